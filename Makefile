@@ -1,0 +1,51 @@
+# One recipe per job. `make demo` and `make test` do all their own set-up.
+SHELL := /bin/bash
+CARGO ?= cargo
+.DEFAULT_GOAL := help
+
+.PHONY: help demo test build guest up down verify fix bench setup-demo setup-test clean
+
+help: ## list the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: setup-demo build guest ## build, start two nodes, boot a VM, reach it, stop it, print a timeline
+	bin/ferrovirt demo --guest build/guest
+
+test: setup-test build guest ## all tests
+	$(CARGO) run -q -p xtask -- test
+
+build: ## the program, at bin/ferrovirt
+	$(CARGO) build -p ferrovirt
+	@mkdir -p bin && ln -sf ../target/debug/ferrovirt bin/ferrovirt && ln -sf ferrovirt bin/virtctl
+
+guest: ## the test guest, at build/guest
+	tools/guest/build.sh build/guest
+
+up: setup-demo build guest ## a cluster of two nodes in the foreground, with the guest images imported
+	bin/ferrovirt up --nodes 2 --import-guest build/guest
+
+down: ## shut the guests down in order and take the cluster away
+	bin/ferrovirt down
+
+verify: setup-test ## format, lints and tests: what CI runs, changing no file
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(MAKE) test
+
+fix: ## format and apply what clippy can
+	$(CARGO) fmt --all
+	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
+
+bench: setup-demo guest ## figures as ratios against a reference in the same run
+	$(CARGO) build --profile bench-fast -p ferrovirt
+	target/bench-fast/ferrovirt bench --guest build/guest
+
+setup-demo:
+	@tools/setup.sh demo
+
+setup-test:
+	@tools/setup.sh test
+
+clean: ## remove what was built
+	rm -rf bin build
+	$(CARGO) clean

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# Installs what building and running Ferrovirt needs on Debian 12, and nothing that is already there.
+#   tools/setup.sh demo    to build and run
+#   tools/setup.sh test    the same, and what only the tests use
+# Toolchains (Rust, and a C compiler for the TLS library) are not installed here: a missing or old one gets one sentence.
+set -euo pipefail
+
+want=${1:-demo}
+rust_min=1.95
+
+fail() { echo "setup: $*" >&2; exit 1; }
+
+at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+command -v cargo >/dev/null || fail "cargo is not on the PATH; install Rust $rust_min or newer with rustup, then run this again."
+rust_have=$(rustc --version | cut -d' ' -f2)
+at_least "$rust_min" "$rust_have" || fail "rustc $rust_have is too old; Ferrovirt needs $rust_min or newer: run 'rustup update stable'."
+[ "$(id -u)" = 0 ] || fail "this must run as root: Ferrovirt makes network namespaces, mounts and cgroups. Use sudo or a root shell."
+
+# What to look for, and the Debian package that brings it. A name with a slash is a file, otherwise a command.
+needs() {
+  cat <<'LIST'
+cc gcc
+make make
+qemu-system-x86_64 qemu-system-x86
+qemu-img qemu-utils
+libvirtd libvirt-daemon
+/usr/lib/x86_64-linux-gnu/libvirt/connection-driver/libvirt_driver_qemu.so libvirt-daemon-driver-qemu
+nft nftables
+ip iproute2
+ping iputils-ping
+busybox busybox-static
+cpio cpio
+depmod kmod
+mcopy mtools
+mkfs.vfat dosfstools
+syslinux syslinux
+/usr/lib/syslinux/modules/bios/ldlinux.c32 syslinux-common
+curl curl
+LIST
+  [ "$want" = test ] && cat <<'LIST'
+virsh libvirt-clients
+xmllint libxml2-utils
+isoinfo genisoimage
+kubectl kubernetes-client
+LIST
+  return 0
+}
+
+missing=()
+while read -r probe package; do
+  case $probe in
+    /*) [ -e "$probe" ] || missing+=("$package") ;;
+    *) PATH=$PATH:/usr/sbin:/sbin command -v "$probe" >/dev/null || missing+=("$package") ;;
+  esac
+done < <(needs)
+
+[ ${#missing[@]} = 0 ] && exit 0
+command -v apt-get >/dev/null || fail "these Debian packages are missing and there is no apt-get to install them: ${missing[*]}"
+echo "setup: installing Debian packages: ${missing[*]}"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq || fail "apt-get update failed; check the machine's package sources."
+apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null || fail "apt-get could not install: ${missing[*]}"
