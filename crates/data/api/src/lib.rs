@@ -1,0 +1,12 @@
+//! Every kind of the API as plain types, with the words the components share: labels, annotations, conditions, reasons.
+//!
+//! Nothing here does IO, reads a clock or knows a client.
+
+pub mod annotations;
+pub mod conditions;
+pub mod config;
+pub mod finalizers;
+mod kind;
+pub mod labels;
+pub mod reasons;
+pub mod v1;

@@ -1,0 +1,141 @@
+//! Strings that decisions branch on, as open enumerations.
+
+use crate::kind::open_enum;
+
+open_enum! {
+    /// Where a virtual machine instance stands.
+    ///
+    /// ```text
+    /// (unset) ─► Pending ─► Scheduling ─► Scheduled ─► Running ─► Succeeded
+    ///                            │             │           └─────► Failed
+    ///                            └─────────────┴─────────────────► Failed
+    /// ```
+    ///
+    /// The controller owns an instance up to `Scheduled`, the node agent from there on.
+    VirtualMachineInstancePhase {
+        /// Accepted; no launcher Pod yet.
+        Pending,
+        /// The launcher Pod exists and is not ready yet.
+        Scheduling,
+        /// The launcher is ready on its node; the node agent takes over.
+        Scheduled,
+        /// The guest runs.
+        Running,
+        /// The guest ended by itself or was stopped in good order.
+        Succeeded,
+        /// The guest or its launcher crashed.
+        Failed,
+        /// A receiving instance waits for its sending side.
+        WaitingForSync,
+        /// The node does not answer.
+        Unknown,
+    }
+}
+
+open_enum! {
+    /// When a virtual machine's instance should exist.
+    RunStrategy {
+        /// Always: ended instances are replaced.
+        Always,
+        /// Never.
+        Halted,
+        /// Only start and stop requests decide.
+        Manual,
+        /// Failed instances are replaced, succeeded ones are not.
+        RerunOnFailure,
+        /// Started once, never replaced.
+        Once,
+        /// Started as the receiving end of a migration.
+        WaitAsReceiver,
+    }
+}
+
+open_enum! {
+    /// A virtual machine's state in one word for people.
+    VirtualMachinePrintableStatus {
+        /// No instance, and none wanted.
+        Stopped,
+        /// Volumes are being made.
+        Provisioning,
+        /// An instance is on its way up.
+        Starting,
+        /// The guest runs.
+        Running,
+        /// The guest is paused.
+        Paused,
+        /// The instance is on its way down.
+        Stopping,
+        /// The virtual machine is being deleted.
+        Terminating,
+        /// Starting failed repeatedly; the next try waits.
+        CrashLoopBackOff,
+        /// The guest moves to another node.
+        Migrating,
+        /// The node does not answer.
+        Unknown,
+        /// No node fits.
+        ErrorUnschedulable,
+        /// An image cannot be pulled.
+        ErrImagePull,
+        /// Pulling an image is retried later.
+        ImagePullBackOff,
+        /// A claim does not exist.
+        ErrorPvcNotFound,
+        /// A DataVolume failed.
+        DataVolumeError,
+        /// A claim waits for its first consumer.
+        WaitingForVolumeBinding,
+        /// The receiving end of a migration waits for the sender.
+        WaitingForReceiver,
+    }
+}
+
+open_enum! {
+    /// What a state change request asks for.
+    StateChangeRequestAction {
+        /// Create the instance.
+        Start,
+        /// Delete the instance.
+        Stop,
+    }
+}
+
+open_enum! {
+    /// Where a live migration stands.
+    VirtualMachineInstanceMigrationPhase {
+        /// Queued.
+        Pending,
+        /// The target Pod exists and is not ready yet.
+        Scheduling,
+        /// The target Pod is ready.
+        Scheduled,
+        /// The target node prepares to receive.
+        PreparingTarget,
+        /// The target node listens.
+        TargetReady,
+        /// One side of a migration between clusters waits for the other.
+        WaitingForSync,
+        /// Both sides of a migration between clusters exchange their state.
+        Synchronizing,
+        /// Memory is being copied.
+        Running,
+        /// The guest runs on the target.
+        Succeeded,
+        /// The guest stays on the source.
+        Failed,
+    }
+}
+
+open_enum! {
+    /// Where the installation stands.
+    KubeVirtPhase {
+        /// Components are being installed or updated.
+        Deploying,
+        /// Components run.
+        Deployed,
+        /// Components are being removed.
+        Deleting,
+        /// Components are gone.
+        Deleted,
+    }
+}
