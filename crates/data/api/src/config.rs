@@ -1,1 +1,343 @@
-//! The effective cluster configuration.
+//! The effective cluster configuration: built-in defaults, overlaid by what the KubeVirt object says.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use serde_json::json;
+
+use crate::gates;
+use crate::v1::{
+    ArchSpecificConfiguration, DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, LiveUpdateConfiguration,
+    MigrationConfiguration, NetworkConfiguration, SMBiosConfiguration,
+};
+
+/// The namespace the system is installed in unless told otherwise.
+pub const DEFAULT_INSTALL_NAMESPACE: &str = "kubevirt";
+
+/// Everything the cluster's administrator decides, complete with defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ClusterConfig {
+    /// Defaults overlaid by the KubeVirt object's `spec.configuration`.
+    pub configuration: KubeVirtConfiguration,
+    /// The architecture of instances that do not name one.
+    pub default_architecture: String,
+    /// The image launcher Pods run.
+    pub launcher_image: String,
+    /// The namespace the components run in.
+    pub install_namespace: String,
+}
+
+/// A configuration the system refuses; the last good one stays in force.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// A value outside what its field allows.
+    #[error("{field} is {value:?}: {remedy}")]
+    Invalid { field: &'static str, value: String, remedy: &'static str },
+    /// The overlay does not decode, which a stored object only does if the schema was bypassed.
+    #[error("spec.configuration does not decode: {0}")]
+    Undecodable(String),
+}
+
+impl Default for ClusterConfig {
+    fn default() -> Self {
+        ClusterConfig {
+            configuration: default_configuration(),
+            default_architecture: "amd64".to_owned(),
+            launcher_image: concat!("ferrovirt/virt-launcher:v", env!("CARGO_PKG_VERSION")).to_owned(),
+            install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
+        }
+    }
+}
+
+impl ClusterConfig {
+    /// The defaults overlaid by one KubeVirt object. The launcher's image is the caller's to set.
+    pub fn from_kubevirt(kubevirt: &KubeVirt) -> Result<Self, ConfigError> {
+        let undecodable = |e: serde_json::Error| ConfigError::Undecodable(e.to_string());
+        let mut config = ClusterConfig::default();
+        if let Some(overlay) = &kubevirt.spec.configuration {
+            let mut merged = serde_json::to_value(&config.configuration).map_err(undecodable)?;
+            let overlay = serde_json::to_value(overlay).map_err(undecodable)?;
+            machinery::patch::merge(&mut merged, &overlay);
+            config.configuration = serde_json::from_value(merged).map_err(undecodable)?;
+        }
+        if let Some(arch) = kubevirt.status.as_ref().and_then(|status| status.default_architecture.as_deref()) {
+            config.default_architecture = arch.to_owned();
+        }
+        if let Some(namespace) = &kubevirt.metadata.namespace {
+            config.install_namespace = namespace.clone();
+        }
+        config.check()?;
+        Ok(config)
+    }
+
+    fn check(&self) -> Result<(), ConfigError> {
+        let refuse =
+            |field, value: &dyn ToString, remedy| Err(ConfigError::Invalid { field, value: value.to_string(), remedy });
+        if !["Always", "IfNotPresent", "Never"].contains(&self.image_pull_policy()) {
+            let remedy = "use Always, IfNotPresent or Never";
+            return refuse("spec.configuration.imagePullPolicy", &self.image_pull_policy(), remedy);
+        }
+        if self.memory_overcommit() <= 0 {
+            let field = "spec.configuration.developerConfiguration.memoryOvercommit";
+            return refuse(field, &self.memory_overcommit(), "use a percentage above 0");
+        }
+        if self.cpu_allocation_ratio() <= 0 {
+            let field = "spec.configuration.developerConfiguration.cpuAllocationRatio";
+            return refuse(field, &self.cpu_allocation_ratio(), "use a number above 0");
+        }
+        if !["bridge", "masquerade", "slirp"].contains(&self.default_network_interface()) {
+            let field = "spec.configuration.network.defaultNetworkInterface";
+            return refuse(field, &self.default_network_interface(), "use bridge or masquerade");
+        }
+        let tolerance = self.pvc_tolerate_less_space_up_to_percent();
+        if !(0..=100).contains(&tolerance) {
+            let field = "spec.configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent";
+            return refuse(field, &tolerance, "use a percentage from 0 to 100");
+        }
+        if let Some(ratio) = &self.configuration.additional_guest_memory_overhead_ratio
+            && !ratio.parse::<f64>().is_ok_and(|ratio| ratio >= 1.0)
+        {
+            let field = "spec.configuration.additionalGuestMemoryOverheadRatio";
+            return refuse(field, ratio, "use a number of at least 1.0");
+        }
+        Ok(())
+    }
+
+    fn developer(&self) -> Option<&DeveloperConfiguration> {
+        self.configuration.developer_configuration.as_ref()
+    }
+
+    fn network(&self) -> Option<&NetworkConfiguration> {
+        self.configuration.network.as_ref()
+    }
+
+    fn live_update(&self) -> Option<&LiveUpdateConfiguration> {
+        self.configuration.live_update_configuration.as_ref()
+    }
+
+    fn architecture(&self, arch: &str) -> Option<&ArchSpecificConfiguration> {
+        let all = self.configuration.architecture_configuration.as_ref()?;
+        match arch {
+            "amd64" => all.amd64.as_ref(),
+            "arm64" => all.arm64.as_ref(),
+            "ppc64le" => all.ppc64le.as_ref(),
+            "s390x" => all.s390x.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Whether the feature gate is open.
+    pub fn feature_gate(&self, name: &str) -> bool {
+        match self.developer() {
+            Some(developer) => gates::is_enabled(name, &developer.feature_gates, &developer.disabled_feature_gates),
+            None => gates::is_enabled(name, &[], &[]),
+        }
+    }
+
+    /// Whether guests may run without hardware virtualization.
+    pub fn use_emulation(&self) -> bool {
+        self.developer().and_then(|d| d.use_emulation).unwrap_or(false)
+    }
+
+    /// How much guest memory is promised per requested memory, in percent.
+    pub fn memory_overcommit(&self) -> i64 {
+        self.developer().and_then(|d| d.memory_overcommit).unwrap_or(100)
+    }
+
+    /// How many virtual CPUs share one requested CPU.
+    pub fn cpu_allocation_ratio(&self) -> i64 {
+        self.developer().and_then(|d| d.cpu_allocation_ratio).unwrap_or(10)
+    }
+
+    /// By how much a claim's file system may be smaller than asked for.
+    pub fn pvc_tolerate_less_space_up_to_percent(&self) -> i64 {
+        self.developer().and_then(|d| d.pvc_tolerate_less_space_up_to_percent).unwrap_or(10)
+    }
+
+    /// Labels a node must carry to get launcher Pods, besides those of the instance.
+    pub fn node_selectors(&self) -> BTreeMap<String, String> {
+        self.developer().map(|d| d.node_selectors.clone()).unwrap_or_default()
+    }
+
+    /// How much memory the check of a container disk's image may take.
+    pub fn disk_verification_memory_limit(&self) -> Quantity {
+        let limit = self.developer().and_then(|d| d.disk_verification.as_ref());
+        limit.map_or_else(|| Quantity("2000Mi".to_owned()), |v| v.memory_limit.clone())
+    }
+
+    /// How much launchers log.
+    pub fn launcher_log_verbosity(&self) -> i64 {
+        self.developer().and_then(|d| d.log_verbosity.as_ref()?.virt_launcher).unwrap_or(2)
+    }
+
+    /// The binding of the interface that instances without interfaces get.
+    pub fn default_network_interface(&self) -> &str {
+        self.network().and_then(|n| n.default_network_interface.as_deref()).unwrap_or("bridge")
+    }
+
+    /// Whether the bridge binding may take over the Pod's own network.
+    pub fn permit_bridge_on_pod_network(&self) -> bool {
+        self.network().and_then(|n| n.permit_bridge_interface_on_pod_network).unwrap_or(true)
+    }
+
+    /// When the kubelet pulls the images of launcher Pods.
+    pub fn image_pull_policy(&self) -> &str {
+        self.configuration.image_pull_policy.as_deref().filter(|p| !p.is_empty()).unwrap_or("IfNotPresent")
+    }
+
+    /// What happens to instances without a strategy of their own when their node is drained.
+    pub fn eviction_strategy(&self) -> &str {
+        self.configuration.eviction_strategy.as_deref().unwrap_or("None")
+    }
+
+    /// Whether serial consoles are kept out of the Pods' logs unless an instance says otherwise.
+    pub fn serial_console_log_disabled(&self) -> bool {
+        self.configuration.virtual_machine_options.as_ref().is_some_and(|o| o.disable_serial_console_log.is_some())
+    }
+
+    /// Whether guests keep free pages to themselves.
+    pub fn free_page_reporting_disabled(&self) -> bool {
+        self.configuration.virtual_machine_options.as_ref().is_some_and(|o| o.disable_free_page_reporting.is_some())
+    }
+
+    /// The architecture of instances that do not name one.
+    pub fn default_architecture(&self) -> &str {
+        &self.default_architecture
+    }
+
+    /// The machine type of instances of this architecture that do not name one.
+    pub fn machine_type(&self, arch: &str) -> &str {
+        let configured = self.architecture(arch).and_then(|a| a.machine_type.as_deref()).filter(|m| !m.is_empty());
+        match (configured, arch) {
+            (Some(machine), _) => machine,
+            (None, "arm64") => "virt",
+            (None, "s390x") => "s390-ccw-virtio",
+            (None, "ppc64le") => "pseries",
+            // The old field outside architectureConfiguration was only ever meant for this architecture.
+            (None, _) => self.configuration.machine_type.as_deref().filter(|m| !m.is_empty()).unwrap_or("q35"),
+        }
+    }
+
+    /// Patterns of the machine types that instances of this architecture may ask for.
+    pub fn emulated_machines(&self, arch: &str) -> Vec<String> {
+        let configured = self.architecture(arch).map(|a| a.emulated_machines.as_slice()).unwrap_or_default();
+        let patterns: &[&str] = match arch {
+            _ if !configured.is_empty() => return configured.to_vec(),
+            "arm64" => &["virt*"],
+            "s390x" => &["s390-ccw-virtio*"],
+            "ppc64le" => &["pseries*"],
+            _ if !self.configuration.emulated_machines.is_empty() => {
+                return self.configuration.emulated_machines.clone();
+            }
+            _ => &["q35*", "pc-q35*"],
+        };
+        patterns.iter().map(|&pattern| pattern.to_owned()).collect()
+    }
+
+    /// Where EFI firmware for this architecture lies inside the launcher.
+    pub fn ovmf_path(&self, arch: &str) -> &str {
+        let configured = self.architecture(arch).and_then(|a| a.ovmf_path.as_deref()).filter(|p| !p.is_empty());
+        configured.unwrap_or(if arch == "arm64" { "/usr/share/AAVMF" } else { "/usr/share/edk2/ovmf" })
+    }
+
+    /// The CPU model of instances that do not name one.
+    pub fn cpu_model(&self) -> &str {
+        self.configuration.cpu_model.as_deref().filter(|m| !m.is_empty()).unwrap_or("host-model")
+    }
+
+    /// The CPU request of launcher Pods whose instance does not name one.
+    pub fn cpu_request(&self) -> Quantity {
+        self.configuration.cpu_request.clone().unwrap_or_else(|| Quantity("100m".to_owned()))
+    }
+
+    /// How changes to a running virtual machine's template reach its instance: `LiveUpdate` or `Stage`.
+    pub fn vm_rollout_strategy(&self) -> &str {
+        self.configuration.vm_rollout_strategy.as_deref().unwrap_or("LiveUpdate")
+    }
+
+    /// How many times its initial size an instance may grow to.
+    pub fn max_hotplug_ratio(&self) -> u32 {
+        self.live_update().and_then(|l| l.max_hotplug_ratio).filter(|&ratio| ratio > 0).unwrap_or(4)
+    }
+
+    /// The number of sockets an instance may grow to, if the cluster names one.
+    pub fn max_cpu_sockets(&self) -> Option<u32> {
+        self.live_update().and_then(|l| l.max_cpu_sockets)
+    }
+
+    /// The memory an instance may grow to, if the cluster names one.
+    pub fn max_guest_memory(&self) -> Option<&Quantity> {
+        self.live_update().and_then(|l| l.max_guest.as_ref())
+    }
+
+    /// The factor on the computed memory overhead of launcher Pods, if one is configured.
+    pub fn additional_guest_memory_overhead_ratio(&self) -> Option<f64> {
+        self.configuration.additional_guest_memory_overhead_ratio.as_ref()?.parse().ok()
+    }
+
+    /// The runtime class of launcher Pods.
+    pub fn default_runtime_class(&self) -> Option<&str> {
+        self.configuration.default_runtime_class.as_deref().filter(|class| !class.is_empty())
+    }
+
+    /// The SELinux type of launcher Pods.
+    pub fn selinux_launcher_type(&self) -> Option<&str> {
+        self.configuration.selinux_launcher_type.as_deref().filter(|label| !label.is_empty())
+    }
+
+    /// What guests read about their system.
+    pub fn smbios(&self) -> SMBiosConfiguration {
+        self.configuration.smbios.clone().unwrap_or_default()
+    }
+
+    /// Every how many seconds the balloon reports; 0 turns it off.
+    pub fn mem_balloon_stats_period(&self) -> u32 {
+        self.configuration.mem_balloon_stats_period.unwrap_or(10)
+    }
+
+    /// Limits and choices of live migration.
+    pub fn migrations(&self) -> MigrationConfiguration {
+        self.configuration.migrations.clone().unwrap_or_default()
+    }
+}
+
+/// What holds where the KubeVirt object is silent.
+fn default_configuration() -> KubeVirtConfiguration {
+    let defaults = json!({
+        "imagePullPolicy": "IfNotPresent",
+        "evictionStrategy": "None",
+        "vmRolloutStrategy": "LiveUpdate",
+        "cpuRequest": "100m",
+        "memBalloonStatsPeriod": 10,
+        "liveUpdateConfiguration": { "maxHotplugRatio": 4 },
+        "smbios": { "family": "KubeVirt", "manufacturer": "KubeVirt", "product": "None" },
+        "network": { "defaultNetworkInterface": "bridge", "permitBridgeInterfaceOnPodNetwork": true },
+        "developerConfiguration": {
+            "memoryOvercommit": 100,
+            "cpuAllocationRatio": 10,
+            "pvcTolerateLessSpaceUpToPercent": 10,
+            "minimumReservePVCBytes": 131_072,
+            "useEmulation": false,
+            "diskVerification": { "memoryLimit": "2000Mi" },
+            "logVerbosity": {
+                "virtAPI": 2, "virtController": 2, "virtHandler": 2, "virtLauncher": 2, "virtOperator": 2,
+            },
+        },
+        "migrations": {
+            "parallelMigrationsPerCluster": 5,
+            "parallelOutboundMigrationsPerNode": 2,
+            "bandwidthPerMigration": "0",
+            "completionTimeoutPerGiB": 150,
+            "progressTimeout": 150,
+            "utilityVolumesTimeout": 150,
+            "maxDowntimeMs": 900,
+            "nodeDrainTaintKey": "kubevirt.io/drain",
+            "allowAutoConverge": false,
+            "allowPostCopy": false,
+            "unsafeMigrationOverride": false,
+            "disableTLS": false,
+        },
+        "instancetype": { "referencePolicy": "reference" },
+    });
+    serde_json::from_value(defaults).expect("the literal above decodes; a test reads it back")
+}

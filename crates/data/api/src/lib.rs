@@ -6,6 +6,7 @@ pub mod annotations;
 pub mod conditions;
 pub mod config;
 pub mod finalizers;
+pub mod gates;
 mod kind;
 pub mod labels;
 pub mod reasons;

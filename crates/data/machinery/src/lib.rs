@@ -1,0 +1,6 @@
+//! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, selectors, field paths,
+//! patches, status answers, watch events, names and metadata.
+//!
+//! All of it is data and functions over data.
+
+pub mod patch;
