@@ -1,0 +1,33 @@
+use ipnet::IpNet;
+
+use crate::MacAddr;
+
+/// What was seen in a network namespace, before anything was changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Observed {
+    pub links: Vec<ObservedLink>,
+}
+
+/// One link as the kernel reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedLink {
+    pub index: u32,
+    pub name: String,
+    /// rtnetlink's kind (`bridge`, `veth`, `tun`, …); none for loopback and physical links.
+    pub kind: Option<String>,
+    /// None for links without an Ethernet address.
+    pub mac: Option<MacAddr>,
+    pub mtu: u32,
+    /// Administratively up; says nothing about the carrier.
+    pub up: bool,
+    /// Index of the bridge (or other controller) it is a port of.
+    pub master: Option<u32>,
+    /// All addresses, link-local ones included.
+    pub addresses: Vec<IpNet>,
+}
+
+impl Observed {
+    pub fn link(&self, name: &str) -> Option<&ObservedLink> {
+        self.links.iter().find(|link| link.name == name)
+    }
+}

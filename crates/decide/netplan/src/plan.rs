@@ -1,0 +1,67 @@
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::nft;
+use crate::{LinkName, MacAddr};
+
+/// The desired state of (a part of) one network namespace. Applied in the order of the fields; links in list order, so
+/// a bridge comes before its ports. What the plan does not name is left alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NetPlan {
+    pub links: Vec<Link>,
+    pub routes: Vec<Route>,
+    pub sysctls: Vec<Sysctl>,
+    pub nft: Vec<nft::Table>,
+}
+
+/// A link that exists, is up, and has exactly these addresses (link-local IPv6 addresses are the kernel's business).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Link {
+    pub name: LinkName,
+    pub kind: LinkKind,
+    /// None keeps what the kernel chose.
+    pub mac: Option<MacAddr>,
+    /// None keeps what the kernel chose.
+    pub mtu: Option<u32>,
+    /// The bridge it is a port of; none leaves its membership as it is.
+    pub master: Option<LinkName>,
+    pub addresses: Vec<IpNet>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LinkKind {
+    Bridge,
+    Tap(TapOptions),
+}
+
+/// A persistent tap device that one unprivileged user may open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TapOptions {
+    pub owner: u32,
+    pub group: u32,
+    /// More than one makes the device multi-queue; QEMU must then ask for that many, and may not if it is 1.
+    pub queues: u16,
+}
+
+/// A unicast route of the main table. At least one of `gateway` and `link` is given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    pub destination: IpNet,
+    pub gateway: Option<IpAddr>,
+    pub link: Option<LinkName>,
+}
+
+/// A kernel setting below `/proc/sys/net`, written with slashes (`net/ipv4/ip_forward`), because a link's name may
+/// hold dots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sysctl {
+    pub key: String,
+    pub value: String,
+}
+
+impl Sysctl {
+    pub fn new(key: impl Into<String>, value: impl Into<String>) -> Self {
+        Sysctl { key: key.into(), value: value.into() }
+    }
+}

@@ -1,0 +1,45 @@
+use netplan::{Link, LinkKind, NetPlan, Observed, Sysctl};
+
+use crate::blocking::Links;
+use crate::{Error, Errors, nft_apply, sysctl};
+
+/// Everything a plan may be composed from, of the calling thread's network namespace.
+pub fn observe() -> Result<Observed, Error> {
+    Ok(Observed { links: Links::new()?.list()? })
+}
+
+/// Makes the calling thread's network namespace look like the plan. Goes on after a failure, so that the list tells
+/// everything that is wrong; may be run again.
+pub fn apply(plan: &NetPlan) -> Result<(), Errors> {
+    let NetPlan { links, routes, sysctls, nft } = plan;
+    let mut kernel = Links::new().map_err(|err| Errors(vec![err]))?;
+    let mut results = Vec::new();
+    results.extend(links.iter().map(|link| apply_link(&mut kernel, link)));
+    results.extend(routes.iter().map(|route| kernel.add_route(route)));
+    results.extend(sysctls.iter().map(|Sysctl { key, value }| sysctl(key, value)));
+    if !nft.is_empty() {
+        results.push(nft_apply(&netplan::nft::script(nft)));
+    }
+    let errors: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+    if errors.is_empty() { Ok(()) } else { Err(Errors(errors)) }
+}
+
+fn apply_link(kernel: &mut Links, link: &Link) -> Result<(), Error> {
+    let Link { name, kind, mac, mtu, master, addresses } = link;
+    match kind {
+        LinkKind::Bridge => kernel.create_bridge(name)?,
+        LinkKind::Tap(options) => kernel.create_tap(name, options)?,
+    }
+    let found = kernel.get(name)?.ok_or_else(|| Error::NoSuchLink { name: name.to_string() })?;
+    if let Some(mac) = mac.filter(|mac| found.mac != Some(*mac)) {
+        kernel.set_mac(name, mac)?;
+    }
+    if let Some(mtu) = mtu.filter(|mtu| found.mtu != *mtu) {
+        kernel.set_mtu(name, mtu)?;
+    }
+    if let Some(master) = master {
+        kernel.set_master(name, Some(master))?;
+    }
+    kernel.replace_addresses(name, addresses)?;
+    kernel.set_up(name)
+}
