@@ -1,0 +1,186 @@
+//! libvirt's objects and enumerations, by libvirt's names.
+
+use std::fmt;
+
+use uuid::Uuid;
+
+/// A domain as the daemon names it in replies and events.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Domain {
+    pub name: String,
+    pub uuid: Uuid,
+    /// Set while the domain is active.
+    pub id: Option<i32>,
+}
+
+/// `virDomainGetInfo`, the part that is of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DomainInfo {
+    /// Memory in use by the guest, after ballooning.
+    pub memory_kib: u64,
+    pub max_memory_kib: u64,
+    pub vcpus: u32,
+    pub cpu_time_ns: u64,
+}
+
+/// `virDomainState`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    NoState,
+    Running,
+    Blocked,
+    Paused,
+    /// The guest is powering off; QEMU still runs.
+    Shutdown,
+    Shutoff,
+    Crashed,
+    PmSuspended,
+    /// A state newer than this client.
+    Other(i32),
+}
+
+impl From<i32> for State {
+    fn from(code: i32) -> Self {
+        match code {
+            0 => State::NoState,
+            1 => State::Running,
+            2 => State::Blocked,
+            3 => State::Paused,
+            4 => State::Shutdown,
+            5 => State::Shutoff,
+            6 => State::Crashed,
+            7 => State::PmSuspended,
+            other => State::Other(other),
+        }
+    }
+}
+
+/// Why a domain is in its state. The codes overlap between states, so a reason is only made together with one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Reason {
+    Unknown,
+    Booted,
+    Migrated,
+    Restored,
+    FromSnapshot,
+    Unpaused,
+    MigrationCanceled,
+    SaveCanceled,
+    Wakeup,
+    Crashed,
+    Postcopy,
+    PostcopyFailed,
+    User,
+    Migration,
+    Save,
+    Dump,
+    IoError,
+    Watchdog,
+    ShuttingDown,
+    Snapshot,
+    StartingUp,
+    ApiError,
+    Shutdown,
+    Destroyed,
+    Saved,
+    Failed,
+    Daemon,
+    Panicked,
+}
+
+impl Reason {
+    /// The name of `code` under `state`; codes newer than this client are `Unknown`, as libvirt's own clients show them.
+    pub fn of(state: State, code: i32) -> Reason {
+        use Reason::*;
+        const RUNNING: [Reason; 12] = [
+            Unknown,
+            Booted,
+            Migrated,
+            Restored,
+            FromSnapshot,
+            Unpaused,
+            MigrationCanceled,
+            SaveCanceled,
+            Wakeup,
+            Crashed,
+            Postcopy,
+            PostcopyFailed,
+        ];
+        const PAUSED: [Reason; 15] = [
+            Unknown,
+            User,
+            Migration,
+            Save,
+            Dump,
+            IoError,
+            Watchdog,
+            FromSnapshot,
+            ShuttingDown,
+            Snapshot,
+            Crashed,
+            StartingUp,
+            Postcopy,
+            PostcopyFailed,
+            ApiError,
+        ];
+        const SHUTOFF: [Reason; 9] =
+            [Unknown, Shutdown, Destroyed, Crashed, Migrated, Saved, Failed, FromSnapshot, Daemon];
+        let table: &[Reason] = match state {
+            State::Running => &RUNNING,
+            State::Paused => &PAUSED,
+            State::Shutdown => &[Unknown, User],
+            State::Shutoff => &SHUTOFF,
+            State::Crashed => &[Unknown, Panicked],
+            State::NoState | State::Blocked | State::PmSuspended | State::Other(_) => &[Unknown],
+        };
+        usize::try_from(code).ok().and_then(|index| table.get(index)).copied().unwrap_or(Unknown)
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// Flags of the calls, by their names in libvirt's headers.
+pub mod flags {
+    /// `virDomainCreateFlags`
+    pub const START_PAUSED: u32 = 1;
+    /// `virDomainShutdownFlagValues`
+    pub const SHUTDOWN_DEFAULT: u32 = 0;
+    pub const SHUTDOWN_ACPI_POWER_BTN: u32 = 1;
+    /// `virDomainRebootFlagValues`
+    pub const REBOOT_ACPI_POWER_BTN: u32 = 1;
+    pub const REBOOT_GUEST_AGENT: u32 = 2;
+    /// `virDomainDestroyFlagsValues`: SIGTERM first, an error instead of SIGKILL if QEMU does not end.
+    pub const DESTROY_GRACEFUL: u32 = 1;
+    /// `virDomainUndefineFlagsValues`
+    pub const UNDEFINE_KEEP_NVRAM: u32 = 8;
+    pub const UNDEFINE_CHECKPOINTS_METADATA: u32 = 16;
+    /// `virDomainXMLFlags`
+    pub const XML_INACTIVE: u32 = 2;
+    /// `virDomainDefineFlags`: check the XML against the schema.
+    pub const DEFINE_VALIDATE: u32 = 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_code_means_different_things_in_different_states() {
+        assert_eq!(Reason::of(State::Running, 1), Reason::Booted);
+        assert_eq!(Reason::of(State::Paused, 1), Reason::User);
+        assert_eq!(Reason::of(State::Shutoff, 1), Reason::Shutdown);
+        assert_eq!(Reason::of(State::Shutoff, 3), Reason::Crashed);
+        assert_eq!(Reason::of(State::Crashed, 1), Reason::Panicked);
+    }
+
+    #[test]
+    fn codes_from_the_future_are_unknown() {
+        assert_eq!(Reason::of(State::Paused, 99), Reason::Unknown);
+        assert_eq!(Reason::of(State::Shutoff, -1), Reason::Unknown);
+        assert_eq!(State::from(42), State::Other(42));
+    }
+}
