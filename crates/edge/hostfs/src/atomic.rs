@@ -1,0 +1,117 @@
+//! Files that are whole or absent: written beside their place, synced, renamed, and the directory synced, so that a
+//! process killed at any point, or a machine losing power, leaves the old content or the new one.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::{Context, Result, absent_is_fine};
+
+/// Replaces `path` with `bytes`, readable by the owner only.
+pub fn write(path: impl AsRef<Path>, bytes: &[u8]) -> Result<()> {
+    write_mode(path, bytes, 0o600)
+}
+
+/// Replaces `path` with `bytes` and the permissions `mode`.
+pub fn write_mode(path: impl AsRef<Path>, bytes: &[u8], mode: u32) -> Result<()> {
+    let path = path.as_ref();
+    let temporary = temporary_beside(path);
+    let result = write_new(&temporary, bytes, mode).and_then(|()| fs::rename(&temporary, path));
+    if result.is_err() {
+        let _ = fs::remove_file(&temporary);
+    }
+    result.and_then(|()| sync_parent(path)).doing("write", path)
+}
+
+/// Replaces `path` with `value` as JSON.
+pub fn write_json<T: Serialize>(path: impl AsRef<Path>, value: &T) -> Result<()> {
+    let path = path.as_ref();
+    let bytes = serde_json::to_vec_pretty(value).doing("encode", path)?;
+    write(path, &bytes)
+}
+
+/// Reads JSON written by [`write_json`]; `None` if the file does not exist.
+pub fn read_json<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<Option<T>> {
+    let path = path.as_ref();
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map(Some).doing("decode", path),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e).doing("read", path),
+    }
+}
+
+/// Removes a file durably; absent is fine.
+pub fn remove(path: impl AsRef<Path>) -> Result<()> {
+    let path = path.as_ref();
+    absent_is_fine(fs::remove_file(path).and_then(|()| sync_parent(path)).doing("remove", path))
+}
+
+fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    // The umask has narrowed the mode of the open above.
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+/// A name no other writer uses: the process and a counter are in it. It starts with a dot so that directory scans,
+/// which look for names of their own form, pass over what a killed writer left behind.
+fn temporary_beside(path: &Path) -> PathBuf {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let n = COUNTER.fetch_add(1, Ordering::Relaxed);
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}-{n}.tmp", std::process::id()))
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = match path.parent() {
+        Some(p) if !p.as_os_str().is_empty() => p,
+        _ => Path::new("."),
+    };
+    File::open(parent)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_write_replaces_the_content_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        write(&path, b"one").unwrap();
+        write_mode(&path, b"two", 0o644).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o644);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_failed_write_names_the_file_and_leaves_the_directory_clean() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("taken");
+        fs::create_dir(&path).unwrap();
+        let error = write(&path, b"x").unwrap_err();
+        assert_eq!(error.to_string(), format!("cannot write {}", path.display()));
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn json_that_is_absent_is_none_and_json_that_is_broken_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("v.json");
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), None);
+        write_json(&path, &vec![1u8, 2]).unwrap();
+        assert_eq!(read_json::<Vec<u8>>(&path).unwrap(), Some(vec![1, 2]));
+        fs::write(&path, "[1,").unwrap();
+        assert!(read_json::<Vec<u8>>(&path).is_err());
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+    }
+}

@@ -1,0 +1,322 @@
+//! Whether KVM can run a guest here. That the device exists, or that it makes a virtual machine, says little: some
+//! hosts offer a KVM that interprets guest code one instruction at a time, a thousand times slower than QEMU's own
+//! translator. So a child process runs a small loop in 64-bit mode on a virtual CPU, against the clock.
+
+use std::time::Duration;
+
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
+
+use crate::process::wait_readable;
+
+/// Hardware needs some 20 ms for the loop below; interpreting it takes about a minute.
+const TIME_LIMIT: Duration = Duration::from_secs(3);
+const ITERATIONS: u32 = 10_000_000;
+
+/// Runs a virtual CPU. The answer does not change while the host runs, so ask once and remember; `Err` holds a sentence
+/// for users.
+pub fn usable() -> Result<(), String> {
+    if let Err(e) = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE) {
+        return Err(format!("{DEVICE} cannot be opened: {e}"));
+    }
+    // SAFETY: the child of this possibly threaded process makes system calls only: no allocation, no lock, no return.
+    let pid = match unsafe { libc::fork() } {
+        -1 => return Err(format!("no process to try KVM in: {}", std::io::Error::last_os_error())),
+        // SAFETY: as above; `_exit` runs no destructors and no exit handlers.
+        0 => unsafe { libc::_exit(probe() as i32) },
+        pid => Pid::from_raw(pid).expect("fork returns a positive pid to the parent"),
+    };
+    let finished = pidfd_open(pid, PidfdFlags::empty())
+        .map_err(std::io::Error::from)
+        .and_then(|fd| wait_readable(&fd, TIME_LIMIT))
+        .unwrap_or(false);
+    if !finished {
+        // Our own child that was not yet waited for: the pid cannot mean another process.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    let status = waitpid(Some(pid), WaitOptions::empty());
+    if !finished {
+        return Err(format!(
+            "{DEVICE} is there, but a virtual CPU did not finish a short loop in {} s; guest code is interpreted or hangs",
+            TIME_LIMIT.as_secs()
+        ));
+    }
+    match status {
+        Ok(Some((_, status))) => verdict(status.exit_status()),
+        _ => Err("the process that tried KVM could not be waited for".into()),
+    }
+}
+
+const DEVICE: &str = "/dev/kvm";
+
+/// How far the probe came, as the exit status of the child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+#[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+enum Outcome {
+    Works = 0,
+    NoDevice = 10,
+    NoMachine = 11,
+    NoMemory = 12,
+    NoCpu = 13,
+    NoLongMode = 14,
+    RunFailed = 15,
+    WrongResult = 16,
+    OtherArchitecture = 17,
+}
+
+fn verdict(status: Option<i32>) -> Result<(), String> {
+    use Outcome::*;
+    let outcome = [Works, NoDevice, NoMachine, NoMemory, NoCpu, NoLongMode, RunFailed, WrongResult, OtherArchitecture]
+        .into_iter()
+        .find(|o| Some(*o as i32) == status);
+    let why = match outcome {
+        Some(Works) => return Ok(()),
+        Some(NoDevice) => "could not be opened or speaks another version of its interface",
+        Some(NoMachine) => "cannot make a virtual machine",
+        Some(NoMemory) => "cannot give a virtual machine memory",
+        Some(NoCpu) => "cannot make a virtual CPU",
+        Some(NoLongMode) => "cannot put a virtual CPU into 64-bit mode",
+        Some(RunFailed) => "cannot run a virtual CPU",
+        Some(WrongResult) => "ran a virtual CPU that computed a wrong result",
+        Some(OtherArchitecture) => "can be judged by this build on x86_64 only",
+        None => "crashed the process that tried it",
+    };
+    Err(format!("{DEVICE} is there, but {why}"))
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn probe() -> Outcome {
+    Outcome::OtherArchitecture
+}
+
+#[cfg(target_arch = "x86_64")]
+use x86_64::probe;
+
+#[cfg(target_arch = "x86_64")]
+mod x86_64 {
+    use super::{ITERATIONS, Outcome};
+    use std::mem::zeroed;
+    use std::ptr::null_mut;
+
+    const GET_API_VERSION: libc::Ioctl = 0xae00;
+    const CREATE_VM: libc::Ioctl = 0xae01;
+    const GET_VCPU_MMAP_SIZE: libc::Ioctl = 0xae04;
+    const GET_SUPPORTED_CPUID: libc::Ioctl = 0xc008_ae05;
+    const CREATE_VCPU: libc::Ioctl = 0xae41;
+    const SET_USER_MEMORY_REGION: libc::Ioctl = 0x4020_ae46;
+    const RUN: libc::Ioctl = 0xae80;
+    const SET_REGS: libc::Ioctl = 0x4090_ae82;
+    const GET_SREGS: libc::Ioctl = 0x8138_ae83;
+    const SET_SREGS: libc::Ioctl = 0x4138_ae84;
+    const SET_CPUID2: libc::Ioctl = 0x4008_ae90;
+    const EXIT_HLT: u32 = 5;
+
+    const MEMORY: usize = 0x20_0000;
+    const PAGE_TABLES: usize = 0x2000;
+    const CODE: usize = 0x1_0000;
+    const COUNTER: usize = 0x10_0000;
+
+    #[repr(C)]
+    struct MemoryRegion {
+        slot: u32,
+        flags: u32,
+        guest_phys_addr: u64,
+        memory_size: u64,
+        userspace_addr: u64,
+    }
+
+    #[repr(C)]
+    #[derive(Clone, Copy)]
+    struct Segment {
+        base: u64,
+        limit: u32,
+        selector: u16,
+        kind: u8,
+        present: u8,
+        dpl: u8,
+        db: u8,
+        s: u8,
+        l: u8,
+        g: u8,
+        avl: u8,
+        unusable: u8,
+        padding: u8,
+    }
+
+    #[repr(C)]
+    struct SystemRegisters {
+        /// cs, ds, es, fs, gs, ss, tr, ldt.
+        segments: [Segment; 8],
+        descriptor_tables: [u64; 4],
+        cr0: u64,
+        cr2: u64,
+        cr3: u64,
+        cr4: u64,
+        cr8: u64,
+        efer: u64,
+        apic_base: u64,
+        interrupt_bitmap: [u64; 4],
+    }
+
+    #[repr(C)]
+    struct Registers {
+        /// rax, rbx, rcx, rdx, rsi, rdi, rsp, rbp, r8 to r15.
+        general: [u64; 16],
+        rip: u64,
+        rflags: u64,
+    }
+
+    #[repr(C)]
+    struct Cpuid {
+        entries: u32,
+        padding: u32,
+        data: [[u32; 10]; 128],
+    }
+
+    /// Counts in memory and halts:
+    /// `mov ecx, ITERATIONS; again: inc qword [COUNTER]; dec ecx; jnz again; hlt`
+    fn guest_code() -> [u8; 18] {
+        let n = ITERATIONS.to_le_bytes();
+        let c = (COUNTER as u32).to_le_bytes();
+        [
+            0xb9, n[0], n[1], n[2], n[3], // mov ecx, imm32
+            0x48, 0xff, 0x04, 0x25, c[0], c[1], c[2], c[3], // inc qword [disp32]
+            0xff, 0xc9, // dec ecx
+            0x75, 0xf4, // jnz -12
+            0xf4, // hlt
+        ]
+    }
+
+    /// Runs in a forked child: system calls on plain memory, nothing else.
+    pub(super) fn probe() -> Outcome {
+        match run() {
+            Ok(()) => Outcome::Works,
+            Err(outcome) => outcome,
+        }
+    }
+
+    fn run() -> Result<(), Outcome> {
+        // SAFETY: every call passes a live descriptor and, where the request reads or writes memory, a pointer to a
+        // structure of the request's layout that outlives the call; mapped memory is used within its bounds.
+        unsafe {
+            let kvm = check(libc::open(c"/dev/kvm".as_ptr(), libc::O_RDWR | libc::O_CLOEXEC), Outcome::NoDevice)?;
+            if libc::ioctl(kvm, GET_API_VERSION, 0) != 12 {
+                return Err(Outcome::NoDevice);
+            }
+            let vm = check(libc::ioctl(kvm, CREATE_VM, 0), Outcome::NoMachine)?;
+            let memory = map(MEMORY, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1).ok_or(Outcome::NoMemory)?;
+            let region = MemoryRegion {
+                slot: 0,
+                flags: 0,
+                guest_phys_addr: 0,
+                memory_size: MEMORY as u64,
+                userspace_addr: memory as u64,
+            };
+            check(libc::ioctl(vm, SET_USER_MEMORY_REGION, &region), Outcome::NoMemory)?;
+            let cpu = check(libc::ioctl(vm, CREATE_VCPU, 0), Outcome::NoCpu)?;
+            let size = check(libc::ioctl(kvm, GET_VCPU_MMAP_SIZE, 0), Outcome::NoCpu)? as usize;
+            let shared = map(size, libc::MAP_SHARED, cpu).ok_or(Outcome::NoCpu)?;
+
+            enter_long_mode(kvm, cpu, memory)?;
+            memory.add(CODE).copy_from_nonoverlapping(guest_code().as_ptr(), guest_code().len());
+            check(libc::ioctl(cpu, RUN, 0), Outcome::RunFailed)?;
+            // `exit_reason` follows eight bytes of flags in the shared page.
+            if shared.add(8).cast::<u32>().read_volatile() != EXIT_HLT {
+                return Err(Outcome::RunFailed);
+            }
+            match memory.add(COUNTER).cast::<u64>().read_volatile() {
+                n if n == u64::from(ITERATIONS) => Ok(()),
+                _ => Err(Outcome::WrongResult),
+            }
+        }
+    }
+
+    /// Maps the first 2 MiB one to one and points the CPU at the code.
+    ///
+    /// # Safety
+    /// The descriptors are a KVM device and one of its virtual CPUs; `memory` is mapped for [`MEMORY`] bytes.
+    unsafe fn enter_long_mode(kvm: i32, cpu: i32, memory: *mut u8) -> Result<(), Outcome> {
+        const PRESENT_WRITABLE: u64 = 0b11;
+        const LARGE_PAGE: u64 = 1 << 7;
+        // SAFETY: the caller's promise; all offsets are inside the memory, the structures have KVM's layout, and zero
+        // is a valid value for every field of them.
+        unsafe {
+            let mut cpuid: Cpuid = zeroed();
+            cpuid.entries = cpuid.data.len() as u32;
+            check(libc::ioctl(kvm, GET_SUPPORTED_CPUID, &mut cpuid), Outcome::NoLongMode)?;
+            check(libc::ioctl(cpu, SET_CPUID2, &cpuid), Outcome::NoLongMode)?;
+
+            let tables = memory.add(PAGE_TABLES).cast::<u64>();
+            tables.write((PAGE_TABLES as u64 + 0x1000) | PRESENT_WRITABLE);
+            tables.add(512).write((PAGE_TABLES as u64 + 0x2000) | PRESENT_WRITABLE);
+            tables.add(1024).write(LARGE_PAGE | PRESENT_WRITABLE);
+
+            let mut system: SystemRegisters = zeroed();
+            check(libc::ioctl(cpu, GET_SREGS, &mut system), Outcome::NoLongMode)?;
+            system.cr3 = PAGE_TABLES as u64;
+            system.cr4 = 1 << 5; // PAE
+            system.cr0 = 0x8005_0033; // PG, AM, WP, NE, ET, MP, PE
+            system.efer = 0x500; // LMA, LME
+            let flat = Segment { limit: u32::MAX, present: 1, s: 1, g: 1, ..zeroed() };
+            system.segments[0] = Segment { selector: 8, kind: 11, l: 1, ..flat };
+            for data in &mut system.segments[1..6] {
+                *data = Segment { selector: 16, kind: 3, db: 1, ..flat };
+            }
+            check(libc::ioctl(cpu, SET_SREGS, &system), Outcome::NoLongMode)?;
+
+            let registers = Registers { general: [0; 16], rip: CODE as u64, rflags: 2 };
+            check(libc::ioctl(cpu, SET_REGS, &registers), Outcome::NoLongMode)?;
+        }
+        Ok(())
+    }
+
+    fn check(result: i32, outcome: Outcome) -> Result<i32, Outcome> {
+        if result < 0 { Err(outcome) } else { Ok(result) }
+    }
+
+    /// # Safety
+    /// `fd` is a descriptor that may be mapped for `size` bytes, or -1 with an anonymous mapping.
+    unsafe fn map(size: usize, flags: i32, fd: i32) -> Option<*mut u8> {
+        // SAFETY: a fresh mapping at an address of the kernel's choice cannot disturb existing memory.
+        let address = unsafe { libc::mmap(null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
+        (address != libc::MAP_FAILED).then_some(address.cast())
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn structures_have_the_sizes_that_the_requests_encode() {
+            assert_eq!(size_of::<MemoryRegion>(), 0x20);
+            assert_eq!(size_of::<Registers>(), 0x90);
+            assert_eq!(size_of::<SystemRegisters>(), 0x138);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    #[test]
+    fn the_question_is_answered_in_time_and_a_no_has_a_reason() {
+        let start = Instant::now();
+        let answer = usable();
+        assert!(start.elapsed() < TIME_LIMIT + Duration::from_secs(5));
+        if let Err(why) = answer {
+            assert!(why.starts_with("/dev/kvm "), "{why}");
+        }
+    }
+
+    #[test]
+    fn every_outcome_but_one_is_a_reason() {
+        assert_eq!(verdict(Some(Outcome::Works as i32)), Ok(()));
+        assert_eq!(
+            verdict(Some(Outcome::NoCpu as i32)),
+            Err("/dev/kvm is there, but cannot make a virtual CPU".into())
+        );
+        assert_eq!(verdict(None), Err("/dev/kvm is there, but crashed the process that tried it".into()));
+    }
+}
