@@ -1,0 +1,217 @@
+//! Tells users what happened, as Event objects, off the reconcile's path.
+//!
+//! [`Recorder`] only puts a note into a bounded queue; a task of its own talks to the API server. An event's name is
+//! derived from what it says, so a repeat (also one by the next process) finds the object and raises its count. Each
+//! object may have 25 events written at once and one more every five minutes; repeats held back are counted in the next
+//! one written.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Error};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::limiter::Bucket;
+
+const WAITING: usize = 1000;
+const BURST_PER_OBJECT: f64 = 25.0;
+const PER_SECOND_PER_OBJECT: f64 = 1.0 / 300.0;
+const ATTEMPTS: u32 = 4;
+/// Beyond this many remembered events and objects memory is dropped; the cost is one read per repeat.
+const REMEMBERED: usize = 4096;
+/// What is still queued at the end gets this long.
+const FLUSH: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventType {
+    Normal,
+    Warning,
+}
+
+impl EventType {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Normal => "Normal",
+            Self::Warning => "Warning",
+        }
+    }
+}
+
+struct Note {
+    about: ObjectReference,
+    type_: EventType,
+    reason: String,
+    message: String,
+    at: Timestamp,
+}
+
+/// Publishes events of one component. Cloning is cheap.
+#[derive(Clone)]
+pub struct Recorder {
+    notes: mpsc::Sender<Note>,
+}
+
+impl Recorder {
+    /// `component` is what `kubectl describe` shows in the column From, `instance` the process or node.
+    pub fn start(client: Client, component: &str, instance: &str, shutdown: CancellationToken) -> Self {
+        let (notes, waiting) = mpsc::channel(WAITING);
+        let writer = Writer {
+            client,
+            component: component.to_owned(),
+            instance: instance.to_owned(),
+            written: HashMap::new(),
+            buckets: HashMap::new(),
+        };
+        tokio::spawn(writer.run(waiting, shutdown));
+        Self { notes }
+    }
+
+    /// Never waits. `about` usually is `object.object_ref(&())`.
+    pub fn publish(&self, about: ObjectReference, type_: EventType, reason: &str, message: impl Into<String>) {
+        let note = Note { about, type_, reason: reason.to_owned(), message: message.into(), at: Timestamp::now() };
+        if let Err(error) = self.notes.try_send(note) {
+            tracing::debug!(reason, error = &error as &dyn std::error::Error, "an event was dropped");
+        }
+    }
+}
+
+struct Writer {
+    client: Client,
+    component: String,
+    instance: String,
+    /// Occurrences per event name, those held back included.
+    written: HashMap<String, i32>,
+    buckets: HashMap<String, Bucket>,
+}
+
+impl Writer {
+    async fn run(mut self, mut waiting: mpsc::Receiver<Note>, shutdown: CancellationToken) {
+        while let Some(Some(note)) = shutdown.run_until_cancelled(waiting.recv()).await {
+            self.take(&note).await;
+        }
+        waiting.close();
+        let flush = async {
+            while let Some(note) = waiting.recv().await {
+                self.take(&note).await;
+            }
+        };
+        if timeout(FLUSH, flush).await.is_err() {
+            tracing::debug!("events were left unwritten at the end");
+        }
+    }
+
+    async fn take(&mut self, note: &Note) {
+        let name = name(&self.component, note);
+        if self.buckets.len() > REMEMBERED {
+            self.buckets.clear();
+        }
+        if self.written.len() > REMEMBERED {
+            self.written.clear();
+        }
+        let bucket = self.buckets.entry(object_identity(&note.about));
+        let allowed =
+            bucket.or_insert_with(|| Bucket::new(PER_SECOND_PER_OBJECT, BURST_PER_OBJECT)).try_take(Instant::now());
+        if !allowed {
+            if let Some(count) = self.written.get_mut(&name) {
+                *count = count.saturating_add(1);
+            }
+            return;
+        }
+        for attempt in 0..ATTEMPTS {
+            match self.write(&name, note).await {
+                Ok(()) => return,
+                Err(error) if worth_retrying(&error) && attempt + 1 < ATTEMPTS => {
+                    sleep(Duration::from_secs(1 << attempt)).await;
+                }
+                Err(error) => {
+                    tracing::debug!(name, error = &error as &dyn std::error::Error, "an event could not be written");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn write(&mut self, name: &str, note: &Note) -> Result<(), Error> {
+        let namespace = note.about.namespace.as_deref().filter(|n| !n.is_empty()).unwrap_or("default");
+        let api: Api<Event> = Api::namespaced(self.client.clone(), namespace);
+        let known = match self.written.get(name) {
+            Some(count) => Some(*count),
+            None => match api.create(&PostParams::default(), &self.event(namespace, name, note)).await {
+                Ok(_) => None,
+                Err(Error::Api(status)) if status.is_already_exists() => Some(api.get(name).await?.count.unwrap_or(1)),
+                Err(error) => return Err(error),
+            },
+        };
+        let count = known.map_or(1, |count| count.saturating_add(1));
+        if known.is_some() {
+            let patch = json!({ "count": count, "lastTimestamp": Time(note.at), "message": note.message });
+            match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+                Ok(_) => {}
+                Err(Error::Api(status)) if status.is_not_found() => {
+                    // It expired; the next attempt makes it anew.
+                    self.written.remove(name);
+                    return Err(Error::Api(status));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.written.insert(name.to_owned(), count);
+        Ok(())
+    }
+
+    fn event(&self, namespace: &str, name: &str, note: &Note) -> Event {
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name.to_owned()),
+                namespace: Some(namespace.to_owned()),
+                ..Default::default()
+            },
+            involved_object: note.about.clone(),
+            type_: Some(note.type_.as_str().to_owned()),
+            reason: Some(note.reason.clone()),
+            message: Some(note.message.clone()),
+            count: Some(1),
+            first_timestamp: Some(Time(note.at)),
+            last_timestamp: Some(Time(note.at)),
+            source: Some(EventSource { component: Some(self.component.clone()), host: Some(self.instance.clone()) }),
+            reporting_component: Some(self.component.clone()),
+            reporting_instance: Some(self.instance.clone()),
+            ..Default::default()
+        }
+    }
+}
+
+/// The server's refusal is final, except for an event that expired under us.
+fn worth_retrying(error: &Error) -> bool {
+    match error {
+        Error::Api(status) => status.code >= 500 || matches!(status.code, 404 | 409 | 429),
+        _ => true,
+    }
+}
+
+fn object_identity(about: &ObjectReference) -> String {
+    let field = |value: &Option<String>| value.clone().unwrap_or_default();
+    format!("{}/{}/{}/{}", field(&about.kind), field(&about.namespace), field(&about.name), field(&about.uid))
+}
+
+fn name(component: &str, note: &Note) -> String {
+    let mut hash = Sha256::new();
+    let identity = object_identity(&note.about);
+    for part in [component, &identity, note.type_.as_str(), &note.reason, &note.message] {
+        hash.update(part.as_bytes());
+        hash.update([0]);
+    }
+    let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+    // Object names have at most 253 characters; the digest and its dot need 17 of them.
+    let about = note.about.name.as_deref().unwrap_or("unknown");
+    let about: String = about.chars().take(236).collect();
+    format!("{}.{digest}", about.trim_end_matches(['-', '.']))
+}

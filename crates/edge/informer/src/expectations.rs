@@ -1,0 +1,120 @@
+//! What a controller has written and its cache does not show yet.
+//!
+//! A second line of defence that saves calls: while a key has open expectations, its controller neither creates nor
+//! deletes. Correctness rests on derived names (a second create meets `AlreadyExists`), so a lost expectation is harmless
+//! and expires.
+//!
+//! Expected objects are remembered by name, not counted: an event about some other object cannot satisfy them, and the
+//! "being deleted" update and the final deletion of one object count once. Expecting always adds to the record (or
+//! makes it), so two steps of one pass cannot overwrite each other.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::Key;
+
+/// After this time the event is taken to be lost; acting on the cache is right again.
+pub const EXPIRY: Duration = Duration::from_secs(300);
+
+struct Record {
+    creations: HashSet<Key>,
+    deletions: HashSet<Key>,
+    since: Instant,
+}
+
+impl Record {
+    fn open(&self, now: Instant) -> bool {
+        let waits = !self.creations.is_empty() || !self.deletions.is_empty();
+        waits && now.saturating_duration_since(self.since) < EXPIRY
+    }
+}
+
+/// Expectations of one controller about one kind of object, by the key of the object the controller works on.
+#[derive(Clone, Default)]
+pub struct Expectations {
+    records: Arc<Mutex<HashMap<Key, Record>>>,
+}
+
+impl Expectations {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, Record>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn expect(&self, owner: &Key, add: impl FnOnce(&mut Record)) {
+        let now = Instant::now();
+        let mut records = self.lock();
+        let record = records.entry(owner.clone()).or_insert_with(|| Record {
+            creations: HashSet::new(),
+            deletions: HashSet::new(),
+            since: now,
+        });
+        if !record.open(now) {
+            // What expired long ago must not come back to life with the new timestamp.
+            record.creations.clear();
+            record.deletions.clear();
+        }
+        record.since = now;
+        add(record);
+    }
+
+    /// Call before the create; on an error, and on `AlreadyExists`, call [`Expectations::created`] to take it back.
+    pub fn expect_creation(&self, owner: &Key, object: Key) {
+        self.expect(owner, |record| record.creations.extend([object]));
+    }
+
+    /// Call before the delete; on an error, and on `NotFound`, call [`Expectations::deleted`] to take it back.
+    pub fn expect_deletion(&self, owner: &Key, object: Key) {
+        self.expect(owner, |record| record.deletions.extend([object]));
+    }
+
+    /// The cache shows `object`.
+    pub fn created(&self, owner: &Key, object: &Key) {
+        if let Some(record) = self.lock().get_mut(owner) {
+            record.creations.remove(object);
+        }
+    }
+
+    /// The cache shows `object` gone or going.
+    pub fn deleted(&self, owner: &Key, object: &Key) {
+        if let Some(record) = self.lock().get_mut(owner) {
+            record.creations.remove(object);
+            record.deletions.remove(object);
+        }
+    }
+
+    /// Nothing is expected for `owner`.
+    pub fn satisfied(&self, owner: &Key) -> bool {
+        self.open(owner).is_none()
+    }
+
+    /// How long the expectations of `owner` can stay open yet; `None` if there are none.
+    pub fn open(&self, owner: &Key) -> Option<Duration> {
+        let now = Instant::now();
+        let records = self.lock();
+        let record = records.get(owner).filter(|record| record.open(now))?;
+        Some(EXPIRY.saturating_sub(now.saturating_duration_since(record.since)))
+    }
+
+    /// A creation is expected for `owner`.
+    pub fn creation_open(&self, owner: &Key) -> bool {
+        self.is_open(owner, |record| !record.creations.is_empty())
+    }
+
+    /// A deletion is expected for `owner`.
+    pub fn deletion_open(&self, owner: &Key) -> bool {
+        self.is_open(owner, |record| !record.deletions.is_empty())
+    }
+
+    fn is_open(&self, owner: &Key, of: impl FnOnce(&Record) -> bool) -> bool {
+        let now = Instant::now();
+        self.lock().get(owner).is_some_and(|record| record.open(now) && of(record))
+    }
+
+    /// `owner` is gone.
+    pub fn forget(&self, owner: &Key) {
+        self.lock().remove(owner);
+    }
+}

@@ -1,0 +1,149 @@
+//! Lists and watches one kind into a [`Store`].
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use futures::{Stream, StreamExt};
+use kube::runtime::watcher::{self, DefaultBackoff, Event, InitialListStrategy};
+use kube::{Api, Resource};
+use serde::de::DeserializeOwned;
+use tokio_util::sync::CancellationToken;
+
+use crate::store::{IndexFn, Ingest, Store, cache};
+
+/// Describes the cache of one kind; [`Informer::start`] brings it to life. See the crate's example.
+pub struct Informer<K> {
+    config: watcher::Config,
+    indexes: Vec<(&'static str, IndexFn<K>)>,
+    prune: Box<dyn Fn(&mut K) + Send + Sync>,
+}
+
+impl<K> Default for Informer<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<K> Informer<K>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
+{
+    pub fn new() -> Self {
+        Self { config: watcher::Config::default(), indexes: vec![], prune: Box::new(|_| {}) }
+    }
+
+    /// Only objects with these labels, in the API's string form.
+    pub fn labels(mut self, selector: &str) -> Self {
+        self.config = self.config.labels(selector);
+        self
+    }
+
+    /// Only objects with these fields, in the API's string form.
+    pub fn fields(mut self, selector: &str) -> Self {
+        self.config = self.config.fields(selector);
+        self
+    }
+
+    /// Asks the server to stream the initial list through the watch. A server that refuses is listed the plain way.
+    pub fn streaming_lists(mut self) -> Self {
+        self.config = self.config.streaming_lists();
+        self
+    }
+
+    /// Runs on every object before it is cached, to drop what no reader needs. `managedFields` are always dropped.
+    ///
+    /// Objects written back whole must stay whole: whoever updates from the cache would delete what was pruned.
+    pub fn prune(mut self, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
+        self.prune = Box::new(prune);
+        self
+    }
+
+    /// Adds a secondary index: `keys_of` names the values under which an object can be found.
+    pub fn index(mut self, name: &'static str, keys_of: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
+        self.indexes.push((name, Box::new(keys_of)));
+        self
+    }
+
+    /// The cache with its writing end, for whoever feeds it without an API server.
+    pub fn detached(self) -> (Store<K>, Ingest<K>) {
+        let prune = self.prune;
+        cache(
+            self.indexes,
+            Box::new(move |object: &mut K| {
+                object.meta_mut().managed_fields = None;
+                prune(object);
+            }),
+        )
+    }
+
+    /// Starts the watch on a task of its own that ends with `shutdown`.
+    pub fn start(self, api: Api<K>, shutdown: CancellationToken) -> Store<K> {
+        let config = self.config.clone();
+        let (store, ingest) = self.detached();
+        tokio::spawn(async move {
+            shutdown
+                .run_until_cancelled(keep_watching(config, |config| watcher::watcher(api.clone(), config), ingest))
+                .await;
+        });
+        store
+    }
+}
+
+/// What to do after the stream reported an error.
+#[derive(Debug, PartialEq)]
+enum Recovery {
+    /// kube's watcher resumes or lists again by itself.
+    Continue,
+    /// The watch cannot be opened at the last resource version any more; kube would try that version for ever.
+    Relist,
+    /// The server does not stream lists; kube would ask for ever.
+    PlainList,
+}
+
+fn recovery(error: &watcher::Error, streaming: bool) -> Recovery {
+    let watcher::Error::WatchStartFailed(kube::Error::Api(status)) = error else { return Recovery::Continue };
+    match status.code {
+        410 => Recovery::Relist,
+        400 | 422 if streaming => Recovery::PlainList,
+        _ => Recovery::Continue,
+    }
+}
+
+/// Feeds `ingest` for ever. A healthy watch that ended (the server closes one every few minutes) costs no delay;
+/// errors are retried with growing, jittered pauses.
+pub(crate) async fn keep_watching<K, S>(
+    mut config: watcher::Config,
+    open: impl Fn(watcher::Config) -> S,
+    mut ingest: Ingest<K>,
+) where
+    K: Resource<DynamicType = ()>,
+    S: Stream<Item = watcher::Result<Event<K>>>,
+{
+    let mut pauses = DefaultBackoff::default();
+    loop {
+        let mut stream = std::pin::pin!(open(config.clone()));
+        while let Some(event) = stream.next().await {
+            let error = match event {
+                Ok(event) => {
+                    ingest.apply(event);
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let pause = pauses.next().unwrap_or(Duration::from_secs(30));
+            tracing::warn!(kind = %K::kind(&()), ?pause, error = &error as &dyn std::error::Error, "the watch failed");
+            tokio::time::sleep(pause).await;
+            match recovery(&error, config.initial_list_strategy == InitialListStrategy::StreamingList) {
+                Recovery::Continue => {}
+                Recovery::Relist => break,
+                Recovery::PlainList => {
+                    config.initial_list_strategy = InitialListStrategy::ListWatch;
+                    break;
+                }
+            }
+        }
+    }
+}
