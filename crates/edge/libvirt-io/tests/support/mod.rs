@@ -38,14 +38,14 @@ echo $! > $D/daemon.pid
 while :; do wait || :; sleep 0.1; done
 "#;
 
-pub struct Daemon {
+pub(crate) struct Daemon {
     dir: TempDir,
     namespace: Child,
 }
 
 impl Daemon {
     /// `None`, with a message, on a machine that cannot run one.
-    pub fn start() -> Option<Daemon> {
+    pub(crate) fn start() -> Option<Daemon> {
         if !is_root() {
             eprintln!("SKIPPED: needs root to make namespaces");
             return None;
@@ -75,16 +75,16 @@ impl Daemon {
         Some(daemon)
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.path().join("run/libvirt/libvirt-sock")
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.dir.path()
     }
 
     /// Sends a signal to libvirtd itself, known by its pid in its own namespace.
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let inner = std::fs::read_to_string(self.path().join("daemon.pid")).expect("the daemon's pid is recorded");
         // `unshare --fork` has exactly one child: process 1 of the namespace, whose namespace we enter.
         let unshare = self.namespace.id();

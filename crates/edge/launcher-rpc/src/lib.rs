@@ -1,0 +1,20 @@
+//! What virt-handler and virt-launcher say to each other: JSON over HTTP/1.1 on the launcher's Unix socket.
+//!
+//! The launcher pushes nothing. The handler long-polls one state document that carries a sequence number, so an answer
+//! that got lost is simply asked for again, and a handler that starts anew needs no replay. Commands are idempotent and
+//! name the VMI's UID: a launcher refuses what is meant for another one.
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/info` | | [`types::Info`] |
+//! | `GET /v1/state?after=SEQ&wait=SECS` | | [`types::LauncherState`], at once if its `seq` differs from SEQ |
+//! | `PUT /v1/sync` | [`types::SyncRequest`] | `{}` once the domain is defined and started |
+//! | `PUT /v1/{pause,unpause,reset,softreboot,shutdown,kill,delete}` | [`types::CommandRequest`] | `{}` |
+//! | `POST /v1/agent` | [`types::AgentRequest`] | [`types::AgentReply`] |
+//!
+//! A refusal is a 4xx or 5xx with [`types::Refusal`].
+
+mod client;
+pub mod types;
+
+pub use client::{Client, Error};

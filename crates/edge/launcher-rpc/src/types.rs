@@ -1,0 +1,339 @@
+//! The documents of the protocol. Fields are only ever added; a reader ignores what it does not know.
+
+use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// The version of this protocol.
+pub const PROTOCOL: u32 = 1;
+
+/// Who answers on the socket.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Info {
+    pub protocol: u32,
+    /// The launcher's version.
+    pub version: String,
+    /// UID of the VMI this launcher was started for.
+    pub launcher_uid: String,
+    pub pod_name: String,
+}
+
+/// All that a launcher knows, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LauncherState {
+    /// Grows with every change. Starts anew with a new launcher, so compare for difference, not for order.
+    pub seq: u64,
+    /// Absent until the domain is defined, and again after it was deleted.
+    pub domain: Option<DomainState>,
+    /// Absent until the guest agent has answered.
+    pub guest_agent: Option<GuestAgent>,
+    /// The Pod is being stopped; the handler should shut the guest down in good order.
+    pub marked_for_graceful_shutdown: bool,
+    /// When the guest was first asked to power off.
+    pub shutdown_requested_at: Option<Timestamp>,
+    /// What went wrong last and has not been put right since.
+    pub last_error: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DomainState {
+    /// libvirt's name: namespace and name of the VMI, joined by `_`.
+    pub name: String,
+    /// UID of the VMI.
+    pub uid: String,
+    pub status: DomainStatus,
+    pub reason: DomainReason,
+    /// The machine type libvirt chose, for instance `pc-q35-7.2`.
+    pub os_machine: String,
+    pub domain_type: DomainType,
+    /// Whether the guest can be asked to power off over ACPI.
+    pub acpi: bool,
+    pub interfaces: Vec<DomainInterface>,
+    pub disks: Vec<DomainDisk>,
+    pub memory_bytes: u64,
+    pub agent_connected: bool,
+    /// When the domain entered `Running` for the first time in this launcher.
+    pub started_at: Option<Timestamp>,
+}
+
+impl DomainState {
+    /// Whether QEMU is gone, or about to be without anybody's doing.
+    pub fn is_down(&self) -> bool {
+        matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
+    }
+}
+
+/// `virDomainState` in KubeVirt's words.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DomainStatus {
+    #[default]
+    NoState,
+    Running,
+    Blocked,
+    Paused,
+    Shutdown,
+    Shutoff,
+    Crashed,
+    PMSuspended,
+    #[serde(other)]
+    Unknown,
+}
+
+/// Why a domain is in its state, in KubeVirt's words; those of the paused state carry its prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum DomainReason {
+    Booted,
+    Migrated,
+    Restored,
+    FromSnapshot,
+    Unpaused,
+    MigrationCanceled,
+    SaveCanceled,
+    Wakeup,
+    Postcopy,
+    PostcopyFailed,
+    User,
+    Shutdown,
+    Destroyed,
+    Crashed,
+    Saved,
+    Failed,
+    Daemon,
+    Panicked,
+    PausedUser,
+    PausedMigration,
+    PausedSave,
+    PausedDump,
+    PausedIOError,
+    PausedWatchdog,
+    PausedFromSnapshot,
+    PausedShuttingDown,
+    PausedSnapshot,
+    PausedCrashed,
+    PausedStartingUp,
+    PausedPostcopy,
+    PausedPostcopyFailed,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DomainType {
+    #[default]
+    Kvm,
+    /// Software emulation.
+    Qemu,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DomainInterface {
+    /// The interface's name in the VMI.
+    pub alias: String,
+    pub mac: String,
+    pub tap: String,
+    pub queues: u32,
+    /// `up` or `down`.
+    pub link_state: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DomainDisk {
+    /// The disk's name in the VMI.
+    pub alias: String,
+    /// The device name libvirt shows, for instance `vda`.
+    pub target: String,
+    pub source: String,
+}
+
+/// What the guest agent last said. All of it is the guest's word.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestAgent {
+    pub version: Option<String>,
+    pub hostname: Option<String>,
+    pub os: Option<VirtualMachineInstanceGuestOSInfo>,
+    pub interfaces: Vec<GuestInterface>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GuestInterface {
+    pub name: String,
+    pub mac: String,
+    /// Without prefix lengths, in the guest's order.
+    pub ips: Vec<String>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SyncRequest {
+    pub vmi: VirtualMachineInstance,
+    pub options: SyncOptions,
+}
+
+/// What the launcher cannot know by itself: the cluster's configuration and the node's facts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SyncOptions {
+    pub smbios: SMBiosConfiguration,
+    /// Seconds; 0 turns the balloon's statistics off.
+    pub mem_balloon_stats_period: u32,
+    pub serial_console_log_disabled: bool,
+    pub free_page_reporting_disabled: bool,
+    pub allow_emulation: bool,
+    /// KVM can really run a vCPU on this node.
+    pub kvm_usable: bool,
+}
+
+/// A command for the launcher of one VMI.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct CommandRequest {
+    pub vmi_uid: String,
+}
+
+/// The commands that need nothing but the VMI's UID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    Pause,
+    Unpause,
+    /// Presses the reset button.
+    Reset,
+    /// Asks the guest to reboot: through its agent if that is connected, over ACPI otherwise.
+    SoftReboot,
+    /// Asks the guest to power off. May be repeated: a booting guest misses the first one.
+    Shutdown,
+    /// Ends QEMU.
+    Kill,
+    /// Forgets the stopped domain; the launcher then ends.
+    Delete,
+}
+
+impl Command {
+    pub const ALL: [Command; 7] = [
+        Command::Pause,
+        Command::Unpause,
+        Command::Reset,
+        Command::SoftReboot,
+        Command::Shutdown,
+        Command::Kill,
+        Command::Delete,
+    ];
+
+    pub fn path(self) -> &'static str {
+        match self {
+            Command::Pause => "/v1/pause",
+            Command::Unpause => "/v1/unpause",
+            Command::Reset => "/v1/reset",
+            Command::SoftReboot => "/v1/softreboot",
+            Command::Shutdown => "/v1/shutdown",
+            Command::Kill => "/v1/kill",
+            Command::Delete => "/v1/delete",
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentRequest {
+    pub vmi_uid: String,
+    /// As the QEMU guest agent takes it: `{"execute": …, "arguments": …}`.
+    pub command: serde_json::Value,
+    pub timeout_seconds: u32,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AgentReply {
+    /// What the agent returned. Not to be trusted.
+    #[serde(rename = "return")]
+    pub result: serde_json::Value,
+}
+
+/// Why a request was refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Refusal {
+    pub code: RefusalCode,
+    /// A sentence for people, with its causes.
+    pub message: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusalCode {
+    /// The request itself cannot be understood.
+    BadRequest,
+    /// It is meant for another VMI.
+    WrongVmi,
+    /// There is no domain to act on.
+    NoDomain,
+    /// The domain's state does not allow it.
+    WrongState,
+    /// The VMI asks for what this node or build cannot do; trying again changes nothing.
+    Impossible,
+    /// Something that must be there first is missing, for instance the network; try again.
+    NotReady,
+    /// libvirt said no.
+    Libvirt,
+    /// The guest agent is not there or said no.
+    Agent,
+    #[serde(other)]
+    Internal,
+}
+
+impl RefusalCode {
+    pub fn http_status(self) -> u16 {
+        match self {
+            RefusalCode::BadRequest => 400,
+            RefusalCode::WrongVmi => 403,
+            RefusalCode::NoDomain => 404,
+            RefusalCode::WrongState => 409,
+            RefusalCode::Impossible => 422,
+            RefusalCode::NotReady => 503,
+            RefusalCode::Agent => 502,
+            RefusalCode::Libvirt | RefusalCode::Internal => 500,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_from_a_newer_launcher_are_unknown_and_not_an_error() {
+        let state: LauncherState = serde_json::from_str(
+            r#"{"seq":4,"domain":{"name":"a_b","status":"Levitating","reason":"Bored","new_field":1},"also_new":{}}"#,
+        )
+        .unwrap();
+        let domain = state.domain.unwrap();
+        assert_eq!((domain.status, domain.reason), (DomainStatus::Unknown, DomainReason::Unknown));
+        let refusal: Refusal = serde_json::from_str(r#"{"code":"NeverHeard","message":"x"}"#).unwrap();
+        assert_eq!(refusal.code, RefusalCode::Internal);
+    }
+
+    #[test]
+    fn a_full_state_survives_the_round_trip() {
+        let state = LauncherState {
+            seq: 7,
+            domain: Some(DomainState {
+                name: "default_vm".into(),
+                uid: "u".into(),
+                status: DomainStatus::PMSuspended,
+                reason: DomainReason::PausedIOError,
+                domain_type: DomainType::Qemu,
+                started_at: Some("2026-11-15T10:00:00.5Z".parse().unwrap()),
+                interfaces: vec![DomainInterface { alias: "default".into(), ..Default::default() }],
+                disks: vec![DomainDisk { alias: "root".into(), ..Default::default() }],
+                ..Default::default()
+            }),
+            guest_agent: Some(GuestAgent { hostname: Some("guest".into()), ..Default::default() }),
+            marked_for_graceful_shutdown: true,
+            shutdown_requested_at: Some("2026-11-15T11:00:00Z".parse().unwrap()),
+            last_error: Some("no".into()),
+        };
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(serde_json::from_str::<LauncherState>(&text).unwrap(), state);
+    }
+}
