@@ -213,7 +213,7 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_keeps_its_code_and_words() {
         let client = client(
-            b"HTTP/1.1 403 Forbidden\r\ncontent-length: 45\r\n\r\n{\"code\":\"WrongVmi\",\"message\":\"not my machine\"}",
+            b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n{\"code\":\"WrongVmi\",\"message\":\"not my machine\"}",
         );
         let error = client.command(Command::Kill, "u").await.unwrap_err();
         assert_eq!(error.refusal(), Some(RefusalCode::WrongVmi), "{error:?}");
