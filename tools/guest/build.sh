@@ -17,7 +17,7 @@ packages=(busybox-static qemu-guest-agent dropbear-bin libtomcrypt1 libtommath1 
     libglib2.0-0 libpcre2-8-0 liburing2 libudev1 libnuma1 libcap2 libc6 syslinux-common)
 
 # In loading order; dependencies are resolved. A driver that is built into the kernel is skipped.
-modules=(virtio_pci virtio_net virtio_blk virtio_console virtio_balloon virtio_scsi virtio_mem virtio_rng sd_mod sr_mod
+modules=(pvpanic-mmio virtio_pci virtio_net virtio_blk virtio_console virtio_balloon virtio_scsi virtio_mem virtio_rng sd_mod sr_mod
     isofs ext4 vfat nls_ascii nls_cp437 button evdev pvpanic-pci virtiofs vmw_vsock_virtio_transport)
 
 die() { echo "guest: $*" >&2; exit 1; }
