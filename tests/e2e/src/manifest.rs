@@ -1,0 +1,88 @@
+//! Manifests of test guests, put together from what a test cares about.
+
+use serde_json::{Value, json};
+
+/// A VM of the test guest's kernel, to be varied with the methods below.
+#[derive(Clone, Debug)]
+pub struct Manifest(Value);
+
+impl Manifest {
+    /// Boots the test guest directly, with a counter on its console and at `/cgi-bin/tick`.
+    pub fn vm(name: &str, run_strategy: &str) -> Self {
+        Self(json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": run_strategy, "template": {
+                "metadata": {"labels": {"app": name}},
+                "spec": {
+                    "terminationGracePeriodSeconds": 30,
+                    "domain": {
+                        "memory": {"guest": "192Mi"},
+                        "firmware": {"kernelBoot": {
+                            "kernelArgs": "console=ttyS0 quiet tick=1",
+                            "container": {
+                                "image": "ferrovirt.io/guest-kernel:latest",
+                                "imagePullPolicy": "IfNotPresent",
+                                "kernelPath": "/boot/vmlinuz",
+                                "initrdPath": "/boot/initrd.gz",
+                            },
+                        }},
+                        "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+                    },
+                    "networks": [{"name": "default", "pod": {}}],
+                },
+            }},
+        }))
+    }
+
+    /// More words on the guest kernel's command line.
+    pub fn kernel_args(mut self, more: &str) -> Self {
+        let args = &mut self.template()["domain"]["firmware"]["kernelBoot"]["kernelArgs"];
+        *args = json!(format!("{} {more}", args.as_str().unwrap_or_default()));
+        self
+    }
+
+    pub fn on_node(mut self, node: &str) -> Self {
+        self.template()["nodeSelector"] = json!({"kubernetes.io/hostname": node});
+        self
+    }
+
+    pub fn grace_period(mut self, seconds: i64) -> Self {
+        self.template()["terminationGracePeriodSeconds"] = json!(seconds);
+        self
+    }
+
+    /// A NoCloud disk with this user data.
+    pub fn user_data(mut self, text: &str) -> Self {
+        let spec = self.template();
+        spec["domain"]["devices"]["disks"] = json!([{"name": "cloudinit", "disk": {"bus": "virtio"}}]);
+        spec["volumes"] = json!([{"name": "cloudinit", "cloudInitNoCloud": {"userData": text}}]);
+        self
+    }
+
+    /// A device that tells the host of a kernel panic.
+    pub fn panic_device(mut self) -> Self {
+        self.template()["domain"]["devices"]["panicDevices"] = json!([{"model": "isa"}]);
+        self
+    }
+
+    /// The same guest as a bare instance, without a VM.
+    pub fn instance(self) -> Self {
+        let template = &self.0["spec"]["template"];
+        Self(json!({
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": self.0["metadata"]["name"], "labels": template["metadata"]["labels"]},
+            "spec": template["spec"],
+        }))
+    }
+
+    pub fn json(&self) -> &Value {
+        &self.0
+    }
+
+    fn template(&mut self) -> &mut Value {
+        &mut self.0["spec"]["template"]["spec"]
+    }
+}
