@@ -2,15 +2,43 @@
 //!
 //! The crate holds the data (links, addresses, routes, nftables rules, sysctls) and the pure functions that compose it
 //! from a VMI and from what was seen in the Pod. The `netlink` crate observes and applies.
+//!
+//! A guest reaches the Pod network in two steps, taken by two programs that must agree:
+//!
+//! ```text
+//! node agent, privileged, in the Pod's namespace       launcher, unprivileged
+//!   observe ─► phase1 ─► NetPlan ─► apply                domain_interfaces ─► tap, MAC and MTU in the domain
+//!           └► discover ─► addresses for the status      dhcp::config      ─► what the guest is told
+//! ```
+//!
+//! ```text
+//!            Pod                              guest
+//!  eth0 ── NAT ── k6t-eth0 ══ tap0 ══════════ 10.0.2.2
+//!  Pod IP         10.0.2.1
+//! ```
 
+pub mod dhcp;
+pub mod names;
 pub mod nft;
 
+mod binding;
+mod cidr;
+mod discovery;
+mod error;
 mod link_name;
 mod mac;
+mod masquerade;
 mod observed;
 mod plan;
 
+pub use binding::{DomainInterface, PodNet, domain_interfaces};
+pub use discovery::{PodInterface, discover};
+pub use error::PlanError;
 pub use link_name::{InvalidLinkName, LinkName};
 pub use mac::{InvalidMacAddr, MacAddr};
+pub use masquerade::phase1;
 pub use observed::{Observed, ObservedLink};
 pub use plan::{Link, LinkKind, NetPlan, Route, Sysctl, TapOptions};
+
+/// User and group that QEMU runs as; they own what QEMU opens.
+pub const QEMU_UID: u32 = 107;

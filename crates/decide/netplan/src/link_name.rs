@@ -10,7 +10,7 @@ const MAX_LEN: usize = 15;
 /// Link names travel into nftables scripts and `/proc/sys` paths, and some of them come from an object's status. The
 /// kernel allows nearly any byte; this type allows only those that mean nothing special in either place (no quotes,
 /// slashes, `*` wildcards or `%d` patterns).
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName(String);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -53,6 +53,12 @@ impl Deref for LinkName {
 impl fmt::Display for LinkName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
     }
 }
 

@@ -2,7 +2,7 @@ use std::fmt;
 use std::str::FromStr;
 
 /// An Ethernet hardware address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddr(pub [u8; 6]);
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -20,17 +20,28 @@ impl FromStr for MacAddr {
         let mut bytes = [0; 6];
         let mut parts = text.split([':', '-']);
         for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(invalid)?;
+            let part = parts.next().filter(|p| is_hex_byte(p)).ok_or_else(invalid)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| invalid())?;
         }
         if parts.next().is_some() { Err(invalid()) } else { Ok(MacAddr(bytes)) }
     }
 }
 
+/// `from_str_radix` alone would also take a sign.
+fn is_hex_byte(text: &str) -> bool {
+    text.len() == 2 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 impl fmt::Display for MacAddr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [a, b, c, d, e, g] = self.0;
         write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for MacAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
     }
 }
 

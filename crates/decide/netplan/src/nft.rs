@@ -54,8 +54,8 @@ pub struct Rule {
 pub enum Match {
     InputLink(LinkName),
     OutputLink(LinkName),
-    Source(Vec<IpAddr>),
-    Destination(Vec<IpAddr>),
+    Source(IpAddr),
+    Destination(IpAddr),
     DestinationPort(Protocol, u16),
 }
 
@@ -114,23 +114,11 @@ impl Match {
         match self {
             Match::InputLink(name) => write!(out, " iifname \"{name}\""),
             Match::OutputLink(name) => write!(out, " oifname \"{name}\""),
-            Match::Source(set) => write!(out, " {family} saddr {}", Set(set)),
-            Match::Destination(set) => write!(out, " {family} daddr {}", Set(set)),
+            Match::Source(ip) => write!(out, " {family} saddr {ip}"),
+            Match::Destination(ip) => write!(out, " {family} daddr {ip}"),
             Match::DestinationPort(Protocol::Tcp, port) => write!(out, " tcp dport {port}"),
             Match::DestinationPort(Protocol::Udp, port) => write!(out, " udp dport {port}"),
         }
-    }
-}
-
-struct Set<'a>(&'a [IpAddr]);
-
-impl fmt::Display for Set<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let [one] = self.0 {
-            return write!(f, "{one}");
-        }
-        let list: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        write!(f, "{{ {} }}", list.join(", "))
     }
 }
 

@@ -235,7 +235,7 @@ fn masquerade_like_plan() -> NetPlan {
             Chain {
                 name: "postrouting",
                 base: Some(Base { hook: Hook::Postrouting, priority: 100 }),
-                rules: vec![Rule { matches: vec![Match::Source(vec![guest])], verdict: Verdict::Masquerade }],
+                rules: vec![Rule { matches: vec![Match::Source(guest)], verdict: Verdict::Masquerade }],
             },
         ],
     };

@@ -1,0 +1,131 @@
+//! Which interfaces a VMI has, and the names and values both programs derive for them.
+
+use api::v1::{Interface, Network, PodNetwork, VirtualMachineInstance};
+
+use crate::{LinkName, MacAddr, PlanError, names};
+
+const ABSENT: &str = "absent";
+
+/// The Pod's side of the primary network, as the launcher sees it from inside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PodNet {
+    pub mtu: u32,
+    pub mac: MacAddr,
+    /// Content of the Pod's `/etc/resolv.conf`.
+    pub resolv_conf: String,
+    pub hostname: String,
+}
+
+/// What the domain needs to know of an interface whose other end is a prepared tap device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DomainInterface {
+    /// The interface's name in the VMI.
+    pub name: String,
+    pub tap: LinkName,
+    pub mac: MacAddr,
+    pub mtu: u32,
+}
+
+/// One interface for each of the VMI's that is to be there. Must agree with [`crate::phase1`].
+pub fn domain_interfaces(vmi: &VirtualMachineInstance, pod: &PodNet) -> Result<Vec<DomainInterface>, PlanError> {
+    attached(vmi)?
+        .into_iter()
+        .map(|interface| {
+            let mac = match interface.spec.mac_address.as_deref().filter(|mac| !mac.is_empty()) {
+                Some(text) => text
+                    .parse()
+                    .map_err(|err| PlanError::BadMac { field: format!("{}.macAddress", interface.field), err })?,
+                None => pod.mac,
+            };
+            Ok(DomainInterface { name: interface.spec.name.clone(), tap: interface.tap, mac, mtu: pod.mtu })
+        })
+        .collect()
+}
+
+/// An interface that is to be there, with its network and the links that serve it.
+#[derive(Debug)]
+pub(crate) struct Attached<'a> {
+    /// Path of the interface in the VMI, for messages.
+    pub(crate) field: String,
+    pub(crate) network_field: String,
+    pub(crate) spec: &'a Interface,
+    pub(crate) pod_network: &'a PodNetwork,
+    pub(crate) pod_interface: LinkName,
+    pub(crate) bridge: LinkName,
+    pub(crate) tap: LinkName,
+}
+
+/// The VMI's interfaces that are to be there, in order. Whatever is not masquerade on the Pod network is refused:
+/// admission does so too, but an object may be older than a rule.
+pub(crate) fn attached(vmi: &VirtualMachineInstance) -> Result<Vec<Attached<'_>>, PlanError> {
+    let devices = &vmi.spec.domain.devices;
+    let unsupported =
+        |field: &str, what: &str| PlanError::Unsupported { field: field.to_string(), what: what.to_string() };
+    if devices.network_interface_multiqueue == Some(true) {
+        return Err(unsupported("spec.domain.devices.networkInterfaceMultiqueue", "more than one queue"));
+    }
+    let annotation = vmi.metadata.annotations.as_ref().and_then(|all| all.get(ISTIO_INJECT));
+    if annotation.is_some_and(|value| value == "true") {
+        return Err(unsupported(&format!("metadata.annotations[{ISTIO_INJECT}]"), "a service mesh sidecar"));
+    }
+    let mut attached = Vec::new();
+    for (index, spec) in devices.interfaces.iter().enumerate() {
+        if spec.state.as_deref() == Some(ABSENT) {
+            continue;
+        }
+        let field = format!("spec.domain.devices.interfaces[{index}]");
+        if spec.masquerade.is_none() {
+            return Err(unsupported(&field, binding_name(spec)));
+        }
+        if !spec.port_ranges.is_empty() {
+            return Err(unsupported(&format!("{field}.portRanges"), "forwarding a range of ports"));
+        }
+        attached.push(attach(vmi, spec, field)?);
+    }
+    if attached.len() > 1 {
+        let field = attached[1].field.clone();
+        return Err(unsupported(&field, "a second interface on the Pod network"));
+    }
+    Ok(attached)
+}
+
+/// Asks for a sidecar that takes over the Pod's traffic, which needs rules of its own.
+const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
+
+fn attach<'a>(vmi: &'a VirtualMachineInstance, spec: &'a Interface, field: String) -> Result<Attached<'a>, PlanError> {
+    let position = vmi.spec.networks.iter().position(|network| network.name == spec.name);
+    let Some(index) = position else {
+        return Err(PlanError::NoSuchNetwork { field: format!("{field}.name"), name: spec.name.clone() });
+    };
+    let network: &Network = &vmi.spec.networks[index];
+    let network_field = format!("spec.networks[{index}]");
+    let Some(pod_network) = &network.pod else {
+        return Err(PlanError::Unsupported {
+            field: network_field,
+            what: "a network other than the Pod's".to_string(),
+        });
+    };
+    let bad_name = |err| PlanError::BadLinkName { network: network.name.clone(), err };
+    let pod_interface = names::pod_interface(vmi, network).map_err(bad_name)?;
+    Ok(Attached {
+        bridge: names::bridge(&pod_interface).map_err(bad_name)?,
+        tap: names::tap(network, &pod_interface).map_err(bad_name)?,
+        network_field: format!("{network_field}.pod"),
+        field,
+        spec,
+        pod_network,
+        pod_interface,
+    })
+}
+
+fn binding_name(interface: &Interface) -> &'static str {
+    match interface {
+        Interface { bridge: Some(_), .. } => "the bridge binding",
+        Interface { sriov: Some(_), .. } => "the sriov binding",
+        Interface { passt: Some(_), .. } | Interface { passt_binding: Some(_), .. } => "the passt binding",
+        Interface { slirp: Some(_), .. } => "the slirp binding",
+        Interface { macvtap: Some(_), .. } => "the macvtap binding",
+        Interface { binding: Some(_), .. } => "a binding plugin",
+        _ => "an interface without a binding",
+    }
+}
