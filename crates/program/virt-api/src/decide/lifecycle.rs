@@ -1,0 +1,252 @@
+//! Start, stop and restart of a virtual machine.
+//!
+//! What these endpoints do depends on the run strategy: where the strategy itself says whether an instance should
+//! exist, the strategy is changed; where requests decide, a request is left in the status for the controller.
+
+use std::collections::BTreeMap;
+
+use api::conditions;
+use api::v1::{
+    RunStrategy, StateChangeRequestAction, VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase,
+    VirtualMachineStateChangeRequest, VirtualMachineStatus,
+};
+use serde_json::Value;
+
+use super::patch::Patch;
+use super::refusal::{Kind, Refusal};
+use crate::options::{RestartOptions, StartOptions, StopOptions};
+
+const VM: Kind = Kind::VirtualMachine;
+
+/// The grace period of a forced restart. Zero would make the deletion skip the guest's cleanup altogether.
+const FORCED_GRACE_PERIOD: i64 = 1;
+
+/// Key under which a start request says that the guest stays paused.
+const START_PAUSED: &str = "paused";
+
+/// One write, as a JSON patch.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Step {
+    /// To the virtual machine.
+    Vm(Value),
+    /// To the virtual machine's status.
+    VmStatus(Value),
+    /// To the instance of the same name.
+    Vmi(Value),
+}
+
+/// The writes that carry out a request, in order.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Each is made only if the one before it succeeded.
+    pub steps: Vec<Step>,
+    /// Made if a step after the first fails, to leave things as they were.
+    pub undo: Option<Step>,
+}
+
+impl From<Step> for Plan {
+    fn from(step: Step) -> Self {
+        Plan { steps: vec![step], undo: None }
+    }
+}
+
+/// Start.
+pub fn start(
+    vm: &VirtualMachine,
+    vmi: Option<&VirtualMachineInstance>,
+    options: &StartOptions,
+) -> Result<Plan, Refusal> {
+    let refuse = |why: String| Err(Refusal::conflict(VM, name(vm), why));
+    if vmi.is_some_and(is_up) {
+        return refuse("VM is already running".to_owned());
+    }
+    if condition_is_true(vm, conditions::MANUAL_RECOVERY_REQUIRED) {
+        return refuse(VOLUME_RECOVERY.to_owned());
+    }
+    let strategy = run_strategy(vm)?;
+    let phase = vmi.and_then(phase);
+    let restart_ended = match (&strategy, &phase) {
+        (RunStrategy::Halted, _) if !options.paused => return Ok(set_running(vm, true).into()),
+        (RunStrategy::Manual, Some(VirtualMachineInstancePhase::Succeeded | VirtualMachineInstancePhase::Failed)) => {
+            true
+        }
+        (RunStrategy::RerunOnFailure, Some(VirtualMachineInstancePhase::Succeeded)) => true,
+        (RunStrategy::RerunOnFailure, Some(VirtualMachineInstancePhase::Failed)) => {
+            return refuse(format!("{strategy} does not support starting VM from failed state"));
+        }
+        (RunStrategy::Halted | RunStrategy::Manual | RunStrategy::RerunOnFailure, _) => false,
+        _ => return refuse(format!("{strategy} does not support manual start requests")),
+    };
+    let mut requests = Vec::new();
+    if let (true, Some(vmi)) = (restart_ended, vmi) {
+        requests.push(stop_request(vmi));
+    }
+    requests.push(start_request(options.paused));
+    Ok(request(vm, &requests)?.into())
+}
+
+/// Stop.
+pub fn stop(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>, options: &StopOptions) -> Result<Plan, Refusal> {
+    let refuse = |why: String| Err(Refusal::conflict(VM, name(vm), why));
+    if options.grace_period.is_some_and(|seconds| seconds < 0) {
+        return Err(Refusal::bad_request("gracePeriod has to be greater or equal to 0"));
+    }
+    let strategy = run_strategy(vm)?;
+    let running = vmi.filter(|vmi| !is_final(vmi));
+    let last = match (&strategy, running) {
+        (RunStrategy::Always | RunStrategy::Once, _) => set_running(vm, false),
+        (RunStrategy::Halted | RunStrategy::Manual | RunStrategy::RerunOnFailure, None) => {
+            return refuse("VM is not running".to_owned());
+        }
+        (RunStrategy::Halted, Some(vmi)) if !shortens_grace_period(vmi, options) => {
+            let why = "VM is already being stopped; only a request with a shorter grace period is accepted";
+            return refuse(why.to_owned());
+        }
+        (RunStrategy::Halted | RunStrategy::Manual | RunStrategy::RerunOnFailure, Some(vmi)) => {
+            request(vm, &[stop_request(vmi)])?
+        }
+        _ => return refuse(format!("{strategy} does not support manual stop requests")),
+    };
+    // Decided before anything is written: a refused request must not have shortened the guest's grace period.
+    let grace = running.zip(options.grace_period).map(|(vmi, seconds)| set_grace_period(vmi, seconds));
+    Ok(Plan { steps: grace.into_iter().chain([last]).collect(), undo: None })
+}
+
+/// Restart.
+pub fn restart(
+    vm: &VirtualMachine,
+    vmi: Option<&VirtualMachineInstance>,
+    options: &RestartOptions,
+) -> Result<Plan, Refusal> {
+    let refuse = |why: String| Err(Refusal::conflict(VM, name(vm), why));
+    match options.grace_period_seconds {
+        Some(seconds) if seconds < 0 => {
+            return Err(Refusal::bad_request("gracePeriodSeconds has to be greater or equal to 0"));
+        }
+        Some(seconds) if seconds > 0 => {
+            return Err(Refusal::bad_request("For force restart, only gracePeriod=0 is supported for now"));
+        }
+        _ => {}
+    }
+    if condition_is_true(vm, conditions::VOLUMES_CHANGE) {
+        return refuse(VOLUME_RECOVERY.to_owned());
+    }
+    let strategy = run_strategy(vm)?;
+    if matches!(strategy, RunStrategy::Halted | RunStrategy::Once) {
+        return refuse(format!("{strategy} does not support manual restart requests"));
+    }
+    let Some(vmi) = vmi else { return refuse("VM is not running".to_owned()) };
+    let again = request(vm, &[stop_request(vmi), start_request(false)])?;
+    if options.grace_period_seconds.is_none() {
+        return Ok(again.into());
+    }
+    let force = set_grace_period(vmi, FORCED_GRACE_PERIOD);
+    let undo = restore_grace_period(vmi, FORCED_GRACE_PERIOD);
+    Ok(Plan { steps: vec![force, again], undo: Some(undo) })
+}
+
+const VOLUME_RECOVERY: &str = "VM recovery required: its volumes are only partly migrated; \
+     set the original volumes in the template again, or finish the migration, before starting it";
+
+fn name(vm: &VirtualMachine) -> &str {
+    vm.metadata.name.as_deref().unwrap_or_default()
+}
+
+fn phase(vmi: &VirtualMachineInstance) -> Option<VirtualMachineInstancePhase> {
+    vmi.status.as_ref()?.phase.clone()
+}
+
+fn is_final(vmi: &VirtualMachineInstance) -> bool {
+    matches!(phase(vmi), Some(VirtualMachineInstancePhase::Succeeded | VirtualMachineInstancePhase::Failed))
+}
+
+/// Up or on its way up, as far as anybody can tell.
+fn is_up(vmi: &VirtualMachineInstance) -> bool {
+    use VirtualMachineInstancePhase::{Other, Unknown};
+    match phase(vmi) {
+        None | Some(Unknown) => false,
+        Some(Other(phase)) if phase.is_empty() => false,
+        Some(_) => !is_final(vmi),
+    }
+}
+
+fn condition_is_true(vm: &VirtualMachine, type_: &str) -> bool {
+    vm.status.as_ref().is_some_and(|status| conditions::is_true(&status.conditions, type_))
+}
+
+/// The effective run strategy.
+fn run_strategy(vm: &VirtualMachine) -> Result<RunStrategy, Refusal> {
+    match (vm.spec.running, &vm.spec.run_strategy) {
+        (Some(_), Some(_)) => Err(Refusal::internal("spec.running and spec.runStrategy are mutually exclusive")),
+        (Some(true), None) => Ok(RunStrategy::Always),
+        (Some(false), None) | (None, None) => Ok(RunStrategy::Halted),
+        (None, Some(strategy)) => Ok(strategy.clone()),
+    }
+}
+
+/// Changes the strategy in the form its owner wrote it.
+fn set_running(vm: &VirtualMachine, running: bool) -> Step {
+    let patch = match vm.spec.running {
+        Some(_) => Patch::default().change("/spec/running", vm.spec.running.as_ref(), Some(&running)),
+        None => {
+            let strategy = if running { RunStrategy::Always } else { RunStrategy::Halted };
+            Patch::default().change("/spec/runStrategy", vm.spec.run_strategy.as_ref(), Some(&strategy))
+        }
+    };
+    Step::Vm(patch.operations())
+}
+
+fn stop_request(vmi: &VirtualMachineInstance) -> VirtualMachineStateChangeRequest {
+    VirtualMachineStateChangeRequest {
+        action: StateChangeRequestAction::Stop,
+        uid: vmi.metadata.uid.clone(),
+        ..Default::default()
+    }
+}
+
+fn start_request(paused: bool) -> VirtualMachineStateChangeRequest {
+    let data = if paused { BTreeMap::from([(START_PAUSED.to_owned(), "true".to_owned())]) } else { BTreeMap::new() };
+    VirtualMachineStateChangeRequest { action: StateChangeRequestAction::Start, data, uid: None }
+}
+
+/// Leaves requests for the controller. Requests already there are not overtaken, except by a stop: a stop must always
+/// be possible. A crash-loop back-off ends with them, for a person has looked.
+fn request(vm: &VirtualMachine, requests: &[VirtualMachineStateChangeRequest]) -> Result<Step, Refusal> {
+    const REQUESTS: &str = "/status/stateChangeRequests";
+    let Some(status) = vm.status.as_ref().filter(|status| **status != VirtualMachineStatus::default()) else {
+        let status = VirtualMachineStatus { state_change_requests: requests.to_vec(), ..Default::default() };
+        return Ok(Step::VmStatus(Patch::default().add("/status", &status).operations()));
+    };
+    let pending = &status.state_change_requests;
+    let only_stop = matches!(requests, [one] if one.action == StateChangeRequestAction::Stop);
+    let mut patch = match pending.is_empty() {
+        true => Patch::default().change(REQUESTS, None, Some(&requests)),
+        false if only_stop => Patch::default().change(REQUESTS, Some(&pending.as_slice()), Some(&requests)),
+        false => return Err(Refusal::internal("unable to complete request: stop/start already underway")),
+    };
+    if status.start_failure.is_some() {
+        patch = patch.remove("/status/startFailure");
+    }
+    Ok(Step::VmStatus(patch.operations()))
+}
+
+const GRACE_PERIOD: &str = "/spec/terminationGracePeriodSeconds";
+
+fn set_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Step {
+    let current = vmi.spec.termination_grace_period_seconds.as_ref();
+    Step::Vmi(Patch::default().change(GRACE_PERIOD, current, Some(&seconds)).operations())
+}
+
+fn restore_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Step {
+    let original = vmi.spec.termination_grace_period_seconds.as_ref();
+    Step::Vmi(Patch::default().change(GRACE_PERIOD, Some(&seconds), original).operations())
+}
+
+/// A second stop makes sense only to hurry the first.
+fn shortens_grace_period(vmi: &VirtualMachineInstance, options: &StopOptions) -> bool {
+    match (options.grace_period, vmi.spec.termination_grace_period_seconds) {
+        (None, _) => false,
+        (Some(new), Some(old)) => new < old,
+        (Some(_), None) => true,
+    }
+}

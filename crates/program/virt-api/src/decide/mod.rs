@@ -1,0 +1,17 @@
+//! What each endpoint answers, given the objects: a list of patches, a place to connect to, or a refusal.
+//!
+//! Nothing here talks to anyone. The routes fetch the objects, ask here, and carry out what comes back.
+
+mod instance;
+mod lifecycle;
+mod patch;
+mod refusal;
+#[cfg(test)]
+mod tests;
+
+pub use instance::{
+    Protocol, console, guest_agent, handler_node, instance_of, pause, port_forward, reset_failure, soft_reboot,
+    unpause, vnc,
+};
+pub use lifecycle::{Plan, Step, restart, start, stop};
+pub use refusal::{Kind, Refusal};

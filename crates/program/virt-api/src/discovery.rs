@@ -1,0 +1,62 @@
+//! What the group says about itself.
+
+use serde_json::{Value, json};
+
+/// Name of the group.
+pub(crate) const GROUP: &str = "subresources.kubevirt.io";
+/// Versions, the preferred one first. They serve the same.
+pub(crate) const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
+
+/// Operations on virtual machines that are listed. Port forwarding works on them too, but clients know it without.
+const VM_OPERATIONS: &[&str] = &["start", "stop", "restart"];
+/// Operations on instances that are listed.
+const VMI_OPERATIONS: &[&str] =
+    &["vnc", "console", "portforward", "pause", "unpause", "reset", "softreboot", "guestosinfo"];
+
+/// Operations KubeVirt has and this build has not, so that asking for one gets an answer better than "not found".
+pub(crate) const UNSUPPORTED: &[&str] = &[
+    "addvolume",
+    "backup",
+    "evacuate",
+    "expand-spec",
+    "filesystemlist",
+    "freeze",
+    "memorydump",
+    "migrate",
+    "objectgraph",
+    "redefine-checkpoint",
+    "removememorydump",
+    "removevolume",
+    "sev",
+    "unfreeze",
+    "usbredir",
+    "userlist",
+    "vsock",
+];
+
+/// The group. Its `name` lacks an s: so says KubeVirt, and clients compare.
+pub(crate) fn group() -> Value {
+    let version = |version: &str| json!({ "groupVersion": format!("{GROUP}/{version}"), "version": version });
+    json!({
+        "kind": "APIGroup",
+        "apiVersion": "v1",
+        "name": "subresource.kubevirt.io",
+        "versions": VERSIONS.map(version),
+        "preferredVersion": version(VERSIONS[0]),
+        "serverAddressByClientCIDRs": [{ "clientCIDR": "0.0.0.0/0", "serverAddress": "" }],
+    })
+}
+
+/// The operations of one version. An empty list would break short names in `kubectl`.
+pub(crate) fn resources(version: &str) -> Value {
+    let resource =
+        |name: String| json!({ "name": name, "singularName": "", "namespaced": true, "kind": "", "verbs": [] });
+    let vms = VM_OPERATIONS.iter().map(|operation| format!("virtualmachines/{operation}"));
+    let vmis = VMI_OPERATIONS.iter().map(|operation| format!("virtualmachineinstances/{operation}"));
+    json!({
+        "kind": "APIResourceList",
+        "apiVersion": "v1",
+        "groupVersion": format!("{GROUP}/{version}"),
+        "resources": vmis.chain(vms).map(resource).collect::<Vec<_>>(),
+    })
+}

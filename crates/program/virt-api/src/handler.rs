@@ -1,0 +1,205 @@
+//! Requests to node agents.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::labels;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, ListParams};
+use rustls::pki_types::ServerName;
+use tokio_rustls::TlsConnector;
+use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
+
+use crate::decide::Refusal;
+use crate::dial::Dialer;
+use crate::stream::{Raw, SUBPROTOCOL};
+
+/// The port node agents listen on.
+pub const HANDLER_PORT: u16 = 8186;
+
+/// On nodes without an agent Pod: where their agent listens, as `address:port`.
+pub const HANDLER_ADDRESS_ANNOTATION: &str = "ferrovirt.io/handler-address";
+
+/// How long connecting, and an ordinary request as a whole, may take.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The largest answer that is read into memory. The largest real one is a list of the guest's file systems.
+const MAX_ANSWER: usize = 16 * 1024 * 1024;
+
+/// Finds and calls node agents.
+#[derive(Clone)]
+pub(crate) struct Handlers {
+    pub(crate) client: kube::Client,
+    pub(crate) dialer: Arc<dyn Dialer>,
+    pub(crate) tls: TlsConnector,
+    /// The namespace the agents' Pods live in.
+    pub(crate) namespace: String,
+}
+
+/// Why a node agent did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandlerError {
+    #[error("failed to connect to the node agent at {0}")]
+    Connect(SocketAddr, #[source] std::io::Error),
+    #[error("the node agent at {0} did not answer within {TIMEOUT:?}")]
+    Timeout(SocketAddr),
+    #[error("the connection to the node agent at {0} broke")]
+    Http(SocketAddr, #[source] hyper::Error),
+    #[error("failed to build a request for the node agent")]
+    Request(#[source] http::Error),
+    #[error("failed to read the node agent's answer")]
+    Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the node agent refused: {message}")]
+    Refused { code: StatusCode, message: String },
+    #[error("the node agent at {0} speaks a different stream protocol")]
+    Handshake(SocketAddr),
+}
+
+impl From<HandlerError> for Refusal {
+    /// The agent's own words if it had any; which host and which connection is for the log.
+    fn from(error: HandlerError) -> Self {
+        let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
+        tracing::warn!(%error, cause, "a request to a node agent failed");
+        match error {
+            HandlerError::Refused { message, .. } => Refusal::internal(message),
+            other => Refusal::internal(other),
+        }
+    }
+}
+
+impl Handlers {
+    /// Where the agent of a node listens: its Pod on that node, or what the node says itself.
+    pub(crate) async fn address(&self, node: &str) -> Result<SocketAddr, Refusal> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
+        let selector = ListParams::default().labels(&format!("{}=virt-handler", labels::APP));
+        let pods = pods.list(&selector).await.map_err(|error| lookup_failed(node, &error))?;
+        let on_node = |pod: &Pod| pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == Some(node);
+        let addresses: Vec<Option<String>> =
+            pods.items.into_iter().filter(on_node).map(|pod| pod.status.and_then(|status| status.pod_ip)).collect();
+        match addresses.as_slice() {
+            [] => self.address_on_node(node).await,
+            [Some(ip)] => match ip.parse() {
+                Ok(ip) => Ok(SocketAddr::new(ip, HANDLER_PORT)),
+                Err(_) => Err(Refusal::bad_request(format!("the node agent's Pod on {node:?} has no valid address"))),
+            },
+            [None] => Err(Refusal::bad_request(format!("the node agent's Pod on {node:?} has no address yet"))),
+            // Old and new agent overlap while the DaemonSet rolls over; which one owns the guest cannot be told.
+            _ => Err(Refusal::bad_request(format!("node {node:?} has more than one node agent; try again shortly"))),
+        }
+    }
+
+    async fn address_on_node(&self, node: &str) -> Result<SocketAddr, Refusal> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let found = nodes.get_opt(node).await.map_err(|error| lookup_failed(node, &error))?;
+        let annotations = found.and_then(|node| node.metadata.annotations).unwrap_or_default();
+        match annotations.get(HANDLER_ADDRESS_ANNOTATION).map(|address| address.parse()) {
+            Some(Ok(address)) => Ok(address),
+            _ => Err(Refusal::bad_request(format!("node {node:?} has no node agent to ask"))),
+        }
+    }
+
+    /// An ordinary request: the answer's body if the agent agreed.
+    pub(crate) async fn request(
+        &self,
+        address: SocketAddr,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Bytes, HandlerError> {
+        let call = async {
+            let request = Request::builder().method(method).uri(path);
+            let request =
+                request.header(header::HOST, address.to_string()).header(header::CONTENT_TYPE, "application/json");
+            let request = request.body(Full::new(body)).map_err(HandlerError::Request)?;
+            let response = self.send(address, request).await?;
+            let code = response.status();
+            let body = read(response).await?;
+            if code.is_success() {
+                return Ok(body);
+            }
+            Err(HandlerError::Refused { code, message: words(code, &body) })
+        };
+        tokio::time::timeout(TIMEOUT, call).await.unwrap_or(Err(HandlerError::Timeout(address)))
+    }
+
+    /// Opens a stream: the connection behind a finished WebSocket handshake.
+    pub(crate) async fn stream(&self, address: SocketAddr, path: &str) -> Result<Raw, HandlerError> {
+        let call = async {
+            let key = generate_key();
+            let request = Request::get(path)
+                .header(header::HOST, address.to_string())
+                .header(header::CONNECTION, "Upgrade")
+                .header(header::UPGRADE, "websocket")
+                .header(header::SEC_WEBSOCKET_VERSION, "13")
+                .header(header::SEC_WEBSOCKET_KEY, &key)
+                .header(header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
+                .body(Full::new(Bytes::new()))
+                .map_err(HandlerError::Request)?;
+            let response = self.send(address, request).await?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                let code = response.status();
+                let body = read(response).await?;
+                return Err(HandlerError::Refused { code, message: words(code, &body) });
+            }
+            let headers = response.headers();
+            let accepted =
+                headers.get(header::SEC_WEBSOCKET_ACCEPT).is_some_and(|v| v == &derive_accept_key(key.as_bytes()));
+            let plain = headers.get(header::SEC_WEBSOCKET_PROTOCOL).is_some_and(|v| v == SUBPROTOCOL);
+            if !accepted || !plain || headers.contains_key(header::SEC_WEBSOCKET_EXTENSIONS) {
+                return Err(HandlerError::Handshake(address));
+            }
+            let upgraded = hyper::upgrade::on(response).await.map_err(|err| HandlerError::Http(address, err))?;
+            Ok(TokioIo::new(upgraded))
+        };
+        tokio::time::timeout(TIMEOUT, call).await.unwrap_or(Err(HandlerError::Timeout(address)))
+    }
+
+    async fn send(
+        &self,
+        address: SocketAddr,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, HandlerError> {
+        let tcp = self.dialer.dial(address).await.map_err(|err| HandlerError::Connect(address, err))?;
+        // Keystrokes on a console are single bytes; waiting to fill a segment would be felt.
+        tcp.set_nodelay(true).map_err(|err| HandlerError::Connect(address, err))?;
+        let name = ServerName::IpAddress(address.ip().into());
+        let tls = self.tls.connect(name, tcp).await.map_err(|err| HandlerError::Connect(address, err))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(tls)).await.map_err(|err| HandlerError::Http(address, err))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.with_upgrades().await {
+                tracing::debug!(%error, "a connection to a node agent ended");
+            }
+        });
+        sender.send_request(request).await.map_err(|err| HandlerError::Http(address, err))
+    }
+}
+
+fn lookup_failed(node: &str, error: &kube::Error) -> Refusal {
+    tracing::warn!(node, %error, "looking for a node's agent failed");
+    Refusal::internal(format!("failed to look for the node agent of {node:?}"))
+}
+
+async fn read(response: Response<Incoming>) -> Result<Bytes, HandlerError> {
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await.map_err(HandlerError::Answer)?;
+    Ok(body.to_bytes())
+}
+
+/// What a refusal says: the `message` of a Status, else the text, else the code.
+fn words(code: StatusCode, body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body).trim().to_owned();
+    let status: Option<serde_json::Value> = serde_json::from_str(&text).ok();
+    let message = status.as_ref().and_then(|status| status.get("message")?.as_str());
+    match message {
+        Some(message) => message.to_owned(),
+        None if text.is_empty() => code.to_string(),
+        None => text,
+    }
+}

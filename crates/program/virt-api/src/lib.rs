@@ -1,0 +1,84 @@
+//! The subresource API: start and stop, pause and unpause, console, display and port forwarding.
+//!
+//! ```text
+//! request ─► (authentication and authorisation, a layer around the router) ─► route
+//!              route: fetch the objects ─► decide ─► patch the objects, or ask the node agent, or join two streams
+//! ```
+//!
+//! Requests reach the router authenticated and authorised: by the embedded API server in that shape, by a layer that
+//! reads the aggregation headers on Kubernetes. Nothing in here looks at who asks.
+
+pub mod decide;
+mod dial;
+mod discovery;
+mod handler;
+pub mod options;
+mod portforward;
+mod routes;
+mod stream;
+mod tls;
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use tokio_rustls::TlsConnector;
+use tokio_util::sync::CancellationToken;
+
+pub use dial::{Dialer, LocalDialer};
+pub use handler::{HANDLER_ADDRESS_ANNOTATION, HANDLER_PORT};
+pub use stream::SUBPROTOCOL;
+pub use tls::{HANDLER_COMMON_NAME, TlsError, handler_client_config};
+
+/// What the router works with.
+#[derive(Clone)]
+pub struct State {
+    /// The Kubernetes API, with the rights of the API component's own account.
+    pub client: kube::Client,
+    /// The way to node agents and guests.
+    pub dialer: Arc<dyn Dialer>,
+    /// TLS towards node agents; [`handler_client_config`] makes one.
+    pub handler_tls: Arc<rustls::ClientConfig>,
+    /// The namespace the components run in.
+    pub namespace: String,
+    /// What `version` answers.
+    pub version: Version,
+    /// Ends open streams.
+    pub shutdown: CancellationToken,
+}
+
+/// The build, in the form `virtctl version` reads.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Version {
+    /// Version, like a tag of the repository.
+    pub git_version: String,
+    /// Commit the build was made from.
+    pub git_commit: String,
+    /// `clean` or `dirty`.
+    pub git_tree_state: String,
+    /// When it was built.
+    pub build_date: String,
+    /// The compiler's version. The field is called so because clients expect it.
+    pub go_version: String,
+    /// The compiler.
+    pub compiler: String,
+    /// Operating system and architecture, as in `linux/amd64`.
+    pub platform: String,
+}
+
+/// The routes below `/apis/subresources.kubevirt.io`.
+pub fn router(state: State) -> axum::Router {
+    let handlers = handler::Handlers {
+        client: state.client.clone(),
+        dialer: state.dialer,
+        tls: TlsConnector::from(state.handler_tls),
+        namespace: state.namespace.clone(),
+    };
+    routes::router(routes::Server {
+        client: state.client,
+        handlers,
+        namespace: state.namespace,
+        version: state.version,
+        shutdown: state.shutdown,
+    })
+}

@@ -1,0 +1,44 @@
+//! Discovery, version and health.
+
+use api::v1::KubeVirt;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use super::Shared;
+use crate::discovery;
+
+pub(super) async fn group() -> Json<Value> {
+    Json(discovery::group())
+}
+
+pub(super) async fn resources(version: &'static str) -> Json<Value> {
+    Json(discovery::resources(version))
+}
+
+pub(super) async fn version(axum::extract::State(server): Shared) -> Json<crate::Version> {
+    Json(server.version.clone())
+}
+
+/// Healthy means that the Kubernetes API answers, for without it no request here can be served.
+pub(super) async fn healthz(axum::extract::State(server): Shared) -> Response {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(server.client.clone(), &server.namespace);
+    let one = ListParams::default().limit(1);
+    match tokio::join!(server.client.apiserver_version(), kubevirts.list(&one)) {
+        (Ok(version), Ok(kubevirts)) => {
+            let config = kubevirts.items.into_iter().next().and_then(|kubevirt| kubevirt.metadata.resource_version);
+            let body = json!({
+                "apiserver": { "connectivity": "ok", "version": version },
+                "config-resource-version": config.unwrap_or_default(),
+            });
+            Json(body).into_response()
+        }
+        (Err(error), _) | (_, Err(error)) => {
+            tracing::warn!(%error, "the Kubernetes API does not answer");
+            let body = json!({ "apiserver": { "connectivity": "failed", "error": error.to_string() } });
+            (StatusCode::INTERNAL_SERVER_ERROR, Json(body)).into_response()
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Operations on virtual machines.
+
+use axum::body::Bytes;
+use axum::extract::{Path, Request, State};
+use axum::response::Response;
+use http::StatusCode;
+use kube::api::{Patch, PatchParams};
+use serde_json::Value;
+
+use super::{Server, Shared, Target};
+use crate::decide::{self, Kind, Plan, Refusal, Step};
+use crate::options::{self, RestartOptions, StartOptions, StopOptions, is_dry_run};
+
+type Answer = Result<StatusCode, Refusal>;
+
+pub(super) async fn start(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
+    let options: StartOptions = options::parse(&body)?;
+    let vm = server.vm(&namespace, &name).await?;
+    let vmi = server.find_vmi(&namespace, &name).await?;
+    let plan = decide::start(&vm, vmi.as_ref(), &options)?;
+    server.carry_out(&namespace, &name, plan, is_dry_run(&options.dry_run)?).await
+}
+
+pub(super) async fn stop(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
+    let options: StopOptions = options::parse(&body)?;
+    let vm = server.vm(&namespace, &name).await?;
+    let vmi = server.find_vmi(&namespace, &name).await?;
+    let plan = decide::stop(&vm, vmi.as_ref(), &options)?;
+    server.carry_out(&namespace, &name, plan, is_dry_run(&options.dry_run)?).await
+}
+
+pub(super) async fn restart(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
+    let options: RestartOptions = options::parse(&body)?;
+    let vm = server.vm(&namespace, &name).await?;
+    let vmi = server.find_vmi(&namespace, &name).await?;
+    let plan = decide::restart(&vm, vmi.as_ref(), &options)?;
+    server.carry_out(&namespace, &name, plan, is_dry_run(&options.dry_run)?).await
+}
+
+pub(super) async fn port_forward(
+    State(server): Shared,
+    Path((namespace, name, port)): Path<(String, String, String)>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    server.forward_vm_port(&namespace, &name, &port, None, request).await
+}
+
+pub(super) async fn port_forward_protocol(
+    State(server): Shared,
+    Path((namespace, name, port, protocol)): Path<(String, String, String, String)>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    server.forward_vm_port(&namespace, &name, &port, Some(&protocol), request).await
+}
+
+impl Server {
+    async fn forward_vm_port(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: &str,
+        protocol: Option<&str>,
+        request: Request,
+    ) -> Result<Response, Refusal> {
+        let vm = self.vm(namespace, name).await?;
+        let vmi = self.find_vmi(namespace, name).await?;
+        decide::instance_of(&vm, vmi.as_ref())?;
+        self.forward_port(namespace, name, port, protocol, request).await
+    }
+
+    /// Makes the writes in order. If a later one fails, what the earlier ones did is undone.
+    async fn carry_out(&self, namespace: &str, name: &str, plan: Plan, dry_run: bool) -> Answer {
+        for (index, step) in plan.steps.iter().enumerate() {
+            let Err(refusal) = self.write(namespace, name, step, dry_run).await else { continue };
+            if let (true, Some(undo)) = (index > 0, &plan.undo)
+                && let Err(error) = self.write(namespace, name, undo, dry_run).await
+            {
+                tracing::warn!(namespace, name, %error, "a half-done request could not be undone");
+            }
+            return Err(refusal);
+        }
+        Ok(StatusCode::ACCEPTED)
+    }
+
+    async fn write(&self, namespace: &str, name: &str, step: &Step, dry_run: bool) -> Result<(), Refusal> {
+        let params = PatchParams { dry_run, ..PatchParams::default() };
+        let (kind, written) = match step {
+            Step::Vm(patch) => {
+                let written = self.vms(namespace).patch(name, &params, &json_patch(patch)?).await;
+                (Kind::VirtualMachine, written.map(drop))
+            }
+            Step::VmStatus(patch) => {
+                let written = self.vms(namespace).patch_status(name, &params, &json_patch(patch)?).await;
+                (Kind::VirtualMachine, written.map(drop))
+            }
+            Step::Vmi(patch) => {
+                let written = self.vmis(namespace).patch(name, &params, &json_patch(patch)?).await;
+                (Kind::VirtualMachineInstance, written.map(drop))
+            }
+        };
+        written.map_err(|error| not_written(kind, name, error))
+    }
+}
+
+fn json_patch(operations: &Value) -> Result<Patch<()>, Refusal> {
+    serde_json::from_value(operations.clone()).map(Patch::Json).map_err(Refusal::internal)
+}
+
+/// A failed `test` means that the object changed in between: that is the client's conflict, not our failure.
+fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
+    match error {
+        kube::Error::Api(status) if status.code == 404 => Refusal::not_found(kind, name),
+        kube::Error::Api(status) if test_failed(&status) => Refusal::conflict(kind, name, status.message),
+        kube::Error::Api(status) => Refusal::internal(status.message),
+        other => {
+            tracing::warn!(name, error = %other, "a patch could not be sent");
+            Refusal::internal("unable to patch the object")
+        }
+    }
+}
+
+/// API servers word a failed test differently, and give it as 409 or as 422.
+fn test_failed(status: &kube::core::Status) -> bool {
+    const WORDS: [&str; 3] = ["test operation does not apply", "test failed", "testing "];
+    let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
+    let said = |text: &str| WORDS.iter().any(|words| text.contains(words));
+    status.code == 409 || (status.code == 422 && causes.chain([status.message.as_str()]).any(said))
+}

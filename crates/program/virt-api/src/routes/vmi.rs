@@ -1,0 +1,155 @@
+//! Operations on instances.
+
+use api::v1::VirtualMachineInstance;
+use axum::body::Bytes;
+use axum::extract::{Path, Query, Request, State};
+use axum::response::{IntoResponse, Response};
+use http::{Method, StatusCode, header};
+use serde::Deserialize;
+
+use super::{Server, Shared, Target};
+use crate::decide::{self, Protocol, Refusal};
+use crate::options::{self, PauseOptions, is_dry_run};
+use crate::portforward::{self, Port};
+use crate::stream::{ClientUpgrade, splice};
+
+type Answer = Result<StatusCode, Refusal>;
+
+pub(super) async fn console(
+    State(server): Shared,
+    Path((namespace, name)): Target,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let vmi = server.vmi(&namespace, &name).await?;
+    decide::console(&vmi)?;
+    server.join_stream(&vmi, "console", request).await
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VncQuery {
+    preserve_session: Option<String>,
+}
+
+pub(super) async fn vnc(
+    State(server): Shared,
+    Path((namespace, name)): Target,
+    Query(query): Query<VncQuery>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    let vmi = server.vmi(&namespace, &name).await?;
+    decide::vnc(&vmi)?;
+    // Whatever Go's parser takes for true; all else counts as false.
+    let yes = ["1", "t", "T", "true", "TRUE", "True"];
+    let preserve = query.preserve_session.is_some_and(|text| yes.contains(&text.as_str()));
+    server.join_stream(&vmi, &format!("vnc?preserveSession={preserve}"), request).await
+}
+
+pub(super) async fn port_forward(
+    State(server): Shared,
+    Path((namespace, name, port)): Path<(String, String, String)>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    server.forward_port(&namespace, &name, &port, None, request).await
+}
+
+pub(super) async fn port_forward_protocol(
+    State(server): Shared,
+    Path((namespace, name, port, protocol)): Path<(String, String, String, String)>,
+    request: Request,
+) -> Result<Response, Refusal> {
+    server.forward_port(&namespace, &name, &port, Some(&protocol), request).await
+}
+
+pub(super) async fn pause(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
+    let options: PauseOptions = options::parse(&body)?;
+    let vmi = server.vmi(&namespace, &name).await?;
+    decide::pause(&vmi)?;
+    if is_dry_run(&options.dry_run)? { Ok(StatusCode::OK) } else { server.ask(&vmi, "pause").await }
+}
+
+pub(super) async fn unpause(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
+    let options: PauseOptions = options::parse(&body)?;
+    let vm = server.find_vm(&namespace, &name).await?;
+    let vmi = server.vmi(&namespace, &name).await?;
+    decide::unpause(&vmi, vm.as_ref())?;
+    if is_dry_run(&options.dry_run)? { Ok(StatusCode::OK) } else { server.ask(&vmi, "unpause").await }
+}
+
+pub(super) async fn soft_reboot(State(server): Shared, Path((namespace, name)): Target) -> Answer {
+    let vmi = server.vmi(&namespace, &name).await?;
+    decide::soft_reboot(&vmi)?;
+    server.ask(&vmi, "softreboot").await
+}
+
+pub(super) async fn reset(State(server): Shared, Path((namespace, name)): Target) -> Answer {
+    let vmi = server.vmi(&namespace, &name).await?;
+    server.ask(&vmi, "reset").await.map_err(|refusal| decide::reset_failure(&vmi, refusal))
+}
+
+/// What the guest agent tells. KubeVirt answers every failure of this endpoint with code 500 and plain text.
+pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name)): Target) -> Response {
+    let told = async {
+        let vmi = server.vmi(&namespace, &name).await?;
+        decide::guest_agent(&vmi)?;
+        server.call(&vmi, Method::GET, "guestosinfo").await
+    };
+    match told.await {
+        Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
+        Err(refusal) => (StatusCode::INTERNAL_SERVER_ERROR, refusal.message).into_response(),
+    }
+}
+
+impl Server {
+    /// Has the node agent do something.
+    async fn ask(&self, vmi: &VirtualMachineInstance, operation: &str) -> Answer {
+        self.call(vmi, Method::PUT, operation).await.map(|_| StatusCode::OK)
+    }
+
+    async fn call(&self, vmi: &VirtualMachineInstance, method: Method, operation: &str) -> Result<Bytes, Refusal> {
+        let address = self.handlers.address(decide::handler_node(vmi)?).await?;
+        Ok(self.handlers.request(address, method, &agent_path(vmi, operation), Bytes::new()).await?)
+    }
+
+    /// Joins the client to a stream of the node agent, which is dialled first.
+    async fn join_stream(
+        &self,
+        vmi: &VirtualMachineInstance,
+        operation: &str,
+        mut request: Request,
+    ) -> Result<Response, Refusal> {
+        let client = ClientUpgrade::from_request(&mut request)?;
+        let address = self.handlers.address(decide::handler_node(vmi)?).await?;
+        let agent = self.handlers.stream(address, &agent_path(vmi, operation)).await?;
+        let shutdown = self.shutdown.clone();
+        Ok(client.accept(async move |client| splice(client, agent, &shutdown).await))
+    }
+
+    /// Joins the client to a port of the guest.
+    pub(super) async fn forward_port(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: &str,
+        protocol: Option<&str>,
+        mut request: Request,
+    ) -> Result<Response, Refusal> {
+        let protocol = Protocol::parse(protocol)?;
+        let vmi = self.vmi(namespace, name).await?;
+        let address = decide::port_forward(&vmi, port)?;
+        let client = ClientUpgrade::from_request(&mut request)?;
+        let dialled = match protocol {
+            Protocol::Tcp => self.handlers.dialer.dial(address).await.map(Port::Tcp),
+            Protocol::Udp => self.handlers.dialer.dial_udp(address).await.map(Port::Udp),
+        };
+        let port = dialled.map_err(|error| Refusal::internal(format!("dialling the guest at {address}: {error}")))?;
+        let shutdown = self.shutdown.clone();
+        Ok(client.accept(async move |client| portforward::forward(client, port, &shutdown).await))
+    }
+}
+
+fn agent_path(vmi: &VirtualMachineInstance, operation: &str) -> String {
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    format!("/v1/namespaces/{namespace}/virtualmachineinstances/{name}/{operation}")
+}

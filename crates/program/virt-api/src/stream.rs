@@ -1,0 +1,119 @@
+//! Streams to the guest: the client's side of a WebSocket, and the splice that joins it to the node agent's.
+//!
+//! ```text
+//! client ──WebSocket──► this server ──WebSocket──► node agent ──► serial line, VNC
+//!          handshake 2               handshake 1
+//!          └────────── bytes, frames and all, end to end ──────┘
+//! ```
+//!
+//! The far side is dialled first, so whatever can go wrong is still an ordinary HTTP answer for the client. After
+//! both handshakes this server no longer looks at frames: masks, pings and close frames travel end to end. That only
+//! works because both legs speak the same subprotocol and neither has negotiated an extension.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::response::Response;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+use tokio_util::sync::CancellationToken;
+
+use crate::decide::Refusal;
+
+/// The subprotocol of all streams: the payload is a plain byte stream in binary frames.
+pub const SUBPROTOCOL: &str = "plain.kubevirt.io";
+
+/// How long a side may take to notice that the stream is over.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+/// A connection whose HTTP part is over. Bytes that came right behind the handshake are still in it.
+pub(crate) type Raw = TokioIo<Upgraded>;
+
+/// A client that asked for a WebSocket and has not been answered yet.
+pub(crate) struct ClientUpgrade {
+    on_upgrade: OnUpgrade,
+    accept: HeaderValue,
+    subprotocol: bool,
+}
+
+impl ClientUpgrade {
+    /// Reads the client's half of the handshake.
+    pub(crate) fn from_request(request: &mut Request) -> Result<Self, Refusal> {
+        let headers = request.headers();
+        if !lists(headers, header::UPGRADE, "websocket") || !lists(headers, header::CONNECTION, "upgrade") {
+            return Err(Refusal::bad_request("this endpoint is a stream: the request must upgrade to a WebSocket"));
+        }
+        if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
+            return Err(Refusal::bad_request("only version 13 of the WebSocket protocol is spoken here"));
+        }
+        let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY) else {
+            return Err(Refusal::bad_request("the WebSocket request lacks the header Sec-WebSocket-Key"));
+        };
+        let accept = HeaderValue::from_str(&derive_accept_key(key.as_bytes())).expect("base64 is a valid header value");
+        let subprotocol = lists(headers, header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL);
+        let Some(on_upgrade) = request.extensions_mut().remove::<OnUpgrade>() else {
+            return Err(Refusal::bad_request("the connection cannot be upgraded; use HTTP/1.1"));
+        };
+        Ok(ClientUpgrade { on_upgrade, accept, subprotocol })
+    }
+
+    /// Answers the handshake and runs `serve` on the connection as soon as the answer is out.
+    pub(crate) fn accept<F, Fut>(self, serve: F) -> Response
+    where
+        F: FnOnce(Raw) -> Fut + Send + 'static,
+        Fut: Future<Output = ()> + Send,
+    {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        let headers = response.headers_mut();
+        headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+        headers.insert(header::CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.insert(header::SEC_WEBSOCKET_ACCEPT, self.accept);
+        if self.subprotocol {
+            headers.insert(header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL));
+        }
+        let on_upgrade = self.on_upgrade;
+        tokio::spawn(async move {
+            match on_upgrade.await {
+                Ok(connection) => serve(TokioIo::new(connection)).await,
+                Err(error) => tracing::debug!(%error, "a client left before its stream was opened"),
+            }
+        });
+        response
+    }
+}
+
+/// Whether a comma-separated header, possibly given several times, names the token.
+fn lists(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
+    headers
+        .get_all(name)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .any(|item| item.trim().eq_ignore_ascii_case(token))
+}
+
+/// Copies bytes both ways until one side ends or `shutdown` is cancelled, then closes both.
+pub(crate) async fn splice<A, B>(a: A, b: B, shutdown: &CancellationToken)
+where
+    A: AsyncRead + AsyncWrite,
+    B: AsyncRead + AsyncWrite,
+{
+    let (mut a_read, mut a_write) = split(a);
+    let (mut b_read, mut b_write) = split(b);
+    let ended = tokio::select! {
+        ended = tokio::io::copy(&mut a_read, &mut b_write) => ended,
+        ended = tokio::io::copy(&mut b_read, &mut a_write) => ended,
+        () = shutdown.cancelled() => Ok(0),
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a stream broke");
+    }
+    let goodbye = async { tokio::join!(a_write.shutdown(), b_write.shutdown()) };
+    // A peer that is already gone cannot be told; nothing is left to do about it.
+    let _ = tokio::time::timeout(GOODBYE, goodbye).await;
+}
