@@ -3,4 +3,12 @@
 //!
 //! All of it is data and functions over data.
 
+pub mod field;
+pub mod meta;
+pub mod names;
 pub mod patch;
+pub mod quantity;
+pub mod selector;
+pub mod status;
+pub mod strategic;
+pub mod watch;

@@ -1,8 +1,103 @@
 //! Patches: JSON patch, merge patch, and a builder for patches that guard themselves.
 
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde_json::Value;
+
+/// Why a JSON patch did not apply. The document is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// A `test` met another value: somebody else was faster.
+    #[error("operation {index}: test of {path:?} failed")]
+    TestFailed { index: usize, path: String },
+    /// An operation does not fit the document.
+    #[error("operation {index} cannot be applied")]
+    Inapplicable { index: usize, source: json_patch::PatchError },
+}
 
 /// Overlays `patch` on `target` by the rules of a merge patch: objects merge, `null` removes, all else replaces.
 pub fn merge(target: &mut Value, patch: &Value) {
     json_patch::merge(target, patch);
+}
+
+/// Applies a JSON patch as a whole or not at all.
+///
+/// As in Kubernetes, a `test` for `null` holds where the field is absent, which is how a writer says "only if nobody
+/// has set it yet".
+pub fn apply(document: &mut Value, patch: &Patch) -> Result<(), PatchError> {
+    let mut changed = document.clone();
+    for (index, operation) in patch.0.iter().enumerate() {
+        if let PatchOperation::Test(test) = operation {
+            let found = test.path.resolve(&changed).unwrap_or(&Value::Null);
+            if *found != test.value {
+                return Err(PatchError::TestFailed { index, path: test.path.to_string() });
+            }
+            continue;
+        }
+        json_patch::patch(&mut changed, std::slice::from_ref(operation))
+            .map_err(|source| PatchError::Inapplicable { index, source })?;
+    }
+    *document = changed;
+    Ok(())
+}
+
+/// Builds a JSON patch in which every change first tests what it replaces.
+///
+/// A patch so guarded fails when somebody else has written in between, and the writer looks again instead of undoing
+/// the other's work. Lists and maps are tested and replaced as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct JsonPatch {
+    operations: Vec<PatchOperation>,
+}
+
+impl JsonPatch {
+    /// No change yet.
+    pub fn new() -> Self {
+        JsonPatch::default()
+    }
+
+    /// Changes the field at `path` from `old` to `new`; `null` stands for an absent field. No change, no operation.
+    ///
+    /// The parent of the field must exist.
+    pub fn change(&mut self, path: &[&str], old: Value, new: Value) -> &mut Self {
+        if old == new {
+            return self;
+        }
+        let pointer = pointer(path);
+        let absent = old.is_null();
+        self.operations.push(PatchOperation::Test(TestOperation { path: pointer.clone(), value: old }));
+        self.operations.push(match (absent, new.is_null()) {
+            (true, _) => PatchOperation::Add(AddOperation { path: pointer, value: new }),
+            (false, true) => PatchOperation::Remove(RemoveOperation { path: pointer }),
+            (false, false) => PatchOperation::Replace(ReplaceOperation { path: pointer, value: new }),
+        });
+        self
+    }
+
+    /// Only applies if the field at `path` has this value; `null` stands for an absent field.
+    pub fn test(&mut self, path: &[&str], value: Value) -> &mut Self {
+        self.operations.push(PatchOperation::Test(TestOperation { path: pointer(path), value }));
+        self
+    }
+
+    /// Sets the field at `path` whatever it was.
+    pub fn set(&mut self, path: &[&str], value: Value) -> &mut Self {
+        self.operations.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
+        self
+    }
+
+    /// Whether nothing would change.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// The patch, or `None` if nothing would change: an empty patch is never sent.
+    pub fn build(self) -> Option<Patch> {
+        (!self.operations.is_empty()).then_some(Patch(self.operations))
+    }
+}
+
+/// A JSON pointer from plain names: `/` and `~` inside a name are escaped.
+pub fn pointer(path: &[&str]) -> PointerBuf {
+    PointerBuf::from_tokens(path.iter().copied())
 }

@@ -1,0 +1,174 @@
+//! Paths to fields, and errors about them.
+
+use std::fmt;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::StatusCause;
+use serde_json::Value;
+
+/// A path to a field, spelled the way Kubernetes does: `spec.template.spec.domain.devices.disks[0].name`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FieldPath(String);
+
+impl FieldPath {
+    /// The object itself; its children are top-level fields.
+    pub fn root() -> Self {
+        FieldPath::default()
+    }
+
+    /// A top-level field, or a path already spelled out.
+    pub fn new(path: impl Into<String>) -> Self {
+        FieldPath(path.into())
+    }
+
+    /// A field of this object.
+    pub fn child(&self, name: &str) -> Self {
+        if self.0.is_empty() { FieldPath(name.to_owned()) } else { FieldPath(format!("{}.{name}", self.0)) }
+    }
+
+    /// An item of this list.
+    pub fn index(&self, index: usize) -> Self {
+        FieldPath(format!("{}[{index}]", self.0))
+    }
+
+    /// An entry of this map.
+    pub fn key(&self, key: &str) -> Self {
+        FieldPath(format!("{}[{key}]", self.0))
+    }
+
+    /// The path as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for FieldPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl From<&str> for FieldPath {
+    fn from(path: &str) -> Self {
+        FieldPath::new(path)
+    }
+}
+
+/// What is wrong with a field, in the words of the API.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cause {
+    /// The value breaks a rule.
+    Invalid,
+    /// The value is missing.
+    Required,
+    /// The value is not one of those allowed.
+    NotSupported,
+    /// The value occurs twice where it must be unique.
+    Duplicate,
+    /// The field must not be set here.
+    Forbidden,
+    /// The value names something that does not exist.
+    NotFound,
+    /// The value has the wrong JSON type.
+    TypeInvalid,
+    /// A legitimate request that this build cannot honour.
+    Unsupported,
+}
+
+impl Cause {
+    /// The cause as `details.causes[].reason` spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Cause::Invalid => "FieldValueInvalid",
+            Cause::Required => "FieldValueRequired",
+            Cause::NotSupported => "FieldValueNotSupported",
+            Cause::Duplicate => "FieldValueDuplicate",
+            Cause::Forbidden => "FieldValueForbidden",
+            Cause::NotFound => "FieldValueNotFound",
+            Cause::TypeInvalid => "FieldValueTypeInvalid",
+            Cause::Unsupported => "FieldNotSupportedByThisBuild",
+        }
+    }
+}
+
+/// One thing wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct FieldError {
+    pub cause: Cause,
+    pub field: FieldPath,
+    pub message: String,
+}
+
+impl FieldError {
+    /// An error in the caller's own words.
+    pub fn new(cause: Cause, field: FieldPath, message: impl Into<String>) -> Self {
+        FieldError { cause, field, message: message.into() }
+    }
+
+    /// The value breaks a rule that `detail` states.
+    pub fn invalid(field: FieldPath, value: impl Into<Value>, detail: impl fmt::Display) -> Self {
+        let message = format!("Invalid value: {}: {detail}", value.into());
+        FieldError { cause: Cause::Invalid, field, message }
+    }
+
+    /// The value is missing.
+    pub fn required(field: FieldPath, detail: &str) -> Self {
+        FieldError { cause: Cause::Required, field, message: with_detail("Required value", detail) }
+    }
+
+    /// The value is none of `supported`.
+    pub fn not_supported(field: FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
+        let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
+        let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
+        let message = with_detail(&format!("Unsupported value: {}", value.into()), &detail);
+        FieldError { cause: Cause::NotSupported, field, message }
+    }
+
+    /// The value occurs twice.
+    pub fn duplicate(field: FieldPath, value: impl Into<Value>) -> Self {
+        FieldError { cause: Cause::Duplicate, field, message: format!("Duplicate value: {}", value.into()) }
+    }
+
+    /// The field must not be set here.
+    pub fn forbidden(field: FieldPath, detail: &str) -> Self {
+        FieldError { cause: Cause::Forbidden, field, message: with_detail("Forbidden", detail) }
+    }
+
+    /// The value has the wrong JSON type.
+    pub fn wrong_type(field: FieldPath, expected: &str, got: &Value) -> Self {
+        let message = format!("expected {expected}, got {}", json_type(got));
+        FieldError { cause: Cause::TypeInvalid, field, message }
+    }
+
+    /// The request is legitimate, and this build cannot honour it.
+    pub fn unsupported(field: FieldPath, what: impl fmt::Display) -> Self {
+        FieldError { cause: Cause::Unsupported, field, message: format!("{what} is not supported by this build") }
+    }
+}
+
+impl From<FieldError> for StatusCause {
+    fn from(error: FieldError) -> StatusCause {
+        StatusCause {
+            field: Some(error.field.0),
+            message: Some(error.message),
+            reason: Some(error.cause.as_str().to_owned()),
+        }
+    }
+}
+
+fn with_detail(what: &str, detail: &str) -> String {
+    if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") }
+}
+
+/// The name of a value's JSON type, with integers told from other numbers.
+pub fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}

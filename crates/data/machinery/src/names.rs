@@ -1,0 +1,154 @@
+//! Names: what makes one valid, and how ours are derived.
+//!
+//! Derived names take the place of drawn ones: the same owner gives the same name, so a second create under a stale
+//! cache meets the first object instead of making a twin.
+
+use sha2::{Digest, Sha256};
+
+/// Longest DNS label, which also bounds label values and most names of Pods.
+pub const LABEL_MAX: usize = 63;
+/// Longest DNS subdomain.
+pub const SUBDOMAIN_MAX: usize = 253;
+
+const LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const SUBDOMAIN_FORMAT: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const NAME_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const NAME_RULE: &str =
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+
+/// What is wrong with a DNS label, in the words of Kubernetes; empty if nothing.
+pub fn check_dns1123_label(value: &str) -> Vec<String> {
+    let mut problems = too_long(value, LABEL_MAX);
+    if is_dns_label(value) {
+        return problems;
+    }
+    if is_dns_subdomain(value) {
+        problems.push("must not contain dots".to_owned());
+    } else {
+        let rule = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character";
+        problems.push(pattern_error(rule, LABEL_FORMAT, &["my-name", "123-abc"]));
+    }
+    problems
+}
+
+/// What is wrong with a DNS subdomain, in the words of Kubernetes; empty if nothing.
+pub fn check_dns1123_subdomain(value: &str) -> Vec<String> {
+    let mut problems = too_long(value, SUBDOMAIN_MAX);
+    if !is_dns_subdomain(value) {
+        let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
+        problems.push(pattern_error(rule, SUBDOMAIN_FORMAT, &["example.com"]));
+    }
+    problems
+}
+
+/// What is wrong with a label or annotation key, in the words of Kubernetes; empty if nothing.
+pub fn check_qualified_name(value: &str) -> Vec<String> {
+    let examples = ["MyName", "my.name", "123-abc"];
+    let mut problems = Vec::new();
+    let parts: Vec<&str> = value.split('/').collect();
+    let name = match parts.as_slice() {
+        [name] => name,
+        [prefix, name] => {
+            if prefix.is_empty() {
+                problems.push("prefix part must be non-empty".to_owned());
+            } else {
+                problems.extend(check_dns1123_subdomain(prefix).into_iter().map(|p| format!("prefix part {p}")));
+            }
+            name
+        }
+        _ => {
+            let rule = pattern_error(NAME_RULE, NAME_FORMAT, &examples);
+            return vec![format!(
+                "a qualified name {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        problems.push("name part must be non-empty".to_owned());
+    }
+    problems.extend(too_long(name, LABEL_MAX).into_iter().map(|p| format!("name part {p}")));
+    if !is_name_part(name) {
+        problems.push(format!("name part {}", pattern_error(NAME_RULE, NAME_FORMAT, &examples)));
+    }
+    problems
+}
+
+/// What is wrong with a label's value, in the words of Kubernetes; empty if nothing.
+pub fn check_label_value(value: &str) -> Vec<String> {
+    let mut problems = too_long(value, LABEL_MAX);
+    if !value.is_empty() && !is_name_part(value) {
+        let rule = format!("a valid label must be an empty string or {}", &NAME_RULE["must ".len()..]);
+        problems.push(pattern_error(&rule, &format!("({NAME_FORMAT})?"), &["MyValue", "my_value", "12345"]));
+    }
+    problems
+}
+
+/// The launcher Pod of an instance.
+///
+/// It looks like a generated name and is none: the suffix is a hash of the instance's UID.
+pub fn launcher_pod_name(vmi_name: &str, vmi_uid: &str) -> String {
+    truncated_name(&format!("virt-launcher-{vmi_name}"), &suffix(vmi_uid), LABEL_MAX)
+}
+
+/// `prefix-suffix`, shortened to `max` characters if need be. Nothing that is cut off is forgotten: a hash of it stays.
+pub fn truncated_name(prefix: &str, suffix: &str, max: usize) -> String {
+    let full = format!("{prefix}-{suffix}");
+    if full.len() <= max {
+        return full;
+    }
+    match max.checked_sub(10 + suffix.len()) {
+        Some(room) if room > 0 => format!("{}-{:08x}-{suffix}", cut(prefix, room), fnv1a(prefix)),
+        _ => {
+            let name = format!("{}-{:08x}", cut(prefix, max.saturating_sub(9)), fnv1a(&full));
+            cut(&name, max).to_owned()
+        }
+    }
+}
+
+/// Five characters that stand for `seed`, in the alphabet of generated names (no vowels, so no words).
+pub fn suffix(seed: &str) -> String {
+    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let digest = Sha256::digest(seed.as_bytes());
+    let mut number = digest.iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    let mut next = || {
+        let character = ALPHABET[(number % 27) as usize];
+        number /= 27;
+        char::from(character)
+    };
+    [next(), next(), next(), next(), next()].iter().collect()
+}
+
+/// At most `max` bytes of `text`, without a trailing separator, which a name must not end a part with.
+fn cut(text: &str, max: usize) -> &str {
+    let end = (0..=max.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
+    text[..end].trim_end_matches(['-', '.'])
+}
+
+/// The 32-bit Fowler–Noll–Vo hash, variant 1a.
+fn fnv1a(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+fn is_dns_label(value: &str) -> bool {
+    let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
+    !value.is_empty() && value.bytes().all(inner) && !value.starts_with('-') && !value.ends_with('-')
+}
+
+fn is_dns_subdomain(value: &str) -> bool {
+    value.split('.').all(is_dns_label)
+}
+
+fn is_name_part(value: &str) -> bool {
+    let ends = |b: Option<u8>| b.is_some_and(|b| b.is_ascii_alphanumeric());
+    let inner = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+    value.bytes().all(inner) && ends(value.bytes().next()) && ends(value.bytes().last())
+}
+
+fn too_long(value: &str, max: usize) -> Vec<String> {
+    if value.len() > max { vec![format!("must be no more than {max} characters")] } else { Vec::new() }
+}
+
+fn pattern_error(rule: &str, format: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
+    format!("{rule} (e.g. {}regex used for validation is '{format}')", examples.join(" or "))
+}
