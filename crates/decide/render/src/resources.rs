@@ -87,16 +87,17 @@ fn memory_request(
     if requests.contains_key(MEMORY) {
         return Ok(());
     }
-    let request = match (limits.get(MEMORY), vmi.spec.domain.memory.as_ref().and_then(|m| m.guest.as_ref())) {
-        (Some(limit), _) => limit.clone(),
-        (None, Some(guest)) => {
-            let guest = parse("spec.domain.memory.guest", guest)?.value().max(0).unsigned_abs();
-            let overcommit = u128::from(config.memory_overcommit().max(1).unsigned_abs());
-            let request = u128::from(guest) * 100 / overcommit;
-            bytes(u64::try_from(request).unwrap_or(u64::MAX)).into()
-        }
-        (None, None) => return Err(Error::Missing("spec.domain.memory.guest")),
-    };
+    let request =
+        match (listed("limits", MEMORY, limits)?, vmi.spec.domain.memory.as_ref().and_then(|m| m.guest.as_ref())) {
+            (Some(limit), _) => limit.into(),
+            (None, Some(guest)) => {
+                let guest = parse("spec.domain.memory.guest", guest)?.value().max(0).unsigned_abs();
+                let overcommit = u128::from(config.memory_overcommit().max(1).unsigned_abs());
+                let request = u128::from(guest) * 100 / overcommit;
+                bytes(u64::try_from(request).unwrap_or(u64::MAX)).into()
+            }
+            (None, None) => return Err(Error::Missing("spec.domain.memory.guest")),
+        };
     requests.insert(MEMORY.to_owned(), request);
     Ok(())
 }
