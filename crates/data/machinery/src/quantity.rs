@@ -102,11 +102,6 @@ impl Quantity {
         Quantity { nanos: div_away_from_zero(self.nanos, NANOS).saturating_mul(NANOS), ..self }
     }
 
-    /// This many times the amount.
-    pub fn mul(self, factor: i64) -> Self {
-        Quantity { nanos: self.nanos.saturating_mul(i128::from(factor)), ..self }
-    }
-
     /// Nothing takes the other side's suffixes, so that a sum started from zero looks like its parts.
     fn format_with(self, other: Self) -> Format {
         if self.is_zero() { other.format } else { self.format }
@@ -126,6 +121,14 @@ impl std::ops::Sub for Quantity {
 
     fn sub(self, other: Quantity) -> Quantity {
         Quantity { nanos: self.nanos.saturating_sub(other.nanos), format: self.format_with(other) }
+    }
+}
+
+impl std::ops::Mul<i64> for Quantity {
+    type Output = Quantity;
+
+    fn mul(self, factor: i64) -> Quantity {
+        Quantity { nanos: self.nanos.saturating_mul(i128::from(factor)), ..self }
     }
 }
 

@@ -1,0 +1,150 @@
+//! Answers, causes, watch events and metadata in the shapes clients match on.
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::field::{FieldError, FieldPath};
+use machinery::meta;
+use machinery::status::{self, About};
+use machinery::watch::{EventType, WatchEvent};
+use serde_json::{Value, json};
+
+fn pods(name: &str) -> About<'_> {
+    About::new("", "pods", name)
+}
+
+fn vms(name: &str) -> About<'_> {
+    About::new("kubevirt.io", "virtualmachines", name)
+}
+
+#[test]
+fn answers_have_the_code_reason_and_sentence_of_kubernetes() {
+    let cases = [
+        (status::not_found(pods("a")), 404, "NotFound", "pods \"a\" not found"),
+        (status::not_found(vms("a")), 404, "NotFound", "virtualmachines.kubevirt.io \"a\" not found"),
+        (status::already_exists(vms("a")), 409, "AlreadyExists", "virtualmachines.kubevirt.io \"a\" already exists"),
+        (
+            status::stale(pods("a")),
+            409,
+            "Conflict",
+            "Operation cannot be fulfilled on pods \"a\": the object has been modified; please apply your changes to the latest version and try again",
+        ),
+        (status::forbidden(pods("a"), "no"), 403, "Forbidden", "pods \"a\" is forbidden: no"),
+        (status::forbidden(pods(""), "no"), 403, "Forbidden", "pods is forbidden: no"),
+        (status::forbidden(About::default(), "no"), 403, "Forbidden", "forbidden: no"),
+        (status::unauthorized(), 401, "Unauthorized", "Unauthorized"),
+        (status::bad_request("why"), 400, "BadRequest", "why"),
+        (status::expired("too old"), 410, "Expired", "too old"),
+        (
+            status::method_not_allowed(pods("a"), "patch"),
+            405,
+            "MethodNotAllowed",
+            "patch is not supported on resources of kind \"pods\"",
+        ),
+        (status::internal("disk"), 500, "InternalError", "Internal error occurred: disk"),
+        (status::too_many_requests("slow down", 3), 429, "TooManyRequests", "slow down"),
+    ];
+    for (status, code, reason, message) in cases {
+        assert_eq!(status::code(&status), code, "{message}");
+        assert_eq!(status.reason.as_deref(), Some(reason));
+        assert_eq!(status.message.as_deref(), Some(message));
+        assert_eq!(status.status.as_deref(), Some("Failure"));
+    }
+}
+
+#[test]
+fn an_invalid_object_lists_its_causes() {
+    let disks = FieldPath::new("spec").child("domain").child("devices").child("disks");
+    let status = status::invalid(
+        About::new("kubevirt.io", "VirtualMachineInstance", "vm"),
+        vec![
+            FieldError::required(disks.index(0).child("name"), ""),
+            FieldError::not_supported(disks.index(1).child("cache"), "fast", &["none", "writeback"]),
+            FieldError::unsupported(disks.index(2).child("lun"), "a LUN"),
+        ],
+    );
+    assert_eq!(
+        serde_json::to_value(&status).unwrap(),
+        json!({
+            "apiVersion": "v1",
+            "kind": "Status",
+            "metadata": {},
+            "status": "Failure",
+            "code": 422,
+            "reason": "Invalid",
+            "message": "VirtualMachineInstance.kubevirt.io \"vm\" is invalid: [spec.domain.devices.disks[0].name: Required value, spec.domain.devices.disks[1].cache: Unsupported value: \"fast\": supported values: \"none\", \"writeback\", spec.domain.devices.disks[2].lun: a LUN is not supported by this build]",
+            "details": {
+                "group": "kubevirt.io",
+                "kind": "VirtualMachineInstance",
+                "name": "vm",
+                "causes": [
+                    { "field": "spec.domain.devices.disks[0].name", "message": "Required value", "reason": "FieldValueRequired" },
+                    { "field": "spec.domain.devices.disks[1].cache", "message": "Unsupported value: \"fast\": supported values: \"none\", \"writeback\"", "reason": "FieldValueNotSupported" },
+                    { "field": "spec.domain.devices.disks[2].lun", "message": "a LUN is not supported by this build", "reason": "FieldNotSupportedByThisBuild" },
+                ],
+            },
+        })
+    );
+}
+
+#[test]
+fn paths_and_field_errors_are_spelled_as_in_kubernetes() {
+    let path = FieldPath::root().child("spec").child("nodeSelector").key("a/b");
+    assert_eq!(path.as_str(), "spec.nodeSelector[a/b]");
+    let cases = [
+        (
+            FieldError::invalid(path.clone(), 5, "must be even"),
+            "spec.nodeSelector[a/b]: Invalid value: 5: must be even",
+        ),
+        (FieldError::invalid(path.clone(), "x", "no"), "spec.nodeSelector[a/b]: Invalid value: \"x\": no"),
+        (FieldError::duplicate(path.clone(), "x"), "spec.nodeSelector[a/b]: Duplicate value: \"x\""),
+        (FieldError::forbidden(path.clone(), "not here"), "spec.nodeSelector[a/b]: Forbidden: not here"),
+        (
+            FieldError::wrong_type("spec.domain.cpu.cores".into(), "integer", &json!("2")),
+            "spec.domain.cpu.cores: expected integer, got string",
+        ),
+    ];
+    for (error, want) in cases {
+        assert_eq!(error.to_string(), want);
+    }
+}
+
+#[test]
+fn watch_events_are_one_line_each() {
+    let event = WatchEvent::new(EventType::Modified, json!({ "kind": "Pod" }));
+    assert_eq!(event.to_line(), b"{\"type\":\"MODIFIED\",\"object\":{\"kind\":\"Pod\"}}\n");
+    let bookmark = WatchEvent::bookmark("v1", "Pod", "42", true);
+    assert_eq!(
+        serde_json::to_value(&bookmark).unwrap(),
+        json!({ "type": "BOOKMARK", "object": { "apiVersion": "v1", "kind": "Pod", "metadata": {
+            "resourceVersion": "42", "annotations": { "k8s.io/initial-events-end": "true" },
+        } } })
+    );
+    let error: Value = serde_json::from_slice(&WatchEvent::error(&status::expired("old")).to_line()).unwrap();
+    assert_eq!(error["type"], "ERROR");
+    assert_eq!(error["object"]["code"], 410);
+}
+
+#[test]
+fn owners_are_told_by_uid() {
+    let pod = Pod {
+        metadata: ObjectMeta { name: Some("a".into()), uid: Some("u1".into()), ..ObjectMeta::default() },
+        ..Pod::default()
+    };
+    let reference = meta::controller_ref(&pod).unwrap();
+    assert_eq!((reference.kind.as_str(), reference.block_owner_deletion), ("Pod", Some(true)));
+    let owned = ObjectMeta { owner_references: Some(vec![reference]), ..ObjectMeta::default() };
+    assert!(meta::is_controlled_by(&owned, "u1") && meta::owned_by(&owned, "u1"));
+    assert!(!meta::is_controlled_by(&owned, "u2") && !meta::owned_by(&owned, "u2"));
+    assert!(meta::controller_ref(&Pod::default()).is_none());
+}
+
+#[test]
+fn finalizers_are_added_once_and_an_emptied_list_is_unset() {
+    let mut held = ObjectMeta::default();
+    assert!(meta::add_finalizer(&mut held, "f"));
+    assert!(!meta::add_finalizer(&mut held, "f"));
+    assert!(meta::has_finalizer(&held, "f"));
+    assert!(meta::remove_finalizer(&mut held, "f"));
+    assert!(!meta::remove_finalizer(&mut held, "f"));
+    assert_eq!(held.finalizers, None);
+}
