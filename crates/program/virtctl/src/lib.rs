@@ -7,6 +7,7 @@ mod args;
 pub mod connect;
 mod console;
 mod error;
+pub mod guest;
 mod lifecycle;
 mod subresource;
 mod version;

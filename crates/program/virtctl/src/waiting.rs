@@ -61,10 +61,18 @@ pub fn pod(pod: &Pod) -> Option<String> {
     Some(format!("Pod {name} is being started on node {node}"))
 }
 
-/// What an object that is being deleted waits for; `None` if it is not being deleted.
-pub fn deletion(kind: &str, metadata: &ObjectMeta) -> Option<String> {
+/// What an object that is being deleted waits for; `None` if it is not being deleted. `left` is what still depends on
+/// it: a virtual machine's instance, an instance's launcher Pod.
+pub fn deletion(kind: &str, metadata: &ObjectMeta, left: Seen<'_>) -> Option<String> {
     metadata.deletion_timestamp.as_ref()?;
     let name = name_of(metadata);
+    if let Some(vmi) = left.vmi {
+        let phase = vmi.phase().map_or("Pending", Phase::as_str);
+        return Some(format!("{kind} {name} waits for its instance to end, which is {phase}"));
+    }
+    if let Some(pod) = left.pod {
+        return Some(format!("{kind} {name} waits for Pod {} to end", name_of(&pod.metadata)));
+    }
     Some(match metadata.finalizers.as_deref() {
         None | Some([]) => format!("{kind} {name} is about to be gone"),
         Some(finalizers) => format!("{kind} {name} waits for its finalizers to be removed: {}", finalizers.join(", ")),
@@ -353,11 +361,17 @@ mod tests {
             .unwrap()
         };
         let now = json!("2026-01-02T03:04:05Z");
-        assert_eq!(deletion("VM", &metadata(json!(["a"]), json!(null))), None);
-        assert_eq!(deletion("VM", &metadata(json!([]), now.clone())).unwrap(), "VM demo is about to be gone");
-        assert_eq!(
-            deletion("VM", &metadata(json!(["a", "b"]), now)).unwrap(),
-            "VM demo waits for its finalizers to be removed: a, b"
-        );
+        let tell = |metadata: ObjectMeta, left| deletion("VM", &metadata, left);
+        let nothing = Seen::default();
+        assert_eq!(tell(metadata(json!(["a"]), json!(null)), nothing), None);
+        assert_eq!(tell(metadata(json!([]), now.clone()), nothing).unwrap(), "VM demo is about to be gone");
+        let held = metadata(json!(["a", "b"]), now);
+        assert_eq!(tell(held.clone(), nothing).unwrap(), "VM demo waits for its finalizers to be removed: a, b");
+        let vmi = vmi(json!({"phase": "Running"}));
+        let left = Seen { vmi: Some(&vmi), ..nothing };
+        assert_eq!(tell(held.clone(), left).unwrap(), "VM demo waits for its instance to end, which is Running");
+        let pod = launcher(None, json!({}));
+        let left = Seen { pod: Some(&pod), ..nothing };
+        assert_eq!(tell(held, left).unwrap(), "VM demo waits for Pod virt-launcher-demo to end");
     }
 }

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::args::ConsoleArgs;
 use crate::connect::{ConnectArgs, Session};
+use crate::guest;
 use crate::subresource::{self, Kind, Stream};
 use crate::waiting::Outlook;
 use splice::Ended;
@@ -62,7 +63,7 @@ async fn open(session: &Session, name: &str, deadline: Instant) -> anyhow::Resul
 
 /// The server ended the stream. A stopped guest is the good reason for it.
 async fn closed(session: &Session, name: &str) -> anyhow::Result<ExitCode> {
-    match wait::look(session, name).await {
+    match guest::look(session, name).await {
         Ok(Outlook::Running) => anyhow::bail!(
             "the server closed the console of {name} while the guest runs: somebody else opened it, or the node's agent was restarted; run `virtctl console {name}` again"
         ),

@@ -2,21 +2,17 @@
 
 use std::time::Duration;
 
-use api::v1::{VirtualMachine, VirtualMachineInstance};
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::ListParams;
 use tokio::time::Instant;
 
-use crate::api_error;
 use crate::connect::Session;
-use crate::waiting::{Outlook, Seen, outlook};
+use crate::guest;
+use crate::waiting::Outlook;
 
 /// Returns when the guest runs; fails at once if it will not, or at the deadline.
 pub(super) async fn until_running(session: &Session, name: &str, deadline: Instant) -> anyhow::Result<()> {
     let mut told = String::new();
     loop {
-        let sentence = match look(session, name).await? {
+        let sentence = match guest::look(session, name).await? {
             Outlook::Running => return Ok(()),
             Outlook::Never(why) => anyhow::bail!("{why} (namespace {})", session.namespace),
             Outlook::Waiting(sentence) => sentence,
@@ -30,29 +26,4 @@ pub(super) async fn until_running(session: &Session, name: &str, deadline: Insta
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
-}
-
-/// Reads the objects that tell how the guest stands.
-pub(super) async fn look(session: &Session, name: &str) -> anyhow::Result<Outlook> {
-    let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
-    let failed = |error| api_error(error, &session.server);
-    let vmi = vmis.get_opt(name).await.map_err(failed)?;
-    if vmi.as_ref().is_some_and(|vmi| vmi.is_running() && !vmi.is_marked_for_deletion()) {
-        return Ok(Outlook::Running);
-    }
-    let vm = vms.get_opt(name).await.map_err(failed)?;
-    let pod = match &vmi {
-        Some(vmi) => launcher(session, vmi).await,
-        None => None,
-    };
-    Ok(outlook(name, Seen { vm: vm.as_ref(), vmi: vmi.as_ref(), pod: pod.as_ref() }))
-}
-
-/// The instance's launcher Pod. It only makes the sentence better, so a user who may not read Pods does without.
-async fn launcher(session: &Session, vmi: &VirtualMachineInstance) -> Option<Pod> {
-    let pods: Api<Pod> = Api::namespaced(session.client.clone(), &session.namespace);
-    let uid = vmi.metadata.uid.as_deref()?;
-    let selector = ListParams::default().labels(&format!("{}={uid}", api::labels::CREATED_BY));
-    pods.list(&selector).await.ok()?.items.into_iter().next()
 }

@@ -1,0 +1,160 @@
+//! The patch that `apply` sends: what the manifest says now, against what it said last time and what the object is.
+//!
+//! The result is a JSON merge patch. Fields that the manifest dropped since the last time are removed; fields that it
+//! never had belong to others (the server's defaults, controllers) and stay. A list is one value, but one that the
+//! server only filled with defaults is not sent again.
+
+use serde_json::{Map, Value};
+
+/// Where the manifest of the last time is kept; kubectl reads and writes the same one.
+pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+
+/// The manifest of the last time, if the object remembers it.
+pub(crate) fn last_applied(live: &Value) -> Option<Value> {
+    let text = live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()?;
+    serde_json::from_str(text).ok()
+}
+
+/// The manifest, with itself as its memory.
+pub(crate) fn with_memory(manifest: &Value) -> Value {
+    let mut object = manifest.clone();
+    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+        annotations.remove(LAST_APPLIED);
+    }
+    let memory = object.to_string();
+    let metadata = object.as_object_mut().map(|object| object.entry("metadata").or_insert_with(empty));
+    if let Some(Value::Object(metadata)) = metadata {
+        let annotations = metadata.entry("annotations").or_insert_with(empty);
+        if !annotations.is_object() {
+            *annotations = empty();
+        }
+        if let Value::Object(annotations) = annotations {
+            annotations.insert(LAST_APPLIED.to_owned(), memory.into());
+        }
+    }
+    object
+}
+
+fn empty() -> Value {
+    Value::Object(Map::new())
+}
+
+/// The merge patch that takes `live` to `wanted`, if there is anything to do.
+pub(crate) fn patch(original: Option<&Value>, wanted: &Value, live: &Value) -> Option<Value> {
+    let (Value::Object(wanted), Value::Object(live)) = (wanted, live) else { return None };
+    let nothing = Map::new();
+    let original = original.and_then(Value::as_object).unwrap_or(&nothing);
+    let patch = merge(original, wanted, live);
+    (!patch.is_empty()).then_some(Value::Object(patch))
+}
+
+fn merge(original: &Map<String, Value>, wanted: &Map<String, Value>, live: &Map<String, Value>) -> Map<String, Value> {
+    let nothing = Map::new();
+    let mut patch = Map::new();
+    for (key, value) in wanted {
+        let before = original.get(key);
+        match (value, live.get(key)) {
+            (Value::Null, None) => {}
+            (Value::Object(value), Some(Value::Object(live))) => {
+                let before = before.and_then(Value::as_object).unwrap_or(&nothing);
+                let below = merge(before, value, live);
+                if !below.is_empty() {
+                    patch.insert(key.clone(), Value::Object(below));
+                }
+            }
+            (Value::Array(_), Some(live)) if before.is_none_or(|before| before == value) && covers(live, value) => {}
+            (value, Some(live)) if value == live => {}
+            (value, _) => {
+                patch.insert(key.clone(), value.clone());
+            }
+        }
+    }
+    for key in original.keys().filter(|key| !wanted.contains_key(*key) && live.contains_key(*key)) {
+        patch.insert(key.clone(), Value::Null);
+    }
+    patch
+}
+
+/// Whether `live` says everything that `wanted` says, perhaps more.
+fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| live.get(key).is_some_and(|live| covers(live, value)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted))
+        }
+        (live, wanted) => live == wanted,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_the_manifest_changed_is_sent() {
+        let cases = [
+            ("nothing changed", json!({"a": 1}), json!({"a": 1}), json!({"a": 1}), None),
+            ("a value changed", json!({"a": 1}), json!({"a": 2}), json!({"a": 1}), Some(json!({"a": 2}))),
+            (
+                "a dropped field goes",
+                json!({"a": 1, "b": 1}),
+                json!({"a": 1}),
+                json!({"a": 1, "b": 1}),
+                Some(json!({"b": null})),
+            ),
+            ("a dropped field that is gone already", json!({"b": 1}), json!({}), json!({}), None),
+            (
+                "others' fields stay",
+                json!({"a": {"x": 1}}),
+                json!({"a": {"x": 1}}),
+                json!({"a": {"x": 1, "y": 2}, "b": 3}),
+                None,
+            ),
+            (
+                "drift is corrected",
+                json!({"a": {"x": 1}}),
+                json!({"a": {"x": 1}}),
+                json!({"a": {"x": 9}}),
+                Some(json!({"a": {"x": 1}})),
+            ),
+            ("an empty object is kept", json!({}), json!({"a": {}}), json!({}), Some(json!({"a": {}}))),
+            ("an explicit null removes", json!({}), json!({"a": null}), json!({"a": 1}), Some(json!({"a": null}))),
+            (
+                "a list with defaults filled in is the same",
+                json!({"l": [{"n": "a"}]}),
+                json!({"l": [{"n": "a"}]}),
+                json!({"l": [{"n": "a", "default": true}]}),
+                None,
+            ),
+            (
+                "a field dropped inside a list replaces it",
+                json!({"l": [{"n": "a", "x": 1}]}),
+                json!({"l": [{"n": "a"}]}),
+                json!({"l": [{"n": "a", "x": 1}]}),
+                Some(json!({"l": [{"n": "a"}]})),
+            ),
+            ("a longer list", json!({"l": [1]}), json!({"l": [1, 2]}), json!({"l": [1]}), Some(json!({"l": [1, 2]}))),
+        ];
+        for (name, original, wanted, live, want) in cases {
+            assert_eq!(patch(Some(&original), &wanted, &live), want, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_object_made_by_others_loses_nothing() {
+        assert_eq!(patch(None, &json!({"a": 1}), &json!({"a": 2, "b": 3})), Some(json!({"a": 1})));
+    }
+
+    #[test]
+    fn the_memory_is_the_manifest_without_its_memory() {
+        let manifest = json!({"kind": "A", "metadata": {"name": "x"}});
+        let once = with_memory(&manifest);
+        assert_eq!(last_applied(&once), Some(manifest));
+        let twice = with_memory(&once);
+        assert_eq!(last_applied(&twice).unwrap()["metadata"]["name"], "x");
+        assert!(patch(last_applied(&once).as_ref(), &once, &once).is_none());
+    }
+}
