@@ -57,7 +57,7 @@ async fn a_domain_lives_its_whole_life_through_the_protocol() {
     wait_for_lifecycle(&mut events, Lifecycle::Defined).await;
     wait_for_lifecycle(&mut events, Lifecycle::Started).await;
     assert!(domain.id.is_some());
-    assert_eq!(connection.list_all_domains().await.unwrap(), [domain.clone()]);
+    assert_eq!(connection.list_all_domains().await.unwrap(), std::slice::from_ref(&domain));
     assert_eq!(connection.lookup_by_name("default_probe").await.unwrap().unwrap().uuid, domain.uuid);
     assert_eq!(connection.state(&domain).await.unwrap(), (State::Paused, Reason::User));
 

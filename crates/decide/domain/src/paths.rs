@@ -1,0 +1,63 @@
+//! Where things are inside the launcher's Pod. The names are KubeVirt's.
+
+use api::v1::VirtualMachineInstance;
+
+/// The directories of a launcher.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Paths {
+    /// Sockets of the guest's consoles.
+    pub private: String,
+    /// Overlays and cloud-init images; gone with the Pod.
+    pub ephemeral_disks: String,
+    pub empty_disks: String,
+    /// The image that holds kernel and initrd.
+    pub kernel_boot: String,
+    /// Below it the images of container disks, one directory per volume.
+    pub image_volumes: String,
+}
+
+impl Default for Paths {
+    fn default() -> Self {
+        Paths {
+            private: "/var/run/kubevirt-private".into(),
+            ephemeral_disks: "/var/run/kubevirt-ephemeral-disks".into(),
+            empty_disks: "/var/run/libvirt/empty-disks".into(),
+            kernel_boot: "/var/run/kubevirt-kernel-boot".into(),
+            image_volumes: "/var/run/kubevirt-image-volume".into(),
+        }
+    }
+}
+
+impl Paths {
+    /// The directory of one VMI's console sockets.
+    pub fn sockets(&self, vmi: &VirtualMachineInstance) -> String {
+        format!("{}/{}", self.private, uid(vmi))
+    }
+
+    /// The qcow2 that takes the writes to a container disk.
+    pub fn container_disk_overlay(&self, volume: &str) -> String {
+        format!("{}/disk-data/{volume}/disk.qcow2", self.ephemeral_disks)
+    }
+
+    /// The mounted image of the container disk that is the `index`th volume.
+    pub fn image_volume(&self, index: usize) -> String {
+        format!("{}/disk_{index}", self.image_volumes)
+    }
+
+    pub fn empty_disk(&self, volume: &str) -> String {
+        format!("{}/{volume}.qcow2", self.empty_disks)
+    }
+
+    pub fn no_cloud_iso(&self, vmi: &VirtualMachineInstance) -> String {
+        let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
+        let name = vmi.metadata.name.as_deref().unwrap_or_default();
+        format!("{}/cloud-init-data/{namespace}/{name}/noCloud.iso", self.ephemeral_disks)
+    }
+}
+
+/// An object that was never stored has no UID; rendering it shows this one in its place.
+const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
+
+pub(crate) fn uid(vmi: &VirtualMachineInstance) -> &str {
+    vmi.metadata.uid.as_deref().unwrap_or(NO_UID)
+}
