@@ -106,12 +106,14 @@ pub fn soft_reboot(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
 }
 
 /// The words for a reset that failed: the phase explains most of them.
-pub fn reset_failure(vmi: &VirtualMachineInstance, mut error: Refusal) -> Refusal {
-    if phase(vmi) != Some(&VirtualMachineInstancePhase::Running) {
-        let phase = phase(vmi).map(|phase| phase.as_str()).unwrap_or_default();
-        error.message = format!("unable to reset VMI in phase {phase:?}: {}", error.message);
+pub fn reset_failure(vmi: &VirtualMachineInstance, error: Refusal) -> Refusal {
+    match phase(vmi) {
+        Some(VirtualMachineInstancePhase::Running) => error,
+        other => {
+            let phase = other.map(|phase| phase.as_str()).unwrap_or_default();
+            error.because(format_args!("unable to reset VMI in phase {phase:?}"))
+        }
     }
-    error
 }
 
 /// What the guest agent tells. These endpoints answer every refusal with plain text and code 500.

@@ -10,9 +10,11 @@ use api::v1::{
     RunStrategy, StateChangeRequestAction, VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase,
     VirtualMachineStateChangeRequest, VirtualMachineStatus,
 };
-use serde_json::Value;
+use json_patch::Patch;
+use machinery::patch::JsonPatch;
+use serde::Serialize;
+use serde_json::{Value, json};
 
-use super::patch::Patch;
 use super::refusal::{Kind, Refusal};
 use crate::options::{RestartOptions, StartOptions, StopOptions};
 
@@ -28,11 +30,11 @@ const START_PAUSED: &str = "paused";
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// To the virtual machine.
-    Vm(Value),
+    Vm(Patch),
     /// To the virtual machine's status.
-    VmStatus(Value),
+    VmStatus(Patch),
     /// To the instance of the same name.
-    Vmi(Value),
+    Vmi(Patch),
 }
 
 /// The writes that carry out a request, in order.
@@ -108,7 +110,7 @@ pub fn stop(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>, options: 
         _ => return refuse(format!("{strategy} does not support manual stop requests")),
     };
     // Decided before anything is written: a refused request must not have shortened the guest's grace period.
-    let grace = running.zip(options.grace_period).map(|(vmi, seconds)| set_grace_period(vmi, seconds));
+    let grace = running.zip(options.grace_period).and_then(|(vmi, seconds)| set_grace_period(vmi, seconds));
     Ok(Plan { steps: grace.into_iter().chain([last]).collect(), undo: None })
 }
 
@@ -142,7 +144,7 @@ pub fn restart(
     }
     let force = set_grace_period(vmi, FORCED_GRACE_PERIOD);
     let undo = restore_grace_period(vmi, FORCED_GRACE_PERIOD);
-    Ok(Plan { steps: vec![force, again], undo: Some(undo) })
+    Ok(Plan { steps: force.into_iter().chain([again]).collect(), undo })
 }
 
 const VOLUME_RECOVERY: &str = "VM recovery required: its volumes are only partly migrated; \
@@ -186,14 +188,11 @@ fn run_strategy(vm: &VirtualMachine) -> Result<RunStrategy, Refusal> {
 
 /// Changes the strategy in the form its owner wrote it.
 fn set_running(vm: &VirtualMachine, running: bool) -> Step {
-    let patch = match vm.spec.running {
-        Some(_) => Patch::default().change("/spec/running", vm.spec.running.as_ref(), Some(&running)),
-        None => {
-            let strategy = if running { RunStrategy::Always } else { RunStrategy::Halted };
-            Patch::default().change("/spec/runStrategy", vm.spec.run_strategy.as_ref(), Some(&strategy))
-        }
-    };
-    Step::Vm(patch.operations())
+    let strategy = if running { RunStrategy::Always } else { RunStrategy::Halted };
+    Step::Vm(match vm.spec.running {
+        Some(before) => change(&["spec", "running"], json!(before), json!(running)),
+        None => change(&["spec", "runStrategy"], value(&vm.spec.run_strategy), value(&strategy)),
+    })
 }
 
 fn stop_request(vmi: &VirtualMachineInstance) -> VirtualMachineStateChangeRequest {
@@ -212,34 +211,54 @@ fn start_request(paused: bool) -> VirtualMachineStateChangeRequest {
 /// Leaves requests for the controller. Requests already there are not overtaken, except by a stop: a stop must always
 /// be possible. A crash-loop back-off ends with them, for a person has looked.
 fn request(vm: &VirtualMachine, requests: &[VirtualMachineStateChangeRequest]) -> Result<Step, Refusal> {
-    const REQUESTS: &str = "/status/stateChangeRequests";
+    let mut patch = JsonPatch::new();
     let Some(status) = vm.status.as_ref().filter(|status| **status != VirtualMachineStatus::default()) else {
         let status = VirtualMachineStatus { state_change_requests: requests.to_vec(), ..Default::default() };
-        return Ok(Step::VmStatus(Patch::default().add("/status", &status).operations()));
+        patch.set(&["status"], value(&status));
+        return Ok(Step::VmStatus(built(patch)));
     };
     let pending = &status.state_change_requests;
     let only_stop = matches!(requests, [one] if one.action == StateChangeRequestAction::Stop);
-    let mut patch = match pending.is_empty() {
-        true => Patch::default().change(REQUESTS, None, Some(&requests)),
-        false if only_stop => Patch::default().change(REQUESTS, Some(&pending.as_slice()), Some(&requests)),
-        false => return Err(Refusal::internal("unable to complete request: stop/start already underway")),
-    };
-    if status.start_failure.is_some() {
-        patch = patch.remove("/status/startFailure");
+    if !pending.is_empty() && !only_stop {
+        return Err(Refusal::internal("unable to complete request: stop/start already underway"));
     }
-    Ok(Step::VmStatus(patch.operations()))
+    let before = if pending.is_empty() { Value::Null } else { value(pending) };
+    let path = &["status", "stateChangeRequests"];
+    match value(&requests) {
+        // The same stop once more: nothing to write, but it must still be the one that is pending.
+        same if same == before => patch.test(path, before),
+        requests => patch.change(path, before, requests),
+    };
+    patch.change(&["status", "startFailure"], value(&status.start_failure), Value::Null);
+    Ok(Step::VmStatus(built(patch)))
 }
 
-const GRACE_PERIOD: &str = "/spec/terminationGracePeriodSeconds";
+const GRACE_PERIOD: &[&str] = &["spec", "terminationGracePeriodSeconds"];
 
-fn set_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Step {
-    let current = vmi.spec.termination_grace_period_seconds.as_ref();
-    Step::Vmi(Patch::default().change(GRACE_PERIOD, current, Some(&seconds)).operations())
+fn set_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Option<Step> {
+    let before = vmi.spec.termination_grace_period_seconds;
+    (before != Some(seconds)).then(|| Step::Vmi(change(GRACE_PERIOD, value(&before), json!(seconds))))
 }
 
-fn restore_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Step {
-    let original = vmi.spec.termination_grace_period_seconds.as_ref();
-    Step::Vmi(Patch::default().change(GRACE_PERIOD, Some(&seconds), original).operations())
+/// The opposite of [`set_grace_period`].
+fn restore_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Option<Step> {
+    let before = vmi.spec.termination_grace_period_seconds;
+    (before != Some(seconds)).then(|| Step::Vmi(change(GRACE_PERIOD, json!(seconds), value(&before))))
+}
+
+/// A patch of one field, which applies only while the field is what it was.
+fn change(path: &[&str], before: Value, after: Value) -> Patch {
+    let mut patch = JsonPatch::new();
+    patch.change(path, before, after);
+    built(patch)
+}
+
+fn built(patch: JsonPatch) -> Patch {
+    patch.build().expect("callers only patch what is to change")
+}
+
+fn value(of: &impl Serialize) -> Value {
+    serde_json::to_value(of).expect("API types have string keys and serialize")
 }
 
 /// A second stop makes sense only to hurry the first.

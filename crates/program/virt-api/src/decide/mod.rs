@@ -4,7 +4,6 @@
 
 mod instance;
 mod lifecycle;
-mod patch;
 mod refusal;
 #[cfg(test)]
 mod tests;

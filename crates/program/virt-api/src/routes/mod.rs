@@ -93,7 +93,7 @@ async fn nosniff(mut response: Response) -> Response {
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let code = StatusCode::from_u16(self.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
         (code, axum::Json(self.status())).into_response()
     }
 }

@@ -5,7 +5,6 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use kube::api::{Patch, PatchParams};
-use serde_json::Value;
 
 use super::{Server, Shared, Target};
 use crate::decide::{self, Kind, Plan, Refusal, Step};
@@ -86,24 +85,20 @@ impl Server {
         let params = PatchParams { dry_run, ..PatchParams::default() };
         let (kind, written) = match step {
             Step::Vm(patch) => {
-                let written = self.vms(namespace).patch(name, &params, &json_patch(patch)?).await;
+                let written = self.vms(namespace).patch(name, &params, &Patch::Json::<()>(patch.clone())).await;
                 (Kind::VirtualMachine, written.map(drop))
             }
             Step::VmStatus(patch) => {
-                let written = self.vms(namespace).patch_status(name, &params, &json_patch(patch)?).await;
+                let written = self.vms(namespace).patch_status(name, &params, &Patch::Json::<()>(patch.clone())).await;
                 (Kind::VirtualMachine, written.map(drop))
             }
             Step::Vmi(patch) => {
-                let written = self.vmis(namespace).patch(name, &params, &json_patch(patch)?).await;
+                let written = self.vmis(namespace).patch(name, &params, &Patch::Json::<()>(patch.clone())).await;
                 (Kind::VirtualMachineInstance, written.map(drop))
             }
         };
         written.map_err(|error| not_written(kind, name, error))
     }
-}
-
-fn json_patch(operations: &Value) -> Result<Patch<()>, Refusal> {
-    serde_json::from_value(operations.clone()).map(Patch::Json).map_err(Refusal::internal)
 }
 
 /// A failed `test` means that the object changed in between: that is the client's conflict, not our failure.

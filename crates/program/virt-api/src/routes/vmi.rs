@@ -96,7 +96,7 @@ pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name))
     };
     match told.await {
         Ok(body) => ([(header::CONTENT_TYPE, "application/json")], body).into_response(),
-        Err(refusal) => (StatusCode::INTERNAL_SERVER_ERROR, refusal.message).into_response(),
+        Err(refusal) => (StatusCode::INTERNAL_SERVER_ERROR, refusal.message().to_owned()).into_response(),
     }
 }
 

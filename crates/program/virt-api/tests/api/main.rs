@@ -1,0 +1,7 @@
+//! The subresource API from outside.
+
+#![allow(clippy::unwrap_used, reason = "what a test takes for granted may panic")]
+
+mod router;
+mod streams;
+mod support;
