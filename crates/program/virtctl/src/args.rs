@@ -31,7 +31,6 @@ pub(crate) enum Command {
     /// Ask the guest to reboot itself, through its agent or its power button
     #[command(name = "soft-reboot", alias = "softreboot")]
     SoftReboot(NameArgs),
-    /// Connect to the serial console of a virtual machine
     Console(ConsoleArgs),
     /// Open a VNC connection to a virtual machine
     Vnc(VncArgs),

@@ -1,55 +1,55 @@
 //! Finding the cluster: kubeconfig, context, namespace.
 //!
-//! The first of these that exists is used: `--kubeconfig`, the files in `$KUBECONFIG`, `~/.kube/config`, the service
-//! account of the Pod the program runs in, and the kubeconfig of an embedded cluster in its usual place.
+//! The first of these that exists is used: `--kubeconfig`, the files in `$KUBECONFIG`, the kubeconfig of the embedded
+//! cluster that `$FERROVIRT_DATA_DIR` names, `~/.kube/config`, the service account of the Pod the program runs in, and
+//! the kubeconfig of an embedded cluster in its usual place.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// Where `ferrovirt up` writes the kubeconfig unless told otherwise.
-const EMBEDDED_KUBECONFIG: &str = "/var/lib/ferrovirt/kubeconfig";
+/// Where an embedded cluster keeps its things unless told otherwise, its kubeconfig among them.
+const DATA_DIR: &str = "/var/lib/ferrovirt";
+
+/// Keeps the flags of the cluster together in the help texts.
+const HEADING: &str = "Cluster";
 
 /// The flags that choose a cluster, a user and a namespace, with kubectl's names.
 #[derive(Clone, Debug, Default, clap::Args)]
-#[command(next_help_heading = "Cluster")]
 pub struct ConnectArgs {
-    /// Path of the kubeconfig file [default: $KUBECONFIG, ~/.kube/config, /var/lib/ferrovirt/kubeconfig]
-    #[arg(long, global = true, value_name = "FILE")]
+    /// Path of the kubeconfig file [default: $KUBECONFIG, $FERROVIRT_DATA_DIR/kubeconfig, ~/.kube/config,
+    /// /var/lib/ferrovirt/kubeconfig]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
     /// Name of the kubeconfig context to use
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
     pub context: Option<String>,
     /// Name of the kubeconfig cluster to use
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
     pub cluster: Option<String>,
     /// Name of the kubeconfig user to use
-    #[arg(long, global = true, value_name = "NAME")]
+    #[arg(long, global = true, help_heading = HEADING, value_name = "NAME")]
     pub user: Option<String>,
     /// Namespace of the objects named on the command line
-    #[arg(short, long, global = true)]
+    #[arg(short, long, global = true, help_heading = HEADING)]
     pub namespace: Option<String>,
     /// Address of the API server, for example https://127.0.0.1:6443
-    #[arg(short, long, global = true, value_name = "URL")]
+    #[arg(short, long, global = true, help_heading = HEADING, value_name = "URL")]
     pub server: Option<String>,
     /// Bearer token for the API server
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = HEADING)]
     pub token: Option<String>,
     /// User to act as
-    #[arg(long = "as", global = true, value_name = "USER")]
+    #[arg(long = "as", global = true, help_heading = HEADING, value_name = "USER")]
     pub impersonate: Option<String>,
     /// Group to act as; can be repeated
-    #[arg(long = "as-group", global = true, value_name = "GROUP", requires = "impersonate")]
+    #[arg(long = "as-group", global = true, help_heading = HEADING, value_name = "GROUP", requires = "impersonate")]
     pub impersonate_groups: Vec<String>,
     /// Do not check the API server's certificate
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = HEADING)]
     pub insecure_skip_tls_verify: bool,
-    /// Seconds to wait for the connection to the API server
-    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 30)]
-    pub connect_timeout: u64,
 }
 
 /// A client and the namespace that commands work in.
@@ -65,7 +65,6 @@ impl ConnectArgs {
     /// Reads the configuration and makes a client. Nothing is sent yet.
     pub async fn connect(&self) -> anyhow::Result<Session> {
         let mut config = self.load().await?;
-        config.connect_timeout = Some(Duration::from_secs(self.connect_timeout));
         if let Some(server) = &self.server {
             config.cluster_url = server.parse().with_context(|| format!("--server {server} is not an address"))?;
         }
@@ -89,7 +88,8 @@ impl ConnectArgs {
             kubeconfig: std::env::var_os("KUBECONFIG"),
             home: home.as_deref(),
             in_cluster: std::env::var_os("KUBERNETES_SERVICE_HOST").is_some(),
-            embedded: Path::new(EMBEDDED_KUBECONFIG),
+            data_dir: std::env::var_os("FERROVIRT_DATA_DIR").map(PathBuf::from),
+            default_data_dir: Path::new(DATA_DIR),
         };
         match self.source(surroundings) {
             Source::File(path) => {
@@ -130,11 +130,13 @@ impl ConnectArgs {
         if around.kubeconfig.is_some_and(|paths| !paths.is_empty()) {
             return Source::Environment;
         }
+        if let Some(path) = around.data_dir.map(|dir| dir.join("kubeconfig")).filter(|path| path.exists()) {
+            return Source::File(path);
+        }
+        let embedded = around.default_data_dir.join("kubeconfig");
         match around.home.map(|home| home.join(".kube/config")) {
             Some(path) if path.exists() => Source::File(path),
-            _ if !around.in_cluster && self.server.is_none() && around.embedded.exists() => {
-                Source::File(around.embedded.to_owned())
-            }
+            _ if !around.in_cluster && self.server.is_none() && embedded.exists() => Source::File(embedded),
             _ => Source::None,
         }
     }
@@ -145,7 +147,9 @@ struct Surroundings<'a> {
     kubeconfig: Option<OsString>,
     home: Option<&'a Path>,
     in_cluster: bool,
-    embedded: &'a Path,
+    /// The embedded cluster the user works with.
+    data_dir: Option<PathBuf>,
+    default_data_dir: &'a Path,
 }
 
 /// Where the configuration comes from.
@@ -165,7 +169,7 @@ mod tests {
     #[test]
     fn the_embedded_cluster_is_found_only_when_nothing_else_is_configured() {
         let dir = tempfile::tempdir().unwrap();
-        let (home, embedded) = (dir.path().join("home"), dir.path().join("embedded"));
+        let (home, embedded) = (dir.path().join("home"), dir.path().join("kubeconfig"));
         std::fs::create_dir_all(home.join(".kube")).unwrap();
         std::fs::write(&embedded, "").unwrap();
         let args = ConnectArgs::default();
@@ -173,7 +177,8 @@ mod tests {
             kubeconfig: kubeconfig.map(Into::into),
             home: Some(&home),
             in_cluster,
-            embedded: &embedded,
+            data_dir: None,
+            default_data_dir: dir.path(),
         };
         let source = |kubeconfig| args.source(around(kubeconfig, false));
 
@@ -184,6 +189,8 @@ mod tests {
         assert_eq!(source(None), Source::File(home.join(".kube/config")));
         assert_eq!(source(Some("/a:/b")), Source::Environment);
 
+        let chosen = Surroundings { data_dir: Some(dir.path().to_owned()), ..around(None, true) };
+        assert_eq!(args.source(chosen), Source::File(embedded), "a cluster named by its directory");
         let named = ConnectArgs { kubeconfig: Some("/named".into()), ..Default::default() };
         assert_eq!(named.source(around(Some("/a"), false)), Source::File("/named".into()));
     }

@@ -16,7 +16,9 @@ pub(crate) async fn start(connect: &ConnectArgs, args: StartArgs) -> anyhow::Res
     if args.paused {
         options.insert("paused".into(), true.into());
     }
-    vm_operation(&session, &args.name, "start", options).await.context("Error starting VirtualMachine")?;
+    vm_operation(&session, &args.name, "start", options)
+        .await
+        .with_context(|| format!("starting VirtualMachine {}", args.name))?;
     println!("VM {} was scheduled to start", args.name);
     Ok(())
 }
@@ -27,7 +29,9 @@ pub(crate) async fn stop(connect: &ConnectArgs, args: StopArgs) -> anyhow::Resul
     if let Some(seconds) = args.grace_period {
         options.insert("gracePeriod".into(), seconds.into());
     }
-    vm_operation(&session, &args.name, "stop", options).await.context("Error stopping VirtualMachine")?;
+    vm_operation(&session, &args.name, "stop", options)
+        .await
+        .with_context(|| format!("stopping VirtualMachine {}", args.name))?;
     println!("VM {} was scheduled to stop", args.name);
     Ok(())
 }
@@ -38,7 +42,9 @@ pub(crate) async fn restart(connect: &ConnectArgs, args: StopArgs) -> anyhow::Re
     if let Some(seconds) = args.grace_period {
         options.insert("gracePeriodSeconds".into(), seconds.into());
     }
-    vm_operation(&session, &args.name, "restart", options).await.context("Error restarting VirtualMachine")?;
+    vm_operation(&session, &args.name, "restart", options)
+        .await
+        .with_context(|| format!("restarting VirtualMachine {}", args.name))?;
     println!("VM {} was scheduled to restart", args.name);
     Ok(())
 }
@@ -69,7 +75,7 @@ impl Pause {
 pub(crate) async fn pause(connect: &ConnectArgs, direction: Pause, args: PauseArgs) -> anyhow::Result<()> {
     let session = connect.connect().await?;
     let PauseArgs { target, name, dry_run } = args;
-    let what = || format!("Error {} VirtualMachineInstance {name}", direction.doing());
+    let what = || format!("{} VirtualMachineInstance {name}", direction.doing());
     // A VirtualMachine is paused through its instance, which has the same name; a missing one is told apart.
     let vm = match target {
         Target::Vm => Some(virtual_machine(&session, &name).await.with_context(what)?),
@@ -97,7 +103,7 @@ pub(crate) async fn soft_reboot(connect: &ConnectArgs, args: NameArgs) -> anyhow
     subresource::put(&session, &path, &json!({}))
         .await
         .map_err(|error| api_error(error, &session.server))
-        .with_context(|| format!("Error soft-rebooting VirtualMachineInstance {}", args.name))?;
+        .with_context(|| format!("soft-rebooting VirtualMachineInstance {}", args.name))?;
     println!("VMI {} was scheduled to soft-reboot", args.name);
     Ok(())
 }

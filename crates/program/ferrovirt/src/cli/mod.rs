@@ -6,6 +6,7 @@ mod delete;
 mod describe;
 mod errors;
 mod get;
+mod image;
 mod manifest;
 mod resources;
 mod table;
@@ -16,13 +17,14 @@ use std::process::ExitCode;
 
 use clap::CommandFactory as _;
 
-/// Subcommands of `ferrovirt`.
+// Not a doc comment: it would become the program's own description.
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
     Apply(apply::Args),
     Get(get::Args),
     Describe(describe::Args),
     Delete(delete::Args),
+    Image(image::Args),
     /// Print a script that completes commands in a shell
     Completion {
         /// The shell to complete for
@@ -37,6 +39,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(args).await,
         Command::Describe(args) => describe::run(args).await,
         Command::Delete(args) => delete::run(args).await,
+        Command::Image(args) => image::run(args),
         Command::Completion { shell } => {
             clap_complete::generate(shell, &mut crate::Ferrovirt::command(), "ferrovirt", &mut std::io::stdout());
             Ok(ExitCode::SUCCESS)
