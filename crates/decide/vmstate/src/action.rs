@@ -1,0 +1,88 @@
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstanceStatus;
+
+use crate::IoRetry;
+
+/// Every effect the machine can have. Carried out in order; the first failure ends the round.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Action {
+    /// Prepare the Pod's network namespace, once.
+    ConfigureNetwork,
+    /// Have the launcher define and start the domain, or resume it.
+    SyncDomain {
+        because: &'static str,
+    },
+    /// Ask the guest to power off.
+    Shutdown,
+    /// End QEMU.
+    Kill {
+        because: &'static str,
+    },
+    /// Have the launcher forget the domain and end.
+    Delete {
+        because: &'static str,
+    },
+    /// Remove what the node keeps for this launcher, the ghost record last.
+    CleanUp,
+    /// Store this status, whole, if the object is still the one that was read.
+    UpdateStatus(Box<VirtualMachineInstanceStatus>),
+    EmitEvent {
+        type_: EventType,
+        reason: &'static str,
+        message: String,
+    },
+    /// Keep this for the next round.
+    RememberIoRetry(IoRetry),
+    /// Look again after this time even if nothing changes.
+    RequeueAfter {
+        delay: Duration,
+        because: &'static str,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventType {
+    Normal,
+    Warning,
+}
+
+/// An action without its details, to remember which one failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ActionKind {
+    ConfigureNetwork,
+    SyncDomain,
+    Shutdown,
+    Kill,
+    Delete,
+    CleanUp,
+    UpdateStatus,
+}
+
+impl Action {
+    /// None for actions that cannot fail.
+    pub fn kind(&self) -> Option<ActionKind> {
+        match self {
+            Action::ConfigureNetwork => Some(ActionKind::ConfigureNetwork),
+            Action::SyncDomain { .. } => Some(ActionKind::SyncDomain),
+            Action::Shutdown => Some(ActionKind::Shutdown),
+            Action::Kill { .. } => Some(ActionKind::Kill),
+            Action::Delete { .. } => Some(ActionKind::Delete),
+            Action::CleanUp => Some(ActionKind::CleanUp),
+            Action::UpdateStatus(_) => Some(ActionKind::UpdateStatus),
+            Action::EmitEvent { .. } | Action::RememberIoRetry(_) | Action::RequeueAfter { .. } => None,
+        }
+    }
+}
+
+pub(crate) fn normal(reason: &'static str, message: impl Into<String>) -> Action {
+    Action::EmitEvent { type_: EventType::Normal, reason, message: message.into() }
+}
+
+pub(crate) fn warning(reason: &'static str, message: impl Into<String>) -> Action {
+    Action::EmitEvent { type_: EventType::Warning, reason, message: message.into() }
+}
+
+pub(crate) fn requeue(seconds: u64, because: &'static str) -> Action {
+    Action::RequeueAfter { delay: Duration::from_secs(seconds), because }
+}

@@ -1,0 +1,80 @@
+//! Conditions the node keeps on a VMI.
+
+use api::conditions::{AGENT_CONNECTED, LIVE_MIGRATABLE, PAUSED, SOFTWARE_EMULATION, SYNCHRONIZED, find, remove, set};
+use api::reasons::{PAUSED_BY_USER, PAUSED_IO_ERROR};
+use api::v1::{Condition, ConditionStatus};
+
+use crate::decide::is_about_the_guest;
+use crate::status::time;
+use crate::{Domain, DomainReason, DomainStatus, World};
+
+/// Scripts match on this sentence, which is why it is a reason.
+const SYNCHRONIZING_FAILED: &str = "Synchronizing with the Domain failed.";
+const HARDWARE_VIRTUALIZATION_UNAVAILABLE: &str = "HardwareVirtualizationUnavailable";
+const LIVE_MIGRATION_NOT_SUPPORTED: &str = "LiveMigrationNotSupported";
+
+pub(crate) fn from_domain(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
+    paused(w, domain, conditions);
+    if domain.agent_connected {
+        set(conditions, Condition::new(AGENT_CONNECTED, ConditionStatus::True, "", "", time(w.now)));
+    } else {
+        remove(conditions, AGENT_CONNECTED);
+    }
+    software_emulation(w, domain, conditions);
+    let message = "this build does not migrate virtual machines between nodes";
+    let migratable =
+        Condition::new(LIVE_MIGRATABLE, ConditionStatus::False, LIVE_MIGRATION_NOT_SUPPORTED, message, time(w.now));
+    set(conditions, migratable);
+}
+
+/// The reason stays as it was first told for as long as the guest is paused.
+fn paused(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
+    if domain.status != DomainStatus::Paused {
+        remove(conditions, PAUSED);
+        return;
+    }
+    let (reason, message) = match domain.reason {
+        DomainReason::PausedUser => (PAUSED_BY_USER, "VMI was paused by user"),
+        DomainReason::PausedIOError => (PAUSED_IO_ERROR, "VMI was paused, low-level IO error detected"),
+        _ => return,
+    };
+    if find(conditions, PAUSED).is_none() {
+        set(conditions, Condition::new(PAUSED, ConditionStatus::True, reason, message, time(w.now)));
+    }
+}
+
+/// Guests on the translator are slow; their owners should know why.
+fn software_emulation(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
+    match (domain.emulated, w.kvm) {
+        (true, Err(why)) => {
+            let condition = Condition::new(
+                SOFTWARE_EMULATION,
+                ConditionStatus::True,
+                HARDWARE_VIRTUALIZATION_UNAVAILABLE,
+                why,
+                time(w.now),
+            );
+            set(conditions, condition);
+        }
+        // Started when KVM was not usable; what was said then still holds for this guest.
+        (true, Ok(())) => {}
+        (false, _) => {
+            remove(conditions, SOFTWARE_EMULATION);
+        }
+    }
+}
+
+/// False while something we tried does not work, or with the reason of an unexpected end.
+pub(crate) fn failure(w: &World<'_>, why: Option<&str>, conditions: &mut Vec<Condition>) {
+    let failing = w.failure.filter(|failure| is_about_the_guest(failure)).map(|failure| failure.message.as_str());
+    match failing.or(why) {
+        Some(message) => {
+            let condition =
+                Condition::new(SYNCHRONIZED, ConditionStatus::False, SYNCHRONIZING_FAILED, message, time(w.now));
+            set(conditions, condition);
+        }
+        None => {
+            remove(conditions, SYNCHRONIZED);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+use std::time::Duration;
+
+use api::conditions::SYNCHRONIZED;
+use api::labels;
+use api::v1::VirtualMachineInstance;
+use api::v1::VirtualMachineInstancePhase as Phase;
+use jiff::Timestamp;
+
+use crate::action::{normal, requeue, warning};
+use crate::launcher::{Verdict, since};
+use crate::phase::phase;
+use crate::shutdown::{kill, resend_in, shutdown};
+use crate::{
+    Action, Domain, DomainReason, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry, status,
+};
+
+/// A domain that is defined and not up yet is given this long from the hand-over on.
+const SLOW_START: Duration = Duration::from_secs(5 * 60);
+const FIRST_RETRY: Duration = Duration::from_millis(500);
+const LAST_RETRY: Duration = Duration::from_secs(30);
+
+/// What to do next.
+///
+/// # Guarantees
+/// - A world in which nothing is left to do gives no action but [`Action::RequeueAfter`].
+/// - [`Action::SyncDomain`] is never given for a launcher whose guest was asked to power off, nor while another
+///   launcher of the same VMI is on the node.
+/// - Nothing that ends a guest is given on the word of a cache alone.
+///
+/// # Caveats
+/// The order matters: what follows an action relies on it. Whoever carries the actions out stops at the first failure,
+/// reports it in [`World::failure`] and asks again.
+pub fn decide(w: &World<'_>) -> Vec<Action> {
+    let actions = match w.vmi {
+        Vmi::Unconfirmed => vec![requeue(1, "the API server has not confirmed that the VMI is gone")],
+        Vmi::Absent => abandoned(w),
+        Vmi::Present(vmi) if !owned(vmi, w.node_name) => foreign(w),
+        Vmi::Present(vmi) if vmi.is_final() => ended(w),
+        Vmi::Present(vmi) if is_ours(vmi) => live(w, vmi),
+        // The controller has not handed it over.
+        Vmi::Present(_) => Vec::new(),
+    };
+    pace(w, actions)
+}
+
+fn owned(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    let label = vmi.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODE_NAME));
+    let status = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+    label.map(String::as_str) == Some(node) || status == Some(node)
+}
+
+fn is_ours(vmi: &VirtualMachineInstance) -> bool {
+    !matches!(vmi.phase(), None | Some(Phase::Pending | Phase::Scheduling))
+}
+
+/// The VMI belongs to another node; this launcher is a leftover that its Pod's end takes care of.
+fn foreign(w: &World<'_>) -> Vec<Action> {
+    match w.launcher.verdict(w.now) {
+        Verdict::Gone if w.has_record => vec![Action::CleanUp],
+        _ => Vec::new(),
+    }
+}
+
+/// The VMI is gone: its guest has to go, too.
+fn abandoned(w: &World<'_>) -> Vec<Action> {
+    if !w.has_record {
+        return Vec::new();
+    }
+    match w.launcher.verdict(w.now) {
+        Verdict::NotInitialised | Verdict::Silent => vec![requeue(1, "the launcher of a deleted VMI does not answer")],
+        Verdict::Gone => vec![Action::CleanUp],
+        Verdict::Connected(LauncherState { domain: Some(domain), .. }) if is_unclear(domain) => unclear(),
+        Verdict::Connected(state) => match state.domain.as_ref().filter(|domain| domain.is_alive()) {
+            Some(domain) => shutdown(w, state, domain),
+            None => vec![Action::Delete { because: "the VMI is gone" }, Action::CleanUp],
+        },
+    }
+}
+
+/// The phase is final: what is left of the guest is of no use to anyone.
+fn ended(w: &World<'_>) -> Vec<Action> {
+    if !w.has_record {
+        return Vec::new();
+    }
+    match w.launcher.verdict(w.now) {
+        Verdict::NotInitialised | Verdict::Gone => vec![Action::CleanUp],
+        Verdict::Silent => vec![requeue(1, "the launcher of an ended VMI does not answer")],
+        Verdict::Connected(LauncherState { domain: Some(domain), .. }) if is_unclear(domain) => unclear(),
+        Verdict::Connected(LauncherState { domain: Some(domain), .. }) if domain.is_alive() => {
+            kill(w, "the VMI has ended and its guest has not")
+        }
+        Verdict::Connected(_) => {
+            let deleted = normal("Deleted", "Signaled Deletion");
+            vec![Action::Delete { because: "the VMI has ended" }, deleted, Action::CleanUp]
+        }
+    }
+}
+
+fn live(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let verdict = w.launcher.verdict(w.now);
+    if let Verdict::Connected(LauncherState { domain: Some(domain), .. }) = verdict
+        && is_unclear(domain)
+    {
+        return unclear();
+    }
+    let (phase, why) = phase(w, vmi);
+    let changes = vmi.phase() != Some(&phase);
+    let mut actions = report(w, vmi, &phase, why.as_deref());
+    if changes {
+        return actions; // the stored phase brings us back here
+    }
+    actions.extend(match verdict {
+        Verdict::NotInitialised => vec![requeue(1, "the launcher is not ready yet")],
+        Verdict::Silent => vec![requeue(1, "the launcher does not answer")],
+        Verdict::Gone => Vec::new(), // cannot be: the phase would have changed
+        Verdict::Connected(state) => act(w, vmi, state),
+    });
+    actions
+}
+
+/// Stores what is known, and tells users of a new phase.
+fn report(w: &World<'_>, vmi: &VirtualMachineInstance, phase: &Phase, why: Option<&str>) -> Vec<Action> {
+    let Some(new) = status::status(w, vmi, phase, why) else { return Vec::new() };
+    let had_failure = vmi.condition(SYNCHRONIZED).is_some_and(|condition| condition.is_false());
+    let failed_now = w.failure.is_some_and(is_about_the_guest) && !had_failure;
+    let mut actions = vec![Action::UpdateStatus(Box::new(new))];
+    if let Some(failure) = w.failure.filter(|_| failed_now) {
+        actions.push(warning("SyncFailed", failure.message.clone()));
+    }
+    if vmi.phase() != Some(phase) {
+        match phase {
+            Phase::Running => actions.push(normal("Started", "VirtualMachineInstance started.")),
+            Phase::Succeeded => actions.push(normal("Stopped", "The VirtualMachineInstance was shut down.")),
+            Phase::Failed => {
+                actions.push(warning("Stopped", failed_because(w, why)));
+            }
+            _ => {}
+        }
+    }
+    actions
+}
+
+fn failed_because(w: &World<'_>, why: Option<&str>) -> String {
+    let domain = w.launcher.state.and_then(|(state, _)| state.domain.as_ref());
+    match (why, domain.map(|domain| domain.reason)) {
+        (Some(why), _) => format!("The VirtualMachineInstance failed: {why}."),
+        (None, Some(DomainReason::Destroyed)) => {
+            "The VirtualMachineInstance was ended before its guest had powered off.".to_string()
+        }
+        (None, _) => "The VirtualMachineInstance crashed.".to_string(),
+    }
+}
+
+/// Failures that concern the guest, as opposed to our own bookkeeping.
+pub(crate) fn is_about_the_guest(failure: &Failure) -> bool {
+    use crate::ActionKind::*;
+    match failure.action {
+        ConfigureNetwork | SyncDomain | Shutdown | Kill | Delete => true,
+        CleanUp | UpdateStatus => false,
+    }
+}
+
+/// The launcher answers, and the stored phase is what its domain calls for.
+fn act(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState) -> Vec<Action> {
+    let alive = state.domain.as_ref().filter(|domain| domain.is_alive());
+    let stopping = vmi.is_marked_for_deletion() || (state.marked_for_graceful_shutdown && vmi.is_running());
+    match (alive, &state.domain) {
+        (Some(domain), _) if stopping => shutdown(w, state, domain),
+        (Some(domain), _) => keep(w, state, domain),
+        (None, Some(domain)) if !stopping && is_slow_start(w, vmi, domain) => {
+            let mut actions = start(w, state);
+            actions.push(requeue(5, "the domain is defined and not up yet"));
+            actions
+        }
+        (None, Some(_)) => delete(w, "the domain is down"),
+        (None, None) if stopping => delete(w, "the VMI is being deleted"),
+        (None, None) if vmi.is_running() => vec![requeue(1, "the launcher has no domain for a running guest")],
+        (None, None) => start(w, state),
+    }
+}
+
+/// The launcher ends some time after it took the command; until then there is nothing else to do.
+fn delete(w: &World<'_>, because: &'static str) -> Vec<Action> {
+    let waiting = "the launcher is about to end";
+    match resend_in(w.sent.delete, w.now) {
+        Some(delay) => vec![Action::RequeueAfter { delay, because: waiting }],
+        None => vec![Action::Delete { because }, normal("Deleted", "Signaled Deletion"), requeue(5, waiting)],
+    }
+}
+
+/// libvirt shows a domain as shut off, for no reason, from its definition until QEMU runs.
+fn is_slow_start(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &Domain) -> bool {
+    let handed_over = || {
+        let transitions = &vmi.status.as_ref()?.phase_transition_timestamps;
+        let scheduled = transitions.iter().find(|t| t.phase == Some(Phase::Scheduled))?;
+        Some(scheduled.phase_transition_timestamp.as_ref()?.0)
+    };
+    let created = || vmi.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    domain.status == DomainStatus::Shutoff
+        && domain.reason == DomainReason::Unknown
+        && vmi.is_scheduled()
+        && handed_over().or_else(created).is_some_and(|at| since(at, w.now) <= SLOW_START)
+}
+
+fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
+    if shutdown_began(w, state) {
+        return vec![requeue(1, "the launcher Pod is being stopped before its guest started")];
+    }
+    if w.rival {
+        return vec![requeue(1, "another launcher of this VMI is still on the node")];
+    }
+    if let Some(delay) = resend_in(w.sent.sync, w.now) {
+        return vec![Action::RequeueAfter { delay, because: "the launcher was told to start the guest" }];
+    }
+    match w.network {
+        Network::Pending => vec![Action::ConfigureNetwork],
+        Network::Interrupted => Vec::new(), // cannot be: the phase would have changed
+        Network::Finished(_) if state.domain.is_some() => vec![Action::SyncDomain { because: "the guest is not up" }],
+        Network::Finished(_) => vec![
+            Action::SyncDomain { because: "the guest is to run" },
+            normal("Created", "VirtualMachineInstance defined."),
+        ],
+    }
+}
+
+/// A running guest needs nothing, unless a disk stopped it.
+fn keep(w: &World<'_>, state: &LauncherState, domain: &Domain) -> Vec<Action> {
+    if domain.status != DomainStatus::Paused || domain.reason != DomainReason::PausedIOError || shutdown_began(w, state)
+    {
+        return Vec::new();
+    }
+    let because = "the guest is paused by an IO error";
+    let (retry, action) = match io_retry::step(w.io_retry, w.now) {
+        io_retry::Step::Resume(retry) => (retry, Action::SyncDomain { because }),
+        io_retry::Step::Wait { delay, retry } => (retry, Action::RequeueAfter { delay, because }),
+    };
+    if w.io_retry == Some(retry) { vec![action] } else { vec![Action::RememberIoRetry(retry), action] }
+}
+
+fn shutdown_began(w: &World<'_>, state: &LauncherState) -> bool {
+    state.shutdown_requested_at.is_some() || state.marked_for_graceful_shutdown || w.sent.shutdown.is_some()
+}
+
+fn is_unclear(domain: &Domain) -> bool {
+    domain.status == DomainStatus::Unknown
+}
+
+fn unclear() -> Vec<Action> {
+    vec![requeue(5, "the state of the domain is unknown")]
+}
+
+/// Holds back an action that failed a moment ago, and all that would follow it.
+fn pace(w: &World<'_>, mut actions: Vec<Action>) -> Vec<Action> {
+    let Some(failure) = w.failure else { return actions };
+    let Some(index) = actions.iter().position(|action| action.kind() == Some(failure.action)) else { return actions };
+    let Some(delay) = retry_in(failure, w.now) else { return actions };
+    actions.truncate(index);
+    actions.push(Action::RequeueAfter { delay, because: "the last attempt failed" });
+    actions
+}
+
+fn retry_in(failure: &Failure, now: Timestamp) -> Option<Duration> {
+    let doublings = failure.count.saturating_sub(1).min(10);
+    let wait = FIRST_RETRY.saturating_mul(1 << doublings).min(LAST_RETRY);
+    wait.checked_sub(since(failure.at, now)).filter(|left| !left.is_zero())
+}

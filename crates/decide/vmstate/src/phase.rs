@@ -1,0 +1,101 @@
+//! The phase a VMI should be in, from what is known about its domain.
+
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstance;
+use api::v1::VirtualMachineInstancePhase as Phase;
+
+use crate::launcher::{Verdict, since};
+use crate::{Domain, DomainReason, DomainStatus, Network, World};
+
+/// A running guest's launcher that denies having a domain is believed after this long; its libvirt may have just been
+/// restarted.
+const DOMAIN_LOST: Duration = Duration::from_secs(10);
+
+/// The phase, and why if it is one nobody would expect.
+pub(crate) fn phase(w: &World<'_>, vmi: &VirtualMachineInstance) -> (Phase, Option<String>) {
+    let current = vmi.phase().cloned().unwrap_or_default();
+    if let Some(message) = critical(w, vmi) {
+        return (Phase::Failed, Some(message));
+    }
+    match w.launcher.verdict(w.now) {
+        Verdict::NotInitialised | Verdict::Silent => (current, None),
+        Verdict::Connected(state) => match &state.domain {
+            Some(domain) => (from_domain(domain, vmi, w).unwrap_or(current), None),
+            None => without_domain(w, current),
+        },
+        Verdict::Gone => {
+            // What it said last explains its end better than its silence does.
+            let last =
+                w.launcher.state.and_then(|(state, _)| state.domain.as_ref()).filter(|domain| !domain.is_alive());
+            match last.and_then(|domain| from_domain(domain, vmi, w)) {
+                Some(phase) => (phase, None),
+                None => (Phase::Failed, Some(gone(w))),
+            }
+        }
+    }
+}
+
+/// A failure that no repetition mends.
+fn critical(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
+    if let Some(failure) = w.failure.filter(|failure| failure.critical) {
+        return Some(failure.message.clone());
+    }
+    let has_domain = matches!(w.launcher.verdict(w.now), Verdict::Connected(state) if state.domain.is_some());
+    let starting = !vmi.is_running() && !has_domain;
+    (matches!(w.network, Network::Interrupted) && starting).then(|| {
+        "the node agent was interrupted while it prepared the network of the launcher Pod, which cannot be restarted"
+            .to_string()
+    })
+}
+
+fn gone(w: &World<'_>) -> String {
+    if !w.launcher.pod_dir {
+        return "the launcher Pod is gone from its node".to_string();
+    }
+    if w.launcher.process_gone {
+        return "the launcher process ended without saying why".to_string();
+    }
+    if w.launcher.connected_once {
+        return "the launcher does not answer any more".to_string();
+    }
+    "the launcher did not become ready in time; see the log of its Pod".to_string()
+}
+
+fn without_domain(w: &World<'_>, current: Phase) -> (Phase, Option<String>) {
+    match current {
+        Phase::Running => {
+            let lost = w.launcher.state.is_some_and(|(_, at)| since(at, w.now) >= DOMAIN_LOST);
+            let why = || "the launcher has no domain for this guest any more".to_string();
+            if lost { (Phase::Failed, Some(why())) } else { (current, None) }
+        }
+        // The hand-over was seen, the state it left is not one of ours: start over.
+        _ => (Phase::Scheduled, None),
+    }
+}
+
+/// None if the domain's state says nothing about the phase.
+fn from_domain(domain: &Domain, vmi: &VirtualMachineInstance, w: &World<'_>) -> Option<Phase> {
+    use DomainReason as Reason;
+    match domain.status {
+        DomainStatus::Shutoff | DomainStatus::Crashed => match domain.reason {
+            Reason::Crashed | Reason::Panicked => Some(Phase::Failed),
+            // It did not go by itself although it could have been asked and was given the time.
+            Reason::Destroyed if domain.acpi && grace_seconds(w, Some(vmi)) != 0 => Some(Phase::Failed),
+            Reason::Destroyed | Reason::Shutdown | Reason::Saved | Reason::FromSnapshot => Some(Phase::Succeeded),
+            _ => None,
+        },
+        DomainStatus::Paused if domain.reason == Reason::PausedPostcopyFailed => Some(Phase::Failed),
+        DomainStatus::Paused | DomainStatus::Running | DomainStatus::Blocked | DomainStatus::PMSuspended => {
+            Some(Phase::Running)
+        }
+        DomainStatus::Shutdown | DomainStatus::NoState | DomainStatus::Unknown => None,
+    }
+}
+
+/// How long the guest may take to power off.
+pub(crate) fn grace_seconds(w: &World<'_>, vmi: Option<&VirtualMachineInstance>) -> i64 {
+    const DEFAULT: i64 = 30;
+    let asked = vmi.and_then(|vmi| vmi.spec.termination_grace_period_seconds);
+    asked.or(w.recorded_grace_seconds).unwrap_or(DEFAULT).max(0)
+}

@@ -1,0 +1,108 @@
+//! The VMI's status as the node sees it.
+
+use api::v1::VirtualMachineInstancePhase as Phase;
+use api::v1::{
+    Machine, MemoryStatus, VirtualMachineInstance, VirtualMachineInstancePhaseTransitionTimestamp as Transition,
+    VirtualMachineInstanceStatus, VolumeStatus,
+};
+use jiff::{Timestamp, Unit};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::launcher::Verdict;
+use crate::{Disk, Domain, LauncherState, World, conditions, interfaces};
+
+/// The new status, or none if the stored one already says it all.
+pub(crate) fn status(
+    w: &World<'_>,
+    vmi: &VirtualMachineInstance,
+    phase: &Phase,
+    why: Option<&str>,
+) -> Option<VirtualMachineInstanceStatus> {
+    let old = vmi.status.clone().unwrap_or_default();
+    let mut new = old.clone();
+    if let Verdict::Connected(state) = w.launcher.verdict(w.now) {
+        from_launcher(w, vmi, state, &mut new);
+    }
+    conditions::failure(w, why, &mut new.conditions);
+    set_phase(&mut new, phase, w.now);
+    (new != old).then_some(new)
+}
+
+fn from_launcher(
+    w: &World<'_>,
+    vmi: &VirtualMachineInstance,
+    state: &LauncherState,
+    status: &mut VirtualMachineInstanceStatus,
+) {
+    let Some(domain) = &state.domain else { return };
+    if let Some(os) = state.guest_agent.as_ref().and_then(|agent| agent.os.as_ref()) {
+        status.guest_os_info = Some(os.clone());
+    }
+    machine_and_memory(domain, status);
+    conditions::from_domain(w, domain, &mut status.conditions);
+    if domain.is_alive() {
+        volume_targets(&mut status.volume_status, &domain.disks);
+        status.interfaces = interfaces::interfaces(w, vmi, domain, state.guest_agent.as_ref(), &status.interfaces);
+    }
+}
+
+fn volume_targets(volumes: &mut [VolumeStatus], disks: &[Disk]) {
+    for volume in volumes.iter_mut() {
+        let disk = disks.iter().find(|disk| disk.name == volume.name && !disk.source.is_empty());
+        volume.target = disk.map(|disk| disk.target.clone()).unwrap_or_default();
+    }
+    volumes.sort_by(|a, b| a.name.cmp(&b.name));
+}
+
+fn machine_and_memory(domain: &Domain, status: &mut VirtualMachineInstanceStatus) {
+    if !domain.machine.is_empty() {
+        status.machine = Some(Machine { type_: Some(domain.machine.clone()) });
+    }
+    if domain.memory_bytes > 0 {
+        let memory = status.memory.get_or_insert_with(MemoryStatus::default);
+        memory.guest_current = Some(Quantity(binary_quantity(domain.memory_bytes)));
+    }
+}
+
+/// The shortest way to write a number of bytes exactly, as `kubectl` would show it.
+fn binary_quantity(bytes: u64) -> String {
+    let units = ["Ei", "Pi", "Ti", "Gi", "Mi", "Ki"];
+    let shifts = (1..=6).rev().map(|power| power * 10);
+    for (unit, shift) in units.iter().zip(shifts) {
+        if bytes.trailing_zeros() >= shift {
+            return format!("{}{unit}", bytes >> shift);
+        }
+    }
+    bytes.to_string()
+}
+
+fn set_phase(status: &mut VirtualMachineInstanceStatus, phase: &Phase, now: Timestamp) {
+    if status.phase.as_ref() == Some(phase) {
+        return;
+    }
+    status.phase = Some(phase.clone());
+    let transitions = &mut status.phase_transition_timestamps;
+    if !transitions.iter().any(|t| t.phase.as_ref() == Some(phase)) {
+        transitions.push(Transition { phase: Some(phase.clone()), phase_transition_timestamp: Some(time(now)) });
+    }
+}
+
+/// The API keeps whole seconds.
+pub(crate) fn time(now: Timestamp) -> Time {
+    Time(now.round(Unit::Second).unwrap_or(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_written_in_the_largest_unit_that_is_exact() {
+        for (bytes, expected) in
+            [(268_435_456, "256Mi"), (1 << 30, "1Gi"), (1_572_864, "1536Ki"), (1000, "1000"), (1 << 61, "2Ei")]
+        {
+            assert_eq!(binary_quantity(bytes), expected);
+        }
+    }
+}

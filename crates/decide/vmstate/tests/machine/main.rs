@@ -1,0 +1,9 @@
+//! The machine as a whole: a world in, actions out.
+#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
+
+mod life;
+mod phases;
+mod properties;
+mod shutting_down;
+mod statuses;
+mod support;

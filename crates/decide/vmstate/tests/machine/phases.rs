@@ -1,0 +1,102 @@
+//! The phase that follows from the domain.
+
+use api::v1::VirtualMachineInstancePhase as Phase;
+use vmstate::{DomainReason as Reason, DomainStatus as Status};
+
+use crate::support::{Launcher, Scene, at, domain, vmi};
+
+/// The phase after one round; the one before if nothing is stored.
+fn next(scene: &Scene) -> Phase {
+    let stored = scene.stored().or_else(|| scene.vmi.clone()).unwrap();
+    stored.phase().cloned().unwrap_or_default()
+}
+
+#[test]
+fn each_state_and_reason_has_its_phase() {
+    use Phase::{Failed, Running, Scheduled, Succeeded};
+    for (status, reason, from_scheduled, from_running) in [
+        (Status::Shutoff, Reason::Crashed, Failed, Failed),
+        (Status::Shutoff, Reason::Panicked, Failed, Failed),
+        (Status::Crashed, Reason::Crashed, Failed, Failed),
+        (Status::Crashed, Reason::Panicked, Failed, Failed),
+        (Status::Shutoff, Reason::Destroyed, Failed, Failed),
+        (Status::Shutoff, Reason::Shutdown, Succeeded, Succeeded),
+        (Status::Shutoff, Reason::Saved, Succeeded, Succeeded),
+        (Status::Shutoff, Reason::FromSnapshot, Succeeded, Succeeded),
+        (Status::Shutoff, Reason::Migrated, Scheduled, Running),
+        (Status::Shutoff, Reason::Unknown, Scheduled, Running),
+        (Status::Shutoff, Reason::Failed, Scheduled, Running),
+        (Status::Paused, Reason::PausedPostcopyFailed, Failed, Failed),
+        (Status::Paused, Reason::PausedUser, Running, Running),
+        (Status::Paused, Reason::PausedIOError, Running, Running),
+        (Status::Paused, Reason::Other, Running, Running),
+        (Status::Running, Reason::Other, Running, Running),
+        (Status::Blocked, Reason::Other, Running, Running),
+        (Status::PMSuspended, Reason::Other, Running, Running),
+        (Status::Shutdown, Reason::Other, Scheduled, Running),
+        (Status::NoState, Reason::Other, Scheduled, Running),
+        (Status::Unknown, Reason::Unknown, Scheduled, Running),
+    ] {
+        for (from, expected) in [(Phase::Scheduled, &from_scheduled), (Phase::Running, &from_running)] {
+            let scene = Scene::new(vmi(from.clone()), domain(status, reason));
+            assert_eq!(&next(&scene), expected, "{status:?} {reason:?} from {from}");
+        }
+    }
+}
+
+#[test]
+fn a_destroyed_guest_failed_only_if_it_could_have_gone_by_itself() {
+    for (acpi, grace, expected) in [
+        (true, None, Phase::Failed),
+        (true, Some(30), Phase::Failed),
+        (true, Some(0), Phase::Succeeded),
+        (false, Some(30), Phase::Succeeded),
+        (false, None, Phase::Succeeded),
+    ] {
+        let mut destroyed = domain(Status::Shutoff, Reason::Destroyed);
+        destroyed.acpi = acpi;
+        let scene = Scene::new(vmi(Phase::Running), destroyed)
+            .but(|s| s.vmi.as_mut().unwrap().spec.termination_grace_period_seconds = grace);
+        assert_eq!(next(&scene), expected, "acpi {acpi}, grace {grace:?}");
+    }
+}
+
+#[test]
+fn without_a_domain_the_launcher_decides() {
+    for (from, launcher, expected) in [
+        (Phase::Scheduled, Launcher::NotInitialised, Phase::Scheduled),
+        (Phase::Running, Launcher::NotInitialised, Phase::Running),
+        (Phase::Scheduled, Launcher::Gone, Phase::Failed),
+        (Phase::Running, Launcher::Gone, Phase::Failed),
+        (Phase::Scheduled, Launcher::Talking, Phase::Scheduled),
+        (Phase::Running, Launcher::Talking, Phase::Running),
+        (Phase::Unknown, Launcher::Talking, Phase::Scheduled),
+        (Phase::WaitingForSync, Launcher::Talking, Phase::Scheduled),
+    ] {
+        let mut scene = Scene::new(vmi(from.clone()), None).launcher(launcher.clone());
+        if matches!(launcher, Launcher::NotInitialised) {
+            scene.state = None;
+        }
+        assert_eq!(next(&scene), expected, "{from} {launcher:?}");
+    }
+}
+
+#[test]
+fn a_gone_launcher_is_explained() {
+    let scene = Scene::new(vmi(Phase::Running), None).launcher(Launcher::Gone);
+    let stored = scene.stored().unwrap();
+    let condition = stored.condition("Synchronized").unwrap();
+    assert_eq!(condition.reason(), "Synchronizing with the Domain failed.");
+    assert_eq!(condition.message(), "the launcher process ended without saying why");
+}
+
+#[test]
+fn each_phase_is_stamped_when_first_reached() {
+    let scene = Scene::new(vmi(Phase::Scheduled), domain(Status::Running, Reason::Other));
+    let stored = scene.stored().unwrap();
+    let stamps = &stored.status.as_ref().unwrap().phase_transition_timestamps;
+    let last = stamps.last().unwrap();
+    assert_eq!(last.phase, Some(Phase::Running));
+    assert_eq!(last.phase_transition_timestamp.as_ref().unwrap().0, at(60));
+    assert_eq!(stamps.len(), 2);
+}
