@@ -1,0 +1,145 @@
+//! JSON patches that fail if the object is not what the decision was made from.
+
+use std::collections::BTreeMap;
+
+use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::patch::JsonPatch;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// Collects changes of one object's fields.
+///
+/// Strings and maps of strings are tested by value, so unrelated writers do not disturb. Lists of objects are guarded by
+/// the resource version instead: a stored element may hold an explicit `null` that reading into types loses, and a
+/// test by value would then fail for ever.
+pub(crate) struct Guarded<'a> {
+    meta: &'a ObjectMeta,
+    by_value: JsonPatch,
+    by_version: JsonPatch,
+}
+
+impl<'a> Guarded<'a> {
+    pub(crate) fn new(meta: &'a ObjectMeta) -> Self {
+        Self { meta, by_value: JsonPatch::new(), by_version: JsonPatch::new() }
+    }
+
+    /// Changes a string or a map or list of strings. Empty values are absent ones, as the API omits them.
+    pub(crate) fn field<T: Serialize>(mut self, path: &[&str], old: &T, new: &T) -> Self {
+        self.by_value.change(path, value(old), value(new));
+        self
+    }
+
+    /// Changes a list of objects, or any field that must not change under us in any way.
+    pub(crate) fn whole<T: Serialize + PartialEq>(mut self, path: &[&str], old: &T, new: &T) -> Self {
+        if old != new {
+            self.by_version.set(path, json!(new));
+        }
+        self
+    }
+
+    pub(crate) fn labels(self, new: &ObjectMeta) -> Self {
+        let old = self.meta.labels.clone().unwrap_or_default();
+        self.field(&["metadata", "labels"], &old, &new.labels.clone().unwrap_or_default())
+    }
+
+    pub(crate) fn annotations(self, new: &BTreeMap<String, String>) -> Self {
+        let old = self.meta.annotations.clone().unwrap_or_default();
+        self.field(&["metadata", "annotations"], &old, new)
+    }
+
+    pub(crate) fn finalizers(self, new: &ObjectMeta) -> Self {
+        let old = self.meta.finalizers.clone().unwrap_or_default();
+        self.field(&["metadata", "finalizers"], &old, &new.finalizers.clone().unwrap_or_default())
+    }
+
+    /// The patch, or nothing if nothing changes. It only applies to the object with our UID: a name can be taken anew.
+    pub(crate) fn build(self) -> Option<Patch> {
+        let mut all = JsonPatch::new();
+        all.test(&["metadata", "uid"], json!(self.meta.uid));
+        if !self.by_version.is_empty() {
+            all.test(&["metadata", "resourceVersion"], json!(self.meta.resource_version));
+        }
+        let changes = [self.by_version, self.by_value].into_iter().filter_map(JsonPatch::build);
+        let changes: Vec<_> = changes.flat_map(|patch| patch.0).collect();
+        if changes.is_empty() {
+            return None;
+        }
+        let guards = all.build()?;
+        Some(Patch(guards.0.into_iter().chain(changes).collect()))
+    }
+}
+
+/// The value as the API holds it; `null` for what it would leave out.
+fn value<T: Serialize>(value: &T) -> Value {
+    let value = json!(value);
+    let empty = match &value {
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    if empty { Value::Null } else { value }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta() -> ObjectMeta {
+        ObjectMeta {
+            uid: Some("u1".into()),
+            resource_version: Some("7".into()),
+            labels: Some([("a/b".to_owned(), "1".to_owned())].into()),
+            ..Default::default()
+        }
+    }
+
+    fn applied(patch: &Patch, mut object: Value) -> Result<Value, machinery::patch::PatchError> {
+        machinery::patch::apply(&mut object, patch).map(|()| object)
+    }
+
+    #[test]
+    fn nothing_changed_is_no_patch() {
+        let meta = meta();
+        assert_eq!(Guarded::new(&meta).labels(&meta).build(), None);
+    }
+
+    #[test]
+    fn a_changed_map_is_tested_and_replaced_as_a_whole() {
+        let meta = meta();
+        let mut new = meta.clone();
+        new.labels.get_or_insert_default().insert("c".into(), "2".into());
+        let patch = Guarded::new(&meta).labels(&new).build().unwrap();
+        let object = json!({"metadata": {"uid": "u1", "resourceVersion": "99", "labels": {"a/b": "1"}}});
+        assert_eq!(applied(&patch, object).unwrap()["metadata"]["labels"], json!({"a/b": "1", "c": "2"}));
+        let changed = json!({"metadata": {"uid": "u1", "labels": {"a/b": "other"}}});
+        assert!(applied(&patch, changed).is_err());
+        let namesake = json!({"metadata": {"uid": "u2", "labels": {"a/b": "1"}}});
+        assert!(applied(&patch, namesake).is_err());
+    }
+
+    #[test]
+    fn emptying_a_map_removes_it_and_filling_an_absent_one_adds_it() {
+        let meta = meta();
+        let none = ObjectMeta::default();
+        let patch = Guarded::new(&meta).labels(&none).build().unwrap();
+        let object = json!({"metadata": {"uid": "u1", "labels": {"a/b": "1"}}});
+        assert_eq!(applied(&patch, object).unwrap()["metadata"], json!({"uid": "u1"}));
+        let bare = ObjectMeta { uid: Some("u1".into()), ..Default::default() };
+        let patch = Guarded::new(&bare).labels(&meta).build().unwrap();
+        assert_eq!(applied(&patch, json!({"metadata": {"uid": "u1"}})).unwrap()["metadata"]["labels"]["a/b"], "1");
+    }
+
+    #[test]
+    fn a_list_of_objects_is_guarded_by_the_resource_version() {
+        let meta = meta();
+        let (old, new) = (vec![json!({"type": "Ready"})], vec![json!({"type": "Paused"})]);
+        let patch = Guarded::new(&meta).whole(&["status", "conditions"], &old, &new).build().unwrap();
+        let stored = |version: &str| {
+            json!({"metadata": {"uid": "u1", "resourceVersion": version},
+                   "status": {"conditions": [{"type": "Ready", "lastProbeTime": null}]}})
+        };
+        assert_eq!(applied(&patch, stored("7")).unwrap()["status"]["conditions"][0]["type"], "Paused");
+        assert!(applied(&patch, stored("8")).is_err());
+    }
+}

@@ -1,0 +1,50 @@
+//! What the controllers decide: one module per controller, each a pure function from a `World` to `Action`s.
+//!
+//! A `World` is everything the decision may see, already fetched, the time included; nothing in it says what changed.
+//! An `Action` is one effect on the API. The caller carries actions out in order and stops at the first that fails; if
+//! that one has a [`failure reason`](vmi::Action::failure_reason), it decides once more with [`SyncError`] in the world,
+//! so that the failure shows on the object.
+
+mod guard;
+mod meta;
+mod pods;
+pub mod vm;
+pub mod vmi;
+
+/// Why an attempt to bring an object forward failed; it becomes a condition and an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyncError {
+    /// One of [`api::reasons`], or a container's waiting reason.
+    pub reason: String,
+    pub message: String,
+}
+
+impl SyncError {
+    pub fn new(reason: &str, message: impl Into<String>) -> Self {
+        Self { reason: reason.to_owned(), message: message.into() }
+    }
+
+    /// The message is the error with all its causes.
+    pub fn caused_by(reason: &str, error: &dyn std::error::Error) -> Self {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        Self::new(reason, causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": "))
+    }
+}
+
+/// An event for people: what `kubectl describe` shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub warning: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+impl Note {
+    fn normal(reason: &str, message: impl Into<String>) -> Self {
+        Self { warning: false, reason: reason.to_owned(), message: message.into() }
+    }
+
+    fn warning(reason: &str, message: impl Into<String>) -> Self {
+        Self { warning: true, reason: reason.to_owned(), message: message.into() }
+    }
+}

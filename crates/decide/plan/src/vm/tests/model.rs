@@ -1,0 +1,232 @@
+//! A virtual machine's life in miniature: actions are carried out, instances move on, users ask for things.
+
+use api::v1::VirtualMachineInstancePhase as Phase;
+use proptest::prelude::*;
+
+use super::*;
+
+const STRATEGIES: [&str; 7] = ["Always", "RerunOnFailure", "Manual", "Halted", "Once", "WaitAsReceiver", "Sometimes"];
+
+#[derive(Clone, Debug)]
+struct Cluster {
+    vm: Option<VirtualMachine>,
+    vmi: Option<VirtualMachineInstance>,
+    revisions: Vec<ControllerRevision>,
+    made: u32,
+    version: u32,
+    clock: i64,
+}
+
+impl Cluster {
+    fn new(strategy: &str) -> Self {
+        let mut vm = vm(strategy);
+        vm.metadata.finalizers = None;
+        vm.metadata.annotations = None;
+        vm.spec.template.spec.domain.firmware = None;
+        Self { vm: Some(vm), vmi: None, revisions: vec![], made: 0, version: 1, clock: 0 }
+    }
+
+    fn world(&self) -> Option<World> {
+        let mut w = world(self.vm.clone()?, self.vmi.clone());
+        w.revisions = self.revisions.iter().cloned().map(Arc::new).collect();
+        w.now = time(self.clock);
+        Some(w)
+    }
+
+    fn store_vm(&mut self, mut new: VirtualMachine) {
+        self.version += 1;
+        new.metadata.resource_version = Some(self.version.to_string());
+        if self.vm.as_ref().is_some_and(|old| old.spec != new.spec) {
+            new.metadata.generation = new.metadata.generation.map(|generation| generation + 1);
+        }
+        let gone = new.is_marked_for_deletion() && new.metadata.finalizers.is_none();
+        self.vm = (!gone).then_some(new);
+    }
+
+    fn store_vmi(&mut self, mut new: VirtualMachineInstance) {
+        self.version += 1;
+        new.metadata.resource_version = Some(self.version.to_string());
+        let gone = new.is_marked_for_deletion() && new.metadata.finalizers.is_none();
+        self.vmi = (!gone).then_some(new);
+    }
+
+    fn carry_out(&mut self, actions: &[Action]) {
+        for action in actions {
+            match action {
+                Action::PatchVm(patch) => self.store_vm(patched(self.vm.as_ref().unwrap(), patch)),
+                Action::UpdateStatus(new) => self.store_vm((**new).clone()),
+                Action::AdoptVmi { owner, .. } => {
+                    let mut vmi = self.vmi.clone().unwrap();
+                    vmi.metadata.owner_references = Some(vec![owner.clone()]);
+                    self.store_vmi(vmi);
+                }
+                Action::CreateRevision(revision) => {
+                    let mut revision = (**revision).clone();
+                    revision.metadata.uid = revision.metadata.name.clone();
+                    self.revisions.push(revision);
+                }
+                Action::DeleteRevision { name, .. } => {
+                    self.revisions.retain(|r| r.metadata.name.as_ref() != Some(name))
+                }
+                Action::CreateVmi { vmi, .. } => {
+                    assert!(self.vmi.is_none(), "two instances");
+                    assert_eq!(self.revisions.len(), 1, "one start revision");
+                    self.made += 1;
+                    let mut vmi = (**vmi).clone();
+                    vmi.metadata.uid = Some(format!("vmi-{}", self.made));
+                    // As admission does.
+                    vmi.metadata.finalizers.as_mut().unwrap().push(api::finalizers::VIRTUAL_MACHINE_INSTANCE.into());
+                    vmi.status_mut().phase = Some(Phase::Pending);
+                    self.store_vmi(vmi);
+                }
+                Action::DeleteVmi { .. } => {
+                    let mut vmi = self.vmi.clone().unwrap();
+                    vmi.metadata.deletion_timestamp = Some(time(self.clock));
+                    self.store_vmi(vmi);
+                }
+                Action::PatchVmi { patch, .. } => self.store_vmi(patched(self.vmi.as_ref().unwrap(), patch)),
+                Action::Note(_) | Action::RequeueAfter(_) => {}
+            }
+        }
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..20 {
+            let Some(w) = self.world() else { return };
+            let actions = decide(&w);
+            check_pass(&w, &actions);
+            self.carry_out(&actions);
+            if actions.iter().all(|action| matches!(action, Action::RequeueAfter(_))) {
+                return;
+            }
+        }
+        panic!("never settles: {:#?}", self.world().map(|w| decide(&w)));
+    }
+
+    /// What the instance controller, the node agent and users do.
+    fn stir(&mut self, kind: u8, pick: usize) {
+        self.clock += 7;
+        match kind {
+            0..=3 => self.advance_instance(pick),
+            4 => {
+                if let Some(mut vm) = self.vm.clone() {
+                    let uid = self.vmi.as_ref().and_then(|vmi| vmi.metadata.uid.clone());
+                    let requests = [
+                        json!([{"action": "Stop", "uid": uid}, {"action": "Start"}]),
+                        json!([{"action": "Start"}]),
+                        json!([{"action": "Stop", "uid": "an earlier one"}]),
+                    ];
+                    let request = requests[pick % 3].clone();
+                    vm.status_mut().state_change_requests.extend(serde_json::from_value::<Vec<_>>(request).unwrap());
+                    self.store_vm(vm);
+                }
+            }
+            5 => {
+                if let Some(mut vm) = self.vm.clone() {
+                    vm.spec.run_strategy = Some(STRATEGIES[pick % STRATEGIES.len()].into());
+                    self.store_vm(vm);
+                }
+            }
+            6 => {
+                if let Some(mut vm) = self.vm.clone() {
+                    vm.spec.template.spec.domain.cpu.get_or_insert_default().cores = u32::try_from(pick).ok();
+                    self.store_vm(vm);
+                }
+            }
+            _ => self.clock += 400,
+        }
+    }
+
+    /// The instance moves one step; a deleted one ends, and one that has ended loses the other controller's finalizer.
+    fn advance_instance(&mut self, pick: usize) {
+        let Some(mut vmi) = self.vmi.clone() else { return };
+        let phase = match vmi.phase() {
+            _ if vmi.is_final() => {
+                machinery::meta::remove_finalizer(&mut vmi.metadata, api::finalizers::VIRTUAL_MACHINE_INSTANCE);
+                return self.store_vmi(vmi);
+            }
+            _ if vmi.is_marked_for_deletion() || pick == 0 => Phase::Failed,
+            Some(Phase::Pending) => Phase::Scheduled,
+            Some(Phase::Scheduled) => Phase::Running,
+            _ => Phase::Succeeded,
+        };
+        let entered = json!({"phase": phase, "phaseTransitionTimestamp": time(self.clock)});
+        vmi.status_mut().phase_transition_timestamps.push(serde_json::from_value(entered).unwrap());
+        vmi.status_mut().phase = Some(phase);
+        self.store_vmi(vmi);
+    }
+}
+
+/// What must hold of every single pass.
+fn check_pass(w: &World, actions: &[Action]) {
+    let create = creates(actions).is_some();
+    let delete = actions.iter().any(|action| matches!(action, Action::DeleteVmi { .. }));
+    assert!(!(create && delete), "both in one pass");
+    if create {
+        assert!(w.vmi.is_none() && !w.vm.is_marked_for_deletion());
+        let strategy = w.vm.run_strategy().unwrap();
+        let requested = w.start_requested();
+        match strategy.as_str() {
+            "Halted" | "WaitAsReceiver" | "Sometimes" => panic!("{strategy} starts nothing"),
+            "Manual" => assert!(requested),
+            _ => {}
+        }
+        let failure = w.vm.status.as_ref().and_then(|status| status.start_failure.as_ref());
+        let retry = failure.and_then(|failure| failure.retry_after_timestamp.clone());
+        let waits = matches!(strategy.as_str(), "Always" | "RerunOnFailure");
+        assert!(!waits || retry.is_none_or(|retry| retry <= w.now), "started before the pause was over");
+    }
+    let released = actions.iter().position(|action| {
+        let Action::PatchVmi { patch, .. } = action else { return false };
+        patched(w.vmi.as_deref().unwrap(), patch).metadata.finalizers.as_ref().map(Vec::len)
+            < w.vmi.as_ref().unwrap().metadata.finalizers.as_ref().map(Vec::len)
+    });
+    if let Some(released) = released {
+        let status = actions.iter().position(|action| matches!(action, Action::UpdateStatus(_)));
+        assert!(status.is_none_or(|status| status < released), "let go before the outcome was recorded");
+    }
+}
+
+#[test]
+fn a_restart_replaces_the_instance_once() {
+    let mut c = Cluster::new("Always");
+    c.settle();
+    c.stir(0, 1);
+    c.stir(0, 1);
+    c.settle();
+    assert_eq!(c.made, 1);
+    c.stir(4, 0); // restart
+    c.settle();
+    c.stir(0, 1); // the guest ends
+    c.stir(0, 1); // its Pod goes
+    c.settle();
+    assert_eq!(c.made, 2);
+    assert!(c.vm.unwrap().status.unwrap().state_change_requests.is_empty());
+}
+
+proptest! {
+    /// Whatever users ask for and instances do: no panic, every pass keeps the rules, peace after every step, and a
+    /// deleted machine goes with its instance.
+    #[test]
+    fn any_life_settles_and_ends_clean(
+        strategy in 0..STRATEGIES.len(),
+        steps in prop::collection::vec((0..8u8, 0..7usize), 0..30),
+    ) {
+        let mut cluster = Cluster::new(STRATEGIES[strategy]);
+        for (kind, pick) in steps {
+            cluster.settle();
+            cluster.stir(kind, pick);
+        }
+        cluster.settle();
+        if let Some(mut vm) = cluster.vm.clone() {
+            vm.metadata.deletion_timestamp = Some(time(cluster.clock));
+            cluster.store_vm(vm);
+        }
+        for _ in 0..4 {
+            cluster.settle();
+            cluster.advance_instance(1);
+        }
+        cluster.settle();
+        prop_assert!(cluster.vm.is_none() && cluster.vmi.is_none(), "left behind: {cluster:#?}");
+    }
+}

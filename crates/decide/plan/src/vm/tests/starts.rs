@@ -1,0 +1,150 @@
+use api::{annotations, conditions, finalizers, reasons};
+
+use super::*;
+use crate::SyncError;
+
+#[test]
+fn a_new_machine_is_prepared_in_one_write() {
+    let mut bare = vm("Always");
+    bare.metadata.finalizers = None;
+    bare.metadata.annotations = None;
+    bare.spec.template.spec.domain.firmware = None;
+    let w = world(bare, None);
+    let actions = decide(&w);
+    let [Action::PatchVm(patch)] = actions.as_slice() else { panic!("{actions:#?}") };
+    let ready = patched(&*w.vm, patch);
+    assert_eq!(ready.metadata.finalizers.clone().unwrap(), [finalizers::VIRTUAL_MACHINE_CONTROLLER]);
+    assert_eq!(ready.metadata.annotations.clone().unwrap()[annotations::LATEST_OBSERVED_API_VERSION], "v1");
+    let uuid = ready.spec.template.spec.domain.firmware.clone().unwrap().uuid;
+    assert_eq!(uuid.as_deref(), Some(firmware_uuid("vm").as_str()));
+    assert!(creates(&decide(&world(ready, None))).is_some());
+}
+
+#[test]
+fn the_firmware_uuid_is_the_one_guests_of_that_name_have_always_had() {
+    // Python: uuid.uuid5(uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "testvm")
+    assert_eq!(firmware_uuid("testvm"), "5a9fc181-957e-5c32-9e5a-2de5e9673531");
+    let mut named = vm("Always");
+    named.spec.template.spec.domain.firmware.as_mut().unwrap().uuid = Some("chosen".into());
+    assert!(!decide(&world(named, None)).iter().any(|action| matches!(action, Action::PatchVm(_))));
+}
+
+#[test]
+fn the_instance_is_made_from_the_template_and_bound_to_its_machine() {
+    let w = world(vm("Always"), None);
+    let actions = decide(&w);
+    let made = creates(&actions).unwrap();
+    assert_eq!(made.metadata.name.as_deref(), Some("vm"));
+    assert_eq!(made.metadata.labels.clone().unwrap(), [("app".to_owned(), "web".to_owned())].into());
+    let noted = made.metadata.annotations.clone().unwrap();
+    assert_eq!((noted["note"].as_str(), noted[annotations::VM_GENERATION].as_str()), ("kept", "3"));
+    assert_eq!(made.metadata.finalizers.clone().unwrap(), [finalizers::VIRTUAL_MACHINE_CONTROLLER]);
+    assert!(machinery::meta::is_controlled_by(&made.metadata, "vm-uid"));
+    assert_eq!(made.status.clone().unwrap().virtual_machine_revision_name.unwrap(), "revision-start-vm-vm-uid-3");
+    assert_eq!(made.spec.domain.devices.disks[0].name, "root", "a volume without a disk becomes one");
+    assert!(matches!(actions.last(), Some(Action::Note(note)) if note.reason == reasons::SUCCESSFUL_CREATE));
+}
+
+#[test]
+fn a_paused_start_is_a_paused_start() {
+    let requests = json!([{"action": "Start", "data": {"paused": "true"}}]);
+    let actions = decide(&world(with_requests(vm("Manual"), requests), None));
+    assert_eq!(creates(&actions).unwrap().spec.start_strategy.as_deref(), Some("Paused"));
+}
+
+#[test]
+fn each_start_keeps_its_own_spec_and_drops_earlier_ones() {
+    let mut w = world(vm("Always"), None);
+    let mut old = revision(&w.vm);
+    old.metadata.name = Some("revision-start-vm-vm-uid-2".into());
+    let mut other = revision(&w.vm);
+    other.metadata.name = Some("vm-instancetype-1".into());
+    w.revisions = vec![Arc::new(old), Arc::new(other)];
+    let actions = decide(&w);
+    let Action::CreateRevision(kept) = &actions[0] else { panic!("{actions:#?}") };
+    assert_eq!(kept.metadata.name.as_deref(), Some("revision-start-vm-vm-uid-3"));
+    assert_eq!(kept.revision, 3);
+    assert_eq!(kept.data.as_ref().unwrap().0["spec"], serde_json::to_value(&w.vm.spec).unwrap());
+    assert!(machinery::meta::is_controlled_by(&kept.metadata, "vm-uid"));
+    assert!(matches!(&actions[1], Action::DeleteRevision { name, .. } if name.ends_with("-2")), "{actions:#?}");
+    assert!(matches!(&actions[2], Action::CreateVmi { .. }));
+    w.revisions = vec![Arc::new(revision(&w.vm))];
+    assert!(matches!(&decide(&w)[0], Action::CreateVmi { .. }), "kept already");
+}
+
+#[test]
+fn an_ownerless_instance_of_our_name_is_adopted_and_a_foreign_one_is_not() {
+    let mut orphan = vmi("Running");
+    orphan.metadata.owner_references = None;
+    let actions = decide(&world(vm("Always"), Some(orphan.clone())));
+    let [Action::AdoptVmi { uid, owner, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    assert_eq!((uid.as_str(), owner.uid.as_str(), owner.controller), ("vmi-uid", "vm-uid", Some(true)));
+    let actions = decide(&world(vm("Always"), Some(deleting(orphan))));
+    assert!(!actions.iter().any(|action| matches!(action, Action::AdoptVmi { .. })), "not while it goes");
+
+    let mut foreign = vmi("Running");
+    foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "somebody".into();
+    let w = world(vm("Always"), Some(foreign));
+    assert!(creates(&decide(&w)).is_none() && !deletes(&decide(&w)));
+    let after = status_after(&w);
+    assert!(after.condition(conditions::FAILURE).unwrap().message().contains("belongs to VirtualMachine vm"));
+    assert_eq!(after.status.unwrap().created, None);
+}
+
+#[test]
+fn a_failed_attempt_shows_as_failure_and_stays_until_one_succeeds() {
+    let failed = Some(SyncError::new(reasons::FAILED_CREATE, "the API says no"));
+    let w = World { failed, ..world(vm("Always"), None) };
+    assert!(creates(&decide(&w)).is_none(), "one attempt per pass");
+    let shown = status_after(&w);
+    let failure = shown.condition(conditions::FAILURE).unwrap();
+    assert_eq!((failure.is_true(), failure.message()), (true, "the API says no"));
+    let retry = world(shown.clone(), None);
+    assert!(!decide(&retry).iter().any(|action| matches!(action, Action::UpdateStatus(_))), "not cleared in advance");
+    assert_eq!(status_after(&world(shown, Some(vmi("Pending")))).condition(conditions::FAILURE), None);
+}
+
+#[test]
+fn a_change_outside_the_template_is_noted_on_the_instance_and_one_inside_is_not() {
+    let started = vm("Manual");
+    let mut changed = started.clone();
+    changed.metadata.generation = Some(4);
+    let mut w = world(changed.clone(), Some(vmi("Running")));
+    w.revisions = vec![Arc::new(revision(&started))];
+    let patch = decide(&w).into_iter().find_map(|action| match action {
+        Action::PatchVmi { patch, .. } => Some(patch),
+        _ => None,
+    });
+    let bumped = patched(&vmi("Running"), &patch.unwrap());
+    assert_eq!(bumped.metadata.annotations.unwrap()[annotations::VM_GENERATION], "4");
+    assert_eq!(status_after(&w).condition(conditions::RESTART_REQUIRED), None);
+
+    changed.spec.template.spec.domain.cpu.as_mut().unwrap().cores = Some(2);
+    let mut w = world(changed, Some(vmi("Running")));
+    w.revisions = vec![Arc::new(revision(&started))];
+    assert!(!decide(&w).iter().any(|action| matches!(action, Action::PatchVmi { .. })));
+    let after = status_after(&w);
+    assert!(after.condition(conditions::RESTART_REQUIRED).unwrap().is_true());
+    let status = after.status.clone().unwrap();
+    assert_eq!((status.observed_generation, status.desired_generation), (Some(3), Some(4)));
+    let stopped = status_after(&world(after, None));
+    assert_eq!(stopped.condition(conditions::RESTART_REQUIRED), None, "the next start brings the change");
+}
+
+#[test]
+fn a_firmware_uuid_written_after_the_start_asks_for_no_restart() {
+    let mut before = vm("Manual");
+    before.spec.template.spec.domain.firmware = None;
+    let mut w = world(vm("Manual"), Some(vmi("Running")));
+    w.revisions = vec![Arc::new(revision(&before))];
+    assert_eq!(status_after(&w).condition(conditions::RESTART_REQUIRED), None);
+}
+
+#[test]
+fn a_generation_is_read_from_the_revisions_name_where_it_was_never_noted() {
+    let mut old = vmi("Running");
+    old.metadata.annotations = None;
+    let mut w = world(vm("Manual"), Some(old));
+    w.revisions = vec![];
+    assert_eq!(status_after(&w).status.unwrap().observed_generation, Some(3));
+}

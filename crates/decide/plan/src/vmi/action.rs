@@ -1,0 +1,46 @@
+use std::time::Duration;
+
+use api::reasons;
+use api::v1::VirtualMachineInstance;
+use json_patch::Patch;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+
+use crate::Note;
+
+/// Every effect this controller can have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Replaces the instance, guarded by its resource version. Only while the controller owns it.
+    UpdateVmi(Box<VirtualMachineInstance>),
+    /// Patches the instance, guarded by tests. While the node agent owns it.
+    PatchVmi(Patch),
+    /// Creates the launcher Pod. One of this name controlled by our instance is success.
+    CreatePod { pod: Box<Pod>, because: &'static str },
+    /// Deletes a Pod if it still has this UID; `at_once` leaves it no grace.
+    DeletePod { name: String, uid: String, at_once: bool, because: &'static str },
+    /// Patches labels and annotations of a Pod.
+    PatchPod { name: String, patch: Patch },
+    /// Sets one condition in a Pod's status, leaving those of others alone.
+    SetPodCondition { name: String, uid: String, condition: Box<PodCondition> },
+    /// Reads the instance's Pods live, those on `node` if one is named. If there are none, `then` follows; otherwise the
+    /// cache is behind, and the key is looked at again shortly.
+    ConfirmNoPods { node: Option<String>, then: Vec<Action> },
+    /// Publishes an event on the instance.
+    Note(Note),
+    /// Another look after this time.
+    RequeueAfter(Duration),
+}
+
+impl Action {
+    /// The reason under which a failure of this action is shown on the instance. Failures of the others are only
+    /// retried: they are writes to the very object that would have to show it.
+    pub fn failure_reason(&self) -> Option<&'static str> {
+        match self {
+            Self::CreatePod { .. } => Some(reasons::FAILED_CREATE),
+            Self::DeletePod { .. } => Some(reasons::FAILED_DELETE),
+            Self::PatchPod { .. } | Self::SetPodCondition { .. } => Some(reasons::FAILED_POD_PATCH),
+            Self::UpdateVmi(_) | Self::PatchVmi(_) | Self::ConfirmNoPods { .. } => None,
+            Self::Note(_) | Self::RequeueAfter(_) => None,
+        }
+    }
+}

@@ -1,0 +1,142 @@
+mod model;
+mod phases;
+mod pods;
+mod writes;
+
+use std::sync::Arc;
+
+use api::config::ClusterConfig;
+use api::v1::VirtualMachineInstance;
+use api::v1::VirtualMachineInstancePhase as Phase;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::{Value, json};
+
+use super::{Action, Owner, World};
+
+fn time(seconds: i64) -> Time {
+    Time(jiff::Timestamp::from_second(1_700_000_000 + seconds).unwrap())
+}
+
+/// An instance as admission leaves it, in some phase.
+fn vmi(phase: &str) -> VirtualMachineInstance {
+    let mut value = json!({
+        "metadata": {
+            "name": "vm", "namespace": "ns", "uid": "vmi-uid", "resourceVersion": "1",
+            "finalizers": [api::finalizers::VIRTUAL_MACHINE_INSTANCE],
+            "annotations": {
+                api::annotations::LATEST_OBSERVED_API_VERSION: "v1",
+                api::annotations::STORAGE_OBSERVED_API_VERSION: "v1",
+            },
+        },
+        "spec": {
+            "domain": {
+                "devices": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                            "interfaces": [{"name": "default", "masquerade": {}}]},
+                "resources": {"requests": {"memory": "64Mi"}},
+            },
+            "networks": [{"name": "default", "pod": {}}],
+            "volumes": [{"name": "root", "containerDisk": {"image": "disk:1"}}],
+        },
+    });
+    if !phase.is_empty() {
+        value["status"] = json!({"phase": phase, "phaseTransitionTimestamps": [
+            {"phase": phase, "phaseTransitionTimestamp": time(0)}]});
+        if matches!(phase, "Scheduled" | "Running" | "Succeeded" | "Failed") {
+            value["status"]["nodeName"] = json!("n1");
+            value["metadata"]["labels"] = json!({api::labels::NODE_NAME: "n1"});
+        }
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+/// A launcher Pod in one of the states that matter.
+fn pod(state: &str) -> Pod {
+    let running = json!({"name": "compute", "ready": true, "state": {"running": {}}, "image": "", "imageID": "", "restartCount": 0});
+    let waiting = |reason: &str| {
+        json!({"name": "compute", "ready": false, "image": "", "imageID": "", "restartCount": 0,
+        "state": {"waiting": {"reason": reason, "message": "the registry says no"}}})
+    };
+    let ended = json!({"name": "compute", "ready": false, "image": "", "imageID": "", "restartCount": 0,
+        "state": {"terminated": {"exitCode": 1, "reason": "Error"}}});
+    let status = match state {
+        "new" => json!({"phase": "Pending"}),
+        "unschedulable" => json!({"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False",
+            "reason": "Unschedulable", "message": "0/1 nodes are available: 1 Insufficient memory."}]}),
+        "creating" => json!({"phase": "Pending", "containerStatuses": [waiting("ContainerCreating")]}),
+        "image missing" => json!({"phase": "Pending", "containerStatuses": [waiting("ErrImagePull")]}),
+        "running" => json!({"phase": "Running", "qosClass": "Burstable", "containerStatuses": [running]}),
+        "ready" => json!({"phase": "Running", "qosClass": "Burstable", "containerStatuses": [running], "conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": api::conditions::VIRTUAL_MACHINE_UNPAUSED, "status": "True"}]}),
+        "compute ended" => json!({"phase": "Running", "containerStatuses": [ended]}),
+        "succeeded" => json!({"phase": "Succeeded"}),
+        "failed" => json!({"phase": "Failed", "reason": "Evicted", "message": "low on memory"}),
+        "terminating" => json!({"phase": "Running", "containerStatuses": [running]}),
+        other => panic!("no such state of a Pod: {other}"),
+    };
+    let scheduled = !matches!(state, "new" | "unschedulable");
+    let mut value = json!({
+        "metadata": {
+            "name": "virt-launcher-vm-x", "namespace": "ns", "uid": "pod-uid", "resourceVersion": "1",
+            "creationTimestamp": time(0),
+            "labels": {api::labels::APP: "virt-launcher", api::labels::CREATED_BY: "vmi-uid"},
+            "annotations": {
+                api::annotations::DESCHEDULER_REQUEST_EVICT_ONLY: "",
+                api::annotations::MIGRATION_TRANSPORT_UNIX: "true",
+                api::annotations::MEMORY_OVERHEAD_BYTES: "1000",
+            },
+            "ownerReferences": [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "vm",
+                                 "uid": "vmi-uid", "controller": true}],
+        },
+        "spec": {"containers": [{"name": "compute", "image": "launcher:1"}]},
+        "status": status,
+    });
+    if scheduled {
+        value["spec"]["nodeName"] = json!("n1");
+    }
+    if state == "terminating" {
+        value["metadata"]["deletionTimestamp"] = json!(time(1));
+        value["metadata"]["deletionGracePeriodSeconds"] = json!(30);
+    }
+    serde_json::from_value(value).unwrap()
+}
+
+fn world(vmi: VirtualMachineInstance, pods: Vec<Pod>) -> World {
+    World {
+        vmi: Arc::new(vmi),
+        pods: pods.into_iter().map(Arc::new).collect(),
+        owner: Owner::Nobody,
+        config: Arc::new(ClusterConfig { launcher_image: "launcher:1".into(), ..ClusterConfig::default() }),
+        behind: None,
+        failed: None,
+        now: time(100),
+    }
+}
+
+fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+    vmi.metadata.deletion_timestamp = Some(time(50));
+    vmi
+}
+
+/// The instance as the actions leave it, whether by update or by patch. Follows confirmations.
+fn written(w: &World, actions: &[Action]) -> Option<VirtualMachineInstance> {
+    actions.iter().find_map(|action| match action {
+        Action::UpdateVmi(new) => Some((**new).clone()),
+        Action::PatchVmi(patch) => {
+            let mut value: Value = serde_json::to_value(&*w.vmi).unwrap();
+            machinery::patch::apply(&mut value, patch).expect("the patch fits what it was made from");
+            Some(serde_json::from_value(value).unwrap())
+        }
+        Action::ConfirmNoPods { then, .. } => written(w, then),
+        _ => None,
+    })
+}
+
+fn phase_after(w: &World, actions: &[Action]) -> Option<Phase> {
+    written(w, actions).as_ref().unwrap_or(&w.vmi).phase().cloned()
+}
+
+fn confirms(actions: &[Action]) -> bool {
+    actions.iter().any(|action| matches!(action, Action::ConfirmNoPods { .. }))
+}
