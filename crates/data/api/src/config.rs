@@ -166,7 +166,7 @@ impl ClusterConfig {
     }
 
     /// How much launchers log.
-    pub fn launcher_log_verbosity(&self) -> i64 {
+    pub fn launcher_log_verbosity(&self) -> u64 {
         self.developer().and_then(|d| d.log_verbosity.as_ref()?.virt_launcher).unwrap_or(2)
     }
 

@@ -5,9 +5,13 @@
 pub mod annotations;
 pub mod conditions;
 pub mod config;
+mod crds;
 pub mod finalizers;
 pub mod gates;
 mod kind;
 pub mod labels;
 pub mod reasons;
+pub mod schema;
 pub mod v1;
+
+pub use crds::crds;

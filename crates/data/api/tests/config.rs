@@ -12,7 +12,7 @@ fn kubevirt(configuration: Value) -> KubeVirt {
         "spec": { "configuration": configuration },
         "status": { "phase": "Deployed", "defaultArchitecture": "arm64" },
     }))
-    .unwrap()
+    .expect("a well-formed KubeVirt")
 }
 
 #[test]

@@ -229,7 +229,7 @@ pub struct DeveloperConfiguration {
     #[serde(rename = "minimumClusterTSCFrequency", skip_serializing_if = "Option::is_none")]
     pub minimum_cluster_tsc_frequency: Option<i64>,
     #[serde(rename = "minimumReservePVCBytes", skip_serializing_if = "Option::is_none")]
-    pub minimum_reserve_pvc_bytes: Option<i64>,
+    pub minimum_reserve_pvc_bytes: Option<u64>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_empty")]
     pub node_selectors: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -250,19 +250,19 @@ pub struct DiskVerification {
 #[serde(default, rename_all = "camelCase")]
 pub struct LogVerbosity {
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_empty")]
-    pub node_verbosity: BTreeMap<String, i64>,
+    pub node_verbosity: BTreeMap<String, u64>,
     #[serde(rename = "virtAPI", skip_serializing_if = "Option::is_none")]
-    pub virt_api: Option<i64>,
+    pub virt_api: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub virt_controller: Option<i64>,
+    pub virt_controller: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub virt_handler: Option<i64>,
+    pub virt_handler: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub virt_launcher: Option<i64>,
+    pub virt_launcher: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub virt_operator: Option<i64>,
+    pub virt_operator: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub virt_synchronization_controller: Option<i64>,
+    pub virt_synchronization_controller: Option<u64>,
 }
 
 /// A hypervisor the cluster may use.

@@ -52,11 +52,11 @@ pub struct BlockSize {
 #[serde(default, rename_all = "camelCase")]
 pub struct CustomBlockSize {
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub discard_granularity: Option<u32>,
+    pub discard_granularity: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub logical: Option<u32>,
+    pub logical: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub physical: Option<u32>,
+    pub physical: Option<u64>,
 }
 
 /// The disk shows as a CD-ROM.

@@ -91,7 +91,7 @@ pub struct MigrationConfiguration {
     #[serde(rename = "matchSELinuxLevelOnMigration", skip_serializing_if = "Option::is_none")]
     pub match_selinux_level_on_migration: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_downtime_ms: Option<i64>,
+    pub max_downtime_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,178 @@
+//! The schema tables against the Rust types, and what the checks find.
+
+use api::schema::{KINDS, check, openapi, prune, unknown_fields};
+use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use serde_json::{Value, json};
+
+/// Reads an object into its type and writes it out again.
+fn round_trip(kind: &str, object: &Value) -> Value {
+    let object = object.clone();
+    let written = match kind {
+        "VirtualMachine" => serde_json::from_value::<VirtualMachine>(object).and_then(serde_json::to_value),
+        "VirtualMachineInstance" => {
+            serde_json::from_value::<VirtualMachineInstance>(object).and_then(serde_json::to_value)
+        }
+        "VirtualMachineInstanceMigration" => {
+            serde_json::from_value::<VirtualMachineInstanceMigration>(object).and_then(serde_json::to_value)
+        }
+        "KubeVirt" => serde_json::from_value::<KubeVirt>(object).and_then(serde_json::to_value),
+        other => panic!("no type for {other}"),
+    };
+    written.unwrap_or_else(|e| panic!("{kind}: {e}"))
+}
+
+/// A value with every field the schema knows.
+fn sample(schema: &Value) -> Value {
+    if schema["x-kubernetes-int-or-string"] == true {
+        return json!("2");
+    }
+    match schema["type"].as_str() {
+        Some("string") if schema["format"] == "date-time" => json!("2008-01-01T01:01:01Z"),
+        Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!("0.5")),
+        Some("boolean") => json!(true),
+        Some("integer") => json!(schema["minimum"].as_i64().unwrap_or(1)),
+        Some("number") => json!(1.5),
+        Some("array") => json!([sample(&schema["items"])]),
+        Some("object") => match (&schema["properties"], &schema["additionalProperties"]) {
+            (Value::Object(fields), _) => fields.iter().map(|(name, field)| (name.clone(), sample(field))).collect(),
+            (_, Value::Object(entry)) => json!({ "key": sample(&Value::Object(entry.clone())) }),
+            _ => json!({}),
+        },
+        other => panic!("a schema of type {other:?}"),
+    }
+}
+
+fn full_object(kind: &str) -> Value {
+    let mut object = sample(&openapi(kind).expect("one of our kinds"));
+    object["apiVersion"] = json!("kubevirt.io/v1");
+    object["kind"] = json!(kind);
+    object
+}
+
+#[test]
+fn every_field_of_the_schema_survives_the_rust_types() {
+    for kind in KINDS {
+        let object = full_object(kind);
+        assert_eq!(round_trip(kind, &object), object, "{kind}");
+        assert_eq!(check(kind, &object), [], "{kind}");
+        assert_eq!(unknown_fields(kind, &object), [], "{kind}");
+    }
+}
+
+#[test]
+fn no_rust_type_invents_a_field() {
+    for kind in KINDS {
+        let object = json!({ "apiVersion": "kubevirt.io/v1", "kind": kind });
+        let written = round_trip(kind, &object);
+        assert_eq!(unknown_fields(kind, &written), [], "{kind}");
+    }
+}
+
+fn vm(domain: Value) -> Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": { "name": "vm" },
+        "spec": { "runStrategy": "Always", "template": { "spec": { "domain": domain } } },
+    })
+}
+
+#[test]
+fn a_misspelled_field_is_found_at_its_path_and_pruned() {
+    let mut object = vm(json!({
+        "devices": { "disks": [{ "name": "a" }, { "name": "b", "buss": "virtio" }], "rng": { "speed": 5 } },
+        "cpus": { "cores": 1 },
+    }));
+    object["metadata"]["lables"] = json!({});
+    object["spec"]["template"]["metadata"] = json!({ "anything": "goes" });
+    object["stats"] = json!({});
+    let want = [
+        "metadata.lables",
+        "spec.template.spec.domain.cpus",
+        "spec.template.spec.domain.devices.disks[1].buss",
+        "spec.template.spec.domain.devices.rng.speed",
+        "stats",
+    ];
+    let found: Vec<String> = unknown_fields("VirtualMachine", &object).iter().map(ToString::to_string).collect();
+    assert_eq!(found, want);
+    assert_eq!(prune("VirtualMachine", &mut object).len(), want.len());
+    assert_eq!(unknown_fields("VirtualMachine", &object), []);
+    assert_eq!(object["spec"]["template"]["spec"]["domain"]["devices"]["disks"][1], json!({ "name": "b" }));
+    assert_eq!(unknown_fields("Pod", &json!({ "whatever": 1 })), [], "kinds that are not ours");
+}
+
+#[test]
+fn wrong_values_are_told_with_their_path() {
+    let devices = json!({});
+    let cases = [
+        (
+            json!({ "devices": devices, "cpu": { "cores": "2" } }),
+            "spec.template.spec.domain.cpu.cores: expected integer, got string",
+        ),
+        (
+            json!({ "devices": devices, "cpu": { "cores": 1.5 } }),
+            "spec.template.spec.domain.cpu.cores: expected integer, got number",
+        ),
+        (
+            json!({ "devices": devices, "cpu": { "cores": 4_294_967_296_i64 } }),
+            "spec.template.spec.domain.cpu.cores: Invalid value: 4294967296: must fit into 32 bits",
+        ),
+        (json!({ "devices": [] }), "spec.template.spec.domain.devices: expected object, got array"),
+        (json!({ "devices": { "disks": {} } }), "spec.template.spec.domain.devices.disks: expected array, got object"),
+        (json!({ "devices": { "disks": [{}] } }), "spec.template.spec.domain.devices.disks[0].name: Required value"),
+        (json!({ "devices": null }), "spec.template.spec.domain.devices: expected object, got null"),
+        (json!({}), "spec.template.spec.domain.devices: Required value"),
+        (
+            json!({ "devices": devices, "rebootPolicy": "Maybe" }),
+            "spec.template.spec.domain.rebootPolicy: Unsupported value: \"Maybe\": supported values: \"Reboot\", \"Terminate\"",
+        ),
+        (
+            json!({ "devices": devices, "memory": { "guest": "Gi" } }),
+            "spec.template.spec.domain.memory.guest: Invalid value: \"Gi\": must be a number with an optional suffix, such as 2Gi",
+        ),
+        (
+            json!({ "devices": devices, "memory": { "guest": "1GB" } }),
+            "spec.template.spec.domain.memory.guest: Invalid value: \"1GB\": \"1GB\" is not a quantity: write a number with an optional suffix, such as 500m, 1.5 or 2Gi",
+        ),
+        (
+            json!({ "devices": devices, "resources": { "requests": { "memory": true } } }),
+            "spec.template.spec.domain.resources.requests[memory]: expected integer or string, got boolean",
+        ),
+    ];
+    for (domain, want) in cases {
+        let errors: Vec<String> = check("VirtualMachine", &vm(domain)).iter().map(ToString::to_string).collect();
+        assert_eq!(errors, [want]);
+    }
+    assert_eq!(check("VirtualMachine", &vm(json!({ "devices": {}, "memory": { "guest": 1024 } }))), []);
+}
+
+#[test]
+fn keyed_lists_hold_each_key_once() {
+    let mut object = vm(json!({ "devices": {} }));
+    object["spec"]["template"]["spec"]["resourceClaims"] = json!([{ "name": "a" }, { "name": "b" }, { "name": "a" }]);
+    let errors: Vec<String> = check("VirtualMachine", &object).iter().map(ToString::to_string).collect();
+    assert_eq!(errors, ["spec.template.spec.resourceClaims[2]: Duplicate value: {\"name\":\"a\"}"]);
+}
+
+#[test]
+fn definitions_are_what_kubernetes_expects() {
+    let names: Vec<String> = api::crds()
+        .into_iter()
+        .map(|definition| {
+            let read: CustomResourceDefinition = serde_json::from_value(definition).unwrap();
+            assert!(read.spec.versions[0].schema.is_some());
+            assert_eq!(read.spec.versions[0].subresources.is_some(), read.spec.names.kind != "VirtualMachineInstance");
+            read.metadata.name.unwrap()
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "virtualmachines.kubevirt.io",
+            "virtualmachineinstances.kubevirt.io",
+            "virtualmachineinstancemigrations.kubevirt.io",
+            "kubevirts.kubevirt.io",
+        ]
+    );
+}
