@@ -222,7 +222,8 @@ pub struct VirtualMachineInstanceMigrationTargetState {
 
 resource! {
     /// The wish to move a running instance to another node.
-    VirtualMachineInstanceMigration, "virtualmachineinstancemigrations", spec: VirtualMachineInstanceMigrationSpec, status: VirtualMachineInstanceMigrationStatus
+    VirtualMachineInstanceMigration, "virtualmachineinstancemigrations",
+    spec: VirtualMachineInstanceMigrationSpec, status: VirtualMachineInstanceMigrationStatus
 }
 
 /// Which instance to move, and where to.

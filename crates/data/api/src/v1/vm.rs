@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 resource! {
-    /// A virtual machine as its owner keeps it: a template for the running instance and a strategy that says when to run it.
+    /// A virtual machine as its owner keeps it: a template for the instance, and a strategy that says when to run it.
     VirtualMachine, "virtualmachines", spec: VirtualMachineSpec, status: VirtualMachineStatus
 }
 

@@ -10,7 +10,8 @@ use super::vmi_status::VirtualMachineInstanceStatus;
 
 resource! {
     /// One run of a virtual machine.
-    VirtualMachineInstance, "virtualmachineinstances", spec: VirtualMachineInstanceSpec, status: VirtualMachineInstanceStatus
+    VirtualMachineInstance, "virtualmachineinstances",
+    spec: VirtualMachineInstanceSpec, status: VirtualMachineInstanceStatus
 }
 
 impl VirtualMachineInstance {
