@@ -1,0 +1,81 @@
+//! Who a request comes from.
+
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+/// The group everybody with an identity is in.
+const AUTHENTICATED: &str = "system:authenticated";
+
+/// A user and its groups, as a client certificate names them: CN is the user, every O is a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct User {
+    /// The common name, or `system:anonymous`.
+    pub name: String,
+    /// The organisations, and `system:authenticated` or `system:unauthenticated`.
+    pub groups: Vec<String>,
+}
+
+impl User {
+    /// A client that showed no certificate.
+    pub fn anonymous() -> Self {
+        Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
+    }
+
+    /// The server itself, when its own controllers write.
+    pub(crate) fn server() -> Self {
+        Self { name: "system:apiserver".into(), groups: vec![super::MASTERS.into(), AUTHENTICATED.into()] }
+    }
+
+    /// Reads the subject of a certificate whose signature the TLS layer has verified already.
+    pub(crate) fn from_certificate(der: &[u8]) -> Result<Self, IdentityError> {
+        let (_, certificate) = X509Certificate::from_der(der).map_err(|_| IdentityError::Unreadable)?;
+        let subject = certificate.subject();
+        let name = subject.iter_common_name().next().and_then(|name| name.as_str().ok()).unwrap_or_default();
+        if name.is_empty() {
+            return Err(IdentityError::NoName);
+        }
+        let mut groups: Vec<String> =
+            subject.iter_organization().filter_map(|group| group.as_str().ok()).map(str::to_owned).collect();
+        groups.push(AUTHENTICATED.into());
+        Ok(Self { name: name.to_owned(), groups })
+    }
+
+    pub(crate) fn is_in(&self, group: &str) -> bool {
+        self.groups.iter().any(|own| own == group)
+    }
+}
+
+/// Why a certificate says nothing about who its holder is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum IdentityError {
+    #[error("the client certificate cannot be read")]
+    Unreadable,
+    #[error("the client certificate has no common name")]
+    NoName,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn common_name_is_the_user_and_organisations_are_the_groups() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:n1");
+        params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
+        let certificate = params.self_signed(&key).unwrap();
+        let user = User::from_certificate(certificate.der()).unwrap();
+        assert_eq!(user.name, "system:node:n1");
+        assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
+    }
+
+    #[test]
+    fn a_certificate_without_a_common_name_identifies_nobody() {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        let certificate = params.self_signed(&key).unwrap();
+        assert_eq!(User::from_certificate(certificate.der()), Err(IdentityError::NoName));
+    }
+}

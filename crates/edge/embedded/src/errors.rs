@@ -1,0 +1,192 @@
+//! Everything that can be wrong with a request, and the one place where it becomes an answer.
+
+use std::fmt;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use machinery::field::{Cause, FieldPath};
+use machinery::status::{self, About};
+use serde_json::Value;
+
+use crate::auth::{Attributes, Target};
+use crate::kinds::Definition;
+use crate::store::StoreError;
+
+pub(crate) use machinery::field::FieldError;
+
+/// Which object of which resource an error is about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Subject {
+    group: &'static str,
+    /// The plural name; for `Invalid` the kind.
+    resource: &'static str,
+    name: String,
+}
+
+impl Subject {
+    fn of(definition: &Definition, name: &str) -> Self {
+        Self { group: definition.group, resource: definition.plural, name: name.to_owned() }
+    }
+
+    fn about(&self) -> About<'_> {
+        About::new(self.group, self.resource, &self.name)
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) enum ApiError {
+    NotFound(Subject),
+    AlreadyExists(Subject),
+    Conflict(Subject, String),
+    Invalid(Subject, Vec<FieldError>),
+    /// Query parameters that contradict each other.
+    InvalidOptions(Vec<FieldError>),
+    Forbidden(Subject, String),
+    /// RBAC says no.
+    Denied(Box<Attributes>),
+    Unauthorized,
+    BadRequest(String),
+    /// A JSON patch that does not fit the object.
+    Unprocessable(String),
+    MethodNotAllowed(Subject, &'static str),
+    /// The media types that would do.
+    UnsupportedMediaType(Vec<&'static str>),
+    NotAcceptable,
+    TooLarge(usize),
+    /// The resource version is no longer, or not yet, known.
+    Expired(String),
+    FutureRevision {
+        asked: u64,
+        current: u64,
+    },
+    Store(Arc<StoreError>),
+    ShuttingDown,
+    UnknownPath,
+}
+
+impl ApiError {
+    pub(crate) fn not_found(definition: &Definition, name: &str) -> Self {
+        Self::NotFound(Subject::of(definition, name))
+    }
+
+    pub(crate) fn already_exists(definition: &Definition, name: &str) -> Self {
+        Self::AlreadyExists(Subject::of(definition, name))
+    }
+
+    pub(crate) fn conflict(definition: &Definition, name: &str, why: String) -> Self {
+        Self::Conflict(Subject::of(definition, name), why)
+    }
+
+    pub(crate) fn forbidden(definition: &Definition, name: &str, why: String) -> Self {
+        Self::Forbidden(Subject::of(definition, name), why)
+    }
+
+    pub(crate) fn invalid(definition: &Definition, name: &str, errors: Vec<FieldError>) -> Self {
+        Self::Invalid(Subject { resource: definition.kind, ..Subject::of(definition, name) }, errors)
+    }
+
+    pub(crate) fn method_not_allowed(definition: &Definition, verb: &'static str) -> Self {
+        Self::MethodNotAllowed(Subject::of(definition, ""), verb)
+    }
+
+    /// The answer. What happened inside goes to the log, not to the client.
+    pub(crate) fn status(&self) -> Status {
+        match self {
+            Self::NotFound(subject) => status::not_found(subject.about()),
+            Self::AlreadyExists(subject) => status::already_exists(subject.about()),
+            Self::Conflict(subject, why) => status::conflict(subject.about(), why),
+            Self::Invalid(subject, errors) => status::invalid(subject.about(), errors.clone()),
+            Self::InvalidOptions(errors) => {
+                status::invalid(About::new("meta.k8s.io", "ListOptions", ""), errors.clone())
+            }
+            Self::Forbidden(subject, why) => status::forbidden(subject.about(), why),
+            Self::Denied(attributes) => denied(attributes),
+            Self::Unauthorized => status::unauthorized(),
+            Self::BadRequest(message) => status::bad_request(message),
+            Self::Unprocessable(message) => failure(422, "Invalid", message.clone()),
+            Self::MethodNotAllowed(subject, verb) => status::method_not_allowed(subject.about(), verb),
+            Self::UnsupportedMediaType(types) => {
+                let list = types.join(", ");
+                let text = "the body of the request was in an unknown format - accepted media types include";
+                status::unsupported_media_type(format!("{text}: {list}"))
+            }
+            Self::NotAcceptable => {
+                let text = "only the following media types are accepted: application/json";
+                failure(406, "NotAcceptable", text.into())
+            }
+            Self::TooLarge(limit) => {
+                failure(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+            }
+            Self::Expired(message) => status::expired(message),
+            Self::FutureRevision { asked, current } => {
+                let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
+                failure(504, "Timeout", text)
+            }
+            Self::Store(err) => store_failure(err),
+            Self::ShuttingDown => status::service_unavailable("the server is shutting down"),
+            Self::UnknownPath => status::unknown_path(),
+        }
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.status().message.as_deref().unwrap_or_default())
+    }
+}
+
+impl std::error::Error for ApiError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Store(err) => Some(err.as_ref()),
+            _ => None,
+        }
+    }
+}
+
+fn denied(attributes: &Attributes) -> Status {
+    let refusal = attributes.refusal();
+    match &attributes.target {
+        Target::Path(_) => status::forbidden(About::default(), &refusal),
+        Target::Resource { group, resource, name, .. } => {
+            status::forbidden(About::new(group, resource, name), &refusal)
+        }
+    }
+}
+
+fn store_failure(err: &StoreError) -> Status {
+    match err {
+        StoreError::Full { .. } => failure(507, "InsufficientStorage", err.to_string()),
+        _ => status::internal("the store failed; the server's log has the cause"),
+    }
+}
+
+fn failure(code: i32, reason: &str, message: String) -> Status {
+    Status {
+        code: Some(code),
+        message: Some(message),
+        reason: Some(reason.into()),
+        status: Some("Failure".into()),
+        ..Status::default()
+    }
+}
+
+pub(crate) fn invalid(field: &str, value: &Value, detail: &str) -> FieldError {
+    FieldError::invalid(field.into(), value.clone(), detail)
+}
+
+pub(crate) fn required(field: &str, detail: &str) -> FieldError {
+    FieldError::required(field.into(), detail)
+}
+
+pub(crate) fn forbidden(field: &str, detail: &str) -> FieldError {
+    FieldError::forbidden(field.into(), detail)
+}
+
+pub(crate) fn duplicate(field: &str, value: &str) -> FieldError {
+    FieldError::duplicate(field.into(), value)
+}
+
+pub(crate) fn not_found(field: &str, value: &str) -> FieldError {
+    FieldError::new(Cause::NotFound, FieldPath::new(field), format!("Not found: {value:?}"))
+}

@@ -1,0 +1,202 @@
+//! The HTTP side: who asks, whether they may, and which part of the server answers.
+
+mod discovery;
+mod negotiate;
+mod openapi;
+mod params;
+mod path;
+mod read;
+mod respond;
+mod watch;
+mod write;
+
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+use axum::body::Body;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, StatusCode};
+use tokio_util::sync::CancellationToken;
+use tower::ServiceExt as _;
+
+use crate::auth::{Authorizer, Decision, User, review};
+use crate::cache::ObjectName;
+use crate::errors::ApiError;
+use crate::registry::Registry;
+use crate::views::Served;
+use params::Params;
+use path::{ResourcePath, SUBRESOURCES};
+use read::Form;
+use respond::{Answer, answer, error_answer, json_answer, text_answer};
+use write::Writing;
+
+/// Reviews are answered and not stored, so they are no kinds.
+const REVIEWS: &str = "authorization.k8s.io";
+
+/// Versions of the group that is handed on, the preferred one first.
+const SUBRESOURCE_VERSIONS: &[&str] = &["v1", "v1alpha3"];
+
+/// Everything a request can reach.
+pub(crate) struct Api {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) authorizer: Authorizer,
+    pub(crate) subresources: OnceLock<Router>,
+}
+
+/// What a request inherits from its connection.
+#[derive(Clone)]
+pub(crate) struct Peer {
+    pub(crate) user: Arc<User>,
+    /// Ends watches.
+    pub(crate) shutdown: CancellationToken,
+}
+
+impl Api {
+    pub(crate) async fn handle(&self, peer: &Peer, request: Request<Body>) -> Answer {
+        match self.dispatch(peer, request).await {
+            Ok(answer) => answer,
+            Err(error) => error_answer(&error),
+        }
+    }
+
+    async fn dispatch(&self, peer: &Peer, request: Request<Body>) -> Result<Answer, ApiError> {
+        let user = peer.user.as_ref();
+        let (parts, body) = request.into_parts();
+        let params = Params::parse(&parts.uri)?;
+        refuse_other_identities(user, &parts.headers)?;
+        let path = ResourcePath::parse(parts.uri.path());
+        let watch = params.flag("watch");
+        self.authorize(user, &parts, path.as_ref(), watch, &params)?;
+        if parts.uri.path().split('/').nth(2) == Some(SUBRESOURCES) {
+            return self.forward(user, Request::from_parts(parts, body)).await;
+        }
+        let Some(path) = path else { return self.document(peer, &parts).await };
+        if path.group == REVIEWS {
+            return self.review(user, &path, &parts, body).await;
+        }
+        let served = Served::find(&path.group, &path.version, &path.resource).ok_or(ApiError::UnknownPath)?;
+        if !served.definition.namespaced && !path.namespace.is_empty() {
+            return Err(ApiError::UnknownPath);
+        }
+        match parts.method {
+            Method::GET | Method::HEAD => self.read(peer, served, &path, &parts, &params, watch).await,
+            _ => {
+                Writing { registry: &self.registry, served, path: &path, params: &params, user }.run(&parts, body).await
+            }
+        }
+    }
+
+    fn authorize(
+        &self,
+        user: &User,
+        parts: &Parts,
+        path: Option<&ResourcePath>,
+        watch: bool,
+        params: &Params,
+    ) -> Result<(), ApiError> {
+        let selected = params.selected_name().filter(|_| path.is_some_and(|path| path.name.is_empty()));
+        let url = parts.uri.path();
+        let attributes = path::attributes(user, &parts.method, url, path, watch, selected.as_deref());
+        match self.authorizer.decide(&attributes) {
+            Decision::Allow { .. } => Ok(()),
+            Decision::Deny => Err(ApiError::Denied(Box::new(attributes))),
+        }
+    }
+
+    async fn read(
+        &self,
+        peer: &Peer,
+        served: Served,
+        path: &ResourcePath,
+        parts: &Parts,
+        params: &Params,
+        watch: bool,
+    ) -> Result<Answer, ApiError> {
+        let form = Form::new(negotiate::shape(&parts.headers)?, params)?;
+        let cache = &self.registry.cache;
+        let status_of_one = path.subresource == "status" && served.definition.status;
+        if !path.subresource.is_empty() && !status_of_one {
+            return Err(ApiError::UnknownPath);
+        }
+        if watch {
+            let shutdown = peer.shutdown.clone();
+            let stream = watch::watch(cache, served, form, &path.namespace, &path.name, params, shutdown).await?;
+            return Ok(answer(StatusCode::OK, http::HeaderValue::from_static("application/json"), stream));
+        }
+        let body = if path.name.is_empty() {
+            read::list(cache, served, form, &path.namespace, params).await?
+        } else {
+            if let Some(revision) = params.revision()? {
+                read::wait_for(cache, revision).await?;
+            }
+            let object = self.registry.get(served.kind, &ObjectName::new(&path.namespace, &path.name))?;
+            read::one(served, form, &object)
+        };
+        Ok(json_answer(StatusCode::OK, body))
+    }
+
+    /// Paths that are no resources: health, version, discovery, schemas.
+    async fn document(&self, peer: &Peer, parts: &Parts) -> Result<Answer, ApiError> {
+        if !matches!(parts.method, Method::GET | Method::HEAD) {
+            return Err(ApiError::UnknownPath);
+        }
+        let path = parts.uri.path();
+        match path {
+            "/healthz" | "/livez" => Ok(text_answer(StatusCode::OK, "ok")),
+            "/readyz" if peer.shutdown.is_cancelled() => Err(ApiError::ShuttingDown),
+            "/readyz" => Ok(text_answer(StatusCode::OK, "ok")),
+            _ => {
+                let subresources = if path == "/apis" { self.subresource_lists(&peer.user).await } else { vec![] };
+                let documents = discovery::answer(path, &parts.headers, &subresources);
+                documents.or_else(|| openapi::answer(path, &parts.headers)).ok_or(ApiError::UnknownPath)
+            }
+        }
+    }
+
+    async fn review(&self, user: &User, path: &ResourcePath, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
+        let known = matches!(path.resource.as_str(), "selfsubjectaccessreviews" | "subjectaccessreviews");
+        if !known || path.version != "v1" || parts.method != Method::POST || !path.name.is_empty() {
+            return Err(ApiError::UnknownPath);
+        }
+        let request = write::decode(parts, body).await?;
+        let reviewed = review(&self.authorizer, user, &path.resource, request).map_err(ApiError::BadRequest)?;
+        Ok(json_answer(StatusCode::CREATED, reviewed.to_string().into()))
+    }
+
+    /// What the group that is handed on says it has, by version.
+    async fn subresource_lists(&self, user: &User) -> Vec<(String, serde_json::Value)> {
+        let mut lists = vec![];
+        for version in SUBRESOURCE_VERSIONS {
+            let mut request = Request::new(Body::empty());
+            let path = format!("/apis/{SUBRESOURCES}/{version}");
+            *request.uri_mut() = path.parse().expect("a path of constants is a valid URI");
+            let Ok(answer) = self.forward(user, request).await else { continue };
+            let Ok(body) = axum::body::to_bytes(answer.into_body(), write::MAX_BODY).await else { continue };
+            if let Ok(list) = serde_json::from_slice(&body) {
+                lists.push(((*version).to_owned(), list));
+            }
+        }
+        lists
+    }
+
+    /// Hands a request on, upgrades included, with the user attached.
+    async fn forward(&self, user: &User, mut request: Request<Body>) -> Result<Answer, ApiError> {
+        let Some(router) = self.subresources.get() else { return Err(ApiError::UnknownPath) };
+        request.extensions_mut().insert(user.clone());
+        match router.clone().oneshot(request).await {
+            Ok(answer) => Ok(answer),
+            Err(never) => match never {},
+        }
+    }
+}
+
+/// Identities other than the certificate's are not known here: refusing beats acting as somebody else than asked.
+fn refuse_other_identities(user: &User, headers: &HeaderMap) -> Result<(), ApiError> {
+    if headers.contains_key(http::header::AUTHORIZATION) && *user == User::anonymous() {
+        return Err(ApiError::Unauthorized);
+    }
+    if headers.keys().any(|name| name.as_str().starts_with("impersonate-")) {
+        return Err(ApiError::BadRequest("this server does not support impersonation".into()));
+    }
+    Ok(())
+}

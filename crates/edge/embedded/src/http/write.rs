@@ -1,0 +1,160 @@
+//! Create, replace, patch, delete.
+
+use axum::body::Body;
+use http::request::Parts;
+use http::{Method, StatusCode};
+use machinery::status::{self, About};
+use serde_json::{Value, json};
+
+use super::negotiate::{self, Encoding};
+use super::params::{Params, dry_run};
+use super::path::ResourcePath;
+use super::respond::{Answer, WithWarnings as _, json_answer};
+use crate::auth::User;
+use crate::cache::ObjectName;
+use crate::errors::ApiError;
+use crate::registry::{Deleted, Part, Patch, Registry, WriteContext};
+use crate::views::Served;
+
+/// As Kubernetes has it: twice what an object may measure.
+pub(crate) const MAX_BODY: usize = 3 << 20;
+
+/// Reads and decodes a body; an absent one is null.
+pub(crate) async fn body(parts: &Parts, body: Body, encoding: Encoding) -> Result<Value, ApiError> {
+    let length = parts.headers.get(http::header::CONTENT_LENGTH);
+    let announced = length.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
+    if announced.is_some_and(|length| length > MAX_BODY) {
+        return Err(ApiError::TooLarge(MAX_BODY));
+    }
+    let bytes = axum::body::to_bytes(body, MAX_BODY).await.map_err(|_| ApiError::TooLarge(MAX_BODY))?;
+    if bytes.is_empty() {
+        return Ok(Value::Null);
+    }
+    match encoding {
+        Encoding::Json => serde_json::from_slice(&bytes).map_err(|err| err.to_string()),
+        Encoding::Yaml => serde_saphyr::from_slice(&bytes).map_err(|err| err.to_string()),
+    }
+    .map_err(|err| ApiError::BadRequest(format!("the body of the request could not be decoded: {err}")))
+}
+
+/// What a write acts on.
+pub(crate) struct Writing<'a> {
+    pub(crate) registry: &'a Registry,
+    pub(crate) served: Served,
+    pub(crate) path: &'a ResourcePath,
+    pub(crate) params: &'a Params,
+    pub(crate) user: &'a User,
+}
+
+impl Writing<'_> {
+    fn name(&self) -> ObjectName {
+        ObjectName::new(&self.path.namespace, &self.path.name)
+    }
+
+    fn context(&self) -> Result<WriteContext, ApiError> {
+        Ok(WriteContext {
+            user: self.user.clone(),
+            dry_run: self.params.dry_run()?,
+            field_validation: self.params.field_validation()?,
+            warnings: vec![],
+        })
+    }
+
+    /// The part of the object that the path names.
+    fn part(&self) -> Result<Part, ApiError> {
+        match (self.path.subresource.as_str(), self.served.definition) {
+            ("", _) => Ok(Part::Main),
+            ("status", definition) if definition.status => Ok(Part::Status),
+            ("finalize", definition) if definition.plural == "namespaces" => Ok(Part::Finalize),
+            _ => Err(ApiError::UnknownPath),
+        }
+    }
+
+    /// Sends the request to the verb it stands for.
+    pub(crate) async fn run(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
+        let named = !self.path.name.is_empty();
+        let pod_binding = self.path.subresource == "binding" && self.served.definition.plural == "pods";
+        match parts.method {
+            Method::POST if named && pod_binding => self.bind(parts, body).await,
+            Method::POST if !named => self.create(parts, body).await,
+            Method::PUT if named => self.replace(parts, body).await,
+            Method::PATCH if named => self.patch(parts, body).await,
+            Method::DELETE if self.path.subresource.is_empty() => self.delete(parts, body).await,
+            Method::POST => Err(ApiError::method_not_allowed(self.served.definition, "create")),
+            _ => Err(ApiError::method_not_allowed(self.served.definition, "the request's method")),
+        }
+    }
+
+    async fn create(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
+        if self.served.definition.namespaced && self.path.namespace.is_empty() {
+            return Err(ApiError::method_not_allowed(self.served.definition, "create without a namespace"));
+        }
+        let object = decode(parts, body).await?;
+        let mut cx = self.context()?;
+        let outcome = self.registry.create(&self.served, &self.path.namespace, object, &mut cx).await?;
+        Ok(json_answer(StatusCode::CREATED, outcome.into_json(&self.served)).with_warnings(cx.warnings))
+    }
+
+    async fn replace(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
+        let part = self.part()?;
+        let object = decode(parts, body).await?;
+        let mut cx = self.context()?;
+        let outcome = self.registry.replace(&self.served, &self.name(), part, object, &mut cx).await?;
+        Ok(json_answer(StatusCode::OK, outcome.into_json(&self.served)).with_warnings(cx.warnings))
+    }
+
+    async fn patch(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {
+        let part = self.part()?;
+        let strategic = self.served.definition.group != api::v1::GROUP;
+        let kind = negotiate::patch_type(&parts.headers, strategic)?;
+        let document = body(parts, body_stream, Encoding::Json).await?;
+        let mut cx = self.context()?;
+        let patch = Patch { kind, document };
+        let outcome = self.registry.patch(&self.served, &self.name(), part, &patch, &mut cx).await?;
+        Ok(json_answer(StatusCode::OK, outcome.into_json(&self.served)).with_warnings(cx.warnings))
+    }
+
+    async fn delete(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {
+        let options_body = body(parts, body_stream, negotiate::encoding(&parts.headers)?).await?;
+        let options = self.params.delete_options(&options_body)?;
+        let mut cx = self.context()?;
+        let wishes: Vec<&str> =
+            options_body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        cx.dry_run |= !wishes.is_empty() && dry_run(wishes.into_iter())?;
+        if self.path.name.is_empty() {
+            let filter = self.params.filter(self.served, &self.path.namespace, "")?;
+            self.registry.delete_collection(self.served.kind, &filter, &options, &mut cx).await?;
+            return Ok(self.success(None));
+        }
+        match self.registry.delete(self.served.kind, &self.name(), &options, &mut cx).await? {
+            Deleted::Gone(object) => Ok(self.success(Some(&object.uid))),
+            Deleted::Terminating(outcome) => Ok(json_answer(StatusCode::OK, outcome.into_json(&self.served))),
+        }
+    }
+
+    async fn bind(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
+        let binding = decode(parts, body).await?;
+        let mut cx = self.context()?;
+        self.registry.bind(self.served.kind, &self.name(), &binding, &mut cx).await?;
+        Ok(json_answer(StatusCode::CREATED, done(&status::success(About::default(), None))))
+    }
+
+    fn success(&self, uid: Option<&str>) -> Answer {
+        let definition = self.served.definition;
+        let about = About::new(definition.group, definition.plural, &self.path.name);
+        json_answer(StatusCode::OK, done(&status::success(about, uid)))
+    }
+}
+
+fn done(status: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Status) -> bytes::Bytes {
+    json!(status).to_string().into()
+}
+
+/// A body that must be there.
+pub(crate) async fn decode(parts: &Parts, body_stream: Body) -> Result<Value, ApiError> {
+    let encoding = negotiate::encoding(&parts.headers)?;
+    match body(parts, body_stream, encoding).await? {
+        Value::Null => Err(ApiError::BadRequest("the body of the request is empty".into())),
+        object => Ok(object),
+    }
+}

@@ -1,0 +1,79 @@
+//! Roles and their bindings. What they mean is in [`crate::auth`].
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use serde_json::{Value, json};
+
+use super::{Definition, Plain, list_at, round_trip, text_at};
+use crate::table::{AGE, CREATED_AT, Column, NAME};
+
+pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
+
+const ROLE_COLUMNS: &[Column] = &[NAME, CREATED_AT];
+
+const BINDING_COLUMNS: &[Column] = &[
+    NAME,
+    Column::with("Role", |binding, _| json!(role(binding))),
+    AGE,
+    Column::with("Users", |binding, _| json!(subjects(binding, "User"))).wide(),
+    Column::with("Groups", |binding, _| json!(subjects(binding, "Group"))).wide(),
+    Column::with("ServiceAccounts", |binding, _| json!(subjects(binding, "ServiceAccount"))).wide(),
+];
+
+fn role(binding: &Value) -> String {
+    format!("{}/{}", text_at(binding, "roleRef.kind"), text_at(binding, "roleRef.name"))
+}
+
+fn subjects(binding: &Value, kind: &str) -> String {
+    let names = list_at(binding, "subjects").iter().filter(|subject| text_at(subject, "kind") == kind).map(|subject| {
+        match text_at(subject, "namespace") {
+            "" => text_at(subject, "name").to_owned(),
+            namespace => format!("{namespace}/{}", text_at(subject, "name")),
+        }
+    });
+    names.collect::<Vec<_>>().join(", ")
+}
+
+const fn definition(
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    namespaced: bool,
+    round_trip: fn(&Value) -> Result<Value, serde_json::Error>,
+) -> Definition {
+    Definition {
+        group: GROUP,
+        version: "v1",
+        kind,
+        plural,
+        singular,
+        short_names: &[],
+        categories: &[],
+        namespaced,
+        status: false,
+        generation: false,
+        unconditional_update: true,
+        round_trip,
+    }
+}
+
+pub(super) fn plain() -> Vec<Plain> {
+    let kind = |definition, columns| Plain { definition, columns, warning: None };
+    vec![
+        kind(definition("Role", "roles", "role", true, round_trip::<Role>), ROLE_COLUMNS),
+        kind(
+            definition("RoleBinding", "rolebindings", "rolebinding", true, round_trip::<RoleBinding>),
+            BINDING_COLUMNS,
+        ),
+        kind(definition("ClusterRole", "clusterroles", "clusterrole", false, round_trip::<ClusterRole>), ROLE_COLUMNS),
+        kind(
+            definition(
+                "ClusterRoleBinding",
+                "clusterrolebindings",
+                "clusterrolebinding",
+                false,
+                round_trip::<ClusterRoleBinding>,
+            ),
+            BINDING_COLUMNS,
+        ),
+    ]
+}

@@ -1,0 +1,125 @@
+//! Persistent volumes, their claims and classes. No provisioner runs in this server: a claim is bound by whoever made
+//! its volume.
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use serde_json::{Value, json};
+
+use super::{Definition, Plain, list_at, round_trip, text_at};
+use crate::table::{AGE, Column, NAME};
+
+pub(super) fn plain() -> Vec<Plain> {
+    vec![
+        Plain {
+            definition: CLAIM,
+            columns: CLAIM_COLUMNS,
+            warning: Some("no provisioner runs in this server: the claim waits until a volume is bound to it by hand"),
+        },
+        Plain { definition: VOLUME, columns: VOLUME_COLUMNS, warning: None },
+        Plain {
+            definition: CLASS,
+            columns: CLASS_COLUMNS,
+            warning: Some("no provisioner runs in this server: the class is kept and provisions nothing"),
+        },
+    ]
+}
+
+const CLAIM: Definition = Definition {
+    group: "",
+    version: "v1",
+    kind: "PersistentVolumeClaim",
+    plural: "persistentvolumeclaims",
+    singular: "persistentvolumeclaim",
+    short_names: &["pvc"],
+    categories: &[],
+    namespaced: true,
+    status: true,
+    generation: false,
+    unconditional_update: true,
+    round_trip: round_trip::<PersistentVolumeClaim>,
+};
+
+const VOLUME: Definition = Definition {
+    group: "",
+    version: "v1",
+    kind: "PersistentVolume",
+    plural: "persistentvolumes",
+    singular: "persistentvolume",
+    short_names: &["pv"],
+    categories: &[],
+    namespaced: false,
+    status: true,
+    generation: false,
+    unconditional_update: true,
+    round_trip: round_trip::<PersistentVolume>,
+};
+
+const CLASS: Definition = Definition {
+    group: "storage.k8s.io",
+    version: "v1",
+    kind: "StorageClass",
+    plural: "storageclasses",
+    singular: "storageclass",
+    short_names: &["sc"],
+    categories: &[],
+    namespaced: false,
+    status: false,
+    generation: false,
+    unconditional_update: true,
+    round_trip: round_trip::<StorageClass>,
+};
+
+const CLAIM_COLUMNS: &[Column] = &[
+    NAME,
+    Column::with("Status", |claim, _| json!(phase(claim))),
+    Column::text("Volume", ".spec.volumeName"),
+    Column::text("Capacity", ".status.capacity.storage"),
+    Column::with("Access Modes", |claim, _| json!(access_modes(claim, "status.accessModes"))),
+    Column::text("StorageClass", ".spec.storageClassName"),
+    AGE,
+    Column::text("VolumeMode", ".spec.volumeMode").wide(),
+];
+
+const VOLUME_COLUMNS: &[Column] = &[
+    NAME,
+    Column::text("Capacity", ".spec.capacity.storage"),
+    Column::with("Access Modes", |volume, _| json!(access_modes(volume, "spec.accessModes"))),
+    Column::text("Reclaim Policy", ".spec.persistentVolumeReclaimPolicy"),
+    Column::with("Status", |volume, _| json!(phase(volume))),
+    Column::with("Claim", |volume, _| json!(claim(volume))),
+    Column::text("StorageClass", ".spec.storageClassName"),
+    Column::text("Reason", ".status.reason"),
+    AGE,
+    Column::text("VolumeMode", ".spec.volumeMode").wide(),
+];
+
+const CLASS_COLUMNS: &[Column] = &[
+    NAME,
+    Column::text("Provisioner", ".provisioner"),
+    Column::text("ReclaimPolicy", ".reclaimPolicy"),
+    Column::text("VolumeBindingMode", ".volumeBindingMode"),
+    Column::with("AllowVolumeExpansion", |class, _| json!(class["allowVolumeExpansion"] == Value::Bool(true))),
+    AGE,
+];
+
+fn phase(object: &Value) -> &str {
+    if object["metadata"].get("deletionTimestamp").is_some() { "Terminating" } else { text_at(object, "status.phase") }
+}
+
+fn claim(volume: &Value) -> String {
+    match text_at(volume, "spec.claimRef.name") {
+        "" => String::new(),
+        name => format!("{}/{name}", text_at(volume, "spec.claimRef.namespace")),
+    }
+}
+
+fn access_modes(object: &Value, path: &str) -> String {
+    let short = |mode: &Value| match mode.as_str() {
+        Some("ReadWriteOnce") => "RWO",
+        Some("ReadOnlyMany") => "ROX",
+        Some("ReadWriteMany") => "RWX",
+        Some("ReadWriteOncePod") => "RWOP",
+        _ => "",
+    };
+    list_at(object, path).iter().map(short).filter(|mode| !mode.is_empty()).collect::<Vec<_>>().join(",")
+}

@@ -1,0 +1,123 @@
+//! Creation.
+
+use serde_json::{Value, json};
+
+use super::{Outcome, Registry, SubmitError, WriteContext, intake, metadata};
+use crate::cache::{Key, ObjectName};
+use crate::errors::{ApiError, invalid, required};
+use crate::kinds::Definition;
+use crate::store::{Expect, Op};
+use crate::views::Served;
+
+/// Attempts at a generated name before the clash is reported.
+const GENERATED_NAMES: usize = 8;
+
+impl Registry {
+    /// Makes a new object; `namespace` is the path's, empty for a cluster-scoped kind.
+    pub(crate) async fn create(
+        &self,
+        served: &Served,
+        namespace: &str,
+        body: Value,
+        cx: &mut WriteContext,
+    ) -> Result<Outcome, ApiError> {
+        let object = intake::intake(served, body, cx.field_validation, &mut cx.warnings)?;
+        let object = self.prepare_new(served, namespace, object)?;
+        let generate = object["metadata"]["generateName"].as_str().unwrap_or_default().to_owned();
+        let generated = object["metadata"]["name"].as_str().unwrap_or_default().is_empty() && !generate.is_empty();
+        let attempts = if generated { GENERATED_NAMES } else { 1 };
+        let mut last_name = String::new();
+        for _ in 0..attempts {
+            let mut object = object.clone();
+            if generated {
+                object["metadata"]["name"] = json!(metadata::generate_name(&generate));
+            }
+            let object = self.complete_new(served, object, cx)?;
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            let key = Key { kind: served.kind, name: ObjectName::new(namespace, name) };
+            self.check_free(&key)?;
+            if cx.dry_run {
+                return Ok(Outcome::DryRun(object));
+            }
+            last_name = name.to_owned();
+            match self.submit(&key, Expect::Absent, Op::Put(object)).await {
+                Ok(created) => return Ok(Outcome::Committed(created)),
+                Err(SubmitError::Conflict { .. }) => {}
+                Err(SubmitError::Other(err)) => return Err(err),
+            }
+        }
+        Err(ApiError::already_exists(self.kinds.definition(served.kind), &last_name))
+    }
+
+    /// Everything but the name: the identity, and what every new object of the kind starts with.
+    fn prepare_new(&self, served: &Served, namespace: &str, mut object: Value) -> Result<Value, ApiError> {
+        let definition = self.kinds.definition(served.kind);
+        let strategy = self.kinds.strategy(served.kind);
+        check_namespace(definition, namespace, &object)?;
+        let revision = object["metadata"]["resourceVersion"].as_str().unwrap_or_default();
+        if !revision.is_empty() && revision != "0" {
+            return Err(ApiError::BadRequest("resourceVersion should not be set on objects to be created".into()));
+        }
+        metadata::begin(&mut object, namespace, definition.generation);
+        if definition.status
+            && !strategy.keeps_status_on_create()
+            && let Some(map) = object.as_object_mut()
+        {
+            map.remove("status");
+        }
+        Ok(object)
+    }
+
+    /// Defaults, admission and validation, once the name is known.
+    fn complete_new(&self, served: &Served, mut object: Value, cx: &mut WriteContext) -> Result<Value, ApiError> {
+        let strategy = self.kinds.strategy(served.kind);
+        let definition = strategy.definition();
+        if object["metadata"]["name"].as_str().unwrap_or_default().is_empty() {
+            let error = required("metadata.name", "name or generateName is required");
+            return Err(ApiError::invalid(definition, "", vec![error]));
+        }
+        strategy.default(&mut object);
+        strategy.prepare_for_create(&mut object);
+        let mut object = self.admit(served.kind, "", object, None, cx)?;
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            metadata.remove("resourceVersion");
+        }
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let mut errors: Vec<_> = strategy
+            .validate_name(name)
+            .into_iter()
+            .map(|detail| invalid("metadata.name", &json!(name), &detail))
+            .collect();
+        errors.extend(metadata::validate(&object));
+        errors.extend(strategy.validate(&object));
+        if !errors.is_empty() {
+            return Err(ApiError::invalid(definition, name, errors));
+        }
+        cx.warnings.extend(strategy.warnings(&object));
+        Ok(object)
+    }
+
+    /// Says early, and in a dry run too, what the writer would say.
+    fn check_free(&self, key: &Key) -> Result<(), ApiError> {
+        if !key.name.namespace.is_empty() {
+            let namespaces = self.kinds.namespaces();
+            let namespace = self.get(namespaces, &ObjectName::new("", &key.name.namespace))?;
+            if namespace.deleting {
+                return Err(self.terminating(key));
+            }
+        }
+        match self.cache.get(key.kind, &key.name) {
+            Some(_) => Err(ApiError::already_exists(self.kinds.definition(key.kind), &key.name.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn check_namespace(definition: &Definition, namespace: &str, object: &Value) -> Result<(), ApiError> {
+    let claimed = object["metadata"]["namespace"].as_str().unwrap_or_default();
+    if definition.namespaced && !claimed.is_empty() && claimed != namespace {
+        let text = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::BadRequest(text.into()));
+    }
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! The generic part of every kind: create, update, patch, delete.
+//!
+//! A write is optimistic: it reads the object from the cache, works out the next version, and hands it to the writer
+//! with the revision it started from. If somebody was faster, an unconditional write starts over; a conditional one is a
+//! conflict.
+
+mod binding;
+mod create;
+mod delete;
+mod intake;
+mod metadata;
+mod patch;
+mod update;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::admission::{Admission, AdmissionRequest, Operation, Resource};
+use crate::auth::User;
+use crate::cache::{Cache, Key, Object, ObjectName};
+use crate::errors::ApiError;
+use crate::kinds::{Definition, KindId, Kinds};
+use crate::store::{Expect, Op, Write, WriteError, Writer};
+use crate::views::Served;
+
+pub(crate) use delete::{DeleteOptions, Deleted, FOREGROUND, ORPHAN, Propagation};
+pub(crate) use intake::FieldValidation;
+pub(crate) use metadata::now;
+pub(crate) use patch::{Patch, PatchType};
+pub(crate) use update::Part;
+
+/// How often an unconditional write starts over before it gives up with a conflict.
+const RETRIES: usize = 16;
+
+pub(crate) struct Registry {
+    pub(crate) kinds: &'static Kinds,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) writer: Writer,
+    pub(crate) admission: Arc<dyn Admission>,
+}
+
+/// Who writes and how; collects what the client should be warned of.
+pub(crate) struct WriteContext {
+    pub(crate) user: User,
+    pub(crate) dry_run: bool,
+    pub(crate) field_validation: FieldValidation,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl WriteContext {
+    /// The server's own controllers.
+    pub(crate) fn server() -> Self {
+        let field_validation = FieldValidation::Ignore;
+        Self { user: User::server(), dry_run: false, field_validation, warnings: vec![] }
+    }
+}
+
+/// The object that a write resulted in.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Committed(Arc<Object>),
+    /// What would have been written.
+    DryRun(Value),
+}
+
+impl Outcome {
+    /// The object as the client's path serves it.
+    pub(crate) fn into_json(self, served: &Served) -> Bytes {
+        match self {
+            Self::Committed(object) if served.is_stored_form() => object.json.clone(),
+            Self::Committed(object) => served.serve(object.value()).to_string().into(),
+            Self::DryRun(object) => served.serve(object).to_string().into(),
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn get(&self, kind: KindId, name: &ObjectName) -> Result<Arc<Object>, ApiError> {
+        let missing = || ApiError::not_found(self.kinds.definition(kind), &name.name);
+        self.cache.get(kind, name).ok_or_else(missing)
+    }
+
+    /// Runs the admission of our own kinds; others pass.
+    fn admit(
+        &self,
+        kind: KindId,
+        subresource: &'static str,
+        object: Value,
+        old: Option<&Value>,
+        cx: &mut WriteContext,
+    ) -> Result<Value, ApiError> {
+        let definition = self.kinds.definition(kind);
+        if definition.group != api::v1::GROUP {
+            return Ok(object);
+        }
+        let metadata = &object["metadata"];
+        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+        let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();
+        let request = AdmissionRequest {
+            operation: if old.is_some() { Operation::Update } else { Operation::Create },
+            resource: Resource {
+                group: definition.group,
+                version: definition.version,
+                resource: definition.plural,
+                subresource,
+            },
+            user: &cx.user,
+            namespace: &namespace,
+            name: &name,
+            old,
+            object,
+            dry_run: cx.dry_run,
+        };
+        let admitted = self.admission.admit(&request).map_err(|errors| ApiError::invalid(definition, &name, errors))?;
+        cx.warnings.extend(admitted.warnings);
+        Ok(admitted.object)
+    }
+
+    /// Hands a write to the writer and translates its refusals.
+    async fn submit(&self, key: &Key, expect: Expect, op: Op) -> Result<Arc<Object>, SubmitError> {
+        let result = self.writer.submit(Write { key: key.clone(), expect, op }).await;
+        result.map_err(|err| match err {
+            WriteError::Conflict(current) => SubmitError::Conflict { exists: current.is_some() },
+            WriteError::NamespaceMissing => {
+                let namespaces = self.kinds.definition(self.kinds.namespaces());
+                SubmitError::Other(ApiError::not_found(namespaces, &key.name.namespace))
+            }
+            WriteError::NamespaceTerminating => SubmitError::Other(self.terminating(key)),
+            WriteError::Store(err) => SubmitError::Other(ApiError::Store(err)),
+            WriteError::Closed => SubmitError::Other(ApiError::ShuttingDown),
+        })
+    }
+
+    fn terminating(&self, key: &Key) -> ApiError {
+        let namespace = &key.name.namespace;
+        let text = format!("unable to create new content in namespace {namespace} because it is being terminated");
+        ApiError::forbidden(self.kinds.definition(key.kind), &key.name.name, text)
+    }
+}
+
+enum SubmitError {
+    /// Somebody else wrote first; `exists` tells whether there is an object now.
+    Conflict {
+        exists: bool,
+    },
+    Other(ApiError),
+}
+
+fn modified(definition: &Definition, name: &str) -> ApiError {
+    let text = "the object has been modified; please apply your changes to the latest version and try again";
+    ApiError::conflict(definition, name, text.into())
+}

@@ -1,0 +1,88 @@
+//! Patches: three ways to say what changes.
+
+use serde_json::Value;
+
+use super::update::Wanted;
+use super::{Outcome, Part, Registry, WriteContext};
+use crate::cache::ObjectName;
+use crate::errors::ApiError;
+use crate::views::Served;
+
+/// A document of more operations than this is refused: a few copies can grow an object beyond all bounds.
+const MAX_OPERATIONS: usize = 10_000;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum PatchType {
+    Json,
+    Merge,
+    /// Lists merge by the keys of their elements; only the kinds of Kubernetes itself have such keys.
+    Strategic,
+}
+
+#[derive(Debug)]
+pub(crate) struct Patch {
+    pub(crate) kind: PatchType,
+    pub(crate) document: Value,
+}
+
+impl Registry {
+    pub(crate) async fn patch(
+        &self,
+        served: &Served,
+        name: &ObjectName,
+        part: Part,
+        patch: &Patch,
+        cx: &mut WriteContext,
+    ) -> Result<Outcome, ApiError> {
+        self.update(served, name, part, cx, |current| {
+            let mut object = served.serve(current.value());
+            apply(served, patch, &mut object)?;
+            if object["metadata"]["name"].as_str() != Some(name.name.as_str()) {
+                return Err(ApiError::BadRequest("metadata.name: a patch cannot rename an object".into()));
+            }
+            // A patch that names a resourceVersion has been compared with the current one by now or will be;
+            // one that does not applies to whatever is there.
+            let same = object["metadata"]["resourceVersion"].as_str() == Some(&current.revision.to_string());
+            Ok(Wanted { object, unconditional: same && !names_revision(patch) })
+        })
+        .await
+    }
+}
+
+fn apply(served: &Served, patch: &Patch, object: &mut Value) -> Result<(), ApiError> {
+    let document = &patch.document;
+    match patch.kind {
+        PatchType::Json => {
+            let operations: json_patch::Patch = serde_json::from_value(document.clone())
+                .map_err(|err| ApiError::BadRequest(format!("error decoding patch: {err}")))?;
+            let count = operations.0.len();
+            if count > MAX_OPERATIONS {
+                let text = format!("the patch has {count} operations, at most {MAX_OPERATIONS} are allowed");
+                return Err(ApiError::BadRequest(text));
+            }
+            machinery::patch::apply(object, &operations).map_err(|err| {
+                let cause = std::error::Error::source(&err).map(|cause| format!(": {cause}")).unwrap_or_default();
+                let text = "the server rejected our request due to an error in our request";
+                ApiError::Unprocessable(format!("{text}: {err}{cause}"))
+            })
+        }
+        PatchType::Merge => {
+            machinery::patch::merge(object, document);
+            Ok(())
+        }
+        PatchType::Strategic => machinery::strategic::apply(served.definition.kind, object, document)
+            .map_err(|err| ApiError::BadRequest(format!("error applying the strategic merge patch: {err}"))),
+    }
+}
+
+fn names_revision(patch: &Patch) -> bool {
+    match patch.kind {
+        PatchType::Json => patch
+            .document
+            .as_array()
+            .into_iter()
+            .flatten()
+            .any(|operation| operation["path"].as_str().is_some_and(|path| path == "/metadata/resourceVersion")),
+        _ => patch.document["metadata"].get("resourceVersion").is_some(),
+    }
+}

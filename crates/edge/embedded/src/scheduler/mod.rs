@@ -1,0 +1,221 @@
+//! The scheduler: [`place`] decides, [`run`] watches, binds and explains.
+//!
+//! It looks at all waiting Pods whenever a Pod or a node changes, in the order of priority and age. A Pod it has just
+//! bound counts as being there before the watch says so. It writes only what differs: a binding once, and the condition
+//! `PodScheduled` when its message changes.
+
+mod place;
+mod resources;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::runtime::reflector::{self, Store};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+pub use place::{NodeView, Unschedulable, place};
+
+/// The Pods this scheduler is for.
+const NAME: &str = "default-scheduler";
+/// Looked at again this often without any news, in case an answer got lost.
+const RELOOK: Duration = Duration::from_secs(30);
+/// Several changes in a row are looked at once.
+const SETTLE: Duration = Duration::from_millis(5);
+
+/// Why the scheduler stopped before it was asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A watch ended for good.
+    #[error("the watch of {0} ended")]
+    WatchEnded(&'static str),
+}
+
+struct Scheduler {
+    client: Client,
+    pods: Store<Pod>,
+    nodes: Store<Node>,
+    /// Pods bound by us, by UID, until the watch shows them bound.
+    assumed: HashMap<String, String>,
+}
+
+/// Schedules until shutdown.
+pub async fn run(client: Client, shutdown: CancellationToken) -> Result<(), Error> {
+    let (pods, pod_writer) = reflector::store();
+    let (nodes, node_writer) = reflector::store();
+    let config = watcher::Config::default();
+    let pod_events = watcher::watcher(Api::<Pod>::all(client.clone()), config.clone()).default_backoff();
+    let node_events = watcher::watcher(Api::<Node>::all(client.clone()), config).default_backoff();
+    let mut pod_events = std::pin::pin!(reflector::reflector(pod_writer, pod_events));
+    let mut node_events = std::pin::pin!(reflector::reflector(node_writer, node_events));
+    let mut scheduler = Scheduler { client, pods, nodes, assumed: HashMap::new() };
+    let (mut pods_known, mut nodes_known) = (false, false);
+    let mut relook = tokio::time::interval(RELOOK);
+    let mut dirty = false;
+    loop {
+        let settle = async { if dirty { tokio::time::sleep(SETTLE).await } else { std::future::pending().await } };
+        tokio::select! {
+            () = shutdown.cancelled() => return Ok(()),
+            event = pod_events.next() => match event {
+                None => return Err(Error::WatchEnded("Pods")),
+                Some(event) => pods_known |= noted(&event, "Pods"),
+            },
+            event = node_events.next() => match event {
+                None => return Err(Error::WatchEnded("nodes")),
+                Some(event) => nodes_known |= noted(&event, "nodes"),
+            },
+            _ = relook.tick() => {}
+            () = settle => {
+                dirty = false;
+                scheduler.round().await;
+                continue;
+            }
+        }
+        // Half a picture would call a full node empty.
+        dirty = pods_known && nodes_known;
+    }
+}
+
+/// Whether the event completes the picture of a kind.
+fn noted<K>(event: &Result<watcher::Event<K>, watcher::Error>, kind: &'static str) -> bool {
+    if let Err(err) = event {
+        tracing::warn!(kind, error = %err, "watching failed; trying again");
+    }
+    matches!(event, Ok(watcher::Event::InitDone))
+}
+
+impl Scheduler {
+    /// Tries to place every Pod that waits.
+    async fn round(&mut self) {
+        let pods = self.pods.state();
+        self.assumed
+            .retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid) && node_of(pod).is_none()));
+        let mut waiting: Vec<Arc<Pod>> = pods.iter().filter(|pod| self.waits(pod)).cloned().collect();
+        waiting.sort_by_key(|pod| {
+            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
+            let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (Reverse(priority), created, pod.namespace(), pod.name_any())
+        });
+        if waiting.is_empty() {
+            return;
+        }
+        let mut views = self.views(&pods);
+        for pod in waiting {
+            match place(&pod, &views) {
+                Ok(node) => {
+                    if self.bind(&pod, &node).await
+                        && let Some(view) = views.iter_mut().find(|view| view.node.name_any() == node)
+                    {
+                        view.pods.push(pod);
+                    }
+                }
+                Err(reason) => self.explain(&pod, &reason.message).await,
+            }
+        }
+    }
+
+    fn waits(&self, pod: &Pod) -> bool {
+        let Some(spec) = &pod.spec else { return false };
+        let ours = spec.scheduler_name.as_deref().unwrap_or(NAME) == NAME;
+        let gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
+        let assumed = pod.metadata.uid.as_ref().is_some_and(|uid| self.assumed.contains_key(uid));
+        ours && !gated
+            && !assumed
+            && node_of(pod).is_none()
+            && pod.metadata.deletion_timestamp.is_none()
+            && !is_finished(pod)
+    }
+
+    /// Nodes with the Pods on them, the ones we have just bound included.
+    fn views(&self, pods: &[Arc<Pod>]) -> Vec<NodeView> {
+        let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
+        for pod in pods.iter().filter(|pod| !is_finished(pod)) {
+            let assumed = pod.metadata.uid.as_ref().and_then(|uid| self.assumed.get(uid)).map(String::as_str);
+            if let Some(node) = node_of(pod).or(assumed) {
+                by_node.entry(node.to_owned()).or_default().push(pod.clone());
+            }
+        }
+        let mut nodes = self.nodes.state();
+        nodes.sort_by_key(|node| node.name_any());
+        let view = |node: Arc<Node>| {
+            let pods = by_node.remove(&node.name_any()).unwrap_or_default();
+            NodeView { node, pods }
+        };
+        nodes.into_iter().map(view).collect()
+    }
+
+    async fn bind(&mut self, pod: &Pod, node: &str) -> bool {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let binding = json!({
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"namespace": namespace, "name": name, "uid": pod.metadata.uid},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        });
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let answer = api.create_subresource::<_, Value>("binding", &name, &PostParams::default(), &binding).await;
+        match answer {
+            Ok(_) => {
+                tracing::info!(%namespace, %name, %node, "Pod scheduled");
+                self.assumed.insert(pod.metadata.uid.clone().unwrap_or_default(), node.to_owned());
+                true
+            }
+            Err(err) => {
+                tracing::warn!(%namespace, %name, %node, error = %err, "binding failed; the next look decides anew");
+                false
+            }
+        }
+    }
+
+    /// Tells on the Pod why it waits, unless it says so already.
+    async fn explain(&self, pod: &Pod, message: &str) {
+        let condition = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+        let condition = condition.iter().find(|condition| condition.type_ == "PodScheduled");
+        let Some(wanted) = unscheduled(condition, message, Timestamp::now()) else { return };
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [wanted]}});
+        let answer = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await;
+        if let Err(err) = answer {
+            tracing::warn!(%namespace, %name, error = %err, "the reason could not be written to the Pod");
+        }
+    }
+}
+
+/// The condition that says why; `None` if the Pod has it.
+fn unscheduled(current: Option<&PodCondition>, message: &str, now: Timestamp) -> Option<PodCondition> {
+    let waits = current.is_some_and(|condition| condition.status == "False");
+    let said = current.is_some_and(|condition| condition.message.as_deref() == Some(message));
+    if waits && said {
+        return None;
+    }
+    let since = current.filter(|_| waits).and_then(|condition| condition.last_transition_time.clone());
+    Some(PodCondition {
+        type_: "PodScheduled".into(),
+        status: "False".into(),
+        reason: Some("Unschedulable".into()),
+        message: Some(message.to_owned()),
+        last_transition_time: since.or(Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now))),
+        ..PodCondition::default()
+    })
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}

@@ -1,0 +1,71 @@
+//! What Pods ask for and nodes have.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+use machinery::quantity::Quantity;
+
+/// Amounts by resource name. What is absent is zero.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Amounts(BTreeMap<String, Quantity>);
+
+impl Amounts {
+    /// An amount that cannot be read counts as zero: the API server took it, so it cannot stop the scheduler.
+    pub(super) fn read(wire: Option<&BTreeMap<String, Wire>>) -> Self {
+        let entries = wire.into_iter().flatten();
+        Self(entries.map(|(name, amount)| (name.clone(), amount.0.parse().unwrap_or(Quantity::ZERO))).collect())
+    }
+
+    pub(super) fn get(&self, name: &str) -> Quantity {
+        self.0.get(name).copied().unwrap_or(Quantity::ZERO)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
+        self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
+    }
+
+    pub(super) fn add(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            *self.0.entry(name.to_owned()).or_default() += amount;
+        }
+    }
+
+    fn raise_to(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            let own = self.0.entry(name.to_owned()).or_default();
+            *own = (*own).max(amount);
+        }
+    }
+}
+
+/// What a Pod needs at its most demanding moment: its containers together, or an init container before them.
+pub(super) fn requests(pod: &Pod) -> Amounts {
+    let Some(spec) = &pod.spec else { return Amounts::default() };
+    let mut running = Amounts::default();
+    for container in &spec.containers {
+        running.add(&of_container(container));
+    }
+    let mut peak = Amounts::default();
+    let mut sidecars = Amounts::default();
+    for container in spec.init_containers.iter().flatten() {
+        let mut now = of_container(container);
+        now.add(&sidecars);
+        peak.raise_to(&now);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = now; // it stays while the others run
+        }
+    }
+    running.add(&sidecars);
+    running.raise_to(&peak);
+    running.add(&Amounts::read(spec.overhead.as_ref()));
+    running
+}
+
+/// A limit without a request is a request, also for those who wrote the Pod past the server's defaults.
+fn of_container(container: &Container) -> Amounts {
+    let Some(resources) = &container.resources else { return Amounts::default() };
+    let mut amounts = Amounts::read(resources.limits.as_ref());
+    amounts.0.extend(Amounts::read(resources.requests.as_ref()).0);
+    amounts
+}

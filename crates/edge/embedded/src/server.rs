@@ -1,0 +1,261 @@
+//! The server as a whole: opened once, served on as many listeners as there are networks.
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use rustls::RootCertStore;
+use rustls::server::WebPkiClientVerifier;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::net::TcpStream;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+
+use crate::admission::Admission;
+use crate::auth::{Authorizer, User};
+use crate::cache::{Cache, Object};
+use crate::gc::Collector;
+use crate::http::{Api, Peer};
+use crate::kinds::Kinds;
+use crate::registry::Registry;
+use crate::store::{Engine, RedbEngine, StoreError, Writer};
+
+/// A client that does not finish its TLS handshake in this time has gone.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long requests in flight may go on after shutdown began.
+const DRAIN: Duration = Duration::from_secs(5);
+/// After an error of `accept`, such as too many open files, a moment for it to pass.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// One client may hold this many watches on one connection.
+const MAX_STREAMS: u32 = 1000;
+
+/// What a server needs.
+pub struct Config {
+    /// The store's file; made if it is not there. Its directory must exist.
+    pub store_path: PathBuf,
+    /// Authorities whose client certificates are believed.
+    pub client_ca_pem: String,
+    /// The server's own certificate, with intermediates after it.
+    pub cert_pem: String,
+    /// And its key.
+    pub key_pem: String,
+    /// The rules of our kinds.
+    pub admission: Arc<dyn Admission>,
+}
+
+/// Why a server cannot start or go on.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A certificate or key.
+    #[error("failed to use the {what}")]
+    Tls {
+        what: &'static str,
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// A thread or a listener.
+    #[error("failed to {doing}")]
+    Io {
+        doing: &'static str,
+        #[source]
+        source: std::io::Error,
+    },
+    /// An object that every cluster starts with was refused.
+    #[error("failed to write {object}: {reason}")]
+    Bootstrap { object: String, reason: String },
+}
+
+/// A running API server. Clones are the same server; it ends when [`Server::close`] is called or the last one is dropped.
+#[derive(Clone)]
+pub struct Server {
+    api: Arc<Api>,
+    tls: TlsAcceptor,
+    background: Arc<Background>,
+}
+
+/// The collector's task, ended with the server.
+struct Background {
+    stop: CancellationToken,
+    collector: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Server {
+    /// Opens the store, loads it and starts collecting garbage. Fails with one clear error if another server has the
+    /// store.
+    pub async fn open(config: Config) -> Result<Self, Error> {
+        let tls = TlsAcceptor::from(Arc::new(tls_config(&config)?));
+        let path = config.store_path;
+        let opened = tokio::task::spawn_blocking(move || open_store(path)).await;
+        let (cache, writer) = opened.map_err(|err| Error::Io { doing: "load the store", source: err.into() })??;
+        let registry = Registry { kinds: Kinds::get(), cache: cache.clone(), writer, admission: config.admission };
+        let registry = Arc::new(registry);
+        let authorizer = Authorizer::new(cache, Kinds::get());
+        let api = Arc::new(Api { registry: registry.clone(), authorizer, subresources: OnceLock::new() });
+        let stop = CancellationToken::new();
+        let collector = tokio::spawn(Collector::new(registry).run(stop.clone()));
+        let background = Arc::new(Background { stop, collector: Mutex::new(Some(collector)) });
+        Ok(Self { api, tls, background })
+    }
+
+    /// Writes what every cluster starts with, as far as it is not there.
+    pub async fn bootstrap(&self) -> Result<(), Error> {
+        crate::bootstrap::run(&self.api.registry).await
+    }
+
+    /// Hands requests under `/apis/subresources.kubevirt.io` to this router, after they have been authorised; the
+    /// request's extensions hold the [`User`]. The first router counts.
+    pub fn mount_subresources(&self, router: axum::Router) {
+        if self.api.subresources.set(router).is_err() {
+            tracing::warn!("subresources are mounted already; the second router is ignored");
+        }
+    }
+
+    /// Serves on a listener until shutdown, then lets requests in flight finish.
+    pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), Error> {
+        let failed = |source| Error::Io { doing: "listen", source };
+        listener.set_nonblocking(true).map_err(failed)?;
+        let listener = tokio::net::TcpListener::from_std(listener).map_err(failed)?;
+        let mut connections = JoinSet::new();
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                Some(_) = connections.join_next() => {}
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, _)) => {
+                        connections.spawn(self.clone().connection(stream, shutdown.clone()));
+                    }
+                    Err(err) => {
+                        tracing::warn!(error = %err, "a connection could not be accepted");
+                        tokio::time::sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+            }
+        }
+        drop(listener);
+        let drained = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
+        if drained.is_err() {
+            tracing::warn!(connections = connections.len(), "connections did not finish in time and are closed");
+            connections.shutdown().await;
+        }
+        Ok(())
+    }
+
+    /// Stops the collector, finishes queued writes and gives the store back. Reads go on for whoever still asks.
+    pub async fn close(&self) {
+        self.background.stop.cancel();
+        let collector = self.background.collector.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(collector) = collector
+            && let Err(err) = collector.await
+        {
+            tracing::error!(error = %err, "the collector did not end well");
+        }
+        let registry = self.api.registry.clone();
+        // The writer thread may be in the middle of a commit.
+        let closed = tokio::task::spawn_blocking(move || registry.writer.close()).await;
+        if let Err(err) = closed {
+            tracing::error!(error = %err, "the store did not close well");
+        }
+    }
+
+    async fn connection(self, stream: TcpStream, shutdown: CancellationToken) {
+        let _unimportant = stream.set_nodelay(true);
+        let handshake = tokio::time::timeout(HANDSHAKE, self.tls.accept(stream)).await;
+        let stream = match handshake {
+            Ok(Ok(stream)) => stream,
+            Ok(Err(err)) => return tracing::debug!(error = %err, "TLS handshake failed"),
+            Err(_) => return tracing::debug!("TLS handshake took too long"),
+        };
+        let user = match stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()) {
+            None => User::anonymous(),
+            Some(certificate) => match User::from_certificate(certificate) {
+                Ok(user) => user,
+                Err(err) => return tracing::info!(error = %err, "a client was turned away"),
+            },
+        };
+        let peer = Peer { user: Arc::new(user), shutdown: shutdown.clone() };
+        let service = service_fn(move |request: hyper::Request<Incoming>| {
+            let (api, peer) = (self.api.clone(), peer.clone());
+            async move { Ok::<_, std::convert::Infallible>(api.handle(&peer, request.map(Body::new)).await) }
+        });
+        let mut builder = Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new());
+        builder.http2().timer(TokioTimer::new()).max_concurrent_streams(MAX_STREAMS);
+        let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = shutdown.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(err) = result {
+            tracing::debug!(error = %err, "a connection broke");
+        }
+    }
+}
+
+/// Opens the file and fills the cache from it.
+fn open_store(path: PathBuf) -> Result<(Arc<Cache>, Writer), Error> {
+    let mut engine = RedbEngine::open(&path)?;
+    if let Err(err) = engine.compact() {
+        tracing::warn!(error = &err as &dyn std::error::Error, "the store could not be compacted");
+        engine.reopen()?;
+    }
+    let kinds = Kinds::get();
+    let cache = Arc::new(Cache::new(kinds.len()));
+    let revision = engine.load(&mut |key, bytes| match kinds.of_storage_key(key) {
+        None => tracing::warn!(key, "the store has an object of a kind that this version does not know"),
+        Some(kind) => match Object::decode(kinds.strategy(kind), bytes) {
+            Ok(object) => cache.load(kind, object),
+            Err(err) => tracing::error!(key, error = &err as &dyn std::error::Error, "a stored object is left out"),
+        },
+    })?;
+    cache.loaded(revision);
+    let writer = Writer::start(Box::new(engine), cache.clone(), kinds)
+        .map_err(|source| Error::Io { doing: "start the store's writer", source })?;
+    Ok((cache, writer))
+}
+
+fn tls_config(config: &Config) -> Result<rustls::ServerConfig, Error> {
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(config.client_ca_pem.as_bytes()) {
+        let authority = authority.map_err(|err| tls_error("client authority", err))?;
+        roots.add(authority).map_err(|err| tls_error("client authority", err))?;
+    }
+    let clients = WebPkiClientVerifier::builder(Arc::new(roots))
+        .allow_unauthenticated() // health and version are for everybody
+        .build()
+        .map_err(|err| tls_error("client authority", err))?;
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(config.cert_pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|err| tls_error("server certificate", err))?;
+    let key = PrivateKeyDer::from_pem_slice(config.key_pem.as_bytes()).map_err(|err| tls_error("server key", err))?;
+    let mut tls = rustls::ServerConfig::builder()
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, key)
+        .map_err(|err| tls_error("server certificate", err))?;
+    tls.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(tls)
+}
+
+fn tls_error(what: &'static str, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::Tls { what, source: source.into() }
+}

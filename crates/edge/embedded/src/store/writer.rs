@@ -1,0 +1,270 @@
+//! The one writer: checks expectations, gives out revisions, commits in groups.
+//!
+//! Writes queue up while a commit waits for the disk; the next commit takes all of them. A write is acknowledged when it
+//! is durable *and* in the cache, so that a client reads what it wrote.
+//!
+//! ```text
+//!   Ready ── commit fails ──► in doubt ── reopen: batch is on disk ──► apply it, Ready
+//!     ▲                          │ │
+//!     │                          │ └── reopen fails ──► in doubt (tried again with the next write)
+//!     └── reopen: it is not ─────┘
+//! ```
+//!
+//! While in doubt, writes are refused with the reason and reads go on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{Change, Engine, StoreError};
+use crate::cache::{Cache, Event, Key, Object, ObjectName};
+use crate::kinds::Kinds;
+
+/// Writes that wait beyond this number block their senders.
+const QUEUE: usize = 1024;
+/// Bounds the memory of one transaction and the wait of the first writer in it.
+const GROUP: usize = 256;
+
+/// What the writer must find at the key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// Nothing; and the object's namespace must be there and not on its way out.
+    Absent,
+    Revision(u64),
+}
+
+#[derive(Debug)]
+pub(crate) enum Op {
+    Put(Value),
+    Delete,
+}
+
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) key: Key,
+    pub(crate) expect: Expect,
+    pub(crate) op: Op,
+}
+
+/// The version that a write made; of a deletion, the last version with the revision of the deletion.
+pub(crate) type Committed = Arc<Object>;
+
+/// Why a write was refused. Nothing was changed, except possibly with `Store`: then the outcome shows in a later read.
+#[derive(Debug, Clone, thiserror::Error)]
+pub(crate) enum WriteError {
+    /// The expectation failed; this is what is there instead.
+    #[error("the object has changed")]
+    Conflict(Option<Arc<Object>>),
+    #[error("the namespace is gone")]
+    NamespaceMissing,
+    #[error("the namespace is being terminated")]
+    NamespaceTerminating,
+    #[error("the store refused the write")]
+    Store(#[source] Arc<StoreError>),
+    #[error("the server is shutting down")]
+    Closed,
+}
+
+struct Pending {
+    write: Write,
+    answer: oneshot::Sender<Result<Committed, WriteError>>,
+}
+
+/// The sending side; the thread ends when this is closed.
+pub(crate) struct Writer {
+    queue: std::sync::Mutex<Option<mpsc::Sender<Pending>>>,
+    thread: std::sync::Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Writer {
+    pub(crate) fn start(engine: Box<dyn Engine>, cache: Arc<Cache>, kinds: &'static Kinds) -> std::io::Result<Self> {
+        let (sender, receiver) = mpsc::channel(QUEUE);
+        let revision = *cache.revision().borrow();
+        let worker = Worker { engine, cache, kinds, revision, in_doubt: None };
+        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || worker.run(receiver))?;
+        Ok(Self { queue: Some(sender).into(), thread: Some(thread).into() })
+    }
+
+    /// Returns when the write is durable and readable, or refused.
+    pub(crate) async fn submit(&self, write: Write) -> Result<Committed, WriteError> {
+        let queue = lock(&self.queue).clone().ok_or(WriteError::Closed)?;
+        let (answer, wait) = oneshot::channel();
+        queue.send(Pending { write, answer }).await.map_err(|_| WriteError::Closed)?;
+        wait.await.map_err(|_| WriteError::Closed)?
+    }
+
+    /// Lets queued writes finish, then gives the store's lock back.
+    pub(crate) fn close(&self) {
+        lock(&self.queue).take();
+        if let Some(thread) = lock(&self.thread).take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the store's writer thread panicked");
+        }
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// A batch between its preparation and its fate.
+struct Batch {
+    revision: u64,
+    events: Vec<(Key, Event)>,
+    answers: Vec<oneshot::Sender<Result<Committed, WriteError>>>,
+}
+
+struct Worker {
+    engine: Box<dyn Engine>,
+    cache: Arc<Cache>,
+    kinds: &'static Kinds,
+    revision: u64,
+    /// A batch whose commit failed and whose fate is unknown until the store opens again.
+    in_doubt: Option<Batch>,
+}
+
+impl Worker {
+    fn run(mut self, mut queue: mpsc::Receiver<Pending>) {
+        while let Some(first) = queue.blocking_recv() {
+            let mut group = vec![first];
+            while group.len() < GROUP
+                && let Ok(next) = queue.try_recv()
+            {
+                group.push(next);
+            }
+            self.handle(group);
+        }
+    }
+
+    fn handle(&mut self, group: Vec<Pending>) {
+        if let Some(batch) = self.in_doubt.take()
+            && let Err(err) = self.settle(batch)
+        {
+            let err = Arc::new(err);
+            for pending in group {
+                let _gone = pending.answer.send(Err(WriteError::Store(err.clone())));
+            }
+            return;
+        }
+        let batch = self.prepare(group);
+        if batch.events.is_empty() {
+            return;
+        }
+        let changes: Vec<Change> = batch.events.iter().map(|(key, event)| self.change(key, event)).collect();
+        match self.engine.commit(batch.revision, &changes) {
+            Ok(()) => self.finish(batch),
+            Err(err) => self.fail(batch, err),
+        }
+    }
+
+    /// Checks every write against the cache and the writes before it; refused ones are answered at once.
+    fn prepare(&self, group: Vec<Pending>) -> Batch {
+        let mut batch = Batch { revision: self.revision, events: Vec::new(), answers: Vec::new() };
+        let mut overlay: HashMap<Key, Option<Arc<Object>>> = HashMap::new();
+        for Pending { write, answer } in group {
+            match self.check(&write, &overlay) {
+                Err(err) => {
+                    let _gone = answer.send(Err(err));
+                }
+                Ok(previous) => {
+                    batch.revision += 1;
+                    let event = self.event(&write.key, write.op, previous, batch.revision);
+                    overlay.insert(write.key.clone(), (!event.deleted).then(|| event.object.clone()));
+                    batch.events.push((write.key, event));
+                    batch.answers.push(answer);
+                }
+            }
+        }
+        batch
+    }
+
+    fn check(
+        &self,
+        write: &Write,
+        overlay: &HashMap<Key, Option<Arc<Object>>>,
+    ) -> Result<Option<Arc<Object>>, WriteError> {
+        let find = |key: &Key| match overlay.get(key) {
+            Some(found) => found.clone(),
+            None => self.cache.get(key.kind, &key.name),
+        };
+        let current = find(&write.key);
+        match (write.expect, &current) {
+            (Expect::Absent, None) => {
+                let namespace = &write.key.name.namespace;
+                if !namespace.is_empty() {
+                    let key = Key { kind: self.kinds.namespaces(), name: ObjectName::new("", namespace) };
+                    let namespace = find(&key).ok_or(WriteError::NamespaceMissing)?;
+                    if namespace.deleting {
+                        return Err(WriteError::NamespaceTerminating);
+                    }
+                }
+                Ok(None)
+            }
+            (Expect::Revision(expected), Some(object)) if object.revision == expected => Ok(current),
+            _ => Err(WriteError::Conflict(current)),
+        }
+    }
+
+    fn event(&self, key: &Key, op: Op, previous: Option<Arc<Object>>, revision: u64) -> Event {
+        let deleted = matches!(op, Op::Delete);
+        let value = match (op, &previous) {
+            (Op::Put(value), _) => value,
+            (Op::Delete, Some(last)) => last.value(),
+            (Op::Delete, None) => unreachable!("a deletion expects a revision, so there was an object"),
+        };
+        let object = Arc::new(Object::encode(self.kinds.strategy(key.kind), value, revision));
+        Event { deleted, object, previous }
+    }
+
+    fn change(&self, key: &Key, event: &Event) -> Change {
+        let value = (!event.deleted).then(|| event.object.json.to_vec());
+        Change { key: self.kinds.storage_key(key), value }
+    }
+
+    fn finish(&mut self, batch: Batch) {
+        self.revision = batch.revision;
+        let objects: Vec<_> = batch.events.iter().map(|(_, event)| event.object.clone()).collect();
+        self.cache.apply(batch.events.into_iter().map(|(key, event)| (key.kind, event)).collect());
+        for (answer, object) in batch.answers.into_iter().zip(objects) {
+            let _gone = answer.send(Ok(object));
+        }
+    }
+
+    fn fail(&mut self, mut batch: Batch, err: StoreError) {
+        tracing::error!(error = %err, writes = batch.events.len(), "a commit failed; writes are refused until one works");
+        let answers = std::mem::take(&mut batch.answers);
+        let attempted = batch.revision;
+        let settled = self.settle(batch);
+        if settled.is_ok() && self.revision == attempted {
+            // It reached the disk after all; the clients learn it from the objects themselves.
+            tracing::warn!(revision = attempted, "the failed commit turned out to be durable");
+        }
+        let err = Arc::new(err);
+        for answer in answers {
+            let _gone = answer.send(Err(WriteError::Store(err.clone())));
+        }
+    }
+
+    /// Opens the store again and learns what became of the batch.
+    fn settle(&mut self, batch: Batch) -> Result<(), StoreError> {
+        match self.engine.reopen() {
+            Ok(revision) if revision == batch.revision => self.finish(batch),
+            Ok(_) => {}
+            Err(err) => {
+                self.in_doubt = Some(batch);
+                return Err(err);
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,238 @@
+//! What `kubectl get` shows: columns of a kind, cells of an object.
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::kinds::{at, text_at};
+
+/// A column of a kind's table.
+pub(crate) struct Column {
+    pub(crate) name: &'static str,
+    /// `string`, `integer`, `boolean` or `date`, as in a CRD's printer columns.
+    pub(crate) kind: &'static str,
+    /// Shown only with `-o wide`.
+    pub(crate) wide: bool,
+    pub(crate) cell: Cell,
+}
+
+/// Where a cell comes from.
+pub(crate) enum Cell {
+    /// A JSONPath of the simple forms that printer columns use.
+    Path(&'static str),
+    /// A function of the object and the time.
+    With(fn(&Value, Timestamp) -> Value),
+}
+
+pub(crate) const NAME: Column = Column::text("Name", ".metadata.name");
+pub(crate) const AGE: Column =
+    Column { name: "Age", kind: "string", wide: false, cell: Cell::With(|object, now| json!(age(object, now))) };
+pub(crate) const CREATED_AT: Column = Column::text("Created At", ".metadata.creationTimestamp");
+
+impl Column {
+    pub(crate) const fn text(name: &'static str, path: &'static str) -> Self {
+        Self { name, kind: "string", wide: false, cell: Cell::Path(path) }
+    }
+
+    pub(crate) const fn with(name: &'static str, cell: fn(&Value, Timestamp) -> Value) -> Self {
+        Self { name, kind: "string", wide: false, cell: Cell::With(cell) }
+    }
+
+    pub(crate) const fn wide(self) -> Self {
+        let Self { name, kind, wide: _, cell } = self;
+        Self { name, kind, wide: true, cell }
+    }
+
+    fn definition(&self) -> Value {
+        let format = if self.name == "Name" { "name" } else { "" };
+        json!({
+            "name": self.name,
+            "type": self.kind,
+            "format": format,
+            "description": "",
+            "priority": i32::from(self.wide),
+        })
+    }
+
+    fn cell(&self, object: &Value, now: Timestamp) -> Value {
+        match self.cell {
+            Cell::With(function) => function(object, now),
+            Cell::Path(path) => match (json_path(object, path), self.kind) {
+                (Some(Value::String(time)), "date") => json!(since(time, now)),
+                (Some(found @ (Value::String(_) | Value::Number(_) | Value::Bool(_))), _) => found.clone(),
+                (Some(found), _) if !found.is_null() => json!(found.to_string()),
+                _ if self.kind == "string" => json!(""),
+                _ => Value::Null,
+            },
+        }
+    }
+}
+
+/// How much of the object a row carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum IncludeObject {
+    None,
+    Metadata,
+    Object,
+}
+
+/// A `Table` of objects, given as they are served.
+pub(crate) fn table(
+    columns: &[Column],
+    header: bool,
+    include: IncludeObject,
+    list_meta: Value,
+    objects: impl Iterator<Item = Value>,
+    now: Timestamp,
+) -> Value {
+    let rows: Vec<Value> = objects.map(|object| row(columns, include, object, now)).collect();
+    let columns: Vec<Value> = if header { columns.iter().map(Column::definition).collect() } else { vec![] };
+    json!({
+        "kind": "Table",
+        "apiVersion": "meta.k8s.io/v1",
+        "metadata": list_meta,
+        "columnDefinitions": columns,
+        "rows": rows,
+    })
+}
+
+fn row(columns: &[Column], include: IncludeObject, object: Value, now: Timestamp) -> Value {
+    let cells: Vec<Value> = columns.iter().map(|column| column.cell(&object, now)).collect();
+    match include {
+        IncludeObject::None => json!({"cells": cells}),
+        IncludeObject::Metadata => json!({"cells": cells, "object": partial_metadata(&object)}),
+        IncludeObject::Object => json!({"cells": cells, "object": object}),
+    }
+}
+
+/// The object's metadata alone, as its own kind.
+pub(crate) fn partial_metadata(object: &Value) -> Value {
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
+}
+
+/// Evaluates `.a.b`, `.a[0].b` and `.a[?(@.k=='v')].b`: the first match, or nothing.
+fn json_path<'a>(object: &'a Value, path: &str) -> Option<&'a Value> {
+    let mut value = object;
+    let mut rest = path;
+    while !rest.is_empty() {
+        if let Some(bracket) = rest.strip_prefix('[') {
+            let (inside, after) = bracket.split_once(']')?;
+            value = index(value, inside)?;
+            rest = after;
+        } else {
+            let name = rest.strip_prefix('.')?;
+            let end = name.find(['.', '[']).unwrap_or(name.len());
+            value = value.get(&name[..end])?;
+            rest = &name[end..];
+        }
+    }
+    Some(value)
+}
+
+fn index<'a>(value: &'a Value, inside: &str) -> Option<&'a Value> {
+    if let Some(condition) = inside.strip_prefix("?(@.").and_then(|text| text.strip_suffix(')')) {
+        let (field, wanted) = condition.split_once("==")?;
+        let wanted = wanted.trim_matches(['\'', '"']);
+        return value.as_array()?.iter().find(|item| item[field].as_str() == Some(wanted));
+    }
+    value.get(inside.parse::<usize>().ok()?)
+}
+
+/// Time since creation.
+pub(crate) fn age(object: &Value, now: Timestamp) -> String {
+    since(text_at(object, "metadata.creationTimestamp"), now)
+}
+
+/// Time since an RFC 3339 time, as a person would say it.
+pub(crate) fn since(time: &str, now: Timestamp) -> String {
+    match time.parse::<Timestamp>() {
+        Ok(time) => human_duration(now.as_second() - time.as_second()),
+        Err(_) => "<unknown>".into(),
+    }
+}
+
+/// Two units at most, the coarser the longer ago, with the limits that `kubectl` users are used to.
+fn human_duration(seconds: i64) -> String {
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let days = hours / 24;
+    let pair = |big: i64, unit: &str, small: i64, small_unit: &str| {
+        if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{small_unit}") }
+    };
+    match seconds {
+        ..-1 => "<invalid>".into(),
+        ..0 => "0s".into(),
+        0..120 => format!("{seconds}s"),
+        _ if minutes < 10 => pair(minutes, "m", seconds % 60, "s"),
+        _ if minutes < 180 => format!("{minutes}m"),
+        _ if hours < 8 => pair(hours, "h", minutes % 60, "m"),
+        _ if hours < 48 => format!("{hours}h"),
+        _ if days < 8 => pair(days, "d", hours % 24, "h"),
+        _ if days < 730 => format!("{days}d"),
+        _ if days < 365 * 8 => pair(days / 365, "y", days % 365, "d"),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+/// `<none>` for nothing, as in all of kubectl's own tables.
+pub(crate) fn or_none(text: &str) -> Value {
+    if text.is_empty() { json!("<none>") } else { json!(text) }
+}
+
+/// `a=b,c=d` of the map at a path.
+pub(crate) fn pairs(object: &Value, path: &str) -> Value {
+    let map = at(object, path).as_object();
+    let pairs: Vec<String> =
+        map.into_iter().flatten().map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default())).collect();
+    or_none(&pairs.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_read_as_kubectl_prints_them() {
+        let table = [
+            (-5, "<invalid>"),
+            (-1, "0s"),
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (599, "9m59s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (8 * 3600, "8h"),
+            (47 * 3600, "47h"),
+            (48 * 3600, "2d"),
+            (50 * 3600, "2d2h"),
+            (8 * 86_400, "8d"),
+            (729 * 86_400, "729d"),
+            (730 * 86_400, "2y"),
+            (800 * 86_400, "2y70d"),
+            (9 * 365 * 86_400, "9y"),
+        ];
+        for (seconds, expected) in table {
+            assert_eq!(human_duration(seconds), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn printer_column_paths_find_fields_indexes_and_conditions() {
+        let object = json!({
+            "status": {
+                "phase": "Running",
+                "interfaces": [{"ipAddress": "10.0.0.1"}],
+                "conditions": [{"type": "A", "status": "False"}, {"type": "Ready", "status": "True"}],
+            }
+        });
+        let find = |path| json_path(&object, path).cloned();
+        assert_eq!(find(".status.phase"), Some(json!("Running")));
+        assert_eq!(find(".status.interfaces[0].ipAddress"), Some(json!("10.0.0.1")));
+        assert_eq!(find(".status.interfaces[1].ipAddress"), None);
+        assert_eq!(find(".status.conditions[?(@.type=='Ready')].status"), Some(json!("True")));
+        assert_eq!(find(".status.conditions[?(@.type=='Paused')].status"), None);
+        assert_eq!(find(".spec.nothing"), None);
+    }
+}
