@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use json_patch::Patch;
+use json_patch::{Patch, PatchOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::patch::JsonPatch;
 use serde::Serialize;
@@ -68,6 +68,12 @@ impl<'a> Guarded<'a> {
         let guards = all.build()?;
         Some(Patch(guards.0.into_iter().chain(changes).collect()))
     }
+}
+
+/// The fields a patch changes, for logs.
+pub(crate) fn paths(patch: &Patch) -> String {
+    let changes = patch.0.iter().filter(|operation| !matches!(operation, PatchOperation::Test(_)));
+    changes.map(|operation| operation.path().to_string()).collect::<Vec<_>>().join(" ")
 }
 
 /// The value as the API holds it; `null` for what it would leave out.

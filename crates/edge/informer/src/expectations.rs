@@ -118,3 +118,43 @@ impl Expectations {
         self.lock().remove(owner);
     }
 }
+
+/// What a controller wrote last to the objects it works on.
+///
+/// A pass that starts from a state older than its own last write would repeat itself. Other writers are no concern: their
+/// changes meet the guards of ours.
+#[derive(Clone, Default)]
+pub struct OwnWrites {
+    versions: Arc<Mutex<HashMap<Key, (String, Instant)>>>,
+}
+
+impl OwnWrites {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (String, Instant)>> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Our write gave the object this version.
+    pub fn wrote(&self, key: &Key, resource_version: Option<&str>) {
+        if let Some(version) = resource_version {
+            self.lock().insert(key.clone(), (version.to_owned(), Instant::now()));
+        }
+    }
+
+    /// How long to wait at most for a cache that shows `cached`; `None` if it shows our last write or a later one.
+    pub fn behind(&self, key: &Key, cached: Option<&str>) -> Option<Duration> {
+        let versions = self.lock();
+        let (written, at) = versions.get(key)?;
+        let left = EXPIRY.checked_sub(at.elapsed()).filter(|left| !left.is_zero())?;
+        let caught_up = match (written.parse::<u64>(), cached.unwrap_or_default().parse::<u64>()) {
+            (Ok(written), Ok(cached)) => cached >= written,
+            // Not numbers after all: only the very same version is certain.
+            _ => cached == Some(written),
+        };
+        (!caught_up).then_some(left)
+    }
+
+    /// The object is gone.
+    pub fn forget(&self, key: &Key) {
+        self.lock().remove(key);
+    }
+}

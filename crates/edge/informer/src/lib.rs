@@ -51,7 +51,7 @@ mod workers;
 mod tests;
 
 pub use events::{EventType, Recorder};
-pub use expectations::{EXPIRY, Expectations};
+pub use expectations::{EXPIRY, Expectations, OwnWrites};
 pub use key::Key;
 pub use limiter::RetryLimits;
 pub use queue::{Claim, QueueStats, WorkQueue};

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use api::reasons;
@@ -6,7 +7,8 @@ use json_patch::Patch;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
-use crate::Note;
+use crate::guard::paths;
+use crate::{Note, meta};
 
 /// Every effect this controller can have.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +44,27 @@ impl Action {
             Self::DeleteVmi { .. } | Self::DeleteRevision { .. } => Some(reasons::FAILED_DELETE),
             Self::PatchVm(_) | Self::UpdateStatus(_) | Self::PatchVmi { .. } => None,
             Self::Note(_) | Self::RequeueAfter(_) => None,
+        }
+    }
+}
+
+/// For logs: what is done to which object, and never what is in it.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PatchVm(patch) => write!(f, "patch the virtual machine: {}", paths(patch)),
+            Self::UpdateStatus(vm) => {
+                let word = vm.status.as_ref().and_then(|status| status.printable_status.as_ref());
+                write!(f, "update the status: {}", word.map_or("", |word| word.as_str()))
+            }
+            Self::AdoptVmi { name, .. } => write!(f, "adopt instance {name}"),
+            Self::CreateRevision(revision) => write!(f, "create revision {}", meta::name(&revision.metadata)),
+            Self::DeleteRevision { name, .. } => write!(f, "delete revision {name}"),
+            Self::CreateVmi { vmi, because } => write!(f, "create instance {}: {because}", meta::name(&vmi.metadata)),
+            Self::DeleteVmi { name, because, .. } => write!(f, "delete instance {name}: {because}"),
+            Self::PatchVmi { name, patch } => write!(f, "patch instance {name}: {}", paths(patch)),
+            Self::Note(note) => write!(f, "event {}", note.reason),
+            Self::RequeueAfter(delay) => write!(f, "look again after {delay:?}"),
         }
     }
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::time::Duration;
 
 use api::reasons;
@@ -5,7 +6,8 @@ use api::v1::VirtualMachineInstance;
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 
-use crate::Note;
+use crate::guard::paths;
+use crate::{Note, meta};
 
 /// Every effect this controller can have.
 #[derive(Clone, Debug, PartialEq)]
@@ -43,4 +45,30 @@ impl Action {
             Self::Note(_) | Self::RequeueAfter(_) => None,
         }
     }
+}
+
+/// For logs: what is done to which object, and never what is in it.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UpdateVmi(vmi) => write!(f, "update the instance, phase {}", phase(vmi)),
+            Self::PatchVmi(patch) => write!(f, "patch the instance: {}", paths(patch)),
+            Self::CreatePod { pod, because } => write!(f, "create Pod {}: {because}", meta::name(&pod.metadata)),
+            Self::DeletePod { name, because, .. } => write!(f, "delete Pod {name}: {because}"),
+            Self::PatchPod { name, patch } => write!(f, "patch Pod {name}: {}", paths(patch)),
+            Self::SetPodCondition { name, condition, .. } => {
+                write!(f, "set {}={} on Pod {name}", condition.type_, condition.status)
+            }
+            Self::ConfirmNoPods { then, .. } => {
+                f.write_str("if no Pod is left:")?;
+                then.iter().try_for_each(|action| write!(f, " {action};"))
+            }
+            Self::Note(note) => write!(f, "event {}", note.reason),
+            Self::RequeueAfter(delay) => write!(f, "look again after {delay:?}"),
+        }
+    }
+}
+
+fn phase(vmi: &VirtualMachineInstance) -> &str {
+    vmi.phase().map_or("unset", |phase| phase.as_str())
 }

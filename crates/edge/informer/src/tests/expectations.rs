@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use tokio::time::advance;
 
-use crate::{EXPIRY, Expectations, Key};
+use crate::{EXPIRY, Expectations, Key, OwnWrites};
 
 fn key(name: &str) -> Key {
     Key::new("ns", name)
@@ -80,4 +80,21 @@ async fn forgetting_the_owner_forgets_what_was_expected() {
     e.expect_creation(&key("vm"), key("a"));
     e.forget(&key("vm"));
     assert!(e.satisfied(&key("vm")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cache_is_behind_until_it_shows_our_write_or_a_later_one() {
+    let writes = OwnWrites::default();
+    let vm = key("vm");
+    assert_eq!(writes.behind(&vm, Some("1")), None);
+    writes.wrote(&vm, Some("10"));
+    assert_eq!(writes.behind(&vm, Some("9")), Some(EXPIRY), "9 comes before 10 although it sorts after it");
+    assert_eq!(writes.behind(&vm, Some("10")), None);
+    assert_eq!(writes.behind(&vm, Some("11")), None);
+    assert_eq!(writes.behind(&key("other"), Some("1")), None);
+    advance(EXPIRY).await;
+    assert_eq!(writes.behind(&vm, Some("9")), None, "the event is taken to be lost");
+    writes.wrote(&vm, Some("opaque"));
+    assert!(writes.behind(&vm, Some("other")).is_some());
+    assert_eq!(writes.behind(&vm, Some("opaque")), None);
 }

@@ -1,0 +1,99 @@
+//! What can go wrong while carrying out an action.
+
+use informer::{Classify, ErrorClass};
+
+/// How a request relates to what we had read before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A read, a create or a delete.
+    Plain,
+    /// An update or patch that fails if the object has changed or gone.
+    Guarded,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to {doing}")]
+    Api {
+        /// Verb and object.
+        doing: String,
+        request: Request,
+        #[source]
+        source: Box<kube::Error>,
+    },
+    #[error("{kind} {name} exists and is not ours; delete or rename it")]
+    NameTaken { kind: &'static str, name: String },
+    #[error("the owner {name} was deleted or replaced meanwhile")]
+    OwnerGone { name: String },
+    #[error("the leader election lease was lost")]
+    LeaseLost,
+}
+
+impl Error {
+    pub(crate) fn api(doing: String, request: Request, source: kube::Error) -> Self {
+        Self::Api { doing, request, source: Box::new(source) }
+    }
+
+    /// One sentence for a condition or an event: the server's own words without the client's wrapping.
+    pub(crate) fn for_user(&self) -> String {
+        match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => format!("{self}: {}", status.message),
+                other => format!("{self}: {other}"),
+            },
+            other => other.to_string(),
+        }
+    }
+}
+
+impl Classify for Error {
+    fn class(&self) -> ErrorClass {
+        let Self::Api { request, source, .. } = self else {
+            return match self {
+                Self::OwnerGone { .. } => ErrorClass::Conflict,
+                _ => ErrorClass::Transient,
+            };
+        };
+        let kube::Error::Api(status) = source.as_ref() else { return ErrorClass::Transient };
+        match (request, status.code) {
+            (_, 409) => ErrorClass::Conflict,
+            // A failed test of a JSON patch is answered with 422; the object may also be gone already.
+            (Request::Guarded, 404 | 422) => ErrorClass::Conflict,
+            // The request itself is wrong, whatever the state of the cluster: only another version of us can help.
+            (_, 400 | 405 | 413 | 415) => ErrorClass::Terminal,
+            _ => ErrorClass::Transient,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(code: u16, request: Request) -> Error {
+        let status = kube::core::Status { code, message: "quota".into(), ..Default::default() };
+        Error::api("create Pod x".into(), request, kube::Error::Api(Box::new(status)))
+    }
+
+    #[test]
+    fn answers_of_the_server_fall_into_classes() {
+        let rows = [
+            (409, Request::Guarded, ErrorClass::Conflict),
+            (409, Request::Plain, ErrorClass::Conflict),
+            (422, Request::Guarded, ErrorClass::Conflict),
+            (404, Request::Guarded, ErrorClass::Conflict),
+            (422, Request::Plain, ErrorClass::Transient),
+            (403, Request::Plain, ErrorClass::Transient),
+            (500, Request::Plain, ErrorClass::Transient),
+            (413, Request::Guarded, ErrorClass::Terminal),
+        ];
+        for (code, request, class) in rows {
+            assert_eq!(answer(code, request).class(), class, "{code} {request:?}");
+        }
+    }
+
+    #[test]
+    fn users_read_the_servers_words_once() {
+        assert_eq!(answer(403, Request::Plain).for_user(), "failed to create Pod x: quota");
+    }
+}

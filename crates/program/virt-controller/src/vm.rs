@@ -1,0 +1,180 @@
+//! The VirtualMachine controller: observes from the stores and acts on the API.
+
+use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachinePrintableStatus as Printable};
+use informer::{Change, EventType, Expectations, Key, OwnWrites, Recorder, WorkQueue};
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use machinery::meta::{controller_of, is_deleting};
+use plan::SyncError;
+use plan::vm::{Action, World, decide};
+use serde_json::json;
+
+use crate::Error;
+use crate::api_writer::{ApiWriter, Done};
+use crate::reconcile::{Control, Next, now};
+use crate::stores::{BY_CONTROLLER, Stores};
+
+pub(crate) struct Controller {
+    stores: Stores,
+    writer: ApiWriter,
+    recorder: Recorder,
+    vmis: Expectations,
+    writes: OwnWrites,
+}
+
+impl Controller {
+    pub(crate) fn new(stores: Stores, writer: ApiWriter, recorder: Recorder) -> Self {
+        Self { stores, writer, recorder, vmis: Expectations::default(), writes: OwnWrites::default() }
+    }
+
+    /// What wakes a virtual machine: itself, its instance, an instance of its name that nobody owns, its revisions.
+    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
+        self.stores.vms.feed(queue);
+        let (vmis, to) = (self.vmis.clone(), queue.clone());
+        self.stores.vmis.subscribe(move |change| {
+            let vmi = change.object();
+            let owner = match controller_of(&vmi.metadata) {
+                Some(_) => owner_key(&vmi.metadata),
+                None => Some(Key::of(vmi.as_ref())),
+            };
+            if let Some(owner) = owner {
+                note_instance(&vmis, &owner, change);
+                to.add(owner);
+            }
+        });
+        let to = queue.clone();
+        self.stores.revisions.subscribe(move |change| {
+            if let Some(owner) = owner_key(&change.object().metadata) {
+                to.add(owner);
+            }
+        });
+    }
+
+    async fn create_instance(&self, key: &Key, world: &World, vmi: &VirtualMachineInstance) -> Result<(), Error> {
+        self.vmis.expect_creation(key, key.clone());
+        let created = self.writer.create(key, vmi, uid(&world.vm.metadata)).await;
+        if !matches!(created, Ok(Done::Now)) {
+            self.vmis.created(key, key);
+        }
+        created.map(drop)
+    }
+
+    async fn delete_instance(&self, key: &Key, name: &str, uid: &str) -> Result<(), Error> {
+        self.vmis.expect_deletion(key, key.clone());
+        let deleted = self.writer.delete::<VirtualMachineInstance>(key, name, uid, None).await;
+        if !matches!(deleted, Ok(Done::Now)) {
+            self.vmis.deleted(key, key);
+        }
+        deleted.map(drop)
+    }
+
+    /// Takes over an ownerless instance. The virtual machine is read live: one that is gone must not gain a dependent.
+    async fn adopt(&self, key: &Key, name: &str, uid: &str, owner: OwnerReference) -> Result<(), Error> {
+        let vm: Option<VirtualMachine> = self.writer.get(&key.namespace, &key.name).await?;
+        let alive = vm.is_some_and(|vm| vm.metadata.uid.as_ref() == Some(&owner.uid) && !is_deleting(&vm.metadata));
+        if !alive {
+            return Err(Error::OwnerGone { name: key.name.clone() });
+        }
+        let patch = json!({"metadata": {"uid": uid, "ownerReferences": [owner]}});
+        self.writer.merge::<VirtualMachineInstance>(key, name, patch).await.map(drop)
+    }
+
+    async fn update_status(&self, key: &Key, world: &World, vm: &VirtualMachine) -> Result<(), Error> {
+        let stored = self.writer.replace_status(key, vm).await?;
+        self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+        let word = |vm: &VirtualMachine| vm.status.as_ref().and_then(|status| status.printable_status.clone());
+        let (before, after) = (word(&world.vm), word(vm));
+        if before != after {
+            let status = after.as_ref().map_or("", Printable::as_str);
+            tracing::info!(%key, status, writes = self.writer.writes.of(key), "virtual machine");
+        }
+        Ok(())
+    }
+}
+
+/// The virtual machine that an instance or revision belongs to.
+fn owner_key(meta: &ObjectMeta) -> Option<Key> {
+    let owner = controller_of(meta).filter(|owner| owner.kind == VirtualMachine::KIND)?;
+    Some(Key::new(meta.namespace.clone().unwrap_or_default(), &owner.name))
+}
+
+fn note_instance(expected: &Expectations, owner: &Key, change: &Change<VirtualMachineInstance>) {
+    let vmi = change.object();
+    let key = Key::of(vmi.as_ref());
+    match change {
+        Change::Deleted(_) => expected.deleted(owner, &key),
+        _ if is_deleting(&vmi.metadata) => expected.deleted(owner, &key),
+        Change::Added(_) | Change::Updated { .. } => expected.created(owner, &key),
+    }
+}
+
+fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+impl Control for Controller {
+    type World = World;
+    type Action = Action;
+
+    fn observe(&self, key: &Key) -> Option<World> {
+        let vm = self.stores.vms.get(key)?;
+        Some(World {
+            vmi: self.stores.vmis.get(key),
+            revisions: self.stores.revisions.by_index(BY_CONTROLLER, uid(&vm.metadata)),
+            creation_expected: self.vmis.creation_open(key),
+            deletion_expected: self.vmis.deletion_open(key),
+            behind: self.writes.behind(key, vm.metadata.resource_version.as_deref()),
+            failed: None,
+            now: now(),
+            vm,
+        })
+    }
+
+    fn forget(&self, key: &Key) {
+        self.vmis.forget(key);
+        self.writes.forget(key);
+        self.writer.writes.forget(key);
+    }
+
+    fn decide(world: &World) -> Vec<Action> {
+        decide(world)
+    }
+
+    fn fail(world: &mut World, error: SyncError) {
+        world.failed = Some(error);
+    }
+
+    fn failure_reason(action: &Action) -> Option<&'static str> {
+        action.failure_reason()
+    }
+
+    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
+        match action {
+            Action::PatchVm(patch) => {
+                let stored: VirtualMachine = self.writer.patch(key, &key.name, patch).await?;
+                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+            }
+            Action::UpdateStatus(vm) => self.update_status(key, world, &vm).await?,
+            Action::AdoptVmi { name, uid, owner } => self.adopt(key, &name, &uid, owner).await?,
+            Action::CreateRevision(revision) => {
+                self.writer.create(key, revision.as_ref(), uid(&world.vm.metadata)).await?;
+            }
+            Action::DeleteRevision { name, uid } => {
+                self.writer.delete::<ControllerRevision>(key, &name, &uid, None).await?;
+            }
+            Action::CreateVmi { vmi, because: _ } => self.create_instance(key, world, &vmi).await?,
+            Action::DeleteVmi { name, uid, because: _ } => self.delete_instance(key, &name, &uid).await?,
+            Action::PatchVmi { name, patch } => {
+                drop(self.writer.patch::<VirtualMachineInstance>(key, &name, patch).await?);
+            }
+            Action::Note(plan::Note { warning, reason, message }) => {
+                let type_ = if warning { EventType::Warning } else { EventType::Normal };
+                self.recorder.publish(world.vm.object_ref(&()), type_, &reason, message);
+            }
+            Action::RequeueAfter(delay) => return Ok(Next::After(delay)),
+        }
+        Ok(Next::Continue)
+    }
+}

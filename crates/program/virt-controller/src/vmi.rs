@@ -1,0 +1,180 @@
+//! The VirtualMachineInstance controller: observes from the stores and acts on the API.
+
+use std::time::Duration;
+
+use api::v1::{VirtualMachine, VirtualMachineInstance};
+use informer::{Change, EventType, Expectations, Key, OwnWrites, Recorder, WorkQueue};
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use machinery::meta::{controller_of, is_controlled_by, is_deleting};
+use plan::SyncError;
+use plan::vmi::{Action, Owner, World, decide};
+use serde_json::json;
+
+use crate::Error;
+use crate::api_writer::{ApiWriter, Done};
+use crate::config::LiveConfig;
+use crate::reconcile::{Control, Next, now};
+use crate::stores::{BY_CONTROLLER, Stores};
+
+/// A Pod was found that the cache does not show yet; its event is on the way.
+const CACHE_CATCHES_UP: Duration = Duration::from_secs(1);
+
+pub(crate) struct Controller {
+    stores: Stores,
+    writer: ApiWriter,
+    recorder: Recorder,
+    config: LiveConfig,
+    pods: Expectations,
+    writes: OwnWrites,
+}
+
+impl Controller {
+    pub(crate) fn new(stores: Stores, writer: ApiWriter, recorder: Recorder, config: LiveConfig) -> Self {
+        Self { stores, writer, recorder, config, pods: Expectations::default(), writes: OwnWrites::default() }
+    }
+
+    /// What wakes an instance: itself, its Pods, and the end of its virtual machine.
+    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
+        self.stores.vmis.feed(queue);
+        let (pods, to) = (self.pods.clone(), queue.clone());
+        self.stores.pods.subscribe(move |change| {
+            let Some(owner) = owner_key(&change.object().metadata) else { return };
+            note_pod(&pods, &owner, change);
+            to.add(owner);
+        });
+        let to = queue.clone();
+        self.stores.vms.subscribe(move |change| {
+            if let Change::Deleted(vm) = change {
+                to.add(Key::of(vm.as_ref()));
+            }
+        });
+    }
+
+    fn owner(&self, vmi: &VirtualMachineInstance) -> Owner {
+        let controller = controller_of(&vmi.metadata).filter(|owner| owner.kind == VirtualMachine::KIND);
+        let Some(owner) = controller else { return Owner::Nobody };
+        let key = Key::new(vmi.metadata.namespace.clone().unwrap_or_default(), &owner.name);
+        let vm = self.stores.vms.get(&key).filter(|vm| vm.metadata.uid.as_ref() == Some(&owner.uid));
+        if vm.is_some() { Owner::Alive } else { Owner::Gone }
+    }
+
+    async fn create_pod(&self, key: &Key, world: &World, pod: &Pod) -> Result<(), Error> {
+        let pod_key = Key::new(&key.namespace, pod.metadata.name.clone().unwrap_or_default());
+        self.pods.expect_creation(key, pod_key.clone());
+        let created = self.writer.create(key, pod, uid(&world.vmi.metadata)).await;
+        if !matches!(created, Ok(Done::Now)) {
+            self.pods.created(key, &pod_key);
+        }
+        created.map(drop)
+    }
+
+    async fn delete_pod(&self, key: &Key, name: &str, uid: &str, grace: Option<u32>) -> Result<(), Error> {
+        let pod_key = Key::new(&key.namespace, name);
+        self.pods.expect_deletion(key, pod_key.clone());
+        let deleted = self.writer.delete::<Pod>(key, name, uid, grace).await;
+        if !matches!(deleted, Ok(Done::Now)) {
+            self.pods.deleted(key, &pod_key);
+        }
+        deleted.map(drop)
+    }
+
+    /// Reads live whether a Pod of the instance exists, on this node if one is named.
+    async fn has_pod(&self, key: &Key, world: &World, node: Option<&str>) -> Result<bool, Error> {
+        let uid = uid(&world.vmi.metadata);
+        let labels = format!("{}={uid}", api::labels::CREATED_BY);
+        let pods: Vec<Pod> = self.writer.list(&key.namespace, &labels).await?;
+        let here = |pod: &Pod| node.is_none() || pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
+        Ok(pods.iter().any(|pod| is_controlled_by(&pod.metadata, uid) && here(pod)))
+    }
+}
+
+/// The instance a Pod belongs to.
+fn owner_key(meta: &ObjectMeta) -> Option<Key> {
+    let owner = controller_of(meta).filter(|owner| owner.kind == VirtualMachineInstance::KIND)?;
+    Some(Key::new(meta.namespace.clone().unwrap_or_default(), &owner.name))
+}
+
+fn note_pod(expected: &Expectations, owner: &Key, change: &Change<Pod>) {
+    let pod = change.object();
+    let key = Key::of(pod.as_ref());
+    match change {
+        Change::Deleted(_) => expected.deleted(owner, &key),
+        _ if is_deleting(&pod.metadata) => expected.deleted(owner, &key),
+        Change::Added(_) | Change::Updated { .. } => expected.created(owner, &key),
+    }
+}
+
+fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}
+
+impl Control for Controller {
+    type World = World;
+    type Action = Action;
+
+    fn observe(&self, key: &Key) -> Option<World> {
+        let vmi = self.stores.vmis.get(key)?;
+        let unseen = self.writes.behind(key, vmi.metadata.resource_version.as_deref());
+        Some(World {
+            pods: self.stores.pods.by_index(BY_CONTROLLER, uid(&vmi.metadata)),
+            owner: self.owner(&vmi),
+            config: self.config.now(),
+            behind: unseen.into_iter().chain(self.pods.open(key)).max(),
+            failed: None,
+            now: now(),
+            vmi,
+        })
+    }
+
+    fn forget(&self, key: &Key) {
+        self.pods.forget(key);
+        self.writes.forget(key);
+    }
+
+    fn decide(world: &World) -> Vec<Action> {
+        decide(world)
+    }
+
+    fn fail(world: &mut World, error: SyncError) {
+        world.failed = Some(error);
+    }
+
+    fn failure_reason(action: &Action) -> Option<&'static str> {
+        action.failure_reason()
+    }
+
+    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
+        match action {
+            Action::UpdateVmi(vmi) => {
+                let stored = self.writer.replace(key, vmi.as_ref()).await?;
+                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+            }
+            Action::PatchVmi(patch) => {
+                let stored: VirtualMachineInstance = self.writer.patch(key, &key.name, patch).await?;
+                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+            }
+            Action::CreatePod { pod, because: _ } => self.create_pod(key, world, &pod).await?,
+            Action::DeletePod { name, uid, at_once, because: _ } => {
+                self.delete_pod(key, &name, &uid, at_once.then_some(0)).await?;
+            }
+            Action::PatchPod { name, patch } => drop(self.writer.patch::<Pod>(key, &name, patch).await?),
+            Action::SetPodCondition { name, uid, condition } => {
+                let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+                drop(self.writer.merge_status::<Pod>(key, &name, patch).await?);
+            }
+            Action::ConfirmNoPods { node, then } => {
+                let found = self.has_pod(key, world, node.as_deref()).await?;
+                return Ok(if found { Next::StopUntil(CACHE_CATCHES_UP) } else { Next::Insert(then) });
+            }
+            Action::Note(plan::Note { warning, reason, message }) => {
+                let type_ = if warning { EventType::Warning } else { EventType::Normal };
+                self.recorder.publish(world.vmi.object_ref(&()), type_, &reason, message);
+            }
+            Action::RequeueAfter(delay) => return Ok(Next::After(delay)),
+        }
+        Ok(Next::Continue)
+    }
+}
