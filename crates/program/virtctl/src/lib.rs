@@ -9,6 +9,7 @@ mod console;
 mod error;
 pub mod guest;
 mod lifecycle;
+pub mod output;
 mod subresource;
 mod version;
 mod vnc;
@@ -59,7 +60,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Vnc(args) => vnc::run(connect, args).await?,
         Command::Version(args) => version::run(connect, args).await?,
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "virtctl", &mut std::io::stdout());
+            output::print_completion(shell, Cli::command(), "virtctl")?;
         }
     }
     Ok(ExitCode::SUCCESS)

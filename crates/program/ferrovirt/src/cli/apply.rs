@@ -59,7 +59,7 @@ async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::R
     let namespace = namespace(session, args, &resource, document)?;
     let shown = format!("{}/{name}", resource.singular_with_group());
     let objects = resource.objects(session, &namespace);
-    let wanted = three_way::with_memory(&document.object);
+    let wanted = three_way::with_memory(&document.object, resource.namespaced.then_some(namespace.as_str()));
     let failed = |error| server_error(error, &session.server);
 
     let Some(live) = objects.get_opt(name).await.map_err(failed)? else {

@@ -9,6 +9,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Map, Value};
 use virtctl::connect::{ConnectArgs, Session};
+use virtctl::output::print;
 use virtctl::waiting::{self, Outlook};
 
 use super::age::since;
@@ -46,11 +47,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             let object = serde_json::to_value(object)?;
             let events = events(&session, &object).await;
             let waits = waits_for(&session, &object).await;
-            if !first {
-                println!("\n");
-            }
+            let gap = if first { "" } else { "\n\n" };
             first = false;
-            print!("{}", render(&object, &events, waits.as_deref(), Timestamp::now())?);
+            print(&format!("{gap}{}", render(&object, &events, waits.as_deref(), Timestamp::now())?))?;
         }
     }
     Ok(ExitCode::SUCCESS)

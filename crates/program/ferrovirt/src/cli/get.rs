@@ -1,6 +1,5 @@
 //! `get`: objects as tables, YAML, JSON or names.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use futures::TryStreamExt as _;
@@ -9,6 +8,7 @@ use kube::api::{GetParams, ListParams, WatchEvent, WatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
 use virtctl::connect::{ConnectArgs, Session};
+use virtctl::output::print;
 
 use super::age;
 use super::errors::server_error;
@@ -183,7 +183,7 @@ impl Get {
                 continue;
             }
             if printed > 0 {
-                println!();
+                print("\n")?;
             }
             printed += 1;
             print_lines(&printer.lines(&table, self.layout(resource, prefix.as_deref())))?;
@@ -227,7 +227,7 @@ impl Get {
         } else {
             to_yaml(value)?
         };
-        write(&text)
+        Ok(print(&text)?)
     }
 
     /// Shows what is there, then every change until the user has seen enough. A watch that ends is taken up again.
@@ -295,7 +295,7 @@ impl Get {
                 print_lines(&[format!("{}/{}", resource.singular_with_group(), name_of(&object))])?;
             } else {
                 if self.args.output == Output::Yaml {
-                    write("---\n")?;
+                    print("---\n")?;
                 }
                 self.print_value(&object)?;
             }
@@ -384,16 +384,7 @@ fn hide_managed_fields(object: &mut Value) {
 }
 
 fn print_lines(lines: &[String]) -> anyhow::Result<()> {
-    write(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())
-}
-
-/// Writes at once, as a watch may be piped. A reader that left is not an error worth a message.
-fn write(text: &str) -> anyhow::Result<()> {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(0),
-        other => Ok(other?),
-    }
+    Ok(print(&lines.iter().map(|line| format!("{line}\n")).collect::<String>())?)
 }
 
 #[cfg(test)]

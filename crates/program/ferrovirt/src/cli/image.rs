@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use pod_runner::images;
+use virtctl::output::print;
 
 use crate::cluster::layout::{DEFAULT_DATA_DIR, Layout};
 
@@ -45,7 +46,7 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
             images::import(&store, &reference, &from)?;
             println!("{reference} imported");
         }
-        Command::List => images::list(&store)?.iter().for_each(|reference| println!("{reference}")),
+        Command::List => print(&images::list(&store)?.iter().map(|image| format!("{image}\n")).collect::<String>())?,
         Command::Rm { references } => return remove(&store, &references),
     }
     Ok(ExitCode::SUCCESS)

@@ -150,9 +150,9 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// The parser's message without the position, which we tell ourselves: it counts lines from the document's first.
+/// The parser's message for users, without the position, which we tell ourselves: it counts from the document's start.
 fn problem(error: &serde_saphyr::Error) -> String {
-    let text = error.to_string();
+    let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let text = text.lines().next().unwrap_or_default();
     match text.find(" at line ") {
         Some(position) => text[..position].to_owned(),

@@ -7,15 +7,19 @@ mod describe;
 mod errors;
 mod get;
 mod image;
+mod judge;
 mod manifest;
+mod render;
 mod resources;
 mod table;
 mod targets;
 mod three_way;
+mod validate;
 
 use std::process::ExitCode;
 
 use clap::CommandFactory as _;
+use virtctl::output::{print, print_completion};
 
 // Not a doc comment: it would become the program's own description.
 #[derive(Debug, clap::Subcommand)]
@@ -25,6 +29,10 @@ pub(crate) enum Command {
     Describe(describe::Args),
     Delete(delete::Args),
     Image(image::Args),
+    Validate(validate::Args),
+    Render(render::Args),
+    /// Print the definitions of our kinds, for a Kubernetes cluster
+    Crds,
     /// Print a script that completes commands in a shell
     Completion {
         /// The shell to complete for
@@ -40,9 +48,19 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Describe(args) => describe::run(args).await,
         Command::Delete(args) => delete::run(args).await,
         Command::Image(args) => image::run(args),
+        Command::Validate(args) => validate::run(args),
+        Command::Render(args) => render::run(args),
+        Command::Crds => crds(),
         Command::Completion { shell } => {
-            clap_complete::generate(shell, &mut crate::Ferrovirt::command(), "ferrovirt", &mut std::io::stdout());
+            print_completion(shell, crate::Ferrovirt::command(), "ferrovirt")?;
             Ok(ExitCode::SUCCESS)
         }
     }
+}
+
+fn crds() -> anyhow::Result<ExitCode> {
+    for definition in api::crds() {
+        print(&format!("---\n{}", manifest::to_yaml(&definition)?))?;
+    }
+    Ok(ExitCode::SUCCESS)
 }

@@ -4,7 +4,7 @@
 //! never had belong to others (the server's defaults, controllers) and stay. A list is one value, but one that the
 //! server only filled with defaults is not sent again.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// Where the manifest of the last time is kept; kubectl reads and writes the same one.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -15,28 +15,22 @@ pub(crate) fn last_applied(live: &Value) -> Option<Value> {
     serde_json::from_str(text).ok()
 }
 
-/// The manifest, with itself as its memory.
-pub(crate) fn with_memory(manifest: &Value) -> Value {
+/// The manifest, with itself as its memory: byte for byte what kubectl would write, so that the two can take turns
+/// without either seeing a change. The manifest has a name, and so it has metadata.
+pub(crate) fn with_memory(manifest: &Value, namespace: Option<&str>) -> Value {
     let mut object = manifest.clone();
-    if let Some(annotations) = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
+    if !object["metadata"]["annotations"].is_object() {
+        object["metadata"]["annotations"] = json!({});
+    }
+    if let Some(annotations) = object["metadata"]["annotations"].as_object_mut() {
         annotations.remove(LAST_APPLIED);
     }
-    let memory = object.to_string();
-    let metadata = object.as_object_mut().map(|object| object.entry("metadata").or_insert_with(empty));
-    if let Some(Value::Object(metadata)) = metadata {
-        let annotations = metadata.entry("annotations").or_insert_with(empty);
-        if !annotations.is_object() {
-            *annotations = empty();
-        }
-        if let Value::Object(annotations) = annotations {
-            annotations.insert(LAST_APPLIED.to_owned(), memory.into());
-        }
+    if let Some(namespace) = namespace {
+        object["metadata"]["namespace"] = namespace.into();
     }
+    let memory = format!("{object}\n");
+    object["metadata"]["annotations"][LAST_APPLIED] = memory.into();
     object
-}
-
-fn empty() -> Value {
-    Value::Object(Map::new())
 }
 
 /// The merge patch that takes `live` to `wanted`, if there is anything to do.
@@ -91,7 +85,6 @@ fn covers(live: &Value, wanted: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn only_what_the_manifest_changed_is_sent() {
@@ -150,11 +143,11 @@ mod tests {
 
     #[test]
     fn the_memory_is_the_manifest_without_its_memory() {
-        let manifest = json!({"kind": "A", "metadata": {"name": "x"}});
-        let once = with_memory(&manifest);
-        assert_eq!(last_applied(&once), Some(manifest));
-        let twice = with_memory(&once);
-        assert_eq!(last_applied(&twice).unwrap()["metadata"]["name"], "x");
+        let manifest = json!({"metadata": {"name": "x"}, "kind": "A"});
+        let once = with_memory(&manifest, Some("n"));
+        let want = "{\"kind\":\"A\",\"metadata\":{\"annotations\":{},\"name\":\"x\",\"namespace\":\"n\"}}\n";
+        assert_eq!(once["metadata"]["annotations"][LAST_APPLIED], want);
+        assert_eq!(with_memory(&once, Some("n")), once);
         assert!(patch(last_applied(&once).as_ref(), &once, &once).is_none());
     }
 }

@@ -1,0 +1,194 @@
+//! The command line against a real API server: the program as a child process, the server in this one.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use embedded::{Admission, AdmissionRequest, Admitted};
+use ferrovirt::cluster::kubeconfig;
+use ferrovirt::cluster::pki::{Pki, Subject};
+use machinery::field::FieldError;
+use tokio_util::sync::CancellationToken;
+
+/// Lets everything pass: what is judged here is the command line.
+struct AdmitAll;
+
+impl Admission for AdmitAll {
+    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
+        Ok(Admitted { object: request.object.clone(), warnings: Vec::new() })
+    }
+}
+
+/// A server on a port of its own, with the administrator's kubeconfig.
+struct Cluster {
+    dir: tempfile::TempDir,
+    shutdown: CancellationToken,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let pki = Pki::open(&dir.path().join("pki")).unwrap();
+        let subject = |common_name, organization, serves| Subject { common_name, organization, serves };
+        let own = pki.pair("apiserver", &subject("apiserver", None, &["127.0.0.1"])).unwrap();
+        let admin = pki.pair("admin", &subject("kubernetes-admin", Some("system:masters"), &[])).unwrap();
+        let server = embedded::Server::open(embedded::Config {
+            store_path: dir.path().join("store.redb"),
+            client_ca_pem: pki.ca_pem().to_owned(),
+            cert_pem: own.cert,
+            key_pem: own.key,
+            admission: Arc::new(AdmitAll),
+        })
+        .await
+        .unwrap();
+        server.bootstrap().await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = format!("https://{}", listener.local_addr().unwrap());
+        kubeconfig::write(&dir.path().join("kubeconfig"), &kubeconfig::document(&address, pki.ca_pem(), &admin))
+            .unwrap();
+        let shutdown = CancellationToken::new();
+        tokio::spawn({
+            let shutdown = shutdown.clone();
+            async move { server.serve(listener, shutdown).await }
+        });
+        Cluster { dir, shutdown }
+    }
+
+    /// Runs `ferrovirt` with these words.
+    async fn run(&self, words: &[&str]) -> Ran {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovirt"));
+        command.args(words).env("KUBECONFIG", self.dir.path().join("kubeconfig")).env("FERROVIRT_LOG", "off");
+        Ran(tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap())
+    }
+
+    fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dir.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.shutdown.cancel();
+    }
+}
+
+struct Ran(Output);
+
+impl Ran {
+    fn out(&self) -> String {
+        String::from_utf8(self.0.stdout.clone()).unwrap()
+    }
+
+    fn err(&self) -> String {
+        String::from_utf8(self.0.stderr.clone()).unwrap()
+    }
+
+    /// The output of a command that succeeded.
+    #[track_caller]
+    fn ok(&self) -> String {
+        assert!(self.0.status.success(), "{}\n{}", self.out(), self.err());
+        self.out()
+    }
+
+    /// The complaint of a command that failed.
+    #[track_caller]
+    fn failed(&self) -> String {
+        assert_eq!(self.0.status.code(), Some(1), "{}\n{}", self.out(), self.err());
+        self.err()
+    }
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+const MANIFEST: &str = "\
+apiVersion: kubevirt.io/v1
+kind: VirtualMachine
+metadata:
+  name: demo
+  labels: {app: demo, old: gone}
+spec:
+  runStrategy: Halted
+  template:
+    spec:
+      domain:
+        devices: {}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: notes
+data:
+  text: |
+    two
+    lines
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn objects_are_applied_shown_changed_and_deleted() {
+    let cluster = Cluster::start().await;
+    let file = cluster.file("m.yaml", MANIFEST);
+    let apply = ["apply", "-f", text(&file)];
+    let vm = "virtualmachine.kubevirt.io/demo";
+
+    let created = cluster.run(&apply).await.ok();
+    assert_eq!(created, format!("{vm} created\nconfigmap/notes created\n"));
+    let again = cluster.run(&apply).await.ok();
+    assert_eq!(again, format!("{vm} unchanged\nconfigmap/notes unchanged\n"));
+
+    cluster.file("m.yaml", &MANIFEST.replace(", old: gone", "").replace("two", "three"));
+    let changed = cluster.run(&apply).await.ok();
+    assert_eq!(changed, format!("{vm} configured\nconfigmap/notes configured\n"));
+    let yaml = cluster.run(&["get", "vm", "demo", "-o", "yaml"]).await.ok();
+    assert!(yaml.contains("app: demo") && !yaml.contains("old: gone\n"), "{yaml}");
+    let notes = cluster.run(&["get", "cm/notes", "-o", "yaml"]).await.ok();
+    assert!(notes.contains("text: |\n    three\n    lines\n"), "{notes}");
+
+    let table = cluster.run(&["get", "vm", "--show-labels"]).await.ok();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!((lines[0][0], lines[1][0]), ("NAME", "demo"), "{table}");
+    assert_eq!((lines[0].last(), lines[1].last()), (Some(&"LABELS"), Some(&"app=demo")), "{table}");
+    assert!(cluster.run(&["get", "vm", "-A"]).await.ok().starts_with("NAMESPACE"));
+    assert_eq!(cluster.run(&["get", "vm", "-l", "app=demo", "-o", "name"]).await.ok(), format!("{vm}\n"));
+    let none = cluster.run(&["get", "vm", "-l", "app=other"]).await;
+    assert_eq!((none.ok().as_str(), none.err().trim()), ("", "No resources found in default namespace."));
+
+    let described = cluster.run(&["describe", "vm", "demo"]).await.ok();
+    assert!(described.contains("Kind:         VirtualMachine (kubevirt.io/v1)"), "{described}");
+    assert!(described.contains("virtctl start demo"), "it says what it waits for: {described}");
+
+    let deleted = cluster.run(&["delete", "-f", text(&file)]).await.ok();
+    assert_eq!(deleted, "virtualmachine.kubevirt.io \"demo\" deleted\nconfigmap \"notes\" deleted\n");
+    let missing = cluster.run(&["get", "vm", "demo"]).await.failed();
+    assert!(missing.contains("\"demo\" not found"), "{missing}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_that_takes_long_says_what_it_waits_for() {
+    let cluster = Cluster::start().await;
+    let held = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: held\n  finalizers: [example.com/slow]\n";
+    let file = cluster.file("held.yaml", held);
+    cluster.run(&["apply", "-f", text(&file)]).await.ok();
+    let gave_up = cluster.run(&["delete", "configmap", "held", "--timeout", "2"]).await.failed();
+    let sentence = "ConfigMap held waits for its finalizers to be removed: example.com/slow";
+    assert!(gave_up.contains(&format!("{sentence} …")), "told while waiting: {gave_up}");
+    assert!(gave_up.contains(&format!("error: gave up waiting: {sentence}")), "{gave_up}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_told_with_their_place_and_do_not_stop_the_rest() {
+    let cluster = Cluster::start().await;
+    let wrong = "apiVersion: v1\nkind: Nothing\nmetadata: {name: a}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: b}\n";
+    let file = cluster.file("wrong.yaml", wrong);
+    let ran = cluster.run(&["apply", "-f", text(&file)]).await;
+    assert_eq!(ran.out(), "configmap/b created\n");
+    let complaint = format!("error: {}, document 1 (line 1): the server has no kind Nothing in v1\n", file.display());
+    assert_eq!(ran.failed(), complaint);
+    assert!(cluster.run(&["get", "nothing"]).await.failed().contains("the server has no kind \"nothing\""));
+    assert!(cluster.run(&["delete", "vm"]).await.failed().contains("--selector or --all"));
+}
