@@ -1,0 +1,422 @@
+//! Looks after one launcher: observe, decide, act, wait.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use informer::EventType;
+use jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Resource};
+use launcher_rpc::Error as RpcError;
+use launcher_rpc::types::{Command, RefusalCode};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+use vmstate::{Action, Failure, IoRetry, LauncherView, Network, PodAddresses, Sent, Vmi, World, decide};
+
+use crate::agents::{Node, is_handed_over};
+use crate::error::chain;
+use crate::launcher::{Launcher, Report, has_directory, has_socket};
+use crate::network::{self, NetworkError};
+use crate::records::{GhostRecord, NetworkRecord};
+
+/// Rounds that may follow each other without a pause; a machine that needs more is broken.
+const ROUNDS: usize = 20;
+const API_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause after a record could not be written.
+const DISK_RETRY: Duration = Duration::from_secs(1);
+
+pub(crate) struct Agent {
+    node: Arc<Node>,
+    record: GhostRecord,
+    /// The record is on disk.
+    recorded: bool,
+    published: Arc<OnceLock<Arc<Launcher>>>,
+    network: Option<NetworkRecord>,
+    first_seen: Timestamp,
+    /// What we wrote last; the cache may be behind it.
+    written: Option<Arc<VirtualMachineInstance>>,
+    /// The API server has said that the VMI is gone.
+    absent: bool,
+    sent: Sent,
+    failure: Option<Failure>,
+    io_retry: Option<IoRetry>,
+}
+
+/// Everything that was found out, to build a [`World`] from.
+struct Seen {
+    now: Timestamp,
+    vmi: SeenVmi,
+    report: Report,
+    addresses: Vec<PodAddresses>,
+    pod_dir: bool,
+    process_gone: bool,
+    rival: bool,
+}
+
+enum SeenVmi {
+    Present(Arc<VirtualMachineInstance>),
+    Absent,
+    Unconfirmed,
+}
+
+/// An action that failed.
+struct Failed {
+    message: String,
+    critical: bool,
+}
+
+impl Agent {
+    pub(crate) fn new(
+        node: Arc<Node>,
+        record: GhostRecord,
+        recorded: bool,
+        published: Arc<OnceLock<Arc<Launcher>>>,
+    ) -> Self {
+        Agent {
+            node,
+            record,
+            recorded,
+            published,
+            network: None,
+            first_seen: Timestamp::now(),
+            written: None,
+            absent: false,
+            sent: Sent::default(),
+            failure: None,
+            io_retry: None,
+        }
+    }
+
+    /// Works until nothing of the launcher is left to look after.
+    pub(crate) async fn run(mut self, wake: &Notify) {
+        self.remember().await;
+        let launcher = self.published.get_or_init(|| {
+            let record = &self.record;
+            Launcher::start(self.node.pods.clone(), record.pod_uid.clone(), record.vmi_uid.clone())
+        });
+        let launcher = launcher.clone();
+        let mut reports = launcher.reports();
+        loop {
+            reports.mark_unchanged();
+            let Some(pause) = self.work(&launcher).await else { return };
+            tokio::select! {
+                () = wake.notified() => {}
+                _ = reports.changed() => {}
+                () = tokio::time::sleep(pause.unwrap_or(Duration::MAX)) => {}
+            }
+        }
+    }
+
+    /// The record must be on disk before the launcher is spoken to, and what is on disk is taken up.
+    async fn remember(&mut self) {
+        loop {
+            let outcome = self.node.records.network(&self.record.pod_uid).and_then(|network| {
+                self.network = network;
+                if self.recorded { Ok(()) } else { self.node.records.write_ghost(&self.record) }
+            });
+            match outcome {
+                Ok(()) => break,
+                Err(error) => {
+                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "a record cannot be used");
+                    tokio::time::sleep(DISK_RETRY).await;
+                }
+            }
+        }
+        self.recorded = true;
+    }
+
+    /// Decides and acts until only waiting is left. Returns how long to wait at most, or none if all is done.
+    async fn work(&mut self, launcher: &Arc<Launcher>) -> Option<Option<Duration>> {
+        for _ in 0..ROUNDS {
+            let seen = self.observe(launcher).await;
+            let actions = decide(&self.world(&seen));
+            if !actions.is_empty() {
+                tracing::debug!(vmi = %self.record.vmi_key(), pod = %self.record.pod_uid, ?actions);
+            }
+            let mut pause: Option<Duration> = None;
+            let mut worked = false;
+            for action in actions {
+                if let Action::RequeueAfter { delay, .. } = action {
+                    pause = Some(pause.map_or(delay, |pause| pause.min(delay)));
+                    continue;
+                }
+                worked |= action.kind().is_some();
+                if !self.carry_out(action, &seen, launcher).await {
+                    break; // what follows relies on it; the next round knows of the failure
+                }
+            }
+            if !worked {
+                return if self.is_done(&seen) { None } else { Some(pause) };
+            }
+        }
+        tracing::error!(pod = %self.record.pod_uid, "the agent of a launcher does not come to rest");
+        Some(Some(Duration::from_secs(1)))
+    }
+
+    fn is_done(&self, seen: &Seen) -> bool {
+        let wanted = match &seen.vmi {
+            SeenVmi::Present(vmi) => is_handed_over(vmi, &self.node.name),
+            SeenVmi::Absent => false,
+            SeenVmi::Unconfirmed => true,
+        };
+        !self.recorded && !wanted
+    }
+
+    async fn observe(&mut self, launcher: &Launcher) -> Seen {
+        let report = launcher.report();
+        if report.process.is_some() && report.process != self.record.launcher {
+            self.record.launcher = report.process;
+            if let Err(error) = self.node.records.write_ghost(&self.record) {
+                tracing::warn!(pod = %self.record.pod_uid, error = chain(&error), "the ghost record is not up to date");
+            }
+        }
+        let vmi = self.observe_vmi().await;
+        let pods = &self.node.pods;
+        let rival = match &vmi {
+            SeenVmi::Present(vmi) => self.rivals(vmi).any(|uid| has_socket(pods, &uid)),
+            SeenVmi::Absent | SeenVmi::Unconfirmed => false,
+        };
+        Seen {
+            now: Timestamp::now(),
+            vmi,
+            addresses: addresses(self.network.as_ref()),
+            pod_dir: has_directory(pods, &self.record.pod_uid),
+            process_gone: self.record.launcher.is_some_and(|process| !process.alive()),
+            rival,
+            report,
+        }
+    }
+
+    /// Other launchers of the VMI on this node.
+    fn rivals<'a>(&'a self, vmi: &'a VirtualMachineInstance) -> impl Iterator<Item = crate::uid::Uid> + 'a {
+        let pods = vmi.status.iter().flat_map(|status| &status.active_pods);
+        let here = pods.filter(|(_, node)| **node == self.node.name);
+        here.filter_map(|(uid, _)| crate::uid::Uid::new(uid).ok()).filter(|uid| *uid != self.record.pod_uid)
+    }
+
+    /// The VMI by its UID: from the cache, or from the API server if the cache lacks it.
+    async fn observe_vmi(&mut self) -> SeenVmi {
+        let is_ours = |vmi: &VirtualMachineInstance| vmi.metadata.uid.as_deref() == Some(self.record.vmi_uid.as_str());
+        let cached = self.node.vmis.get(&self.record.vmi_key()).filter(|vmi| is_ours(vmi));
+        if let Some(cached) = cached {
+            return SeenVmi::Present(newer(cached, self.written.as_ref()));
+        }
+        if self.absent {
+            return SeenVmi::Absent;
+        }
+        match timeout(API_TIMEOUT, self.api().get_opt(&self.record.name)).await {
+            Ok(Ok(Some(vmi))) if is_ours(&vmi) => SeenVmi::Present(Arc::new(vmi)),
+            Ok(Ok(_)) => {
+                self.absent = true; // a UID never comes back
+                SeenVmi::Absent
+            }
+            Ok(Err(_)) | Err(_) => SeenVmi::Unconfirmed,
+        }
+    }
+
+    fn world<'a>(&'a self, seen: &'a Seen) -> World<'a> {
+        World {
+            now: seen.now,
+            node_name: &self.node.name,
+            vmi: match &seen.vmi {
+                SeenVmi::Present(vmi) => Vmi::Present(vmi),
+                SeenVmi::Absent => Vmi::Absent,
+                SeenVmi::Unconfirmed => Vmi::Unconfirmed,
+            },
+            launcher: LauncherView {
+                pod_dir: seen.pod_dir,
+                first_seen: self.first_seen,
+                connected_once: self.record.launcher.is_some(),
+                process_gone: seen.process_gone,
+                failing_since: seen.report.failing_since,
+                state: seen.report.state.as_ref().map(|(state, at)| (state, *at)),
+            },
+            network: match &self.network {
+                None => Network::Pending,
+                Some(NetworkRecord::Started) => Network::Interrupted,
+                Some(NetworkRecord::Finished { .. }) => Network::Finished(&seen.addresses),
+            },
+            kvm: match &self.node.kvm {
+                Ok(()) => Ok(()),
+                Err(why) => Err(why),
+            },
+            has_record: self.recorded,
+            rival: seen.rival,
+            recorded_grace_seconds: self.record.grace_period_seconds,
+            sent: self.sent,
+            failure: self.failure.as_ref(),
+            io_retry: self.io_retry,
+        }
+    }
+
+    fn api(&self) -> Api<VirtualMachineInstance> {
+        Api::namespaced(self.node.client.clone(), &self.record.namespace)
+    }
+
+    /// Carries one action out and remembers how that went. Returns whether it succeeded.
+    async fn carry_out(&mut self, action: Action, seen: &Seen, launcher: &Launcher) -> bool {
+        let kind = action.kind();
+        let outcome = self.act(action, seen, launcher).await;
+        let Some(kind) = kind else { return outcome.is_ok() };
+        match outcome {
+            Ok(()) => {
+                self.failure.take_if(|failure| failure.action == kind);
+                true
+            }
+            Err(Failed { message, critical }) => {
+                let before = self.failure.as_ref().filter(|failure| failure.action == kind);
+                let count = before.map_or(0, |failure| failure.count).saturating_add(1);
+                tracing::warn!(vmi = %self.record.vmi_key(), action = ?kind, count, critical, error = message, "an action failed");
+                self.failure = Some(Failure { action: kind, message, critical, count, at: Timestamp::now() });
+                false
+            }
+        }
+    }
+
+    async fn act(&mut self, action: Action, seen: &Seen, launcher: &Launcher) -> Result<(), Failed> {
+        match action {
+            Action::ConfigureNetwork => self.configure_network(seen, launcher).await,
+            Action::SyncDomain { because } => {
+                tracing::info!(vmi = %self.record.vmi_key(), because, "starting or resuming the guest");
+                let vmi = present(seen)?;
+                let options = self.node.config.sync_options(self.node.kvm.is_ok());
+                let synced = launcher.client.sync(vmi, &options).await;
+                launcher.refresh().await;
+                synced.map_err(refused)?;
+                self.sent.sync = Some(Timestamp::now());
+                Ok(())
+            }
+            Action::Shutdown => {
+                end(launcher.command(Command::Shutdown).await)?;
+                self.sent.shutdown = Some(Timestamp::now());
+                Ok(())
+            }
+            Action::Kill { because } => {
+                tracing::info!(vmi = %self.record.vmi_key(), because, "ending the guest");
+                end(launcher.command(Command::Kill).await)?;
+                self.sent.kill = Some(Timestamp::now());
+                Ok(())
+            }
+            Action::Delete { because } => {
+                tracing::info!(vmi = %self.record.vmi_key(), because, "ending the launcher");
+                end(launcher.command(Command::Delete).await)?;
+                self.sent.delete = Some(Timestamp::now());
+                Ok(())
+            }
+            Action::CleanUp => {
+                self.node.records.remove(&self.record.pod_uid).map_err(|err| transient(&err))?;
+                self.recorded = false;
+                self.network = None;
+                Ok(())
+            }
+            Action::UpdateStatus(status) => self.update_status(present(seen)?, *status).await,
+            Action::EmitEvent { type_, reason, message } => {
+                let type_ = match type_ {
+                    vmstate::EventType::Normal => EventType::Normal,
+                    vmstate::EventType::Warning => EventType::Warning,
+                };
+                self.node.recorder.publish(present(seen)?.object_ref(&()), type_, reason, message);
+                Ok(())
+            }
+            Action::RememberIoRetry(retry) => {
+                self.io_retry = Some(retry);
+                Ok(())
+            }
+            Action::RequeueAfter { .. } => Ok(()), // a wish for the caller
+        }
+    }
+
+    async fn configure_network(&mut self, seen: &Seen, launcher: &Launcher) -> Result<(), Failed> {
+        let vmi = Arc::clone(present(seen)?);
+        let Some(process) = launcher.report().process else { return Err(gone()) };
+        let (records, pod_uid) = (self.node.records.clone(), self.record.pod_uid.clone());
+        let configure = move || network::configure(&records, &pod_uid, &vmi, process);
+        let outcome = tokio::task::spawn_blocking(configure).await.map_err(|err| transient(&err))?;
+        match outcome {
+            Ok(record) => {
+                self.network = Some(record);
+                Ok(())
+            }
+            Err(error) => {
+                if matches!(error, NetworkError::Apply(_) | NetworkError::Record(_)) {
+                    self.network = Some(NetworkRecord::Started);
+                }
+                Err(Failed { message: chain(&error), critical: error.is_critical() })
+            }
+        }
+    }
+
+    /// Writes the whole object: the kind has no status subresource. A stale copy is refused by its resource version.
+    async fn update_status(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        status: VirtualMachineInstanceStatus,
+    ) -> Result<(), Failed> {
+        let before = vmi.phase().cloned();
+        let vmi = VirtualMachineInstance { status: Some(status), ..vmi.clone() };
+        let (api, params) = (self.api(), PostParams::default());
+        match timeout(API_TIMEOUT, api.replace(&self.record.name, &params, &vmi)).await {
+            Ok(Ok(stored)) => {
+                if stored.phase() != before.as_ref() {
+                    let phase = stored.phase().map(ToString::to_string).unwrap_or_default();
+                    tracing::info!(vmi = %self.record.vmi_key(), uid = %self.record.vmi_uid, phase, "the phase changed");
+                }
+                self.written = Some(Arc::new(stored));
+                Ok(())
+            }
+            Ok(Err(error)) => Err(transient(&error)),
+            Err(error) => Err(transient(&error)),
+        }
+    }
+}
+
+fn present(seen: &Seen) -> Result<&Arc<VirtualMachineInstance>, Failed> {
+    match &seen.vmi {
+        SeenVmi::Present(vmi) => Ok(vmi),
+        SeenVmi::Absent | SeenVmi::Unconfirmed => {
+            Err(Failed { message: "the VMI is gone".to_string(), critical: false })
+        }
+    }
+}
+
+fn transient(error: &dyn std::error::Error) -> Failed {
+    Failed { message: chain(error), critical: false }
+}
+
+fn gone() -> Failed {
+    Failed { message: "the launcher is gone".to_string(), critical: false }
+}
+
+fn refused(error: RpcError) -> Failed {
+    let critical = matches!(error.refusal(), Some(RefusalCode::Impossible | RefusalCode::BadRequest));
+    Failed { message: chain(&error), critical }
+}
+
+/// For commands that end something: a launcher that is not there, or has no domain, has nothing left to end.
+fn end(outcome: Result<(), RpcError>) -> Result<(), Failed> {
+    match outcome {
+        Err(error) if error.is_disconnected() || error.refusal() == Some(RefusalCode::NoDomain) => Ok(()),
+        other => other.map_err(refused),
+    }
+}
+
+/// The newer of two copies. Resource versions are numbers on every server there is; if one is not, the cache counts.
+fn newer(
+    cached: Arc<VirtualMachineInstance>,
+    written: Option<&Arc<VirtualMachineInstance>>,
+) -> Arc<VirtualMachineInstance> {
+    let version = |vmi: &VirtualMachineInstance| vmi.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    match written {
+        Some(written) if version(written) > version(&cached) && version(&cached).is_some() => written.clone(),
+        _ => cached,
+    }
+}
+
+fn addresses(network: Option<&NetworkRecord>) -> Vec<PodAddresses> {
+    let Some(NetworkRecord::Finished { interfaces }) = network else { return Vec::new() };
+    let addresses = interfaces
+        .iter()
+        .map(|interface| PodAddresses { network: interface.network.clone(), addresses: interface.pod_ips.clone() });
+    addresses.collect()
+}

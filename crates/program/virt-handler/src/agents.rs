@@ -1,0 +1,193 @@
+//! All launchers of this node: who looks after which.
+
+use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use api::labels;
+use api::v1::VirtualMachineInstance;
+use futures::FutureExt;
+use hostfs::beneath::Root;
+use informer::{Change, Key, Recorder, Store};
+use kube::Client;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agent::Agent;
+use crate::config::CurrentConfig;
+use crate::launcher::Launcher;
+use crate::records::{GhostRecord, Records};
+use crate::uid::Uid;
+
+/// Pause before an agent that panicked is started again.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
+
+/// What all agents of a node share.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    pub(crate) pods: Arc<Root>,
+    pub(crate) records: Records,
+    /// The VMIs that are labelled with this node.
+    pub(crate) vmis: Store<VirtualMachineInstance>,
+    pub(crate) config: CurrentConfig,
+    pub(crate) recorder: Recorder,
+    /// Why KVM does not work here.
+    pub(crate) kvm: Result<(), String>,
+}
+
+/// A running agent, as others see it.
+struct Running {
+    vmi_uid: Uid,
+    wake: Arc<Notify>,
+    /// Set once the ghost record is written and the launcher may be spoken to.
+    launcher: Arc<OnceLock<Arc<Launcher>>>,
+}
+
+/// The agents of this node by Pod UID. Cloning is cheap.
+#[derive(Clone)]
+pub(crate) struct Agents(Arc<Inner>);
+
+struct Inner {
+    node: Arc<Node>,
+    running: Mutex<HashMap<Uid, Running>>,
+    tasks: TaskTracker,
+    shutdown: CancellationToken,
+}
+
+impl Agents {
+    /// Takes over what an earlier agent left, then follows the VMIs.
+    pub(crate) fn start(node: Node, shutdown: CancellationToken) -> Self {
+        let inner = Inner { node: Arc::new(node), running: Mutex::default(), tasks: TaskTracker::new(), shutdown };
+        let agents = Agents(Arc::new(inner));
+        match agents.0.node.records.ghosts() {
+            Ok(records) => records.into_iter().for_each(|record| agents.spawn(record, true)),
+            Err(error) => tracing::error!(error = crate::error::chain(&error), "the ghost records cannot be read"),
+        }
+        let follower = agents.clone();
+        agents.0.node.vmis.subscribe(move |change| follower.heard_of(change));
+        agents
+    }
+
+    /// Waits until every agent has let go. Call after the shutdown.
+    pub(crate) async fn stopped(&self) {
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    pub(crate) fn vmi(&self, key: &Key) -> Option<Arc<VirtualMachineInstance>> {
+        self.0.node.vmis.get(key)
+    }
+
+    /// The launcher that answers for a VMI.
+    pub(crate) fn launcher_of(&self, vmi_uid: &str) -> Option<Arc<Launcher>> {
+        let running = self.running();
+        let mut launchers = running.values().filter(|agent| agent.vmi_uid.as_str() == vmi_uid);
+        launchers.find_map(|agent| agent.launcher.get().filter(|launcher| launcher.report().is_connected()).cloned())
+    }
+
+    fn running(&self) -> MutexGuard<'_, HashMap<Uid, Running>> {
+        // Plain map work only happens under the lock, so a poisoned one is still whole.
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn heard_of(&self, change: &Change<VirtualMachineInstance>) {
+        let vmi = change.object();
+        let Some(vmi_uid) = vmi.metadata.uid.as_deref() else { return };
+        for agent in self.running().values().filter(|agent| agent.vmi_uid.as_str() == vmi_uid) {
+            agent.wake.notify_one();
+        }
+        if !matches!(change, Change::Deleted(_)) {
+            claimed_pods(vmi, &self.0.node.name).into_iter().for_each(|record| self.spawn(record, false));
+        }
+    }
+
+    fn spawn(&self, record: GhostRecord, recorded: bool) {
+        let (pod_uid, wake, launcher) = (record.pod_uid.clone(), Arc::new(Notify::new()), Arc::new(OnceLock::new()));
+        let mut running = self.running();
+        if running.contains_key(&pod_uid) {
+            return;
+        }
+        let entry = Running { vmi_uid: record.vmi_uid.clone(), wake: wake.clone(), launcher: launcher.clone() };
+        running.insert(pod_uid.clone(), entry);
+        drop(running);
+        let agents = self.clone();
+        let work = async move {
+            loop {
+                let agent = Agent::new(agents.0.node.clone(), record.clone(), recorded, launcher.clone());
+                let ended = AssertUnwindSafe(agent.run(&wake)).catch_unwind().await;
+                if ended.is_ok() {
+                    break;
+                }
+                tracing::error!(pod = %pod_uid, "the agent of a launcher panicked");
+                tokio::time::sleep(AFTER_PANIC).await;
+            }
+            agents.running().remove(&pod_uid);
+        };
+        let shutdown = self.0.shutdown.clone();
+        self.0.tasks.spawn(async move { shutdown.run_until_cancelled(work).await });
+    }
+}
+
+/// The launchers of this node that a VMI names, once it is handed over and as long as it has not ended.
+fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
+    let Some(status) = vmi.status.as_ref().filter(|_| is_handed_over(vmi, node)) else { return Vec::new() };
+    let (Some(vmi_uid), Some(namespace), Some(name)) = (&vmi.metadata.uid, &vmi.metadata.namespace, &vmi.metadata.name)
+    else {
+        return Vec::new();
+    };
+    let here = status.active_pods.iter().filter(|(_, on)| *on == node);
+    here.filter_map(|(pod_uid, _)| {
+        Some(GhostRecord {
+            pod_uid: Uid::new(pod_uid).ok()?,
+            vmi_uid: Uid::new(vmi_uid).ok()?,
+            namespace: namespace.clone(),
+            name: name.clone(),
+            grace_period_seconds: vmi.spec.termination_grace_period_seconds,
+            launcher: None,
+        })
+    })
+    .collect()
+}
+
+/// Whether the node agent of `node` is in charge of the VMI.
+pub(crate) fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    let label = vmi.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODE_NAME));
+    let owned = label.is_some_and(|label| label == node);
+    owned && (vmi.is_scheduled() || vmi.is_running())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn vmi(phase: &str, node: &str) -> VirtualMachineInstance {
+        serde_json::from_value(json!({
+            "metadata": {
+                "namespace": "default", "name": "testvm", "uid": "vmi-1", "labels": {"kubevirt.io/nodeName": node},
+            },
+            "spec": {"terminationGracePeriodSeconds": 9},
+            "status": {"phase": phase, "activePods": {"pod-1": "node01", "pod-2": "node02", "../pod": "node01"}},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_handed_over_vmi_claims_its_pods_on_this_node() {
+        for phase in ["Scheduled", "Running"] {
+            let pods = claimed_pods(&vmi(phase, "node01"), "node01");
+            assert_eq!(pods.len(), 1, "{phase}");
+            assert_eq!(pods[0].pod_uid.as_str(), "pod-1");
+            assert_eq!(pods[0].grace_period_seconds, Some(9));
+        }
+        for (phase, node) in
+            [("Pending", "node01"), ("Scheduling", "node01"), ("Failed", "node01"), ("Running", "node02")]
+        {
+            assert!(claimed_pods(&vmi(phase, node), "node01").is_empty(), "{phase} on {node}");
+        }
+    }
+}

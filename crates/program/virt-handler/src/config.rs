@@ -1,0 +1,37 @@
+//! The cluster's configuration, kept current.
+
+use std::sync::{Arc, PoisonError, RwLock};
+
+use api::config::ClusterConfig;
+use api::v1::KubeVirt;
+use informer::Store;
+use launcher_rpc::types::SyncOptions;
+
+/// The last configuration that made sense.
+#[derive(Clone, Default)]
+pub(crate) struct CurrentConfig(Arc<RwLock<ClusterConfig>>);
+
+impl CurrentConfig {
+    pub(crate) fn follow(kubevirts: &Store<KubeVirt>) -> Self {
+        let current = CurrentConfig::default();
+        let held = current.clone();
+        kubevirts.subscribe(move |change| match ClusterConfig::from_kubevirt(change.object()) {
+            Ok(config) => *held.0.write().unwrap_or_else(PoisonError::into_inner) = config,
+            Err(error) => tracing::warn!(%error, "the KubeVirt object is refused; the last good configuration stays"),
+        });
+        current
+    }
+
+    /// What a launcher has to be told.
+    pub(crate) fn sync_options(&self, kvm_usable: bool) -> SyncOptions {
+        let config = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        SyncOptions {
+            smbios: config.smbios(),
+            mem_balloon_stats_period: config.mem_balloon_stats_period(),
+            serial_console_log_disabled: config.serial_console_log_disabled(),
+            free_page_reporting_disabled: config.free_page_reporting_disabled(),
+            allow_emulation: config.use_emulation(),
+            kvm_usable,
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! One launcher, reached beneath the directory of its Pod.
+//!
+//! A task of its own long-polls the launcher's state into a [`Report`]; the launcher pushes nothing, so nothing can be
+//! lost and a handler that starts anew simply asks.
+
+mod state;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use hostfs::beneath::{OFlags, Root, descriptor_path};
+use hostfs::process::ProcessId;
+use jiff::Timestamp;
+use launcher_rpc::types::{Command, GuestAgent, LauncherState};
+use launcher_rpc::{Client, Error as RpcError};
+use tokio::net::UnixStream;
+use tokio::sync::watch;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::uid::Uid;
+
+/// How long the launcher may keep a poll open.
+const POLL: Duration = Duration::from_secs(20);
+/// Pause between attempts to reach a launcher that does not answer.
+const RETRY: Duration = Duration::from_millis(250);
+const SOCKET: &str = "launcher-sock";
+
+/// What is known about a launcher at one moment.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Report {
+    /// The last answer, translated, and when it came.
+    pub(crate) state: Option<(vmstate::LauncherState, Timestamp)>,
+    /// What the guest's agent said last.
+    pub(crate) guest_agent: Option<GuestAgent>,
+    /// Set while it does not answer.
+    pub(crate) failing_since: Option<Timestamp>,
+    /// The process that answered last.
+    pub(crate) process: Option<ProcessId>,
+}
+
+impl Report {
+    pub(crate) fn is_connected(&self) -> bool {
+        self.state.is_some() && self.failing_since.is_none()
+    }
+}
+
+/// A handle on one launcher. The poll ends with the last one.
+pub(crate) struct Launcher {
+    pub(crate) pod_uid: Uid,
+    pub(crate) vmi_uid: Uid,
+    pub(crate) client: Client,
+    pods: Arc<Root>,
+    reports: watch::Sender<Report>,
+    /// Who was at the other end of the newest connection.
+    peer: Arc<Mutex<Option<ProcessId>>>,
+    _poll: DropGuard,
+}
+
+impl Launcher {
+    pub(crate) fn start(pods: Arc<Root>, pod_uid: Uid, vmi_uid: Uid) -> Arc<Self> {
+        let peer = Arc::new(Mutex::new(None));
+        let client = client(pods.clone(), pod_uid.clone(), peer.clone());
+        let stop = CancellationToken::new();
+        let reports = watch::Sender::new(Report::default());
+        let launcher =
+            Arc::new(Launcher { pod_uid, vmi_uid, client, pods, reports, peer, _poll: stop.clone().drop_guard() });
+        // The task holds no strong handle, or it would keep itself alive.
+        let weak = Arc::downgrade(&launcher);
+        let poll = async move {
+            let mut after = None;
+            loop {
+                let Some(launcher) = weak.upgrade() else { return };
+                let (client, known) = (launcher.client.clone(), after);
+                drop(launcher);
+                let answer = client.state(known, POLL).await;
+                let Some(launcher) = weak.upgrade() else { return };
+                after = launcher.take(answer).await;
+                drop(launcher);
+                if after.is_none() {
+                    tokio::time::sleep(RETRY).await;
+                }
+            }
+        };
+        tokio::spawn(async move { stop.run_until_cancelled(poll).await });
+        launcher
+    }
+
+    pub(crate) fn reports(&self) -> watch::Receiver<Report> {
+        self.reports.subscribe()
+    }
+
+    pub(crate) fn report(&self) -> Report {
+        self.reports.borrow().clone()
+    }
+
+    /// Sends a command for this launcher's VMI, then learns its effect. A launcher that hangs up has ended, which is
+    /// what the ending commands are for.
+    pub(crate) async fn command(&self, command: Command) -> Result<(), RpcError> {
+        let sent = self.client.command(command, self.vmi_uid.as_str()).await;
+        self.refresh().await;
+        sent
+    }
+
+    /// Asks for the state now instead of waiting for the poll.
+    pub(crate) async fn refresh(&self) {
+        let answer = self.client.state(None, Duration::ZERO).await;
+        self.take(answer).await;
+    }
+
+    /// Publishes an answer; returns its sequence number for the next poll.
+    async fn take(&self, answer: Result<LauncherState, RpcError>) -> Option<u64> {
+        let now = Timestamp::now();
+        let state = match answer {
+            Ok(state) => state,
+            Err(error) => {
+                let first = self.reports.send_if_modified(|report| {
+                    let first = report.failing_since.is_none();
+                    report.failing_since.get_or_insert(now);
+                    first
+                });
+                if first {
+                    tracing::debug!(pod = %self.pod_uid, error = crate::error::chain(&error), "the launcher does not answer");
+                }
+                return None;
+            }
+        };
+        let known = self.reports.borrow().is_connected();
+        if !known && !self.is_ours().await {
+            return None;
+        }
+        let seq = state.seq;
+        let process = *self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        self.reports.send_modify(|report| {
+            report.guest_agent = state.guest_agent.clone();
+            let state = state::translate(state);
+            // An unchanged state keeps the time since which it holds.
+            if report.state.as_ref().is_none_or(|(old, _)| *old != state) {
+                report.state = Some((state, now));
+            }
+            report.failing_since = None;
+            report.process = process;
+        });
+        Some(seq)
+    }
+
+    /// Whether the socket is served by the launcher of our VMI.
+    async fn is_ours(&self) -> bool {
+        match self.client.info().await {
+            Ok(info) if info.launcher_uid == self.vmi_uid.as_str() => true,
+            Ok(info) => {
+                tracing::warn!(pod = %self.pod_uid, vmi = %self.vmi_uid, says = info.launcher_uid, "not the launcher of this VMI");
+                false
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// Connects to one of QEMU's sockets: serial line or VNC.
+    pub(crate) async fn connect_private(&self, socket: &str) -> io::Result<UnixStream> {
+        let path = volume(&self.pod_uid, "private").join(self.vmi_uid.as_str()).join(socket);
+        connect(&self.pods, path).await
+    }
+}
+
+/// Whether a launcher has opened its socket, alive or not.
+pub(crate) fn has_socket(pods: &Root, pod_uid: &Uid) -> bool {
+    pods.exists(volume(pod_uid, "sockets").join(SOCKET)).unwrap_or(false)
+}
+
+/// Whether the Pod has a directory. An error is no proof of its absence.
+pub(crate) fn has_directory(pods: &Root, pod_uid: &Uid) -> bool {
+    pods.exists(pod_uid.as_str()).unwrap_or(true)
+}
+
+/// An emptyDir volume of a Pod, below the directory of Pods.
+fn volume(pod_uid: &Uid, name: &str) -> PathBuf {
+    PathBuf::from(pod_uid.as_str()).join("volumes/kubernetes.io~empty-dir").join(name)
+}
+
+fn client(pods: Arc<Root>, pod_uid: Uid, peer: Arc<Mutex<Option<ProcessId>>>) -> Client {
+    Client::new(move || {
+        let (pods, peer) = (pods.clone(), peer.clone());
+        let path = volume(&pod_uid, "sockets").join(SOCKET);
+        Box::pin(async move {
+            let stream = connect(&pods, path).await?;
+            // While the connection stands its listener lives, so the pid cannot be another's yet; with the start time
+            // it never will be.
+            let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("the launcher's pid is not visible"))?;
+            let process = ProcessId::of(pid).map_err(io::Error::other)?;
+            *peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+            Ok(stream)
+        })
+    })
+}
+
+/// Connects without following links and without blocking: a launcher that does not accept must not hold a thread.
+async fn connect(pods: &Root, path: PathBuf) -> io::Result<UnixStream> {
+    let socket = pods
+        .open_file(path, OFlags::PATH | OFlags::CLOEXEC)
+        .map_err(|err| io::Error::new(err.kind(), crate::error::chain(&err)))?;
+    UnixStream::connect(descriptor_path(&socket)).await
+}

@@ -1,0 +1,123 @@
+//! The launcher's words in those of the state machine. Taken apart field by field, so a new one cannot be forgotten.
+
+use launcher_rpc::types as rpc;
+
+pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
+    let rpc::LauncherState {
+        seq: _,
+        domain: said,
+        guest_agent,
+        marked_for_graceful_shutdown,
+        shutdown_requested_at,
+        last_error: _, // the command that failed has told it
+    } = state;
+    vmstate::LauncherState {
+        domain: said.map(domain),
+        guest_agent: guest_agent.map(agent),
+        marked_for_graceful_shutdown,
+        shutdown_requested_at,
+    }
+}
+
+fn domain(domain: rpc::DomainState) -> vmstate::Domain {
+    let rpc::DomainState {
+        name: _,
+        uid: _, // the launcher of another VMI is not listened to
+        status: said,
+        reason: why,
+        os_machine,
+        domain_type,
+        acpi,
+        interfaces,
+        disks,
+        memory_bytes,
+        agent_connected,
+        started_at: _,
+    } = domain;
+    vmstate::Domain {
+        status: status(said),
+        reason: reason(why),
+        machine: os_machine,
+        emulated: domain_type == rpc::DomainType::Qemu,
+        acpi,
+        interfaces: interfaces.into_iter().map(interface).collect(),
+        disks: disks.into_iter().map(disk).collect(),
+        memory_bytes,
+        agent_connected,
+    }
+}
+
+fn status(status: rpc::DomainStatus) -> vmstate::DomainStatus {
+    use rpc::DomainStatus as From;
+    use vmstate::DomainStatus as To;
+    match status {
+        From::NoState => To::NoState,
+        From::Running => To::Running,
+        From::Blocked => To::Blocked,
+        From::Paused => To::Paused,
+        From::Shutdown => To::Shutdown,
+        From::Shutoff => To::Shutoff,
+        From::Crashed => To::Crashed,
+        From::PMSuspended => To::PMSuspended,
+        From::Unknown => To::Unknown,
+    }
+}
+
+fn reason(reason: rpc::DomainReason) -> vmstate::DomainReason {
+    use rpc::DomainReason as From;
+    use vmstate::DomainReason as To;
+    match reason {
+        From::Unknown => To::Unknown,
+        From::Shutdown => To::Shutdown,
+        From::Destroyed => To::Destroyed,
+        From::Crashed => To::Crashed,
+        From::Panicked => To::Panicked,
+        From::Saved => To::Saved,
+        From::FromSnapshot => To::FromSnapshot,
+        From::Migrated => To::Migrated,
+        From::Failed => To::Failed,
+        From::PausedUser => To::PausedUser,
+        From::PausedIOError => To::PausedIOError,
+        From::PausedPostcopyFailed => To::PausedPostcopyFailed,
+        From::Booted
+        | From::Restored
+        | From::Unpaused
+        | From::MigrationCanceled
+        | From::SaveCanceled
+        | From::Wakeup
+        | From::Postcopy
+        | From::PostcopyFailed
+        | From::User
+        | From::Daemon
+        | From::PausedMigration
+        | From::PausedSave
+        | From::PausedDump
+        | From::PausedWatchdog
+        | From::PausedFromSnapshot
+        | From::PausedShuttingDown
+        | From::PausedSnapshot
+        | From::PausedCrashed
+        | From::PausedStartingUp
+        | From::PausedPostcopy => To::Other,
+    }
+}
+
+fn interface(interface: rpc::DomainInterface) -> vmstate::Interface {
+    let rpc::DomainInterface { alias, mac, tap: _, queues, link_state } = interface;
+    vmstate::Interface { name: alias, mac, queues, link_state }
+}
+
+fn disk(disk: rpc::DomainDisk) -> vmstate::Disk {
+    let rpc::DomainDisk { alias, target, source } = disk;
+    vmstate::Disk { name: alias, target, source }
+}
+
+fn agent(agent: rpc::GuestAgent) -> vmstate::GuestAgent {
+    let rpc::GuestAgent { version: _, hostname: _, os, interfaces } = agent;
+    vmstate::GuestAgent { os, interfaces: interfaces.into_iter().map(guest_interface).collect() }
+}
+
+fn guest_interface(interface: rpc::GuestInterface) -> vmstate::GuestInterface {
+    let rpc::GuestInterface { name, mac, ips } = interface;
+    vmstate::GuestInterface { name, mac, ips }
+}

@@ -1,0 +1,111 @@
+//! virt-handler, the node agent: owns the VMIs of its node from `Scheduled` on.
+//!
+//! ```text
+//!   API server                             node
+//!   ──────────                             ────
+//!   VMIs of this node ─informer─► Agents ─► one Agent per launcher Pod
+//!                                             observe: VMI, launcher's state, records on disk
+//!                                             decide:  vmstate::decide
+//!                                             act:     network, launcher RPC, status, events
+//!   virt-api ──mutual TLS──► rest ─────────► serial console, VNC, pause, reset …
+//!   Node object ◄─heartbeat── node
+//! ```
+//!
+//! Agents are keyed by the UID of the launcher's Pod. What they must know after a restart is in a *ghost record* per
+//! launcher, written before the launcher is first spoken to and removed last. A handler that starts anew takes over the
+//! launchers it finds there, also those whose VMI is gone. Stopping a handler touches no guest.
+
+mod agent;
+mod agents;
+mod config;
+mod error;
+mod launcher;
+mod network;
+mod node;
+mod records;
+mod rest;
+mod uid;
+
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::labels;
+use api::v1::{KubeVirt, VirtualMachineInstance};
+use informer::{Informer, Recorder};
+use kube::{Api, Client};
+use tokio_util::sync::CancellationToken;
+
+pub use error::Error;
+
+use crate::agents::{Agents, Node};
+use crate::config::CurrentConfig;
+use crate::records::Records;
+
+/// What the node agent needs to run.
+pub struct Config {
+    pub node_name: String,
+    /// The kubelet's directory of Pods, or what looks like it.
+    pub pods_dir: PathBuf,
+    /// Where the agent keeps its records.
+    pub private_dir: PathBuf,
+    pub client: Client,
+    /// Where virt-api connects; made by the caller, who knows the right network namespace.
+    pub listen: TcpListener,
+    pub tls: Tls,
+}
+
+/// How virt-api and the node agent know each other.
+pub struct Tls {
+    pub cert_pem: String,
+    pub key_pem: String,
+    pub client_ca_pem: String,
+    /// The only common name that is let in.
+    pub client_common_name: String,
+}
+
+/// Runs until `shutdown` is cancelled. Guests go on.
+pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    let Config { node_name, pods_dir, private_dir, client, listen, tls } = config;
+    let acceptor = rest::tls::acceptor(&tls)?;
+    let address = listen.local_addr().map_err(Error::Listen)?;
+    listen.set_nonblocking(true).map_err(Error::Listen)?;
+    let listen = tokio::net::TcpListener::from_std(listen).map_err(Error::Listen)?;
+    std::fs::create_dir_all(&pods_dir).map_err(|err| Error::Directory { path: pods_dir.clone(), err })?;
+    let pods = hostfs::beneath::Root::open(&pods_dir)?;
+    let records = Records::open(&private_dir)?;
+
+    let presence = node::Presence { client: client.clone(), node_name: node_name.clone(), address };
+    presence.withdraw().await; // until everything below is ready; a predecessor may have left the label on
+
+    let selector = format!("{}={node_name}", labels::NODE_NAME);
+    let vmis =
+        Informer::<VirtualMachineInstance>::new().labels(&selector).start(Api::all(client.clone()), shutdown.clone());
+    let kubevirts = Informer::<KubeVirt>::new().start(Api::all(client.clone()), shutdown.clone());
+    let kvm = tokio::task::spawn_blocking(hostfs::kvm::usable).await.map_err(Error::Probe)?;
+    match &kvm {
+        Ok(()) => tracing::info!(node = node_name, "guests run on KVM"),
+        Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),
+    }
+    if !(vmis.synced().await && kubevirts.synced().await) {
+        return Ok(()); // stopped before it began
+    }
+
+    let recorder = Recorder::start(client.clone(), "virt-handler", &node_name, shutdown.clone());
+    let node = Node {
+        name: node_name,
+        client,
+        pods: Arc::new(pods),
+        records,
+        vmis: vmis.clone(),
+        config: CurrentConfig::follow(&kubevirts),
+        recorder,
+        kvm,
+    };
+    let agents = Agents::start(node, shutdown.clone());
+    let served = rest::serve(listen, acceptor, agents.clone(), shutdown.clone());
+    let present = presence.keep(shutdown.clone());
+    tokio::join!(served, present);
+    agents.stopped().await;
+    Ok(())
+}

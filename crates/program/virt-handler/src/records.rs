@@ -1,0 +1,171 @@
+//! What must be known after a restart, one file per launcher.
+//!
+//! ```text
+//! <private dir>/ghost-records/<pod uid>        this launcher may be alive; whose it is
+//! <private dir>/network-info-cache/<pod uid>   how far phase 1 of its network came
+//! ```
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hostfs::atomic;
+use hostfs::process::ProcessId;
+use informer::Key;
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+use crate::uid::Uid;
+
+/// A launcher that may be alive on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct GhostRecord {
+    pub(crate) pod_uid: Uid,
+    pub(crate) vmi_uid: Uid,
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// How long the guest may take to power off, for when the VMI cannot be asked any more.
+    pub(crate) grace_period_seconds: Option<i64>,
+    /// The process that answered; set when it did so for the first time.
+    pub(crate) launcher: Option<ProcessId>,
+}
+
+impl GhostRecord {
+    pub(crate) fn vmi_key(&self) -> Key {
+        Key::new(self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// How far phase 1 of a launcher's network came. Absent means it has not begun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "state", rename_all = "camelCase")]
+pub(crate) enum NetworkRecord {
+    Started,
+    Finished { interfaces: Vec<PodInterface> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct PodInterface {
+    pub(crate) network: String,
+    pub(crate) link: String,
+    pub(crate) pod_ips: Vec<IpAddr>,
+}
+
+/// The two directories of records.
+#[derive(Debug, Clone)]
+pub(crate) struct Records {
+    ghosts: Arc<Path>,
+    networks: Arc<Path>,
+}
+
+impl Records {
+    pub(crate) fn open(private_dir: &Path) -> Result<Self, Error> {
+        let directory = |name: &str| {
+            let path = private_dir.join(name);
+            let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.map_err(|err| Error::Directory { path: path.clone(), err }).map(|()| Arc::from(path))
+        };
+        Ok(Records { ghosts: directory("ghost-records")?, networks: directory("network-info-cache")? })
+    }
+
+    /// Every launcher that may be alive. A file that cannot be read is reported and left where it is: it may be the
+    /// only trace of a guest.
+    pub(crate) fn ghosts(&self) -> Result<Vec<GhostRecord>, Error> {
+        let failed = |err: io::Error| Error::Directory { path: PathBuf::from(&*self.ghosts), err };
+        let mut records = Vec::new();
+        for entry in fs::read_dir(&self.ghosts).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let Some(pod_uid) = name.to_str().and_then(|name| Uid::new(name).ok()) else { continue };
+            match atomic::read_json::<GhostRecord>(self.ghosts.join(pod_uid.as_str())) {
+                Ok(Some(record)) if record.pod_uid == pod_uid => records.push(record),
+                Ok(Some(_)) => tracing::warn!(%pod_uid, "a ghost record is about another Pod than its name says"),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::warn!(%pod_uid, error = crate::error::chain(&error), "a ghost record is unreadable")
+                }
+            }
+        }
+        Ok(records)
+    }
+
+    pub(crate) fn write_ghost(&self, record: &GhostRecord) -> Result<(), hostfs::Error> {
+        atomic::write_json(self.ghosts.join(record.pod_uid.as_str()), record)
+    }
+
+    pub(crate) fn network(&self, pod_uid: &Uid) -> Result<Option<NetworkRecord>, hostfs::Error> {
+        atomic::read_json(self.networks.join(pod_uid.as_str()))
+    }
+
+    pub(crate) fn write_network(&self, pod_uid: &Uid, record: &NetworkRecord) -> Result<(), hostfs::Error> {
+        atomic::write_json(self.networks.join(pod_uid.as_str()), record)
+    }
+
+    /// Forgets a launcher; the ghost record goes last, as long as it is there the rest is found again.
+    pub(crate) fn remove(&self, pod_uid: &Uid) -> Result<(), hostfs::Error> {
+        atomic::remove(self.networks.join(pod_uid.as_str()))?;
+        atomic::remove(self.ghosts.join(pod_uid.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(pod_uid: &str) -> GhostRecord {
+        GhostRecord {
+            pod_uid: Uid::new(pod_uid).unwrap(),
+            vmi_uid: Uid::new("vmi-1").unwrap(),
+            namespace: "default".to_string(),
+            name: "testvm".to_string(),
+            grace_period_seconds: Some(7),
+            launcher: ProcessId::current().ok(),
+        }
+    }
+
+    #[test]
+    fn records_survive_a_restart_and_go_when_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let pod = Uid::new("pod-1").unwrap();
+        let finished = NetworkRecord::Finished {
+            interfaces: vec![PodInterface {
+                network: "default".to_string(),
+                link: "eth0".to_string(),
+                pod_ips: vec!["10.244.1.7".parse().unwrap()],
+            }],
+        };
+        {
+            let records = Records::open(dir.path()).unwrap();
+            records.write_ghost(&record("pod-1")).unwrap();
+            records.write_network(&pod, &NetworkRecord::Started).unwrap();
+            records.write_network(&pod, &finished).unwrap();
+        }
+        let records = Records::open(dir.path()).unwrap();
+        assert_eq!(records.ghosts().unwrap(), [record("pod-1")]);
+        assert_eq!(records.network(&pod).unwrap(), Some(finished));
+        for _ in 0..2 {
+            records.remove(&pod).unwrap();
+            assert_eq!(records.ghosts().unwrap(), []);
+            assert_eq!(records.network(&pod).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn foreign_and_broken_files_are_passed_over_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::open(dir.path()).unwrap();
+        let ghosts = dir.path().join("ghost-records");
+        records.write_ghost(&record("pod-1")).unwrap();
+        fs::write(ghosts.join("pod-2"), "{ not json").unwrap();
+        fs::write(ghosts.join(".pod-3.tmp"), "{}").unwrap();
+        fs::copy(ghosts.join("pod-1"), ghosts.join("pod-4")).unwrap();
+        let hostile = fs::read_to_string(ghosts.join("pod-1")).unwrap().replace("vmi-1", "../../etc");
+        fs::write(ghosts.join("pod-5"), hostile).unwrap();
+        assert_eq!(records.ghosts().unwrap(), [record("pod-1")]);
+        assert!(ghosts.join("pod-2").exists());
+    }
+}

@@ -1,0 +1,63 @@
+//! Commands and questions that the launcher answers.
+
+use api::v1::VirtualMachineInstanceGuestOSInfo;
+use axum::Json;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use launcher_rpc::types::{Command, GuestAgent};
+use serde::Serialize;
+
+use super::{Refusal, Server};
+use crate::error::chain;
+
+type Target = Path<(String, String)>;
+
+pub(super) async fn pause(State(server): State<Server>, target: Target) -> Result<StatusCode, Refusal> {
+    server.command(target, Command::Pause).await
+}
+
+pub(super) async fn unpause(State(server): State<Server>, target: Target) -> Result<StatusCode, Refusal> {
+    server.command(target, Command::Unpause).await
+}
+
+pub(super) async fn soft_reboot(State(server): State<Server>, target: Target) -> Result<StatusCode, Refusal> {
+    server.command(target, Command::SoftReboot).await
+}
+
+pub(super) async fn reset(State(server): State<Server>, target: Target) -> Result<StatusCode, Refusal> {
+    server.command(target, Command::Reset).await
+}
+
+impl Server {
+    async fn command(&self, Path((namespace, name)): Target, command: Command) -> Result<StatusCode, Refusal> {
+        let target = self.target(&namespace, &name)?;
+        match target.launcher.command(command).await {
+            Ok(()) => {
+                tracing::info!(%namespace, %name, ?command, "carried out");
+                Ok(StatusCode::ACCEPTED)
+            }
+            Err(error) => Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, chain(&error))),
+        }
+    }
+}
+
+/// What the guest agent tells, as users of KubeVirt know it.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct GuestInfo {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    guest_agent_version: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hostname: Option<String>,
+    os: VirtualMachineInstanceGuestOSInfo,
+}
+
+/// From the launcher's last look; a guest whose agent is silent has nothing to tell.
+pub(super) async fn guest_os_info(
+    State(server): State<Server>,
+    Path((namespace, name)): Target,
+) -> Result<Json<GuestInfo>, Refusal> {
+    let target = server.target(&namespace, &name)?;
+    let GuestAgent { version, hostname, os, interfaces: _ } = target.launcher.report().guest_agent.unwrap_or_default();
+    Ok(Json(GuestInfo { guest_agent_version: version, hostname, os: os.unwrap_or_default() }))
+}

@@ -1,0 +1,125 @@
+//! What virt-api asks of a node: consoles, VNC and commands for the guests here.
+//!
+//! Every client shows a certificate of our authority with virt-api's common name; anyone else does not get past the
+//! TLS handshake.
+
+mod commands;
+mod streams;
+pub(crate) mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use api::v1::VirtualMachineInstance;
+use axum::Router;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, put};
+use http::StatusCode;
+use hyper_util::rt::TokioIo;
+use hyper_util::service::TowerToHyperService;
+use informer::Key;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::agents::Agents;
+use crate::launcher::Launcher;
+use crate::rest::streams::Sessions;
+
+/// A client has this long to finish the TLS handshake.
+const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[derive(Clone)]
+pub(crate) struct Server {
+    agents: Agents,
+    sessions: Arc<Sessions>,
+    shutdown: CancellationToken,
+}
+
+/// Serves until the shutdown; open streams end with it.
+pub(crate) async fn serve(listen: TcpListener, acceptor: TlsAcceptor, agents: Agents, shutdown: CancellationToken) {
+    let server = Server { agents, sessions: Arc::default(), shutdown: shutdown.clone() };
+    let router = router(server);
+    let connections = TaskTracker::new();
+    while let Some(accepted) = shutdown.run_until_cancelled(listen.accept()).await {
+        match accepted {
+            Ok((stream, _)) => {
+                let (acceptor, router, shutdown) = (acceptor.clone(), router.clone(), shutdown.clone());
+                connections.spawn(async move {
+                    shutdown.run_until_cancelled(connection(stream, acceptor, router)).await;
+                });
+            }
+            Err(error) => {
+                // Most likely out of descriptors; give others time to close theirs.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            }
+        }
+    }
+    connections.close();
+    connections.wait().await;
+}
+
+fn router(server: Server) -> Router {
+    let vmi = Router::new()
+        .route("/console", get(streams::console))
+        .route("/vnc", get(streams::vnc))
+        .route("/pause", put(commands::pause))
+        .route("/unpause", put(commands::unpause))
+        .route("/softreboot", put(commands::soft_reboot))
+        .route("/reset", put(commands::reset))
+        .route("/guestosinfo", get(commands::guest_os_info));
+    Router::new()
+        .nest("/v1/namespaces/{namespace}/virtualmachineinstances/{name}", vmi)
+        .route("/healthz", get(async || "ok"))
+        .with_state(server)
+}
+
+async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
+    // Keystrokes on a console are single bytes.
+    let _ = stream.set_nodelay(true);
+    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return tracing::info!(%error, "a client was refused"),
+        Err(_) => return,
+    };
+    let service = TowerToHyperService::new(router);
+    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    if let Err(error) = connection.with_upgrades().await {
+        tracing::debug!(%error, "a connection ended");
+    }
+}
+
+/// Why a request is not served, in words for the user.
+#[derive(Debug)]
+pub(crate) struct Refusal(StatusCode, String);
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        (self.0, self.1).into_response()
+    }
+}
+
+/// A VMI of this node, with the launcher that answers for it.
+pub(crate) struct Target {
+    pub(crate) vmi: Arc<VirtualMachineInstance>,
+    pub(crate) launcher: Arc<Launcher>,
+}
+
+impl Server {
+    pub(crate) fn target(&self, namespace: &str, name: &str) -> Result<Target, Refusal> {
+        let unknown = || Refusal(StatusCode::NOT_FOUND, format!("VMI {namespace}/{name} is not on this node"));
+        let vmi = self.agents.vmi(&Key::new(namespace, name)).ok_or_else(unknown)?;
+        let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+        match self.agents.launcher_of(uid) {
+            Some(launcher) => Ok(Target { vmi, launcher }),
+            None => Err(Refusal(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                format!("the launcher of VMI {namespace}/{name} does not answer"),
+            )),
+        }
+    }
+}

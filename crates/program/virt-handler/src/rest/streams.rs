@@ -1,0 +1,166 @@
+//! Serial console and VNC: a WebSocket joined to one of QEMU's sockets.
+//!
+//! QEMU speaks to one client at a time, so a new one takes the place of the old. The old connection is closed first:
+//! QEMU would leave the new one waiting.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{Path, Query, State};
+use axum::response::Response;
+use futures::{SinkExt, StreamExt};
+use http::StatusCode;
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Refusal, Server};
+
+/// The subprotocol of all streams: bytes in binary frames.
+const SUBPROTOCOL: &str = "plain.kubevirt.io";
+/// The largest frame taken from a client.
+const MAX_FRAME: usize = 1 << 20;
+const BUFFER: usize = 32 << 10;
+/// How long the client that is pushed out may take to notice.
+const HANDOVER: Duration = Duration::from_secs(2);
+/// How long a client may take to read its goodbye.
+const GOODBYE: Duration = Duration::from_secs(1);
+
+pub(super) async fn console(
+    State(server): State<Server>,
+    Path((namespace, name)): Path<(String, String)>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, Refusal> {
+    server.stream(&namespace, &name, "virt-serial0", false, upgrade).await
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VncQuery {
+    /// Refuse instead of pushing out whoever is there.
+    #[serde(default)]
+    preserve_session: bool,
+}
+
+pub(super) async fn vnc(
+    State(server): State<Server>,
+    Path((namespace, name)): Path<(String, String)>,
+    Query(query): Query<VncQuery>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, Refusal> {
+    server.stream(&namespace, &name, "virt-vnc", query.preserve_session, upgrade).await
+}
+
+impl Server {
+    async fn stream(
+        &self,
+        namespace: &str,
+        name: &str,
+        socket: &'static str,
+        preserve: bool,
+        upgrade: WebSocketUpgrade,
+    ) -> Result<Response, Refusal> {
+        let target = self.target(namespace, name)?;
+        let uid = target.vmi.metadata.uid.clone().unwrap_or_default();
+        let Some(session) = self.sessions.take((uid, socket), preserve).await else {
+            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "somebody else is connected already".to_string()));
+        };
+        // Dialled before the handshake is answered, so that a failure is still an ordinary answer.
+        let qemu = target.launcher.connect_private(socket).await.map_err(|error| {
+            Refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot connect to the guest's {socket}: {error}"))
+        })?;
+        let shutdown = self.shutdown.clone();
+        let join = async move |client| {
+            let session = &session; // whole: a closure would take only the field it reads and drop the rest too early
+            tokio::select! {
+                () = join(client, qemu, &session.stop) => {}
+                () = shutdown.cancelled() => {}
+            }
+        };
+        Ok(upgrade.protocols([SUBPROTOCOL]).max_frame_size(MAX_FRAME).max_message_size(MAX_FRAME).on_upgrade(join))
+    }
+}
+
+/// Copies bytes both ways until one side ends or another client takes over.
+async fn join(client: WebSocket, qemu: UnixStream, stop: &CancellationToken) {
+    let (mut to_client, mut from_client) = client.split();
+    let (mut from_qemu, mut to_qemu) = qemu.into_split();
+    let upwards = async {
+        let mut buffer = vec![0; BUFFER];
+        while let Ok(length @ 1..) = from_qemu.read(&mut buffer).await {
+            if to_client.send(Message::Binary(Bytes::copy_from_slice(&buffer[..length]))).await.is_err() {
+                return;
+            }
+        }
+    };
+    let downwards = async {
+        while let Some(Ok(message)) = from_client.next().await {
+            let bytes = match message {
+                Message::Binary(bytes) => bytes,
+                Message::Text(text) => text.into(),
+                Message::Ping(_) | Message::Pong(_) => continue,
+                Message::Close(_) => return,
+            };
+            if to_qemu.write_all(&bytes).await.is_err() {
+                return;
+            }
+        }
+    };
+    let reason = tokio::select! {
+        () = upwards => "the guest closed the connection",
+        () = downwards => "closed by the client",
+        () = stop.cancelled() => "another client took over",
+    };
+    let frame = CloseFrame { code: close_code::NORMAL, reason: Utf8Bytes::from_static(reason) };
+    // The successor waits for this one to be gone; a client that does not read must not hold it up.
+    let _ = tokio::time::timeout(GOODBYE, to_client.send(Message::Close(Some(frame)))).await;
+}
+
+type Endpoint = (String, &'static str);
+
+/// Who is connected to which socket of which VMI.
+#[derive(Default)]
+pub(crate) struct Sessions {
+    current: Mutex<HashMap<Endpoint, Current>>,
+}
+
+struct Current {
+    stop: CancellationToken,
+    /// Cancelled when the session has let go of QEMU's socket.
+    ended: CancellationToken,
+}
+
+/// The right to be connected; others take it away by cancelling `stop`.
+pub(crate) struct Session {
+    stop: CancellationToken,
+    /// Tells the successor that it is over.
+    _ended: DropGuard,
+}
+
+impl Sessions {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Current>> {
+        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the place of whoever is connected, or gives none if that one is to be preserved.
+    async fn take(&self, endpoint: Endpoint, preserve: bool) -> Option<Session> {
+        let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
+        let before = {
+            let mut current = self.lock();
+            current.retain(|_, session| !session.ended.is_cancelled());
+            if preserve && current.contains_key(&endpoint) {
+                return None;
+            }
+            current.insert(endpoint, Current { stop: stop.clone(), ended: ended.clone() })
+        };
+        if let Some(Current { stop, ended }) = before {
+            stop.cancel();
+            let _ = tokio::time::timeout(HANDOVER, ended.cancelled()).await;
+        }
+        Some(Session { stop, _ended: ended.drop_guard() })
+    }
+}
