@@ -1,0 +1,47 @@
+//! What objects get where their owners are silent.
+
+mod spec;
+mod vm;
+mod vmi;
+
+use api::config::ClusterConfig;
+use uuid::Uuid;
+
+pub(crate) use spec::spec;
+pub(crate) use vm::vm;
+pub(crate) use vmi::vmi;
+
+/// The generation of the PCI layout that new guests get.
+const PCI_TOPOLOGY: (&str, &str) = ("kubevirt.io/pci-topology-version", "v3");
+
+/// The name space of firmware UUIDs. Guests may be licensed to the result, so it is the one they have always had.
+const FIRMWARE_NAMESPACE: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
+
+/// The UUID a guest reads when its owner names none: the same for the same name, for ever.
+pub fn firmware_uuid(name: &str) -> String {
+    Uuid::new_v5(&FIRMWARE_NAMESPACE, name.as_bytes()).to_string()
+}
+
+fn is_empty(text: &Option<String>) -> bool {
+    text.as_deref().unwrap_or_default().is_empty()
+}
+
+fn fill(field: &mut Option<String>, value: impl Into<String>) {
+    if is_empty(field) {
+        *field = Some(value.into());
+    }
+}
+
+/// Architecture and the machine type that follows from it.
+fn platform(spec: &mut api::v1::VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    fill(&mut spec.architecture, config.default_architecture());
+    let architecture = spec.architecture.clone().unwrap_or_default();
+    fill(&mut spec.domain.machine.get_or_insert_default().type_, config.machine_type(&architecture));
+}
+
+/// Whether the guest's machine has PCI Express.
+fn has_pcie(spec: &api::v1::VirtualMachineInstanceSpec) -> bool {
+    let machine = spec.domain.machine.as_ref().and_then(|machine| machine.type_.as_deref()).unwrap_or_default();
+    let architecture = spec.architecture.as_deref().unwrap_or_default();
+    matches!(architecture, "" | "amd64" | "arm64") && (machine.contains("q35") || machine.starts_with("virt"))
+}

@@ -1,0 +1,40 @@
+//! Migrations. This build cannot carry one out, so none can be created; one that is there can be looked at and deleted.
+
+use api::labels;
+use api::v1::{VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
+use machinery::field::{Cause, FieldError, FieldPath};
+use machinery::meta::label;
+
+use crate::decode::{decode, encode, stored};
+use crate::{Admitted, Operation, Request, unsupported};
+
+const KIND: &str = "VirtualMachineInstanceMigration";
+
+pub(crate) fn admit(request: &Request<'_>) -> Result<Admitted, Vec<FieldError>> {
+    let migration: VirtualMachineInstanceMigration = decode(KIND, request.object, false)?;
+    match (request.operation, request.old.and_then(stored::<VirtualMachineInstanceMigration>)) {
+        (Operation::Create, _) => {
+            Err(vec![unsupported::refusal(FieldPath::new("kind"), "moving a running guest to another node is")])
+        }
+        (Operation::Update, old) => update(&migration, &old.unwrap_or_default()),
+    }
+}
+
+fn update(
+    migration: &VirtualMachineInstanceMigration,
+    old: &VirtualMachineInstanceMigration,
+) -> Result<Admitted, Vec<FieldError>> {
+    let mut errors = Vec::new();
+    if migration.spec != old.spec {
+        let message = "update of Migration object's spec is restricted";
+        errors.push(FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message));
+    }
+    let phase = old.status.as_ref().and_then(|status| status.phase.as_ref());
+    let finished = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
+    if !finished && label(&old.metadata, labels::VMI_NAME) != label(&migration.metadata, labels::VMI_NAME) {
+        let field = FieldPath::new("metadata.labels").key(labels::VMI_NAME);
+        let message = "the label cannot be changed or removed while the migration is under way";
+        errors.push(FieldError::new(Cause::NotSupported, field, message));
+    }
+    if errors.is_empty() { Ok(Admitted { object: encode(migration), warnings: Vec::new() }) } else { Err(errors) }
+}

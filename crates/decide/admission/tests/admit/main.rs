@@ -1,0 +1,95 @@
+//! Admission as its callers see it.
+
+mod defaults;
+mod examples;
+mod ownership;
+mod properties;
+mod rules;
+mod vm;
+
+use admission::{Admitted, Operation, Request, User, admit};
+use api::config::ClusterConfig;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use machinery::field::FieldError;
+use serde_json::{Value, json};
+
+/// A cluster whose default network is the one this build has.
+fn config() -> ClusterConfig {
+    let mut config = ClusterConfig::default();
+    config.configuration.network.get_or_insert_default().default_network_interface = Some("masquerade".to_owned());
+    let options = config.configuration.virtual_machine_options.get_or_insert_default();
+    options.disable_serial_console_log = Some(Default::default());
+    config
+}
+
+fn someone() -> User {
+    User { name: "alice".to_owned(), groups: vec!["system:authenticated".to_owned()] }
+}
+
+fn component(account: &str) -> User {
+    User { name: format!("system:serviceaccount:kubevirt:{account}"), groups: Vec::new() }
+}
+
+fn now() -> Time {
+    Time(Timestamp::from_second(1_700_000_000).expect("a time"))
+}
+
+fn judge(
+    resource: &str,
+    user: &User,
+    old: Option<&Value>,
+    object: &Value,
+    config: &ClusterConfig,
+) -> Result<Admitted, Vec<FieldError>> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    admit(&Request { operation, resource, subresource: "", user, old, object, now: now() }, config)
+}
+
+fn create_vmi(object: &Value) -> Result<Admitted, Vec<FieldError>> {
+    judge("virtualmachineinstances", &someone(), None, object, &config())
+}
+
+fn create_vm(object: &Value) -> Result<Admitted, Vec<FieldError>> {
+    judge("virtualmachines", &someone(), None, object, &config())
+}
+
+/// An instance that passes; `over` is merged over it.
+fn vmi(over: Value) -> Value {
+    let mut base = json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": { "name": "testvmi", "namespace": "ns" },
+        "spec": {
+            "domain": {
+                "memory": { "guest": "128Mi" },
+                "devices": {
+                    "disks": [{ "name": "root", "disk": { "bus": "virtio" } }],
+                    "interfaces": [{ "name": "default", "masquerade": {} }],
+                },
+            },
+            "networks": [{ "name": "default", "pod": {} }],
+            "volumes": [{ "name": "root", "containerDisk": { "image": "registry.example/guest:1" } }],
+        },
+    });
+    machinery::patch::merge(&mut base, &over);
+    base
+}
+
+/// A virtual machine that passes; `over` is merged over it.
+fn vm(over: Value) -> Value {
+    let mut base = json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": { "name": "testvm", "namespace": "ns" },
+        "spec": { "runStrategy": "Halted", "template": { "spec": vmi(json!({}))["spec"] } },
+    });
+    machinery::patch::merge(&mut base, &over);
+    base
+}
+
+/// Causes and fields of the errors, in a form that reads well when a test fails.
+fn told(result: Result<Admitted, Vec<FieldError>>) -> Vec<String> {
+    let errors = result.err().unwrap_or_default();
+    errors.iter().map(|error| format!("{} {}", error.cause.as_str(), error.field)).collect()
+}
