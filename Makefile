@@ -38,7 +38,7 @@ fix: ## format and apply what clippy can
 
 bench: setup-demo guest ## figures as ratios against a reference in the same run
 	$(CARGO) build --profile bench-fast -p ferrovirt
-	target/bench-fast/ferrovirt bench --guest build/guest
+	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest $(CARGO) run -q --profile bench-fast -p bench
 
 setup-demo:
 	@tools/setup.sh demo

@@ -122,6 +122,7 @@ impl Judge {
                 creation_expected: false,
                 deletion_expected: false,
                 behind: None,
+                hold_starts: false,
                 failed: None,
                 now: self.now.clone(),
             });

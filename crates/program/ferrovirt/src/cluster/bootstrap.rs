@@ -1,0 +1,139 @@
+//! What an embedded cluster is born with, and waiting for it to be whole.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::config::ClusterConfig;
+use api::v1::KubeVirt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::admission::Gate;
+use crate::progress::Progress;
+
+/// Where our own objects live.
+pub const INSTALL_NAMESPACE: &str = "kubevirt";
+/// The image that stands for the machine's own file system; the launcher runs from it.
+pub const LAUNCHER_IMAGE: &str = "ferrovirt.io/host";
+
+/// Nodes are processes on this machine: slower than this means that something is wrong.
+const NODES_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The KubeVirt object. Its configuration is the user's; only a missing object is written, and the emulation setting is
+/// kept true to the machine.
+pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let emulation = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": !kvm_usable}}}});
+    match kubevirts.get_opt("kubevirt").await.context("cannot read the KubeVirt object")? {
+        Some(existing) => {
+            // A configuration that cannot be read is the user's to mend; admission keeps its last valid one meanwhile.
+            let emulates = ClusterConfig::from_kubevirt(&existing).map(|config| config.use_emulation());
+            if emulates.is_ok_and(|emulates| emulates == kvm_usable) {
+                kubevirts
+                    .patch("kubevirt", &PatchParams::default(), &Patch::Merge(emulation))
+                    .await
+                    .context("cannot adjust the KubeVirt object to this machine")?;
+            }
+        }
+        None => {
+            let object: KubeVirt = serde_json::from_value(initial(kvm_usable)).context("the built-in KubeVirt object")?;
+            kubevirts.create(&PostParams::default(), &object).await.context("cannot create the KubeVirt object")?;
+        }
+    }
+    let deployed = json!({"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}});
+    kubevirts
+        .patch_status("kubevirt", &PatchParams::default(), &Patch::Merge(deployed))
+        .await
+        .context("cannot write the KubeVirt object's status")?;
+    Ok(())
+}
+
+fn initial(kvm_usable: bool) -> serde_json::Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {"name": "kubevirt", "namespace": INSTALL_NAMESPACE},
+        "spec": {"configuration": {
+            "developerConfiguration": {"useEmulation": !kvm_usable},
+            "network": {"defaultNetworkInterface": "masquerade"},
+            "virtualMachineOptions": {"disableSerialConsoleLog": {}},
+        }},
+    })
+}
+
+/// The effective configuration of this cluster.
+fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
+    let mut config = ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration")?;
+    config.launcher_image = LAUNCHER_IMAGE.to_owned();
+    config.install_namespace = INSTALL_NAMESPACE.to_owned();
+    Ok(config)
+}
+
+/// Keeps admission at the KubeVirt object's configuration. The first one is in force when this returns.
+pub async fn follow_configuration(
+    client: kube::Client,
+    gate: Arc<Gate>,
+    shutdown: CancellationToken,
+    tasks: &mut JoinSet<(&'static str, Result<()>)>,
+) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client, INSTALL_NAMESPACE);
+    let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
+    follow(&gate, &current);
+    tasks.spawn(async move {
+        let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().applied_objects();
+        futures::pin_mut!(changes);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return ("the configuration watch", Ok(())),
+                change = futures::StreamExt::next(&mut changes) => match change {
+                    Some(Ok(kubevirt)) => follow(&gate, &kubevirt),
+                    Some(Err(err)) => tracing::debug!(error = %err, "the watch of the KubeVirt object is retried"),
+                    None => return ("the configuration watch", Ok(())),
+                },
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A configuration that is not valid leaves the last valid one in force.
+fn follow(gate: &Gate, kubevirt: &KubeVirt) {
+    match effective(kubevirt) {
+        Ok(config) => gate.configure(config),
+        Err(err) => tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used"),
+    }
+}
+
+/// Waits until each node is ready and its node agent takes VMs.
+pub async fn nodes_ready(client: kube::Client, names: Vec<String>, progress: &mut Progress) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client);
+    let deadline = tokio::time::Instant::now() + NODES_TIMEOUT;
+    for name in &names {
+        loop {
+            let node = nodes.get_opt(name).await.with_context(|| format!("cannot read node {name}"))?;
+            match missing(node.as_ref()) {
+                None => break,
+                Some(what) if tokio::time::Instant::now() > deadline => bail!("node {name} is not ready: {what}"),
+                Some(what) => progress.waiting(format!("node {name}: {what}")),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        progress.done(format!("node {name} ready"));
+    }
+    Ok(())
+}
+
+fn missing(node: Option<&Node>) -> Option<&'static str> {
+    let Some(node) = node else { return Some("its process has not registered yet") };
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+        return Some("its Pod runner is not ready yet");
+    }
+    let schedulable = node.metadata.labels.as_ref().and_then(|labels| labels.get(api::labels::SCHEDULABLE));
+    (schedulable.map(String::as_str) != Some("true")).then_some("its node agent does not take VMs yet")
+}

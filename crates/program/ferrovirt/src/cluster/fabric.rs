@@ -1,0 +1,97 @@
+//! The network between the nodes: a bridge in a namespace of its own, one link per node, one bridge per node for its Pods.
+//!
+//! Nothing of it touches the host's own network, firewall or routes. Every step may be repeated.
+
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+
+use anyhow::{Context, Result};
+use ipnet::Ipv4Net;
+use netlink::blocking::Links;
+use netplan::Route;
+
+use super::layout::Layout;
+use super::record::{FABRIC_ADDRESS, NodeRecord, PREFIX};
+
+/// The namespace that holds the bridge between the nodes.
+pub const FABRIC: &str = "fabric";
+const FABRIC_BRIDGE: &str = "fabric0";
+/// The bridge of a node's Pods, in the node's namespace.
+pub const POD_BRIDGE: &str = "cni0";
+const NODE_LINK: &str = "eth0";
+
+/// Makes what is missing and returns the fabric's namespace.
+pub fn ensure(layout: &Layout, nodes: &[NodeRecord]) -> Result<OwnedFd> {
+    let fabric = namespace(layout, FABRIC)?;
+    inside(&fabric, FABRIC, fabric_bridge)?;
+    for node in nodes {
+        let netns = namespace(layout, &node.name)?;
+        inside(&fabric, FABRIC, || node_link(&node.name, netns.as_fd()))?;
+        inside(&netns, &node.name, || node_side(node, nodes))?;
+    }
+    inside(&fabric, FABRIC, || routes(nodes, None))?;
+    Ok(fabric)
+}
+
+/// A namespace of the cluster, made at first use. A node's process is started in its own.
+pub fn namespace(layout: &Layout, name: &str) -> Result<OwnedFd> {
+    let path = layout.netns(name);
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    }
+    hostfs::ns::create_netns(&path).with_context(|| format!("cannot make the network namespace of {name}"))
+}
+
+fn inside(netns: &OwnedFd, name: &str, work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+    hostfs::ns::run_in_netns(netns, work)
+        .with_context(|| format!("cannot enter the network namespace of {name}"))?
+        .with_context(|| format!("cannot set up the network of {name}"))
+}
+
+fn fabric_bridge() -> Result<()> {
+    let mut links = Links::new()?;
+    links.set_up("lo")?;
+    links.create_bridge(FABRIC_BRIDGE)?;
+    links.add_address(FABRIC_BRIDGE, Ipv4Net::new(FABRIC_ADDRESS, PREFIX)?.into())?;
+    links.set_up(FABRIC_BRIDGE)?;
+    Ok(())
+}
+
+/// A veth pair: one end on the fabric's bridge, called like the node, the other the node's `eth0`.
+fn node_link(name: &str, netns: BorrowedFd<'_>) -> Result<()> {
+    let mut links = Links::new()?;
+    links.create_veth(name, NODE_LINK, Some(netns))?;
+    links.set_master(name, Some(FABRIC_BRIDGE))?;
+    links.set_up(name)?;
+    Ok(())
+}
+
+fn node_side(node: &NodeRecord, all: &[NodeRecord]) -> Result<()> {
+    let mut links = Links::new()?;
+    links.set_up("lo")?;
+    links.add_address(NODE_LINK, Ipv4Net::new(node.address(), PREFIX)?.into())?;
+    links.set_up(NODE_LINK)?;
+    links.create_bridge(POD_BRIDGE)?;
+    links.add_address(POD_BRIDGE, Ipv4Net::new(node.pod_gateway(), PREFIX)?.into())?;
+    links.set_up(POD_BRIDGE)?;
+    netlink::sysctl("net/ipv4/ip_forward", "1")?;
+    routes(all, Some(node))
+}
+
+/// Routes to the Pods of every node but `own`.
+fn routes(nodes: &[NodeRecord], own: Option<&NodeRecord>) -> Result<()> {
+    let mut links = Links::new()?;
+    for node in nodes.iter().filter(|node| Some(node.index) != own.map(|own| own.index)) {
+        let destination = Ipv4Net::new(node.pod_network(), PREFIX)?.into();
+        links.add_route(&Route { destination, gateway: Some(node.address().into()), link: None })?;
+    }
+    Ok(())
+}
+
+/// Takes the namespaces away; their links go with them.
+pub fn remove(layout: &Layout, nodes: &[NodeRecord]) -> Result<()> {
+    for name in nodes.iter().map(|node| node.name.as_str()).chain([FABRIC]) {
+        let path = layout.netns(name);
+        hostfs::ns::remove_netns(&path).with_context(|| format!("cannot remove the namespace {}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,28 @@
+//! Who is who in an embedded cluster: user names and groups are those of a KubeVirt installation.
+
+use super::pki::Subject;
+
+pub const ADMIN: Subject<'_> =
+    Subject { common_name: "kubernetes-admin", organization: Some("system:masters"), serves: &[] };
+pub const CONTROLLER: Subject<'_> = Subject {
+    common_name: "system:serviceaccount:kubevirt:kubevirt-controller",
+    organization: Some("system:serviceaccounts"),
+    serves: &[],
+};
+pub const API: Subject<'_> = Subject {
+    common_name: "system:serviceaccount:kubevirt:kubevirt-apiserver",
+    organization: Some("system:serviceaccounts"),
+    serves: &[],
+};
+pub const SCHEDULER: Subject<'_> =
+    Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
+/// What virt-api shows to a node agent.
+pub const HANDLER_CLIENT: Subject<'_> =
+    Subject { common_name: "kubevirt.io:system:client:virt-handler", organization: None, serves: &[] };
+/// What a node agent shows to virt-api.
+pub const HANDLER_SERVER_NAME: &str = virt_api::HANDLER_COMMON_NAME;
+pub const HANDLER_USER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
+
+/// Names under which clients reach the API server.
+pub const API_SERVER_NAMES: &[&str] =
+    &["127.0.0.1", "localhost", "10.201.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];

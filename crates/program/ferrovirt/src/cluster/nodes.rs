@@ -1,0 +1,237 @@
+//! The node processes: one `ferrovirt node` per node, in the node's network namespace.
+//!
+//! A node process holds the reading end of a pipe whose writing end is the supervisor's: when the supervisor dies, in
+//! whatever way, the node sees the end of it and leaves too, and its Pods go on without both.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use hostfs::process::ProcessId;
+use tokio::process::{Child, Command};
+use tokio_util::sync::CancellationToken;
+
+use super::fabric;
+use super::identities::{HANDLER_SERVER_NAME, HANDLER_USER};
+use super::kubeconfig;
+use super::layout::Layout;
+use super::pki::{Pki, Subject};
+use super::record::{FABRIC_ADDRESS, FABRIC_API_PORT, NodeRecord, Record};
+
+/// A node that keeps dying is not restarted faster than this.
+const RESTART_DELAY: Duration = Duration::from_secs(1);
+/// Node processes hold no guests; they end at once, or are ended.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Files below a node's directory.
+pub mod files {
+    pub const RUNNER_KUBECONFIG: &str = "kubeconfig";
+    pub const HANDLER_KUBECONFIG: &str = "handler.kubeconfig";
+    pub const CA: &str = "ca.crt";
+    pub const HANDLER_CERT: &str = "handler.crt";
+    pub const HANDLER_KEY: &str = "handler.key";
+}
+
+/// Gives each node its own identities.
+pub fn write_credentials(layout: &Layout, record: &Record, pki: &Pki) -> Result<()> {
+    let url = format!("https://{FABRIC_ADDRESS}:{FABRIC_API_PORT}");
+    for node in &record.nodes {
+        let dir = layout.node(&node.name);
+        for made in [&dir, &layout.pods(&node.name), &layout.handler_private(&node.name), &layout.logs()] {
+            std::fs::create_dir_all(made).with_context(|| format!("cannot make {}", made.display()))?;
+        }
+        let runner = Subject {
+            common_name: &format!("system:node:{}", node.name),
+            organization: Some("system:nodes"),
+            serves: &[],
+        };
+        let handler = Subject {
+            common_name: HANDLER_USER,
+            organization: Some(&format!("ferrovirt:node:{}", node.name)),
+            serves: &[],
+        };
+        for (name, subject, file) in [
+            (format!("node-{}", node.name), &runner, files::RUNNER_KUBECONFIG),
+            (format!("handler-{}", node.name), &handler, files::HANDLER_KUBECONFIG),
+        ] {
+            let document = kubeconfig::document(&url, pki.ca_pem(), &pki.pair(&name, subject)?);
+            kubeconfig::write(&dir.join(file), &document)?;
+        }
+        let address = node.address().to_string();
+        let server = Subject {
+            common_name: HANDLER_SERVER_NAME,
+            organization: None,
+            serves: &[address.as_str(), HANDLER_SERVER_NAME],
+        };
+        let pair = pki.pair(&format!("handler-server-{}", node.name), &server)?;
+        for (file, text, mode) in [
+            (files::CA, pki.ca_pem(), 0o644),
+            (files::HANDLER_CERT, pair.cert.as_str(), 0o644),
+            (files::HANDLER_KEY, pair.key.as_str(), 0o600),
+        ] {
+            let path = dir.join(file);
+            hostfs::atomic::write_mode(&path, text.as_bytes(), mode)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Ends node processes that a killed supervisor left behind, known by pid and start time.
+pub fn end_leftovers(record: &mut Record) -> Result<()> {
+    for node in &mut record.nodes {
+        if let Some(process) = node.process.take() {
+            end(&process).with_context(|| format!("node {} (process {}) does not end", node.name, process.pid))?;
+        }
+    }
+    Ok(())
+}
+
+fn end(process: &ProcessId) -> Result<()> {
+    for signal in [rustix::process::Signal::TERM, rustix::process::Signal::KILL] {
+        if !process.alive() {
+            return Ok(());
+        }
+        process.signal(signal)?;
+        if process.wait_gone(END_TIMEOUT)? {
+            return Ok(());
+        }
+    }
+    bail!("it is still there after a kill")
+}
+
+/// The running node processes and the pipes that tie them to this one.
+#[derive(Debug)]
+pub struct NodeProcesses {
+    monitors: Vec<tokio::task::JoinHandle<()>>,
+    failures: tokio::sync::mpsc::Receiver<(String, String)>,
+    stop: CancellationToken,
+}
+
+impl NodeProcesses {
+    pub fn start(layout: &Layout, record: &mut Record, shutdown: &CancellationToken) -> Result<Self> {
+        let (report, failures) = tokio::sync::mpsc::channel(16);
+        let stop = shutdown.child_token();
+        let mut monitors = Vec::new();
+        for index in 0..record.nodes.len() {
+            let node = record.nodes[index].clone();
+            let running = Running::spawn(layout, &node)?;
+            record.nodes[index].process = running.id;
+            record.save(layout)?;
+            monitors.push(tokio::spawn(monitor(layout.clone(), node, running, report.clone(), stop.clone())));
+        }
+        Ok(Self { monitors, failures, stop })
+    }
+
+    /// Returns when a node process has died by itself, with the node's name and how it died.
+    pub async fn failed(&mut self) -> (String, String) {
+        match self.failures.recv().await {
+            Some(failure) => failure,
+            None => std::future::pending().await,
+        }
+    }
+
+    pub async fn stop(&mut self) {
+        self.stop.cancel();
+        for monitor in self.monitors.drain(..) {
+            // A monitor that panicked has nothing left to end: its pipe is closed with it.
+            let _ = monitor.await;
+        }
+    }
+}
+
+struct Running {
+    child: Child,
+    id: Option<ProcessId>,
+    /// Closed to make the node leave.
+    control: Option<OwnedFd>,
+}
+
+impl Running {
+    fn spawn(layout: &Layout, node: &NodeRecord) -> Result<Self> {
+        let exe = std::env::current_exe().context("cannot find this program's own file")?;
+        let netns = fabric::namespace(layout, &node.name)?;
+        let log = open_log(layout, &node.name)?;
+        let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("cannot make a pipe")?;
+        let mut command = std::process::Command::new(exe);
+        command
+            .args(["node", "--name", &node.name, "--index", &node.index.to_string(), "--data-dir"])
+            .arg(layout.root())
+            .stdin(Stdio::from(read))
+            .stdout(Stdio::from(log.try_clone().context("cannot duplicate the log's descriptor")?))
+            .stderr(Stdio::from(log))
+            // Not in the terminal's foreground group: Ctrl-C is for the supervisor, which then tells the nodes.
+            .process_group(0);
+        // SAFETY: between fork and exec only setns is called, which is async-signal-safe; the descriptor outlives the call.
+        unsafe {
+            command.pre_exec(move || match libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            });
+        }
+        let child = Command::from(command).spawn().with_context(|| format!("cannot start node {}", node.name))?;
+        let id = child.id().and_then(|pid| ProcessId::of(pid.cast_signed()).ok());
+        Ok(Self { child, id, control: Some(write) })
+    }
+}
+
+fn open_log(layout: &Layout, node: &str) -> Result<File> {
+    let path = layout.logs().join(format!("node-{node}.log"));
+    OpenOptions::new().create(true).append(true).open(&path).with_context(|| format!("cannot open {}", path.display()))
+}
+
+/// Keeps one node running until told to stop.
+async fn monitor(
+    layout: Layout,
+    node: NodeRecord,
+    mut running: Running,
+    report: tokio::sync::mpsc::Sender<(String, String)>,
+    stop: CancellationToken,
+) {
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => return leave(running).await,
+            status = running.child.wait() => {
+                let how = status.map_or_else(|err| err.to_string(), |status| status.to_string());
+                tracing::warn!(node = node.name, how, "a node process ended and is started again");
+                // Nobody listens after the start is over; the restart below is then the answer.
+                let _ = report.try_send((node.name.clone(), how));
+            }
+        }
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(RESTART_DELAY) => {}
+            }
+            match Running::spawn(&layout, &node) {
+                Ok(next) => {
+                    running = next;
+                    break;
+                }
+                Err(err) => tracing::error!(node = node.name, error = format!("{err:#}"), "a node does not start"),
+            }
+        }
+        if let Err(err) = remember(&layout, &node.name, running.id) {
+            tracing::error!(node = node.name, error = format!("{err:#}"), "the cluster record could not be updated");
+        }
+    }
+}
+
+fn remember(layout: &Layout, node: &str, id: Option<ProcessId>) -> Result<()> {
+    let mut record = Record::load(layout)?.unwrap_or_default();
+    if let Some(entry) = record.nodes.iter_mut().find(|entry| entry.name == node) {
+        entry.process = id;
+    }
+    record.save(layout)
+}
+
+async fn leave(mut running: Running) {
+    drop(running.control.take());
+    if tokio::time::timeout(END_TIMEOUT, running.child.wait()).await.is_err() {
+        // It holds no guests: ending it hard loses nothing.
+        let _ = running.child.kill().await;
+    }
+}

@@ -1,0 +1,92 @@
+//! A Pod on a chosen node, from which a guest is reached over the network.
+
+use std::process::Output;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, PostParams};
+use serde_json::json;
+
+use super::{Embedded, poll};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A running Pod with the machine's own `ping` and `curl`.
+#[derive(Debug)]
+pub struct ClientPod {
+    pods: Api<Pod>,
+    name: String,
+    uid: String,
+    node: String,
+}
+
+impl ClientPod {
+    /// Starts it on `node`.
+    pub async fn start(cluster: &Embedded, node: &str) -> Result<Self> {
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await?, "default");
+        let name = format!("client-{node}");
+        let pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": name},
+            "spec": {
+                "restartPolicy": "Never",
+                "terminationGracePeriodSeconds": 1,
+                "nodeSelector": {"kubernetes.io/hostname": node},
+                "containers": [{"name": "client", "image": "ferrovirt.io/host", "command": ["sleep", "infinity"]}],
+            },
+        }))
+        .context("the client Pod's manifest")?;
+        let created = pods.create(&PostParams::default(), &pod).await.context("cannot create the client Pod")?;
+        let uid = created.metadata.uid.context("the client Pod has no UID")?;
+        poll("the client Pod's start", LIMIT, || async {
+            let pod = pods.get(&name).await.map_err(|err| err.to_string())?;
+            let phase = pod.status.and_then(|status| status.phase).unwrap_or_default();
+            if phase == "Running" { Ok(()) } else { Err(format!("its phase is {phase}")) }
+        })
+        .await?;
+        Ok(Self { pods, name, uid, node: node.to_owned() })
+    }
+
+    /// Runs a command in the Pod.
+    pub async fn exec(&self, cluster: &Embedded, argv: &[&str]) -> Result<Output> {
+        let (exe, pods) = (cluster.exe().to_owned(), cluster.layout().pods(&self.node));
+        let uid = self.uid.clone();
+        let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
+        tokio::task::spawn_blocking(move || pod_runner::exec_in_pod(&exe, &pods, &uid, "client", &argv))
+            .await
+            .context("the thread that runs the command panicked")?
+            .context("cannot run a command in the client Pod")
+    }
+
+    /// One ping; the answer's time in milliseconds as `ping` prints it.
+    pub async fn ping(&self, cluster: &Embedded, address: &str) -> Result<String> {
+        let output = self.exec(cluster, &["ping", "-c", "1", "-W", "2", address]).await?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        match text.split("time=").nth(1).and_then(|rest| rest.split('\n').next()) {
+            Some(time) if output.status.success() => Ok(time.to_owned()),
+            _ => bail!("{address} does not answer a ping from {}: {text}{}", self.node, String::from_utf8_lossy(&output.stderr)),
+        }
+    }
+
+    /// The body that a guest's HTTP server answers with.
+    pub async fn http(&self, cluster: &Embedded, url: &str) -> Result<String> {
+        let output = self.exec(cluster, &["curl", "-sS", "-m", "5", url]).await?;
+        if !output.status.success() {
+            bail!("{url} does not answer from {}: {}", self.node, String::from_utf8_lossy(&output.stderr).trim());
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Deletes the Pod and waits until it is gone.
+    pub async fn delete(self) -> Result<()> {
+        self.pods.delete(&self.name, &DeleteParams::default()).await.context("cannot delete the client Pod")?;
+        poll("the client Pod's end", LIMIT, || async {
+            match self.pods.get_opt(&self.name).await {
+                Ok(None) => Ok(()),
+                Ok(Some(_)) => Err("it is still there".to_owned()),
+                Err(err) => Err(err.to_string()),
+            }
+        })
+        .await
+    }
+}
