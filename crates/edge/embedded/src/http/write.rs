@@ -32,7 +32,11 @@ pub(crate) async fn body(parts: &Parts, body: Body, encoding: Encoding) -> Resul
     }
     match encoding {
         Encoding::Json => serde_json::from_slice(&bytes).map_err(|err| err.to_string()),
-        Encoding::Yaml => serde_saphyr::from_slice(&bytes).map_err(|err| err.to_string()),
+        Encoding::Yaml => {
+            // A name may be `y` or `on`: only true and false are booleans.
+            let options = serde_saphyr::options! { strict_booleans: true };
+            serde_saphyr::from_slice_with_options(&bytes, options).map_err(|err| err.to_string())
+        }
     }
     .map_err(|err| ApiError::BadRequest(format!("the body of the request could not be decoded: {err}")))
 }

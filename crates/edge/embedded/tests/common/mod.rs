@@ -1,0 +1,215 @@
+//! A real server on a loopback port, with certificates of its own.
+#![allow(dead_code)] // each test file uses a part
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use embedded::{Admission, AdmissionRequest, Admitted, Config, Operation, Server};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, DeleteParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, ResourceExt as _};
+use machinery::field::FieldError;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) const MASTERS: &str = "system:masters";
+
+/// Stands in for the rules of our kinds: refuses where the annotation `test/refuse` asks for it, and leaves a trace.
+pub(crate) struct Rules;
+
+impl Admission for Rules {
+    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
+        let mut object = request.object.clone();
+        if let Some(field) = object["metadata"]["annotations"]["test/refuse"].as_str() {
+            return Err(vec![FieldError::invalid(field.into(), "x", "the test says so")]);
+        }
+        if request.operation == Operation::Create {
+            object["metadata"]["annotations"]["test/admitted-for"] = json!(request.user.name);
+        }
+        Ok(Admitted { object, warnings: vec![format!("{} was admitted", request.resource.resource)] })
+    }
+}
+
+/// An authority and what it signed.
+pub(crate) struct Pki {
+    pub(crate) ca_pem: String,
+    ca_key: String,
+}
+
+impl Pki {
+    pub(crate) fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec![]).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, "test authority");
+        let ca_pem = params.self_signed(&key).unwrap().pem();
+        Self { ca_pem, ca_key: key.serialize_pem() }
+    }
+
+    /// Certificate and key for a user; `groups` become organisations.
+    pub(crate) fn issue(&self, name: &str, groups: &[&str]) -> (String, String) {
+        let issuer = Issuer::from_ca_cert_pem(&self.ca_pem, KeyPair::from_pem(&self.ca_key).unwrap()).unwrap();
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["127.0.0.1".into(), "localhost".into()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+    }
+
+    pub(crate) fn save(&self, dir: &Path) {
+        std::fs::write(dir.join("ca.crt"), &self.ca_pem).unwrap();
+        std::fs::write(dir.join("ca.key"), &self.ca_key).unwrap();
+    }
+
+    pub(crate) fn load(dir: &Path) -> Self {
+        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+        Self { ca_pem: read("ca.crt"), ca_key: read("ca.key") }
+    }
+
+    /// A kubeconfig; without a user it shows no certificate.
+    pub(crate) fn kubeconfig(&self, port: u16, user: Option<(&str, &[&str])>) -> Value {
+        let user = user.map_or(json!({}), |(name, groups)| {
+            let (certificate, key) = self.issue(name, groups);
+            json!({"client-certificate-data": BASE64.encode(certificate), "client-key-data": BASE64.encode(key)})
+        });
+        json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                "certificate-authority-data": BASE64.encode(&self.ca_pem),
+            }}],
+            "users": [{"name": "test", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}],
+        })
+    }
+
+    pub(crate) async fn client(&self, port: u16, user: Option<(&str, &[&str])>) -> Client {
+        let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig(port, user)).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    pub(crate) fn server_config(&self, store_path: PathBuf) -> Config {
+        let (cert_pem, key_pem) = self.issue("apiserver", &[]);
+        Config { store_path, client_ca_pem: self.ca_pem.clone(), cert_pem, key_pem, admission: Arc::new(Rules) }
+    }
+}
+
+pub(crate) struct TestServer {
+    pub(crate) dir: tempfile::TempDir,
+    pub(crate) pki: Pki,
+    pub(crate) server: Server,
+    pub(crate) port: u16,
+    pub(crate) stop: CancellationToken,
+    task: tokio::task::JoinHandle<()>,
+}
+
+pub(crate) fn install_crypto() {
+    let _second_time = rustls::crypto::aws_lc_rs::default_provider().install_default();
+}
+
+impl TestServer {
+    pub(crate) async fn start() -> Self {
+        install_crypto();
+        let dir = tempfile::tempdir().unwrap();
+        Self::start_in(dir, Pki::new()).await
+    }
+
+    /// On a directory that may hold a store already.
+    pub(crate) async fn start_in(dir: tempfile::TempDir, pki: Pki) -> Self {
+        let server = Server::open(pki.server_config(dir.path().join("store.redb"))).await.unwrap();
+        server.bootstrap().await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = CancellationToken::new();
+        let (serving, stopping) = (server.clone(), stop.clone());
+        let task = tokio::spawn(async move { serving.serve(listener, stopping).await.unwrap() });
+        Self { dir, pki, server, port, stop, task }
+    }
+
+    pub(crate) async fn admin(&self) -> Client {
+        self.client("admin", &[MASTERS]).await
+    }
+
+    pub(crate) async fn client(&self, name: &str, groups: &[&str]) -> Client {
+        self.pki.client(self.port, Some((name, groups))).await
+    }
+
+    /// Ends serving and gives the store back.
+    pub(crate) async fn stop(self) -> (tempfile::TempDir, Pki) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+        self.server.close().await;
+        (self.dir, self.pki)
+    }
+}
+
+/// A namespace of the test's own.
+pub(crate) async fn namespace(client: &Client, name: &str) -> String {
+    let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+    let created = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    created.name_any()
+}
+
+/// Polls until a condition holds.
+pub(crate) async fn eventually<T, F: std::future::Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < limit, "waited in vain: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// A request by hand: method, path, headers, body. Returns the code and the answer.
+pub(crate) async fn raw(client: &Client, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+    let (code, _, text) = raw_with_headers(client, method, path, headers, body).await;
+    (code, text)
+}
+
+pub(crate) async fn raw_with_headers(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, http::HeaderMap, String) {
+    let mut request = http::Request::builder().method(method).uri(path);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(kube::client::Body::from(body.as_bytes().to_vec())).unwrap();
+    let (parts, body) = client.send(request).await.unwrap().into_parts();
+    let bytes = axum::body::to_bytes(axum::body::Body::new(body), 64 << 20).await.unwrap();
+    (parts.status.as_u16(), parts.headers, String::from_utf8(bytes.to_vec()).unwrap())
+}
+
+pub(crate) async fn raw_json(client: &Client, method: &str, path: &str, body: &Value) -> (u16, Value) {
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let (code, text) = raw(client, method, path, &[("content-type", "application/json")], &text).await;
+    (code, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// The API's own words about a failed call.
+pub(crate) fn refusal(result: Result<impl std::fmt::Debug, kube::Error>) -> (u16, String, String) {
+    match result {
+        Err(kube::Error::Api(status)) => (status.code, status.reason.clone(), status.message.clone()),
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+}
+
+pub(crate) fn now() -> DeleteParams {
+    DeleteParams::default().grace_period(0)
+}
