@@ -12,7 +12,7 @@ mod observed;
 mod paths;
 pub mod xml;
 
-pub use convert::convert;
+pub use convert::{convert, guest_uuid};
 pub use error::Error;
 pub use facts::{BackingImage, DiskFacts, HostFacts, ImageFormat, InterfaceFacts};
 pub use observed::{Observed, ObservedDisk, ObservedInterface};

@@ -25,7 +25,7 @@ pub fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Domain
         (false, true) => "qemu",
         (false, false) => return Err(Error::KvmMissing),
     };
-    let uuid = uuid(vmi)?;
+    let uuid = guest_uuid(vmi)?;
     let cpus = cpu::cpus(vmi, type_)?;
     let memory = memory::memory(vmi)?;
     let numa = memory.cell(cpus.max());
@@ -51,7 +51,7 @@ pub fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Domain
 
 /// The guest's UUID: the one in the spec, which admission fills in. An object that never went through admission gets
 /// one derived from its UID, so that converting it twice gives the same domain.
-fn uuid(vmi: &VirtualMachineInstance) -> Result<String, Error> {
+pub fn guest_uuid(vmi: &VirtualMachineInstance) -> Result<String, Error> {
     let given = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.uuid.as_deref());
     match given.filter(|uuid| !uuid.is_empty()) {
         Some(text) => {

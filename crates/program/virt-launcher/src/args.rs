@@ -1,0 +1,98 @@
+//! The command line, as the controller writes it into the launcher's Pod.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Parser;
+
+/// Supervises one virtual machine: libvirt, QEMU, its disks and its network services.
+#[derive(Debug, Clone, Parser)]
+#[command(name = "virt-launcher", version)]
+pub(crate) struct Args {
+    /// Name of the VirtualMachineInstance
+    #[arg(long)]
+    pub(crate) name: String,
+    /// UID of the VirtualMachineInstance
+    #[arg(long)]
+    pub(crate) uid: String,
+    /// Namespace of the VirtualMachineInstance
+    #[arg(long)]
+    pub(crate) namespace: String,
+    /// Directory shared with virt-handler
+    #[arg(long, default_value = "/var/run/kubevirt")]
+    pub(crate) kubevirt_share_dir: PathBuf,
+    /// Directory of disks that are gone with the Pod
+    #[arg(long, default_value = "/var/run/kubevirt-ephemeral-disks")]
+    pub(crate) ephemeral_disk_dir: String,
+    /// Directory the images of container disks are mounted in
+    #[arg(long, default_value = "/var/run/kubevirt-image-volume")]
+    pub(crate) container_disk_dir: String,
+    /// Container disks are image volumes of the Pod
+    #[arg(long)]
+    pub(crate) image_volume: bool,
+    /// How long the guest has to power off after the Pod was told to stop
+    #[arg(long, default_value_t = 30)]
+    pub(crate) grace_period_seconds: u64,
+    /// How long to wait for a domain before giving up
+    #[arg(long, default_value = "3m", value_parser = go_duration)]
+    pub(crate) qemu_timeout: Duration,
+    /// Emulate the guest in software where there is no KVM
+    #[arg(long)]
+    pub(crate) allow_emulation: bool,
+    /// Memory that a look into or the making of a disk image may take, in bytes
+    #[arg(long, default_value_t = 2000 << 20)]
+    pub(crate) disk_memory_limit: u64,
+    /// Name of the Pod
+    #[arg(long, env = "POD_NAME", default_value = "")]
+    pub(crate) pod_name: String,
+}
+
+/// A duration as Go prints and reads it, in whole units: `4m30s`.
+fn go_duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is not a duration like 30s, 5m or 4m30s");
+    let mut total = 0u64;
+    let mut digits = String::new();
+    for c in text.chars() {
+        let unit = match c {
+            '0'..='9' => {
+                digits.push(c);
+                continue;
+            }
+            'h' => 3600,
+            'm' => 60,
+            's' => 1,
+            _ => return Err(wrong()),
+        };
+        let count: u64 = digits.parse().map_err(|_| wrong())?;
+        total = count.checked_mul(unit).and_then(|part| total.checked_add(part)).ok_or_else(wrong)?;
+        digits.clear();
+    }
+    if text.is_empty() || !digits.is_empty() {
+        return Err(wrong());
+    }
+    Ok(Duration::from_secs(total))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        for (text, seconds) in [("240s", 240), ("3m", 180), ("4m30s", 270), ("1h0m5s", 3605)] {
+            assert_eq!(go_duration(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+        for text in ["", "5", "s", "1.5s", "5 m", "99999999999999999999s", "18446744073709551615h"] {
+            assert!(go_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_controllers_command_line_is_understood() {
+        let line = "virt-launcher --qemu-timeout 312s --name vm --uid u --namespace default --kubevirt-share-dir /var/run/kubevirt \
+                    --ephemeral-disk-dir /e --container-disk-dir /c --grace-period-seconds 45 --image-volume --allow-emulation";
+        let args = Args::try_parse_from(line.split_whitespace()).unwrap();
+        assert_eq!((args.qemu_timeout.as_secs(), args.grace_period_seconds), (312, 45));
+        assert!(args.allow_emulation && args.image_volume);
+    }
+}

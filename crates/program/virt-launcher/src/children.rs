@@ -1,0 +1,160 @@
+//! Child processes and orphans. The launcher is process 1 of its container: QEMU, which libvirt lets loose, and whatever
+//! libvirt's probes leave behind become its children when their parents end, and stay zombies until it collects them.
+//!
+//! One task collects all of them with `waitpid(-1)`. Nothing else in this program may wait for a process, because it would
+//! race with that task for the exit status; so tokio's and the standard library's `wait` are not used. A child's status is
+//! handed to whoever spawned it. Spawning and collecting exclude each other: a child that ends at once is known by then,
+//! and the standard library's own wait after a failed `exec` finds its child still there.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, ExitStatus};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, WaitOptions};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+type Waiting = HashMap<Pid, oneshot::Sender<ExitStatus>>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Children(Arc<Mutex<Waiting>>);
+
+/// A process started by [`Children::spawn`]. Dropping it leaves the process alone.
+pub(crate) struct Child {
+    children: Children,
+    pid: Pid,
+    exit: oneshot::Receiver<ExitStatus>,
+    pub(crate) stderr: Option<OwnedFd>,
+}
+
+impl Children {
+    /// Becomes the parent of all descendants that lose theirs, and starts to collect them.
+    pub(crate) fn start() -> io::Result<Children> {
+        if rustix::process::getpid() != Pid::INIT {
+            rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        }
+        let children = Children::default();
+        let mut ended = signal(SignalKind::child())?;
+        let collector = children.clone();
+        tokio::spawn(async move {
+            // One signal may stand for many ends, so each round collects until nothing is left.
+            while ended.recv().await.is_some() {
+                collector.collect();
+            }
+        });
+        Ok(children)
+    }
+
+    pub(crate) fn spawn(&self, command: &mut Command) -> io::Result<Child> {
+        let mut waiting = self.lock();
+        let child = command.spawn()?;
+        let pid = Pid::from_child(&child);
+        let (sender, exit) = oneshot::channel();
+        waiting.insert(pid, sender);
+        drop(waiting);
+        Ok(Child { children: self.clone(), pid, exit, stderr: child.stderr.map(OwnedFd::from) })
+    }
+
+    fn collect(&self) {
+        let mut waiting = self.lock();
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            let status = ExitStatus::from_raw(status.as_raw());
+            match waiting.remove(&pid) {
+                Some(parent) => drop(parent.send(status)),
+                None => tracing::debug!(pid = pid.as_raw_nonzero(), %status, "orphan ended"),
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Child {
+    /// The exit status; waiting again after it was returned gives the status of a process that vanished.
+    pub(crate) async fn wait(&mut self) -> ExitStatus {
+        // The collector owns the other end as long as the process is not collected.
+        (&mut self.exit).await.unwrap_or(ExitStatus::from_raw(libc::SIGKILL))
+    }
+
+    pub(crate) fn handle(&self) -> Handle {
+        Handle { children: self.children.clone(), pid: self.pid }
+    }
+}
+
+/// A way to signal a child from elsewhere.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    children: Children,
+    pid: Pid,
+}
+
+impl Handle {
+    /// Sends a signal unless the process has been collected. Under the lock its pid cannot be taken by another one.
+    pub(crate) fn signal(&self, signal: Signal) {
+        if self.children.lock().contains_key(&self.pid)
+            && let Err(error) = rustix::process::kill_process(self.pid, signal)
+        {
+            tracing::warn!(pid = self.pid.as_raw_nonzero(), %error, "cannot signal a child");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Stdio;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Collecting is for the whole process and would take the children of other tests, so it gets a process of its own.
+    #[test]
+    fn statuses_reach_their_parents_and_orphans_are_collected() {
+        let this = std::env::current_exe().unwrap();
+        let test = ["--exact", "children::tests::in_a_process_of_its_own", "--ignored"];
+        let run = Command::new(this).args(test).output().unwrap();
+        let said = String::from_utf8_lossy(&run.stdout);
+        assert!(run.status.success() && said.contains("1 passed"), "{said}");
+    }
+
+    #[tokio::test]
+    #[ignore = "run by the test above"]
+    async fn in_a_process_of_its_own() {
+        let children = Children::start().unwrap();
+        let mut runs: Vec<_> = (0..20)
+            .map(|code| children.spawn(Command::new("sh").args(["-c", &format!("exit {code}")])).unwrap())
+            .collect();
+        for (code, child) in runs.iter_mut().enumerate() {
+            assert_eq!(child.wait().await.code(), Some(code as i32));
+        }
+
+        let missing = children.spawn(&mut Command::new("/no/such/program"));
+        assert_eq!(missing.err().map(|error| error.kind()), Some(io::ErrorKind::NotFound));
+
+        let mut sleeper = children.spawn(Command::new("sleep").arg("1000")).unwrap();
+        let handle = sleeper.handle();
+        handle.signal(Signal::KILL);
+        assert_eq!(sleeper.wait().await.signal(), Some(libc::SIGKILL));
+        handle.signal(Signal::KILL);
+
+        // A grandchild whose parent ends first: it becomes ours, and must not stay a zombie.
+        let mut parent = children
+            .spawn(Command::new("sh").args(["-c", "sleep 0.2 2>/dev/null & echo $! >&2"]).stderr(Stdio::piped()))
+            .unwrap();
+        let mut said = String::new();
+        io::Read::read_to_string(&mut std::fs::File::from(parent.stderr.take().unwrap()), &mut said).unwrap();
+        assert!(parent.wait().await.success());
+        let orphan = format!("/proc/{}", said.trim());
+        for _ in 0..200 {
+            if !std::path::Path::new(&orphan).exists() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        panic!("{orphan} is still there");
+    }
+}

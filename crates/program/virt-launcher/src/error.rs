@@ -1,0 +1,73 @@
+//! What can go wrong between a request and the guest, and what the asker is told.
+
+use std::io;
+
+use launcher_rpc::types::{Refusal, RefusalCode};
+
+use crate::disks;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("this launcher serves the VMI with UID {mine}, not {asked}")]
+    WrongVmi { mine: String, asked: String },
+    #[error("there is no domain")]
+    NoDomain,
+    #[error("{0}")]
+    WrongState(String),
+    #[error("cannot turn the VMI into a domain")]
+    Convert(#[source] domain::Error),
+    #[error("cannot prepare the network")]
+    Network(#[source] netplan::PlanError),
+    #[error("link {0} is not there yet: virt-handler has not prepared the Pod's network")]
+    LinkMissing(String),
+    #[error("cannot {action}")]
+    System { action: String, source: io::Error },
+    #[error("cannot prepare the disks")]
+    Disks(#[source] disks::Error),
+    #[error("libvirt is not available")]
+    LibvirtDown,
+    #[error("cannot {action}")]
+    Libvirt { action: &'static str, source: libvirt_io::Error },
+    #[error("the guest agent refused: {0}")]
+    Agent(String),
+}
+
+impl Error {
+    fn code(&self) -> RefusalCode {
+        use libvirt_io::ErrorCode;
+        match self {
+            Error::WrongVmi { .. } => RefusalCode::WrongVmi,
+            Error::NoDomain => RefusalCode::NoDomain,
+            Error::WrongState(_) => RefusalCode::WrongState,
+            Error::Convert(domain::Error::MissingFact { .. }) | Error::LinkMissing(_) => RefusalCode::NotReady,
+            Error::Convert(_) | Error::Network(_) => RefusalCode::Impossible,
+            Error::Disks(error) if error.is_permanent() => RefusalCode::Impossible,
+            Error::Disks(_) | Error::System { .. } => RefusalCode::Internal,
+            Error::LibvirtDown => RefusalCode::NotReady,
+            Error::Libvirt { source, .. } => match source.code() {
+                Some(ErrorCode::NoDomain) => RefusalCode::NoDomain,
+                Some(ErrorCode::AgentUnresponsive) => RefusalCode::Agent,
+                Some(ErrorCode::ConfigUnsupported | ErrorCode::XmlError) => RefusalCode::Impossible,
+                Some(ErrorCode::OperationInvalid) => RefusalCode::WrongState,
+                _ => RefusalCode::Libvirt,
+            },
+            Error::Agent(_) => RefusalCode::Agent,
+        }
+    }
+
+    pub(crate) fn refusal(&self) -> Refusal {
+        Refusal { code: self.code(), message: chain(self) }
+    }
+}
+
+/// An error with all its causes in one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

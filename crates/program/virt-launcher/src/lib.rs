@@ -1,0 +1,65 @@
+//! virt-launcher: one process per virtual machine, unprivileged, process 1 of its container. It owns libvirt and through
+//! it QEMU, turns the VMI into a domain, prepares disks and network services, and tells virt-handler what it sees.
+//!
+//! | module | |
+//! |---|---|
+//! | `life` | start, signals, grace period, exit status |
+//! | `children` | child processes and the collecting of orphans |
+//! | `libvirtd`, `session` | the daemon kept alive, the connection kept open, the state kept current |
+//! | `manager` | what the handler asks for |
+//! | `disks`, `podnet`, `dhcp` | what a guest needs before it starts |
+//! | `agent` | what the guest says about itself |
+//! | `server`, `state` | the socket, and the document it shows |
+
+mod agent;
+mod args;
+mod children;
+mod dhcp;
+mod disks;
+mod error;
+mod libvirtd;
+mod life;
+mod manager;
+mod podnet;
+mod server;
+mod session;
+mod state;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+use tracing_subscriber::EnvFilter;
+
+/// Runs a launcher with this command line, the program's name included. Returns when its work is done.
+pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let args = match args::Args::try_parse_from(args) {
+        Ok(args) => args,
+        Err(error) => {
+            // Prints help to standard output and mistakes to standard error.
+            let _ = error.print();
+            return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
+        }
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A caller that has set up its own logging keeps it.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false).try_init();
+    tracing::info!(namespace = args.namespace, name = args.name, uid = args.uid, "virt-launcher starts");
+    // One thread: the launcher waits far more than it works, and every thread counts against the guest's overhead.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let result = match runtime {
+        Ok(runtime) => {
+            let result = runtime.block_on(life::run(args));
+            runtime.shutdown_background();
+            result.map_err(|failure| error::chain(&failure))
+        }
+        Err(error) => Err(format!("cannot start the runtime: {error}")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(error, "the launcher failed");
+            ExitCode::FAILURE
+        }
+    }
+}

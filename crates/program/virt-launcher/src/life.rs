@@ -1,0 +1,217 @@
+//! The launcher's life from start to exit.
+//!
+//! ```text
+//!   set up libvirt, serve ──► wait for a domain ──► guard the guest ──► final wait ──► exit 0
+//!                                │ timeout: exit 1      │ SIGTERM: mark for shutdown;
+//!                                │ SIGTERM: exit 0      │ grace period over: kill
+//! ```
+//!
+//! The exit status says whether the *launcher* did its work, not how the guest ended; that is in the state, which the
+//! handler reads during the final wait.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use domain::Paths;
+use launcher_rpc::types::LauncherState;
+use rustix::process::{Pid, Signal};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::args::Args;
+use crate::children::Children;
+use crate::error::chain;
+use crate::libvirtd::{self, Dirs, Libvirtd};
+use crate::manager::{self, Manager};
+use crate::session::Session;
+use crate::state::StateStore;
+use crate::{agent, server};
+
+/// A busy node takes its time to start a daemon; more than this means that it never will.
+const LIBVIRT_WITHIN: Duration = Duration::from_secs(60);
+/// How long the outcome is kept for the handler to read.
+const FINAL_WAIT: Duration = Duration::from_secs(15);
+/// Time for the last answers to leave.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+const KILL_AGAIN: Duration = Duration::from_secs(5);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error("cannot {action}")]
+    System { action: &'static str, source: std::io::Error },
+    #[error("libvirt did not come up within {} s", LIBVIRT_WITHIN.as_secs())]
+    NoLibvirt,
+    #[error("virt-handler did not ask for a domain within {} s", .0.as_secs())]
+    NoDomain(Duration),
+}
+
+fn system(action: &'static str) -> impl FnOnce(std::io::Error) -> Failure {
+    move |source| Failure::System { action, source }
+}
+
+struct Launcher {
+    args: Args,
+    state: StateStore,
+    manager: Arc<Manager>,
+    libvirtd: Libvirtd,
+    dirs: Dirs,
+    domain_name: String,
+}
+
+pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    // Before anything else: a signal that comes during the start must not end process 1.
+    let stop = stop_signals().map_err(system("listen to signals"))?;
+    let launcher = Launcher::set_up(args).await?;
+    launcher.live(stop).await
+}
+
+/// Resolves with the first signal that asks the launcher to stop.
+fn stop_signals() -> std::io::Result<impl Future<Output = ()>> {
+    let mut signals = Vec::new();
+    for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()] {
+        signals.push(signal(kind)?);
+    }
+    Ok(async move {
+        futures::future::select_all(signals.iter_mut().map(|signal| Box::pin(signal.recv()))).await;
+    })
+}
+
+impl Launcher {
+    async fn set_up(args: Args) -> Result<Launcher, Failure> {
+        let children = Children::start().map_err(system("collect ended processes"))?;
+        let paths = Paths {
+            ephemeral_disks: args.ephemeral_disk_dir.clone(),
+            image_volumes: args.container_disk_dir.clone(),
+            ..Paths::default()
+        };
+        let dirs = Dirs {
+            config: env_path("XDG_CONFIG_HOME", &paths.private),
+            runtime: env_path("XDG_RUNTIME_DIR", "/var/run"),
+        };
+        let identity = format!("{}/{}", args.uid, args.pod_name);
+        let host_uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, identity.as_bytes());
+        libvirtd::configure(&dirs, host_uuid).map_err(system("write libvirt's configuration"))?;
+        let libvirtd = Libvirtd::default();
+        tokio::spawn(libvirtd.clone().supervise(children.clone(), dirs.clone()));
+
+        let state = StateStore::new();
+        let domain_name = format!("{}_{}", args.namespace, args.name);
+        let session =
+            Session::start(dirs.clone(), libvirtd.clone(), domain_name.clone(), args.uid.clone(), state.clone());
+        tokio::time::timeout(LIBVIRT_WITHIN, async { while session.connection().await.is_err() {} })
+            .await
+            .map_err(|_| Failure::NoLibvirt)?;
+
+        tokio::spawn(agent::poll(session.clone(), state.clone(), domain_name.clone()));
+        let config = manager::Config {
+            uid: args.uid.clone(),
+            domain_name: domain_name.clone(),
+            paths,
+            image_volumes: args.image_volume,
+            allow_emulation: args.allow_emulation,
+            disk_memory_limit: args.disk_memory_limit,
+        };
+        let manager = Manager::new(config, children, session, state.clone());
+        let launcher = Launcher { args, state, manager, libvirtd, dirs, domain_name };
+        launcher.serve().map_err(system("open the launcher's socket"))?;
+        Ok(launcher)
+    }
+
+    /// Opens the socket under another name first: the handler takes the final one for "ready".
+    fn serve(&self) -> std::io::Result<()> {
+        let sockets = self.args.kubevirt_share_dir.join("sockets");
+        std::fs::create_dir_all(&sockets)?;
+        let (early, ready) = (sockets.join("launcher-init-sock"), sockets.join("launcher-sock"));
+        let listener = server::bind(&early)?;
+        let info = server::info(&self.args.uid, &self.args.pod_name);
+        let router = server::router(self.manager.clone(), self.state.clone(), info);
+        tokio::spawn(server::serve(listener, router));
+        std::fs::rename(&early, &ready)?;
+        tracing::info!(socket = %ready.display(), "ready");
+        Ok(())
+    }
+
+    async fn live(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        tokio::pin!(stop);
+        let timeout = self.args.qemu_timeout;
+        tokio::select! {
+            () = self.manager.started() => {}
+            () = self.manager.deleted() => return self.leave("deleted before it had a guest").await,
+            () = &mut stop => {
+                self.end_guest().await;
+                return self.leave("stopped before it had a guest").await;
+            }
+            () = tokio::time::sleep(timeout) => return Err(Failure::NoDomain(timeout)),
+        }
+        tracing::info!("the guest runs");
+        tokio::select! {
+            () = self.state.until(has_ended) => {}
+            () = async {
+                (&mut stop).await;
+                self.shut_down_in_good_order().await;
+            } => {}
+        }
+        let outcome = self.state.get().domain;
+        let (status, reason) = outcome.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
+        tracing::info!(?status, ?reason, "the guest has ended");
+        tokio::select! {
+            () = self.manager.deleted() => {}
+            () = tokio::time::sleep(FINAL_WAIT) => {}
+        }
+        self.leave("done").await
+    }
+
+    /// The handler shuts the guest down when it sees the mark; the launcher only sees to it that there is an end.
+    async fn shut_down_in_good_order(&self) {
+        let grace = Duration::from_secs(self.args.grace_period_seconds);
+        tracing::info!(grace_seconds = grace.as_secs(), "asked to stop; the handler is to shut the guest down");
+        self.state.update(|state| state.marked_for_graceful_shutdown = true);
+        if tokio::time::timeout(grace, self.state.until(has_ended)).await.is_err() {
+            tracing::warn!("the grace period is over; ending the guest");
+            self.end_guest().await;
+        }
+    }
+
+    /// Ends QEMU, through libvirt if it answers, by its pid if not.
+    async fn end_guest(&self) {
+        let limit = Instant::now() + 2 * KILL_AGAIN;
+        while self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
+            match tokio::time::timeout(KILL_AGAIN, self.manager.kill()).await {
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => tracing::error!(error = chain(&error), "cannot end the guest"),
+                Err(_) => tracing::error!("libvirt does not end the guest"),
+            }
+            if Instant::now() > limit {
+                return self.kill_by_pid();
+            }
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+    }
+
+    fn kill_by_pid(&self) {
+        let file = self.dirs.pid_file(&self.domain_name);
+        let pid = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
+        // QEMU is our child once libvirt has let it loose, so its pid stays its own until it is collected.
+        if let Some(pid) = pid.and_then(Pid::from_raw) {
+            let result = rustix::process::kill_process(pid, Signal::KILL);
+            tracing::warn!(pid = pid.as_raw_nonzero(), ?result, "killed QEMU");
+        }
+    }
+
+    async fn leave(&self, why: &str) -> Result<(), Failure> {
+        tracing::info!(why, "leaving");
+        tokio::time::sleep(LAST_WORDS).await;
+        self.libvirtd.terminate();
+        Ok(())
+    }
+}
+
+fn has_ended(state: &LauncherState) -> bool {
+    state.domain.as_ref().is_none_or(|domain| domain.is_down())
+}
+
+fn env_path(name: &str, default: &str) -> PathBuf {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map_or_else(|| default.into(), PathBuf::from)
+}

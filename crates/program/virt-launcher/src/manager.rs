@@ -1,0 +1,414 @@
+//! The domain manager: carries out what virt-handler asks for.
+//!
+//! One lock orders everything that changes the domain. Ending the guest does not take it: that must work while a start
+//! hangs. A launcher starts its domain once; when the guest has ended, the launcher's work is done, and a late sync must
+//! not bring the guest back.
+//!
+//! ```text
+//!             sync                  guest or kill                delete
+//!   nothing ───────► Running/Paused ───────────────► Shutoff ───────────► gone
+//!                       ▲  │ pause, unpause, IO error
+//!                       └──┘ sync resumes what no user paused
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstance;
+use domain::{HostFacts, InterfaceFacts, Paths};
+use jiff::Timestamp;
+use launcher_rpc::types::{Command, DomainReason, DomainState, DomainStatus, SyncOptions};
+use libvirt_io::{Connection, Domain, flags};
+use serde_json::Value;
+use tokio::sync::{Mutex, Notify, Semaphore, watch};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::children::Children;
+use crate::disks::Preparer;
+use crate::error::{Error, chain};
+use crate::session::Session;
+use crate::state::StateStore;
+use crate::{agent, dhcp, podnet};
+
+/// Agent commands of others that may be under way at once; a guest that never answers must not use up all calls that
+/// the daemon takes at a time.
+const AGENT_CALLS: usize = 3;
+
+/// How long libvirt may be away right after a start.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
+
+/// What the manager is made of, fixed for the launcher's life.
+pub(crate) struct Config {
+    pub(crate) uid: String,
+    pub(crate) domain_name: String,
+    pub(crate) paths: Paths,
+    pub(crate) image_volumes: bool,
+    pub(crate) allow_emulation: bool,
+    pub(crate) disk_memory_limit: u64,
+}
+
+pub(crate) struct Manager {
+    config: Config,
+    children: Children,
+    session: Session,
+    state: StateStore,
+    inner: Mutex<Inner>,
+    agent_calls: Semaphore,
+    /// Set once QEMU has been started and the state shows it, whatever became of it since.
+    started: watch::Sender<bool>,
+    deleted: Notify,
+}
+
+#[derive(Default)]
+struct Inner {
+    paused_by_user: bool,
+    dhcp: Vec<AbortOnDropHandle<()>>,
+}
+
+impl Manager {
+    pub(crate) fn new(config: Config, children: Children, session: Session, state: StateStore) -> Arc<Manager> {
+        Arc::new(Manager {
+            config,
+            children,
+            session,
+            state,
+            inner: Mutex::default(),
+            agent_calls: Semaphore::new(AGENT_CALLS),
+            started: watch::Sender::new(false),
+            deleted: Notify::new(),
+        })
+    }
+
+    pub(crate) fn guard(&self, uid: &str) -> Result<(), Error> {
+        if uid == self.config.uid {
+            return Ok(());
+        }
+        Err(Error::WrongVmi { mine: self.config.uid.clone(), asked: uid.to_owned() })
+    }
+
+    /// Resolves when the guest has been started and the state shows it.
+    pub(crate) async fn started(&self) {
+        // The sender is in `self`, so the wait ends with the value only.
+        let _ = self.started.subscribe().wait_for(|started| *started).await;
+    }
+
+    /// Resolves when the domain was deleted by request.
+    pub(crate) async fn deleted(&self) {
+        self.deleted.notified().await;
+    }
+
+    /// Defines and starts the domain if that has not been done, and resumes it if it stands still against nobody's will.
+    pub(crate) async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
+        let result = self.try_sync(vmi, options).await;
+        let last_error = result.as_ref().err().map(|error| chain(error));
+        if let Some(error) = &last_error {
+            tracing::error!(error, "cannot sync the guest");
+        }
+        self.state.update(|state| state.last_error = last_error);
+        result
+    }
+
+    async fn try_sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
+        self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
+        let mut inner = self.inner.lock().await;
+        self.session.refresh().await?;
+        let connection = self.session.connection().await?;
+        let started = *self.started.borrow();
+        if !started {
+            return self.start(&connection, vmi, options, &mut inner).await;
+        }
+        match self.state.get().domain {
+            None => Err(Error::WrongState("the domain of this launcher was deleted".into())),
+            Some(domain) if domain.is_down() => Err(Error::WrongState("the guest of this launcher has ended".into())),
+            Some(domain) if stands_still(&domain) && !inner.paused_by_user => {
+                tracing::info!(reason = ?domain.reason, "resuming the guest");
+                let domain = self.lookup(&connection).await?;
+                connection.resume(&domain).await.map_err(libvirt("resume the guest"))?;
+                self.session.refresh().await
+            }
+            Some(_) => Ok(()),
+        }
+    }
+
+    async fn start(
+        &self,
+        connection: &Connection,
+        vmi: &VirtualMachineInstance,
+        options: &SyncOptions,
+        inner: &mut Inner,
+    ) -> Result<(), Error> {
+        let facts = self.prepare(vmi, options, inner).await?;
+        let xml = domain::convert(vmi, &facts).and_then(|domain| domain.to_xml()).map_err(Error::Convert)?;
+        let domain = connection.define_xml(&xml, 0).await.map_err(libvirt("define the domain"))?;
+        let paused = vmi.spec.start_strategy.as_deref() == Some("Paused");
+        tracing::info!(%domain, paused, kvm = facts.kvm_usable, "starting the guest");
+        let flags = if paused { flags::START_PAUSED } else { 0 };
+        inner.paused_by_user = paused;
+        match connection.create(&domain, flags).await {
+            Ok(_) => self.confirm_start().await,
+            // The daemon may have gone after QEMU was up; then the guest has been started all the same.
+            Err(source) if source.is_closed() => {
+                self.session.refresh().await?;
+                if self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
+                    return self.confirm_start().await;
+                }
+                Err(Error::Libvirt { action: "start the guest", source })
+            }
+            Err(source) => Err(Error::Libvirt { action: "start the guest", source }),
+        }
+    }
+
+    /// Marks the guest as started, after the state shows it: before, it still shows the domain as defined and down, which
+    /// would pass for "has ended".
+    async fn confirm_start(&self) -> Result<(), Error> {
+        let seen = tokio::time::timeout(CONFIRM_WITHIN, async {
+            while self.session.refresh().await.is_err() {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        });
+        let seen = seen.await.map_err(|_| Error::LibvirtDown);
+        self.started.send_replace(true);
+        seen
+    }
+
+    /// Disks and network of the guest. May be repeated: what is there is kept.
+    async fn prepare(
+        &self,
+        vmi: &VirtualMachineInstance,
+        options: &SyncOptions,
+        inner: &mut Inner,
+    ) -> Result<HostFacts, Error> {
+        let paths = &self.config.paths;
+        let sockets = paths.sockets(vmi);
+        std::fs::create_dir_all(&sockets)
+            .map_err(|source| Error::System { action: format!("make {sockets}"), source })?;
+        let interfaces = self.prepare_network(vmi, inner)?;
+        let preparer = Preparer {
+            children: &self.children,
+            paths,
+            image_volumes: self.config.image_volumes,
+            memory_limit: self.config.disk_memory_limit,
+        };
+        let disks = preparer.prepare(vmi).await.map_err(Error::Disks)?;
+        Ok(HostFacts {
+            kvm_usable: options.kvm_usable && std::path::Path::new("/dev/kvm").exists(),
+            allow_emulation: options.allow_emulation || self.config.allow_emulation,
+            smbios: options.smbios.clone(),
+            mem_balloon_stats_period: options.mem_balloon_stats_period,
+            serial_console_log_disabled: options.serial_console_log_disabled,
+            free_page_reporting_disabled: options.free_page_reporting_disabled,
+            paths: paths.clone(),
+            disks,
+            interfaces,
+        })
+    }
+
+    /// Finds the taps and starts the DHCP servers, once.
+    fn prepare_network(&self, vmi: &VirtualMachineInstance, inner: &mut Inner) -> Result<Vec<InterfaceFacts>, Error> {
+        let Some(network) = vmi.spec.networks.iter().find(|network| netplan::names::is_primary(network)) else {
+            return Ok(Vec::new());
+        };
+        if vmi.spec.domain.devices.interfaces.is_empty() {
+            return Ok(Vec::new());
+        }
+        let pod_interface = netplan::names::pod_interface(vmi, network)
+            .map_err(|err| Error::Network(netplan::PlanError::BadLinkName { network: network.name.clone(), err }))?;
+        let system = |action: &str| {
+            let action = action.to_owned();
+            move |source| Error::System { action, source }
+        };
+        let pod = podnet::observe(&pod_interface)
+            .map_err(system("look at the Pod's network"))?
+            .ok_or_else(|| Error::LinkMissing(pod_interface.to_string()))?;
+        let interfaces = netplan::domain_interfaces(vmi, &pod).map_err(Error::Network)?;
+        for interface in &interfaces {
+            if podnet::link(&interface.tap).map_err(system("look for the tap device"))?.is_none() {
+                return Err(Error::LinkMissing(interface.tap.to_string()));
+            }
+        }
+        if inner.dhcp.is_empty() {
+            for config in netplan::dhcp::config(vmi, &pod).map_err(Error::Network)? {
+                tracing::info!(bridge = %config.bridge, client = %config.client, "serving DHCP");
+                let server = dhcp::Server::bind(config).map_err(system("open the DHCP server's port"))?;
+                inner.dhcp.push(AbortOnDropHandle::new(tokio::spawn(server.serve())));
+            }
+        }
+        let facts = interfaces.into_iter().map(|interface| InterfaceFacts {
+            name: interface.name,
+            tap: interface.tap.to_string(),
+            mac: interface.mac.to_string(),
+            mtu: interface.mtu,
+        });
+        Ok(facts.collect())
+    }
+
+    pub(crate) async fn command(&self, command: Command) -> Result<(), Error> {
+        tracing::info!(?command, "asked by virt-handler");
+        match command {
+            Command::Pause => self.pause().await?,
+            Command::Unpause => self.unpause().await?,
+            Command::Reset => {
+                let (connection, domain) = self.domain().await?;
+                connection.reset(&domain).await.map_err(libvirt("reset the guest"))?;
+            }
+            Command::SoftReboot => self.soft_reboot().await?,
+            Command::Shutdown => self.shutdown().await?,
+            Command::Kill => self.kill().await?,
+            Command::Delete => return self.delete().await,
+        }
+        self.session.refresh().await
+    }
+
+    async fn pause(&self) -> Result<(), Error> {
+        let mut inner = self.inner.lock().await;
+        let (connection, domain) = self.domain().await?;
+        match self.current_status().await? {
+            DomainStatus::Running => {
+                connection.suspend(&domain).await.map_err(libvirt("pause the guest"))?;
+                inner.paused_by_user = true;
+                Ok(())
+            }
+            // Also one that an IO error has stopped: from now on it stays so because the user wants it.
+            DomainStatus::Paused => {
+                inner.paused_by_user = true;
+                Ok(())
+            }
+            status => Err(Error::WrongState(format!("the guest is {status:?} and cannot be paused"))),
+        }
+    }
+
+    async fn unpause(&self) -> Result<(), Error> {
+        let mut inner = self.inner.lock().await;
+        let (connection, domain) = self.domain().await?;
+        match self.current_status().await? {
+            DomainStatus::Paused => {
+                connection.resume(&domain).await.map_err(libvirt("unpause the guest"))?;
+                inner.paused_by_user = false;
+                Ok(())
+            }
+            DomainStatus::Running => {
+                inner.paused_by_user = false;
+                Ok(())
+            }
+            status => Err(Error::WrongState(format!("the guest is {status:?} and cannot be unpaused"))),
+        }
+    }
+
+    async fn soft_reboot(&self) -> Result<(), Error> {
+        let (connection, domain) = self.domain().await?;
+        let state = self.current().await?;
+        let by = match (state.agent_connected, state.acpi) {
+            (true, _) => flags::REBOOT_GUEST_AGENT,
+            (false, true) => flags::REBOOT_ACPI_POWER_BTN,
+            (false, false) => {
+                let detail = "the guest has neither an agent nor ACPI to be rebooted by; use reset";
+                return Err(Error::WrongState(detail.into()));
+            }
+        };
+        match connection.reboot(&domain, by).await {
+            // An agent that reboots its system does not always get to answer.
+            Err(error) if error.code() == Some(libvirt_io::ErrorCode::AgentUnresponsive) => Ok(()),
+            other => other.map_err(libvirt("reboot the guest")),
+        }
+    }
+
+    async fn shutdown(&self) -> Result<(), Error> {
+        let (connection, domain) = self.domain().await?;
+        let current = self.current().await?;
+        if !matches!(current.status, DomainStatus::Running | DomainStatus::Paused) {
+            // On its way down already, or there.
+            return Ok(());
+        }
+        let now = Timestamp::now();
+        self.state.update(|state| _ = state.shutdown_requested_at.get_or_insert(now));
+        let by = if current.acpi { flags::SHUTDOWN_ACPI_POWER_BTN } else { flags::SHUTDOWN_DEFAULT };
+        connection.shutdown(&domain, by).await.map_err(libvirt("shut the guest down"))
+    }
+
+    /// Ends QEMU: by its leave if it still listens to signals, by force otherwise. Absent is fine.
+    pub(crate) async fn kill(&self) -> Result<(), Error> {
+        let connection = self.session.connection().await?;
+        let lookup = connection.lookup_by_name(&self.config.domain_name).await;
+        let Some(domain) = lookup.map_err(libvirt("look up the domain"))? else { return Ok(()) };
+        if let Err(error) = connection.destroy(&domain, flags::DESTROY_GRACEFUL).await
+            && !is_over(&error)
+        {
+            tracing::warn!(error = chain(&error), "QEMU does not end by itself; ending it by force");
+            match connection.destroy(&domain, 0).await {
+                Err(error) if !is_over(&error) => return Err(libvirt("end the guest")(error)),
+                _ => {}
+            }
+        }
+        self.session.refresh().await
+    }
+
+    async fn delete(&self) -> Result<(), Error> {
+        let _inner = self.inner.lock().await;
+        self.session.refresh().await?;
+        if self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
+            return Err(Error::WrongState("the guest still runs; kill it first".into()));
+        }
+        let connection = self.session.connection().await?;
+        let lookup = connection.lookup_by_name(&self.config.domain_name).await;
+        if let Some(domain) = lookup.map_err(libvirt("look up the domain"))? {
+            let flags = flags::UNDEFINE_KEEP_NVRAM | flags::UNDEFINE_CHECKPOINTS_METADATA;
+            connection.undefine(&domain, flags).await.map_err(libvirt("delete the domain"))?;
+        }
+        // From now on a sync finds a launcher whose work is done.
+        self.started.send_replace(true);
+        self.session.refresh().await?;
+        self.deleted.notify_one();
+        Ok(())
+    }
+
+    /// One command for the guest agent, from outside.
+    pub(crate) async fn agent(&self, command: &Value, timeout_seconds: u32) -> Result<Value, Error> {
+        let _turn = self.agent_calls.acquire().await.map_err(|_| Error::LibvirtDown)?;
+        let (connection, domain) = self.domain().await?;
+        agent::execute(&connection, &domain, command, timeout_seconds).await
+    }
+
+    async fn lookup(&self, connection: &Connection) -> Result<Domain, Error> {
+        let lookup = connection.lookup_by_name(&self.config.domain_name).await;
+        lookup.map_err(libvirt("look up the domain"))?.ok_or(Error::NoDomain)
+    }
+
+    async fn domain(&self) -> Result<(Connection, Domain), Error> {
+        let connection = self.session.connection().await?;
+        let domain = self.lookup(&connection).await?;
+        Ok((connection, domain))
+    }
+
+    /// The domain's state, read now.
+    async fn current(&self) -> Result<DomainState, Error> {
+        self.session.refresh().await?;
+        self.state.get().domain.ok_or(Error::NoDomain)
+    }
+
+    async fn current_status(&self) -> Result<DomainStatus, Error> {
+        self.current().await.map(|domain| domain.status)
+    }
+}
+
+fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
+    move |source| Error::Libvirt { action, source }
+}
+
+/// Whether the guest had ended before it could be ended.
+fn is_over(error: &libvirt_io::Error) -> bool {
+    use libvirt_io::ErrorCode;
+    matches!(error.code(), Some(ErrorCode::NoDomain | ErrorCode::OperationInvalid))
+}
+
+/// Whether the guest is paused in a way that a resume ends. A guest that is being saved or migrated belongs to that job.
+fn stands_still(domain: &DomainState) -> bool {
+    domain.status == DomainStatus::Paused
+        && matches!(
+            domain.reason,
+            DomainReason::PausedUser
+                | DomainReason::PausedIOError
+                | DomainReason::PausedWatchdog
+                | DomainReason::PausedStartingUp
+                | DomainReason::Unknown
+        )
+}

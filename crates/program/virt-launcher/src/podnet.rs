@@ -1,0 +1,68 @@
+//! The Pod's network as the launcher sees it from inside, without privileges: by two ioctls that anybody may call.
+
+use std::io;
+use std::net::UdpSocket;
+use std::os::fd::AsRawFd;
+
+use netplan::{MacAddr, PodNet};
+
+/// A link's MTU and hardware address.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Link {
+    pub(crate) mtu: u32,
+    pub(crate) mac: MacAddr,
+}
+
+/// Looks a link up in this network namespace; `None` if there is none of this name.
+pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
+    let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0)))?;
+    let ask = |request: libc::Ioctl| -> io::Result<Option<libc::ifreq>> {
+        // SAFETY: an all-zero ifreq is a valid value of this plain C struct.
+        let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
+        if name.len() >= ifreq.ifr_name.len() {
+            return Ok(None);
+        }
+        for (to, from) in ifreq.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        // SAFETY: both requests read the name from the ifreq and write into it; it lives across the call.
+        if unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut ifreq) } == 0 {
+            return Ok(Some(ifreq));
+        }
+        match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENODEV) => Ok(None),
+            error => Err(error),
+        }
+    };
+    let (Some(mtu), Some(address)) = (ask(libc::SIOCGIFMTU)?, ask(libc::SIOCGIFHWADDR)?) else { return Ok(None) };
+    // SAFETY: after SIOCGIFMTU and SIOCGIFHWADDR these are the members of the union that the kernel has written.
+    let (mtu, address) = unsafe { (mtu.ifr_ifru.ifru_mtu, address.ifr_ifru.ifru_hwaddr.sa_data) };
+    let mut mac = [0; 6];
+    for (to, from) in mac.iter_mut().zip(address) {
+        *to = from as u8;
+    }
+    Ok(Some(Link { mtu: u32::try_from(mtu).unwrap_or_default(), mac: MacAddr(mac) }))
+}
+
+/// All that the network's plan needs to know of the Pod; `None` while its link is missing.
+pub(crate) fn observe(pod_interface: &str) -> io::Result<Option<PodNet>> {
+    let Some(Link { mtu, mac }) = link(pod_interface)? else { return Ok(None) };
+    let resolv_conf = match std::fs::read_to_string("/etc/resolv.conf") {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+        other => other?,
+    };
+    let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    Ok(Some(PodNet { mtu, mac, resolv_conf, hostname }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_is_there_and_nonsense_is_not() {
+        assert!(link("lo").unwrap().is_some_and(|lo| lo.mtu > 0));
+        assert!(link("no-such-link").unwrap().is_none());
+        assert!(link("a-name-much-too-long-for-a-link").unwrap().is_none());
+    }
+}

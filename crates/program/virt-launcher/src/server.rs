@@ -1,0 +1,191 @@
+//! The launcher's socket.
+//!
+//! Only root and the launcher's own user may talk on it. A command goes on when its asker hangs up: half-done work is
+//! worse than work nobody waits for, and the state shows the outcome anyway.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::Router;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{DefaultBodyLimit, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post, put};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use launcher_rpc::types::{
+    AgentReply, AgentRequest, Command, CommandRequest, Info, PROTOCOL, Refusal, RefusalCode, SyncRequest,
+};
+use serde::Deserialize;
+use tokio::net::{UnixListener, UnixStream};
+use tower::Service;
+
+use crate::error::Error;
+use crate::manager::Manager;
+use crate::state::StateStore;
+
+/// More than etcd stores of one object.
+const BODY_MAX: usize = 4 << 20;
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// A client that connects and says nothing is let go.
+const HEADER_WITHIN: Duration = Duration::from_secs(10);
+const AGENT_WAIT_MAX: u32 = 300;
+
+#[derive(Clone)]
+struct Context {
+    manager: Arc<Manager>,
+    state: StateStore,
+    info: Arc<Info>,
+}
+
+pub(crate) fn info(uid: &str, pod_name: &str) -> Info {
+    Info {
+        protocol: PROTOCOL,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        launcher_uid: uid.to_owned(),
+        pod_name: pod_name.to_owned(),
+    }
+}
+
+pub(crate) fn router(manager: Arc<Manager>, state: StateStore, info: Info) -> Router {
+    let mut router = Router::new()
+        .route("/v1/info", get(async |State(context): State<Context>| Json((*context.info).clone())))
+        .route("/v1/state", get(state_of))
+        .route("/v1/sync", put(sync))
+        .route("/v1/agent", post(agent));
+    for command in Command::ALL {
+        let handler = move |State(context): State<Context>, body: Body<CommandRequest>| run(context, command, body);
+        router = router.route(command.path(), put(handler));
+    }
+    router
+        .fallback(async || refuse(RefusalCode::BadRequest, "there is no such request".into()))
+        .layer(DefaultBodyLimit::max(BODY_MAX))
+        .with_state(Context { manager, state, info: Arc::new(info) })
+}
+
+type Body<T> = Result<Json<T>, JsonRejection>;
+
+#[derive(Deserialize)]
+struct StateQuery {
+    #[serde(default)]
+    after: u64,
+    #[serde(default)]
+    wait: u64,
+}
+
+async fn state_of(State(context): State<Context>, query: Result<Query<StateQuery>, QueryRejection>) -> Response {
+    match query {
+        Ok(Query(StateQuery { after, wait })) => {
+            let wait = Duration::from_secs(wait).min(WAIT_MAX);
+            Json(context.state.changed(after, wait).await).into_response()
+        }
+        Err(rejection) => refuse(RefusalCode::BadRequest, rejection.body_text()),
+    }
+}
+
+async fn sync(State(context): State<Context>, body: Body<SyncRequest>) -> Response {
+    let Json(request) = match body {
+        Ok(request) => request,
+        Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
+    };
+    carry_out(async move { context.manager.sync(&request.vmi, &request.options).await }).await
+}
+
+async fn run(context: Context, command: Command, body: Body<CommandRequest>) -> Response {
+    let Json(request) = match body {
+        Ok(request) => request,
+        Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
+    };
+    carry_out(async move {
+        context.manager.guard(&request.vmi_uid)?;
+        context.manager.command(command).await
+    })
+    .await
+}
+
+async fn agent(State(context): State<Context>, body: Body<AgentRequest>) -> Response {
+    let Json(request) = match body {
+        Ok(request) => request,
+        Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
+    };
+    let answer = async {
+        context.manager.guard(&request.vmi_uid)?;
+        context.manager.agent(&request.command, request.timeout_seconds.min(AGENT_WAIT_MAX)).await
+    };
+    match answer.await {
+        Ok(result) => Json(AgentReply { result }).into_response(),
+        Err(error) => refused(&error),
+    }
+}
+
+/// Runs a command in a task of its own, so that it ends even if its asker does not wait for it.
+async fn carry_out(work: impl Future<Output = Result<(), Error>> + Send + 'static) -> Response {
+    match tokio::spawn(work).await {
+        Ok(Ok(())) => Json(serde_json::json!({})).into_response(),
+        Ok(Err(error)) => refused(&error),
+        Err(_) => refuse(RefusalCode::Internal, "the launcher failed; its log tells why".into()),
+    }
+}
+
+fn refused(error: &Error) -> Response {
+    let Refusal { code, message } = error.refusal();
+    refuse(code, message)
+}
+
+fn refuse(code: RefusalCode, message: String) -> Response {
+    let status = StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, Json(Refusal { code, message })).into_response()
+}
+
+/// Binds the socket, in place of one that is left over.
+pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
+    if let Err(error) = std::fs::remove_file(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+    Ok(listener)
+}
+
+/// Serves for ever.
+pub(crate) async fn serve(listener: UnixListener, router: Router) {
+    let own = rustix::process::geteuid().as_raw();
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => match stream.peer_cred() {
+                Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
+                    tokio::spawn(connection(stream, router.clone()));
+                }
+                Ok(peer) => tracing::warn!(uid = peer.uid(), "a stranger was turned away from the launcher's socket"),
+                Err(error) => tracing::warn!(%error, "cannot tell who connects to the launcher's socket"),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    }
+}
+
+async fn connection(stream: UnixStream, router: Router) {
+    let service = hyper::service::service_fn(move |request| {
+        let mut router = router.clone();
+        async move { Ok::<_, Infallible>(router.call(request).await.unwrap_or_else(|never| match never {})) }
+    });
+    let served = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_WITHIN)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "a connection ended");
+    }
+}

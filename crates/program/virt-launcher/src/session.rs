@@ -1,0 +1,285 @@
+//! The connection to libvirt, made again whenever it breaks, and the launcher's picture of the domain kept up to date.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use launcher_rpc::types::{
+    DomainDisk, DomainInterface, DomainReason, DomainState, DomainStatus, DomainType, LauncherState,
+};
+use libvirt_io::{CloseReason, Connection, Event, Keepalive, Reason, State};
+use tokio::sync::watch;
+
+use crate::error::{Error, chain};
+use crate::libvirtd::{Dirs, Libvirtd};
+use crate::state::StateStore;
+
+const URI: &str = "qemu:///session";
+/// A daemon that says nothing for this long hangs; nothing in it takes so long that its event loop would not turn.
+const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(5), count: 3 };
+const RETRY: Duration = Duration::from_millis(100);
+/// How long a request waits for a daemon that is being started again.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// The balloon moves without an event, so the picture is taken anew from time to time.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// Hands out the current connection.
+#[derive(Clone)]
+pub(crate) struct Session {
+    connection: watch::Receiver<Option<Connection>>,
+    domain_name: String,
+    uid: String,
+    state: StateStore,
+}
+
+impl Session {
+    /// Connects in the background, and goes on doing so for ever.
+    pub(crate) fn start(dirs: Dirs, libvirtd: Libvirtd, domain_name: String, uid: String, state: StateStore) -> Self {
+        let (sender, connection) = watch::channel(None);
+        let session = Session { connection, domain_name, uid, state };
+        tokio::spawn(session.clone().keep_connected(dirs, libvirtd, sender));
+        session
+    }
+
+    /// The connection, once there is one.
+    pub(crate) async fn connection(&self) -> Result<Connection, Error> {
+        let mut connection = self.connection.clone();
+        let open = tokio::time::timeout(PATIENCE, connection.wait_for(Option::is_some)).await;
+        match open {
+            Ok(Ok(connection)) => connection.clone().ok_or(Error::LibvirtDown),
+            Ok(Err(_)) | Err(_) => Err(Error::LibvirtDown),
+        }
+    }
+
+    async fn keep_connected(self, dirs: Dirs, libvirtd: Libvirtd, sender: watch::Sender<Option<Connection>>) {
+        let mut complained = false;
+        loop {
+            match Connection::connect(&dirs.socket(), URI, KEEPALIVE).await {
+                Ok(connection) => {
+                    complained = false;
+                    tracing::info!("connected to libvirt");
+                    sender.send_replace(Some(connection.clone()));
+                    let reason = self.follow(&connection).await;
+                    sender.send_replace(None);
+                    tracing::warn!(%reason, "the connection to libvirt is closed");
+                    if matches!(reason, CloseReason::KeepaliveTimeout { .. }) {
+                        libvirtd.kill();
+                    }
+                }
+                // Nobody listens yet: that is how every start begins, and how every restart goes on.
+                Err(libvirt_io::Error::Connect { .. }) => {}
+                Err(error) if !complained => {
+                    complained = true;
+                    tracing::warn!(error = chain(&error), "cannot open libvirt");
+                }
+                Err(_) => {}
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
+
+    /// Takes the picture anew on every event until the connection ends.
+    async fn follow(&self, connection: &Connection) -> CloseReason {
+        // Subscribed before the first look, so that nothing falls between the two.
+        let mut events = connection.events();
+        loop {
+            if let Err(error) = self.refresh_with(connection).await
+                && !error.is_closed()
+            {
+                tracing::warn!(error = chain(&error), "cannot read the domain's state");
+            }
+            match tokio::time::timeout(REFRESH, events.recv()).await {
+                Ok(Some(event)) => log_event(&event),
+                Ok(None) => return connection.closed().await,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes the picture now, for the caller of a command that has just changed something.
+    pub(crate) async fn refresh(&self) -> Result<(), Error> {
+        let connection = self.connection().await?;
+        self.refresh_with(&connection)
+            .await
+            .map_err(|source| Error::Libvirt { action: "read the domain's state", source })
+    }
+
+    async fn refresh_with(&self, connection: &Connection) -> Result<(), libvirt_io::Error> {
+        let seen = self.look(connection).await?;
+        let now = Timestamp::now();
+        self.state.update(|state| remember(state, seen, now));
+        Ok(())
+    }
+
+    async fn look(&self, connection: &Connection) -> Result<Option<DomainState>, libvirt_io::Error> {
+        let Some(domain) = connection.lookup_by_name(&self.domain_name).await? else { return Ok(None) };
+        let (state, reason) = connection.state(&domain).await?;
+        let info = connection.info(&domain).await?;
+        let xml = connection.xml_desc(&domain, 0).await?;
+        let observed = match domain::Observed::parse(&xml) {
+            Ok(observed) => observed,
+            Err(error) => {
+                tracing::warn!(%error, "libvirt's description of the domain is not understood");
+                domain::Observed::default()
+            }
+        };
+        let (status, reason) = (status(state), self::reason(state, reason));
+        Ok(Some(DomainState {
+            name: domain.name,
+            uid: self.uid.clone(),
+            status,
+            reason,
+            os_machine: observed.machine,
+            domain_type: if observed.type_ == "qemu" { DomainType::Qemu } else { DomainType::Kvm },
+            acpi: observed.acpi,
+            interfaces: observed.interfaces.into_iter().map(interface).collect(),
+            disks: observed.disks.into_iter().map(disk).collect(),
+            memory_bytes: info.memory_kib << 10,
+            agent_connected: observed.agent_connected,
+            started_at: None,
+        }))
+    }
+}
+
+/// Puts what was seen into the document. What libvirt does not know stays: the time of the start, and, once a new
+/// daemon has replaced the one that saw it, why the guest ended.
+fn remember(state: &mut LauncherState, seen: Option<DomainState>, now: Timestamp) {
+    let before = state.domain.take();
+    state.domain = seen.map(|mut domain| {
+        let runs = domain.status == DomainStatus::Running;
+        domain.started_at = before.as_ref().and_then(|b| b.started_at).or_else(|| runs.then_some(now));
+        if let Some(before) = before.filter(DomainState::is_down)
+            && domain.is_down()
+            && domain.reason == DomainReason::Unknown
+        {
+            domain.reason = before.reason;
+        }
+        domain
+    });
+    if !state.domain.as_ref().is_some_and(|domain| domain.agent_connected) {
+        state.guest_agent = None;
+    }
+}
+
+fn log_event(event: &Event) {
+    match event {
+        Event::Lifecycle { domain, event, detail } => tracing::info!(%domain, ?event, detail, "domain event"),
+        Event::AgentLifecycle { domain, state } => tracing::info!(%domain, ?state, "guest agent"),
+        Event::Missed => tracing::warn!("events were missed; reading the state anew"),
+    }
+}
+
+fn interface(seen: domain::ObservedInterface) -> DomainInterface {
+    DomainInterface {
+        alias: seen.name,
+        mac: seen.mac,
+        tap: seen.tap,
+        queues: seen.queues,
+        link_state: if seen.link_up { "up" } else { "down" }.to_owned(),
+    }
+}
+
+fn disk(seen: domain::ObservedDisk) -> DomainDisk {
+    DomainDisk { alias: seen.name, target: seen.target, source: seen.source }
+}
+
+fn status(state: State) -> DomainStatus {
+    match state {
+        State::NoState => DomainStatus::NoState,
+        State::Running => DomainStatus::Running,
+        State::Blocked => DomainStatus::Blocked,
+        State::Paused => DomainStatus::Paused,
+        State::Shutdown => DomainStatus::Shutdown,
+        State::Shutoff => DomainStatus::Shutoff,
+        State::Crashed => DomainStatus::Crashed,
+        State::PmSuspended => DomainStatus::PMSuspended,
+        State::Other(_) => DomainStatus::Unknown,
+    }
+}
+
+fn reason(state: State, reason: Reason) -> DomainReason {
+    let paused = matches!(state, State::Paused);
+    match reason {
+        Reason::Unknown | Reason::ApiError => DomainReason::Unknown,
+        Reason::Booted => DomainReason::Booted,
+        Reason::Migrated => DomainReason::Migrated,
+        Reason::Restored => DomainReason::Restored,
+        Reason::FromSnapshot if paused => DomainReason::PausedFromSnapshot,
+        Reason::FromSnapshot => DomainReason::FromSnapshot,
+        Reason::Unpaused => DomainReason::Unpaused,
+        Reason::MigrationCanceled => DomainReason::MigrationCanceled,
+        Reason::SaveCanceled => DomainReason::SaveCanceled,
+        Reason::Wakeup => DomainReason::Wakeup,
+        Reason::Crashed if paused => DomainReason::PausedCrashed,
+        Reason::Crashed => DomainReason::Crashed,
+        Reason::Postcopy if paused => DomainReason::PausedPostcopy,
+        Reason::Postcopy => DomainReason::Postcopy,
+        Reason::PostcopyFailed if paused => DomainReason::PausedPostcopyFailed,
+        Reason::PostcopyFailed => DomainReason::PostcopyFailed,
+        Reason::User if paused => DomainReason::PausedUser,
+        Reason::User => DomainReason::User,
+        Reason::Migration => DomainReason::PausedMigration,
+        Reason::Save => DomainReason::PausedSave,
+        Reason::Dump => DomainReason::PausedDump,
+        Reason::IoError => DomainReason::PausedIOError,
+        Reason::Watchdog => DomainReason::PausedWatchdog,
+        Reason::ShuttingDown => DomainReason::PausedShuttingDown,
+        Reason::Snapshot => DomainReason::PausedSnapshot,
+        Reason::StartingUp => DomainReason::PausedStartingUp,
+        Reason::Shutdown => DomainReason::Shutdown,
+        Reason::Destroyed => DomainReason::Destroyed,
+        Reason::Saved => DomainReason::Saved,
+        Reason::Failed => DomainReason::Failed,
+        Reason::Daemon => DomainReason::Daemon,
+        Reason::Panicked => DomainReason::Panicked,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(status: DomainStatus, agent_connected: bool) -> Option<DomainState> {
+        Some(DomainState { status, agent_connected, ..Default::default() })
+    }
+
+    #[test]
+    fn the_start_time_is_the_first_time_the_guest_ran_and_stays() {
+        let mut state = LauncherState::default();
+        let times: Vec<Timestamp> = (0..4).map(|s| Timestamp::from_second(s).unwrap()).collect();
+        remember(&mut state, seen(DomainStatus::Shutoff, false), times[0]);
+        assert_eq!(state.domain.as_ref().unwrap().started_at, None);
+        for (status, at) in [(DomainStatus::Running, 1), (DomainStatus::Paused, 2), (DomainStatus::Shutoff, 3)] {
+            remember(&mut state, seen(status, false), times[at]);
+            assert_eq!(state.domain.as_ref().unwrap().started_at, Some(times[1]), "{status:?}");
+        }
+        remember(&mut state, None, times[3]);
+        assert_eq!(state.domain, None);
+    }
+
+    #[test]
+    fn a_new_daemon_does_not_make_us_forget_how_the_guest_ended() {
+        let mut state = LauncherState::default();
+        let mut ended = seen(DomainStatus::Shutoff, false);
+        ended.as_mut().unwrap().reason = DomainReason::Crashed;
+        remember(&mut state, ended, Timestamp::UNIX_EPOCH);
+        remember(&mut state, seen(DomainStatus::Shutoff, false), Timestamp::UNIX_EPOCH);
+        assert_eq!(state.domain.unwrap().reason, DomainReason::Crashed);
+    }
+
+    #[test]
+    fn what_an_agent_said_is_forgotten_when_it_leaves() {
+        let mut state = LauncherState { guest_agent: Some(Default::default()), ..Default::default() };
+        remember(&mut state, seen(DomainStatus::Running, true), Timestamp::UNIX_EPOCH);
+        assert!(state.guest_agent.is_some());
+        remember(&mut state, seen(DomainStatus::Running, false), Timestamp::UNIX_EPOCH);
+        assert!(state.guest_agent.is_none());
+    }
+
+    #[test]
+    fn reasons_of_the_paused_state_carry_its_name() {
+        assert_eq!(reason(State::Paused, Reason::User), DomainReason::PausedUser);
+        assert_eq!(reason(State::Paused, Reason::Crashed), DomainReason::PausedCrashed);
+        assert_eq!(reason(State::Shutoff, Reason::Crashed), DomainReason::Crashed);
+        assert_eq!(reason(State::Shutdown, Reason::User), DomainReason::User);
+    }
+}

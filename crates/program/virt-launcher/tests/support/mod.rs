@@ -1,0 +1,337 @@
+//! A container's worth of namespaces around one launcher, and what a test asks of it from outside.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::io::Read;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use api::v1::VirtualMachineInstance;
+use launcher_rpc::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
+use launcher_rpc::{Client, Error};
+use tempfile::TempDir;
+
+pub(crate) const UID: &str = "7c0f2ba0-8f0c-4f0e-9d2e-3f5d3a1c0001";
+/// Generous: the machine may be busy with other builds.
+const LIMIT: Duration = Duration::from_secs(180);
+
+/// What a container runtime and virt-handler would have prepared; then this program as process 1 of its own.
+const SCRIPT: &str = r#"
+set -e
+mkdir -p $D/dev $D/run $D/images/kernel/boot $D/images/disk/disk $D/images/disk/bad
+mount -t tmpfs -o mode=755,size=1m dev $D/dev
+for n in null zero full random urandom; do : > $D/dev/$n; mount --bind /dev/$n $D/dev/$n; done
+mkdir $D/dev/net $D/dev/pts $D/dev/shm
+mknod -m 666 $D/dev/net/tun c 10 200
+mount -t devpts -o newinstance,ptmxmode=0666 devpts $D/dev/pts; ln -s pts/ptmx $D/dev/ptmx
+mount -t tmpfs -o mode=1777 shm $D/dev/shm
+ln -s /proc/self/fd $D/dev/fd
+mount --rbind $D/dev /dev
+chown 107:107 $D/run
+mount --bind $D/run /run
+cp /etc/passwd $D/passwd; echo "qemu:x:107:107::/run:/bin/sh" >> $D/passwd; mount --bind $D/passwd /etc/passwd
+cp /etc/group $D/group; echo "qemu:x:107:" >> $D/group; mount --bind $D/group /etc/group
+printf 'nameserver 10.96.0.10\nsearch default.svc.cluster.local\n' > $D/resolv.conf; mount --bind $D/resolv.conf /etc/resolv.conf
+hostname vm
+cp $G/vmlinuz $G/initrd.gz $D/images/kernel/boot/
+cp $G/containerdisk/disk/disk.qcow2 $D/images/disk/disk/disk.qcow2
+qemu-img create -q -f qcow2 -u -b /etc/passwd -F raw $D/images/disk/bad/backed.qcow2 1M
+ln -s /etc/passwd $D/images/disk/bad/link.img
+mkdir -p /run/kubevirt-kernel-boot /run/kubevirt-image-volume/disk_0
+mount --bind $D/images/kernel /run/kubevirt-kernel-boot; mount -o remount,bind,ro /run/kubevirt-kernel-boot
+mount --bind $D/images/disk /run/kubevirt-image-volume/disk_0; mount -o remount,bind,ro /run/kubevirt-image-volume/disk_0
+for d in kubevirt kubevirt/sockets kubevirt-private libvirt kubevirt-ephemeral-disks; do mkdir -p /run/$d; chown 107:107 /run/$d; done
+ip link set lo up
+ip link add eth0 mtu 1450 type veth peer name node0; ip link set node0 up; ip addr add 10.244.1.7/24 dev eth0; ip link set eth0 up
+ip link add k6t-eth0 address 02:00:00:00:00:00 mtu 1450 type bridge
+ip addr add 10.0.2.1/24 dev k6t-eth0; ip link set k6t-eth0 up
+ip tuntap add tap0 mode tap vnet_hdr user 107 group 107
+ip link set tap0 mtu 1450 master k6t-eth0; ip link set tap0 up
+exec setpriv --reuid 107 --regid 107 --clear-groups --no-new-privs --inh-caps -all,+net_bind_service \
+  --ambient-caps -all,+net_bind_service --bounding-set -all,+net_bind_service \
+  env FERROVIRT_TEST_ROLE=launcher RUST_BACKTRACE=0 XDG_CONFIG_HOME=/var/run/kubevirt-private XDG_RUNTIME_DIR=/var/run POD_NAME=pod \
+  $E --name vm --namespace default --uid $VMI_UID --qemu-timeout $TIMEOUT --grace-period-seconds 10 --image-volume --allow-emulation
+"#;
+
+/// Why the tests cannot run here.
+pub(crate) fn missing() -> Option<String> {
+    let root = std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
+    if !root {
+        return Some("needs root to make namespaces".into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = |tool: &str| std::env::split_paths(&path).any(|dir| dir.join(tool).exists());
+    for tool in ["libvirtd", "qemu-system-x86_64", "qemu-img", "unshare", "setpriv", "nsenter", "ip"] {
+        if !found(tool) {
+            return Some(format!("{tool} is not installed"));
+        }
+    }
+    let guest = guest_dir();
+    ["vmlinuz", "initrd.gz", "containerdisk/disk/disk.qcow2"]
+        .iter()
+        .find(|file| !guest.join(file).exists())
+        .map(|file| format!("{} is missing; build the guest or set FERROVIRT_GUEST_DIR", guest.join(file).display()))
+}
+
+fn guest_dir() -> PathBuf {
+    match std::env::var_os("FERROVIRT_GUEST_DIR") {
+        Some(dir) => dir.into(),
+        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../build/guest"),
+    }
+}
+
+/// The VMI of a test: booted from a kernel, or from a container disk.
+pub(crate) fn vmi(kind: &str) -> VirtualMachineInstance {
+    let kernel = serde_json::json!({ "kernelBoot": {
+        "kernelArgs": "console=ttyS0 quiet tick=1",
+        "container": { "image": "guest", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz" },
+    }});
+    let scratch = serde_json::json!({ "name": "root", "emptyDisk": { "capacity": "64Mi" } });
+    let image = serde_json::json!({ "name": "root", "containerDisk": { "image": "guest" } });
+    let (firmware, root) = if kind == "kernel" { (Some(kernel), scratch) } else { (None, image) };
+    serde_json::from_value(serde_json::json!({
+        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+        "metadata": { "name": "vm", "namespace": "default", "uid": UID },
+        "spec": {
+            "domain": {
+                "memory": { "guest": "256Mi" },
+                "firmware": firmware,
+                "devices": {
+                    "rng": {},
+                    "disks": [{ "name": "root", "disk": { "bus": "virtio" } }, { "name": "seed", "disk": { "bus": "virtio" } }],
+                    "interfaces": [{ "name": "default", "masquerade": {} }],
+                },
+            },
+            "networks": [{ "name": "default", "pod": {} }],
+            "volumes": [root, { "name": "seed", "cloudInitNoCloud": { "userData": "#!/bin/sh\necho printed by user-data\n" } }],
+        },
+    }))
+    .expect("a VMI")
+}
+
+pub(crate) struct Launcher {
+    dir: TempDir,
+    namespace: RefCell<Child>,
+    runtime: tokio::runtime::Runtime,
+    client: Client,
+}
+
+impl Launcher {
+    pub(crate) fn start(qemu_timeout: &str) -> Launcher {
+        let dir = tempfile::Builder::new().prefix("vl").tempdir_in("/tmp").expect("a temporary directory");
+        std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
+        let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
+        // The user of the launcher may not enter the directory this program was built in.
+        let program = dir.path().join("virt-launcher");
+        std::fs::copy(std::env::current_exe().expect("our own path"), &program).expect("a copy of this program");
+        let namespace = Command::new("unshare")
+            .args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "--mount-proc"])
+            .args(["--propagation", "private", "sh", "-c", SCRIPT])
+            .env("D", dir.path())
+            .env("E", &program)
+            .env("G", guest_dir())
+            .env("VMI_UID", UID)
+            .env("TIMEOUT", qemu_timeout)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().expect("a second handle of the log"))
+            .stderr(log)
+            .spawn()
+            .expect("unshare starts");
+        let socket = dir.path().join("run/kubevirt/sockets/launcher-sock");
+        let client = Client::new({
+            let socket = socket.clone();
+            move || Box::pin(tokio::net::UnixStream::connect(socket.clone()))
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+        let launcher = Launcher { dir, namespace: RefCell::new(namespace), runtime, client };
+        launcher.wait("the launcher's socket", || {
+            let ended = launcher.namespace.borrow_mut().try_wait().expect("unshare can be waited for");
+            assert!(ended.is_none(), "the launcher ended at once: {}", launcher.log());
+            socket.exists().then_some(())
+        });
+        launcher
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default()
+    }
+
+    pub(crate) fn call<T, F: Future<Output = Result<T, Error>>>(
+        &self,
+        ask: impl FnOnce(Client) -> F,
+    ) -> Result<T, Error> {
+        self.runtime.block_on(ask(self.client.clone()))
+    }
+
+    pub(crate) fn state(&self) -> LauncherState {
+        self.call(|client| async move { client.state(None, Duration::ZERO).await }).expect("the launcher answers")
+    }
+
+    pub(crate) fn is(&self, state: &LauncherState, status: DomainStatus) -> bool {
+        state.domain.as_ref().is_some_and(|domain| domain.status == status)
+    }
+
+    pub(crate) fn sync(&self, vmi: &VirtualMachineInstance) -> Result<(), Error> {
+        let options =
+            SyncOptions { mem_balloon_stats_period: 10, serial_console_log_disabled: true, ..Default::default() };
+        self.call(|client| async move { client.sync(vmi, &options).await })
+    }
+
+    pub(crate) fn command(&self, command: Rpc) -> Result<(), Error> {
+        self.call(|client| async move { client.command(command, UID).await })
+    }
+
+    /// Follows the state by long polls, as the handler does.
+    pub(crate) fn wait_state(&self, what: &str, condition: impl Fn(&LauncherState) -> bool) -> LauncherState {
+        let limit = Instant::now() + LIMIT;
+        let mut state = self.state();
+        while !condition(&state) {
+            assert!(Instant::now() < limit, "{what} did not come; the state is {state:?}");
+            let after = state.seq;
+            let poll = self.call(|client| async move { client.state(Some(after), Duration::from_secs(5)).await });
+            state = poll.expect("the launcher answers");
+        }
+        state
+    }
+
+    pub(crate) fn wait<T>(&self, what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
+        let limit = Instant::now() + LIMIT;
+        loop {
+            if let Some(found) = probe() {
+                return found;
+            }
+            assert!(Instant::now() < limit, "{what} did not appear; the log:\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Process 1 of the launcher's namespace, by its pid out here.
+    pub(crate) fn init(&self) -> u32 {
+        let unshare = self.namespace.borrow().id();
+        let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap_or_default();
+        children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("unshare has a child")
+    }
+
+    /// Processes of the launcher's pid namespace whose program is `name`, by their pids out here.
+    fn find(&self, name: &str) -> Option<u32> {
+        let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+        let ours = namespace(&self.init().to_string())?;
+        let pids = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
+        pids.filter_map(|pid| pid.into_string().ok())
+            .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
+            .filter(|pid| namespace(pid).as_ref() == Some(&ours))
+            .find(|pid| {
+                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
+                String::from_utf8_lossy(program).rsplit('/').next() == Some(name)
+            })
+            .and_then(|pid| pid.parse().ok())
+    }
+
+    pub(crate) fn find_libvirtd(&self) -> Option<u32> {
+        self.find("libvirtd")
+    }
+
+    pub(crate) fn libvirtd(&self) -> u32 {
+        self.wait("libvirtd", || self.find_libvirtd())
+    }
+
+    pub(crate) fn qemu(&self) -> u32 {
+        self.wait("QEMU", || self.find("qemu-system-x86_64"))
+    }
+
+    /// Sends a signal to a process that was found in the launcher's namespace.
+    pub(crate) fn signal(&self, pid: u32, signal: &str) {
+        let status = Command::new("kill").args([signal, &pid.to_string()]).status().expect("kill starts");
+        assert!(status.success(), "kill {signal} {pid}");
+    }
+
+    /// What is unreaped in the launcher's namespace; none once it has ended.
+    pub(crate) fn zombies_seen(&self) -> usize {
+        self.log().matches("Failed to terminate process").count()
+    }
+
+    pub(crate) fn wait_exit(&self) -> i32 {
+        self.wait("the launcher's end", || {
+            let status = self.namespace.borrow_mut().try_wait().expect("unshare can be waited for");
+            status.map(|status| status.code().unwrap_or(-1))
+        })
+    }
+
+    pub(crate) fn image_of_container_disk(&self) -> PathBuf {
+        self.dir.path().join("images/disk/disk/disk.qcow2")
+    }
+
+    fn private(&self, name: &str) -> PathBuf {
+        self.dir.path().join("run/kubevirt-private").join(UID).join(name)
+    }
+
+    /// Attaches to the guest's serial line.
+    pub(crate) fn serial(&self) -> Serial {
+        let path = self.private("virt-serial0");
+        let stream = self.wait("the serial socket", || UnixStream::connect(&path).ok());
+        let text = Arc::new(Mutex::new(String::new()));
+        let sink = text.clone();
+        let mut reader = stream.try_clone().expect("a second handle of the socket");
+        std::thread::spawn(move || {
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = reader.read(&mut buffer) {
+                sink.lock().expect("nobody panics with it").push_str(&String::from_utf8_lossy(&buffer[..length]));
+            }
+        });
+        Serial { stream, text }
+    }
+
+    pub(crate) fn vnc_greeting(&self) -> [u8; 3] {
+        let mut greeting = [0; 3];
+        let mut stream = UnixStream::connect(self.private("virt-vnc")).expect("the VNC socket");
+        stream.read_exact(&mut greeting).expect("a greeting");
+        greeting
+    }
+
+    /// Prints what launcher and libvirt take besides QEMU.
+    pub(crate) fn report_memory(&self) {
+        for (name, pid) in [("virt-launcher", self.init()), ("libvirtd", self.libvirtd()), ("QEMU", self.qemu())] {
+            let rollup = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+            let field = |key: &str| rollup.lines().find(|line| line.starts_with(key)).unwrap_or_default().to_owned();
+            eprintln!("{name}: {} {}", field("Rss:"), field("Pss:"));
+        }
+    }
+}
+
+impl Drop for Launcher {
+    fn drop(&mut self) {
+        // Ends process 1 of the namespace, and with it everything inside; its mounts go with it.
+        let mut namespace = self.namespace.borrow_mut();
+        let _ = namespace.kill();
+        let _ = namespace.wait();
+    }
+}
+
+pub(crate) struct Serial {
+    stream: UnixStream,
+    text: Arc<Mutex<String>>,
+}
+
+impl Serial {
+    pub(crate) fn wait_for(&self, expected: &str) {
+        let limit = Instant::now() + LIMIT;
+        loop {
+            let text = self.text.lock().expect("nobody panics with it").clone();
+            if text.contains(expected) {
+                return;
+            }
+            assert!(Instant::now() < limit, "{expected:?} was not printed; the guest said:\n{text}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Serial {
+    fn drop(&mut self) {
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+}
