@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{
     SecurityContext, VolumeMount,
 };
 
-use crate::{COMPUTE, NON_ROOT_USER, grace_period, paths};
+use crate::amount::parse;
+use crate::{COMPUTE, Error, NON_ROOT_USER, grace_period, paths};
 
 /// The shortest time to wait for QEMU before the launcher gives up, and by how much instances differ in it.
 const QEMU_TIMEOUT_SECONDS: u64 = 240;
@@ -18,14 +19,14 @@ pub(crate) fn container(
     config: &ClusterConfig,
     resources: ResourceRequirements,
     mounts: Vec<VolumeMount>,
-) -> Container {
+) -> Result<Container, Error> {
     let ports = ports(vmi);
-    Container {
+    Ok(Container {
         name: COMPUTE.to_owned(),
         image: Some(config.launcher_image.clone()),
         image_pull_policy: Some(config.image_pull_policy().to_owned()),
         command: Some(vec!["virt-launcher".to_owned()]),
-        args: Some(args(vmi, config)),
+        args: Some(args(vmi, config)?),
         env: Some(env()),
         ports: (!ports.is_empty()).then_some(ports),
         resources: Some(resources),
@@ -33,12 +34,12 @@ pub(crate) fn container(
         termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
         volume_mounts: Some(mounts),
         ..Container::default()
-    }
+    })
 }
 
-fn args(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
+fn args(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Vec<String>, Error> {
     let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
-    let flags: [(&str, &str); 8] = [
+    let flags: [(&str, &str); 9] = [
         ("--qemu-timeout", &format!("{}s", qemu_timeout(uid))),
         ("--name", vmi.metadata.name.as_deref().unwrap_or_default()),
         ("--uid", uid),
@@ -47,13 +48,20 @@ fn args(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
         ("--ephemeral-disk-dir", paths::EPHEMERAL_DISKS),
         ("--container-disk-dir", paths::CONTAINER_DISKS),
         ("--grace-period-seconds", &grace_period::launcher(vmi).to_string()),
+        ("--disk-memory-limit", &disk_memory_limit(config)?.to_string()),
     ];
     let mut args: Vec<String> = flags.iter().flat_map(|(flag, value)| [flag, value]).map(|&s| s.to_owned()).collect();
     args.push("--image-volume".to_owned());
     if config.use_emulation() {
         args.push("--allow-emulation".to_owned());
     }
-    args
+    Ok(args)
+}
+
+/// How many bytes a look into a tenant's disk image may take.
+fn disk_memory_limit(config: &ClusterConfig) -> Result<i64, Error> {
+    let field = "spec.configuration.developerConfiguration.diskVerification.memoryLimit";
+    Ok(parse(field, &config.disk_verification_memory_limit())?.value())
 }
 
 /// Instances that start together should not give up together, so the timeout is spread; by UID, so that the same

@@ -58,7 +58,7 @@ pub fn launcher_pod(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &
     let compute = resources::compute(vmi, config, ctx)?;
     let metadata = metadata::pod_metadata(vmi, compute.overhead)?;
     let volumes = volumes::volumes(vmi);
-    let container = compute::container(vmi, config, compute.requirements, volumes.mounts);
+    let container = compute::container(vmi, config, compute.requirements, volumes.mounts)?;
     let spec = &vmi.spec;
     let pull_secrets = volumes::image_pull_secrets(vmi);
     Ok(Pod {

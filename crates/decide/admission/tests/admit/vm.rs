@@ -131,6 +131,24 @@ fn a_machine_on_its_way_out_is_judged_no_more() {
 }
 
 #[test]
+fn a_spec_that_is_stored_is_not_judged_again() {
+    let mut old = vm(json!({ "spec": { "template": { "spec": { "hostname": "a.b" } } } }));
+    // As an update would leave it.
+    old["spec"]["template"]["spec"]["architecture"] = "amd64".into();
+    old["spec"]["template"]["spec"]["domain"]["machine"] = json!({ "type": "q35" });
+    let update = |over: Value| {
+        let mut new = old.clone();
+        machinery::patch::merge(&mut new, &over);
+        told(judge("virtualmachines", &someone(), Some(&old), &new, &config()))
+    };
+    assert_eq!(update(json!({ "metadata": { "labels": { "app": "web" } } })), Vec::<String>::new());
+    assert_eq!(
+        update(json!({ "spec": { "runStrategy": "Always" } })),
+        ["FieldValueInvalid spec.template.spec.hostname"]
+    );
+}
+
+#[test]
 fn the_status_is_only_held_against_the_schema() {
     let controller = component("kubevirt-controller");
     let admit_status = |status: Value| {

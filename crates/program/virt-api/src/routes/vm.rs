@@ -116,7 +116,7 @@ fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
 
 /// API servers word a failed test differently, and give it as 409 or as 422.
 fn test_failed(status: &kube::core::Status) -> bool {
-    const WORDS: [&str; 3] = ["test operation does not apply", "test failed", "testing "];
+    const WORDS: [&str; 4] = ["test operation does not apply", "test failed", "testing ", "test of "];
     let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());
     let said = |text: &str| WORDS.iter().any(|words| text.contains(words));
     status.code == 409 || (status.code == 422 && causes.chain([status.message.as_str()]).any(said))

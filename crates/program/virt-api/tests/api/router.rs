@@ -61,6 +61,7 @@ async fn a_machine_that_changed_meanwhile_is_a_conflict() {
     let path = "/apis/kubevirt.io/v1/namespaces/ns/virtualmachines/vm";
     for (code, words, answer) in [
         (422, "the server rejected our request: testing value /spec/runStrategy failed: test failed", 409),
+        (422, "the server rejected our request: operation 0: test of \"/spec/runStrategy\" failed", 409),
         (409, "the object has been modified", 409),
         (422, "spec.template: admission says no", 500),
     ] {

@@ -28,6 +28,12 @@ pub(crate) struct Redirect {
     pub(crate) wanted: Mutex<Vec<SocketAddr>>,
 }
 
+impl Redirect {
+    pub(crate) fn to(peer: SocketAddr) -> Self {
+        Redirect { peer, wanted: Mutex::default() }
+    }
+}
+
 impl Dialer for Redirect {
     fn dial(&self, addr: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
         self.wanted.lock().unwrap().push(addr);
@@ -63,7 +69,7 @@ impl Server {
     /// Serves with `peer` behind every address.
     pub(crate) async fn start(cluster: Cluster, pki: &pki::Pki, peer: SocketAddr) -> Server {
         let cluster = Arc::new(cluster);
-        let dialer = Arc::new(Redirect { peer, wanted: Mutex::default() });
+        let dialer = Arc::new(Redirect::to(peer));
         let shutdown = CancellationToken::new();
         let router = virt_api::router(State {
             client: cluster.client(),

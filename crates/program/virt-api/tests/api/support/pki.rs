@@ -38,6 +38,30 @@ impl Pki {
         virt_api::handler_client_config(ca.as_bytes(), cert.as_bytes(), key.as_bytes()).unwrap()
     }
 
+    /// The authority's own certificate.
+    pub(crate) fn ca_pem(&self) -> String {
+        self.ca.as_ref().pem()
+    }
+
+    /// Certificate and key of a server on the loopback.
+    pub(crate) fn server(&self) -> (String, String) {
+        self.pem(CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap())
+    }
+
+    /// Certificate and key of a user.
+    pub(crate) fn user(&self, name: &str, groups: &[&str]) -> (String, String) {
+        let mut params = named(name);
+        for group in groups {
+            params.distinguished_name.push(DnType::OrganizationName, *group);
+        }
+        self.pem(params)
+    }
+
+    fn pem(&self, params: CertificateParams) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &self.ca).unwrap().pem(), key.serialize_pem())
+    }
+
     fn issue(&self, common_name: &str, usage: ExtendedKeyUsagePurpose) -> (rcgen::Certificate, KeyPair) {
         let mut params = named(common_name);
         params.extended_key_usages = vec![usage];

@@ -1,0 +1,250 @@
+//! The router inside the embedded API server, with the real rules for our kinds: what clients of that shape meet.
+
+use std::sync::Arc;
+
+use admission::{Operation, Request, User};
+use api::config::ClusterConfig;
+use api::v1::{VirtualMachine, VirtualMachineInstance};
+use embedded::{Admission, AdmissionRequest, Admitted};
+use futures::{SinkExt, StreamExt};
+use http::HeaderValue;
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use machinery::field::FieldError;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::agent::{Agent, BANNER};
+use crate::support::pki::Pki;
+use crate::support::{PATIENCE, Redirect};
+
+const ADMIN: (&str, &[&str]) = ("kubernetes-admin", &["system:masters"]);
+const CONTROLLER: (&str, &[&str]) = ("system:serviceaccount:kubevirt:kubevirt-controller", &[]);
+const APISERVER: (&str, &[&str]) = ("system:serviceaccount:kubevirt:kubevirt-apiserver", &[]);
+
+struct Rules(ClusterConfig);
+
+impl Admission for Rules {
+    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
+        let operation = match request.operation {
+            embedded::Operation::Create => Operation::Create,
+            embedded::Operation::Update => Operation::Update,
+        };
+        let request = Request {
+            operation,
+            resource: request.resource.resource,
+            subresource: request.resource.subresource,
+            user: &User { name: request.user.name.clone(), groups: request.user.groups.clone() },
+            old: request.old,
+            object: &request.object,
+            now: Time(Timestamp::now()),
+        };
+        let admitted = admission::admit(&request, &self.0)?;
+        Ok(Admitted { object: admitted.object, warnings: admitted.warnings })
+    }
+}
+
+/// An API server with the router mounted, and a node agent behind it.
+struct Cluster {
+    pki: Pki,
+    port: u16,
+    agent: Agent,
+    stop: CancellationToken,
+    _directory: tempfile::TempDir,
+}
+
+impl Cluster {
+    async fn start() -> Cluster {
+        let pki = Pki::new();
+        let directory = tempfile::tempdir().unwrap();
+        let (cert_pem, key_pem) = pki.server();
+        let server = embedded::Server::open(embedded::Config {
+            store_path: directory.path().join("store.redb"),
+            client_ca_pem: pki.ca_pem(),
+            cert_pem,
+            key_pem,
+            admission: Arc::new(Rules(ClusterConfig::default())),
+        });
+        let server = server.await.unwrap();
+        server.bootstrap().await.unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = CancellationToken::new();
+        let agent = Agent::start(&pki, virt_api::HANDLER_COMMON_NAME).await;
+        let cluster = Cluster { pki, port, agent, stop: stop.clone(), _directory: directory };
+        server.mount_subresources(virt_api::router(virt_api::State {
+            client: cluster.client(APISERVER).await,
+            dialer: Arc::new(Redirect::to(cluster.agent.address)),
+            handler_tls: Arc::new(cluster.pki.handler_client_config()),
+            namespace: "kubevirt".to_owned(),
+            version: virt_api::Version::default(),
+            shutdown: stop.clone(),
+        }));
+        tokio::spawn(async move { server.serve(listener, stop).await });
+        cluster
+    }
+
+    async fn client(&self, (name, groups): (&str, &[&str])) -> kube::Client {
+        let (cert, key) = self.pki.user(name, groups);
+        let base64 = |text: String| {
+            use base64::Engine;
+            base64::engine::general_purpose::STANDARD.encode(text)
+        };
+        let kubeconfig = json!({
+            "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port),
+                "certificate-authority-data": base64(self.pki.ca_pem()),
+            } }],
+            "users": [{ "name": "test", "user": {
+                "client-certificate-data": base64(cert), "client-key-data": base64(key),
+            } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": "default" } }],
+        });
+        let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// Creates a virtual machine called `vm`.
+    async fn create_vm(&self, run_strategy: &str) -> Api<VirtualMachine> {
+        let vms: Api<VirtualMachine> = Api::namespaced(self.client(ADMIN).await, "default");
+        let vm = json!({
+            "metadata": { "name": "vm" },
+            "spec": { "runStrategy": run_strategy, "template": { "spec": spec() } },
+        });
+        vms.create(&PostParams::default(), &serde_json::from_value(vm).unwrap()).await.unwrap();
+        vms
+    }
+
+    /// Creates an instance called `vm` that runs on node `n1`.
+    async fn create_running_vmi(&self) -> Api<VirtualMachineInstance> {
+        let client = self.client(CONTROLLER).await;
+        let nodes: Api<Node> = Api::all(self.client(ADMIN).await);
+        let node = json!({
+            "metadata": { "name": "n1", "annotations": { virt_api::HANDLER_ADDRESS_ANNOTATION: "10.201.0.11:8186" } },
+        });
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+        let vmis: Api<VirtualMachineInstance> = Api::namespaced(client, "default");
+        let vmi = json!({ "metadata": { "name": "vm" }, "spec": spec() });
+        vmis.create(&PostParams::default(), &serde_json::from_value(vmi).unwrap()).await.unwrap();
+        let status = json!({ "status": { "phase": "Running", "nodeName": "n1" } });
+        vmis.patch("vm", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        vmis
+    }
+
+    /// Asks for an operation on the virtual machine, as `virtctl` does.
+    async fn put(&self, operation: &str, body: &str) -> Result<String, Box<kube::core::Status>> {
+        let path = format!("/apis/subresources.kubevirt.io/v1/namespaces/default/{operation}");
+        let request = http::Request::put(path).body(body.as_bytes().to_vec()).unwrap();
+        match self.client(ADMIN).await.request_text(request).await {
+            Ok(text) => Ok(text),
+            Err(kube::Error::Api(status)) => Err(status),
+            Err(other) => panic!("the request could not be made: {other}"),
+        }
+    }
+
+    async fn open(&self, path: &str) -> WebSocketStream<TlsStream<TcpStream>> {
+        let mut roots = rustls::RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.pki.ca_pem().as_bytes()).unwrap()).unwrap();
+        let (cert, key) = self.pki.user(ADMIN.0, ADMIN.1);
+        let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
+        let tls = rustls::ClientConfig::builder().with_root_certificates(roots);
+        let tls = TlsConnector::from(Arc::new(tls.with_client_auth_cert(chain, key).unwrap()));
+        let tcp = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let stream = tls.connect("127.0.0.1".try_into().unwrap(), tcp).await.unwrap();
+        let mut request = format!("wss://127.0.0.1:{}{path}", self.port).into_client_request().unwrap();
+        let protocol = HeaderValue::from_static(virt_api::SUBPROTOCOL);
+        request.headers_mut().insert("sec-websocket-protocol", protocol);
+        tokio_tungstenite::client_async(request, stream).await.expect("the stream opens").0
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+async fn next(stream: &mut WebSocketStream<TlsStream<TcpStream>>) -> Message {
+    timeout(PATIENCE, stream.next()).await.unwrap().unwrap().unwrap()
+}
+
+fn spec() -> Value {
+    json!({ "domain": { "memory": { "guest": "64Mi" }, "devices": { "autoattachPodInterface": false } } })
+}
+
+#[tokio::test]
+async fn starting_and_stopping_change_the_stored_machine() {
+    let cluster = Cluster::start().await;
+    let vms = cluster.create_vm("Halted").await;
+    let strategy = async || vms.get("vm").await.unwrap().spec.run_strategy.unwrap().to_string();
+    cluster.put("virtualmachines/vm/start", r#"{"dryRun":["All"]}"#).await.expect("a dry run");
+    assert_eq!(strategy().await, "Halted");
+    cluster.put("virtualmachines/vm/start", "").await.expect("a start");
+    assert_eq!(strategy().await, "Always");
+    cluster.put("virtualmachines/vm/stop", "").await.expect("a stop");
+    assert_eq!(strategy().await, "Halted");
+}
+
+#[tokio::test]
+async fn requests_wait_in_the_status_and_do_not_overtake_each_other() {
+    let cluster = Cluster::start().await;
+    let vms = cluster.create_vm("Manual").await;
+    cluster.put("virtualmachines/vm/start", "").await.expect("a start");
+    let status = vms.get("vm").await.unwrap().status.unwrap();
+    assert_eq!(serde_json::to_value(status.state_change_requests).unwrap(), json!([{ "action": "Start" }]));
+    assert_eq!(cluster.put("virtualmachines/vm/start", "").await.expect_err("already asked").code, 500);
+    assert_eq!(cluster.put("virtualmachines/vm/stop", "").await.expect_err("does not run").code, 409);
+}
+
+#[tokio::test]
+async fn a_forced_restart_may_change_the_instances_grace_period() {
+    let cluster = Cluster::start().await;
+    cluster.create_vm("Always").await;
+    let vmis = cluster.create_running_vmi().await;
+    cluster.put("virtualmachines/vm/restart", r#"{"gracePeriodSeconds":0}"#).await.expect("a restart");
+    assert_eq!(vmis.get("vm").await.unwrap().spec.termination_grace_period_seconds, Some(1));
+}
+
+#[tokio::test]
+async fn this_servers_word_for_a_failed_test_is_the_one_that_is_listened_for() {
+    let cluster = Cluster::start().await;
+    let vms = cluster.create_vm("Halted").await;
+    let stale = json!([{ "op": "test", "path": "/spec/runStrategy", "value": "Always" }]);
+    let stale = Patch::Json::<()>(serde_json::from_value(stale).unwrap());
+    match vms.patch("vm", &PatchParams::default(), &stale).await {
+        Err(kube::Error::Api(status)) => {
+            assert_eq!(status.code, 422);
+            assert!(status.message.contains("test of "), "{}", status.message);
+        }
+        other => panic!("the test should have failed: {other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn pausing_and_the_console_reach_the_node_agent() {
+    let cluster = Cluster::start().await;
+    cluster.create_running_vmi().await;
+    cluster.put("virtualmachineinstances/vm/pause", "").await.expect("a pause");
+    let path = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/vm/console";
+    let mut console = cluster.open(path).await;
+    assert_eq!(next(&mut console).await, Message::Binary(Bytes::from_static(BANNER)));
+    console.send(Message::Binary(Bytes::from_static(b"root\n"))).await.unwrap();
+    assert_eq!(next(&mut console).await, Message::Binary(Bytes::from_static(b"root\n")));
+    let agent_path = "/v1/namespaces/default/virtualmachineinstances/vm";
+    assert_eq!(cluster.agent.seen(), [format!("PUT {agent_path}/pause"), format!("GET {agent_path}/console")]);
+}
