@@ -5,9 +5,11 @@
 //! byte limit on their paths. The one exception to "no links" is [`Root::mount_point`], for root file systems of
 //! images, where `/var/run` is commonly a link: there links are followed as if the root were `/`.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Component, Path, PathBuf};
 
@@ -125,24 +127,32 @@ impl Root {
     /// Finds or makes the place at `path` inside a root file system, following links within it as a process whose `/`
     /// this is would. Mount on [`descriptor_path`] of the result: no other path is sure to mean the same place.
     pub fn mount_point(&self, path: impl AsRef<Path>, kind: MountPoint) -> Result<OwnedFd> {
-        let path = path.as_ref();
+        const MOST_LINKS: usize = 8;
+        self.walk(path.as_ref(), kind, MOST_LINKS)
+    }
+
+    fn walk(&self, path: &Path, kind: MountPoint, links: usize) -> Result<OwnedFd> {
         let mut walked = PathBuf::from(".");
-        let mut components =
-            plain_components(path.strip_prefix("/").unwrap_or(path), &self.path)?.into_iter().peekable();
-        while let Some(name) = components.next() {
+        let relative = path.strip_prefix("/").unwrap_or(path);
+        let mut names = plain_components(relative, &self.path)?.into_iter().peekable();
+        while let Some(name) = names.next() {
             let parent = self.in_root(&walked)?;
             walked.push(name);
-            let last = components.peek().is_none();
+            let kind = if names.peek().is_none() { kind } else { MountPoint::Directory };
             match rustix::fs::openat2(&self.dir, &walked, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), IN_ROOT) {
-                Ok(_) => {}
-                Err(Errno::NOENT) if last && kind == MountPoint::File => {
-                    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-                    rustix::fs::openat(&parent, name, flags, Mode::from_raw_mode(0o644))
-                        .doing("make mount point", self.path.join(&walked))?;
-                }
-                Err(Errno::NOENT) => rustix::fs::mkdirat(&parent, name, Mode::from_raw_mode(0o755))
-                    .doing("make mount point", self.path.join(&walked))?,
+                Ok(_) => continue,
+                Err(Errno::NOENT) => {}
                 Err(e) => return Err(e).doing("open", self.path.join(&walked)),
+            }
+            match make_mount_point(&parent, name, kind) {
+                // A link whose target is not there: the target is what is missing.
+                Err(Errno::EXIST) if links > 0 => {
+                    let target = rustix::fs::readlinkat(&parent, name, Vec::new())
+                        .doing("read link", self.path.join(&walked))?;
+                    let target = walked.with_file_name(OsStr::from_bytes(target.as_bytes()));
+                    self.walk(target.strip_prefix(".").unwrap_or(&target), kind, links - 1)?;
+                }
+                other => other.doing("make mount point", self.path.join(&walked))?,
             }
         }
         self.in_root(&walked)
@@ -191,6 +201,16 @@ impl Root {
 impl AsFd for Root {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.dir.as_fd()
+    }
+}
+
+fn make_mount_point(parent: &OwnedFd, name: &Path, kind: MountPoint) -> Result<(), Errno> {
+    match kind {
+        MountPoint::Directory => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+        MountPoint::File => {
+            let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
+            rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644)).map(drop)
+        }
     }
 }
 
@@ -307,12 +327,17 @@ mod tests {
         fs::create_dir_all(dir.path().join("run")).unwrap();
         symlink("/run", dir.path().join("var/run")).unwrap();
         symlink("../../../../../etc", dir.path().join("escape")).unwrap();
+        symlink("/made/later", dir.path().join("dangling")).unwrap();
+        symlink("loop", dir.path().join("loop")).unwrap();
         let root = Root::open(dir.path()).unwrap();
         root.mount_point("/var/run/kubevirt/sockets", MountPoint::Directory).unwrap();
         assert!(dir.path().join("run/kubevirt/sockets").is_dir());
         let file = root.mount_point("/run/kubevirt/file", MountPoint::File).unwrap();
         assert_eq!(fs::canonicalize(descriptor_path(&file)).unwrap(), dir.path().join("run/kubevirt/file"));
+        root.mount_point("/dangling/x", MountPoint::Directory).unwrap();
+        assert!(dir.path().join("made/later/x").is_dir());
         assert!(root.mount_point("/escape/x", MountPoint::Directory).is_err(), "there is no /etc in this root");
+        assert!(root.mount_point("/loop/x", MountPoint::Directory).is_err());
         assert!(root.mount_point("/a/../b", MountPoint::Directory).is_err());
     }
 }

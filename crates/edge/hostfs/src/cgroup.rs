@@ -12,6 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result, invalid};
 use crate::mounts;
@@ -20,7 +21,7 @@ const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
 /// What a group may use; absent means no limit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
     /// Share of the processors when they are contended, in thousandths of one. A wish: without a controller it is void.
     pub cpu_request_milli: Option<u64>,
@@ -96,6 +97,18 @@ pub struct Cgroup {
 
 impl Cgroup {
     pub fn create(&self) -> Result<()> {
+        // Somebody may remove an unused parent between two steps.
+        const ATTEMPTS: usize = 5;
+        for _ in 1..ATTEMPTS {
+            match self.try_create() {
+                Err(e) if e.is_not_found() => {}
+                other => return other,
+            }
+        }
+        self.try_create()
+    }
+
+    fn try_create(&self) -> Result<()> {
         for (mount, _) in &self.hierarchies.v1 {
             let dir = mount.join(&self.name);
             fs::create_dir_all(&dir).doing("make control group", &dir)?;
@@ -260,6 +273,13 @@ impl Cgroup {
             }
         }
         Ok(())
+    }
+
+    /// Removes the group itself where nothing uses it any more, for parents that several groups share.
+    pub fn remove_unused(&self) {
+        for dir in self.dirs() {
+            let _ = fs::remove_dir(dir); // refused as long as there is a member or a group below
+        }
     }
 
     /// How many members the kernel has killed for want of memory; 0 without a memory controller.

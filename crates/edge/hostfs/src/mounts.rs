@@ -28,6 +28,30 @@ pub fn restrict(target: impl AsRef<Path>, flags: MountFlags) -> Result<()> {
     mount_remount(target.as_ref(), MountFlags::BIND | flags, "").doing("restrict the mount at", target)
 }
 
+/// Makes the mount at `target` and everything mounted below it read-only, device files and set-id bits without effect.
+pub fn restrict_recursive(target: impl AsRef<Path>) -> Result<()> {
+    let target = target.as_ref();
+    let attributes = libc::mount_attr {
+        attr_set: libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV | libc::MOUNT_ATTR_NOSUID,
+        attr_clr: 0,
+        propagation: 0,
+        userns_fd: 0,
+    };
+    let path = CString::new(target.as_os_str().as_bytes()).map_err(std::io::Error::from).doing("restrict", target)?;
+    // SAFETY: the path is a C string and the attributes a structure of the size given; both outlive the call.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_RECURSIVE,
+            &raw const attributes,
+            size_of::<libc::mount_attr>(),
+        )
+    };
+    if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).doing("restrict the mounts at", target) }
+}
+
 /// Shows `source` read-only at `target`, device files and set-id bits without effect.
 pub fn bind_readonly(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
     bind(source, &target)?;

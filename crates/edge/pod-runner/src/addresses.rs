@@ -1,0 +1,168 @@
+//! Addresses of Pods: one file per address that is taken, holding the UID it is taken by.
+//!
+//! The file appears with its content in one step and only if there is none, so two Pods never get one address, whatever
+//! process dies when. A Pod that asks again gets the address it has.
+
+use std::fs;
+use std::io;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use ipnet::Ipv4Net;
+
+use crate::paths::PodUid;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("all addresses of {network} are taken by Pods")]
+    Exhausted { network: Ipv4Net },
+    #[error("failed to {doing} {path}")]
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        #[source]
+        err: io::Error,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Addresses {
+    dir: PathBuf,
+}
+
+impl Addresses {
+    /// The book of addresses beside a directory of Pods.
+    pub(crate) fn of(pods_dir: &Path) -> Addresses {
+        Addresses { dir: pods_dir.with_file_name("addresses") }
+    }
+
+    /// The address that this Pod has.
+    pub(crate) fn held_by(&self, uid: &PodUid) -> Result<Option<Ipv4Addr>, Error> {
+        Ok(self.taken()?.into_iter().find(|(_, holder)| holder == uid.as_str()).map(|(address, _)| address))
+    }
+
+    /// Takes an address for the Pod. The search starts at a place derived from its UID: an address that just became
+    /// free, which peers may still remember, is unlikely to be given out next.
+    pub(crate) fn take(&self, uid: &PodUid, network: Ipv4Net) -> Result<Ipv4Addr, Error> {
+        if let Some(address) = self.held_by(uid)?
+            && network.contains(&address)
+        {
+            return Ok(address);
+        }
+        fs::create_dir_all(&self.dir).map_err(failed("make", &self.dir))?;
+        let draft = self.dir.join(format!(".{uid}.{}", std::process::id()));
+        fs::write(&draft, uid.as_str()).map_err(failed("write", &draft))?;
+        let result = self.take_first_free(&draft, uid, network);
+        let _ = fs::remove_file(&draft);
+        result
+    }
+
+    fn take_first_free(&self, draft: &Path, uid: &PodUid, network: Ipv4Net) -> Result<Ipv4Addr, Error> {
+        // Without the network's own address, the bridge's and the broadcast address.
+        let first = u64::from(u32::from(network.network())) + 2;
+        let usable = u64::from(u32::from(network.broadcast())).saturating_sub(first);
+        for n in 0..usable {
+            let number = first + (uid.digest() + n) % usable;
+            let address = Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX));
+            let path = self.dir.join(address.to_string());
+            match fs::hard_link(draft, &path) {
+                Ok(()) => return Ok(address),
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(err) => return Err(failed("take", &path)(err)),
+            }
+        }
+        Err(Error::Exhausted { network })
+    }
+
+    /// Gives back what the Pod holds; nothing is fine.
+    pub(crate) fn give_back(&self, uid: &PodUid) -> Result<(), Error> {
+        for (address, holder) in self.taken()? {
+            if holder == uid.as_str() {
+                let path = self.dir.join(address.to_string());
+                fs::remove_file(&path).map_err(failed("give back", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back what is held by Pods that have no state on disk any more.
+    pub(crate) fn reclaim(&self, known: &[PodUid]) -> Result<(), Error> {
+        for (address, holder) in self.taken()? {
+            if !known.iter().any(|uid| uid.as_str() == holder) {
+                let path = self.dir.join(address.to_string());
+                fs::remove_file(&path).map_err(failed("give back", &path))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn taken(&self) -> Result<Vec<(Ipv4Addr, String)>, Error> {
+        let entries = match fs::read_dir(&self.dir) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(err) => return Err(failed("list", &self.dir)(err)),
+        };
+        let mut taken = Vec::new();
+        for entry in entries.flatten() {
+            let Some(address) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
+            match fs::read_to_string(entry.path()) {
+                Ok(holder) => taken.push((address, holder)),
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {} // given back meanwhile
+                Err(err) => return Err(failed("read", &entry.path())(err)),
+            }
+        }
+        Ok(taken)
+    }
+}
+
+fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
+    move |err| Error::Io { doing, path: path.to_owned(), err }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn uid(n: usize) -> PodUid {
+        format!("pod-{n}").parse().unwrap()
+    }
+
+    #[test]
+    fn every_pod_gets_its_own_address_until_none_is_left() {
+        let dir = tempfile::tempdir().unwrap();
+        let addresses = Addresses::of(&dir.path().join("pods"));
+        let network: Ipv4Net = "10.244.3.0/29".parse().unwrap();
+        let given: BTreeSet<_> = (0..5).map(|n| addresses.take(&uid(n), network).unwrap()).collect();
+        let all: BTreeSet<Ipv4Addr> = (2..7).map(|n| Ipv4Addr::new(10, 244, 3, n)).collect();
+        assert_eq!(given, all);
+        assert_eq!(addresses.take(&uid(1), network).unwrap(), addresses.held_by(&uid(1)).unwrap().unwrap());
+        let error = addresses.take(&uid(9), network).unwrap_err();
+        assert_eq!(error.to_string(), "all addresses of 10.244.3.0/29 are taken by Pods");
+
+        addresses.give_back(&uid(2)).unwrap();
+        addresses.give_back(&uid(2)).unwrap();
+        addresses.take(&uid(9), network).unwrap();
+        addresses.reclaim(&[uid(0), uid(9)]).unwrap();
+        assert_eq!(addresses.taken().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn pods_that_ask_at_the_same_time_never_share() {
+        let dir = tempfile::tempdir().unwrap();
+        let addresses = Addresses::of(&dir.path().join("pods"));
+        let network: Ipv4Net = "10.244.3.0/24".parse().unwrap();
+        let given: Vec<Ipv4Addr> = std::thread::scope(|s| {
+            let threads: Vec<_> = (0..100)
+                .map(|n| {
+                    s.spawn({
+                        let a = addresses.clone();
+                        move || a.take(&uid(n), network).unwrap()
+                    })
+                })
+                .collect();
+            threads.into_iter().map(|t| t.join().unwrap()).collect()
+        });
+        assert_eq!(given.iter().collect::<BTreeSet<_>>().len(), 100);
+    }
+}

@@ -1,0 +1,43 @@
+//! Runs Pods on one machine without a kubelet: a node of the embedded shape.
+//!
+//! ```text
+//! run(config)                      one per node: Node object, Pods bound to it, their status
+//!   └─ pod::decide(view)           pure: what to do about one Pod
+//!        └─ sandbox                files, volumes, network, control groups of one Pod
+//!             └─ shim::main        one process per Pod: namespaces, containers, logs, exit codes
+//! ```
+//!
+//! A Pod's state on disk is enough to take it over: the process that runs [`run`] may be killed at any point, and the
+//! next one adopts the shims that run and finishes what was half done. [`destroy_all`] removes everything from the same
+//! records.
+//!
+//! The program that a [`RunnerConfig`] names must call [`shim::main`] for the argument [`shim::SUBCOMMAND`] and
+//! [`exec::main`] for [`exec::SUBCOMMAND`], before it has a second thread.
+
+mod addresses;
+mod destroy;
+mod error;
+pub mod exec;
+pub mod images;
+mod network;
+mod node;
+mod paths;
+pub mod pod;
+mod record;
+mod resolve;
+mod runner;
+mod sandbox;
+pub mod shim;
+mod watch;
+
+pub use addresses::Error as AddressError;
+pub use destroy::destroy_all;
+pub use error::Error;
+pub use exec::{exec_in_pod, logs};
+pub use network::{Error as NetworkError, PodNetwork};
+pub use node::Capacity;
+pub use paths::{InvalidUid, PodPaths, PodUid};
+pub use record::{ContainerRecord, Exit, ExitReason, Stage};
+pub use resolve::{Blocked, Dns, Inputs, NodeFacts};
+pub use runner::{RunnerConfig, run};
+pub use sandbox::{Host, Observed, PodSandbox, ShimState, StartFailure};

@@ -1,0 +1,170 @@
+//! Where a Pod's state lives. One directory per Pod, named by its UID, holds everything that a new process needs to
+//! take the Pod over or to remove it:
+//!
+//! ```text
+//! <pods>/<uid>/
+//!   pod.json                 the Pod as it was accepted, and when
+//!   spec.json                what the shim runs: every reference resolved
+//!   shim.json  shim.lock     the shim's process; the lock is held as long as it lives
+//!   shim.log                 what the shim itself has to say
+//!   stop.json                since when the Pod is being stopped
+//!   released                 its processes, groups, network and mounts are gone; only records are left
+//!   status/<container>.json  written by the shim alone
+//!   logs/<container>.log     standard output and error; .log.1 is the part before
+//!   termination/<container>  what the container leaves as its last message
+//!   ns/net                   keeps the network namespace
+//!   root/                    where a container's root is put together, inside its own mount namespace
+//!   volumes/kubernetes.io~<kind>/<volume>/
+//! <pods>/../addresses/<ip>   the UID that holds the address
+//! ```
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// A Pod's UID, checked to be safe as a file name and as part of a control group's name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodUid(String);
+
+#[derive(Debug, thiserror::Error)]
+#[error("{0:?} is not a Pod UID: letters, digits and hyphens only")]
+pub struct InvalidUid(String);
+
+impl FromStr for PodUid {
+    type Err = InvalidUid;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUid> {
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
+            Ok(PodUid(text.to_owned()))
+        } else {
+            Err(InvalidUid(text.to_owned()))
+        }
+    }
+}
+
+impl PodUid {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// A number derived from the UID, for names and choices that must be the same in every process.
+    pub(crate) fn digest(&self) -> u64 {
+        // FNV-1a: short, stable, and nothing here needs more.
+        self.0.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    }
+}
+
+impl fmt::Display for PodUid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The paths of one Pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodPaths {
+    dir: PathBuf,
+}
+
+impl PodPaths {
+    pub fn new(pods_dir: &Path, uid: &PodUid) -> PodPaths {
+        PodPaths { dir: pods_dir.join(uid.as_str()) }
+    }
+
+    /// For processes that are given the directory itself.
+    pub(crate) fn at(dir: PathBuf) -> PodPaths {
+        PodPaths { dir }
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(crate) fn pod(&self) -> PathBuf {
+        self.dir.join("pod.json")
+    }
+
+    pub(crate) fn spec(&self) -> PathBuf {
+        self.dir.join("spec.json")
+    }
+
+    pub(crate) fn shim(&self) -> PathBuf {
+        self.dir.join("shim.json")
+    }
+
+    pub(crate) fn shim_lock(&self) -> PathBuf {
+        self.dir.join("shim.lock")
+    }
+
+    pub(crate) fn shim_log(&self) -> PathBuf {
+        self.dir.join("shim.log")
+    }
+
+    pub(crate) fn stop(&self) -> PathBuf {
+        self.dir.join("stop.json")
+    }
+
+    pub(crate) fn released(&self) -> PathBuf {
+        self.dir.join("released")
+    }
+
+    pub(crate) fn status_dir(&self) -> PathBuf {
+        self.dir.join("status")
+    }
+
+    pub(crate) fn status(&self, container: &str) -> PathBuf {
+        self.status_dir().join(format!("{container}.json"))
+    }
+
+    pub(crate) fn logs_dir(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
+    pub(crate) fn log(&self, container: &str) -> PathBuf {
+        self.logs_dir().join(format!("{container}.log"))
+    }
+
+    pub(crate) fn termination(&self, container: &str) -> PathBuf {
+        self.dir.join("termination").join(container)
+    }
+
+    /// The bind mount that keeps the Pod's network namespace.
+    pub fn netns(&self) -> PathBuf {
+        self.dir.join("ns/net")
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.join("root")
+    }
+
+    /// Where a volume's files are, in the layout that a kubelet uses.
+    pub fn volume(&self, plugin: &str, name: &str) -> PathBuf {
+        self.dir.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
+    }
+}
+
+/// The UIDs of all Pods that have state on disk.
+pub(crate) fn pods_on_disk(pods_dir: &Path) -> Result<Vec<PodUid>, std::io::Error> {
+    let entries = match std::fs::read_dir(pods_dir) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(e),
+    };
+    Ok(entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_uids_become_paths() {
+        for bad in ["", ".", "..", "a/b", "a b", ".hidden", &"x".repeat(65)] {
+            assert!(bad.parse::<PodUid>().is_err(), "{bad:?}");
+        }
+        let uid: PodUid = "0d6f1c0e-1111-4222-8333-444455556666".parse().unwrap();
+        let paths = PodPaths::new(Path::new("/d/pods"), &uid);
+        assert_eq!(paths.log("compute"), Path::new("/d/pods/0d6f1c0e-1111-4222-8333-444455556666/logs/compute.log"));
+    }
+}

@@ -1,0 +1,166 @@
+//! The life of a Pod on a node.
+//!
+//! ```text
+//!                     Start                              containers end
+//!   bound to us ──────────────► shim runs ──────────────────────────────────► ended
+//!        │  ▲                    │                                              │ Release
+//!        │  └─ blocked: say why, │ deletion: Stop, grace period, Kill           ▼
+//!        │     try again later   └───────────────────────────────────────► released
+//!        │                                                                      │ deleted: Delete the object
+//!        │ object gone: Kill, Release, Purge                                    ▼
+//!        └────────────────────────────────────────────────────────────────► purged
+//! ```
+//!
+//! # Guarantees
+//! - A Pod that is finished, or being deleted, is never started.
+//! - An object is deleted only when nothing of the Pod runs and its address is free.
+//! - Nothing is killed because a cache lacks an object: [`Presence::Gone`] is an answer of the API server.
+//!
+//! # Assumptions
+//! The actions of one decision are carried out in order; after one that changes the state on disk the Pod is observed
+//! and decided again.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+
+use super::{PodAction, PodView, Presence, status};
+use crate::record::{RestartPolicy, Stage};
+use crate::resolve::{check, containers, restart_policy};
+use crate::sandbox::{Observed, ShimState};
+
+/// How long a kill may take to show before it is repeated.
+const KILL_PAUSE: Duration = Duration::from_secs(1);
+const DEFAULT_GRACE_SECONDS: i64 = 30;
+
+pub fn decide(view: &PodView<'_>) -> Vec<PodAction> {
+    let pod = match view.pod {
+        Presence::Known(pod) => pod,
+        Presence::Gone => return clear_away(view),
+    };
+    if pod.metadata.deletion_timestamp.is_some() {
+        return wind_down(view, pod, true);
+    }
+    if is_finished(pod) {
+        return if view.disk.is_some() { wind_down(view, pod, false) } else { Vec::new() };
+    }
+    let spec = match check(pod) {
+        Ok(spec) => spec,
+        Err(unsupported) => return report(view, pod, status::refused(pod, &unsupported, view)),
+    };
+    let actions = run(view, spec);
+    if actions == [PodAction::Start] {
+        return actions; // there is more to say in a moment
+    }
+    // First what was seen: a Pod that ended is reported even if freeing what it had takes its time.
+    let mut reported = report(view, pod, status::observed(pod, spec, view));
+    reported.extend(actions);
+    reported
+}
+
+fn run(view: &PodView<'_>, spec: &PodSpec) -> Vec<PodAction> {
+    match view.disk {
+        None => start(view),
+        Some(disk) => match disk.shim {
+            ShimState::NotStarted => start(view),
+            ShimState::Alive => Vec::new(),
+            ShimState::Gone if !is_complete(disk, spec) && restart_policy(spec) != RestartPolicy::Never => start(view),
+            ShimState::Gone if !disk.released => vec![PodAction::Release],
+            ShimState::Gone => Vec::new(),
+        },
+    }
+}
+
+fn start(view: &PodView<'_>) -> Vec<PodAction> {
+    match view.blocked {
+        Some(obstacle) if obstacle.retry_at > view.now => {
+            vec![PodAction::Wake(until(obstacle.retry_at.duration_since(view.now)))]
+        }
+        _ => vec![PodAction::Start],
+    }
+}
+
+/// Whether the shim went because its work was done.
+fn is_complete(disk: &Observed, spec: &PodSpec) -> bool {
+    let policy = restart_policy(spec);
+    let ended = |name: &str| match disk.containers.get(name).map(|r| &r.stage) {
+        Some(Stage::Exited(exit)) => match policy {
+            RestartPolicy::Never => true,
+            RestartPolicy::OnFailure => exit.code == 0,
+            RestartPolicy::Always => disk.stopping_since.is_some(),
+        },
+        _ => false,
+    };
+    let failed_init = spec.init_containers.iter().flatten().any(|c| {
+        let exit = disk.containers.get(&c.name).and_then(|r| r.stage.exit());
+        policy == RestartPolicy::Never && exit.is_some_and(|e| e.code != 0)
+    });
+    failed_init || containers(spec).all(|c| ended(&c.name))
+}
+
+/// The Pod has to end: because its object is being deleted, or because somebody declared it finished.
+fn wind_down(view: &PodView<'_>, pod: &Pod, delete: bool) -> Vec<PodAction> {
+    let Some(disk) = view.disk else { return vec![PodAction::Delete] };
+    match disk.shim {
+        ShimState::Alive => stop(view, disk, pod),
+        _ if !disk.released => vec![PodAction::Release],
+        _ => {
+            let last = pod.spec.as_ref().filter(|_| disk.shim == ShimState::Gone);
+            let mut actions = last.map_or_else(Vec::new, |spec| report(view, pod, status::observed(pod, spec, view)));
+            if delete {
+                actions.push(PodAction::Delete);
+            }
+            actions
+        }
+    }
+}
+
+fn stop(view: &PodView<'_>, disk: &Observed, pod: &Pod) -> Vec<PodAction> {
+    let Some(since) = disk.stopping_since else {
+        return vec![PodAction::Stop { because: "the Pod is to end" }];
+    };
+    // Counted from when the containers were asked, on this machine: a node that was away gives them their time, too.
+    let own = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
+    let seconds = pod.metadata.deletion_grace_period_seconds.or(own).unwrap_or(DEFAULT_GRACE_SECONDS);
+    let left = (since + SignedDuration::from_secs(seconds.max(0))).duration_since(view.now);
+    let mut actions = if left <= SignedDuration::ZERO {
+        vec![PodAction::Kill { because: "the grace period is over" }, PodAction::Wake(KILL_PAUSE)]
+    } else {
+        vec![PodAction::Wake(until(left))]
+    };
+    if let Some(spec) = &pod.spec {
+        actions.extend(report(view, pod, status::observed(pod, spec, view)));
+    }
+    actions
+}
+
+/// The object is gone; what is left here has no owner.
+fn clear_away(view: &PodView<'_>) -> Vec<PodAction> {
+    match view.disk {
+        None => Vec::new(),
+        Some(disk) if disk.shim == ShimState::Alive => {
+            // The signal keeps a shim from starting containers anew.
+            let stop = disk.stopping_since.is_none().then_some(PodAction::Stop { because: "the Pod's object is gone" });
+            let kill = [PodAction::Kill { because: "the Pod's object is gone" }, PodAction::Wake(KILL_PAUSE)];
+            stop.into_iter().chain(kill).collect()
+        }
+        Some(disk) if !disk.released => vec![PodAction::Release],
+        Some(_) => vec![PodAction::Purge],
+    }
+}
+
+fn report(view: &PodView<'_>, pod: &Pod, mut status: k8s_openapi::api::core::v1::PodStatus) -> Vec<PodAction> {
+    status::settle_conditions(pod, &mut status, view.now);
+    if pod.status.as_ref() == Some(&status) { Vec::new() } else { vec![PodAction::ReportStatus(Box::new(status))] }
+}
+
+fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// A little late rather than a little early, which would mean another round.
+fn until(left: SignedDuration) -> Duration {
+    Duration::try_from(left).unwrap_or_default() + Duration::from_millis(5)
+}

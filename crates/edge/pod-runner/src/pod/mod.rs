@@ -1,0 +1,65 @@
+//! What to do about one Pod, and what to say about it. Pure: everything seen comes in as a [`PodView`].
+
+mod decide;
+mod status;
+
+#[cfg(test)]
+mod tests;
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+
+use crate::resolve::Blocked;
+use crate::sandbox::Observed;
+
+pub use decide::decide;
+
+/// Everything the decision may see.
+#[derive(Clone, Debug)]
+pub struct PodView<'a> {
+    pub pod: Presence<'a>,
+    /// The Pod's state on this machine.
+    pub disk: Option<&'a Observed>,
+    /// Why the last attempt to start it failed, and when to try again.
+    pub blocked: Option<&'a Obstacle>,
+    pub node_address: Ipv4Addr,
+    pub now: Timestamp,
+}
+
+/// The Pod's object.
+#[derive(Clone, Copy, Debug)]
+pub enum Presence<'a> {
+    Known(&'a Pod),
+    /// The API server said, asked directly, that there is no object of this UID.
+    Gone,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Obstacle {
+    pub blocked: Blocked,
+    pub retry_at: Timestamp,
+}
+
+/// Every effect that the runner can have on a Pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodAction {
+    /// Prepare volumes and network and start the shim; goes on where an earlier attempt ended.
+    Start,
+    /// Ask the containers to end.
+    Stop { because: &'static str },
+    /// Kill the containers.
+    Kill { because: &'static str },
+    /// Free network, groups, mounts and address; records and logs stay.
+    Release,
+    /// Remove records and logs.
+    Purge,
+    /// Write the Pod's status; it differs from the one there.
+    ReportStatus(Box<PodStatus>),
+    /// Delete the object for good: everything it stood for is gone.
+    Delete,
+    /// Look again after this time even if nothing happens.
+    Wake(Duration),
+}

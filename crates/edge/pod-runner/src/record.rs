@@ -1,0 +1,183 @@
+//! What is written to disk about a Pod and its containers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use hostfs::cgroup::Limits;
+use hostfs::process::ProcessId;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde::{Deserialize, Serialize};
+
+/// `pod.json`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Accepted {
+    pub(crate) at: Timestamp,
+    pub(crate) pod: Pod,
+}
+
+/// `stop.json`
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Stopping {
+    pub(crate) since: Timestamp,
+}
+
+/// `status/<container>.json`: what became of one container.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ContainerRecord {
+    pub restarts: u32,
+    pub stage: Stage,
+    /// How the run before this one ended.
+    pub previous: Option<Exit>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Stage {
+    Running {
+        process: ProcessId,
+        started_at: Timestamp,
+    },
+    Exited(Exit),
+    /// Ended, and starts again at `until`.
+    BackingOff {
+        exit: Exit,
+        until: Timestamp,
+    },
+}
+
+impl Stage {
+    /// How the last run ended, if it has.
+    pub fn exit(&self) -> Option<&Exit> {
+        match self {
+            Stage::Running { .. } => None,
+            Stage::Exited(exit) | Stage::BackingOff { exit, .. } => Some(exit),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// 128 + the signal's number if a signal ended it.
+    pub code: i32,
+    pub signal: Option<i32>,
+    pub reason: ExitReason,
+    pub message: String,
+    /// Absent if the program could not even be started.
+    pub started_at: Option<Timestamp>,
+    pub finished_at: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ExitReason {
+    Completed,
+    Error,
+    OOMKilled,
+    /// The container could not be set up or its program not be executed.
+    StartError,
+    /// Its shim went away without telling.
+    ContainerStatusUnknown,
+}
+
+impl ExitReason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ExitReason::Completed => "Completed",
+            ExitReason::Error => "Error",
+            ExitReason::OOMKilled => "OOMKilled",
+            ExitReason::StartError => "StartError",
+            ExitReason::ContainerStatusUnknown => "ContainerStatusUnknown",
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RestartPolicy {
+    Never,
+    OnFailure,
+    Always,
+}
+
+/// `spec.json`: a Pod as the shim runs it. It needs nothing but files on this machine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ShimSpec {
+    pub(crate) hostname: String,
+    pub(crate) restart_policy: RestartPolicy,
+    /// The Pod's control group; each container has one below it.
+    pub(crate) cgroup: String,
+    /// Written to `/etc` of every container.
+    pub(crate) etc: BTreeMap<String, String>,
+    /// The program that containers find first in their PATH.
+    pub(crate) exe: PathBuf,
+    pub(crate) init_containers: Vec<ContainerSpec>,
+    pub(crate) containers: Vec<ContainerSpec>,
+}
+
+impl ShimSpec {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &ContainerSpec> {
+        self.init_containers.iter().chain(&self.containers)
+    }
+
+    pub(crate) fn cgroup_of(&self, container: &ContainerSpec) -> String {
+        format!("{}/{}", self.cgroup, container.name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ContainerSpec {
+    pub(crate) name: String,
+    pub(crate) root: RootSource,
+    pub(crate) read_only_root: bool,
+    pub(crate) argv: Vec<String>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) cwd: String,
+    pub(crate) credentials: Credentials,
+    pub(crate) mounts: Vec<MountSpec>,
+    /// Device files below `/dev` beyond the usual ones.
+    pub(crate) devices: Vec<String>,
+    pub(crate) limits: Limits,
+    pub(crate) oom_score_adj: i32,
+    pub(crate) termination: TerminationMessage,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum RootSource {
+    /// The host's own programs and libraries, read-only.
+    Host,
+    /// A directory of the image store that holds `rootfs` and `lock`.
+    Image(PathBuf),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Credentials {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) groups: Vec<u32>,
+    /// The most that anything in the container can get, as bits.
+    pub(crate) bounding: u64,
+    /// Kept by a process that is not root, as bits.
+    pub(crate) ambient: u64,
+    pub(crate) no_new_privileges: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct MountSpec {
+    pub(crate) source: MountSource,
+    /// A path below the source, which a container may have made: followed without links.
+    pub(crate) sub_path: Option<String>,
+    pub(crate) target: String,
+    pub(crate) read_only: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum MountSource {
+    Path(PathBuf),
+    /// As in [`RootSource::Image`].
+    Image(PathBuf),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct TerminationMessage {
+    pub(crate) path: String,
+    /// Without a message, the end of the log of a container that failed serves.
+    pub(crate) fall_back_to_logs: bool,
+}

@@ -1,0 +1,145 @@
+//! From a Pod to what a shim can run: references looked up, defaults filled in, everything that cannot be honoured
+//! refused. No file is touched here but the image store's directory.
+//!
+//! Three outcomes: a [`ShimSpec`] with the volumes to prepare; [`Blocked`], which may pass (an image or ConfigMap that
+//! is not there yet); [`Unsupported`], which will not.
+
+mod container;
+mod credentials;
+mod environment;
+mod etc;
+mod resources;
+mod unsupported;
+mod volumes;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
+
+use crate::paths::PodPaths;
+use crate::record::{RestartPolicy, ShimSpec};
+
+pub(crate) use container::{PROGRAM_DIR, home};
+pub use etc::Dns;
+pub(crate) use resources::{amounts, qos_class};
+pub(crate) use unsupported::{Unsupported, check};
+pub(crate) use volumes::{FileContent, HostPathKind, VolumePlan};
+
+/// Something the Pod needs is missing or wrong; it starts when that is mended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+pub(crate) const CONFIG_ERROR: &str = "CreateContainerConfigError";
+pub(crate) const PULL_ERROR: &str = "ErrImagePull";
+pub(crate) const PULL_BACK_OFF: &str = "ImagePullBackOff";
+pub(crate) const NEVER_PULL: &str = "ErrImageNeverPull";
+
+fn misconfigured(message: impl Into<String>) -> Blocked {
+    Blocked { reason: CONFIG_ERROR, message: message.into() }
+}
+
+/// Facts about the node that Pods can see.
+#[derive(Clone, Debug)]
+pub struct NodeFacts {
+    pub name: String,
+    pub address: Ipv4Addr,
+    pub images_dir: PathBuf,
+    pub exe: PathBuf,
+    pub dns: Dns,
+    pub memory_bytes: u64,
+}
+
+/// Objects that the Pod refers to, by name; `None` for those that do not exist.
+#[derive(Clone, Debug, Default)]
+pub struct Inputs {
+    pub config_maps: BTreeMap<String, Option<ConfigMap>>,
+    pub secrets: BTreeMap<String, Option<Secret>>,
+}
+
+/// The names of objects that [`Inputs`] must hold for a Pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct References {
+    pub(crate) config_maps: BTreeSet<String>,
+    pub(crate) secrets: BTreeSet<String>,
+}
+
+pub(crate) fn references(spec: &PodSpec) -> References {
+    let mut found = References::default();
+    for volume in spec.volumes.iter().flatten() {
+        found.config_maps.extend(volume.config_map.as_ref().map(|c| c.name.clone()));
+        found.secrets.extend(volume.secret.as_ref().and_then(|s| s.secret_name.clone()));
+    }
+    for container in containers(spec) {
+        environment::references(container, &mut found);
+    }
+    found
+}
+
+/// Init containers first.
+pub(crate) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers.iter().flatten().chain(&spec.containers)
+}
+
+pub(crate) fn restart_policy(spec: &PodSpec) -> RestartPolicy {
+    match spec.restart_policy.as_deref() {
+        Some("Never") => RestartPolicy::Never,
+        Some("OnFailure") => RestartPolicy::OnFailure,
+        _ => RestartPolicy::Always,
+    }
+}
+
+/// A Pod ready to run: what the shim gets, and the volumes that must be there first.
+#[derive(Clone, Debug)]
+pub(crate) struct Resolved {
+    pub(crate) spec: ShimSpec,
+    pub(crate) volumes: BTreeMap<String, VolumePlan>,
+    /// Owner of the volumes' files.
+    pub(crate) fs_group: Option<u32>,
+}
+
+/// Everything a resolution looks at.
+struct Resolver<'a> {
+    pod: &'a Pod,
+    spec: &'a PodSpec,
+    paths: &'a PodPaths,
+    node: &'a NodeFacts,
+    inputs: &'a Inputs,
+    address: Ipv4Addr,
+    hostname: String,
+}
+
+pub(crate) fn resolve(
+    pod: &Pod,
+    spec: &PodSpec,
+    paths: &PodPaths,
+    node: &NodeFacts,
+    inputs: &Inputs,
+    address: Ipv4Addr,
+    cgroup: &str,
+) -> Result<Resolved, Blocked> {
+    let hostname = etc::hostname(pod, spec);
+    let resolver = Resolver { pod, spec, paths, node, inputs, address, hostname };
+    let volumes = volumes::plan(&resolver)?;
+    let all = |containers: Option<&Vec<Container>>| -> Result<Vec<_>, Blocked> {
+        containers.into_iter().flatten().map(|c| container::resolve(&resolver, c, &volumes)).collect()
+    };
+    let shim = ShimSpec {
+        hostname: resolver.hostname.clone(),
+        restart_policy: restart_policy(spec),
+        cgroup: cgroup.to_owned(),
+        etc: etc::files(&resolver),
+        exe: node.exe.clone(),
+        init_containers: all(spec.init_containers.as_ref())?,
+        containers: all(Some(&spec.containers))?,
+    };
+    let fs_group = credentials::fs_group(spec)?;
+    Ok(Resolved { spec: shim, volumes, fs_group })
+}
+
+#[cfg(test)]
+mod tests;

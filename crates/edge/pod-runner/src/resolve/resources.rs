@@ -1,0 +1,159 @@
+//! What a container may use, and what it is worth when memory runs out.
+
+use std::collections::BTreeMap;
+
+use hostfs::cgroup::Limits;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+use machinery::quantity::Quantity;
+
+use super::{Blocked, containers, misconfigured};
+
+/// Enough for any guest; a fork bomb ends here.
+const MOST_PROCESSES: u64 = 8192;
+
+/// Device files by the resource that grants them.
+const DEVICES: [(&str, &str); 4] = [
+    ("devices.kubevirt.io/kvm", "kvm"),
+    ("devices.kubevirt.io/tun", "net/tun"),
+    ("devices.kubevirt.io/vhost-net", "vhost-net"),
+    ("devices.kubevirt.io/vhost-vsock", "vhost-vsock"),
+];
+
+fn parse(quantity: &Wire) -> Result<Quantity, Blocked> {
+    Quantity::try_from(quantity).map_err(|e| misconfigured(e.to_string()))
+}
+
+pub(super) fn bytes(quantity: &Wire) -> Result<u64, Blocked> {
+    Ok(u64::try_from(parse(quantity)?.value()).unwrap_or(0))
+}
+
+fn milli(quantity: &Wire) -> Result<u64, Blocked> {
+    Ok(u64::try_from(parse(quantity)?.milli_value()).unwrap_or(0))
+}
+
+fn limit<'a>(container: &'a Container, resource: &str) -> Option<&'a Wire> {
+    container.resources.as_ref()?.limits.as_ref()?.get(resource)
+}
+
+/// A limit without a request is a request, too.
+fn request<'a>(container: &'a Container, resource: &str) -> Option<&'a Wire> {
+    let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref()).and_then(|r| r.get(resource));
+    asked.or_else(|| limit(container, resource))
+}
+
+pub(super) fn limits(container: &Container) -> Result<Limits, Blocked> {
+    Ok(Limits {
+        // Without a request the container gets what others leave.
+        cpu_request_milli: Some(request(container, "cpu").map(milli).transpose()?.unwrap_or(0)),
+        cpu_milli: limit(container, "cpu").map(milli).transpose()?,
+        memory_bytes: limit(container, "memory").map(bytes).transpose()?,
+        pids: Some(MOST_PROCESSES),
+    })
+}
+
+pub(super) fn devices(container: &Container) -> Vec<String> {
+    let granted = |(resource, _): &(&str, &str)| request(container, resource).is_some_and(|q| q.0 != "0");
+    DEVICES.iter().filter(|d| granted(d)).map(|(_, path)| (*path).to_owned()).collect()
+}
+
+/// `limits.cpu` and the like for environment variables, in units of the divisor, rounded up.
+pub(super) fn field(container: &Container, name: &str, divisor: Option<&Wire>) -> Result<String, Blocked> {
+    let value = match name.split_once('.') {
+        Some(("limits", resource)) => limit(container, resource),
+        Some(("requests", resource)) => request(container, resource),
+        _ => return Err(misconfigured(format!("{name} is not a resource field"))),
+    };
+    let value = value.map(milli).transpose()?.unwrap_or(0);
+    let divisor = divisor.map(milli).transpose()?.filter(|d| *d > 0).unwrap_or(1000);
+    Ok(value.div_ceil(divisor).to_string())
+}
+
+/// Guaranteed, Burstable or BestEffort, by the rules of Kubernetes.
+pub(crate) fn qos_class(spec: &PodSpec) -> &'static str {
+    const COUNTED: [&str; 2] = ["cpu", "memory"];
+    let mut guaranteed = true;
+    let mut best_effort = true;
+    for container in containers(spec) {
+        for resource in COUNTED {
+            let (request, limit) = (request(container, resource), limit(container, resource));
+            best_effort &= request.is_none();
+            let equal = match (request.map(parse), limit.map(parse)) {
+                (Some(Ok(request)), Some(Ok(limit))) => request == limit && !limit.is_zero(),
+                _ => false,
+            };
+            guaranteed &= equal;
+        }
+    }
+    match (guaranteed, best_effort) {
+        (true, _) => "Guaranteed",
+        (_, true) => "BestEffort",
+        _ => "Burstable",
+    }
+}
+
+/// The kernel kills high scores first: who asked for nothing goes before who asked for much and keeps to it.
+pub(super) fn oom_score_adj(spec: &PodSpec, container: &Container, capacity: u64) -> Result<i32, Blocked> {
+    Ok(match qos_class(spec) {
+        "Guaranteed" => -997,
+        "BestEffort" => 1000,
+        _ => {
+            let asked = request(container, "memory").map(bytes).transpose()?.unwrap_or(0);
+            let share = asked.saturating_mul(1000) / capacity.max(1);
+            i32::try_from(1000_u64.saturating_sub(share)).unwrap_or(1000).clamp(3, 999)
+        }
+    })
+}
+
+/// A list of quantities as objects carry it.
+pub(crate) fn amounts<const N: usize>(values: [(&str, Quantity); N]) -> BTreeMap<String, Wire> {
+    values.into_iter().map(|(name, quantity)| (name.to_owned(), quantity.into())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(containers: Value) -> PodSpec {
+        serde_json::from_value(json!({ "containers": containers })).unwrap()
+    }
+
+    #[test]
+    fn classes_follow_requests_and_limits() {
+        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
+        let cases = [
+            ("Guaranteed", json!([{"name": "a", "resources": full}])),
+            (
+                "Guaranteed",
+                json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}}]),
+            ),
+            ("Burstable", json!([{"name": "a", "resources": full}, {"name": "b"}])),
+            ("Burstable", json!([{"name": "a", "resources": {"requests": {"cpu": "1m"}}}])),
+            ("Burstable", json!([{"name": "a", "resources": {"limits": {"memory": "1Gi"}}}])),
+            (
+                "BestEffort",
+                json!([{"name": "a"}, {"name": "b", "resources": {"limits": {"devices.kubevirt.io/tun": "1"}}}]),
+            ),
+        ];
+        for (class, containers) in cases {
+            assert_eq!(qos_class(&spec(containers.clone())), class, "{containers}");
+        }
+    }
+
+    #[test]
+    fn limits_devices_and_scores_come_from_the_resources() {
+        let spec = spec(json!([{"name": "a", "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "512Mi", "devices.kubevirt.io/tun": "1", "devices.kubevirt.io/kvm": "0"}}}]));
+        let container = &spec.containers[0];
+        let limits = limits(container).unwrap();
+        assert_eq!(limits.cpu_request_milli, Some(100));
+        assert_eq!(limits.cpu_milli, None);
+        assert_eq!(limits.memory_bytes, Some(512 << 20));
+        assert_eq!(devices(container), ["net/tun"]);
+        assert_eq!(oom_score_adj(&spec, container, 1 << 30).unwrap(), 750);
+        assert_eq!(field(container, "limits.memory", Some(&Wire("1Mi".into()))).unwrap(), "512");
+        assert_eq!(field(container, "requests.cpu", None).unwrap(), "1");
+    }
+}

@@ -1,0 +1,210 @@
+//! What has to be on disk before a Pod starts.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, Secret, Volume};
+
+use super::{Blocked, NEVER_PULL, PULL_ERROR, Resolver, misconfigured, resources};
+use crate::images::{self, ImageRoot};
+use crate::record::MountSource;
+
+/// One volume: where it is, and how it comes to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum VolumePlan {
+    EmptyDir {
+        dir: PathBuf,
+    },
+    /// Kept in memory.
+    MemoryDir {
+        dir: PathBuf,
+        size: Option<u64>,
+    },
+    Files {
+        dir: PathBuf,
+        files: BTreeMap<String, FileContent>,
+    },
+    HostPath {
+        path: PathBuf,
+        kind: HostPathKind,
+    },
+    Image {
+        dir: PathBuf,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct FileContent {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) mode: u32,
+}
+
+/// The bytes may be a secret's.
+impl std::fmt::Debug for FileContent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} bytes, mode {:o}", self.bytes.len(), self.mode)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HostPathKind {
+    Any,
+    Directory,
+    DirectoryOrCreate,
+    File,
+}
+
+impl VolumePlan {
+    pub(super) fn source(&self) -> MountSource {
+        match self {
+            VolumePlan::EmptyDir { dir } | VolumePlan::MemoryDir { dir, .. } | VolumePlan::Files { dir, .. } => {
+                MountSource::Path(dir.clone())
+            }
+            VolumePlan::HostPath { path, .. } => MountSource::Path(path.clone()),
+            VolumePlan::Image { dir } => MountSource::Image(dir.clone()),
+        }
+    }
+
+    /// Images are shared, and what the API server holds is not a container's to change.
+    pub(super) fn read_only(&self) -> bool {
+        matches!(self, VolumePlan::Image { .. } | VolumePlan::Files { .. })
+    }
+}
+
+pub(super) fn plan(r: &Resolver<'_>) -> Result<BTreeMap<String, VolumePlan>, Blocked> {
+    r.spec.volumes.iter().flatten().map(|v| Ok((v.name.clone(), plan_one(r, v)?))).collect()
+}
+
+fn plan_one(r: &Resolver<'_>, volume: &Volume) -> Result<VolumePlan, Blocked> {
+    let dir = |plugin: &str| r.paths.volume(plugin, &volume.name);
+    if let Some(empty) = &volume.empty_dir {
+        let size = empty.size_limit.as_ref().map(resources::bytes).transpose()?;
+        return Ok(match empty.medium.as_deref() {
+            Some("Memory") => VolumePlan::MemoryDir { dir: dir("empty-dir"), size },
+            _ => VolumePlan::EmptyDir { dir: dir("empty-dir") },
+        });
+    }
+    if let Some(source) = &volume.config_map {
+        let map = r.config_map(&source.name, source.optional)?;
+        let all = map.map(config_map_files).unwrap_or_default();
+        let files =
+            select(all, source.items.as_deref(), source.default_mode, map.is_none(), "ConfigMap", &source.name)?;
+        return Ok(VolumePlan::Files { dir: dir("configmap"), files });
+    }
+    if let Some(source) = &volume.secret {
+        let name = source.secret_name.as_deref().unwrap_or_default();
+        let secret = r.secret(name, source.optional)?;
+        let all = secret.map(secret_files).unwrap_or_default();
+        let files = select(all, source.items.as_deref(), source.default_mode, secret.is_none(), "Secret", name)?;
+        return Ok(VolumePlan::Files { dir: dir("secret"), files });
+    }
+    if let Some(source) = &volume.downward_api {
+        let mut files = BTreeMap::new();
+        for item in source.items.iter().flatten() {
+            let mode = item.mode.or(source.default_mode);
+            let Some(field) = &item.field_ref else {
+                return Err(misconfigured(format!("volume {}: only fieldRef is supported", volume.name)));
+            };
+            let bytes = r.field(&field.field_path)?.into_bytes();
+            files.insert(file_name(&item.path)?, FileContent { bytes, mode: file_mode(mode) });
+        }
+        return Ok(VolumePlan::Files { dir: dir("downward-api"), files });
+    }
+    if let Some(source) = &volume.host_path {
+        let kind = match source.type_.as_deref() {
+            None | Some("") => HostPathKind::Any,
+            Some("Directory") => HostPathKind::Directory,
+            Some("DirectoryOrCreate") => HostPathKind::DirectoryOrCreate,
+            Some("File") => HostPathKind::File,
+            Some(other) => {
+                return Err(misconfigured(format!("volume {}: host path type {other} is not supported", volume.name)));
+            }
+        };
+        return Ok(VolumePlan::HostPath { path: PathBuf::from(&source.path), kind });
+    }
+    if let Some(source) = &volume.image {
+        let reference = source.reference.as_deref().unwrap_or_default();
+        return match image(r, reference, source.pull_policy.as_deref())? {
+            ImageRoot::Stored(dir) => Ok(VolumePlan::Image { dir }),
+            ImageRoot::Host => Err(misconfigured(format!("volume {}: the host's image is no volume", volume.name))),
+        };
+    }
+    Err(misconfigured(format!("volume {} has no source", volume.name)))
+}
+
+/// Looks an image up in the store. What cannot be pulled now may be imported later, so this waits.
+pub(super) fn image(r: &Resolver<'_>, reference: &str, pull_policy: Option<&str>) -> Result<ImageRoot, Blocked> {
+    images::resolve(&r.node.images_dir, reference).map_err(|missing| Blocked {
+        reason: if pull_policy == Some("Never") { NEVER_PULL } else { PULL_ERROR },
+        message: missing.to_string(),
+    })
+}
+
+fn config_map_files(map: &ConfigMap) -> BTreeMap<String, Vec<u8>> {
+    let text = map.data.iter().flatten().map(|(key, value)| (key.clone(), value.clone().into_bytes()));
+    let binary = map.binary_data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone()));
+    text.chain(binary).collect()
+}
+
+fn secret_files(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
+    secret.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())).collect()
+}
+
+/// All keys, or the listed ones at the listed places.
+fn select(
+    mut all: BTreeMap<String, Vec<u8>>,
+    items: Option<&[KeyToPath]>,
+    default_mode: Option<i32>,
+    absent: bool,
+    kind: &str,
+    name: &str,
+) -> Result<BTreeMap<String, FileContent>, Blocked> {
+    let Some(items) = items.filter(|items| !items.is_empty()) else {
+        let file = |(key, bytes)| Ok((file_name(key)?, FileContent { bytes, mode: file_mode(default_mode) }));
+        return all.iter().map(|(key, bytes)| (key.as_str(), bytes.clone())).map(file).collect();
+    };
+    let mut files = BTreeMap::new();
+    for item in items {
+        match all.remove(&item.key) {
+            Some(bytes) => {
+                let mode = file_mode(item.mode.or(default_mode));
+                files.insert(file_name(&item.path)?, FileContent { bytes, mode });
+            }
+            None if absent => {} // the whole object is optional
+            None => return Err(misconfigured(format!("{kind} {name} has no key {}", item.key))),
+        }
+    }
+    Ok(files)
+}
+
+fn file_mode(mode: Option<i32>) -> u32 {
+    mode.and_then(|m| u32::try_from(m).ok()).unwrap_or(0o644) & 0o777
+}
+
+/// Files lie directly in the volume; a path that climbs or nests is refused.
+fn file_name(path: &str) -> Result<String, Blocked> {
+    let plain = !path.is_empty() && path != "." && path != ".." && !path.contains(['/', '\0']);
+    if plain { Ok(path.to_owned()) } else { Err(misconfigured(format!("{path:?} cannot be a file of a volume"))) }
+}
+
+impl Resolver<'_> {
+    pub(super) fn config_map(&self, name: &str, optional: Option<bool>) -> Result<Option<&ConfigMap>, Blocked> {
+        found(self.inputs.config_maps.get(name).and_then(Option::as_ref), optional, "ConfigMap", name)
+    }
+
+    pub(super) fn secret(&self, name: &str, optional: Option<bool>) -> Result<Option<&Secret>, Blocked> {
+        found(self.inputs.secrets.get(name).and_then(Option::as_ref), optional, "Secret", name)
+    }
+}
+
+fn found<'a, T>(
+    object: Option<&'a T>,
+    optional: Option<bool>,
+    kind: &str,
+    name: &str,
+) -> Result<Option<&'a T>, Blocked> {
+    if object.is_none() && optional != Some(true) {
+        return Err(misconfigured(format!("{kind} {name} does not exist")));
+    }
+    Ok(object)
+}

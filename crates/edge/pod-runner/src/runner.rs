@@ -1,0 +1,353 @@
+//! Observes Pods, lets [`decide`] judge, and carries its actions out.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use informer::{EventType, Informer, Recorder, Requeue, Store, WorkQueue, run_workers};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use kube::api::{DeleteParams, PostParams, Preconditions};
+use kube::{Api, Client, Resource};
+use tokio::task::spawn_blocking;
+use tokio_util::sync::CancellationToken;
+
+use crate::error::{Error, chain};
+use crate::network::PodNetwork;
+use crate::node::{Capacity, NodeKeeper};
+use crate::paths::{PodUid, pods_on_disk};
+use crate::pod::{Obstacle, PodAction, PodView, Presence, decide};
+use crate::resolve::{Blocked, Dns, Inputs, NodeFacts, containers, references};
+use crate::sandbox::{Host, Observed, PodSandbox, ShimState, StartFailure};
+use crate::watch::RecordWatch;
+
+const WORKERS: usize = 4;
+const HEARTBEAT: Duration = Duration::from_secs(20);
+/// A Pod that runs is looked at this often even if nothing tells of a change.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// How soon a Pod that could not start is tried again.
+const RETRY: SignedDuration = SignedDuration::from_secs(5);
+const BY_UID: &str = "uid";
+
+/// A node that runs Pods.
+#[derive(Clone)]
+pub struct RunnerConfig {
+    pub client: Client,
+    pub node_name: String,
+    /// The node's own address, in whose network namespace the runner works.
+    pub node_address: Ipv4Addr,
+    pub pods_dir: PathBuf,
+    pub images_dir: PathBuf,
+    pub network: PodNetwork,
+    pub dns: Dns,
+    pub capacity: Capacity,
+    /// The program that is started as shim and that containers find as `virt-launcher`.
+    pub exe: PathBuf,
+}
+
+/// Runs the Pods of one node until `shutdown`, and then leaves them running.
+pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), Error> {
+    let known = pods_on_disk(&config.pods_dir).map_err(Error::io("list", &config.pods_dir))?;
+    std::fs::create_dir_all(&config.pods_dir).map_err(Error::io("make", &config.pods_dir))?;
+    crate::addresses::Addresses::of(&config.pods_dir).reclaim(&known)?;
+
+    let runner = Arc::new(Runner::new(&config, shutdown.clone())?);
+    let queue = WorkQueue::new("pods-of-node");
+    for uid in known {
+        queue.add(uid);
+    }
+    runner.pods.subscribe({
+        let queue = queue.clone();
+        move |change| {
+            let uid = change.object().metadata.uid.as_deref().and_then(|u| u.parse().ok());
+            uid.into_iter().for_each(|uid: PodUid| queue.add(uid));
+        }
+    });
+    let keeper = NodeKeeper {
+        api: Api::all(config.client.clone()),
+        name: config.node_name.clone(),
+        address: config.node_address,
+        pod_cidr: config.network.cidr.to_string(),
+        capacity: config.capacity.clone(),
+    };
+    tokio::spawn(shutdown.clone().run_until_cancelled_owned(heartbeat(keeper)));
+    tokio::spawn(shutdown.clone().run_until_cancelled_owned({
+        let (records, queue) = (runner.records.clone(), queue.clone());
+        async move { records.feed(&queue).await }
+    }));
+    // Without the list of Pods, what is on disk would seem to have no object.
+    if shutdown.run_until_cancelled(runner.pods.synced()).await != Some(true) {
+        return Ok(());
+    }
+    run_workers(queue, WORKERS, shutdown, move |uid: PodUid| {
+        let runner = runner.clone();
+        async move { runner.reconcile(uid).await }
+    })
+    .await;
+    Ok(())
+}
+
+async fn heartbeat(keeper: NodeKeeper) {
+    loop {
+        let pause = match keeper.keep().await {
+            Ok(()) => HEARTBEAT,
+            Err(error) => {
+                tracing::warn!(node = keeper.name, error = &error as &dyn std::error::Error, "no heartbeat");
+                Duration::from_secs(1)
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}
+
+struct Runner {
+    client: Client,
+    host: Arc<Host>,
+    pods: Store<Pod>,
+    recorder: Recorder,
+    records: RecordWatch,
+    obstacles: Mutex<HashMap<PodUid, Obstacle>>,
+    /// Pods whose mounts were checked since this process started.
+    adopted: Mutex<HashSet<PodUid>>,
+}
+
+/// The Pod and what is known of it, gathered for one decision.
+struct Seen {
+    pod: Option<Arc<Pod>>,
+    disk: Option<Observed>,
+    blocked: Option<Obstacle>,
+}
+
+impl Runner {
+    fn new(config: &RunnerConfig, shutdown: CancellationToken) -> Result<Runner, Error> {
+        let facts = NodeFacts {
+            name: config.node_name.clone(),
+            address: config.node_address,
+            images_dir: config.images_dir.clone(),
+            exe: config.exe.clone(),
+            dns: config.dns.clone(),
+            memory_bytes: u64::try_from(config.capacity.memory_bytes).unwrap_or(0),
+        };
+        let host = Host { pods_dir: config.pods_dir.clone(), network: config.network.clone(), facts };
+        let pods = Informer::new()
+            .fields(&format!("spec.nodeName={}", config.node_name))
+            .index(BY_UID, |pod: &Pod| pod.metadata.uid.iter().cloned().collect())
+            .start(Api::all(config.client.clone()), shutdown.clone());
+        let recorder = Recorder::start(config.client.clone(), "pod-runner", &config.node_name, shutdown);
+        Ok(Runner {
+            client: config.client.clone(),
+            host: Arc::new(host),
+            pods,
+            recorder,
+            records: RecordWatch::new()?,
+            obstacles: Mutex::default(),
+            adopted: Mutex::default(),
+        })
+    }
+
+    async fn reconcile(&self, uid: PodUid) -> Result<Requeue, Error> {
+        let sandbox = PodSandbox::new(&self.host.pods_dir, uid.clone());
+        let seen = self.observe(&uid, &sandbox).await?;
+        let view = PodView {
+            pod: seen.pod.as_deref().map_or(Presence::Gone, Presence::Known),
+            disk: seen.disk.as_ref(),
+            blocked: seen.blocked.as_ref(),
+            node_address: self.host.facts.address,
+            now: Timestamp::now(),
+        };
+        let actions = decide(&view);
+        tracing::debug!(%uid, ?actions);
+        let alive = seen.disk.as_ref().is_some_and(|d| d.shim == ShimState::Alive);
+        let mut next = if alive { Requeue::After(LOOK_AGAIN) } else { Requeue::No };
+        for action in actions {
+            if let Some(sooner) = self.execute(&uid, &sandbox, seen.pod.as_deref(), action).await? {
+                next = Requeue::After(sooner);
+            }
+        }
+        Ok(next)
+    }
+
+    async fn observe(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<Seen, Error> {
+        let first_time = lock(&self.adopted).insert(uid.clone());
+        let disk = blocking(sandbox, move |s| {
+            if first_time {
+                s.adopt()?;
+            }
+            s.observe()
+        })
+        .await?;
+        if disk.as_ref().is_some_and(|d| d.shim == ShimState::Alive) {
+            self.records.add(uid, sandbox.paths());
+        }
+        let pod = match self.pods.by_index(BY_UID, uid.as_str()).into_iter().next() {
+            Some(pod) => Some(pod),
+            None if disk.is_some() => self.ask_for(uid, sandbox).await?,
+            None => None,
+        };
+        if pod.is_none() {
+            lock(&self.obstacles).remove(uid);
+            lock(&self.adopted).remove(uid);
+        }
+        let blocked = lock(&self.obstacles).get(uid).cloned();
+        Ok(Seen { pod, disk, blocked })
+    }
+
+    /// The cache has no such Pod. Before anything is killed for that, the API server says so itself.
+    async fn ask_for(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<Option<Arc<Pod>>, Error> {
+        let Some(recorded) = blocking(sandbox, PodSandbox::recorded).await? else { return Ok(None) };
+        let (namespace, name) =
+            (recorded.metadata.namespace.unwrap_or_default(), recorded.metadata.name.unwrap_or_default());
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let found = api.get_opt(&name).await.map_err(api_error("read Pod", &namespace, &name))?;
+        Ok(found.filter(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str())).map(Arc::new))
+    }
+
+    /// Carries out one action; the answer is when to look again, if that is known.
+    async fn execute(
+        &self,
+        uid: &PodUid,
+        sandbox: &PodSandbox,
+        pod: Option<&Pod>,
+        action: PodAction,
+    ) -> Result<Option<Duration>, Error> {
+        const AT_ONCE: Option<Duration> = Some(Duration::ZERO);
+        match (action, pod) {
+            (PodAction::Start, Some(pod)) => {
+                self.start(uid, sandbox, pod).await?;
+                Ok(AT_ONCE)
+            }
+            (PodAction::Stop { because }, _) => {
+                tracing::info!(%uid, because, "stopping the Pod");
+                self.tell_each(pod, "Killing", "Stopping container");
+                blocking(sandbox, PodSandbox::stop).await?;
+                Ok(AT_ONCE)
+            }
+            (PodAction::Kill { because }, _) => {
+                tracing::info!(%uid, because, "killing the Pod");
+                blocking(sandbox, PodSandbox::kill).await?;
+                Ok(None)
+            }
+            (PodAction::Release, _) => {
+                blocking(sandbox, PodSandbox::release).await?;
+                Ok(AT_ONCE)
+            }
+            (PodAction::Purge, _) => {
+                blocking(sandbox, PodSandbox::purge).await?;
+                tracing::info!(%uid, "the Pod is gone");
+                Ok(AT_ONCE)
+            }
+            (PodAction::ReportStatus(status), Some(pod)) => {
+                let mut pod = pod.clone();
+                pod.status = Some(*status);
+                self.write_status(&pod).await?;
+                Ok(None)
+            }
+            (PodAction::Delete, Some(pod)) => {
+                self.delete(pod).await?;
+                Ok(AT_ONCE)
+            }
+            (PodAction::Wake(after), _) => Ok(Some(after)),
+            (PodAction::Start | PodAction::ReportStatus(_) | PodAction::Delete, None) => Ok(None),
+        }
+    }
+
+    async fn start(&self, uid: &PodUid, sandbox: &PodSandbox, pod: &Pod) -> Result<(), Error> {
+        let inputs = self.inputs(pod).await?;
+        let started = {
+            let (sandbox, host, pod) = (sandbox.clone(), self.host.clone(), pod.clone());
+            spawn_blocking(move || sandbox.start(&host, &pod, &inputs)).await?
+        };
+        let blocked = match started {
+            Ok(()) => {
+                lock(&self.obstacles).remove(uid);
+                tracing::info!(%uid, "the Pod runs");
+                self.tell_each(Some(pod), "Started", "Started container");
+                return Ok(());
+            }
+            Err(StartFailure::Blocked(blocked)) => blocked,
+            Err(StartFailure::Error(error)) => {
+                tracing::warn!(%uid, error = &error as &dyn std::error::Error, "the Pod did not start");
+                Blocked { reason: "FailedCreatePodSandBox", message: chain(&error) }
+            }
+        };
+        self.recorder.publish(pod.object_ref(&()), EventType::Warning, "Failed", blocked.message.clone());
+        let obstacle = Obstacle { blocked, retry_at: Timestamp::now() + RETRY };
+        lock(&self.obstacles).insert(uid.clone(), obstacle);
+        Ok(())
+    }
+
+    /// Reads the objects that the Pod refers to.
+    async fn inputs(&self, pod: &Pod) -> Result<Inputs, Error> {
+        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let needed = pod.spec.as_ref().map(references).unwrap_or_default();
+        let config_maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &namespace);
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &namespace);
+        let mut inputs = Inputs { config_maps: BTreeMap::new(), secrets: BTreeMap::new() };
+        for name in needed.config_maps {
+            let found = config_maps.get_opt(&name).await.map_err(api_error("read ConfigMap", &namespace, &name))?;
+            inputs.config_maps.insert(name, found);
+        }
+        for name in needed.secrets {
+            let found = secrets.get_opt(&name).await.map_err(api_error("read Secret", &namespace, &name))?;
+            inputs.secrets.insert(name, found);
+        }
+        Ok(inputs)
+    }
+
+    /// The object carries the version it was decided on: a newer one makes this a conflict and the Pod is looked at anew.
+    async fn write_status(&self, pod: &Pod) -> Result<(), Error> {
+        let (namespace, name) = names(pod);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        match api.replace_status(name, &PostParams::default(), pod).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()), // the watch will tell
+            Err(err) => Err(api_error("report on Pod", namespace, name)(err)),
+        }
+    }
+
+    async fn delete(&self, pod: &Pod) -> Result<(), Error> {
+        let (namespace, name) = names(pod);
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
+        let uid = pod.metadata.uid.clone();
+        let only_this =
+            DeleteParams::default().grace_period(0).preconditions(Preconditions { uid, resource_version: None });
+        match api.delete(name, &only_this).await {
+            Ok(_) => Ok(()),
+            // Gone, or another Pod of the same name by now.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+            Err(err) => Err(api_error("delete Pod", namespace, name)(err)),
+        }
+    }
+
+    fn tell_each(&self, pod: Option<&Pod>, reason: &str, what: &str) {
+        let Some(pod) = pod else { return };
+        for container in pod.spec.iter().flat_map(containers) {
+            let message = format!("{what} {}", container.name);
+            self.recorder.publish(pod.object_ref(&()), EventType::Normal, reason, message);
+        }
+    }
+}
+
+fn names(pod: &Pod) -> (&str, &str) {
+    (pod.metadata.namespace.as_deref().unwrap_or_default(), pod.metadata.name.as_deref().unwrap_or_default())
+}
+
+fn api_error(doing: &str, namespace: &str, name: &str) -> impl FnOnce(kube::Error) -> Error {
+    let doing = format!("{doing} {namespace}/{name}");
+    move |err| Error::Api { doing, err }
+}
+
+/// Steps on the host wait for the kernel; they run beside the runtime's own threads.
+async fn blocking<T: Send + 'static>(
+    sandbox: &PodSandbox,
+    step: impl FnOnce(&PodSandbox) -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let sandbox = sandbox.clone();
+    spawn_blocking(move || step(&sandbox)).await?
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

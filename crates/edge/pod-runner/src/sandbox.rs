@@ -1,0 +1,393 @@
+//! One Pod on this machine: made, stopped, taken apart. Every step can be repeated, and each leaves a state on disk from
+//! which any process can go on.
+//!
+//! ```text
+//!            start()                 all containers ended       release()            purge()
+//!  absent ──────────► shim runs ───────────────────────► ended ───────────► records ─────────► absent
+//!                        │  ▲                              ▲                 and logs
+//!                 stop() │  │ (SIGTERM sent,               │
+//!                        ▼  │  stop.json says when)        │
+//!                      stopping ──────── kill() ───────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hostfs::cgroup::{Cgroup, Hierarchies};
+use hostfs::process::{ProcessId, Signal};
+use hostfs::{atomic, mounts, ns};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use rustix::fs::FlockOperation;
+
+use crate::addresses::Addresses;
+use crate::error::Error;
+use crate::network::{self, PodNetwork};
+use crate::paths::{PodPaths, PodUid};
+use crate::record::{Accepted, ContainerRecord, ShimSpec, Stopping};
+use crate::resolve::{self, Blocked, FileContent, HostPathKind, Inputs, NodeFacts, Resolved, VolumePlan};
+use crate::shim;
+
+/// The control group above those of all Pods of this machine.
+const GROUPS: &str = "ferrovirt";
+/// The control group of all shims. It has no limits; a shim must not end with what it watches.
+pub(crate) const SHIM_GROUP: &str = "ferrovirt/shims";
+const KILL_TIMEOUT: Duration = Duration::from_secs(10);
+const SHIM_START_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// The node as far as its Pods' sandboxes need it.
+#[derive(Clone, Debug)]
+pub struct Host {
+    pub pods_dir: PathBuf,
+    pub network: PodNetwork,
+    pub facts: NodeFacts,
+}
+
+/// What is known of a Pod from its directory and the process table.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Observed {
+    pub accepted_at: Timestamp,
+    pub address: Option<Ipv4Addr>,
+    pub shim: ShimState,
+    pub containers: BTreeMap<String, ContainerRecord>,
+    pub stopping_since: Option<Timestamp>,
+    pub released: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShimState {
+    NotStarted,
+    Alive,
+    /// It ran, and does not any more.
+    Gone,
+}
+
+/// Why a Pod did not start.
+#[derive(Debug)]
+pub enum StartFailure {
+    /// Something it needs is not there yet.
+    Blocked(Blocked),
+    Error(Error),
+}
+
+impl<E: Into<Error>> From<E> for StartFailure {
+    fn from(error: E) -> Self {
+        StartFailure::Error(error.into())
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct PodSandbox {
+    uid: PodUid,
+    paths: PodPaths,
+    addresses: Addresses,
+}
+
+impl PodSandbox {
+    pub fn new(pods_dir: &Path, uid: PodUid) -> PodSandbox {
+        let paths = PodPaths::new(pods_dir, &uid);
+        PodSandbox { uid, paths, addresses: Addresses::of(pods_dir) }
+    }
+
+    pub fn paths(&self) -> &PodPaths {
+        &self.paths
+    }
+
+    /// Reads the Pod's state; `None` if there is none, or no more of it than an empty beginning.
+    pub fn observe(&self) -> Result<Option<Observed>, Error> {
+        let Some(accepted) = atomic::read_json::<Accepted>(self.paths.pod())? else { return Ok(None) };
+        let mut containers = BTreeMap::new();
+        for container in accepted.pod.spec.iter().flat_map(resolve::containers) {
+            if let Some(record) = atomic::read_json(self.paths.status(&container.name))? {
+                containers.insert(container.name.clone(), record);
+            }
+        }
+        Ok(Some(Observed {
+            accepted_at: accepted.at,
+            address: self.addresses.held_by(&self.uid)?,
+            shim: self.shim_state()?,
+            containers,
+            stopping_since: atomic::read_json::<Stopping>(self.paths.stop())?.map(|s| s.since),
+            released: self.paths.released().exists(),
+        }))
+    }
+
+    /// The Pod as it was accepted, for when its object cannot be seen.
+    pub(crate) fn recorded(&self) -> Result<Option<Pod>, Error> {
+        Ok(atomic::read_json::<Accepted>(self.paths.pod())?.map(|accepted| accepted.pod))
+    }
+
+    fn shim_state(&self) -> Result<ShimState, Error> {
+        let process: Option<ProcessId> = atomic::read_json(self.paths.shim())?;
+        if process.is_some_and(|p| p.alive()) || self.lock_is_held()? {
+            return Ok(ShimState::Alive);
+        }
+        Ok(if process.is_some() { ShimState::Gone } else { ShimState::NotStarted })
+    }
+
+    /// A shim that has just been started is known by its lock before it has written down who it is.
+    fn lock_is_held(&self) -> Result<bool, Error> {
+        let path = self.paths.shim_lock();
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(e) => return Err(Error::io("open", path)(e)),
+        };
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+            Ok(()) => Ok(false),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+            Err(e) => Err(Error::io("query the lock", path)(e.into())),
+        }
+    }
+
+    /// Prepares everything and starts the shim. Steps done by an earlier attempt are found and kept.
+    pub fn start(&self, host: &Host, pod: &Pod, inputs: &Inputs) -> Result<(), StartFailure> {
+        self.accept(pod)?;
+        self.end_leftovers()?;
+        let address = self.addresses.take(&self.uid, host.network.cidr)?;
+        let resolved = self.resolve(host, pod, inputs, address)?;
+        self.prepare_volumes(&resolved)?;
+        self.prepare_files(&resolved.spec)?;
+        let netns = ns::create_netns(self.paths.netns())?;
+        network::connect(&host.network, &self.uid, address, &netns)?;
+        self.start_shim(&host.facts.exe)?;
+        Ok(())
+    }
+
+    fn accept(&self, pod: &Pod) -> Result<(), Error> {
+        let dir = self.paths.dir();
+        for sub in ["status", "logs", "termination", "ns", "root"] {
+            let sub = dir.join(sub);
+            fs::create_dir_all(&sub).map_err(Error::io("make", &sub))?;
+        }
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o750)).map_err(Error::io("close", dir))?;
+        File::options()
+            .create(true)
+            .append(true)
+            .open(self.paths.shim_lock())
+            .map_err(Error::io("make", self.paths.shim_lock()))?;
+        if !self.paths.pod().exists() {
+            atomic::write_json(self.paths.pod(), &Accepted { at: Timestamp::now(), pod: pod.clone() })?;
+        }
+        Ok(())
+    }
+
+    /// What a shim that was killed left behind. Only called when there is none alive.
+    fn end_leftovers(&self) -> Result<(), Error> {
+        self.kill()?;
+        atomic::remove(self.paths.shim())?;
+        Ok(())
+    }
+
+    fn resolve(&self, host: &Host, pod: &Pod, inputs: &Inputs, address: Ipv4Addr) -> Result<Resolved, StartFailure> {
+        let spec = pod.spec.as_ref().ok_or_else(|| {
+            StartFailure::Blocked(Blocked { reason: resolve::CONFIG_ERROR, message: "the Pod has no spec".to_owned() })
+        })?;
+        resolve::resolve(pod, spec, &self.paths, &host.facts, inputs, address, &self.group_name())
+            .map_err(StartFailure::Blocked)
+    }
+
+    fn prepare_volumes(&self, resolved: &Resolved) -> Result<(), StartFailure> {
+        for (name, plan) in &resolved.volumes {
+            match plan {
+                VolumePlan::EmptyDir { dir } => empty_dir(dir, resolved.fs_group)?,
+                VolumePlan::MemoryDir { dir, size } => {
+                    fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
+                    if !mounts::is_mount_point(dir)? {
+                        mounts::tmpfs(dir, 0o777, *size)?;
+                    }
+                    empty_dir(dir, resolved.fs_group)?;
+                }
+                VolumePlan::Files { dir, files } => write_files(dir, files, resolved.fs_group)?,
+                VolumePlan::HostPath { path, kind } => host_path(name, path, *kind)?,
+                VolumePlan::Image { .. } => {} // looked up already
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare_files(&self, spec: &ShimSpec) -> Result<(), Error> {
+        for container in spec.all() {
+            atomic::write_mode(self.paths.termination(&container.name), b"", 0o666)?;
+        }
+        atomic::write_json(self.paths.spec(), spec)?;
+        Ok(())
+    }
+
+    fn start_shim(&self, exe: &Path) -> Result<(), Error> {
+        let log_path = self.paths.shim_log();
+        let log = File::options().create(true).append(true).open(&log_path).map_err(Error::io("open", &log_path))?;
+        let status = Command::new(exe)
+            .arg(shim::SUBCOMMAND)
+            .arg(self.paths.dir())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .status()
+            .map_err(Error::io("execute", exe))?;
+        let deadline = Instant::now() + SHIM_START_TIMEOUT;
+        while !self.paths.shim().exists() {
+            if !status.success() || Instant::now() > deadline {
+                let log = fs::read_to_string(&log_path).unwrap_or_default();
+                let log = log.lines().next_back().unwrap_or("it says nothing").to_owned();
+                return Err(Error::NoShim { uid: self.uid.to_string(), log });
+            }
+            // Only if a shim that an earlier process ordered came first.
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.await_first_record();
+        Ok(())
+    }
+
+    /// Containers run a moment after their shim. Waiting for it saves a status that would be outdated when written.
+    fn await_first_record(&self) {
+        let deadline = Instant::now() + Duration::from_secs(2);
+        let none = || fs::read_dir(self.paths.status_dir()).is_ok_and(|mut entries| entries.next().is_none());
+        while none() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Asks the containers to end, and notes when that was.
+    pub fn stop(&self) -> Result<(), Error> {
+        if let Some(shim) = atomic::read_json::<ProcessId>(self.paths.shim())? {
+            shim.signal(Signal::TERM)?;
+        }
+        if !self.paths.stop().exists() {
+            atomic::write_json(self.paths.stop(), &Stopping { since: Timestamp::now() })?;
+        }
+        Ok(())
+    }
+
+    /// Kills everything in the containers. The shim sees them end, writes that down and ends itself.
+    pub fn kill(&self) -> Result<(), Error> {
+        if self.group()?.kill(KILL_TIMEOUT)? { Ok(()) } else { Err(Error::Unkillable { uid: self.uid.to_string() }) }
+    }
+
+    /// Frees everything but the records and the logs. The shim must be gone.
+    pub fn release(&self) -> Result<(), Error> {
+        if self.shim_state()? == ShimState::Alive {
+            return Err(Error::ShimAlive { uid: self.uid.to_string() });
+        }
+        self.kill()?;
+        let group = self.group()?;
+        group.remove(KILL_TIMEOUT)?;
+        network::disconnect(&self.uid, &self.paths.netns())?;
+        mounts::umount_all_below(self.paths.dir())?;
+        self.addresses.give_back(&self.uid)?;
+        if self.paths.dir().exists() {
+            let released = self.paths.released();
+            File::create(&released).map_err(Error::io("write", released))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what is left of the Pod.
+    pub fn purge(&self) -> Result<(), Error> {
+        // A shim that was ordered by a process killed right after must not start any more.
+        let lock = shim::lock(&self.paths.shim_lock())?;
+        if lock.is_none() && self.paths.shim_lock().exists() {
+            return Err(Error::ShimAlive { uid: self.uid.to_string() });
+        }
+        // Links below are not followed; mounts were undone by the release.
+        match fs::remove_dir_all(self.paths.dir()) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", self.paths.dir())(e)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the shim, too, without asking anybody.
+    pub(crate) fn destroy(&self) -> Result<(), Error> {
+        let deadline = Instant::now() + KILL_TIMEOUT;
+        while self.shim_state()? == ShimState::Alive {
+            if let Some(shim) = atomic::read_json::<ProcessId>(self.paths.shim())? {
+                shim.signal(Signal::KILL)?;
+                shim.wait_gone(KILL_TIMEOUT)?;
+            }
+            if Instant::now() > deadline {
+                return Err(Error::ShimAlive { uid: self.uid.to_string() });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.release()?;
+        self.purge()
+    }
+
+    /// After a restart of the node: mounts of an earlier mount namespace are made again from what the shim holds.
+    pub fn adopt(&self) -> Result<(), Error> {
+        let path = self.paths.netns();
+        let Some(shim) = atomic::read_json::<ProcessId>(self.paths.shim())?.filter(ProcessId::alive) else {
+            return Ok(());
+        };
+        if ns::open_netns(&path).is_err() && !ns::same(format!("/proc/{}/ns/net", shim.pid), "/proc/self/ns/net")? {
+            ns::keep_netns_of(shim.pid, &path)?;
+        }
+        Ok(())
+    }
+
+    fn group_name(&self) -> String {
+        format!("{GROUPS}/pod{}", self.uid)
+    }
+
+    fn group(&self) -> Result<Cgroup, Error> {
+        Ok(Hierarchies::detect()?.group(&self.group_name())?)
+    }
+}
+
+/// Removes the groups that all Pods share, if this was the last user of this machine.
+pub(crate) fn remove_shared_groups() -> Result<(), Error> {
+    let hierarchies = Hierarchies::detect()?;
+    for name in [SHIM_GROUP, GROUPS] {
+        hierarchies.group(name)?.remove_unused();
+    }
+    Ok(())
+}
+
+/// Open to all users of the Pod; with a group for volumes, new files get that group.
+fn empty_dir(dir: &Path, fs_group: Option<u32>) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
+    if fs_group.is_some() {
+        chown(dir, None, fs_group).map_err(Error::io("hand over", dir))?;
+    }
+    let mode = if fs_group.is_some() { 0o2777 } else { 0o777 };
+    fs::set_permissions(dir, fs::Permissions::from_mode(mode)).map_err(Error::io("open up", dir))
+}
+
+fn write_files(dir: &Path, files: &BTreeMap<String, FileContent>, fs_group: Option<u32>) -> Result<(), Error> {
+    fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
+    for (name, content) in files {
+        let path = dir.join(name);
+        let _ = fs::remove_file(&path);
+        let mut file = File::create_new(&path).map_err(Error::io("write", &path))?;
+        file.write_all(&content.bytes).map_err(Error::io("write", &path))?;
+        // A group for volumes may read what its owner may.
+        let mode = if fs_group.is_some() { content.mode | (content.mode & 0o400) >> 3 } else { content.mode };
+        if fs_group.is_some() {
+            chown(&path, None, fs_group).map_err(Error::io("hand over", &path))?;
+        }
+        file.set_permissions(fs::Permissions::from_mode(mode)).map_err(Error::io("close", &path))?;
+    }
+    Ok(())
+}
+
+fn host_path(volume: &str, path: &Path, kind: HostPathKind) -> Result<(), StartFailure> {
+    if kind == HostPathKind::DirectoryOrCreate {
+        fs::create_dir_all(path).map_err(Error::io("make", path))?;
+    }
+    let fits = match (kind, fs::metadata(path)) {
+        (HostPathKind::Any, found) => found.is_ok(),
+        (HostPathKind::Directory | HostPathKind::DirectoryOrCreate, found) => found.is_ok_and(|m| m.is_dir()),
+        (HostPathKind::File, found) => found.is_ok_and(|m| m.is_file()),
+    };
+    if fits {
+        return Ok(());
+    }
+    let message = format!("volume {volume}: {} is not there or not of the type {kind:?}", path.display());
+    Err(StartFailure::Blocked(Blocked { reason: resolve::CONFIG_ERROR, message }))
+}

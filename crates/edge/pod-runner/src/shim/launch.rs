@@ -1,0 +1,167 @@
+//! Starts one container: a process that is PID 1 of its own pid namespace, in its own mount namespace, and in the
+//! network, host name and IPC namespaces of the Pod.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hostfs::cgroup::Cgroup;
+use hostfs::mounts;
+use rustix::fs::{Access, AtFlags, CWD, Gid, Mode, OFlags, Uid};
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal, setsid, umask};
+use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+
+use super::{StartError, privileges, rootfs};
+use crate::error::chain;
+use crate::images::{Held, Reopened};
+use crate::paths::PodPaths;
+use crate::record::{ContainerSpec, ShimSpec};
+
+/// Everything a container's first process needs to know before it becomes the container's program.
+pub(super) struct Launch<'a> {
+    pub(super) paths: &'a PodPaths,
+    pub(super) pod: &'a ShimSpec,
+    pub(super) container: &'a ContainerSpec,
+    pub(super) images: &'a BTreeMap<PathBuf, Held>,
+    pub(super) group: &'a Cgroup,
+}
+
+impl Launch<'_> {
+    /// An image of this Pod, opened in the container's mount namespace.
+    pub(super) fn image(&self, dir: &Path) -> Result<Reopened, StartError> {
+        let held = self.images.get(dir).ok_or_else(|| StartError::NoImage(dir.to_owned()))?;
+        held.reopen().map_err(StartError::io("open the image at", dir))
+    }
+}
+
+pub(super) struct Started {
+    pub(super) pid: Pid,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+/// Starts the container and waits until its program runs. If it cannot, the error is the child's own words.
+pub(super) fn start(launch: &Launch<'_>) -> Result<Started, String> {
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("cannot make a pipe: {e}"));
+    let ((stdout, child_stdout), (stderr, child_stderr)) = (pipe()?, pipe()?);
+    let (trouble, child_trouble) = pipe()?;
+
+    let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::SIGCHLD;
+    // SAFETY: without a stack of its own the child goes on like one of fork. The shim has one thread, so no lock is
+    // held by a thread that the child lacks.
+    let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
+    if pid == 0 {
+        let error = match become_container(launch, &child_stdout, &child_stderr) {
+            Ok(never) => match never {},
+            Err(error) => chain(&error),
+        };
+        let _ = File::from(child_trouble).write_all(error.as_bytes());
+        // SAFETY: ends the child without running exit handlers that belong to the shim.
+        unsafe { libc::_exit(128) }
+    }
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| pid > 0);
+    let pid = pid.ok_or_else(|| format!("cannot make a process: {}", io::Error::last_os_error()))?;
+    drop((child_stdout, child_stderr, child_trouble));
+
+    // Ends when exec closes the child's copy, or with the child.
+    let mut message = String::new();
+    let _ = File::from(trouble).take(4096).read_to_string(&mut message);
+    if message.is_empty() {
+        return Ok(Started { pid, stdout, stderr });
+    }
+    let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
+    Err(message)
+}
+
+enum Never {}
+
+fn become_container(launch: &Launch<'_>, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<Never, StartError> {
+    let container = launch.container;
+    launch.group.attach(0)?;
+    setsid().map_err(|e| StartError::step("leave the shim's session", e))?;
+    match fs::write("/proc/self/oom_score_adj", container.oom_score_adj.to_string()) {
+        // A node that itself runs confined cannot protect its Pods more than it is protected.
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
+        other => other.map_err(StartError::io("write", "/proc/self/oom_score_adj"))?,
+    }
+
+    umask(Mode::empty());
+    mounts::make_private_recursive("/")?;
+    let root = rootfs::build(launch)?;
+    redirect(container, stdout, stderr)?;
+    mounts::pivot_root(root)?;
+    umask(Mode::from_raw_mode(0o022));
+
+    // Made if missing, as container runtimes do.
+    let _ = fs::create_dir_all(&container.cwd);
+    rustix::process::chdir(&container.cwd)
+        .map_err(|e| StartError::io("enter working directory", &container.cwd)(e.into()))?;
+    privileges::set_limits().map_err(|e| StartError::Step { doing: "set resource limits", err: e })?;
+    privileges::assume(&container.credentials)
+        .map_err(|e| StartError::Step { doing: "become the container's user", err: e })?;
+    // After the change of user, which clears it. Without the shim nobody would collect the container's end.
+    set_parent_process_death_signal(Some(Signal::KILL))
+        .map_err(|e| StartError::step("tie the container to its shim", e))?;
+    execute(&container.argv, &container.env)
+}
+
+/// The container's user owns its output, so that `/dev/stdout` can be opened.
+fn redirect(container: &ContainerSpec, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), StartError> {
+    let failed = |e| StartError::step("connect the container's output", e);
+    let owner = (Uid::from_raw(container.credentials.uid), Gid::from_raw(container.credentials.gid));
+    for end in [stdout, stderr] {
+        rustix::fs::fchown(end, Some(owner.0), Some(owner.1)).map_err(failed)?;
+    }
+    let null = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).map_err(failed)?;
+    dup2_stdin(null.as_fd()).map_err(failed)?;
+    dup2_stdout(stdout.as_fd()).map_err(failed)?;
+    dup2_stderr(stderr.as_fd()).map_err(failed)
+}
+
+/// Replaces the calling process by the program, with default signal handling.
+fn execute(argv: &[String], env: &BTreeMap<String, String>) -> Result<Never, StartError> {
+    let (program, path) = find_program(argv, env)?;
+    let err = Command::new(&path).arg0(program).args(&argv[1..]).env_clear().envs(env).exec();
+    Err(StartError::Io { doing: "execute", path, err })
+}
+
+/// Like [`execute`], for a process that joins a container.
+pub(crate) fn replace_process(argv: &[String], env: &BTreeMap<String, String>) -> StartError {
+    match execute(argv, env) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    }
+}
+
+fn find_program<'a>(argv: &'a [String], env: &BTreeMap<String, String>) -> Result<(&'a str, PathBuf), StartError> {
+    let name = argv.first().map(String::as_str).filter(|n| !n.is_empty()).ok_or(StartError::NoProgram)?;
+    if name.contains('/') {
+        return Ok((name, PathBuf::from(name)));
+    }
+    let search = env.get("PATH").map_or("", String::as_str);
+    let executable =
+        |path: &PathBuf| path.is_file() && rustix::fs::accessat(CWD, path, Access::EXEC_OK, AtFlags::EACCESS).is_ok();
+    let found = search.split(':').filter(|d| !d.is_empty()).map(|d| Path::new(d).join(name)).find(executable);
+    found.map(|path| (name, path)).ok_or_else(|| StartError::ProgramNotFound(name.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_looked_for_in_the_containers_path() {
+        let env = |path: &str| BTreeMap::from([("PATH".to_owned(), path.to_owned())]);
+        let argv = |name: &str| vec![name.to_owned()];
+        let found = |name: &str, path: &str| find_program(&argv(name), &env(path)).map(|(_, p)| p);
+        assert_eq!(found("sh", "/nowhere:/bin").unwrap(), Path::new("/bin/sh"));
+        assert_eq!(found("./sh", "").unwrap(), Path::new("./sh"));
+        assert!(matches!(found("passwd", "/etc"), Err(StartError::ProgramNotFound(_))), "not executable");
+        assert!(matches!(find_program(&[], &env("/bin")), Err(StartError::NoProgram)));
+    }
+}

@@ -1,0 +1,69 @@
+//! Pods in real namespaces: processes, control groups, mounts and networks, as root, each test in directories and
+//! network namespaces of its own. The mounts of all tests live in a mount namespace of this process.
+
+#![allow(clippy::unwrap_used, reason = "a test without the usual harness is a test nevertheless")]
+
+mod containers;
+mod faults;
+mod harness;
+mod networks;
+
+use std::process::ExitCode;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+
+fn main() -> ExitCode {
+    let mut args = std::env::args_os().skip(1);
+    // The roles that a node's program has; they come before anything that makes a thread.
+    match args.next().as_deref().and_then(|a| a.to_str()) {
+        Some(pod_runner::shim::SUBCOMMAND) => return pod_runner::shim::main(args),
+        Some(pod_runner::exec::SUBCOMMAND) => return pod_runner::exec::main(args),
+        Some(faults::DRIVER) => return faults::drive(args),
+        _ => {}
+    }
+    let arguments = Arguments::from_args();
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: Pods need root");
+        return ExitCode::SUCCESS;
+    }
+    hostfs::ns::unshare(hostfs::ns::Kinds::NEWNS).expect("a mount namespace");
+    hostfs::mounts::make_private_recursive("/").expect("private mounts");
+    let tests: &[(&'static str, fn())] = &[
+        (
+            "a_command_runs_and_its_output_and_code_are_kept",
+            containers::a_command_runs_and_its_output_and_code_are_kept,
+        ),
+        ("a_launcher_finds_the_world_it_expects", containers::a_launcher_finds_the_world_it_expects),
+        (
+            "a_container_that_handles_the_signal_ends_by_itself",
+            containers::a_container_that_handles_the_signal_ends_by_itself,
+        ),
+        ("a_container_that_ignores_the_signal_is_killed", containers::a_container_that_ignores_the_signal_is_killed),
+        (
+            "a_container_over_its_memory_limit_is_killed_for_it",
+            containers::a_container_over_its_memory_limit_is_killed_for_it,
+        ),
+        (
+            "init_containers_run_in_order_and_failures_restart",
+            containers::init_containers_run_in_order_and_failures_restart,
+        ),
+        ("an_imported_image_is_a_root_and_a_volume", containers::an_imported_image_is_a_root_and_a_volume),
+        ("volumes_are_shared_and_files_appear", containers::volumes_are_shared_and_files_appear),
+        ("a_program_that_is_not_there_is_a_start_error", containers::a_program_that_is_not_there_is_a_start_error),
+        ("pods_of_two_nodes_reach_each_other", networks::pods_of_two_nodes_reach_each_other),
+        ("a_pod_outlives_its_driver_and_is_adopted", faults::a_pod_outlives_its_driver_and_is_adopted),
+        (
+            "a_driver_killed_at_any_point_leaves_work_that_can_be_finished",
+            faults::a_driver_killed_at_any_point_leaves_work_that_can_be_finished,
+        ),
+        ("a_lost_shim_takes_its_containers_along", faults::a_lost_shim_takes_its_containers_along),
+        ("everything_can_be_destroyed_from_the_records", faults::everything_can_be_destroyed_from_the_records),
+    ];
+    let trials = tests.iter().map(|(name, test)| {
+        Trial::test(*name, move || -> Result<(), Failed> {
+            test();
+            Ok(())
+        })
+    });
+    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+}
