@@ -126,8 +126,20 @@ fn redirect(container: &ContainerSpec, stdout: &OwnedFd, stderr: &OwnedFd) -> Re
 /// Replaces the calling process by the program, with default signal handling.
 fn execute(argv: &[String], env: &BTreeMap<String, String>) -> Result<Never, StartError> {
     let (program, path) = find_program(argv, env)?;
+    unblock_signals().map_err(|err| StartError::Step { doing: "unblock signals", err })?;
     let err = Command::new(&path).arg0(program).args(&argv[1..]).env_clear().envs(env).exec();
     Err(StartError::Io { doing: "execute", path, err })
+}
+
+/// The shim reads SIGTERM from a descriptor and has it blocked; a program that inherited the mask would never see it.
+fn unblock_signals() -> io::Result<()> {
+    // SAFETY: the set is initialised by sigemptyset before its use and outlives the call.
+    let result = unsafe {
+        let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigemptyset(none.as_mut_ptr());
+        libc::sigprocmask(libc::SIG_SETMASK, none.as_ptr(), std::ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Like [`execute`], for a process that joins a container.

@@ -117,6 +117,16 @@ pub(crate) fn a_container_that_handles_the_signal_ends_by_itself() {
     assert!(node.logs(&sandbox).contains("asked"));
 }
 
+pub(crate) fn a_program_starts_with_no_signal_blocked() {
+    let node = TestNode::new();
+    // Not through a shell, which would clear the mask itself.
+    let container =
+        json!({"name": "c", "image": "ferrovirt.io/host", "command": ["grep", "SigBlk", "/proc/self/status"]});
+    let sandbox = node.start(&node.pod(json!({"restartPolicy": "Never", "containers": [container]})));
+    until_gone(&sandbox);
+    assert_eq!(node.logs(&sandbox), "SigBlk:\t0000000000000000\n");
+}
+
 pub(crate) fn a_container_that_ignores_the_signal_is_killed() {
     let node = TestNode::new();
     let pod = node.pod(
@@ -180,7 +190,7 @@ pub(crate) fn init_containers_run_in_order_and_failures_restart() {
 }
 
 /// A root file system with nothing but a static busybox.
-fn busybox(dir: &Path) -> std::path::PathBuf {
+pub(crate) fn busybox(dir: &Path) -> std::path::PathBuf {
     let root = dir.join("busybox");
     std::fs::create_dir_all(root.join("bin")).unwrap();
     std::fs::create_dir_all(root.join("disk")).unwrap();

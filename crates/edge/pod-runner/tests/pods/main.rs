@@ -7,6 +7,7 @@ mod containers;
 mod faults;
 mod harness;
 mod networks;
+mod runner;
 
 use std::process::ExitCode;
 
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
             "a_container_that_handles_the_signal_ends_by_itself",
             containers::a_container_that_handles_the_signal_ends_by_itself,
         ),
+        ("a_program_starts_with_no_signal_blocked", containers::a_program_starts_with_no_signal_blocked),
         ("a_container_that_ignores_the_signal_is_killed", containers::a_container_that_ignores_the_signal_is_killed),
         (
             "a_container_over_its_memory_limit_is_killed_for_it",
@@ -58,6 +60,12 @@ fn main() -> ExitCode {
         ),
         ("a_lost_shim_takes_its_containers_along", faults::a_lost_shim_takes_its_containers_along),
         ("everything_can_be_destroyed_from_the_records", faults::everything_can_be_destroyed_from_the_records),
+        ("a_pod_lives_from_its_object_to_its_deletion", runner::a_pod_lives_from_its_object_to_its_deletion),
+        ("ends_refusals_and_obstacles_are_told", runner::ends_refusals_and_obstacles_are_told),
+        (
+            "a_new_runner_adopts_what_runs_and_clears_what_nobody_owns",
+            runner::a_new_runner_adopts_what_runs_and_clears_what_nobody_owns,
+        ),
     ];
     let trials = tests.iter().map(|(name, test)| {
         Trial::test(*name, move || -> Result<(), Failed> {

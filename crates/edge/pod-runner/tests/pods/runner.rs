@@ -1,0 +1,302 @@
+//! A whole node against a real API server: objects in, Pods running, status back.
+//!
+//! Server, runner and the test's own client live in the node's network namespace, where the server listens on loopback.
+
+use std::future::Future;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Arc;
+use std::time::Duration;
+
+use embedded::{Admission, AdmissionRequest, Admitted, Config, Server};
+use futures::StreamExt;
+use hostfs::ns;
+use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
+use kube::Client;
+use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use machinery::field::FieldError;
+use pod_runner::{Capacity, Dns, RunnerConfig, images};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::containers::busybox;
+use crate::harness::{TestNode, exe, shell, with};
+
+/// Only kinds of our own are judged; none are used here.
+struct NoRules;
+
+impl Admission for NoRules {
+    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
+        Ok(Admitted { object: request.object.clone(), warnings: Vec::new() })
+    }
+}
+
+struct Cluster {
+    node: TestNode,
+    admin: Client,
+    runner: Client,
+    stop_server: CancellationToken,
+    server: JoinHandle<()>,
+}
+
+impl Cluster {
+    async fn start(node: TestNode) -> Cluster {
+        let _second_time = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let ca_key = KeyPair::generate().unwrap();
+        let mut ca = CertificateParams::new(vec![]).unwrap();
+        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
+        let issue = |name: &str, group: &str| {
+            let issuer =
+                Issuer::from_ca_cert_pem(&ca_pem, KeyPair::from_pem(&ca_key.serialize_pem()).unwrap()).unwrap();
+            let key = KeyPair::generate().unwrap();
+            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
+            params.distinguished_name.push(DnType::CommonName, name);
+            params.distinguished_name.push(DnType::OrganizationName, group);
+            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+        };
+        let (cert_pem, key_pem) = issue("apiserver", "server");
+        let config = Config {
+            store_path: node.path().join("store.redb"),
+            client_ca_pem: ca_pem.clone(),
+            cert_pem,
+            key_pem,
+            admission: Arc::new(NoRules),
+        };
+        let server = Server::open(config).await.unwrap();
+        server.bootstrap().await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop_server = CancellationToken::new();
+        let serving = tokio::spawn({
+            let stop = stop_server.clone();
+            async move { server.serve(listener, stop).await.unwrap() }
+        });
+        let admin = client(port, &ca_pem, issue("admin", "system:masters")).await;
+        let runner = client(port, &ca_pem, issue("system:node:n1", "system:nodes")).await;
+        Cluster { node, admin, runner, stop_server, server: serving }
+    }
+
+    fn run_node(&self) -> (CancellationToken, JoinHandle<()>) {
+        let config = RunnerConfig {
+            client: self.runner.clone(),
+            node_name: "n1".to_owned(),
+            node_address: Ipv4Addr::new(10, 201, 0, 11),
+            pods_dir: self.node.host.pods_dir.clone(),
+            images_dir: self.node.host.facts.images_dir.clone(),
+            network: self.node.host.network.clone(),
+            dns: Dns::default(),
+            capacity: Capacity::of_machine(self.node.path(), false),
+            exe: exe(),
+        };
+        let stop = CancellationToken::new();
+        let task = tokio::spawn({
+            let stop = stop.clone();
+            async move { pod_runner::run(config, stop).await.unwrap() }
+        });
+        (stop, task)
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.admin.clone(), "default")
+    }
+
+    async fn create(&self, name: &str, spec: Value) -> Pod {
+        let mut spec = spec;
+        spec["nodeName"] = json!("n1");
+        let pod = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec})).unwrap();
+        self.pods().create(&PostParams::default(), &pod).await.unwrap()
+    }
+
+    /// Waits until the Pod's status is as wished.
+    async fn until(&self, name: &str, what: &str, wish: impl Fn(&PodStatus) -> bool) -> Pod {
+        eventually(what, || async {
+            let pod = self.pods().get_opt(name).await.unwrap()?;
+            pod.status.as_ref().is_some_and(&wish).then_some(pod)
+        })
+        .await
+    }
+
+    async fn until_phase(&self, name: &str, phase: &str) -> Pod {
+        self.until(name, phase, |s| s.phase.as_deref() == Some(phase)).await
+    }
+
+    async fn until_purged(&self) {
+        eventually("no Pod on disk", || async {
+            std::fs::read_dir(&self.node.host.pods_dir).unwrap().next().is_none().then_some(())
+        })
+        .await;
+    }
+
+    async fn stop(self) {
+        self.stop_server.cancel();
+        self.server.await.unwrap();
+    }
+}
+
+async fn client(port: u16, ca_pem: &str, (certificate, key): (String, String)) -> Client {
+    use base64::Engine as _;
+    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": encode(ca_pem)}}],
+        "users": [{"name": "c", "user": {"client-certificate-data": encode(&certificate), "client-key-data": encode(&key)}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+    }))
+    .unwrap();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = look().await {
+            return found;
+        }
+        assert!(tokio::time::Instant::now() < limit, "{what} does not happen");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+/// Runs a test on a runtime whose threads are all in the node's network namespace.
+fn in_cluster<F: Future<Output = ()>>(test: impl FnOnce(Cluster) -> F + Send) {
+    let node = TestNode::new();
+    let netns = node.netns.try_clone().unwrap();
+    ns::run_in_netns(&netns, || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        runtime.block_on(async { test(Cluster::start(node).await).await });
+    })
+    .unwrap();
+}
+
+fn condition<'a>(pod: &'a Pod, type_: &str) -> &'a str {
+    let conditions = pod.status.as_ref().unwrap().conditions.as_deref().unwrap_or_default();
+    conditions.iter().find(|c| c.type_ == type_).map_or("", |c| c.status.as_str())
+}
+
+pub(crate) fn a_pod_lives_from_its_object_to_its_deletion() {
+    in_cluster(|cluster| async move {
+        let (stop, task) = cluster.run_node();
+        let node: Node = eventually("a ready Node", || async {
+            let node = Api::<Node>::all(cluster.admin.clone()).get_opt("n1").await.unwrap()?;
+            let status = node.status.clone()?;
+            status.conditions?.iter().any(|c| c.type_ == "Ready" && c.status == "True").then_some(node)
+        })
+        .await;
+        assert_eq!(node.metadata.labels.as_ref().unwrap()["kubernetes.io/hostname"], "n1");
+        let offers = node.status.unwrap().allocatable.unwrap();
+        assert!(offers.contains_key("devices.kubevirt.io/tun") && !offers.contains_key("devices.kubevirt.io/kvm"));
+
+        let spec = json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [shell("echo hello; sleep 1000")]});
+        let mut changes = cluster.pods().watch(&WatchParams::default(), "0").await.unwrap().boxed();
+        let created = cluster.create("p", spec).await;
+        let running = cluster.until_phase("p", "Running").await;
+        assert_eq!((condition(&running, "Ready"), condition(&running, "PodScheduled")), ("True", "True"));
+        let status = running.status.unwrap();
+        assert!(status.pod_ip.as_deref().unwrap().starts_with("10.244.1."));
+        assert_eq!(status.host_ip.as_deref(), Some("10.201.0.11"));
+
+        // The object is written once to say that the Pod runs.
+        let mut versions = 0;
+        while let Ok(Some(change)) = tokio::time::timeout(Duration::from_millis(500), changes.next()).await {
+            versions += usize::from(matches!(change.unwrap(), WatchEvent::Added(_) | WatchEvent::Modified(_)));
+        }
+        assert_eq!(versions, 2, "creation and one status");
+
+        let uid = created.metadata.uid.as_deref().unwrap();
+        let pods_dir = cluster.node.host.pods_dir.clone();
+        let inside = {
+            let (pods_dir, uid) = (pods_dir.clone(), uid.to_owned());
+            tokio::task::spawn_blocking(move || pod_runner::exec_in_pod(&exe(), &pods_dir, &uid, "c", &["hostname"]))
+        };
+        assert_eq!(inside.await.unwrap().unwrap().stdout, b"p\n");
+        assert_eq!(pod_runner::logs(&pods_dir, uid, "c").unwrap(), b"hello\n");
+
+        cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
+        eventually("the end of the object", || async {
+            cluster.pods().get_opt("p").await.unwrap().is_none().then_some(())
+        })
+        .await;
+        cluster.until_purged().await;
+        let reasons: Vec<String> = eventually("events", || async {
+            let events =
+                Api::<Event>::namespaced(cluster.admin.clone(), "default").list(&ListParams::default()).await.unwrap();
+            let reasons: Vec<_> = events.items.into_iter().filter_map(|e| e.reason).collect();
+            (reasons.len() >= 2).then_some(reasons)
+        })
+        .await;
+        assert!(reasons.contains(&"Started".to_owned()) && reasons.contains(&"Killing".to_owned()), "{reasons:?}");
+        stop.cancel();
+        task.await.unwrap();
+        cluster.stop().await;
+    });
+}
+
+pub(crate) fn ends_refusals_and_obstacles_are_told() {
+    in_cluster(|cluster| async move {
+        let (stop, task) = cluster.run_node();
+        let container = with(shell("echo oh no; exit 9"), json!({"terminationMessagePolicy": "FallbackToLogsOnError"}));
+        cluster.create("fails", json!({"restartPolicy": "Never", "containers": [container]})).await;
+        let probe = with(shell("true"), json!({"livenessProbe": {"exec": {"command": ["true"]}}}));
+        cluster.create("asks-too-much", json!({"containers": [probe]})).await;
+        let image = json!({"name": "c", "image": "example.com/box:1", "command": ["sh", "-c", "busybox sleep 1000"]});
+        cluster.create("waits", json!({"restartPolicy": "Never", "containers": [image]})).await;
+
+        let failed = cluster.until_phase("fails", "Failed").await.status.unwrap();
+        let terminated = failed.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
+        assert_eq!((terminated.exit_code, terminated.message.as_deref()), (9, Some("oh no")));
+        let refused = cluster.until_phase("asks-too-much", "Failed").await.status.unwrap();
+        assert_eq!(refused.reason.as_deref(), Some("UnsupportedByRunner"));
+
+        let waiting = cluster
+            .until("waits", "a reason to wait", |s| {
+                let state = s.container_statuses.iter().flatten().next().and_then(|c| c.state.clone());
+                state.and_then(|s| s.waiting).is_some_and(|w| w.reason.as_deref() == Some("ErrImagePull"))
+            })
+            .await;
+        let state = waiting.status.unwrap().container_statuses.unwrap()[0].state.clone().unwrap();
+        assert!(state.waiting.unwrap().message.unwrap().contains("ferrovirt image import"));
+        let root = busybox(cluster.node.path());
+        images::import(&cluster.node.host.facts.images_dir, "example.com/box:1", &root).unwrap();
+        cluster.until_phase("waits", "Running").await;
+
+        // A finished Pod has given its address back and keeps its log.
+        let addresses = || std::fs::read_dir(cluster.node.path().join("addresses")).unwrap().count();
+        eventually("one address in use", || async { (addresses() == 1).then_some(()) }).await;
+        stop.cancel();
+        task.await.unwrap();
+        cluster.stop().await;
+    });
+}
+
+pub(crate) fn a_new_runner_adopts_what_runs_and_clears_what_nobody_owns() {
+    in_cluster(|cluster| async move {
+        let (stop, task) = cluster.run_node();
+        let sleeper = json!({"restartPolicy": "Never", "containers": [shell("sleep 1000")]});
+        cluster.create("kept", sleeper.clone()).await;
+        cluster.create("forgotten", sleeper).await;
+        let before = cluster.until_phase("kept", "Running").await;
+        cluster.until_phase("forgotten", "Running").await;
+        stop.cancel();
+        task.await.unwrap();
+
+        // Nobody is there while one of them is deleted by force.
+        let now = DeleteParams::default().grace_period(0);
+        cluster.pods().delete("forgotten", &now).await.unwrap();
+        let on_disk = || std::fs::read_dir(&cluster.node.host.pods_dir).unwrap().count();
+        assert_eq!(on_disk(), 2);
+
+        let (stop, task) = cluster.run_node();
+        eventually("one Pod on disk", || async { (on_disk() == 1).then_some(()) }).await;
+        let after = cluster.pods().get("kept").await.unwrap();
+        assert_eq!(after.metadata.resource_version, before.metadata.resource_version, "adopting changes nothing");
+        cluster.pods().delete("kept", &now).await.unwrap();
+        cluster.until_purged().await;
+        stop.cancel();
+        task.await.unwrap();
+        cluster.stop().await;
+    });
+}
