@@ -35,6 +35,8 @@ const LIBVIRT_WITHIN: Duration = Duration::from_secs(60);
 const FINAL_WAIT: Duration = Duration::from_secs(15);
 /// Time for the last answers to leave.
 const LAST_WORDS: Duration = Duration::from_millis(200);
+/// How long libvirt may take to notice that QEMU is gone.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
 const KILL_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -171,6 +173,7 @@ impl Launcher {
         if tokio::time::timeout(grace, self.state.until(has_ended)).await.is_err() {
             tracing::warn!("the grace period is over; ending the guest");
             self.end_guest().await;
+            let _ = tokio::time::timeout(SEEN_WITHIN, self.state.until(has_ended)).await;
         }
     }
 

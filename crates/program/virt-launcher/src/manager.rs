@@ -191,7 +191,7 @@ impl Manager {
         };
         let disks = preparer.prepare(vmi).await.map_err(Error::Disks)?;
         Ok(HostFacts {
-            kvm_usable: options.kvm_usable && std::path::Path::new("/dev/kvm").exists(),
+            kvm_usable: options.kvm_usable && may_use_kvm(),
             allow_emulation: options.allow_emulation || self.config.allow_emulation,
             smbios: options.smbios.clone(),
             mem_balloon_stats_period: options.mem_balloon_stats_period,
@@ -392,6 +392,11 @@ impl Manager {
 
 fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
     move |source| Error::Libvirt { action, source }
+}
+
+/// Whether this container was given the device; whether the device works, the node agent has found out.
+fn may_use_kvm() -> bool {
+    std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
 /// Whether the guest had ended before it could be ended.

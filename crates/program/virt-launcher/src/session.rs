@@ -61,12 +61,11 @@ impl Session {
                     let reason = self.follow(&connection).await;
                     sender.send_replace(None);
                     tracing::warn!(%reason, "the connection to libvirt is closed");
-                    if matches!(reason, CloseReason::KeepaliveTimeout { .. }) {
-                        libvirtd.kill();
-                    }
+                    end_if_hung(&libvirtd, &reason);
                 }
                 // Nobody listens yet: that is how every start begins, and how every restart goes on.
                 Err(libvirt_io::Error::Connect { .. }) => {}
+                Err(libvirt_io::Error::Closed { source, .. }) => end_if_hung(&libvirtd, &source),
                 Err(error) if !complained => {
                     complained = true;
                     tracing::warn!(error = chain(&error), "cannot open libvirt");
@@ -137,6 +136,13 @@ impl Session {
             agent_connected: observed.agent_connected,
             started_at: None,
         }))
+    }
+}
+
+fn end_if_hung(libvirtd: &Libvirtd, reason: &CloseReason) {
+    if matches!(reason, CloseReason::KeepaliveTimeout { .. }) {
+        tracing::error!("libvirtd hangs; ending it");
+        libvirtd.kill();
     }
 }
 

@@ -210,25 +210,33 @@ impl Launcher {
 
     /// Process 1 of the launcher's namespace, by its pid out here.
     pub(crate) fn init(&self) -> u32 {
-        let unshare = self.namespace.borrow().id();
-        let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).unwrap_or_default();
-        children.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("unshare has a child")
+        self.try_init().expect("unshare has a child")
     }
 
-    /// Processes of the launcher's pid namespace whose program is `name`, by their pids out here.
-    fn find(&self, name: &str) -> Option<u32> {
+    fn try_init(&self) -> Option<u32> {
+        let unshare = self.namespace.borrow().id();
+        let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+
+    /// All processes of the launcher's pid namespace, by their pids out here.
+    fn pids(&self) -> Vec<String> {
         let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
-        let ours = namespace(&self.init().to_string())?;
-        let pids = std::fs::read_dir("/proc").ok()?.flatten().map(|entry| entry.file_name());
-        pids.filter_map(|pid| pid.into_string().ok())
-            .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()))
-            .filter(|pid| namespace(pid).as_ref() == Some(&ours))
-            .find(|pid| {
-                let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-                let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
-                String::from_utf8_lossy(program).rsplit('/').next() == Some(name)
-            })
-            .and_then(|pid| pid.parse().ok())
+        let Some(ours) = self.try_init().and_then(|pid| namespace(&pid.to_string())) else { return Vec::new() };
+        let entries = std::fs::read_dir("/proc").expect("/proc is there").flatten();
+        entries
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(|pid| pid.bytes().all(|byte| byte.is_ascii_digit()) && namespace(pid).as_ref() == Some(&ours))
+            .collect()
+    }
+
+    fn find(&self, name: &str) -> Option<u32> {
+        let runs = |pid: &String| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let program = line.split(|&byte| byte == 0).next().unwrap_or_default();
+            String::from_utf8_lossy(program).rsplit('/').next() == Some(name)
+        };
+        self.pids().into_iter().find(runs).and_then(|pid| pid.parse().ok())
     }
 
     pub(crate) fn find_libvirtd(&self) -> Option<u32> {
@@ -239,8 +247,12 @@ impl Launcher {
         self.wait("libvirtd", || self.find_libvirtd())
     }
 
+    pub(crate) fn find_qemu(&self) -> Option<u32> {
+        self.find("qemu-system-x86_64")
+    }
+
     pub(crate) fn qemu(&self) -> u32 {
-        self.wait("QEMU", || self.find("qemu-system-x86_64"))
+        self.wait("QEMU", || self.find_qemu())
     }
 
     /// Sends a signal to a process that was found in the launcher's namespace.
@@ -249,9 +261,13 @@ impl Launcher {
         assert!(status.success(), "kill {signal} {pid}");
     }
 
-    /// What is unreaped in the launcher's namespace; none once it has ended.
-    pub(crate) fn zombies_seen(&self) -> usize {
-        self.log().matches("Failed to terminate process").count()
+    /// Processes of the launcher's namespace that have ended and that nobody has collected.
+    pub(crate) fn zombies(&self) -> usize {
+        let ended = |pid: &String| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(") ").next().is_some_and(|rest| rest.starts_with('Z'))
+        };
+        self.pids().iter().filter(|pid| ended(pid)).count()
     }
 
     pub(crate) fn wait_exit(&self) -> i32 {
