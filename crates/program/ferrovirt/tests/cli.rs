@@ -1,5 +1,7 @@
 //! The command line against a real API server: the program as a child process, the server in this one.
 
+#![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
+
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -191,4 +193,33 @@ async fn mistakes_are_told_with_their_place_and_do_not_stop_the_rest() {
     assert_eq!(ran.failed(), complaint);
     assert!(cluster.run(&["get", "nothing"]).await.failed().contains("the server has no kind \"nothing\""));
     assert!(cluster.run(&["delete", "vm"]).await.failed().contains("--selector or --all"));
+}
+
+#[test]
+fn validation_needs_no_cluster_and_tells_by_its_exit_code() {
+    let machine = |fields: &str| {
+        format!("apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {{name: demo}}\nspec: {fields}\n")
+    };
+    let network = "networks: [{name: default, pod: {}}]";
+    let bound = |binding: &str| {
+        machine(&format!(
+            "{{domain: {{memory: {{guest: 64Mi}}, devices: {{interfaces: [{{name: default, {binding}: {{}}}}]}}}}, {network}}}"
+        ))
+    };
+    let cases = [
+        (bound("masquerade"), 0, "kind: VirtualMachineInstance"),
+        (machine("{domain: {devices: {disks: [{name: a, disk: {}}]}}}"), 1, "spec.domain.devices.disks[0].name: "),
+        (machine("{domain: 1"), 2, "m.yaml, document 1, line "),
+        (bound("bridge"), 3, "spec.domain.devices.interfaces[0].bridge: "),
+    ];
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("m.yaml");
+    for (manifest, code, said) in cases {
+        std::fs::write(&file, &manifest).unwrap();
+        let ran = Command::new(env!("CARGO_BIN_EXE_ferrovirt")).args(["validate", "-f", text(&file)]).output().unwrap();
+        let ran = Ran(ran);
+        let told = format!("{}{}", ran.out(), ran.err());
+        assert_eq!(ran.0.status.code(), Some(code), "{manifest}\n{told}");
+        assert!(told.contains(said), "{manifest}\n{told}");
+    }
 }

@@ -74,6 +74,10 @@ impl Judge {
             (api::v1::API_VERSION, "VirtualMachineInstance") => "virtualmachineinstances",
             (api::v1::API_VERSION, "VirtualMachineInstanceMigration") => "virtualmachineinstancemigrations",
             (api::v1::API_VERSION, "KubeVirt") => "kubevirts",
+            (version, kind) if is_of_kubevirt(version) => {
+                let kind = format!("{kind} of {version}");
+                return Some(Err(vec![FieldError::unsupported(FieldPath::new("kind"), kind)]));
+            }
             _ => return None,
         };
         let user = User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()] };
@@ -119,8 +123,6 @@ impl Judge {
                 vm: Arc::new(vm.clone()),
                 vmi: None,
                 revisions: Vec::new(),
-                creation_expected: false,
-                deletion_expected: false,
                 behind: None,
                 hold_starts: false,
                 failed: None,
@@ -141,6 +143,12 @@ impl Judge {
         let message = "the controller would not start this virtual machine";
         Err(vec![FieldError::new(Cause::Invalid, FieldPath::new("spec"), message)])
     }
+}
+
+/// Whether the kind belongs to the system we stand in for, so that leaving it alone would be a promise broken.
+fn is_of_kubevirt(api_version: &str) -> bool {
+    let group = api_version.split('/').next().unwrap_or_default();
+    group == api::v1::GROUP || group.ends_with(&format!(".{}", api::v1::GROUP))
 }
 
 /// An object as it would be after it was stored.
@@ -166,4 +174,53 @@ fn not_a_machine(object: &Value) -> FieldError {
     let message =
         format!("{kind} is neither a VirtualMachine nor a VirtualMachineInstance of {}", api::v1::API_VERSION);
     FieldError::new(Cause::Invalid, FieldPath::new("kind"), message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judge() -> Judge {
+        Judge { config: ClusterConfig::default(), now: Time(Timestamp::UNIX_EPOCH) }
+    }
+
+    /// The manifests that users are told to try.
+    fn example(name: &str) -> Value {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../examples").join(name);
+        manifest::read(&[path], false).unwrap().remove(0).object
+    }
+
+    #[test]
+    fn the_examples_are_accepted_and_lead_to_instances() {
+        for (file, name) in
+            [("vm.yaml", "demo"), ("vm-halted.yaml", "halted"), ("vmi-containerdisk.yaml", "containerdisk")]
+        {
+            let vmi = judge().instance(&example(file)).unwrap_or_else(|errors| panic!("{file}: {errors:?}"));
+            assert_eq!(vmi.metadata.name.as_deref(), Some(name));
+            assert_eq!(vmi.metadata.uid.as_deref(), Some(MADE_UP_UID));
+            assert_eq!(
+                vmi.spec.domain.memory.and_then(|memory| memory.guest).map(|guest| guest.0).as_deref(),
+                Some("256Mi")
+            );
+        }
+        assert!(judge().admit(&example("client-pod.yaml")).is_none(), "a Pod is not ours to judge");
+    }
+
+    #[test]
+    fn a_refusal_names_the_field_also_of_a_template() {
+        let mut vm = example("vm.yaml");
+        vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0] = json!({"name": "default", "bridge": {}});
+        let errors = judge().instance(&vm).unwrap_err();
+        let field = "spec.template.spec.domain.devices.interfaces[0].bridge";
+        assert!(errors.iter().any(|error| error.field.as_str() == field), "{errors:?}");
+    }
+
+    #[test]
+    fn kinds_of_kubevirt_that_are_missing_here_are_unsupported() {
+        for version in ["kubevirt.io/v1", "pool.kubevirt.io/v1beta1", "kubevirt.io/v1alpha3"] {
+            let verdict = judge().admit(&json!({"apiVersion": version, "kind": "VirtualMachinePool"}));
+            assert_eq!(verdict.unwrap().unwrap_err()[0].cause, Cause::Unsupported, "{version}");
+        }
+        assert!(judge().admit(&json!({"apiVersion": "notkubevirt.io/v1", "kind": "A"})).is_none());
+    }
 }
