@@ -108,7 +108,7 @@ const VMI_SPEC: &[(&str, Support)] = &[
     ("domain.devices.interfaces[].tag", No("tagging devices for cloud-init is")),
     ("domain.devices.logSerialConsole", No("a container that logs the serial console is")),
     ("domain.devices.networkInterfaceMultiqueue", No("more than one queue per network card is")),
-    ("domain.devices.panicDevices", No("reporting the guest's panic through a device is")),
+    ("domain.devices.panicDevices[].model", Only(&["isa"], "other panic devices than isa are")),
     ("domain.devices.rng", Yes),
     ("domain.devices.sound", No("a sound card is")),
     ("domain.devices.tpm", No("a trusted platform module is")),

@@ -292,6 +292,14 @@ pub struct Devices {
     pub memballoon: Option<MemBalloon>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rng: Option<Rng>,
+    pub panic: Vec<Panic>,
+}
+
+/// Through it the guest's kernel says that it has panicked.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Panic {
+    #[serde(rename = "@model")]
+    pub model: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

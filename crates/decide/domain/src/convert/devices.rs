@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::facts::HostFacts;
 use crate::xml::{
     Channel, ChannelTarget, Console, ConsoleTarget, Controller, Devices, GUEST_AGENT_CHANNEL, Graphics, Listen, Log,
-    MemBalloon, Rng, RngBackend, Serial, SerialTarget, SocketSource, Stats, Video, VideoModel,
+    MemBalloon, Panic, Rng, RngBackend, Serial, SerialTarget, SocketSource, Stats, Video, VideoModel,
 };
 
 /// Above this much memory a guest is taken for one that will want many devices.
@@ -42,6 +42,7 @@ pub(super) fn devices(vmi: &VirtualMachineInstance, facts: &HostFacts, memory: u
             .rng
             .as_ref()
             .map(|_| Rng { model: virtio_model(vmi), backend: RngBackend { model: "random", path: "/dev/urandom" } }),
+        panic: given.panic_devices.iter().filter_map(|device| device.model.clone()).map(|model| Panic { model }).collect(),
     };
     devices.controller = controllers(vmi, &devices, memory);
     Ok(devices)

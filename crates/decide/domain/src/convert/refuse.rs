@@ -43,7 +43,6 @@ pub(super) fn unsupported(vmi: &VirtualMachineInstance) -> Result<(), Error> {
         (!devices.host_devices.is_empty(), "spec.domain.devices.hostDevices"),
         (!devices.inputs.is_empty(), "spec.domain.devices.inputs"),
         (devices.network_interface_multiqueue == Some(true), "spec.domain.devices.networkInterfaceMultiqueue"),
-        (!devices.panic_devices.is_empty(), "spec.domain.devices.panicDevices"),
         (devices.sound.is_some(), "spec.domain.devices.sound"),
         (devices.tpm.as_ref().is_some_and(|tpm| tpm.enabled != Some(false)), "spec.domain.devices.tpm"),
         (devices.watchdog.is_some(), "spec.domain.devices.watchdog"),
