@@ -48,6 +48,8 @@ pub struct Config {
     pub leader_election: Option<Client>,
     pub vm_workers: usize,
     pub vmi_workers: usize,
+    /// Start nothing: the cluster is being emptied.
+    pub hold_starts: bool,
     /// Counts writes to the API by virtual machine.
     pub writes: Arc<WriteCounter>,
 }
@@ -63,6 +65,7 @@ impl Config {
             leader_election: None,
             vm_workers: 3,
             vmi_workers: 10,
+            hold_starts: false,
             writes: Arc::default(),
         }
     }
@@ -94,7 +97,7 @@ async fn control(config: &Config, shutdown: CancellationToken) {
     let live = LiveConfig::new(config.launcher_image.clone());
     let (vm_queue, vmi_queue) = (WorkQueue::new("virt-controller-vm"), WorkQueue::new("virt-controller-vmi"));
 
-    let vm = Arc::new(vm::Controller::new(stores.clone(), writer.clone(), recorder.clone()));
+    let vm = Arc::new(vm::Controller::new(stores.clone(), writer.clone(), recorder.clone(), config.hold_starts));
     vm.register(&vm_queue);
     let vmi = Arc::new(vmi::Controller::new(stores.clone(), writer, recorder, live.clone()));
     vmi.register(&vmi_queue);

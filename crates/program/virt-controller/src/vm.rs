@@ -22,11 +22,12 @@ pub(crate) struct Controller {
     recorder: Recorder,
     vmis: Expectations,
     writes: OwnWrites,
+    hold_starts: bool,
 }
 
 impl Controller {
-    pub(crate) fn new(stores: Stores, writer: ApiWriter, recorder: Recorder) -> Self {
-        Self { stores, writer, recorder, vmis: Expectations::default(), writes: OwnWrites::default() }
+    pub(crate) fn new(stores: Stores, writer: ApiWriter, recorder: Recorder, hold_starts: bool) -> Self {
+        Self { stores, writer, recorder, vmis: Expectations::default(), writes: OwnWrites::default(), hold_starts }
     }
 
     /// What wakes a virtual machine: itself, its instance, an instance of its name that nobody owns, its revisions.
@@ -120,12 +121,12 @@ impl Control for Controller {
 
     fn observe(&self, key: &Key) -> Option<World> {
         let vm = self.stores.vms.get(key)?;
+        let unseen = self.writes.behind(key, vm.metadata.resource_version.as_deref());
         Some(World {
             vmi: self.stores.vmis.get(key),
             revisions: self.stores.revisions.by_index(BY_CONTROLLER, uid(&vm.metadata)),
-            creation_expected: self.vmis.creation_open(key),
-            deletion_expected: self.vmis.deletion_open(key),
-            behind: self.writes.behind(key, vm.metadata.resource_version.as_deref()),
+            behind: unseen.into_iter().chain(self.vmis.open(key)).max(),
+            hold_starts: self.hold_starts,
             failed: None,
             now: now(),
             vm,

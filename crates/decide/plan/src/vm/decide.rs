@@ -92,9 +92,6 @@ fn sync(w: &World) -> Plan {
         let note = Action::Note(Note::warning(&error.reason, error.message.clone()));
         return Plan { actions: vec![note], error: Some(error.clone()), rerun: false };
     }
-    if w.creation_expected || w.deletion_expected {
-        return Plan::default();
-    }
     if w.vm.is_marked_for_deletion() {
         let keeps = meta::has_finalizer(&w.vm.metadata, ORPHAN);
         let vmi = w.instance().filter(|_| !keeps);
@@ -171,7 +168,7 @@ fn release_instance(w: &World) -> Option<Action> {
 /// A deleted virtual machine goes when its instance is gone, or at once if it leaves the instance behind.
 fn release(w: &World) -> Option<Action> {
     let leaves = meta::has_finalizer(&w.vm.metadata, ORPHAN);
-    if !w.vm.is_marked_for_deletion() || w.creation_expected || (w.instance().is_some() && !leaves) {
+    if !w.vm.is_marked_for_deletion() || (w.instance().is_some() && !leaves) {
         return None;
     }
     let mut meta = w.vm.metadata.clone();

@@ -15,5 +15,4 @@ mod tests;
 
 pub use action::Action;
 pub use decide::decide;
-pub use start::firmware_uuid;
 pub use world::World;

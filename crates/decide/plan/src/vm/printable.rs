@@ -16,16 +16,13 @@ pub(super) fn status(w: &World, vm: &VirtualMachine, strategy: &RunStrategy) -> 
     let ended = vmi.is_some_and(VirtualMachineInstance::is_final);
     let paused = vmi.is_some_and(|vmi| vmi.has_condition(conditions::PAUSED));
     let running = phase == Some(&Phase::Running);
-    let absent_or_ended = (vmi.is_none() || ended) && !w.creation_expected;
-    let deleting = vmi.is_some_and(VirtualMachineInstance::is_marked_for_deletion) || w.deletion_expected;
-    let starting = match phase {
-        None => vmi.is_some() || w.creation_expected,
-        Some(phase) => matches!(phase, Phase::Pending | Phase::Scheduling | Phase::Scheduled),
-    };
+    let absent_or_ended = vmi.is_none() || ended;
+    let deleting = vmi.is_some_and(VirtualMachineInstance::is_marked_for_deletion);
+    let starting = vmi.is_some() && matches!(phase, None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
     let unsynced = |reason: &str| has_false(vmi, conditions::SYNCHRONIZED, reason);
     let table = [
         (Status::Terminating, vm.is_marked_for_deletion()),
-        (Status::Stopping, vmi.is_some() && !ended && deleting),
+        (Status::Stopping, !ended && deleting),
         (Status::Migrating, vmi.is_some_and(|vmi| is_migrating(vmi, w))),
         (Status::Paused, running && paused),
         (Status::Running, running),

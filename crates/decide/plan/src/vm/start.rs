@@ -1,24 +1,16 @@
 //! Making a virtual machine fit to start, and its instance.
 
+use admission::firmware_uuid;
 use api::v1::{Disk, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceStatus};
 use api::{annotations, finalizers, reasons};
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use uuid::Uuid;
 
 use super::action::Action;
 use super::revision;
 use super::world::World;
 use crate::guard::Guarded;
 use crate::{Note, meta};
-
-/// The name space of firmware UUIDs. Guests may be licensed to the result, so it is the one they have always had.
-const FIRMWARE_NAMESPACE: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
-
-/// The UUID a guest reads when its owner names none: the same for the same name, for ever.
-pub fn firmware_uuid(name: &str) -> String {
-    Uuid::new_v5(&FIRMWARE_NAMESPACE, name.as_bytes()).to_string()
-}
 
 /// What every virtual machine gets once, in one write: finalizer, stamp, firmware UUID.
 pub(super) fn prepare(w: &World) -> Option<Patch> {

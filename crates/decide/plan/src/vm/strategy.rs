@@ -64,6 +64,9 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
 }
 
 fn absent(w: &World, strategy: &RunStrategy) -> Verdict {
+    if w.hold_starts {
+        return Verdict::Leave;
+    }
     let paused = w.start_requested()
         && w.request().and_then(|request| request.data.get("paused")).is_some_and(|paused| paused == "true");
     let start = Verdict::Start { paused };

@@ -15,12 +15,11 @@ pub struct World {
     pub vmi: Option<Arc<VirtualMachineInstance>>,
     /// The revisions that the virtual machine controls.
     pub revisions: Vec<Arc<ControllerRevision>>,
-    /// The instance we made is not in the cache yet.
-    pub creation_expected: bool,
-    /// The instance we deleted does not show it in the cache yet.
-    pub deletion_expected: bool,
-    /// Our last write to the virtual machine is not in the cache yet; it will be within this time, or never.
+    /// Our last write to the virtual machine, or the creation or deletion of its instance, is not in the caches yet; it
+    /// will be within this time, or never.
     pub behind: Option<Duration>,
+    /// The cluster is being emptied: nothing is started, whatever the run strategy.
+    pub hold_starts: bool,
     /// The attempt made a moment ago failed.
     pub failed: Option<SyncError>,
     /// Whole seconds, as the API keeps them.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use api::config::ClusterConfig;
 use api::v1::KubeVirt;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -107,6 +107,20 @@ fn follow(gate: &Gate, kubevirt: &KubeVirt) {
         Ok(config) => gate.configure(config),
         Err(err) => tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used"),
     }
+}
+
+/// Takes back what an earlier run of the nodes said of themselves, so that waiting for them waits for this run's.
+pub async fn forget_nodes(client: &kube::Client) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let closed = json!({"metadata": {"labels": {api::labels::SCHEDULABLE: "false"}}});
+    for node in nodes.list(&ListParams::default()).await.context("cannot list the nodes")? {
+        let name = node.metadata.name.unwrap_or_default();
+        nodes
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&closed))
+            .await
+            .with_context(|| format!("cannot close node {name} for new VMs until it is back"))?;
+    }
+    Ok(())
 }
 
 /// Waits until each node is ready and its node agent takes VMs.

@@ -160,7 +160,8 @@ async fn serve(
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
     progress: &mut Progress,
 ) -> Result<(kube::Client, Result<(), String>)> {
-    let kvm = tokio::task::spawn_blocking(hostfs::kvm::usable).await.context("the KVM probe panicked")?;
+    // The probe takes seconds where KVM hangs; the network and the server come up meanwhile.
+    let kvm = tokio::task::spawn_blocking(hostfs::kvm::usable);
     let pki = Pki::open(&layout.pki())?;
     let fabric = fabric::ensure(layout, &record.nodes)?;
     progress.done(format!("network for {} node(s)", record.nodes.len()));
@@ -213,7 +214,9 @@ async fn serve(
     progress.done(format!("API server at {url}"));
 
     let admin = kubeconfig::client(admin_document).await?;
+    let kvm = kvm.await.context("the KVM probe panicked")?;
     bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
+    bootstrap::forget_nodes(&admin).await?;
     bootstrap::follow_configuration(api_client, gate, shutdown.clone(), tasks).await?;
 
     let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;

@@ -10,7 +10,8 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{Action, World, decide, firmware_uuid};
+use super::{Action, World, decide};
+use admission::firmware_uuid;
 
 fn time(seconds: i64) -> Time {
     Time(jiff::Timestamp::from_second(1_700_000_000 + seconds).unwrap())
@@ -82,9 +83,8 @@ fn world(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> World {
         revisions: vec![Arc::new(revision(&vm))],
         vm: Arc::new(vm),
         vmi: vmi.map(Arc::new),
-        creation_expected: false,
-        deletion_expected: false,
         behind: None,
+        hold_starts: false,
         failed: None,
         now: time(100),
     }

@@ -21,12 +21,12 @@ fn a_new_machine_is_prepared_in_one_write() {
 }
 
 #[test]
-fn the_firmware_uuid_is_the_one_guests_of_that_name_have_always_had() {
-    // Python: uuid.uuid5(uuid.UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895"), "testvm")
-    assert_eq!(firmware_uuid("testvm"), "5a9fc181-957e-5c32-9e5a-2de5e9673531");
+fn a_firmware_uuid_that_the_owner_chose_stays() {
     let mut named = vm("Always");
     named.spec.template.spec.domain.firmware.as_mut().unwrap().uuid = Some("chosen".into());
-    assert!(!decide(&world(named, None)).iter().any(|action| matches!(action, Action::PatchVm(_))));
+    let actions = decide(&world(named, None));
+    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm(_))));
+    assert_eq!(creates(&actions).unwrap().spec.domain.firmware.clone().unwrap().uuid.as_deref(), Some("chosen"));
 }
 
 #[test]

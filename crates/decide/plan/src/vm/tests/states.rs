@@ -54,9 +54,6 @@ fn each_row_of_the_printable_status_holds() {
         assert_eq!(word(&w), expected, "{:?}", vmi.status);
     }
     assert_eq!(word(&world(vm("Manual"), None)), Printable::Stopped);
-    assert_eq!(word(&World { creation_expected: true, ..world(vm("Manual"), None) }), Printable::Starting);
-    let expected = World { deletion_expected: true, ..world(vm("Manual"), Some(vmi("Running"))) };
-    assert_eq!(word(&expected), Printable::Stopping);
     assert_eq!(word(&world(vm("Always"), Some(vmi("Failed")))), Printable::CrashLoopBackOff);
     let mut going = vm("Always");
     going.metadata.deletion_timestamp = Some(time(1));

@@ -87,12 +87,17 @@ fn each_row_of_the_table_holds_while_no_instance_exists() {
 
 #[test]
 fn nothing_is_created_or_deleted_while_an_earlier_write_is_not_visible() {
-    let w = World { creation_expected: true, ..world(vm("Always"), None) };
-    assert_eq!(does(&w), Does::Nothing);
-    let w = World { deletion_expected: true, ..world(vm("Halted"), Some(vmi("Running"))) };
-    assert_eq!(does(&w), Does::Nothing);
     let w = World { behind: Some(Duration::from_secs(3)), ..world(vm("Always"), None) };
     assert_eq!(decide(&w), [Action::RequeueAfter(Duration::from_secs(3))]);
+}
+
+#[test]
+fn nothing_starts_while_the_cluster_is_being_emptied() {
+    for strategy in ["Always", "Once", "RerunOnFailure", "Manual", "Halted"] {
+        let vm = with_requests(vm(strategy), json!([{"action": "Start"}]));
+        let w = World { hold_starts: true, ..world(vm, None) };
+        assert_eq!(does(&w), Does::Nothing, "{strategy}");
+    }
 }
 
 #[test]
