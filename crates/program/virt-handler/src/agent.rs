@@ -332,7 +332,7 @@ impl Agent {
         let Some(process) = launcher.report().process else { return Err(gone()) };
         let (records, pod_uid) = (self.node.records.clone(), self.record.pod_uid.clone());
         let configure = move || network::configure(&records, &pod_uid, &vmi, process);
-        let outcome = tokio::task::spawn_blocking(configure).await.map_err(|err| transient(&err))?;
+        let outcome = self.node.tasks.spawn_blocking(configure).await.map_err(|err| transient(&err))?;
         match outcome {
             Ok(record) => {
                 self.network = Some(record);

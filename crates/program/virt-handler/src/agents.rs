@@ -36,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) recorder: Recorder,
     /// Why KVM does not work here.
     pub(crate) kvm: Result<(), String>,
+    /// Work that must not be left half done when the agent stops.
+    pub(crate) tasks: TaskTracker,
 }
 
 /// A running agent, as others see it.
@@ -53,14 +55,13 @@ pub(crate) struct Agents(Arc<Inner>);
 struct Inner {
     node: Arc<Node>,
     running: Mutex<HashMap<Uid, Running>>,
-    tasks: TaskTracker,
     shutdown: CancellationToken,
 }
 
 impl Agents {
     /// Takes over what an earlier agent left, then follows the VMIs.
     pub(crate) fn start(node: Node, shutdown: CancellationToken) -> Self {
-        let inner = Inner { node: Arc::new(node), running: Mutex::default(), tasks: TaskTracker::new(), shutdown };
+        let inner = Inner { node: Arc::new(node), running: Mutex::default(), shutdown };
         let agents = Agents(Arc::new(inner));
         match agents.0.node.records.ghosts() {
             Ok(records) => records.into_iter().for_each(|record| agents.spawn(record, true)),
@@ -73,8 +74,8 @@ impl Agents {
 
     /// Waits until every agent has let go. Call after the shutdown.
     pub(crate) async fn stopped(&self) {
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        self.0.node.tasks.close();
+        self.0.node.tasks.wait().await;
     }
 
     pub(crate) fn vmi(&self, key: &Key) -> Option<Arc<VirtualMachineInstance>> {
@@ -127,7 +128,7 @@ impl Agents {
             agents.running().remove(&pod_uid);
         };
         let shutdown = self.0.shutdown.clone();
-        self.0.tasks.spawn(async move { shutdown.run_until_cancelled(work).await });
+        self.0.node.tasks.spawn(async move { shutdown.run_until_cancelled(work).await });
     }
 }
 

@@ -19,6 +19,7 @@ mod agent;
 mod agents;
 mod config;
 mod error;
+mod kvm;
 mod launcher;
 mod network;
 mod node;
@@ -35,6 +36,7 @@ use api::v1::{KubeVirt, VirtualMachineInstance};
 use informer::{Informer, Recorder};
 use kube::{Api, Client};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use error::Error;
 
@@ -82,7 +84,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let vmis =
         Informer::<VirtualMachineInstance>::new().labels(&selector).start(Api::all(client.clone()), shutdown.clone());
     let kubevirts = Informer::<KubeVirt>::new().start(Api::all(client.clone()), shutdown.clone());
-    let kvm = tokio::task::spawn_blocking(hostfs::kvm::usable).await.map_err(Error::Probe)?;
+    let kvm = tokio::task::spawn_blocking(move || kvm::usable(&private_dir)).await.map_err(Error::Probe)?;
     match &kvm {
         Ok(()) => tracing::info!(node = node_name, "guests run on KVM"),
         Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),
@@ -101,6 +103,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         config: CurrentConfig::follow(&kubevirts),
         recorder,
         kvm,
+        tasks: TaskTracker::new(),
     };
     let agents = Agents::start(node, shutdown.clone());
     let served = rest::serve(listen, acceptor, agents.clone(), shutdown.clone());

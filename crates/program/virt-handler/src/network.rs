@@ -53,6 +53,11 @@ pub(crate) fn configure(
     vmi: &VirtualMachineInstance,
     launcher: ProcessId,
 ) -> Result<NetworkRecord, NetworkError> {
+    if vmi.spec.domain.devices.interfaces.is_empty() {
+        let finished = NetworkRecord::Finished { interfaces: Vec::new() };
+        records.write_network(pod_uid, &finished).map_err(NetworkError::Record)?;
+        return Ok(finished);
+    }
     let netns = netns_of(launcher)?;
     let observed = hostfs::ns::run_in_netns(&netns, netlink::observe)
         .map_err(NetworkError::Namespace)?
@@ -88,4 +93,115 @@ fn netns_of(launcher: ProcessId) -> Result<OwnedFd, NetworkError> {
         return Err(NetworkError::NodeNetwork);
     }
     Ok(netns)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::process::{Child, Command};
+    use std::time::Duration;
+
+    use netlink::blocking::Links;
+    use serde_json::json;
+
+    use super::*;
+
+    /// A process in a network namespace of its own, ended with the test.
+    struct Launcher(Child);
+
+    impl Launcher {
+        /// None if this user may not make namespaces.
+        fn start() -> Option<(Self, ProcessId)> {
+            let child = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare is installed");
+            let pid = i32::try_from(child.id()).unwrap();
+            let launcher = Launcher(child);
+            for _ in 0..200 {
+                let path = format!("/proc/{pid}/ns/net");
+                if !hostfs::ns::same(&path, "/proc/self/ns/net").unwrap_or(true) {
+                    return Some((launcher, ProcessId::of(pid).unwrap()));
+                }
+                std::thread::sleep(Duration::from_millis(25));
+            }
+            eprintln!("skipped: cannot make a network namespace; run as root");
+            None
+        }
+
+        fn stop(&mut self) {
+            self.0.kill().unwrap();
+            self.0.wait().unwrap();
+        }
+    }
+
+    impl Drop for Launcher {
+        fn drop(&mut self) {
+            let _already_ended = self.0.kill();
+            let _already_waited = self.0.wait();
+        }
+    }
+
+    fn vmi() -> VirtualMachineInstance {
+        serde_json::from_value(json!({"spec": {
+            "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}},
+            "networks": [{"name": "default", "pod": {}}],
+        }}))
+        .unwrap()
+    }
+
+    fn give_eth0(netns: &OwnedFd) {
+        let made = hostfs::ns::run_in_netns(netns.as_fd(), || {
+            let mut links = Links::new().unwrap();
+            links.create_veth("eth0", "peer", None).unwrap();
+            links.add_address("eth0", "10.244.1.7/24".parse().unwrap()).unwrap();
+        });
+        made.unwrap();
+    }
+
+    #[test]
+    fn the_launchers_namespace_is_prepared_and_recorded_and_no_other() {
+        let Some((mut launcher, process)) = Launcher::start() else { return };
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::open(dir.path()).unwrap();
+        let pod = Uid::new("pod-1").unwrap();
+
+        let missing = configure(&records, &pod, &vmi(), process).unwrap_err();
+        assert!(missing.is_critical() && matches!(missing, NetworkError::Plan(_)), "{missing}");
+        assert_eq!(records.network(&pod).unwrap(), None, "nothing was begun");
+
+        let netns = netns_of(process).unwrap();
+        give_eth0(&netns);
+        let finished = configure(&records, &pod, &vmi(), process).unwrap();
+        assert_eq!(records.network(&pod).unwrap().as_ref(), Some(&finished));
+        let NetworkRecord::Finished { interfaces } = finished else { panic!("{finished:?}") };
+        assert_eq!(interfaces[0].pod_ips, ["10.244.1.7".parse::<std::net::IpAddr>().unwrap()]);
+        let observed = hostfs::ns::run_in_netns(&netns, netlink::observe).unwrap().unwrap();
+        assert!(observed.link("k6t-eth0").is_some() && observed.link("tap0").is_some());
+        assert!(netlink::observe().unwrap().link("k6t-eth0").is_none(), "our own namespace is as it was");
+
+        launcher.stop();
+        let gone = configure(&records, &pod, &vmi(), process).unwrap_err();
+        assert!(matches!(gone, NetworkError::LauncherGone), "{gone}");
+    }
+
+    #[test]
+    fn a_pod_on_the_nodes_network_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::open(dir.path()).unwrap();
+        let own = ProcessId::current().unwrap();
+        let refused = configure(&records, &Uid::new("pod-1").unwrap(), &vmi(), own).unwrap_err();
+        assert!(matches!(refused, NetworkError::NodeNetwork), "{refused}");
+    }
+
+    #[test]
+    fn a_failure_half_way_leaves_the_record_that_says_so() {
+        let Some((_launcher, process)) = Launcher::start() else { return };
+        let dir = tempfile::tempdir().unwrap();
+        let records = Records::open(dir.path()).unwrap();
+        let pod = Uid::new("pod-1").unwrap();
+        let netns = netns_of(process).unwrap();
+        give_eth0(&netns);
+        hostfs::ns::run_in_netns(&netns, || Links::new().unwrap().create_bridge("tap0").unwrap()).unwrap();
+        let failed = configure(&records, &pod, &vmi(), process).unwrap_err();
+        assert!(failed.is_critical() && matches!(failed, NetworkError::Apply(_)), "{failed}");
+        assert_eq!(records.network(&pod).unwrap(), Some(NetworkRecord::Started));
+    }
 }

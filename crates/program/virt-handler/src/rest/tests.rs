@@ -21,6 +21,7 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;
@@ -202,6 +203,7 @@ fn agents(dir: &Path, shutdown: CancellationToken) -> Agents {
         recorder: Recorder::start(client.clone(), "virt-handler", "node01", shutdown.clone()),
         client,
         kvm: Ok(()),
+        tasks: TaskTracker::new(),
     };
     Agents::start(node, shutdown)
 }

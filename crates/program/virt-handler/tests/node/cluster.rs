@@ -1,0 +1,173 @@
+//! An API server on a loopback port, and node agents that use it.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use embedded::{Admission, AdmissionRequest, Admitted, Server};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use machinery::field::FieldError;
+use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use serde_json::json;
+use tokio::task::JoinHandle;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+pub(crate) const NODE: &str = "node01";
+
+pub(crate) async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
+    for _ in 0..600 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within thirty seconds");
+}
+
+/// The rules of our kinds are not what is tested here.
+struct TakeAll;
+
+impl Admission for TakeAll {
+    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
+        Ok(Admitted { object: request.object.clone(), warnings: Vec::new() })
+    }
+}
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn issue(&self, name: &str, group: &str) -> (String, String) {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, group);
+        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
+    }
+}
+
+pub(crate) struct Cluster {
+    authority: Authority,
+    port: u16,
+    dir: tempfile::TempDir,
+    _stop: DropGuard,
+}
+
+/// A running node agent.
+pub(crate) struct Handler {
+    pub(crate) address: SocketAddr,
+    shutdown: CancellationToken,
+    task: JoinHandle<Result<(), virt_handler::Error>>,
+}
+
+impl Handler {
+    pub(crate) async fn stop(self) {
+        self.shutdown.cancel();
+        tokio::time::timeout(Duration::from_secs(30), self.task).await.unwrap().unwrap().unwrap();
+    }
+}
+
+impl Cluster {
+    pub(crate) async fn start() -> Self {
+        let _again = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let dir = tempfile::tempdir().unwrap();
+        let authority = Authority::new();
+        let (cert_pem, key_pem) = authority.issue("apiserver", "none");
+        let server = Server::open(embedded::Config {
+            store_path: dir.path().join("store.redb"),
+            client_ca_pem: authority.pem.clone(),
+            cert_pem,
+            key_pem,
+            admission: Arc::new(TakeAll),
+        });
+        let server = server.await.unwrap();
+        server.bootstrap().await.unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let stop = CancellationToken::new();
+        let stopped = stop.clone();
+        tokio::spawn(async move { server.serve(listener, stopped).await.unwrap() });
+        let cluster = Cluster { authority, port, dir, _stop: stop.drop_guard() };
+        cluster.note_that_kvm_works();
+        let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
+        let nodes: Api<Node> = Api::all(cluster.admin().await);
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+        cluster
+    }
+
+    /// As an earlier agent would have; trying takes seconds and is not what is tested here.
+    fn note_that_kvm_works(&self) {
+        std::fs::create_dir_all(self.private_dir()).unwrap();
+        let boot = hostfs::process::ProcessId::current().unwrap().boot;
+        std::fs::write(self.private_dir().join("kvm.json"), json!({"boot": boot}).to_string()).unwrap();
+    }
+
+    pub(crate) fn pods_dir(&self) -> PathBuf {
+        self.dir.path().join("pods")
+    }
+
+    pub(crate) fn private_dir(&self) -> PathBuf {
+        self.dir.path().join("private")
+    }
+
+    pub(crate) async fn admin(&self) -> kube::Client {
+        self.client("kubernetes-admin", "system:masters").await
+    }
+
+    async fn client(&self, name: &str, group: &str) -> kube::Client {
+        let (certificate, key) = self.authority.issue(name, group);
+        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{}", self.port),
+                "certificate-authority-data": BASE64.encode(&self.authority.pem),
+            }}],
+            "users": [{"name": "test", "user": {
+                "client-certificate-data": BASE64.encode(certificate), "client-key-data": BASE64.encode(key),
+            }}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        }))
+        .unwrap();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    pub(crate) async fn handler(&self) -> Handler {
+        let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", "ferrovirt:node:node01").await;
+        let listen = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listen.local_addr().unwrap();
+        let (cert_pem, key_pem) = self.authority.issue("kubevirt.io:system:node:virt-handler", "none");
+        let config = virt_handler::Config {
+            node_name: NODE.to_string(),
+            pods_dir: self.pods_dir(),
+            private_dir: self.private_dir(),
+            client,
+            listen,
+            tls: virt_handler::Tls {
+                cert_pem,
+                key_pem,
+                client_ca_pem: self.authority.pem.clone(),
+                client_common_name: "kubevirt.io:system:client:virt-handler".to_string(),
+            },
+        };
+        let shutdown = CancellationToken::new();
+        let task = tokio::spawn(virt_handler::run(config, shutdown.clone()));
+        Handler { address, shutdown, task }
+    }
+}
