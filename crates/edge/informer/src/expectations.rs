@@ -98,21 +98,6 @@ impl Expectations {
         Some(EXPIRY.saturating_sub(now.saturating_duration_since(record.since)))
     }
 
-    /// A creation is expected for `owner`.
-    pub fn creation_open(&self, owner: &Key) -> bool {
-        self.is_open(owner, |record| !record.creations.is_empty())
-    }
-
-    /// A deletion is expected for `owner`.
-    pub fn deletion_open(&self, owner: &Key) -> bool {
-        self.is_open(owner, |record| !record.deletions.is_empty())
-    }
-
-    fn is_open(&self, owner: &Key, of: impl FnOnce(&Record) -> bool) -> bool {
-        let now = Instant::now();
-        self.lock().get(owner).is_some_and(|record| record.open(now) && of(record))
-    }
-
     /// `owner` is gone.
     pub fn forget(&self, owner: &Key) {
         self.lock().remove(owner);
