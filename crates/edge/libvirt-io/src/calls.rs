@@ -13,6 +13,18 @@ impl Connection {
         Ok((version / 1_000_000, version / 1_000 % 1_000, version % 1_000))
     }
 
+    /// What the hypervisor for `arch` can do, as XML. The first call makes the daemon probe QEMU, which takes a while.
+    pub async fn domain_capabilities(&self, arch: &str, machine: &str) -> Result<String, Error> {
+        let emulator_and_virt_type = None;
+        let arguments = Encoder::default()
+            .optional_string(emulator_and_virt_type)
+            .optional_string(Some(arch))
+            .optional_string(Some(machine))
+            .optional_string(emulator_and_virt_type)
+            .u32(0);
+        self.call(proc::CONNECT_GET_DOMAIN_CAPABILITIES, arguments, |reply| reply.string()).await
+    }
+
     pub async fn list_all_domains(&self) -> Result<Vec<Domain>, Error> {
         let arguments = Encoder::default().i32(1).u32(0);
         self.call(proc::CONNECT_LIST_ALL_DOMAINS, arguments, |reply| {

@@ -44,6 +44,7 @@ pub(crate) const DOMAIN_UNDEFINE_FLAGS: Procedure = remote(231, "DomainUndefineF
 pub(crate) const DOMAIN_DESTROY_FLAGS: Procedure = remote(234, "DomainDestroyFlags");
 pub(crate) const DOMAIN_RESET: Procedure = remote(245, "DomainReset");
 pub(crate) const DOMAIN_SHUTDOWN_FLAGS: Procedure = remote(258, "DomainShutdownFlags");
+pub(crate) const CONNECT_GET_DOMAIN_CAPABILITIES: Procedure = remote(342, "ConnectGetDomainCapabilities");
 pub(crate) const DOMAIN_DEFINE_XML_FLAGS: Procedure = remote(350, "DomainDefineXMLFlags");
 pub(crate) const DOMAIN_AGENT_COMMAND: Procedure =
     Procedure { program: QEMU_PROGRAM, number: 3, name: "DomainAgentCommand" };

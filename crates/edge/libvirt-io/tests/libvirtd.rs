@@ -50,6 +50,7 @@ async fn a_domain_lives_its_whole_life_through_the_protocol() {
     let mut events = connection.events();
 
     assert!(connection.lib_version().await.unwrap() >= (9, 0, 0));
+    assert!(connection.domain_capabilities("x86_64", "q35").await.unwrap().contains("<domainCapabilities>"));
     assert!(connection.list_all_domains().await.unwrap().is_empty());
     assert!(connection.lookup_by_name("default_probe").await.unwrap().is_none());
 

@@ -10,12 +10,15 @@
 
 use std::fs;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
+use tokio::net::unix::pipe;
 use tokio::time::Instant;
 
 use crate::children::{Children, Handle};
@@ -100,6 +103,9 @@ impl Libvirtd {
             let started = Instant::now();
             match children.spawn(&mut command(&dirs)) {
                 Ok(mut child) => {
+                    if let Some(stderr) = child.stderr.take() {
+                        tokio::spawn(pass_on(stderr));
+                    }
                     *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(child.handle());
                     let status = child.wait().await;
                     tracing::warn!(%status, "libvirtd ended; starting it again");
@@ -124,8 +130,53 @@ fn command(dirs: &Dirs) -> Command {
         .env("XDG_CONFIG_HOME", &dirs.config)
         .env("XDG_CACHE_HOME", dirs.config.join(".cache"))
         .env("XDG_RUNTIME_DIR", &dirs.runtime)
-        .stdin(Stdio::null());
+        .stdin(Stdio::null())
+        .stderr(Stdio::piped());
     command
+}
+
+/// Functions of libvirt that complain at every start about what a container does not have and a guest does not need:
+/// a message bus, firmware tables, host devices, a DHCP program. In the log they would pass for the cause of whatever
+/// went wrong.
+const HARMLESS: [&str; 11] = [
+    "virGDBusGetSystemBus",
+    "virGDBusGetSessionBus",
+    "networkStateInitialize",
+    "dnsmasqCapsNewFromBinary",
+    "udevGetDMIData",
+    "virNetDevSendEthtoolIoctl",
+    "virHostCPUGetCPUID",
+    "virSecurityManagerNew",
+    "qemuDomainObjTaintMsg",
+    "virNetSocketReadWire",
+    "qemuAgentIO",
+];
+const LINE_MAX: u64 = 4096;
+
+/// Puts what the daemon says into the launcher's log.
+async fn pass_on(stderr: OwnedFd) {
+    let pipe = match pipe::Receiver::from_owned_fd(stderr) {
+        Ok(pipe) => pipe,
+        Err(error) => return tracing::warn!(%error, "cannot read libvirtd's messages"),
+    };
+    let mut reader = BufReader::with_capacity(1024, pipe);
+    let mut line = Vec::new();
+    // A longer line comes out in pieces; libvirt quotes what others have written.
+    while let Ok(1..) = (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line).await {
+        let text = String::from_utf8_lossy(&line);
+        if !is_harmless(&text) {
+            tracing::warn!("libvirtd: {}", text.trim_end());
+        }
+        line.clear();
+    }
+}
+
+/// A line reads `TIME: THREAD: LEVEL : FUNCTION:LINE : TEXT`; introductions have the level `info`.
+fn is_harmless(line: &str) -> bool {
+    let mut parts = line.split(" : ");
+    let level = parts.next().and_then(|start| start.rsplit(' ').next()).unwrap_or_default();
+    let function = parts.next().and_then(|function| function.split(':').next()).unwrap_or_default();
+    level == "info" || HARMLESS.contains(&function) || line.trim().is_empty()
 }
 
 /// Where libvirt looks for QEMU and its helpers, whatever the launcher's own path is.
@@ -134,4 +185,27 @@ const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 fn find(program: &str) -> PathBuf {
     let candidates = SEARCH_PATH.split(':').map(|dir| Path::new(dir).join(program));
     candidates.into_iter().find(|path| path.exists()).unwrap_or_else(|| PathBuf::from(program))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_harmless;
+
+    #[test]
+    fn only_the_known_noise_is_left_out() {
+        for (line, harmless) in [
+            ("2026-11-15 23:39:07.589+0000: 79: info : libvirt version: 9.0.0", true),
+            (
+                "2026-11-15 23:39:07.690+0000: 82: error : virNetDevSendEthtoolIoctl:3034 : ethtool ioctl error on ifb0",
+                true,
+            ),
+            ("2026-11-15 23:39:07.690+0000: 82: error : qemuProcessReportLogError:1900 : internal error: gone", false),
+            ("2026-11-15 23:39:07.690+0000: 82: error : x:1 : virGDBusGetSystemBus", false),
+            ("(process:56): GLib-GObject-CRITICAL **: something", false),
+            ("\n", true),
+            ("", true),
+        ] {
+            assert_eq!(is_harmless(line), harmless, "{line:?}");
+        }
+    }
 }

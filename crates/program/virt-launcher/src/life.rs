@@ -106,6 +106,7 @@ impl Launcher {
             .await
             .map_err(|_| Failure::NoLibvirt)?;
 
+        tokio::spawn(warm_up(session.clone()));
         tokio::spawn(agent::poll(session.clone(), state.clone(), domain_name.clone()));
         let config = manager::Config {
             uid: args.uid.clone(),
@@ -208,6 +209,14 @@ impl Launcher {
         tokio::time::sleep(LAST_WORDS).await;
         self.libvirtd.terminate();
         Ok(())
+    }
+}
+
+/// Lets libvirt probe QEMU while the handler still prepares the network, instead of when the guest is to start.
+async fn warm_up(session: Session) {
+    let Ok(connection) = session.connection().await else { return };
+    if let Err(error) = connection.domain_capabilities("x86_64", "q35").await {
+        tracing::warn!(error = chain(&error), "cannot ask libvirt what QEMU can do");
     }
 }
 

@@ -100,6 +100,10 @@ impl Manager {
     /// Defines and starts the domain if that has not been done, and resumes it if it stands still against nobody's will.
     pub(crate) async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
         let result = self.try_sync(vmi, options).await;
+        // A sync that comes too late, or to the wrong launcher, says nothing about this guest.
+        if matches!(result, Err(Error::WrongState(_) | Error::WrongVmi { .. })) {
+            return result;
+        }
         let last_error = result.as_ref().err().map(|error| chain(error));
         if let Some(error) = &last_error {
             tracing::error!(error, "cannot sync the guest");
