@@ -11,6 +11,9 @@ use crate::process::wait_readable;
 /// Hardware needs some 20 ms for the loop below; interpreting it takes about a minute.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 const ITERATIONS: u32 = 10_000_000;
+/// A loop that is not even this far at the first look will not be done in time, however busy the host is.
+const FIRST_LOOK: Duration = Duration::from_millis(500);
+const HOPELESS: u64 = 200_000;
 
 /// Runs a virtual CPU. The answer does not change while the host runs, so ask once and remember; `Err` holds a sentence
 /// for users.
@@ -18,17 +21,15 @@ pub fn usable() -> Result<(), String> {
     if let Err(e) = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Err(format!("{DEVICE} cannot be opened: {e}"));
     }
+    let memory = GuestMemory::new().map_err(|e| format!("no memory to try KVM with: {e}"))?;
     // SAFETY: the child of this possibly threaded process makes system calls only: no allocation, no lock, no return.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(format!("no process to try KVM in: {}", std::io::Error::last_os_error())),
         // SAFETY: as above; `_exit` runs no destructors and no exit handlers.
-        0 => unsafe { libc::_exit(probe() as i32) },
+        0 => unsafe { libc::_exit(probe(&memory) as i32) },
         pid => Pid::from_raw(pid).expect("fork returns a positive pid to the parent"),
     };
-    let finished = pidfd_open(pid, PidfdFlags::empty())
-        .map_err(std::io::Error::from)
-        .and_then(|fd| wait_readable(&fd, TIME_LIMIT))
-        .unwrap_or(false);
+    let finished = watch(pid, &memory).unwrap_or(false);
     if !finished {
         // Our own child that was not yet waited for: the pid cannot mean another process.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -36,13 +37,49 @@ pub fn usable() -> Result<(), String> {
     let status = waitpid(Some(pid), WaitOptions::empty());
     if !finished {
         return Err(format!(
-            "{DEVICE} is there, but a virtual CPU did not finish a short loop in {} s; guest code is interpreted or hangs",
-            TIME_LIMIT.as_secs()
+            "{DEVICE} is there, but a virtual CPU runs a short loop hundreds of times too slowly: guest code is interpreted or hangs"
         ));
     }
     match status {
         Ok(Some((_, status))) => verdict(status.exit_status()),
         _ => Err("the process that tried KVM could not be waited for".into()),
+    }
+}
+
+/// Whether the child ends in time. It is not waited for longer than it takes to see that it will not.
+fn watch(pid: Pid, memory: &GuestMemory) -> std::io::Result<bool> {
+    let child = pidfd_open(pid, PidfdFlags::empty())?;
+    if wait_readable(&child, FIRST_LOOK)? {
+        return Ok(true);
+    }
+    Ok(memory.count() >= HOPELESS && wait_readable(&child, TIME_LIMIT - FIRST_LOOK)?)
+}
+
+/// The guest's memory, shared with the child so that the guest's progress can be seen.
+struct GuestMemory(*mut u8);
+
+impl GuestMemory {
+    const SIZE: usize = 0x20_0000;
+    /// Where the guest counts.
+    const COUNTER: usize = 0x10_0000;
+
+    fn new() -> std::io::Result<GuestMemory> {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping at an address of the kernel's choice cannot disturb existing memory.
+        let address = unsafe { libc::mmap(std::ptr::null_mut(), Self::SIZE, access, kind, -1, 0) };
+        if address == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(GuestMemory(address.cast())) }
+    }
+
+    fn count(&self) -> u64 {
+        // SAFETY: inside the mapping, aligned, and written by the guest alone; a torn read would only miscount.
+        unsafe { self.0.add(Self::COUNTER).cast::<u64>().read_volatile() }
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this value's own, and nothing refers to it any more.
+        unsafe { libc::munmap(self.0.cast(), Self::SIZE) };
     }
 }
 
@@ -85,7 +122,7 @@ fn verdict(status: Option<i32>) -> Result<(), String> {
 }
 
 #[cfg(not(target_arch = "x86_64"))]
-fn probe() -> Outcome {
+fn probe(_: &GuestMemory) -> Outcome {
     Outcome::OtherArchitecture
 }
 
@@ -94,7 +131,7 @@ use x86_64::probe;
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64 {
-    use super::{ITERATIONS, Outcome};
+    use super::{GuestMemory, ITERATIONS, Outcome};
     use std::mem::zeroed;
     use std::ptr::null_mut;
 
@@ -111,10 +148,8 @@ mod x86_64 {
     const SET_CPUID2: libc::Ioctl = 0x4008_ae90;
     const EXIT_HLT: u32 = 5;
 
-    const MEMORY: usize = 0x20_0000;
     const PAGE_TABLES: usize = 0x2000;
     const CODE: usize = 0x1_0000;
-    const COUNTER: usize = 0x10_0000;
 
     #[repr(C)]
     struct MemoryRegion {
@@ -174,10 +209,10 @@ mod x86_64 {
     }
 
     /// Counts in memory and halts:
-    /// `mov ecx, ITERATIONS; again: inc qword [COUNTER]; dec ecx; jnz again; hlt`
+    /// `mov ecx, ITERATIONS; again: inc qword [GuestMemory::COUNTER]; dec ecx; jnz again; hlt`
     fn guest_code() -> [u8; 18] {
         let n = ITERATIONS.to_le_bytes();
-        let c = (COUNTER as u32).to_le_bytes();
+        let c = (GuestMemory::COUNTER as u32).to_le_bytes();
         [
             0xb9, n[0], n[1], n[2], n[3], // mov ecx, imm32
             0x48, 0xff, 0x04, 0x25, c[0], c[1], c[2], c[3], // inc qword [disp32]
@@ -188,14 +223,15 @@ mod x86_64 {
     }
 
     /// Runs in a forked child: system calls on plain memory, nothing else.
-    pub(super) fn probe() -> Outcome {
-        match run() {
+    pub(super) fn probe(memory: &GuestMemory) -> Outcome {
+        match run(memory) {
             Ok(()) => Outcome::Works,
             Err(outcome) => outcome,
         }
     }
 
-    fn run() -> Result<(), Outcome> {
+    fn run(guest: &GuestMemory) -> Result<(), Outcome> {
+        let memory = guest.0;
         // SAFETY: every call passes a live descriptor and, where the request reads or writes memory, a pointer to a
         // structure of the request's layout that outlives the call; mapped memory is used within its bounds.
         unsafe {
@@ -204,37 +240,37 @@ mod x86_64 {
                 return Err(Outcome::NoDevice);
             }
             let vm = check(libc::ioctl(kvm, CREATE_VM, 0), Outcome::NoMachine)?;
-            let memory = map(MEMORY, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1).ok_or(Outcome::NoMemory)?;
             let region = MemoryRegion {
                 slot: 0,
                 flags: 0,
                 guest_phys_addr: 0,
-                memory_size: MEMORY as u64,
+                memory_size: GuestMemory::SIZE as u64,
                 userspace_addr: memory as u64,
             };
             check(libc::ioctl(vm, SET_USER_MEMORY_REGION, &region), Outcome::NoMemory)?;
             let cpu = check(libc::ioctl(vm, CREATE_VCPU, 0), Outcome::NoCpu)?;
             let size = check(libc::ioctl(kvm, GET_VCPU_MMAP_SIZE, 0), Outcome::NoCpu)? as usize;
-            let shared = map(size, libc::MAP_SHARED, cpu).ok_or(Outcome::NoCpu)?;
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            let shared = libc::mmap(null_mut(), size, access, libc::MAP_SHARED, cpu, 0);
+            if shared == libc::MAP_FAILED {
+                return Err(Outcome::NoCpu);
+            }
 
             enter_long_mode(kvm, cpu, memory)?;
             memory.add(CODE).copy_from_nonoverlapping(guest_code().as_ptr(), guest_code().len());
             check(libc::ioctl(cpu, RUN, 0), Outcome::RunFailed)?;
             // `exit_reason` follows eight bytes of flags in the shared page.
-            if shared.add(8).cast::<u32>().read_volatile() != EXIT_HLT {
+            if shared.cast::<u8>().add(8).cast::<u32>().read_volatile() != EXIT_HLT {
                 return Err(Outcome::RunFailed);
             }
-            match memory.add(COUNTER).cast::<u64>().read_volatile() {
-                n if n == u64::from(ITERATIONS) => Ok(()),
-                _ => Err(Outcome::WrongResult),
-            }
         }
+        if guest.count() == u64::from(ITERATIONS) { Ok(()) } else { Err(Outcome::WrongResult) }
     }
 
     /// Maps the first 2 MiB one to one and points the CPU at the code.
     ///
     /// # Safety
-    /// The descriptors are a KVM device and one of its virtual CPUs; `memory` is mapped for [`MEMORY`] bytes.
+    /// The descriptors are a KVM device and one of its virtual CPUs; `memory` is a [`GuestMemory`].
     unsafe fn enter_long_mode(kvm: i32, cpu: i32, memory: *mut u8) -> Result<(), Outcome> {
         const PRESENT_WRITABLE: u64 = 0b11;
         const LARGE_PAGE: u64 = 1 << 7;
@@ -272,14 +308,6 @@ mod x86_64 {
 
     fn check(result: i32, outcome: Outcome) -> Result<i32, Outcome> {
         if result < 0 { Err(outcome) } else { Ok(result) }
-    }
-
-    /// # Safety
-    /// `fd` is a descriptor that may be mapped for `size` bytes, or -1 with an anonymous mapping.
-    unsafe fn map(size: usize, flags: i32, fd: i32) -> Option<*mut u8> {
-        // SAFETY: a fresh mapping at an address of the kernel's choice cannot disturb existing memory.
-        let address = unsafe { libc::mmap(null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, fd, 0) };
-        (address != libc::MAP_FAILED).then_some(address.cast())
     }
 
     #[cfg(test)]

@@ -21,7 +21,7 @@ use crate::paths::{PodUid, pods_on_disk};
 use crate::pod::{Obstacle, PodAction, PodView, Presence, decide};
 use crate::resolve::{Blocked, Dns, Inputs, NodeFacts, containers, references};
 use crate::sandbox::{Host, Observed, PodSandbox, ShimState, StartFailure};
-use crate::watch::RecordWatch;
+use crate::watch::ShimWatch;
 
 const WORKERS: usize = 4;
 const HEARTBEAT: Duration = Duration::from_secs(20);
@@ -53,8 +53,8 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
     std::fs::create_dir_all(&config.pods_dir).map_err(Error::io("make", &config.pods_dir))?;
     crate::addresses::Addresses::of(&config.pods_dir).reclaim(&known)?;
 
-    let runner = Arc::new(Runner::new(&config, shutdown.clone())?);
     let queue = WorkQueue::new("pods-of-node");
+    let runner = Arc::new(Runner::new(&config, &queue, shutdown.clone())?);
     for uid in known {
         queue.add(uid);
     }
@@ -73,10 +73,6 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         capacity: config.capacity.clone(),
     };
     tokio::spawn(shutdown.clone().run_until_cancelled_owned(heartbeat(keeper)));
-    tokio::spawn(shutdown.clone().run_until_cancelled_owned({
-        let (records, queue) = (runner.records.clone(), queue.clone());
-        async move { records.feed(&queue).await }
-    }));
     // Without the list of Pods, what is on disk would seem to have no object.
     if shutdown.run_until_cancelled(runner.pods.synced()).await != Some(true) {
         return Ok(());
@@ -107,7 +103,7 @@ struct Runner {
     host: Arc<Host>,
     pods: Store<Pod>,
     recorder: Recorder,
-    records: RecordWatch,
+    shims: ShimWatch,
     obstacles: Mutex<HashMap<PodUid, Obstacle>>,
     /// Pods whose mounts were checked since this process started.
     adopted: Mutex<HashSet<PodUid>>,
@@ -121,7 +117,8 @@ struct Seen {
 }
 
 impl Runner {
-    fn new(config: &RunnerConfig, shutdown: CancellationToken) -> Result<Runner, Error> {
+    fn new(config: &RunnerConfig, queue: &WorkQueue<PodUid>, shutdown: CancellationToken) -> Result<Runner, Error> {
+        let shims = ShimWatch::start(queue.clone(), shutdown.clone())?;
         let facts = NodeFacts {
             name: config.node_name.clone(),
             address: config.node_address,
@@ -141,7 +138,7 @@ impl Runner {
             host: Arc::new(host),
             pods,
             recorder,
-            records: RecordWatch::new()?,
+            shims,
             obstacles: Mutex::default(),
             adopted: Mutex::default(),
         })
@@ -171,15 +168,15 @@ impl Runner {
 
     async fn observe(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<Seen, Error> {
         let first_time = lock(&self.adopted).insert(uid.clone());
-        let disk = blocking(sandbox, move |s| {
+        let (disk, shim) = blocking(sandbox, move |s| {
             if first_time {
                 s.adopt()?;
             }
-            s.observe()
+            Ok((s.observe()?, s.shim()?))
         })
         .await?;
         if disk.as_ref().is_some_and(|d| d.shim == ShimState::Alive) {
-            self.records.add(uid, sandbox.paths());
+            self.shims.add(uid, sandbox.paths(), shim);
         }
         let pod = match self.pods.by_index(BY_UID, uid.as_str()).into_iter().next() {
             Some(pod) => Some(pod),
@@ -272,9 +269,13 @@ impl Runner {
                 Blocked { reason: "FailedCreatePodSandBox", message: chain(&error) }
             }
         };
-        self.recorder.publish(pod.object_ref(&()), EventType::Warning, "Failed", blocked.message.clone());
-        let obstacle = Obstacle { blocked, retry_at: Timestamp::now() + RETRY };
-        lock(&self.obstacles).insert(uid.clone(), obstacle);
+        let mut obstacles = lock(&self.obstacles);
+        let before = obstacles.get(uid);
+        if before.is_none_or(|before| before.blocked != blocked) {
+            self.recorder.publish(pod.object_ref(&()), EventType::Warning, "Failed", blocked.message.clone());
+        }
+        let attempts = before.map_or(1, |before| before.attempts.saturating_add(1));
+        obstacles.insert(uid.clone(), Obstacle { blocked, attempts, retry_at: Timestamp::now() + RETRY });
         Ok(())
     }
 

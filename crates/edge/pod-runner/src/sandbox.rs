@@ -123,8 +123,13 @@ impl PodSandbox {
         Ok(atomic::read_json::<Accepted>(self.paths.pod())?.map(|accepted| accepted.pod))
     }
 
+    /// The process that was the Pod's shim last.
+    pub(crate) fn shim(&self) -> Result<Option<ProcessId>, Error> {
+        Ok(atomic::read_json(self.paths.shim())?)
+    }
+
     fn shim_state(&self) -> Result<ShimState, Error> {
-        let process: Option<ProcessId> = atomic::read_json(self.paths.shim())?;
+        let process = self.shim()?;
         if process.is_some_and(|p| p.alive()) || self.lock_is_held()? {
             return Ok(ShimState::Alive);
         }
@@ -226,6 +231,7 @@ impl PodSandbox {
         let status = Command::new(exe)
             .arg(shim::SUBCOMMAND)
             .arg(self.paths.dir())
+            .env_clear()
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log)
@@ -248,7 +254,9 @@ impl PodSandbox {
     /// Containers run a moment after their shim. Waiting for it saves a status that would be outdated when written.
     fn await_first_record(&self) {
         let deadline = Instant::now() + Duration::from_secs(2);
-        let none = || fs::read_dir(self.paths.status_dir()).is_ok_and(|mut entries| entries.next().is_none());
+        // Names with a dot are of files being written.
+        let written = |e: fs::DirEntry| !e.file_name().to_string_lossy().starts_with('.');
+        let none = || fs::read_dir(self.paths.status_dir()).is_ok_and(|entries| !entries.flatten().any(written));
         while none() && Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -256,9 +264,10 @@ impl PodSandbox {
 
     /// Asks the containers to end, and notes when that was.
     pub fn stop(&self) -> Result<(), Error> {
-        if let Some(shim) = atomic::read_json::<ProcessId>(self.paths.shim())? {
-            shim.signal(Signal::TERM)?;
-        }
+        let Some(shim) = self.shim()? else {
+            return Err(Error::NoShim { uid: self.uid.to_string(), log: "it is about to start".to_owned() });
+        };
+        shim.signal(Signal::TERM)?;
         if !self.paths.stop().exists() {
             atomic::write_json(self.paths.stop(), &Stopping { since: Timestamp::now() })?;
         }
@@ -306,7 +315,7 @@ impl PodSandbox {
     pub(crate) fn destroy(&self) -> Result<(), Error> {
         let deadline = Instant::now() + KILL_TIMEOUT;
         while self.shim_state()? == ShimState::Alive {
-            if let Some(shim) = atomic::read_json::<ProcessId>(self.paths.shim())? {
+            if let Some(shim) = self.shim()? {
                 shim.signal(Signal::KILL)?;
                 shim.wait_gone(KILL_TIMEOUT)?;
             }
@@ -322,7 +331,7 @@ impl PodSandbox {
     /// After a restart of the node: mounts of an earlier mount namespace are made again from what the shim holds.
     pub fn adopt(&self) -> Result<(), Error> {
         let path = self.paths.netns();
-        let Some(shim) = atomic::read_json::<ProcessId>(self.paths.shim())?.filter(ProcessId::alive) else {
+        let Some(shim) = self.shim()?.filter(ProcessId::alive) else {
             return Ok(());
         };
         if ns::open_netns(&path).is_err() && !ns::same(format!("/proc/{}/ns/net", shim.pid), "/proc/self/ns/net")? {

@@ -1,48 +1,68 @@
-//! Notices at once when a shim has written something, instead of looking every second.
+//! Notices at once when a shim has written something or ended, instead of looking every second.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use hostfs::process::ProcessId;
 use informer::WorkQueue;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::paths::{PodPaths, PodUid};
 
-/// Watches the records of Pods and puts the Pods that changed into the queue.
+/// Watches shims and their records, and puts the Pods that changed into the queue.
 #[derive(Clone)]
-pub(crate) struct RecordWatch {
+pub(crate) struct ShimWatch {
+    queue: WorkQueue<PodUid>,
     inotify: Arc<AsyncFd<OwnedFd>>,
-    pods: Arc<Mutex<HashMap<i32, PodUid>>>,
+    state: Arc<Mutex<Watched>>,
+    shutdown: CancellationToken,
 }
 
-impl RecordWatch {
-    pub(crate) fn new() -> Result<RecordWatch, Error> {
+#[derive(Default)]
+struct Watched {
+    records: HashMap<i32, PodUid>,
+    shims: HashSet<ProcessId>,
+}
+
+impl ShimWatch {
+    /// Starts the watch on a task of its own that ends with `shutdown`.
+    pub(crate) fn start(queue: WorkQueue<PodUid>, shutdown: CancellationToken) -> Result<ShimWatch, Error> {
         let failed = |e: std::io::Error| Error::Io { doing: "watch", path: "Pods".into(), err: e };
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
-        // SAFETY: an `OwnedFd` means one open descriptor for as long as it lives, and the `AsyncFd` owns it.
-        let inotify =
-            unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(|e| failed(e.into()))?;
-        Ok(RecordWatch { inotify: Arc::new(inotify), pods: Arc::default() })
+        let inotify = Arc::new(readable(fd).map_err(failed)?);
+        let watch = ShimWatch { queue, inotify, state: Arc::default(), shutdown };
+        tokio::spawn(watch.shutdown.clone().run_until_cancelled_owned(watch.clone().feed()));
+        Ok(watch)
     }
 
-    /// Starts watching a Pod's records; again and again is fine. The watch ends with the directory.
-    pub(crate) fn add(&self, uid: &PodUid, paths: &PodPaths) {
+    /// Starts watching a Pod; again and again is fine. The watch ends with the Pod's directory and its shim.
+    pub(crate) fn add(&self, uid: &PodUid, paths: &PodPaths, shim: Option<ProcessId>) {
         // Records come into being by a rename.
         match inotify::add_watch(self.inotify.get_ref(), paths.status_dir(), WatchFlags::MOVED_TO) {
-            Ok(watch) => {
-                self.pods.lock().unwrap_or_else(PoisonError::into_inner).insert(watch, uid.clone());
-            }
+            Ok(watch) => drop(self.lock().records.insert(watch, uid.clone())),
             Err(error) => tracing::warn!(%uid, %error, "records are not watched; changes are noticed later"),
+        }
+        if let Some(shim) = shim
+            && self.lock().shims.insert(shim)
+        {
+            let (watch, uid) = (self.clone(), uid.clone());
+            tokio::spawn(self.shutdown.clone().run_until_cancelled_owned(async move {
+                if let Ok(Some(Ok(pidfd))) = shim.open().map(|fd| fd.map(readable)) {
+                    let _ = pidfd.readable().await; // also an error ends the wait, and the Pod is looked at
+                }
+                watch.lock().shims.remove(&shim);
+                watch.queue.add(uid);
+            }));
         }
     }
 
-    /// Runs for ever.
-    pub(crate) async fn feed(&self, queue: &WorkQueue<PodUid>) {
+    async fn feed(self) {
         loop {
             let Ok(mut ready) = self.inotify.readable().await else { return };
             let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
@@ -50,15 +70,24 @@ impl RecordWatch {
             // Until there is nothing more for now.
             while let Ok(event) = events.next() {
                 let (watch, removed) = (event.wd(), event.events().contains(inotify::ReadFlags::IGNORED));
-                let mut pods = self.pods.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(uid) = pods.get(&watch) {
-                    queue.add(uid.clone());
+                let mut watched = self.lock();
+                if let Some(uid) = watched.records.get(&watch) {
+                    self.queue.add(uid.clone());
                 }
                 if removed {
-                    pods.remove(&watch);
+                    watched.records.remove(&watch);
                 }
             }
             ready.clear_ready();
         }
     }
+
+    fn lock(&self) -> MutexGuard<'_, Watched> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: an `OwnedFd` means one open descriptor for as long as it lives, and the `AsyncFd` owns it.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }

@@ -40,6 +40,8 @@ pub enum Presence<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     pub blocked: Blocked,
+    /// How often it was met in a row.
+    pub attempts: u32,
     pub retry_at: Timestamp,
 }
 

@@ -183,20 +183,13 @@ impl<'a> Seen<'a> {
         if let Some(obstacle) = self.view.blocked {
             let reason = match obstacle.blocked.reason {
                 // The first failure has its own name; later ones tell that it is not the first.
-                PULL_ERROR if self.was_told_of_pull() => PULL_BACK_OFF,
+                PULL_ERROR if obstacle.attempts > 1 => PULL_BACK_OFF,
                 reason => reason,
             };
             return waiting(reason, Some(obstacle.blocked.message.clone()));
         }
         let waits_for_init = self.view.disk.is_some() && !self.initialized && !init;
         waiting(if waits_for_init { "PodInitializing" } else { "ContainerCreating" }, None)
-    }
-
-    fn was_told_of_pull(&self) -> bool {
-        let statuses = self.pod.status.as_ref().and_then(|s| s.container_statuses.as_deref()).unwrap_or_default();
-        let reason =
-            |s: &ContainerStatus| s.state.as_ref().and_then(|s| s.waiting.as_ref()).and_then(|w| w.reason.clone());
-        statuses.iter().filter_map(reason).any(|r| r == PULL_ERROR || r == PULL_BACK_OFF)
     }
 }
 

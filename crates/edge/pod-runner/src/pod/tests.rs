@@ -186,29 +186,26 @@ fn a_settled_pod_is_left_alone() {
 
 #[test]
 fn a_missing_image_is_told_first_as_an_error_then_as_a_pause_with_the_remedy() {
-    let obstacle =
-        |reason| Obstacle { blocked: Blocked { reason, message: "import it".to_owned() }, retry_at: at(NOW + 5) };
-    let pull = obstacle(PULL_ERROR);
+    let obstacle = |reason, attempts| Obstacle {
+        blocked: Blocked { reason, message: "import it".to_owned() },
+        attempts,
+        retry_at: at(NOW + 5),
+    };
     let first = pod(json!({}));
-    let told = decide(&look(Presence::Known(&first), None, Some(&pull)));
-    assert_eq!(brief(&told), ["report Pending", "wake 5s"]);
-    let reason = |status: &PodStatus| {
-        let state = status.container_statuses.as_ref().unwrap()[0].state.clone().unwrap();
+    let told = |pod: &Pod, obstacle: &Obstacle| decide(&look(Presence::Known(pod), None, Some(obstacle)));
+    let reason = |actions: &[PodAction]| {
+        let state = reported(actions).container_statuses.unwrap()[0].state.clone().unwrap();
         let waiting = state.waiting.unwrap();
         (waiting.reason.unwrap(), waiting.message.unwrap_or_default())
     };
-    assert_eq!(reason(&reported(&told)), ("ErrImagePull".to_owned(), "import it".to_owned()));
-
-    let second = Pod { status: Some(reported(&told)), ..first.clone() };
-    let told = decide(&look(Presence::Known(&second), None, Some(&pull)));
-    assert_eq!(reason(&reported(&told)).0, "ImagePullBackOff");
-    let third = Pod { status: Some(reported(&told)), ..second };
-    assert_eq!(brief(&decide(&look(Presence::Known(&third), None, Some(&pull)))), ["wake 5s"]);
-
-    let config = obstacle(CONFIG_ERROR);
-    assert_eq!(reason(&reported(&decide(&look(Presence::Known(&first), None, Some(&config))))).0, CONFIG_ERROR);
-    let due = Obstacle { retry_at: at(NOW), ..pull };
-    assert_eq!(brief(&decide(&look(Presence::Known(&third), None, Some(&due)))), ["start"]);
+    let once = obstacle(PULL_ERROR, 1);
+    assert_eq!(brief(&told(&first, &once)), ["report Pending", "wake 5s"]);
+    assert_eq!(reason(&told(&first, &once)), ("ErrImagePull".to_owned(), "import it".to_owned()));
+    let second = Pod { status: Some(reported(&told(&first, &once))), ..first.clone() };
+    assert_eq!(brief(&told(&second, &once)), ["wake 5s"], "told already");
+    assert_eq!(reason(&told(&second, &obstacle(PULL_ERROR, 2))).0, "ImagePullBackOff");
+    assert_eq!(reason(&told(&first, &obstacle(CONFIG_ERROR, 3))).0, CONFIG_ERROR);
+    assert_eq!(brief(&told(&second, &Obstacle { retry_at: at(NOW), ..once })), ["start"]);
 }
 
 #[test]

@@ -111,6 +111,7 @@ pub(crate) fn a_lost_shim_takes_its_containers_along() {
     let seen = until_running(&sandbox);
     let Stage::Running { process, .. } = seen.containers["c"].stage else { panic!("running") };
     let shim = shim_of(&sandbox);
+    until_logged(&node, &sandbox, "run");
     assert!(shim.signal(Signal::KILL).unwrap());
     assert!(process.wait_gone(Duration::from_secs(10)).unwrap());
     until_gone(&sandbox);
@@ -122,7 +123,7 @@ pub(crate) fn a_lost_shim_takes_its_containers_along() {
     let record = &seen.containers["c"];
     assert_eq!(record.restarts, 1);
     assert_eq!(record.previous.as_ref().unwrap().reason, ExitReason::ContainerStatusUnknown);
-    assert_eq!(node.logs(&sandbox), "run\nrun\n");
+    until("the output of both runs", || (node.logs(&sandbox) == "run\nrun\n").then_some(()));
 }
 
 pub(crate) fn everything_can_be_destroyed_from_the_records() {

@@ -190,7 +190,7 @@ pub(crate) fn a_pod_lives_from_its_object_to_its_deletion() {
         let offers = node.status.unwrap().allocatable.unwrap();
         assert!(offers.contains_key("devices.kubevirt.io/tun") && !offers.contains_key("devices.kubevirt.io/kvm"));
 
-        let spec = json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 1, "containers": [shell("echo hello; sleep 1000")]});
+        let spec = json!({"restartPolicy": "Never", "terminationGracePeriodSeconds": 300, "containers": [shell("trap 'exit 0' TERM; echo hello; while :; do sleep 0.1; done")]});
         let mut changes = cluster.pods().watch(&WatchParams::default(), "0").await.unwrap().boxed();
         let created = cluster.create("p", spec).await;
         let running = cluster.until_phase("p", "Running").await;
