@@ -73,7 +73,7 @@ async fn emulation_is_said(guest: &Guest) -> Result<()> {
     let Err(reason) = hostfs::kvm::usable() else { return Ok(()) };
     let instance = guest.instance().await?.context("the instance is gone")?;
     let condition = instance.condition("SoftwareEmulation").context("no condition tells of the emulation")?;
-    ensure!(condition.status == "True", "the condition is {}", condition.status);
+    ensure!(condition.is_true(), "the condition is {}", condition.status);
     let message = condition.message.clone().unwrap_or_default();
     ensure!(!message.is_empty(), "the condition does not say why ({reason})");
     Ok(())

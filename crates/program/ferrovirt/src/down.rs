@@ -21,7 +21,7 @@ use crate::progress::Progress;
 use crate::signals;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Data directory of the cluster
     #[arg(long, env = "FERROVIRT_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
@@ -36,7 +36,7 @@ pub struct Args {
 /// A supervisor drains its connections and leaves; guests do not depend on it.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(30);
 
-pub async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     preflight::root()?;
     let layout = Layout::new(std::path::absolute(&args.data_dir).context("cannot resolve --data-dir")?);
     let Some(record) = Record::load(&layout)? else {
@@ -139,7 +139,7 @@ fn guest(pod: &Pod) -> String {
 }
 
 /// Removes processes, mounts, cgroups and namespaces that are recorded, whether or not they are still there.
-pub fn undo(layout: &Layout, progress: &mut Progress) -> Result<()> {
+pub(crate) fn undo(layout: &Layout, progress: &mut Progress) -> Result<()> {
     let _lock = Lock::take(layout)?;
     let mut record = Record::load(layout)?.unwrap_or_default();
     nodes::end_leftovers(&mut record)?;

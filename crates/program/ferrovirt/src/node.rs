@@ -25,7 +25,7 @@ const HANDLER_PORT: u16 = 8186;
 const POD_MTU: u32 = 1450;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Name of the node
     #[arg(long)]
     name: String,
@@ -37,7 +37,7 @@ pub struct Args {
     data_dir: PathBuf,
 }
 
-pub async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     let layout = Layout::new(args.data_dir);
     let node = NodeRecord { name: args.name, index: args.index, process: None };
     let dir = layout.node(&node.name);

@@ -3,7 +3,7 @@
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Returns at the first interrupt, termination or hang-up.
-pub async fn terminated() {
+pub(crate) async fn terminated() {
     let wait = |kind: SignalKind| async move {
         match signal(kind) {
             Ok(mut stream) => {

@@ -15,7 +15,7 @@ use crate::cluster::lock::Lock;
 use crate::cluster::record::Record;
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Data directory of the cluster
     #[arg(long, env = "FERROVIRT_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
@@ -26,7 +26,7 @@ const NOT_RUNNING: u8 = 3;
 /// A healthy server answers at once; a hung one must not hang its status.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-pub async fn run(args: Args) -> Result<ExitCode> {
+pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     let layout = Layout::new(std::path::absolute(&args.data_dir).context("cannot resolve --data-dir")?);
     let Some(record) = Record::load(&layout)? else {
         println!("no cluster on {}; start one with `ferrovirt up`", layout.root().display());

@@ -15,7 +15,7 @@ use crate::progress::Progress;
 use crate::{guests, signals};
 
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Nodes to have; an existing cluster only grows [default: 1, or as many as it has]
     #[arg(long)]
     nodes: Option<u8>,
@@ -34,9 +34,9 @@ pub struct Args {
 }
 
 /// The line by which a detached supervisor tells its starter that it is ready.
-pub const READY: &str = "ready";
+pub(crate) const READY: &str = "ready";
 
-pub async fn run(args: Args) -> Result<()> {
+pub(crate) async fn run(args: Args) -> Result<()> {
     preflight::check(&args.data_dir)?;
     let layout = Layout::new(std::path::absolute(&args.data_dir).context("cannot resolve --data-dir")?);
     if args.detach {
@@ -82,7 +82,7 @@ fn farewell(running: Option<usize>, root: &Path) -> String {
 }
 
 /// The name of the variable that carries the ready pipe's descriptor to a detached supervisor.
-pub const READY_FD: &str = "FERROVIRT_READY_FD";
+pub(crate) const READY_FD: &str = "FERROVIRT_READY_FD";
 
 fn tell_starter() {
     let Some(fd) = std::env::var(READY_FD).ok().and_then(|fd| fd.parse::<u32>().ok()) else { return };

@@ -39,9 +39,11 @@ pub fn write(path: &Path, document: &serde_json::Value) -> Result<()> {
 /// A client for the identity that a kubeconfig document holds.
 pub async fn client(document: serde_json::Value) -> Result<kube::Client> {
     let parsed: Kubeconfig = serde_json::from_value(document).context("cannot parse the kubeconfig just made")?;
-    let config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
+    let mut config = kube::Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default())
         .await
         .context("cannot use the kubeconfig just made")?;
+    // The cluster is on this machine: a proxy that the environment names is for elsewhere.
+    config.proxy_url = None;
     kube::Client::try_from(config).context("cannot make an API client")
 }
 
