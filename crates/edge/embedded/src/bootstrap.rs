@@ -132,28 +132,27 @@ fn user_roles() -> Vec<Value> {
     let namespaced = "pods configmaps secrets services endpoints persistentvolumeclaims serviceaccounts";
     let visible = "pods configmaps services endpoints persistentvolumeclaims serviceaccounts events resourcequotas \
                    limitranges namespaces pods/status";
-    let view = vec![
-        rule(READ, "core", visible),
-        rule(READ, "policy", "poddisruptionbudgets"),
+    let vm_view = vec![
         rule(READ, "kubevirt.io", &format!("{VMS} {MIGRATIONS}")),
         rule("get list", "kubevirt.io", "kubevirts"),
         rule("get", SUBRESOURCES, VMI_VIEW),
         rule("update", SUBRESOURCES, "expand-vm-spec"),
     ];
-    let mut edit = view.clone();
-    edit.extend([
-        rule(CRUD_PLUS, "core", namespaced),
-        rule(CRUD_PLUS, "policy", "poddisruptionbudgets"),
-        rule(CRUD, "kubevirt.io", VMS),
-        rule("get", SUBRESOURCES, VMI_STREAMS),
-        rule("update", SUBRESOURCES, &format!("{VMI_ACTIONS} {VM_ACTIONS}")),
-    ]);
-    let mut admin = edit.clone();
-    admin.extend([
-        rule(CRUD_PLUS, "kubevirt.io", VMS),
-        rule("get", SUBRESOURCES, "virtualmachineinstances/vnc/screenshot"),
-        rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings"),
-    ]);
+    let vm_edit = with(
+        &vm_view,
+        [
+            rule(CRUD, "kubevirt.io", VMS),
+            rule("get", SUBRESOURCES, VMI_STREAMS),
+            rule("update", SUBRESOURCES, &format!("{VMI_ACTIONS} {VM_ACTIONS}")),
+        ],
+    );
+    let vm_admin = with(
+        &vm_edit,
+        [rule(CRUD_PLUS, "kubevirt.io", VMS), rule("get", SUBRESOURCES, "virtualmachineinstances/vnc/screenshot")],
+    );
+    let view = [rule(READ, "core", visible), rule(READ, "policy", "poddisruptionbudgets")];
+    let edit = with(&view, [rule(CRUD_PLUS, "core", namespaced), rule(CRUD_PLUS, "policy", "poddisruptionbudgets")]);
+    let admin = with(&edit, [rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings")]);
     vec![
         role("cluster-admin", vec![rule(ALL, ALL, ALL), json!({"verbs": ["*"], "nonResourceURLs": ["*"]})]),
         role("system:discovery", vec![paths(discovery)]),
@@ -170,10 +169,18 @@ fn user_roles() -> Vec<Value> {
             "kubevirt.io:migrate",
             vec![rule("update", SUBRESOURCES, "virtualmachines/migrate"), rule(CRUD_PLUS, "kubevirt.io", MIGRATIONS)],
         ),
-        role("view", view),
-        role("edit", edit),
-        role("admin", admin),
+        // What Kubernetes would aggregate is written out.
+        role("view", with(&view, vm_view.clone())),
+        role("edit", with(&edit, vm_edit.clone())),
+        role("admin", with(&admin, vm_admin.clone())),
+        role("kubevirt.io:view", vm_view),
+        role("kubevirt.io:edit", vm_edit),
+        role("kubevirt.io:admin", vm_admin),
     ]
+}
+
+fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
+    rules.iter().cloned().chain(more).collect()
 }
 
 /// Roles for the programs of the system.

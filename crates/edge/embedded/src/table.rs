@@ -159,7 +159,7 @@ fn human_duration(seconds: i64) -> String {
     };
     match seconds {
         ..-1 => "<invalid>".into(),
-        ..0 => "0s".into(),
+        -1 => "0s".into(),
         0..120 => format!("{seconds}s"),
         _ if minutes < 10 => pair(minutes, "m", seconds % 60, "s"),
         _ if minutes < 180 => format!("{minutes}m"),

@@ -1,4 +1,5 @@
 //! Who may do what, and requests that are handed on.
+#![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod common;
 
@@ -21,7 +22,10 @@ async fn a_stranger_sees_health_and_little_else() {
         assert_eq!(raw(&anonymous, "GET", path, &[], "").await.0, 200, "{path}");
     }
     let (code, answer) = raw_json(&anonymous, "GET", "/api", &Value::Null).await;
-    assert_eq!((code, &answer["message"]), (403, &json!(r#"forbidden: User "system:anonymous" cannot get path "/api""#)));
+    assert_eq!(
+        (code, &answer["message"]),
+        (403, &json!(r#"forbidden: User "system:anonymous" cannot get path "/api""#))
+    );
     let (code, answer) = raw_json(&anonymous, "GET", "/api/v1/namespaces/default/pods/p", &Value::Null).await;
     let expected = r#"pods "p" is forbidden: User "system:anonymous" cannot get resource "pods" in API group "" in the namespace "default""#;
     assert_eq!((code, &answer["message"], &answer["reason"]), (403, &json!(expected), &json!("Forbidden")));
@@ -144,7 +148,10 @@ async fn subresources_are_authorised_and_handed_on() {
     let eve = server.client("eve", &[]).await;
     let (code, answer) = raw_json(&eve, "PUT", path, &Value::Null).await;
     assert_eq!(code, 403);
-    assert!(answer["message"].as_str().unwrap().contains("cannot update resource \"virtualmachines/start\""), "{answer}");
+    assert!(
+        answer["message"].as_str().unwrap().contains("cannot update resource \"virtualmachines/start\""),
+        "{answer}"
+    );
 }
 
 #[tokio::test]

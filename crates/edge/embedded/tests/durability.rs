@@ -1,4 +1,5 @@
 //! What was acknowledged is there after a crash, and versions never go back.
+#![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod common;
 
@@ -88,6 +89,10 @@ async fn write(client: Client, writer: usize, acknowledged: Arc<Mutex<Vec<Acknow
         Ok(found) => found,
         Err(_) => return,
     };
+    if let Some(found) = &current {
+        // What has been read must not vanish either.
+        acknowledged.lock().unwrap()[writer] = Acknowledged { count: count_of(found), version: version_of(found) };
+    }
     loop {
         let count = current.as_ref().map_or(0, count_of) + 1;
         let map = json!({"metadata": {"name": name}, "data": {"count": count.to_string()}});
@@ -142,6 +147,65 @@ async fn what_was_acknowledged_survives_kill_9() {
     }
     let total: u64 = acknowledged.lock().unwrap().iter().map(|writer| writer.count).sum();
     assert!(total > ROUNDS as u64, "only {total} writes in {ROUNDS} rounds prove nothing");
+}
+
+/// Not a test: fills a small file system, which the test below mounts for it alone.
+#[test]
+#[ignore = "run in a mount namespace of its own by the full-disk test"]
+fn child_on_a_small_disk() {
+    let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
+    install_crypto();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        std::fs::write(dir.join("ballast"), vec![0; 2 << 20]).unwrap();
+        let server = TestServer::start_in(tempfile::tempdir_in(&dir).unwrap(), Pki::new()).await;
+        let client = server.admin().await;
+        let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
+        let map = |index: usize| {
+            let map = json!({"metadata": {"name": format!("m{index}")}, "data": {"k": "x".repeat(200 << 10)}});
+            serde_json::from_value::<ConfigMap>(map).unwrap()
+        };
+        let mut written = 0;
+        let refusal = loop {
+            match api.create(&PostParams::default(), &map(written)).await {
+                Ok(_) => written += 1,
+                Err(err) => break common::refusal(Err::<(), _>(err)),
+            }
+            assert!(written < 1000, "the disk is not small");
+        };
+        assert_eq!((refusal.0, refusal.1.as_str()), (507, "InsufficientStorage"));
+        assert!(refusal.2.contains("no space left on the device"), "{}", refusal.2);
+        assert!(written > 0);
+        // Still there, still readable, still refusing.
+        assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), written);
+        assert_eq!(common::refusal(api.create(&PostParams::default(), &map(written)).await).0, 507);
+        std::fs::remove_file(dir.join("ballast")).unwrap();
+        api.create(&PostParams::default(), &map(written)).await.unwrap();
+        let (dir, pki) = server.stop().await;
+        let server = TestServer::start_in(dir, pki).await;
+        let api: Api<ConfigMap> = Api::default_namespaced(server.admin().await);
+        assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), written + 1);
+    });
+    println!("the small disk was handled");
+}
+
+#[test]
+fn a_full_disk_refuses_writes_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let script =
+        r#"mount -t tmpfs -o size=8m tmpfs "$0" && exec "$1" child_on_a_small_disk --exact --ignored --nocapture"#;
+    let child = Command::new("unshare")
+        .args(["--mount", "--propagation", "private", "sh", "-c", script])
+        .arg(dir.path())
+        .arg(std::env::current_exe().unwrap())
+        .env(DIR, dir.path())
+        .output();
+    let Ok(output) = child else { return eprintln!("skipped: there is no unshare") };
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if err.contains("Operation not permitted") || err.contains("must be superuser") {
+        return eprintln!("skipped: a mount namespace needs privileges");
+    }
+    assert!(output.status.success() && out.contains("the small disk was handled"), "{out}{err}");
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
 //! Lists and watches: versions, selectors, pages, bookmarks, the end of a watch.
+#![allow(clippy::unwrap_used)] // a test may fail this way
 
 mod common;
 
@@ -240,10 +241,28 @@ async fn a_reflector_follows_through_a_restart() {
     let client = server.admin().await;
     let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
     create(&client, "a", "x").await;
-    let mut events = Box::pin(watcher(api, watcher::Config::default()).applied_objects());
+    let events = watcher(api, watcher::Config::default()).default_backoff().applied_objects();
+    let mut events = Box::pin(events);
     assert_eq!(events.try_next().await.unwrap().unwrap().name_any(), "a");
     create(&client, "b", "x").await;
     assert_eq!(events.try_next().await.unwrap().unwrap().name_any(), "b");
+
+    let port = server.port;
+    let ((dir, pki), _) = tokio::join!(server.stop(), async {
+        // The watch must be polled to see its end.
+        let _ended = tokio::time::timeout(Duration::from_secs(1), events.next()).await;
+    });
+    let server = TestServer::start_at(dir, pki, port).await;
+    let client = server.admin().await;
+    create(&client, "c", "x").await;
+    let seen = async {
+        loop {
+            if events.next().await.unwrap().is_ok_and(|object| object.name_any() == "c") {
+                return;
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), seen).await.expect("c is seen after the restart");
 }
 
 #[tokio::test]

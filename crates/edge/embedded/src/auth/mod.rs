@@ -47,7 +47,7 @@ impl Authorizer {
 
     fn rules(&self) -> Arc<Rules> {
         let kinds = [self.cluster_roles, self.cluster_bindings, self.roles, self.bindings];
-        let seen = kinds.map(|kind| *self.cache.changes(kind).borrow());
+        let seen = kinds.map(|kind| self.cache.changed_at(kind));
         let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
         if current.0 != seen {
             let rules = Rules::new(

@@ -255,11 +255,8 @@ mod tests {
             cluster_binding("discovery", subject("Group", "system:authenticated", None)),
             cluster_binding("missing-role", subject("User", "ada", None)),
         ];
-        let roles = vec![Role {
-            metadata: meta("dev", "secrets"),
-            rules: Some(vec![rule("get", "''", "secrets", &[])]),
-            ..Role::default()
-        }];
+        let roles =
+            vec![Role { metadata: meta("dev", "secrets"), rules: Some(vec![rule("get", "''", "secrets", &[])]) }];
         let bindings = vec![
             RoleBinding {
                 metadata: meta("dev", "secrets"),

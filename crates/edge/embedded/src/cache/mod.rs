@@ -179,6 +179,11 @@ impl Cache {
         self.changed[kind].subscribe()
     }
 
+    /// The revision of the kind's latest change since the server started.
+    pub(crate) fn changed_at(&self, kind: KindId) -> u64 {
+        *self.changed[kind].borrow()
+    }
+
     /// Where the object with this UID is.
     pub(crate) fn find_uid(&self, uid: &str) -> Option<Key> {
         self.read().by_uid.get(uid).cloned()

@@ -98,7 +98,7 @@ impl Collector {
     fn news(&mut self) -> BTreeSet<Task> {
         let mut tasks = BTreeSet::new();
         for kind in Kinds::get().ids() {
-            if *self.cache.changes(kind).borrow() <= self.cursors[kind] {
+            if self.cache.changed_at(kind) <= self.cursors[kind] {
                 continue;
             }
             match self.cache.events_after(kind, self.cursors[kind]) {

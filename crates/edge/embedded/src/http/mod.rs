@@ -5,6 +5,7 @@ mod negotiate;
 mod openapi;
 mod params;
 mod path;
+mod protobuf;
 mod read;
 mod respond;
 mod watch;

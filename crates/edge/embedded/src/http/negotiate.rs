@@ -75,6 +75,7 @@ pub(crate) fn prefers(headers: &HeaderMap, media: &str) -> bool {
 pub(crate) enum Encoding {
     Json,
     Yaml,
+    Protobuf,
 }
 
 fn content_type(headers: &HeaderMap) -> &str {
@@ -86,8 +87,13 @@ pub(crate) fn encoding(headers: &HeaderMap) -> Result<Encoding, ApiError> {
     match content_type(headers) {
         "" | "application/json" => Ok(Encoding::Json),
         "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Encoding::Yaml),
-        _ => Err(ApiError::UnsupportedMediaType(vec!["application/json", "application/yaml"])),
+        "application/vnd.kubernetes.protobuf" => Ok(Encoding::Protobuf),
+        _ => Err(unsupported_body()),
     }
+}
+
+pub(crate) fn unsupported_body() -> ApiError {
+    ApiError::UnsupportedMediaType(vec!["application/json", "application/yaml"])
 }
 
 /// The patch types that a kind takes; lists of our own kinds have no merge keys, so strategic patches do not fit them.

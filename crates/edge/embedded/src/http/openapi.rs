@@ -2,7 +2,8 @@
 //!
 //! `kubectl` before 1.24 or so validates against `/openapi/v2`, read as protobuf; kinds that are absent there it lets
 //! pass, so an empty document is enough. Newer ones look in `/openapi/v3` for a PATCH with the parameter
-//! `fieldValidation`, and when they find it leave the checking to the server.
+//! `fieldValidation`, and when they find it leave the checking to the server. The schemas of our own kinds are there for
+//! `kubectl explain`.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -13,11 +14,10 @@ use super::negotiate::prefers;
 use super::respond::{Answer, answer as respond, json_answer};
 use crate::views::Served;
 
-/// Two spellings of one media type, old and new.
-const PROTOBUF: &[&str] = &[
-    "application/com.github.proto-openapi.spec.v2@v1.0+protobuf",
-    "application/com.github.proto-openapi.spec.v2.v1.0+protobuf",
-];
+/// Two spellings of one media type, new and old. The old one is asked for, but its `@` makes Go's parser reject it in an
+/// answer.
+const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 pub(super) fn paths() -> Vec<String> {
     vec!["/openapi/v2".into(), "/openapi/v3".into()]
@@ -25,11 +25,11 @@ pub(super) fn paths() -> Vec<String> {
 
 pub(super) fn answer(path: &str, headers: &HeaderMap) -> Option<Answer> {
     let document = match path.strip_prefix("/openapi/")? {
-        "v2" => match PROTOBUF.iter().find(|media| prefers(headers, media)) {
+        "v2" if prefers(headers, PROTOBUF) || prefers(headers, OLD_PROTOBUF) => {
             // The encoding of a document in which every field is absent is no bytes at all.
-            Some(media) => return Some(respond(StatusCode::OK, HeaderValue::from_static(media), Body::empty())),
-            None => json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": {}}),
-        },
+            return Some(respond(StatusCode::OK, HeaderValue::from_static(PROTOBUF), Body::empty()));
+        }
+        "v2" => json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": {}}),
         "v3" => index(),
         rest => group_version(rest.strip_prefix("v3/")?)?,
     };
@@ -61,7 +61,7 @@ fn group_version(path: &str) -> Option<Value> {
     if !groups.iter().any(known) {
         return None;
     }
-    let mut paths = Map::new();
+    let (mut paths, mut schemas) = (Map::new(), Map::new());
     for served in Served::all() {
         let definition = served.definition;
         if base(definition.group, definition.version) != path {
@@ -69,12 +69,17 @@ fn group_version(path: &str) -> Option<Value> {
         }
         let namespace = if definition.namespaced { "/namespaces/{namespace}" } else { "" };
         let url = format!("/{path}{namespace}/{}/{{name}}", definition.plural);
+        let kind = json!({"group": definition.group, "version": definition.version, "kind": definition.kind});
+        if definition.group == api::v1::GROUP
+            && let Some(mut schema) = api::schema::openapi(definition.kind)
+        {
+            schema["x-kubernetes-group-version-kind"] = json!([kind]);
+            schemas.insert(format!("io.kubevirt.{}.{}", definition.version, definition.kind), schema);
+        }
         let operation = json!({
             "patch": {
                 "x-kubernetes-action": "patch",
-                "x-kubernetes-group-version-kind": {
-                    "group": definition.group, "version": definition.version, "kind": definition.kind,
-                },
+                "x-kubernetes-group-version-kind": kind,
                 "parameters": [
                     {"name": "dryRun", "in": "query", "schema": {"type": "string", "uniqueItems": true}},
                     {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": true}},
@@ -84,7 +89,7 @@ fn group_version(path: &str) -> Option<Value> {
         });
         paths.insert(url, operation);
     }
-    Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": {}}}))
+    Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": schemas}}))
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::negotiate::{self, Encoding};
 use super::params::{Params, dry_run};
 use super::path::ResourcePath;
+use super::protobuf;
 use super::respond::{Answer, WithWarnings as _, json_answer};
 use crate::auth::User;
 use crate::cache::ObjectName;
@@ -37,6 +38,10 @@ pub(crate) async fn body(parts: &Parts, body: Body, encoding: Encoding) -> Resul
             let options = serde_saphyr::options! { strict_booleans: true };
             serde_saphyr::from_slice_with_options(&bytes, options).map_err(|err| err.to_string())
         }
+        Encoding::Protobuf => match protobuf::decode(&bytes) {
+            Err(protobuf::Error::UnknownKind(_)) => return Err(negotiate::unsupported_body()),
+            decoded => decoded.map_err(|err| err.to_string()),
+        },
     }
     .map_err(|err| ApiError::BadRequest(format!("the body of the request could not be decoded: {err}")))
 }

@@ -25,9 +25,10 @@ pub(super) fn intake(
 ) -> Result<Value, ApiError> {
     let definition = served.definition;
     check_type(definition, &mut body)?;
-    let known = (definition.round_trip)(&body).map_err(|err| refuse(definition, &err.to_string()))?;
-    let mut unknown = Vec::new();
-    let object = restrict(body, &known, &mut String::new(), &mut unknown);
+    let (object, unknown) = match definition.group {
+        api::v1::GROUP => by_schema(definition, body)?,
+        _ => by_type(definition, body)?,
+    };
     match validation {
         FieldValidation::Strict if !unknown.is_empty() => {
             let list: Vec<String> = unknown.iter().map(|path| format!("unknown field {path:?}")).collect();
@@ -37,6 +38,38 @@ pub(super) fn intake(
         _ => {}
     }
     Ok(served.store(object))
+}
+
+/// Our kinds have a schema that knows every field, and says where a value has the wrong type.
+fn by_schema(definition: &Definition, mut object: Value) -> Result<(Value, Vec<String>), ApiError> {
+    drop_nulls(&mut object);
+    let unknown = api::schema::prune(definition.kind, &mut object);
+    let errors = api::schema::check(definition.kind, &object);
+    if !errors.is_empty() {
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(ApiError::invalid(definition, name, errors));
+    }
+    (definition.round_trip)(&object).map_err(|err| refuse(definition, &err.to_string()))?;
+    Ok((object, unknown.iter().map(ToString::to_string).collect()))
+}
+
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            map.retain(|_, value| !value.is_null());
+            map.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// For the others the type itself tells which fields there are.
+fn by_type(definition: &Definition, body: Value) -> Result<(Value, Vec<String>), ApiError> {
+    let known = (definition.round_trip)(&body).map_err(|err| refuse(definition, &err.to_string()))?;
+    let mut unknown = Vec::new();
+    let object = restrict(body, &known, &mut String::new(), &mut unknown);
+    Ok((object, unknown))
 }
 
 fn refuse(definition: &Definition, detail: &str) -> ApiError {

@@ -89,7 +89,7 @@ fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>)
     }
 }
 
-fn terms<'a>(pod: &'a Pod, anti: bool) -> &'a [PodAffinityTerm] {
+fn terms(pod: &Pod, anti: bool) -> &[PodAffinityTerm] {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref());
     let required = affinity.and_then(|affinity| {
         if anti {

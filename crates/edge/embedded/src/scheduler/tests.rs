@@ -41,6 +41,9 @@ fn node(name: &str) -> NodeView {
 
 fn same(_: &mut Value) {}
 
+/// Name, Pod spec, nodes, and the node chosen or the reason given.
+type Row = (&'static str, Value, Vec<NodeView>, Result<&'static str, &'static str>);
+
 #[test]
 fn a_pod_goes_where_every_rule_allows_it() {
     let device = json!({"containers": [{"name": "a", "resources": {"limits": {"devices.kubevirt.io/tun": "1"}}}]});
@@ -68,7 +71,7 @@ fn a_pod_goes_where_every_rule_allows_it() {
     };
     let tainted =
         |object: &mut Value| object["spec"]["taints"] = json!([{"key": "k", "value": "v", "effect": "NoSchedule"}]);
-    let table: Vec<(&str, Value, Vec<NodeView>, Result<&str, &str>)> = vec![
+    let table: Vec<Row> = vec![
         ("there is no node", json!({}), vec![], Err("no nodes available to schedule pods")),
         ("any node will do, the first by name", json!({}), vec![node("n1"), node("n2")], Ok("n1")),
         (

@@ -268,3 +268,150 @@ impl Worker {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// What the next commits and openings do.
+    #[derive(Default)]
+    struct Disk {
+        /// Number of commits to fail, and whether the data gets there nevertheless.
+        failing: AtomicUsize,
+        arrives: bool,
+        failing_opens: AtomicUsize,
+        state: Mutex<(u64, BTreeMap<String, Vec<u8>>)>,
+        commits: AtomicUsize,
+    }
+
+    impl Disk {
+        fn use_up(counter: &AtomicUsize) -> bool {
+            counter.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok()
+        }
+    }
+
+    struct Fake(Arc<Disk>);
+
+    fn full() -> StoreError {
+        StoreError::Full { path: "/store".into() }
+    }
+
+    impl Engine for Fake {
+        fn load(&self, _each: &mut dyn FnMut(&str, &[u8])) -> Result<u64, StoreError> {
+            Ok(self.0.state.lock().unwrap().0)
+        }
+
+        fn commit(&mut self, revision: u64, changes: &[Change]) -> Result<(), StoreError> {
+            let fails = Disk::use_up(&self.0.failing);
+            self.0.commits.fetch_add(1, Ordering::SeqCst);
+            if !fails || self.0.arrives {
+                let mut state = self.0.state.lock().unwrap();
+                state.0 = revision;
+                for change in changes {
+                    match &change.value {
+                        Some(value) => state.1.insert(change.key.clone(), value.clone()),
+                        None => state.1.remove(&change.key),
+                    };
+                }
+            }
+            if fails { Err(full()) } else { Ok(()) }
+        }
+
+        fn reopen(&mut self) -> Result<u64, StoreError> {
+            if Disk::use_up(&self.0.failing_opens) { Err(full()) } else { self.load(&mut |_, _| {}) }
+        }
+
+        fn compact(&mut self) -> Result<(), StoreError> {
+            Ok(())
+        }
+    }
+
+    struct World {
+        disk: Arc<Disk>,
+        cache: Arc<Cache>,
+        writer: Writer,
+    }
+
+    fn world(disk: Disk) -> World {
+        let disk = Arc::new(disk);
+        let kinds = Kinds::get();
+        let cache = Arc::new(Cache::new(kinds.len()));
+        let space = json!({"metadata": {"name": "default", "uid": "ns", "resourceVersion": "0"}});
+        cache.load(kinds.namespaces(), Object::encode(kinds.strategy(kinds.namespaces()), space, 0));
+        cache.loaded(0);
+        let writer = Writer::start(Box::new(Fake(disk.clone())), cache.clone(), kinds).unwrap();
+        World { disk, cache, writer }
+    }
+
+    fn key(name: &str) -> Key {
+        Key { kind: Kinds::get().find("", "configmaps").unwrap(), name: ObjectName::new("default", name) }
+    }
+
+    fn create(name: &str) -> Write {
+        let object = json!({"metadata": {"name": name, "namespace": "default", "uid": name}});
+        Write { key: key(name), expect: Expect::Absent, op: Op::Put(object) }
+    }
+
+    #[tokio::test]
+    async fn expectations_decide_and_revisions_only_grow() {
+        let world = world(Disk::default());
+        let first = world.writer.submit(create("a")).await.unwrap();
+        assert_eq!(first.revision, 1);
+        let again = world.writer.submit(create("a")).await;
+        assert!(matches!(again, Err(WriteError::Conflict(Some(found))) if found.revision == 1));
+        let delete = |revision| Write { key: key("a"), expect: Expect::Revision(revision), op: Op::Delete };
+        assert!(matches!(world.writer.submit(delete(7)).await, Err(WriteError::Conflict(Some(_)))));
+        assert_eq!(world.writer.submit(delete(1)).await.unwrap().revision, 2);
+        assert!(matches!(world.writer.submit(delete(1)).await, Err(WriteError::Conflict(None))));
+        assert_eq!(world.disk.state.lock().unwrap().1.len(), 0);
+        let mut elsewhere = create("b");
+        elsewhere.key.name.namespace = "nowhere".into();
+        assert!(matches!(world.writer.submit(elsewhere).await, Err(WriteError::NamespaceMissing)));
+        world.writer.close();
+        assert!(matches!(world.writer.submit(create("c")).await, Err(WriteError::Closed)));
+    }
+
+    #[tokio::test]
+    async fn many_writes_share_a_commit_and_one_of_two_rivals_wins() {
+        let world = world(Disk::default());
+        let writes = (0..200).map(|index| world.writer.submit(create(&format!("m{}", index / 2))));
+        let results = futures::future::join_all(writes).await;
+        assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 100);
+        let mut revisions: Vec<u64> = results.iter().flatten().map(|object| object.revision).collect();
+        revisions.sort_unstable();
+        assert_eq!(revisions, (1..=100).collect::<Vec<_>>());
+        let commits = world.disk.commits.load(Ordering::SeqCst);
+        assert!(commits < 100, "{commits} commits for 100 writes");
+    }
+
+    #[tokio::test]
+    async fn a_full_disk_refuses_the_write_and_nothing_is_seen_of_it() {
+        let world = world(Disk { failing: 1.into(), ..Disk::default() });
+        let refused = world.writer.submit(create("a")).await;
+        assert!(matches!(refused, Err(WriteError::Store(err)) if matches!(*err, StoreError::Full { .. })));
+        assert!(world.cache.get(key("a").kind, &key("a").name).is_none());
+        assert_eq!(world.writer.submit(create("a")).await.unwrap().revision, 1, "and the next one works");
+    }
+
+    #[tokio::test]
+    async fn a_failed_commit_that_arrived_becomes_visible() {
+        let world = world(Disk { failing: 1.into(), arrives: true, ..Disk::default() });
+        assert!(world.writer.submit(create("a")).await.is_err());
+        assert!(world.cache.get(key("a").kind, &key("a").name).is_some(), "it is on disk, so it is there");
+        assert_eq!(world.writer.submit(create("b")).await.unwrap().revision, 2);
+    }
+
+    #[tokio::test]
+    async fn while_the_store_cannot_be_opened_writes_are_refused_and_then_doubt_is_settled() {
+        let world = world(Disk { failing: 1.into(), arrives: true, failing_opens: 2.into(), ..Disk::default() });
+        assert!(world.writer.submit(create("a")).await.is_err());
+        assert!(world.cache.get(key("a").kind, &key("a").name).is_none(), "nobody knows yet");
+        assert!(world.writer.submit(create("b")).await.is_err());
+        assert_eq!(world.writer.submit(create("c")).await.unwrap().revision, 2);
+        assert!(world.cache.get(key("a").kind, &key("a").name).is_some());
+    }
+}

@@ -1,5 +1,6 @@
 //! A real server on a loopback port, with certificates of its own.
 #![allow(dead_code)] // each test file uses a part
+#![allow(clippy::unwrap_used)] // a test may fail this way
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -95,7 +96,8 @@ impl Pki {
 
     pub(crate) async fn client(&self, port: u16, user: Option<(&str, &[&str])>) -> Client {
         let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig(port, user)).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+        config.default_retry = false; // a test wants to see every answer
         Client::try_from(config).unwrap()
     }
 
@@ -127,9 +129,14 @@ impl TestServer {
 
     /// On a directory that may hold a store already.
     pub(crate) async fn start_in(dir: tempfile::TempDir, pki: Pki) -> Self {
+        Self::start_at(dir, pki, 0).await
+    }
+
+    /// And on the port that clients know.
+    pub(crate) async fn start_at(dir: tempfile::TempDir, pki: Pki, port: u16) -> Self {
         let server = Server::open(pki.server_config(dir.path().join("store.redb"))).await.unwrap();
         server.bootstrap().await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
         let (serving, stopping) = (server.clone(), stop.clone());
@@ -162,7 +169,10 @@ pub(crate) async fn namespace(client: &Client, name: &str) -> String {
 }
 
 /// Polls until a condition holds.
-pub(crate) async fn eventually<T, F: std::future::Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
+pub(crate) async fn eventually<T, F: std::future::Future<Output = Option<T>>>(
+    what: &str,
+    mut look: impl FnMut() -> F,
+) -> T {
     let limit = tokio::time::Instant::now() + Duration::from_secs(30);
     loop {
         if let Some(found) = look().await {
@@ -174,7 +184,13 @@ pub(crate) async fn eventually<T, F: std::future::Future<Output = Option<T>>>(wh
 }
 
 /// A request by hand: method, path, headers, body. Returns the code and the answer.
-pub(crate) async fn raw(client: &Client, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> (u16, String) {
+pub(crate) async fn raw(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> (u16, String) {
     let (code, _, text) = raw_with_headers(client, method, path, headers, body).await;
     (code, text)
 }
