@@ -42,7 +42,12 @@ pub(super) fn devices(vmi: &VirtualMachineInstance, facts: &HostFacts, memory: u
             .rng
             .as_ref()
             .map(|_| Rng { model: virtio_model(vmi), backend: RngBackend { model: "random", path: "/dev/urandom" } }),
-        panic: given.panic_devices.iter().filter_map(|device| device.model.clone()).map(|model| Panic { model }).collect(),
+        panic: given
+            .panic_devices
+            .iter()
+            .filter_map(|device| device.model.clone())
+            .map(|model| Panic { model })
+            .collect(),
     };
     devices.controller = controllers(vmi, &devices, memory);
     Ok(devices)
