@@ -61,20 +61,9 @@ fn machine_and_memory(domain: &Domain, status: &mut VirtualMachineInstanceStatus
     }
     if domain.memory_bytes > 0 {
         let memory = status.memory.get_or_insert_with(MemoryStatus::default);
-        memory.guest_current = Some(Quantity(binary_quantity(domain.memory_bytes)));
+        let bytes = i64::try_from(domain.memory_bytes).unwrap_or(i64::MAX);
+        memory.guest_current = Some(Quantity(machinery::quantity::Quantity::bytes(bytes).to_string()));
     }
-}
-
-/// The shortest way to write a number of bytes exactly, as `kubectl` would show it.
-fn binary_quantity(bytes: u64) -> String {
-    let units = ["Ei", "Pi", "Ti", "Gi", "Mi", "Ki"];
-    let shifts = (1..=6).rev().map(|power| power * 10);
-    for (unit, shift) in units.iter().zip(shifts) {
-        if bytes.trailing_zeros() >= shift {
-            return format!("{}{unit}", bytes >> shift);
-        }
-    }
-    bytes.to_string()
 }
 
 fn set_phase(status: &mut VirtualMachineInstanceStatus, phase: &Phase, now: Timestamp) {
@@ -91,18 +80,4 @@ fn set_phase(status: &mut VirtualMachineInstanceStatus, phase: &Phase, now: Time
 /// The API keeps whole seconds.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(now.round(Unit::Second).unwrap_or(now))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn bytes_are_written_in_the_largest_unit_that_is_exact() {
-        for (bytes, expected) in
-            [(268_435_456, "256Mi"), (1 << 30, "1Gi"), (1_572_864, "1536Ki"), (1000, "1000"), (1 << 61, "2Ei")]
-        {
-            assert_eq!(binary_quantity(bytes), expected);
-        }
-    }
 }
