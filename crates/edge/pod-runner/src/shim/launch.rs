@@ -41,22 +41,21 @@ impl Launch<'_> {
 
 pub(super) struct Started {
     pub(super) pid: Pid,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+    /// Standard output and standard error: one pipe, so that lines keep their order.
+    pub(super) output: OwnedFd,
 }
 
 /// Starts the container and waits until its program runs. If it cannot, the error is the child's own words.
 pub(super) fn start(launch: &Launch<'_>) -> Result<Started, String> {
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("cannot make a pipe: {e}"));
-    let ((stdout, child_stdout), (stderr, child_stderr)) = (pipe()?, pipe()?);
-    let (trouble, child_trouble) = pipe()?;
+    let ((output, child_output), (trouble, child_trouble)) = (pipe()?, pipe()?);
 
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::SIGCHLD;
     // SAFETY: without a stack of its own the child goes on like one of fork. The shim has one thread, so no lock is
     // held by a thread that the child lacks.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     if pid == 0 {
-        let error = match become_container(launch, &child_stdout, &child_stderr) {
+        let error = match become_container(launch, &child_output) {
             Ok(never) => match never {},
             Err(error) => chain(&error),
         };
@@ -66,13 +65,13 @@ pub(super) fn start(launch: &Launch<'_>) -> Result<Started, String> {
     }
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| pid > 0);
     let pid = pid.ok_or_else(|| format!("cannot make a process: {}", io::Error::last_os_error()))?;
-    drop((child_stdout, child_stderr, child_trouble));
+    drop((child_output, child_trouble));
 
     // Ends when exec closes the child's copy, or with the child.
     let mut message = String::new();
     let _ = File::from(trouble).take(4096).read_to_string(&mut message);
     if message.is_empty() {
-        return Ok(Started { pid, stdout, stderr });
+        return Ok(Started { pid, output });
     }
     let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty());
     Err(message)
@@ -80,7 +79,7 @@ pub(super) fn start(launch: &Launch<'_>) -> Result<Started, String> {
 
 enum Never {}
 
-fn become_container(launch: &Launch<'_>, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<Never, StartError> {
+fn become_container(launch: &Launch<'_>, output: &OwnedFd) -> Result<Never, StartError> {
     let container = launch.container;
     launch.group.attach(0)?;
     setsid().map_err(|e| StartError::step("leave the shim's session", e))?;
@@ -93,7 +92,7 @@ fn become_container(launch: &Launch<'_>, stdout: &OwnedFd, stderr: &OwnedFd) -> 
     umask(Mode::empty());
     mounts::make_private_recursive("/")?;
     let root = rootfs::build(launch)?;
-    redirect(container, stdout, stderr)?;
+    redirect(container, output)?;
     mounts::pivot_root(root)?;
     umask(Mode::from_raw_mode(0o022));
 
@@ -111,16 +110,14 @@ fn become_container(launch: &Launch<'_>, stdout: &OwnedFd, stderr: &OwnedFd) -> 
 }
 
 /// The container's user owns its output, so that `/dev/stdout` can be opened.
-fn redirect(container: &ContainerSpec, stdout: &OwnedFd, stderr: &OwnedFd) -> Result<(), StartError> {
+fn redirect(container: &ContainerSpec, output: &OwnedFd) -> Result<(), StartError> {
     let failed = |e| StartError::step("connect the container's output", e);
     let owner = (Uid::from_raw(container.credentials.uid), Gid::from_raw(container.credentials.gid));
-    for end in [stdout, stderr] {
-        rustix::fs::fchown(end, Some(owner.0), Some(owner.1)).map_err(failed)?;
-    }
+    rustix::fs::fchown(output, Some(owner.0), Some(owner.1)).map_err(failed)?;
     let null = rustix::fs::open("/dev/null", OFlags::RDONLY, Mode::empty()).map_err(failed)?;
     dup2_stdin(null.as_fd()).map_err(failed)?;
-    dup2_stdout(stdout.as_fd()).map_err(failed)?;
-    dup2_stderr(stderr.as_fd()).map_err(failed)
+    dup2_stdout(output.as_fd()).map_err(failed)?;
+    dup2_stderr(output.as_fd()).map_err(failed)
 }
 
 /// Replaces the calling process by the program, with default signal handling.

@@ -45,8 +45,8 @@ struct Running {
     index: usize,
     pid: Pid,
     pidfd: OwnedFd,
-    /// Standard output and error until they end.
-    output: Vec<OwnedFd>,
+    /// What it prints, until that ends.
+    output: Option<OwnedFd>,
     log: Log,
     started_at: Timestamp,
     oom_kills_before: u64,
@@ -143,12 +143,11 @@ impl Shim {
         let started = launch::start(&launch)?;
         let pidfd =
             pidfd_open(started.pid, PidfdFlags::empty()).map_err(|e| format!("cannot watch the container: {e}"))?;
-        for end in [&started.stdout, &started.stderr] {
-            rustix::io::ioctl_fionbio(end, true).map_err(|e| format!("cannot read the container's output: {e}"))?;
-        }
+        rustix::io::ioctl_fionbio(&started.output, true)
+            .map_err(|e| format!("cannot read the container's output: {e}"))?;
         // Ours to wait for, so it can be identified even if it has ended already.
         let process = ProcessId::of(started.pid.as_raw_nonzero().get()).map_err(|e| text(&e))?;
-        let (output, started_at) = (vec![started.stdout, started.stderr], Timestamp::now());
+        let (output, started_at) = (Some(started.output), Timestamp::now());
         Ok((Running { index, pid: started.pid, pidfd, output, log, started_at, oom_kills_before }, process))
     }
 
@@ -301,19 +300,18 @@ impl ContainerRecord {
 impl Running {
     /// Copies what is there now. Output that cannot be written down is dropped: the container must not stop for it.
     fn copy_output(&mut self) {
+        // A container that never pauses must not keep the shim from anything else.
+        const MOST_READS: usize = 64;
         let mut buffer = [0u8; 16 << 10];
-        let log = &mut self.log;
-        self.output.retain(|end| {
-            loop {
-                match rustix::io::read(end, &mut buffer) {
-                    Ok(0) => return false,
-                    Ok(n) => drop(log.write(&buffer[..n])),
-                    Err(Errno::INTR) => {}
-                    Err(Errno::AGAIN) => return true,
-                    Err(_) => return false,
-                }
+        for _ in 0..MOST_READS {
+            let Some(output) = &self.output else { return };
+            match rustix::io::read(output, &mut buffer) {
+                Ok(n) if n > 0 => drop(self.log.write(&buffer[..n])),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return,
+                Ok(_) | Err(_) => self.output = None,
             }
-        });
+        }
     }
 }
 

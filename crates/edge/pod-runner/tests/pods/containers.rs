@@ -117,6 +117,17 @@ pub(crate) fn a_container_that_handles_the_signal_ends_by_itself() {
     assert!(node.logs(&sandbox).contains("asked"));
 }
 
+pub(crate) fn a_container_that_never_stops_talking_is_heard_and_bounded() {
+    let node = TestNode::new();
+    let pod = node.pod(json!({"restartPolicy": "Never", "containers": [shell("trap 'exit 3' TERM; yes & wait")]}));
+    let sandbox = node.start(&pod);
+    let log = sandbox.paths().dir().join("logs/c.log");
+    until("a second part of the log", || log.with_extension("log.1").exists().then_some(()));
+    sandbox.stop().unwrap();
+    assert_eq!(exit_of(&until_gone(&sandbox), "c").code, 3);
+    assert!(node.logs(&sandbox).len() <= 16 << 20);
+}
+
 pub(crate) fn a_program_starts_with_no_signal_blocked() {
     let node = TestNode::new();
     // Not through a shell, which would clear the mask itself.

@@ -39,6 +39,10 @@ fn main() -> ExitCode {
             "a_container_that_handles_the_signal_ends_by_itself",
             containers::a_container_that_handles_the_signal_ends_by_itself,
         ),
+        (
+            "a_container_that_never_stops_talking_is_heard_and_bounded",
+            containers::a_container_that_never_stops_talking_is_heard_and_bounded,
+        ),
         ("a_program_starts_with_no_signal_blocked", containers::a_program_starts_with_no_signal_blocked),
         ("a_container_that_ignores_the_signal_is_killed", containers::a_container_that_ignores_the_signal_is_killed),
         (
