@@ -185,7 +185,7 @@ fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
 
 /// Roles for the programs of the system.
 fn component_roles() -> Vec<Value> {
-    let events = || rule("create patch update", "core events.k8s.io", "events");
+    let events = || rule("create get patch update", "core events.k8s.io", "events");
     let node = vec![
         rule("get list watch create update patch", "core", "nodes"),
         rule("get update patch", "core", "nodes/status pods/status"),
