@@ -50,7 +50,7 @@ impl Addresses {
             return Ok(address);
         }
         fs::create_dir_all(&self.dir).map_err(failed("make", &self.dir))?;
-        let draft = self.dir.join(format!(".{uid}.{}", std::process::id()));
+        let draft = self.dir.join(format!("{}{}", draft_prefix(uid), std::process::id()));
         fs::write(&draft, uid.as_str()).map_err(failed("write", &draft))?;
         let result = self.take_first_free(&draft, uid, network);
         let _ = fs::remove_file(&draft);
@@ -74,12 +74,18 @@ impl Addresses {
         Err(Error::Exhausted { network })
     }
 
-    /// Gives back what the Pod holds; nothing is fine.
+    /// Gives back what the Pod holds; nothing is fine. What a process that was killed while it took an address left goes
+    /// as well.
     pub(crate) fn give_back(&self, uid: &PodUid) -> Result<(), Error> {
         for (address, holder) in self.taken()? {
             if holder == uid.as_str() {
                 let path = self.dir.join(address.to_string());
                 fs::remove_file(&path).map_err(failed("give back", &path))?;
+            }
+        }
+        for entry in fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            if entry.file_name().to_string_lossy().starts_with(&draft_prefix(uid)) {
+                fs::remove_file(entry.path()).map_err(failed("remove", &entry.path()))?;
             }
         }
         Ok(())
@@ -113,6 +119,11 @@ impl Addresses {
         }
         Ok(taken)
     }
+}
+
+/// Of files that are about to become the one of an address.
+fn draft_prefix(uid: &PodUid) -> String {
+    format!(".{uid}.")
 }
 
 fn failed<'a>(doing: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {

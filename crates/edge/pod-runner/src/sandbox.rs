@@ -99,17 +99,22 @@ impl PodSandbox {
         &self.paths
     }
 
-    /// Reads the Pod's state; `None` if there is none, or no more of it than an empty beginning.
+    /// Reads the Pod's state; `None` if there is none.
     pub fn observe(&self) -> Result<Option<Observed>, Error> {
-        let Some(accepted) = atomic::read_json::<Accepted>(self.paths.pod())? else { return Ok(None) };
+        let (accepted_at, spec) = match atomic::read_json::<Accepted>(self.paths.pod())? {
+            Some(accepted) => (accepted.at, accepted.pod.spec),
+            // A start that was interrupted right at its beginning.
+            None if self.paths.dir().exists() => (Timestamp::now(), None),
+            None => return Ok(None),
+        };
         let mut containers = BTreeMap::new();
-        for container in accepted.pod.spec.iter().flat_map(resolve::containers) {
+        for container in spec.iter().flat_map(resolve::containers) {
             if let Some(record) = atomic::read_json(self.paths.status(&container.name))? {
                 containers.insert(container.name.clone(), record);
             }
         }
         Ok(Some(Observed {
-            accepted_at: accepted.at,
+            accepted_at,
             address: self.addresses.held_by(&self.uid)?,
             shim: self.shim_state()?,
             containers,
