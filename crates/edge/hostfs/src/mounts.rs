@@ -52,12 +52,6 @@ pub fn restrict_recursive(target: impl AsRef<Path>) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).doing("restrict the mounts at", target) }
 }
 
-/// Shows `source` read-only at `target`, device files and set-id bits without effect.
-pub fn bind_readonly(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
-    bind(source, &target)?;
-    restrict(target, MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID)
-}
-
 /// Keeps later mounts below `target` to this namespace, and those of others out of it.
 pub fn make_private_recursive(target: impl AsRef<Path>) -> Result<()> {
     mount_change(target.as_ref(), MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -92,8 +86,7 @@ pub fn pivot_root(new_root: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Unmounts one mount; nothing mounted there is fine.
-pub fn unmount_one(target: impl AsRef<Path>) -> Result<()> {
-    let target = target.as_ref();
+fn unmount_one(target: &Path) -> Result<()> {
     let result = match unmount(target, UnmountFlags::NOFOLLOW) {
         // Somebody still works in it: out of sight now, freed when they leave.
         Err(Errno::BUSY) => unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
@@ -232,14 +225,15 @@ mod tests {
     }
 
     #[test]
-    fn read_only_binds_refuse_writes() {
+    fn a_bind_mount_that_is_made_read_only_refuses_writes() {
         isolated(|| {
             let dir = tempfile::tempdir().unwrap();
             let (source, target) = (dir.path().join("s"), dir.path().join("t"));
             fs::create_dir(&source).unwrap();
             fs::create_dir(&target).unwrap();
             fs::write(source.join("f"), "x").unwrap();
-            bind_readonly(&source, &target).unwrap();
+            bind(&source, &target).unwrap();
+            restrict(&target, MountFlags::RDONLY | MountFlags::NODEV).unwrap();
             assert_eq!(fs::read_to_string(target.join("f")).unwrap(), "x");
             assert_eq!(fs::write(target.join("f"), "y").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
             umount_all_below(&target).unwrap();
