@@ -146,7 +146,12 @@ async fn stop_round(cluster: &mut Embedded, point: &Point) -> Result<()> {
         }
     })
     .await?;
-    ensure!(guest.instance().await?.is_none(), "a stopped VM has an instance");
+    guest
+        .wait_for_instance("no instance", LIMIT, |instance| match instance {
+            None => Ok(()),
+            Some(_) => Err("a stopped VM still has one".to_owned()),
+        })
+        .await?;
     virtctl(cluster, &["start", "stops"])?;
     guest.wait_for_phase("Running", LIMIT).await?;
     the_only_qemu("stops")?;

@@ -208,6 +208,7 @@ async fn libvirtd_killed() -> Result<()> {
     .await?;
     ensure!(the_only_qemu("steady")? == qemu, "QEMU was started anew");
     ensure!(guest.run_shell_command("echo alive").await? == "alive", "the guest does not answer");
+    guest.console.wait_for("tick 6 ", 0, LIMIT).await?;
     no_gap(&guest.console.text())?;
     // The state is followed again: a guest that now powers off is noticed.
     let first = uid(&guest).await?;
@@ -259,12 +260,13 @@ async fn wait_for_another(guest: &Guest, first: &str) -> Result<()> {
         .await
 }
 
-/// The counter's lines on a console follow each other without a gap or a repeat.
+/// The counter's marks on a console follow each other without a gap or a repeat. They may stand anywhere in a line: what a
+/// shell prints comes in between.
 pub fn no_gap(console: &str) -> Result<()> {
     let ticks: Vec<u64> = console
-        .lines()
-        .filter_map(|line| line.strip_prefix("tick "))
-        .filter_map(|rest| rest.split(' ').next()?.parse().ok())
+        .split("tick ")
+        .skip(1)
+        .filter_map(|rest| rest.split_once(' ').and_then(|(number, _)| number.parse().ok()))
         .collect();
     ensure!(ticks.len() > 1, "the console shows {} ticks", ticks.len());
     match ticks.windows(2).find(|pair| pair[1] != pair[0] + 1) {

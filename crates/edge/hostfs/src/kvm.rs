@@ -2,11 +2,15 @@
 //! hosts offer a KVM that interprets guest code one instruction at a time, a thousand times slower than QEMU's own
 //! translator. So a child process runs a small loop in 64-bit mode on a virtual CPU, against the clock.
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 
-use crate::process::wait_readable;
+use serde::{Deserialize, Serialize};
+
+use crate::atomic;
+use crate::process::{ProcessId, wait_readable};
 
 /// Hardware needs some 20 ms for the loop below; interpreting it takes about a minute.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
@@ -81,6 +85,32 @@ impl Drop for GuestMemory {
         // SAFETY: the mapping is this value's own, and nothing refers to it any more.
         unsafe { libc::munmap(self.0.cast(), Self::SIZE) };
     }
+}
+
+/// What was found out, and in which boot of the host.
+#[derive(Serialize, Deserialize)]
+struct Finding {
+    boot: u64,
+    /// Why it does not work; none if it does.
+    unusable: Option<String>,
+}
+
+/// Like [`usable`], asked once per boot and kept in `file`: trying takes seconds where KVM does not work. A finding that
+/// cannot be kept is found out again.
+pub fn usable_since_boot(file: &Path) -> Result<(), String> {
+    // Without the device the answer is cheap, and a module that is loaded later must not be missed.
+    let boot = ProcessId::current().map(|process| process.boot).ok().filter(|_| Path::new(DEVICE).exists());
+    let Some(boot) = boot else { return usable() };
+    if let Ok(Some(finding)) = atomic::read_json::<Finding>(file)
+        && finding.boot == boot
+    {
+        return finding.unusable.map_or(Ok(()), Err);
+    }
+    let found = usable();
+    if let Err(error) = atomic::write_json(file, &Finding { boot, unusable: found.clone().err() }) {
+        tracing::warn!(%error, "the finding about KVM is not kept");
+    }
+    found
 }
 
 const DEVICE: &str = "/dev/kvm";

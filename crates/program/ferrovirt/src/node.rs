@@ -47,7 +47,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let address = SocketAddr::from((node.address(), HANDLER_PORT));
     let listen = TcpListener::bind(address).with_context(|| format!("virt-handler cannot listen on {address}"))?;
 
-    let kvm = tokio::task::spawn_blocking(hostfs::kvm::usable).await.context("the KVM probe panicked")?.is_ok();
+    let finding = layout.kvm_finding();
+    let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&finding))
+        .await
+        .context("the KVM probe panicked")?
+        .is_ok();
     let pods = pod_runner::run(
         pod_runner::RunnerConfig {
             client: runner,
@@ -75,6 +79,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             node_name: node.name.clone(),
             pods_dir: layout.pods(&node.name),
             private_dir: layout.handler_private(&node.name),
+            kvm_finding: layout.kvm_finding(),
             client: handler,
             listen,
             tls: virt_handler::Tls {

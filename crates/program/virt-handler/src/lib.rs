@@ -19,7 +19,6 @@ mod agent;
 mod agents;
 mod config;
 mod error;
-mod kvm;
 mod launcher;
 mod network;
 mod node;
@@ -51,6 +50,8 @@ pub struct Config {
     pub pods_dir: PathBuf,
     /// Where the agent keeps its records.
     pub private_dir: PathBuf,
+    /// Where it is written down whether KVM works, once per boot of the host.
+    pub kvm_finding: PathBuf,
     pub client: Client,
     /// Where virt-api connects; made by the caller, who knows the right network namespace.
     pub listen: TcpListener,
@@ -68,7 +69,7 @@ pub struct Tls {
 
 /// Runs until `shutdown` is cancelled. Guests go on.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    let Config { node_name, pods_dir, private_dir, client, listen, tls } = config;
+    let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, tls } = config;
     let acceptor = rest::tls::acceptor(&tls)?;
     let address = listen.local_addr().map_err(Error::Listen)?;
     listen.set_nonblocking(true).map_err(Error::Listen)?;
@@ -84,7 +85,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let vmis =
         Informer::<VirtualMachineInstance>::new().labels(&selector).start(Api::all(client.clone()), shutdown.clone());
     let kubevirts = Informer::<KubeVirt>::new().start(Api::all(client.clone()), shutdown.clone());
-    let kvm = tokio::task::spawn_blocking(move || kvm::usable(&private_dir)).await.map_err(Error::Probe)?;
+    let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&kvm_finding)).await.map_err(Error::Probe)?;
     match &kvm {
         Ok(()) => tracing::info!(node = node_name, "guests run on KVM"),
         Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),

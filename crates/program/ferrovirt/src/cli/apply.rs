@@ -4,7 +4,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams, Request};
 use kube::core::DynamicObject;
 use virtctl::connect::{ConnectArgs, Session};
 
@@ -65,7 +66,7 @@ async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::R
     let Some(live) = objects.get_opt(name).await.map_err(failed)? else {
         let object: DynamicObject = serde_json::from_value(wanted).context("is not an object of Kubernetes")?;
         let params = PostParams { dry_run: args.dry_run, field_manager: Some(MANAGER.into()) };
-        objects.create(&params, &object).await.map_err(failed)?;
+        create_strictly(session, &objects, &params, &object).await?.map_err(failed)?;
         return Ok((shown, "created"));
     };
     if live.metadata.deletion_timestamp.is_some() {
@@ -76,10 +77,26 @@ async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::R
     let Some(patch) = three_way::patch(three_way::last_applied(&live).as_ref(), &wanted, &live) else {
         return Ok((shown, "unchanged"));
     };
-    let params = PatchParams { dry_run: args.dry_run, field_manager: Some(MANAGER.into()), ..Default::default() };
+    let params = PatchParams { dry_run: args.dry_run, field_manager: Some(MANAGER.into()), ..Default::default() }
+        .validation_strict();
     let after = objects.patch(name, &params, &Patch::Merge(patch)).await.map_err(failed)?;
     let changed = args.dry_run || after.metadata.resource_version != before;
     Ok((shown, if changed { "configured" } else { "unchanged" }))
+}
+
+/// Creates an object; a field that the server does not know is an error and not a warning, as with kubectl. kube's own
+/// parameters of a creation cannot say so.
+async fn create_strictly(
+    session: &Session,
+    objects: &Api<DynamicObject>,
+    params: &PostParams,
+    object: &DynamicObject,
+) -> anyhow::Result<kube::Result<DynamicObject>> {
+    let body = serde_json::to_vec(object).context("cannot serialise the object")?;
+    let mut request = Request::new(objects.resource_url()).create(params, body).context("cannot make the request")?;
+    let strict = format!("{}&fieldValidation=Strict", request.uri());
+    *request.uri_mut() = strict.parse().context("cannot make the request's address")?;
+    Ok(session.client.request(request).await)
 }
 
 /// The namespace of an object: its own, which must not contradict the one on the command line, or the session's.

@@ -54,6 +54,11 @@ impl Layout {
         self.run().join("cluster.json")
     }
 
+    /// Whether KVM works on this machine, found out once per boot.
+    pub fn kvm_finding(&self) -> PathBuf {
+        self.run().join("kvm.json")
+    }
+
     pub fn netns(&self, name: &str) -> PathBuf {
         self.run().join("netns").join(name)
     }

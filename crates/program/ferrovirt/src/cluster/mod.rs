@@ -161,7 +161,8 @@ async fn serve(
     progress: &mut Progress,
 ) -> Result<(kube::Client, Result<(), String>)> {
     // The probe takes seconds where KVM hangs; the network and the server come up meanwhile.
-    let kvm = tokio::task::spawn_blocking(hostfs::kvm::usable);
+    let finding = layout.kvm_finding();
+    let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&finding));
     let pki = Pki::open(&layout.pki())?;
     let fabric = fabric::ensure(layout, &record.nodes)?;
     progress.done(format!("network for {} node(s)", record.nodes.len()));

@@ -157,6 +157,7 @@ impl Cluster {
             node_name: NODE.to_string(),
             pods_dir: self.pods_dir(),
             private_dir: self.private_dir(),
+            kvm_finding: self.private_dir().join("kvm.json"),
             client,
             listen,
             tls: virt_handler::Tls {
