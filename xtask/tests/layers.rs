@@ -1,10 +1,13 @@
 //! The borders of the layers: what decides must not be able to wait, to talk or to look at a clock.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
+
 use std::path::Path;
 use std::process::Command;
 
 /// Crates that may not appear among the dependencies of data and decisions.
-const FORBIDDEN: &[&str] = &["tokio", "kube", "kube-client", "kube-runtime", "kube-core", "hyper", "axum", "rustix", "rand"];
+const FORBIDDEN: &[&str] =
+    &["tokio", "kube", "kube-client", "kube-runtime", "kube-core", "hyper", "axum", "rustix", "rand"];
 
 /// Every crate of the layers `data` and `decide`, by its folder.
 fn pure_crates() -> Vec<String> {

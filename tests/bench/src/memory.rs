@@ -10,20 +10,20 @@ use hostfs::process::ProcessId;
 
 /// Bytes by part.
 #[derive(Debug, Default)]
-pub struct Memory(Vec<(String, u64)>);
+pub(crate) struct Memory(Vec<(String, u64)>);
 
 impl Memory {
-    pub fn megabytes(&self) -> f64 {
+    pub(crate) fn megabytes(&self) -> f64 {
         self.0.iter().map(|(_, bytes)| bytes).sum::<u64>() as f64 / 1e6
     }
 
-    pub fn parts(&self) -> impl Iterator<Item = (&str, u64)> {
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&str, u64)> {
         self.0.iter().map(|(name, bytes)| (name.as_str(), *bytes))
     }
 }
 
 /// The supervisor and the node processes.
-pub fn idle(cluster: &Embedded) -> Result<Memory> {
+pub(crate) fn idle(cluster: &Embedded) -> Result<Memory> {
     let record = Record::load(cluster.layout())?.context("the cluster has no record")?;
     let mut memory = Memory::default();
     if let Some(supervisor) = &record.supervisor {
@@ -38,7 +38,7 @@ pub fn idle(cluster: &Embedded) -> Result<Memory> {
 }
 
 /// What stands around one guest's QEMU: shim, launcher and libvirtd.
-pub fn around(guest: &str) -> Result<Memory> {
+pub(crate) fn around(guest: &str) -> Result<Memory> {
     let qemu = processes::qemus_of(guest).pop().context("the guest has no QEMU")?;
     let libvirtd = processes::libvirtd_beside(&qemu)?;
     let launcher = ProcessId::of(processes::parent(&libvirtd)?).context("libvirtd has no parent")?;
@@ -50,6 +50,9 @@ pub fn around(guest: &str) -> Result<Memory> {
 fn pss(process: &ProcessId) -> Result<u64> {
     let path = format!("/proc/{}/smaps_rollup", process.pid);
     let text = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
-    let kib = text.lines().find_map(|line| line.strip_prefix("Pss:")).and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+    let kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("Pss:"))
+        .and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
     Ok(kib.with_context(|| format!("{path} has no Pss"))? * 1024)
 }

@@ -13,7 +13,7 @@ use crate::memory;
 /// Alternating pairs, so that a noisy minute hits both sides.
 const ROUNDS: usize = 5;
 
-pub async fn measure(cluster: &Embedded, guest_dir: &Path) -> Result<()> {
+pub(crate) async fn measure(cluster: &Embedded, guest_dir: &Path) -> Result<()> {
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     let mut around = None;
     for round in 0..ROUNDS {
@@ -29,7 +29,10 @@ pub async fn measure(cluster: &Embedded, guest_dir: &Path) -> Result<()> {
         guest.delete().await?;
     }
     let (ours, bare) = (median(ours), median(bare));
-    println!("create → first user-space line   {ours:7.2} s    bare libvirt {bare:.2} s   ratio {:.2}   aim ≤ 1.25", ours / bare);
+    println!(
+        "create → first user-space line   {ours:7.2} s    bare libvirt {bare:.2} s   ratio {:.2}   aim ≤ 1.25",
+        ours / bare
+    );
     if let Some(around) = around {
         println!("memory of one VM beside QEMU     {:7.1} MiB  aim ≤ 50", around.megabytes() * 1e6 / 1_048_576.0);
         for (name, bytes) in around.parts() {

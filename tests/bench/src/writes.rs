@@ -15,7 +15,7 @@ const CREATES: usize = 2000;
 const CONCURRENT: usize = 32;
 const SYNCS: usize = 500;
 
-pub async fn measure(cluster: &Embedded) -> Result<()> {
+pub(crate) async fn measure(cluster: &Embedded) -> Result<()> {
     let floor = appends(cluster)?;
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await?);
     for (label, concurrent, count) in [("one client", 1, CREATES / 4), ("32 clients", CONCURRENT, CREATES)] {

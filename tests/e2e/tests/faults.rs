@@ -16,7 +16,7 @@ use libtest_mimic::Trial;
 use crate::guests::{no_gap, the_only_qemu, virtctl};
 use crate::trial;
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("faults_supervisor_killed_at_six_points_of_a_start", killed_while_starting),
         trial("faults_supervisor_killed_at_six_points_of_a_stop", killed_while_stopping),
@@ -35,7 +35,8 @@ impl Seen {
         let pods: Api<Pod> = Api::default_namespaced(client.clone());
         let launchers = pods.list(&ListParams::default().labels("kubevirt.io=virt-launcher")).await?;
         let of_vm = |pod: &Pod| {
-            pod.metadata.annotations.as_ref().and_then(|all| all.get("kubevirt.io/domain")).map(String::as_str) == Some(name)
+            pod.metadata.annotations.as_ref().and_then(|all| all.get("kubevirt.io/domain")).map(String::as_str)
+                == Some(name)
         };
         Ok(Self {
             vm: Api::default_namespaced(client.clone()).get_opt(name).await?,
@@ -64,7 +65,9 @@ const START: &[Point] = &[
 
 const STOP: &[Point] = &[
     ("the stop is asked for", |_| true),
-    ("the instance is being deleted", |seen| deleting(seen.instance.as_ref().map(|i| &i.metadata)) || seen.instance.is_none()),
+    ("the instance is being deleted", |seen| {
+        deleting(seen.instance.as_ref().map(|i| &i.metadata)) || seen.instance.is_none()
+    }),
     ("the Pod is being deleted", |seen| deleting(seen.pod.as_ref().map(|p| &p.metadata)) || seen.pod.is_none()),
     ("the instance is final", |seen| seen.instance.as_ref().is_none_or(VirtualMachineInstance::is_final)),
     ("the Pod is gone", |seen| seen.pod.is_none()),
@@ -155,6 +158,8 @@ async fn stop_round(cluster: &mut Embedded, point: &Point) -> Result<()> {
     virtctl(cluster, &["start", "stops"])?;
     guest.wait_for_phase("Running", LIMIT).await?;
     the_only_qemu("stops")?;
+    // The last console wins: the one that waited for this start must not take it from the one that reads it.
+    drop(guest);
     let again = Guest::attach(cluster, "stops").await?;
     again.console.wait_for("tick 2 ", 0, ferrovirt::drive::BOOT_LIMIT).await.map(|_| ())
 }

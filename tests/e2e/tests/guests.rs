@@ -15,7 +15,7 @@ use crate::trial;
 /// The object tells the truth this soon after something happened to the guest.
 const TRUTH: Duration = Duration::from_secs(5);
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("guest_boots_and_is_reached_from_the_other_node", boots_and_is_reached),
         trial("guest_two_vms_talk_across_nodes", two_vms_talk),
@@ -44,7 +44,7 @@ async fn cluster() -> Result<tokio::sync::MappedMutexGuard<'static, Embedded>> {
 }
 
 /// Ends the shared cluster, if there is one.
-pub fn take_away() {
+pub(crate) fn take_away() {
     if let Some(slot) = CLUSTER.get() {
         drop(crate::runtime().block_on(slot.lock()).take());
     }
@@ -80,7 +80,7 @@ async fn emulation_is_said(guest: &Guest) -> Result<()> {
 }
 
 /// The guest's own count of seconds.
-pub async fn counter(cluster: &Embedded, client: &ClientPod, address: &str) -> Result<u64> {
+pub(crate) async fn counter(cluster: &Embedded, client: &ClientPod, address: &str) -> Result<u64> {
     let body = client.http(cluster, &format!("http://{address}/cgi-bin/tick")).await?;
     body.split_whitespace().next().and_then(|word| word.parse().ok()).with_context(|| format!("no counter in `{body}`"))
 }
@@ -232,13 +232,13 @@ async fn paused() -> Result<()> {
     guest.delete().await
 }
 
-pub fn virtctl(cluster: &Embedded, args: &[&str]) -> Result<()> {
+pub(crate) fn virtctl(cluster: &Embedded, args: &[&str]) -> Result<()> {
     let output = cluster.command(&["virtctl"]).args(args).output().context("cannot run virtctl")?;
     ensure!(output.status.success(), "virtctl {args:?} failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 
-pub fn the_only_qemu(guest: &str) -> Result<hostfs::process::ProcessId> {
+pub(crate) fn the_only_qemu(guest: &str) -> Result<hostfs::process::ProcessId> {
     match processes::qemus_of(guest).as_slice() {
         [one] => Ok(*one),
         others => bail!("{} QEMU processes run for {guest}", others.len()),
@@ -254,7 +254,11 @@ async fn wait_for_another(guest: &Guest, first: &str) -> Result<()> {
     guest
         .wait_for_instance("a new instance", LIMIT, |instance| match instance {
             Some(instance) if instance.metadata.uid.as_deref() != Some(first) && instance.is_running() => Ok(()),
-            Some(instance) => Err(format!("instance {:?} in phase {:?}", instance.metadata.uid, instance.status.as_ref().and_then(|s| s.phase.as_ref()))),
+            Some(instance) => Err(format!(
+                "instance {:?} in phase {:?}",
+                instance.metadata.uid,
+                instance.status.as_ref().and_then(|s| s.phase.as_ref())
+            )),
             None => Err("there is none".to_owned()),
         })
         .await
@@ -262,7 +266,7 @@ async fn wait_for_another(guest: &Guest, first: &str) -> Result<()> {
 
 /// The counter's marks on a console follow each other without a gap or a repeat. They may stand anywhere in a line: what a
 /// shell prints comes in between.
-pub fn no_gap(console: &str) -> Result<()> {
+pub(crate) fn no_gap(console: &str) -> Result<()> {
     let ticks: Vec<u64> = console
         .split("tick ")
         .skip(1)

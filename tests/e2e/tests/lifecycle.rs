@@ -11,7 +11,7 @@ use libtest_mimic::Trial;
 use crate::guests::{counter, no_gap, the_only_qemu};
 use crate::trial;
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![trial("lifecycle_guests_outlive_the_cluster_and_down_leaves_nothing", outlives_and_down)]
 }
 
@@ -41,11 +41,7 @@ async fn outlives_and_down() -> Result<()> {
     ensure!(the_only_qemu("outlives")? == qemu, "the guest was started anew");
     ensure!(guest.run_shell_command("echo still").await? == "still", "the guest does not answer");
 
-    let output = cluster
-        .command(&["down", "--data-dir"])
-        .arg(&dir)
-        .output()
-        .context("cannot run down")?;
+    let output = cluster.command(&["down", "--data-dir"]).arg(&dir).output().context("cannot run down")?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     ensure!(output.status.success(), "down failed: {said}");
     ensure!(said.contains("default/outlives has shut down"), "down does not tell of the guest:\n{said}");

@@ -15,7 +15,7 @@ use crate::trial;
 /// Not root, and nobody in particular.
 const NOBODY: u32 = 65534;
 
-pub fn trials() -> Vec<Trial> {
+pub(crate) fn trials() -> Vec<Trial> {
     vec![
         trial("refusal_of_up_without_root", without_root),
         trial("refusal_of_up_without_qemu", without_qemu),
@@ -44,7 +44,8 @@ async fn without_root() -> Result<()> {
 }
 
 async fn without_qemu() -> Result<()> {
-    let output = Command::new(e2e::program()?).args(["up", "--data-dir", "/tmp/fv-none"]).env("PATH", "/nowhere").output()?;
+    let output =
+        Command::new(e2e::program()?).args(["up", "--data-dir", "/tmp/fv-none"]).env("PATH", "/nowhere").output()?;
     refused(&output, &["qemu-system-x86_64 is not installed", "apt-get install"])
 }
 
@@ -92,7 +93,11 @@ async fn on_a_cluster() -> Result<()> {
     unsupported["spec"]["template"]["spec"]["domain"]["devices"]["gpus"] =
         json!([{"name": "gpu", "deviceName": "vendor.example/gpu"}]);
     apply_refused(&cluster, &unsupported.to_string(), &["spec.template.spec.domain.devices.gpus", "not supported"])?;
-    apply_refused(&cluster, r#"{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachin", "metadata": {"name": "x"}}"#, &["VirtualMachin"])?;
+    apply_refused(
+        &cluster,
+        r#"{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachin", "metadata": {"name": "x"}}"#,
+        &["VirtualMachin"],
+    )?;
     cluster.down().await
 }
 

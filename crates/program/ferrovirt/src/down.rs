@@ -53,8 +53,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
     undo(&layout, &mut progress)?;
     if args.purge {
-        std::fs::remove_dir_all(layout.root())
-            .with_context(|| format!("cannot remove {}", layout.root().display()))?;
+        std::fs::remove_dir_all(layout.root()).with_context(|| format!("cannot remove {}", layout.root().display()))?;
         progress.done(format!("{} removed", layout.root().display()));
     }
     Ok(())
@@ -79,9 +78,10 @@ fn end_supervisor(layout: &Layout, record: &Record, progress: &mut Progress) -> 
 }
 
 fn has_pods(layout: &Layout, record: &Record) -> bool {
-    record.nodes.iter().any(|node| {
-        std::fs::read_dir(layout.pods(&node.name)).is_ok_and(|mut entries| entries.next().is_some())
-    })
+    record
+        .nodes
+        .iter()
+        .any(|node| std::fs::read_dir(layout.pods(&node.name)).is_ok_and(|mut entries| entries.next().is_some()))
 }
 
 async fn shut_guests_down(layout: &Layout, progress: &mut Progress) -> Result<()> {
@@ -125,7 +125,10 @@ async fn drain(client: kube::Client, progress: &mut Progress) -> Result<()> {
             there
         });
         if let Some((_, first)) = open.first_key_value() {
-            progress.waiting(format!("{} guest(s) to shut down, among them {first} (its grace period limits the wait)", open.len()));
+            progress.waiting(format!(
+                "{} guest(s) to shut down, among them {first} (its grace period limits the wait)",
+                open.len()
+            ));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }

@@ -78,7 +78,9 @@ fn farewell(running: Option<usize>, root: &Path) -> String {
         true => String::new(),
         false => format!(" --data-dir {}", root.display()),
     };
-    format!("the cluster has stopped; {guests}: `ferrovirt up{flag}` takes them over again, `ferrovirt down{flag}` shuts them down")
+    format!(
+        "the cluster has stopped; {guests}: `ferrovirt up{flag}` takes them over again, `ferrovirt down{flag}` shuts them down"
+    )
 }
 
 /// The name of the variable that carries the ready pipe's descriptor to a detached supervisor.

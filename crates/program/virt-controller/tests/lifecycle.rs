@@ -1,5 +1,7 @@
 //! The controllers against the embedded API server.
 
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
+
 mod support;
 
 use std::time::Duration;

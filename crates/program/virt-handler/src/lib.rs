@@ -85,7 +85,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let vmis =
         Informer::<VirtualMachineInstance>::new().labels(&selector).start(Api::all(client.clone()), shutdown.clone());
     let kubevirts = Informer::<KubeVirt>::new().start(Api::all(client.clone()), shutdown.clone());
-    let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&kvm_finding)).await.map_err(Error::Probe)?;
+    let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&kvm_finding))
+        .await
+        .map_err(Error::Probe)?;
     match &kvm {
         Ok(()) => tracing::info!(node = node_name, "guests run on KVM"),
         Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),

@@ -41,7 +41,8 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
             }
         }
         None => {
-            let object: KubeVirt = serde_json::from_value(initial(kvm_usable)).context("the built-in KubeVirt object")?;
+            let object: KubeVirt =
+                serde_json::from_value(initial(kvm_usable)).context("the built-in KubeVirt object")?;
             kubevirts.create(&PostParams::default(), &object).await.context("cannot create the KubeVirt object")?;
         }
     }
@@ -105,7 +106,9 @@ pub async fn follow_configuration(
 fn follow(gate: &Gate, kubevirt: &KubeVirt) {
     match effective(kubevirt) {
         Ok(config) => gate.configure(config),
-        Err(err) => tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used"),
+        Err(err) => {
+            tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used")
+        }
     }
 }
 

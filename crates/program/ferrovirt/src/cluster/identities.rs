@@ -14,8 +14,7 @@ pub const API: Subject<'_> = Subject {
     organization: Some("system:serviceaccounts"),
     serves: &[],
 };
-pub const SCHEDULER: Subject<'_> =
-    Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
+pub const SCHEDULER: Subject<'_> = Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
 /// What virt-api shows to a node agent.
 pub const HANDLER_CLIENT: Subject<'_> =
     Subject { common_name: "kubevirt.io:system:client:virt-handler", organization: None, serves: &[] };

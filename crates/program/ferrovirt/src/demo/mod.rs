@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::cluster::preflight;
 use crate::drive::timeline::{HandOff, Timeline};
-use crate::drive::{BOOT_LIMIT, LIMIT, ClientPod, Console, Embedded, Guest, Snapshot, leftovers, poll, watch_start};
+use crate::drive::{BOOT_LIMIT, ClientPod, Console, Embedded, Guest, LIMIT, Snapshot, leftovers, poll, watch_start};
 use crate::progress::Progress;
 use crate::signals;
 
@@ -29,8 +29,6 @@ pub struct Args {
 /// The manifest that users meet first; the demo shows that very file.
 const MANIFEST: &str = include_str!("../../../../../examples/vm.yaml");
 const NODES: u8 = 2;
-
-
 
 pub async fn run(args: Args) -> Result<()> {
     // Unix sockets live below the data directory and their paths are short: it is made in /tmp itself.
@@ -130,11 +128,11 @@ async fn reach_from_other_node(cluster: &Embedded, guest: &Guest, progress: &mut
     .await?;
     progress.done(format!("ping from a Pod on {other} to the guest on {node} ({address}): {time}"));
     let url = format!("http://{address}/cgi-bin/tick");
-    let tick = poll("an answer to HTTP", LIMIT, || async {
-        client.http(cluster, &url).await.map_err(|err| err.to_string())
-    })
-    .await?;
-    progress.done(format!("HTTP from {other}: the guest's counter stands at {}", tick.lines().next().unwrap_or_default()));
+    let tick =
+        poll("an answer to HTTP", LIMIT, || async { client.http(cluster, &url).await.map_err(|err| err.to_string()) })
+            .await?;
+    progress
+        .done(format!("HTTP from {other}: the guest's counter stands at {}", tick.lines().next().unwrap_or_default()));
     client.delete().await
 }
 

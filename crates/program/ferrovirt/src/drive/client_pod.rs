@@ -64,7 +64,11 @@ impl ClientPod {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         match text.split("time=").nth(1).and_then(|rest| rest.split('\n').next()) {
             Some(time) if output.status.success() => Ok(time.to_owned()),
-            _ => bail!("{address} does not answer a ping from {}: {text}{}", self.node, String::from_utf8_lossy(&output.stderr)),
+            _ => bail!(
+                "{address} does not answer a ping from {}: {text}{}",
+                self.node,
+                String::from_utf8_lossy(&output.stderr)
+            ),
         }
     }
 

@@ -96,7 +96,10 @@ impl Console {
                 Some(position) => return Ok(position),
                 None if ended => bail!("the console ended before `{needle}` appeared; it last showed: {tail}"),
                 None if started.elapsed() > limit => {
-                    bail!("`{needle}` did not appear on the console within {} s; it last showed: {tail}", limit.as_secs())
+                    bail!(
+                        "`{needle}` did not appear on the console within {} s; it last showed: {tail}",
+                        limit.as_secs()
+                    )
                 }
                 None => tokio::time::sleep(Duration::from_millis(20)).await,
             }

@@ -24,8 +24,7 @@ pub struct Embedded {
 impl Embedded {
     /// Starts a cluster and returns when it is ready. The data directory must be short: Unix sockets live below it.
     pub async fn start(exe: &Path, data_dir: &Path, nodes: u8, guest: Option<&Path>) -> Result<Self> {
-        let mut cluster =
-            Self { exe: exe.to_owned(), layout: Layout::new(data_dir), supervisor: None, nodes };
+        let mut cluster = Self { exe: exe.to_owned(), layout: Layout::new(data_dir), supervisor: None, nodes };
         if let Some(guest) = guest {
             crate::guests::import(&cluster.layout, guest)?;
         }

@@ -143,7 +143,8 @@ impl Guest {
     pub async fn address(&self) -> Result<String> {
         self.wait_for_instance("an address", LIMIT, |instance| {
             let status = instance.and_then(|instance| instance.status.as_ref());
-            let address = status.and_then(|status| status.interfaces.first()).and_then(|first| first.ip_address.clone());
+            let address =
+                status.and_then(|status| status.interfaces.first()).and_then(|first| first.ip_address.clone());
             address.ok_or_else(|| "its status shows none".to_owned())
         })
         .await
@@ -169,7 +170,9 @@ impl Guest {
             let instance = self.vmis.get_opt(&self.name).await.map_err(|err| err.to_string())?;
             match (vm, instance) {
                 (None, None) => Ok(()),
-                (vm, instance) => Err(format!("VM there: {}, instance phase: {}", vm.is_some(), phase_of(instance.as_ref()))),
+                (vm, instance) => {
+                    Err(format!("VM there: {}, instance phase: {}", vm.is_some(), phase_of(instance.as_ref())))
+                }
             }
         })
         .await
@@ -179,13 +182,19 @@ impl Guest {
 fn phase_of(instance: Option<&VirtualMachineInstance>) -> String {
     match instance {
         None => "(no instance)".to_owned(),
-        Some(instance) => instance.status.as_ref().and_then(|s| s.phase.clone()).map(|p| p.to_string()).unwrap_or_default(),
+        Some(instance) => {
+            instance.status.as_ref().and_then(|s| s.phase.clone()).map(|p| p.to_string()).unwrap_or_default()
+        }
     }
 }
 
 async fn create<K>(client: &kube::Client, manifest: &Value) -> Result<()>
 where
-    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned + serde::Serialize,
+    K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned
+        + serde::Serialize,
     K::DynamicType: Default,
 {
     let object: K = serde_json::from_value(manifest.clone()).context("the manifest does not fit its kind")?;
