@@ -241,6 +241,8 @@ fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>,
     meta::stamp(&mut new.metadata);
     let list = &mut new.status_mut().conditions;
     match error {
+        // The condition explains the end, in the words of whoever wrote the phase. What fails afterwards is an event.
+        _ if w.vmi.is_final() => {}
         Some(error) => {
             let (type_, message) = (conditions::SYNCHRONIZED, error.message.clone());
             let failed = Condition::new(type_, ConditionStatus::False, &error.reason, message, w.now.clone());

@@ -73,6 +73,33 @@ fn the_synchronized_condition_belongs_to_the_node_agent_after_the_hand_over() {
 }
 
 #[test]
+fn the_reason_of_an_end_stays_with_the_phase() {
+    let why = api::v1::Condition::new(
+        api::conditions::SYNCHRONIZED,
+        api::v1::ConditionStatus::False,
+        "Synchronizing with the Domain failed.",
+        "the launcher does not answer any more",
+        time(0),
+    );
+    let ended = |phase| {
+        let mut vmi = vmi(phase);
+        vmi.status_mut().conditions.push(why.clone());
+        vmi
+    };
+    let failed = Some(crate::SyncError::new(api::reasons::FAILED_DELETE, "no"));
+    for (name, w) in [
+        ("with its Pod", world(ended("Failed"), vec![pod("failed")])),
+        ("after its Pod", world(ended("Failed"), vec![])),
+        ("while it is deleted", world(deleting(ended("Failed")), vec![pod("failed")])),
+        ("when that fails", World { failed, ..world(deleting(ended("Failed")), vec![pod("failed")]) }),
+        ("also after a good end", world(ended("Succeeded"), vec![])),
+    ] {
+        let new = written(&w, &decide(&w)).expect("there is something to write");
+        assert_eq!(new.condition(api::conditions::SYNCHRONIZED), Some(&why), "{name}");
+    }
+}
+
+#[test]
 fn the_stamp_travels_with_the_next_update() {
     let mut fresh = vmi("Scheduling");
     fresh.metadata.annotations = None;
