@@ -96,6 +96,23 @@ fn a_file_system_without_direct_io_and_a_raw_image() {
 }
 
 #[test]
+fn a_mac_address_has_one_form_however_it_was_written() {
+    let mut vmi = vmi("kernel-boot");
+    for (written, expected) in [
+        (Some("02:42:ac:11:00:02"), "02:42:ac:11:00:02"),
+        (Some("02-42-AC-11-00-02"), "02:42:ac:11:00:02"),
+        (Some(""), "02:00:00:00:01:00"),
+        (None, "02:00:00:00:01:00"),
+    ] {
+        vmi.spec.domain.devices.interfaces[0].mac_address = None;
+        let facts = HostFacts::example(&vmi);
+        vmi.spec.domain.devices.interfaces[0].mac_address = written.map(str::to_owned);
+        let xml = convert(&vmi, &facts).unwrap().to_xml().unwrap();
+        assert!(xml.contains(&format!("<mac address=\"{expected}\"/>")), "{written:?}: {xml}");
+    }
+}
+
+#[test]
 fn conversion_is_a_function_of_its_input() {
     let vmi = vmi("minimal");
     let convert = || convert(&vmi, &HostFacts::example(&vmi)).unwrap();

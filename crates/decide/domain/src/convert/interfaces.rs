@@ -36,7 +36,7 @@ fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts, index: usize, given:
     let bootable = given.boot_order.is_some();
     Ok(Interface {
         type_: "ethernet",
-        mac: Mac { address: given.mac_address.clone().unwrap_or_else(|| known.mac.clone()) },
+        mac: Mac { address: mac(given).unwrap_or_else(|| known.mac.clone()) },
         target: InterfaceTarget { dev: known.tap.clone(), managed: "no" },
         model: Model { type_: model(vmi, given, &field)? },
         mtu: Mtu { size: known.mtu },
@@ -47,6 +47,12 @@ fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts, index: usize, given:
         acpi: given.acpi_index.filter(|&index| index > 0).map(|index| AcpiIndex { index }),
         alias: Alias::user(&given.name),
     })
+}
+
+/// The API takes dashes and capitals, too; libvirt knows the form with colons only.
+fn mac(given: &Given) -> Option<String> {
+    let address = given.mac_address.as_deref().filter(|address| !address.is_empty())?;
+    Some(address.replace('-', ":").to_ascii_lowercase())
 }
 
 fn model(vmi: &VirtualMachineInstance, given: &Given, field: &str) -> Result<String, Error> {
