@@ -111,7 +111,7 @@ fn binding(field: &FieldPath, interface: &Interface, network: Option<&Network>) 
         let detail = "masquerade works on the Pod network only";
         errors.push(FieldError::invalid(field.child("name"), interface.name.as_str(), detail));
     }
-    if let Some(mac) = interface.mac_address.as_deref().filter(|mac| mac.eq_ignore_ascii_case(RESERVED_MAC)) {
+    if let Some(mac) = interface.mac_address.as_deref().filter(|mac| mac.replace('-', ":") == RESERVED_MAC) {
         let detail = "is the address of the Pod's end of the wire";
         errors.push(FieldError::invalid(field.child("macAddress"), mac, detail));
     }

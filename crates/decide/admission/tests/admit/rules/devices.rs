@@ -323,6 +323,12 @@ fn networks_and_interfaces() {
             "FieldValueInvalid spec.domain.devices.interfaces[0].macAddress",
             interface(json!({ "macAddress": "02:00:00:00:00:01" })),
         ),
+        row(
+            "the Pod's MAC address with dashes",
+            interface(json!({ "macAddress": "02-00-00-00-00-00" })),
+            "FieldValueInvalid spec.domain.devices.interfaces[0].macAddress",
+            interface(json!({ "macAddress": "02-00-00-00-00-01" })),
+        ),
     ]);
 }
 
