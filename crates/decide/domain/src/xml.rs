@@ -378,7 +378,7 @@ pub struct DiskTarget {
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Boot {
     #[serde(rename = "@order")]
-    pub order: u32,
+    pub order: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -11,7 +11,7 @@ pub struct Disk {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub block_size: Option<BlockSize>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub boot_order: Option<u32>,
+    pub boot_order: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

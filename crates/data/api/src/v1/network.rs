@@ -13,7 +13,7 @@ pub struct Interface {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub binding: Option<PluginBinding>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub boot_order: Option<u32>,
+    pub boot_order: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bridge: Option<Empty>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -35,6 +35,9 @@ pub(crate) fn spec(field: &FieldPath, spec: &VirtualMachineInstanceSpec, config:
     .concat()
 }
 
+/// QEMU holds a boot order in a signed 32-bit number; libvirt hands it on as it is.
+const LAST_IN_BOOT_ORDER: u64 = i32::MAX as u64;
+
 /// Two devices cannot be the first to boot from.
 fn boot_order(devices: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
     let disks = spec.domain.devices.disks.iter().enumerate();
@@ -47,6 +50,9 @@ fn boot_order(devices: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<Fie
         let Some(order) = order else { continue };
         if order < 1 {
             errors.push(FieldError::invalid(device.child("bootOrder"), order, "must be at least 1"));
+        } else if order > LAST_IN_BOOT_ORDER {
+            let detail = format!("must be at most {LAST_IN_BOOT_ORDER}");
+            errors.push(FieldError::invalid(device.child("bootOrder"), order, detail));
         } else if taken.contains(&order) {
             errors.push(FieldError::invalid(device.child("bootOrder"), order, "is the order of another device"));
         } else {

@@ -207,13 +207,19 @@ fn disks() {
 
 #[test]
 fn boot_order() {
-    let orders = |disk_order: i32, interface_order: i32| {
+    let orders = |disk_order: u64, interface_order: u64| {
         let mut both = disk(json!({ "bootOrder": disk_order }));
         machinery::patch::merge(&mut both, &interface(json!({ "bootOrder": interface_order })));
         both
     };
     check([
         row("from 1", orders(0, 1), "FieldValueInvalid spec.domain.devices.disks[0].bootOrder", orders(1, 2)),
+        row(
+            "to the end of QEMU's numbers",
+            orders(1, 1 << 31),
+            "FieldValueInvalid spec.domain.devices.interfaces[0].bootOrder",
+            orders(1, (1 << 31) - 1),
+        ),
         row("once", orders(1, 1), "FieldValueInvalid spec.domain.devices.interfaces[0].bootOrder", orders(2, 1)),
     ]);
 }
