@@ -10,6 +10,7 @@
 mod api_writer;
 mod config;
 mod error;
+mod owned;
 mod reconcile;
 mod stores;
 mod vm;

@@ -13,6 +13,7 @@ use serde_json::json;
 
 use crate::Error;
 use crate::api_writer::{ApiWriter, Done};
+use crate::owned::{note, owner_key, uid};
 use crate::reconcile::{Control, Next, now};
 use crate::stores::{BY_CONTROLLER, Stores};
 
@@ -37,17 +38,17 @@ impl Controller {
         self.stores.vmis.subscribe(move |change| {
             let vmi = change.object();
             let owner = match controller_of(&vmi.metadata) {
-                Some(_) => owner_key(&vmi.metadata),
+                Some(_) => owner_key(&vmi.metadata, VirtualMachine::KIND),
                 None => Some(Key::of(vmi.as_ref())),
             };
             if let Some(owner) = owner {
-                note_instance(&vmis, &owner, change);
+                note(&vmis, &owner, change);
                 to.add(owner);
             }
         });
         let to = queue.clone();
         self.stores.revisions.subscribe(move |change| {
-            if let Some(owner) = owner_key(&change.object().metadata) {
+            if let Some(owner) = owner_key(&change.object().metadata, VirtualMachine::KIND) {
                 to.add(owner);
             }
         });
@@ -93,26 +94,6 @@ impl Controller {
         }
         Ok(())
     }
-}
-
-/// The virtual machine that an instance or revision belongs to.
-fn owner_key(meta: &ObjectMeta) -> Option<Key> {
-    let owner = controller_of(meta).filter(|owner| owner.kind == VirtualMachine::KIND)?;
-    Some(Key::new(meta.namespace.clone().unwrap_or_default(), &owner.name))
-}
-
-fn note_instance(expected: &Expectations, owner: &Key, change: &Change<VirtualMachineInstance>) {
-    let vmi = change.object();
-    let key = Key::of(vmi.as_ref());
-    match change {
-        Change::Deleted(_) => expected.deleted(owner, &key),
-        _ if is_deleting(&vmi.metadata) => expected.deleted(owner, &key),
-        Change::Added(_) | Change::Updated { .. } => expected.created(owner, &key),
-    }
-}
-
-fn uid(meta: &ObjectMeta) -> &str {
-    meta.uid.as_deref().unwrap_or_default()
 }
 
 impl Control for Controller {

@@ -16,6 +16,7 @@ use serde_json::json;
 use crate::Error;
 use crate::api_writer::{ApiWriter, Done};
 use crate::config::LiveConfig;
+use crate::owned::{note, owner_key, uid};
 use crate::reconcile::{Control, Next, now};
 use crate::stores::{BY_CONTROLLER, Stores};
 
@@ -41,8 +42,8 @@ impl Controller {
         self.stores.vmis.feed(queue);
         let (pods, to) = (self.pods.clone(), queue.clone());
         self.stores.pods.subscribe(move |change| {
-            let Some(owner) = owner_key(&change.object().metadata) else { return };
-            note_pod(&pods, &owner, change);
+            let Some(owner) = owner_key(&change.object().metadata, VirtualMachineInstance::KIND) else { return };
+            note(&pods, &owner, change);
             to.add(owner);
         });
         let to = queue.clone();
@@ -89,26 +90,6 @@ impl Controller {
         let here = |pod: &Pod| node.is_none() || pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
         Ok(pods.iter().any(|pod| is_controlled_by(&pod.metadata, uid) && here(pod)))
     }
-}
-
-/// The instance a Pod belongs to.
-fn owner_key(meta: &ObjectMeta) -> Option<Key> {
-    let owner = controller_of(meta).filter(|owner| owner.kind == VirtualMachineInstance::KIND)?;
-    Some(Key::new(meta.namespace.clone().unwrap_or_default(), &owner.name))
-}
-
-fn note_pod(expected: &Expectations, owner: &Key, change: &Change<Pod>) {
-    let pod = change.object();
-    let key = Key::of(pod.as_ref());
-    match change {
-        Change::Deleted(_) => expected.deleted(owner, &key),
-        _ if is_deleting(&pod.metadata) => expected.deleted(owner, &key),
-        Change::Added(_) | Change::Updated { .. } => expected.created(owner, &key),
-    }
-}
-
-fn uid(meta: &ObjectMeta) -> &str {
-    meta.uid.as_deref().unwrap_or_default()
 }
 
 impl Control for Controller {
