@@ -1,10 +1,10 @@
 //! The VirtualMachine controller: observes from the stores and acts on the API.
 
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachinePrintableStatus as Printable};
-use informer::{Change, EventType, Expectations, Key, OwnWrites, Recorder, WorkQueue};
+use informer::{EventType, Expectations, Key, OwnWrites, Recorder, WorkQueue};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
 use machinery::meta::{controller_of, is_deleting};
 use plan::SyncError;
