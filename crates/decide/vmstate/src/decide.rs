@@ -141,8 +141,7 @@ fn report(w: &World<'_>, vmi: &VirtualMachineInstance, phase: &Phase, why: Optio
 }
 
 fn failed_because(w: &World<'_>, why: Option<&str>) -> String {
-    let domain = w.launcher.state.and_then(|(state, _)| state.domain.as_ref());
-    match (why, domain.map(|domain| domain.reason)) {
+    match (why, w.launcher.outcome().map(|domain| domain.reason)) {
         (Some(why), _) => format!("The VirtualMachineInstance failed: {why}."),
         (None, Some(DomainReason::Destroyed)) => {
             "The VirtualMachineInstance was ended before its guest had powered off.".to_string()

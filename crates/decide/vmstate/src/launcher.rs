@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::LauncherState;
+use crate::{Domain, LauncherState};
 
 /// How long a launcher may take until its socket answers for the first time.
 const INITIALISATION: Duration = Duration::from_secs(3 * 60);
@@ -26,6 +26,9 @@ pub struct LauncherView<'a> {
     pub failing_since: Option<Timestamp>,
     /// The last answer, and when it came; kept when the launcher falls silent.
     pub state: Option<(&'a LauncherState, Timestamp)>,
+    /// What a launcher that does not answer left in writing. It was written after the guest had ended, by the launcher:
+    /// no more and no less to be trusted than an answer.
+    pub left_behind: Option<&'a LauncherState>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -40,6 +43,13 @@ pub enum Verdict<'a> {
 }
 
 impl<'a> LauncherView<'a> {
+    /// The domain as it was when it had ended, if anybody was told or it can be read.
+    pub(crate) fn outcome(&self) -> Option<&'a Domain> {
+        let told = self.state.map(|(state, _)| state);
+        let domains = [told, self.left_behind].into_iter().flatten().filter_map(|state| state.domain.as_ref());
+        domains.into_iter().find(|domain| !domain.is_alive())
+    }
+
     pub fn verdict(&self, now: Timestamp) -> Verdict<'a> {
         if let (Some((state, _)), None) = (self.state, self.failing_since) {
             return Verdict::Connected(state);
@@ -88,6 +98,7 @@ mod tests {
             process_gone: false,
             failing_since: Some(at(0)),
             state: None,
+            left_behind: None,
         };
         let answering =
             LauncherView { connected_once: true, failing_since: None, state: Some((&state, at(1))), ..fresh };

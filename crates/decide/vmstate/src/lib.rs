@@ -29,7 +29,7 @@
 //!
 //! - **The phase is written before the evidence goes.** While the domain's state calls for another phase, writing it is
 //!   all that happens. A domain is deleted only after the phase it explains is stored, so a restarted agent never has
-//!   to guess how a guest ended.
+//!   to guess how a guest ended. A launcher that could not wait for an agent leaves its last state in writing.
 //! - **Silence is not death.** A launcher that stops answering is left alone until it has been silent for half a minute
 //!   or its process is known to be gone. A state that is not understood freezes everything.
 //! - **Nothing starts after a shutdown began.**

@@ -25,10 +25,8 @@ pub(crate) fn phase(w: &World<'_>, vmi: &VirtualMachineInstance) -> (Phase, Opti
             None => without_domain(w, current),
         },
         Verdict::Gone => {
-            // What it said last explains its end better than its silence does.
-            let last =
-                w.launcher.state.and_then(|(state, _)| state.domain.as_ref()).filter(|domain| !domain.is_alive());
-            match last.and_then(|domain| from_domain(domain, vmi, w)) {
+            // What it said or wrote last explains its end better than its silence does.
+            match w.launcher.outcome().and_then(|domain| from_domain(domain, vmi, w)) {
                 Some(phase) => (phase, None),
                 None => (Phase::Failed, Some(gone(w))),
             }

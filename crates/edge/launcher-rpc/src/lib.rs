@@ -13,8 +13,14 @@
 //! | `POST /v1/agent` | [`types::AgentRequest`] | [`types::AgentReply`] |
 //!
 //! A refusal is a 4xx or 5xx with [`types::Refusal`].
+//!
+//! A launcher whose guest has ended leaves its state in the file [`LAST_STATE`] as well: a handler that was away until
+//! the launcher had ended reads there how the guest did.
 
 mod client;
 pub mod types;
 
 pub use client::{Client, Error};
+
+/// The file beside the launcher's socket that holds its last [`types::LauncherState`], once the guest has ended.
+pub const LAST_STATE: &str = "last-state.json";

@@ -16,7 +16,7 @@ use vmstate::{Action, Failure, IoRetry, LauncherView, Network, PodAddresses, Sen
 
 use crate::agents::{Node, is_handed_over};
 use crate::error::chain;
-use crate::launcher::{Launcher, Report, has_directory, has_socket};
+use crate::launcher::{Launcher, Report, has_directory, has_socket, last_state};
 use crate::network::{self, NetworkError};
 use crate::records::{GhostRecord, NetworkRecord};
 
@@ -51,6 +51,7 @@ struct Seen {
     addresses: Vec<PodAddresses>,
     pod_dir: bool,
     process_gone: bool,
+    left_behind: Option<vmstate::LauncherState>,
     rival: bool,
 }
 
@@ -177,12 +178,17 @@ impl Agent {
             SeenVmi::Present(vmi) => self.rivals(vmi).any(|uid| has_socket(pods, &uid)),
             SeenVmi::Absent | SeenVmi::Unconfirmed => false,
         };
+        let process_gone = self.record.launcher.is_some_and(|process| !process.alive());
+        // After the look at the process: what it wrote before its end is there by now.
+        let ended = process_gone || (!report.is_connected() && !has_socket(pods, &self.record.pod_uid));
+        let left_behind = ended.then(|| last_state(pods, &self.record.pod_uid, &self.record.vmi_uid)).flatten();
         Seen {
             now: Timestamp::now(),
             vmi,
             addresses: addresses(self.network.as_ref()),
             pod_dir: has_directory(pods, &self.record.pod_uid),
-            process_gone: self.record.launcher.is_some_and(|process| !process.alive()),
+            process_gone,
+            left_behind,
             rival,
             report,
         }
@@ -231,6 +237,7 @@ impl Agent {
                 process_gone: seen.process_gone,
                 failing_since: seen.report.failing_since,
                 state: seen.report.state.as_ref().map(|(state, at)| (state, *at)),
+                left_behind: seen.left_behind.as_ref(),
             },
             network: match &self.network {
                 None => Network::Pending,

@@ -7,13 +7,14 @@
 //! ```
 //!
 //! The exit status says whether the *launcher* did its work, not how the guest ended; that is in the state, which the
-//! handler reads during the final wait.
+//! handler reads during the final wait, or, if it was away for longer, in the file that is left beside the socket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Paths;
+use launcher_rpc::LAST_STATE;
 use launcher_rpc::types::LauncherState;
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
@@ -122,9 +123,13 @@ impl Launcher {
         Ok(launcher)
     }
 
+    fn sockets(&self) -> PathBuf {
+        self.args.kubevirt_share_dir.join("sockets")
+    }
+
     /// Opens the socket under another name first: the handler takes the final one for "ready".
     fn serve(&self) -> std::io::Result<()> {
-        let sockets = self.args.kubevirt_share_dir.join("sockets");
+        let sockets = self.sockets();
         std::fs::create_dir_all(&sockets)?;
         let (early, ready) = (sockets.join("launcher-init-sock"), sockets.join("launcher-sock"));
         let listener = server::bind(&early)?;
@@ -160,10 +165,27 @@ impl Launcher {
         let (status, reason) = outcome.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
         tracing::info!(?status, ?reason, "the guest has ended");
         tokio::select! {
+            biased; // the file is written before anything may end the wait
+            () = self.keep_last_state() => {}
             () = self.manager.deleted() => {}
             () = tokio::time::sleep(FINAL_WAIT) => {}
         }
         self.leave("done").await
+    }
+
+    /// Leaves the outcome, and every later form of it, where a handler that is away now will look. Does not end.
+    async fn keep_last_state(&self) {
+        let file = self.sockets().join(LAST_STATE);
+        let mut seq = 0;
+        loop {
+            let state = self.state.changed(seq, Duration::MAX).await;
+            seq = state.seq;
+            if let Some(outcome) = outcome(state)
+                && let Err(error) = hostfs::atomic::write_json(&file, &outcome)
+            {
+                tracing::error!(error = chain(&error), "the outcome is lost if nobody asks for it in time");
+            }
+        }
     }
 
     /// The handler shuts the guest down when it sees the mark; the launcher only sees to it that there is an end.
@@ -222,6 +244,13 @@ async fn warm_up(session: Session) {
 
 fn has_ended(state: &LauncherState) -> bool {
     state.domain.as_ref().is_none_or(|domain| domain.is_down())
+}
+
+/// What is worth keeping of a state: nothing unless its guest is down, and not the guest's own words, which could make
+/// it larger than the handler is ready to read.
+fn outcome(state: LauncherState) -> Option<LauncherState> {
+    let ended = state.domain.as_ref().is_some_and(|domain| domain.is_down());
+    ended.then_some(LauncherState { guest_agent: None, ..state })
 }
 
 fn env_path(name: &str, default: &str) -> PathBuf {

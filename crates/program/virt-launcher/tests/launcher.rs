@@ -86,6 +86,7 @@ fn whole_life(launcher: &Launcher) {
     assert_eq!(answer.unwrap(), serde_json::json!({}));
 
     // A second sync changes nothing.
+    assert!(launcher.last_state().is_none(), "a guest that runs has no outcome");
     let pid = launcher.qemu();
     launcher.sync(&vmi).unwrap();
     assert_eq!(launcher.qemu(), pid);
@@ -102,6 +103,8 @@ fn whole_life(launcher: &Launcher) {
     assert_eq!(again.refusal(), Some(RefusalCode::WrongState), "a guest that has ended is not started again");
     launcher.command(Command::Delete).unwrap();
     assert_eq!(launcher.wait_exit(), 0);
+    let last = launcher.last_state().expect("the outcome is kept").domain.expect("also after the domain is forgotten");
+    assert_eq!((last.status, last.reason), (DomainStatus::Shutoff, DomainReason::Shutdown));
 }
 
 fn container_disk(launcher: &Launcher) {
@@ -187,9 +190,12 @@ fn qemu_dies(launcher: &Launcher) {
     launcher.signal(launcher.libvirtd(), "-KILL");
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(launcher.state().domain.unwrap().reason, DomainReason::Crashed);
-    // Without a handler that deletes the domain the launcher ends by itself.
+    // Without a handler that deletes the domain the launcher ends by itself, and leaves its last word.
     assert_eq!(launcher.zombies(), 0);
     assert_eq!(launcher.wait_exit(), 0);
+    let domain = launcher.last_state().unwrap().domain.unwrap();
+    assert_eq!((domain.status, domain.reason), (DomainStatus::Shutoff, DomainReason::Crashed));
+    assert_eq!(domain.uid, support::UID);
 }
 
 fn pod_stops(launcher: &Launcher) {

@@ -1,9 +1,9 @@
 //! The phase that follows from the domain.
 
 use api::v1::VirtualMachineInstancePhase as Phase;
-use vmstate::{DomainReason as Reason, DomainStatus as Status};
+use vmstate::{DomainReason as Reason, DomainStatus as Status, LauncherState};
 
-use crate::support::{Launcher, Scene, at, domain, vmi};
+use crate::support::{Launcher, Scene, at, domain, running, vmi};
 
 /// The phase after one round; the one before if nothing is stored.
 fn next(scene: &Scene) -> Phase {
@@ -88,6 +88,43 @@ fn a_gone_launcher_is_explained() {
     let condition = stored.condition("Synchronized").unwrap();
     assert_eq!(condition.reason(), "Synchronizing with the Domain failed.");
     assert_eq!(condition.message(), "the launcher process ended without saying why");
+}
+
+#[test]
+fn what_a_gone_launcher_left_in_writing_decides() {
+    let wrote = |domain| LauncherState { domain, ..LauncherState::default() };
+    let unexplained = "the launcher process ended without saying why";
+    for (status, reason, expected, why) in [
+        (Status::Shutoff, Reason::Shutdown, Phase::Succeeded, None),
+        (Status::Shutoff, Reason::Crashed, Phase::Failed, None),
+        (Status::Crashed, Reason::Panicked, Phase::Failed, None),
+        (Status::Shutoff, Reason::Destroyed, Phase::Failed, None),
+        (Status::Shutoff, Reason::Unknown, Phase::Failed, Some(unexplained)),
+        (Status::Running, Reason::Other, Phase::Failed, Some(unexplained)),
+        (Status::Unknown, Reason::Unknown, Phase::Failed, Some(unexplained)),
+    ] {
+        // The last answer, if there was one, is older than what was written at the end.
+        for told in [None, Some(wrote(Some(running())))] {
+            let scene = Scene::new(vmi(Phase::Running), None).launcher(Launcher::Gone).but(|s| {
+                s.state = told;
+                s.left_behind = Some(wrote(Some(domain(status, reason))));
+            });
+            let stored = scene.stored().unwrap();
+            assert_eq!(stored.phase(), Some(&expected), "{status:?} {reason:?}");
+            let said = stored.condition("Synchronized").map(|condition| condition.message());
+            assert_eq!(said, why, "{status:?} {reason:?}");
+        }
+    }
+    let ended = || Some(wrote(Some(domain(Status::Shutoff, Reason::Shutdown))));
+    let graceless = Scene::new(vmi(Phase::Running), None).launcher(Launcher::Gone).but(|s| {
+        s.left_behind = Some(wrote(Some(domain(Status::Shutoff, Reason::Destroyed))));
+        s.vmi.as_mut().unwrap().spec.termination_grace_period_seconds = Some(0);
+    });
+    assert_eq!(next(&graceless), Phase::Succeeded, "the rule for destroyed guests holds here, too");
+    let silent = Scene::new(vmi(Phase::Running), running()).launcher(Launcher::Silent);
+    assert_eq!(next(&silent.but(|s| s.left_behind = ended())), Phase::Running, "a living launcher may still answer");
+    let talking = Scene::new(vmi(Phase::Running), running());
+    assert_eq!(next(&talking.but(|s| s.left_behind = ended())), Phase::Running, "and an answer counts for more");
 }
 
 #[test]

@@ -72,6 +72,7 @@ pub(crate) struct Scene {
     pub(crate) launcher: Launcher,
     pub(crate) state: Option<LauncherState>,
     pub(crate) state_at: Timestamp,
+    pub(crate) left_behind: Option<LauncherState>,
     pub(crate) network: Option<Vec<PodAddresses>>,
     pub(crate) interrupted: bool,
     pub(crate) kvm: Result<(), String>,
@@ -95,6 +96,7 @@ impl Scene {
             launcher: Launcher::Talking,
             state: Some(state),
             state_at: at(60),
+            left_behind: None,
             network: Some(vec![pod]),
             interrupted: false,
             kvm: Ok(()),
@@ -138,6 +140,7 @@ impl Scene {
                 process_gone: matches!(self.launcher, Launcher::Gone),
                 failing_since: silent_since,
                 state: self.state.as_ref().map(|state| (state, self.state_at)),
+                left_behind: self.left_behind.as_ref(),
             },
             network: match &self.network {
                 Some(networks) => Network::Finished(networks),

@@ -5,7 +5,7 @@
 
 mod state;
 
-use std::io;
+use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +14,7 @@ use hostfs::beneath::{OFlags, Root, descriptor_path};
 use hostfs::process::ProcessId;
 use jiff::Timestamp;
 use launcher_rpc::types::{Command, GuestAgent, LauncherState};
-use launcher_rpc::{Client, Error as RpcError};
+use launcher_rpc::{Client, Error as RpcError, LAST_STATE};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -26,6 +26,8 @@ const POLL: Duration = Duration::from_secs(20);
 /// Pause between attempts to reach a launcher that does not answer.
 const RETRY: Duration = Duration::from_millis(250);
 const SOCKET: &str = "launcher-sock";
+/// Many times what a launcher writes.
+const LAST_STATE_MAX: u64 = 1 << 20;
 
 /// What is known about a launcher at one moment.
 #[derive(Debug, Clone, Default)]
@@ -174,6 +176,37 @@ pub(crate) fn has_directory(pods: &Root, pod_uid: &Uid) -> bool {
     pods.exists(pod_uid.as_str()).unwrap_or(true)
 }
 
+/// What a launcher that is gone wrote when its guest had ended. Whoever ran in the Pod could have written anything there,
+/// so whatever is not a state of this VMI counts as nothing.
+pub(crate) fn last_state(pods: &Root, pod_uid: &Uid, vmi_uid: &Uid) -> Option<vmstate::LauncherState> {
+    match read_last_state(pods, pod_uid) {
+        Ok(state) if state.domain.as_ref().is_some_and(|domain| domain.uid == vmi_uid.as_str()) => {
+            Some(state::translate(state))
+        }
+        Ok(_) => None,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::debug!(pod = %pod_uid, error = crate::error::chain(&error), "the launcher's last state is unreadable");
+            None
+        }
+    }
+}
+
+fn read_last_state(pods: &Root, pod_uid: &Uid) -> io::Result<LauncherState> {
+    let path = volume(pod_uid, "sockets").join(LAST_STATE);
+    // A pipe in its place must not hold us up.
+    let file = pods
+        .open_file(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
+        .map_err(|err| io::Error::new(err.kind(), crate::error::chain(&err)))?;
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() > LAST_STATE_MAX {
+        return Err(io::Error::other("not a file of a fitting size"));
+    }
+    let mut text = Vec::new();
+    file.take(LAST_STATE_MAX).read_to_end(&mut text)?;
+    Ok(serde_json::from_slice(&text)?)
+}
+
 /// An emptyDir volume of a Pod, below the directory of Pods.
 fn volume(pod_uid: &Uid, name: &str) -> PathBuf {
     PathBuf::from(pod_uid.as_str()).join("volumes/kubernetes.io~empty-dir").join(name)
@@ -201,4 +234,53 @@ async fn connect(pods: &Root, path: PathBuf) -> io::Result<UnixStream> {
         .open_file(path, OFlags::PATH | OFlags::CLOEXEC)
         .map_err(|err| io::Error::new(err.kind(), crate::error::chain(&err)))?;
     UnixStream::connect(descriptor_path(&socket)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::process::Command;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_last_state_is_read_only_if_it_is_one_of_this_vmi() {
+        let dir = tempfile::tempdir().unwrap();
+        let (pod, vmi) = (Uid::new("pod-1").unwrap(), Uid::new("vmi-1").unwrap());
+        let pods = Root::open(dir.path()).unwrap();
+        let sockets = dir.path().join(volume(&pod, "sockets"));
+        let file = sockets.join(LAST_STATE);
+        let read = || last_state(&pods, &pod, &vmi).map(|state| state.domain.unwrap().reason);
+        let state = |uid: &str| json!({"domain": {"uid": uid, "status": "Shutoff", "reason": "Shutdown"}}).to_string();
+
+        assert_eq!(read(), None, "no directory");
+        fs::create_dir_all(&sockets).unwrap();
+        assert_eq!(read(), None, "no file");
+        fs::write(&file, state("vmi-1")).unwrap();
+        assert_eq!(read(), Some(vmstate::DomainReason::Shutdown));
+        let huge = format!("{}{}", state("vmi-1"), " ".repeat(LAST_STATE_MAX as usize));
+        for (name, text) in [
+            ("of another VMI", state("vmi-2")),
+            ("without a domain", "{}".to_string()),
+            ("cut off", state("vmi-1")[..20].to_string()),
+            ("not even text", "\u{0}\u{1}".to_string()),
+            ("too large", huge),
+        ] {
+            fs::write(&file, text).unwrap();
+            assert_eq!(read(), None, "{name}");
+        }
+        fs::remove_file(&file).unwrap();
+        fs::write(dir.path().join("elsewhere"), state("vmi-1")).unwrap();
+        symlink(dir.path().join("elsewhere"), &file).unwrap();
+        assert_eq!(read(), None, "a link is not followed");
+        fs::remove_file(&file).unwrap();
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        assert_eq!(read(), None, "a pipe is not waited for");
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert_eq!(read(), None, "a directory is not a file");
+    }
 }

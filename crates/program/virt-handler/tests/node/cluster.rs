@@ -96,6 +96,9 @@ impl Cluster {
             key_pem,
             admission: Arc::new(TakeAll),
         });
+        // `RUST_LOG=debug` shows what the agent saw; nothing without it.
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
         let server = server.await.unwrap();
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -82,6 +82,14 @@ impl FakeLauncher {
         self.guest.set(DomainStatus::Shutoff, reason);
     }
 
+    /// The guest powers off, and the launcher ends without having been asked; what it last knew is in its file.
+    pub(crate) fn end(&self, reason: &str) {
+        self.power_off(reason);
+        let file = self.pod_dir.join("volumes/kubernetes.io~empty-dir/sockets/last-state.json");
+        std::fs::write(file, serde_json::to_vec(&*self.guest.state.borrow()).unwrap()).unwrap();
+        self.guest.gone.cancel();
+    }
+
     /// The Pod goes without a word.
     pub(crate) fn vanish(&self) {
         std::fs::remove_dir_all(&self.pod_dir).unwrap();

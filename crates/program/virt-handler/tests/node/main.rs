@@ -60,8 +60,19 @@ impl Scene {
         eventually(&format!("the phase is {phase}"), reached).await;
     }
 
+    fn record(&self) -> std::path::PathBuf {
+        self.cluster.private_dir().join("ghost-records").join(POD)
+    }
+
     fn has_record(&self) -> bool {
-        self.cluster.private_dir().join("ghost-records").join(POD).exists()
+        self.record().exists()
+    }
+
+    /// The pretended launcher is a part of this process; the record is made to name one that is no more.
+    fn record_an_ended_process(&self) {
+        let mut record: serde_json::Value = serde_json::from_slice(&std::fs::read(self.record()).unwrap()).unwrap();
+        record["launcher"]["start_time"] = json!(0);
+        std::fs::write(self.record(), record.to_string()).unwrap();
     }
 }
 
@@ -148,6 +159,22 @@ async fn the_end_of_a_guest_is_told_as_it_was() {
         let (scene, handler) = running(true).await;
         scene.launcher.power_off(reason);
         scene.until_phase(phase).await;
+        eventually("nothing is left on the node", async || !scene.has_record()).await;
+        handler.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_end_of_a_guest_is_told_as_it_was_also_if_nobody_was_there_to_see_it() {
+    for (reason, phase) in [("Shutdown", "Succeeded"), ("Crashed", "Failed")] {
+        let (scene, handler) = running(true).await;
+        handler.stop().await;
+        scene.launcher.end(reason);
+        scene.record_an_ended_process();
+        let handler = scene.cluster.handler().await;
+        scene.until_phase(phase).await;
+        let vmi = scene.vmi().await.unwrap();
+        assert!(vmi.condition("Synchronized").is_none(), "{reason} is an end like others");
         eventually("nothing is left on the node", async || !scene.has_record()).await;
         handler.stop().await;
     }

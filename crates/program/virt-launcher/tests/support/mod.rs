@@ -277,6 +277,13 @@ impl Launcher {
         })
     }
 
+    /// What the launcher left for a handler that comes late.
+    pub(crate) fn last_state(&self) -> Option<LauncherState> {
+        let file = self.dir.path().join("run/kubevirt/sockets").join(launcher_rpc::LAST_STATE);
+        let text = std::fs::read(file).ok()?;
+        Some(serde_json::from_slice(&text).expect("a whole state"))
+    }
+
     pub(crate) fn image_of_container_disk(&self) -> PathBuf {
         self.dir.path().join("images/disk/disk/disk.qcow2")
     }
