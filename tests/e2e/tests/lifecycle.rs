@@ -12,7 +12,10 @@ use crate::guests::{counter, no_gap, the_only_qemu};
 use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
-    vec![trial("lifecycle_guests_outlive_the_cluster_and_down_leaves_nothing", outlives_and_down)]
+    vec![
+        trial("lifecycle_guests_outlive_the_cluster_and_down_leaves_nothing", outlives_and_down),
+        trial("lifecycle_interrupted_demonstration_leaves_nothing", interrupted),
+    ]
 }
 
 async fn outlives_and_down() -> Result<()> {
@@ -50,8 +53,36 @@ async fn outlives_and_down() -> Result<()> {
     ensure!(again.status.success(), "a second down failed: {}", String::from_utf8_lossy(&again.stderr));
     drop(guest);
     drop(cluster);
+    nothing_left(&before).await
+}
+
+/// Points of a demonstration: before the cluster is there, while it starts, while its guest boots.
+const MOMENTS: &[Duration] = &[Duration::from_millis(500), Duration::from_millis(1500), Duration::from_secs(8)];
+
+async fn interrupted() -> Result<()> {
+    let before = Snapshot::take()?;
+    for moment in MOMENTS {
+        let mut demo = std::process::Command::new(e2e::program()?)
+            .arg("demo")
+            .arg("--guest")
+            .arg(e2e::guest_dir()?)
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .context("cannot start the demonstration")?;
+        tokio::time::sleep(*moment).await;
+        let process = hostfs::process::ProcessId::of(demo.id().cast_signed())?;
+        process.signal(hostfs::process::Signal::INT)?;
+        let status = demo.wait().context("cannot wait for the demonstration")?;
+        ensure!(!status.success(), "an interrupted demonstration reports success");
+        nothing_left(&before).await.with_context(|| format!("interrupted after {moment:?}"))?;
+    }
+    Ok(())
+}
+
+async fn nothing_left(before: &Snapshot) -> Result<()> {
     poll("the machine as it was", Duration::from_secs(10), || async {
-        let left = Snapshot::take().map(|after| leftovers(&before, &after)).map_err(|err| err.to_string())?;
+        let left = Snapshot::take().map(|after| leftovers(before, &after)).map_err(|err| err.to_string())?;
         if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     })
     .await

@@ -29,8 +29,13 @@ pub fn usable() -> Result<(), String> {
     // SAFETY: the child of this possibly threaded process makes system calls only: no allocation, no lock, no return.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(format!("no process to try KVM in: {}", std::io::Error::last_os_error())),
-        // SAFETY: as above; `_exit` runs no destructors and no exit handlers.
-        0 => unsafe { libc::_exit(probe(&memory) as i32) },
+        // SAFETY: as above; `_exit` runs no destructors and no exit handlers. Descriptors are closed because a lock of the
+        // caller would outlive it in this child, and the child ends with who asked.
+        0 => unsafe {
+            libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
+            libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+            libc::_exit(probe(&memory) as i32)
+        },
         pid => Pid::from_raw(pid).expect("fork returns a positive pid to the parent"),
     };
     let finished = watch(pid, &memory).unwrap_or(false);

@@ -64,17 +64,29 @@ fn end_supervisor(layout: &Layout, record: &Record, progress: &mut Progress) -> 
         return Ok(());
     }
     let Some(process) = record.supervisor.as_ref().filter(|process| process.alive()) else {
-        bail!("some process holds {} and is not the recorded supervisor; end it first", layout.lock().display());
+        return wait_for_lock(layout);
     };
     progress.waiting(format!("supervisor (process {}) to end", process.pid));
     for signal in [Signal::TERM, Signal::KILL] {
         process.signal(signal).with_context(|| format!("cannot signal the supervisor, process {}", process.pid))?;
         if process.wait_gone(SUPERVISOR_TIMEOUT).context("cannot wait for the supervisor")? {
             progress.done("supervisor ended; guests keep running");
-            return Ok(());
+            return wait_for_lock(layout);
         }
     }
     bail!("the supervisor, process {}, does not end", process.pid)
+}
+
+/// The recorded supervisor is dead and the lock is held: its last moments, or a process that is not ours to end.
+fn wait_for_lock(layout: &Layout) -> Result<()> {
+    let deadline = std::time::Instant::now() + SUPERVISOR_TIMEOUT;
+    while Lock::is_held(layout) {
+        if std::time::Instant::now() > deadline {
+            bail!("some process holds {} and is not the recorded supervisor; end it first", layout.lock().display());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
 }
 
 fn has_pods(layout: &Layout, record: &Record) -> bool {

@@ -98,10 +98,11 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Res
     result
 }
 
-/// `FERROVIRT_LOG` takes tracing's filter language; by default people see what went wrong, logs what happened.
+/// `FERROVIRT_LOG` takes tracing's filter language; by default people see what went wrong, logs what happened. kube's
+/// client reports each failed connection by itself, also those that whoever asked expects and retries.
 fn log_to_stderr() {
     use std::io::IsTerminal as _;
-    let default = if std::io::stderr().is_terminal() { "warn" } else { "info,kube=warn,hyper=warn,rustls=warn" };
+    let default = if std::io::stderr().is_terminal() { "warn,kube_client=off" } else { "info,kube_client=off" };
     let filter = tracing_subscriber::EnvFilter::try_from_env("FERROVIRT_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
     tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();

@@ -39,8 +39,10 @@ pub async fn run(args: Args) -> Result<()> {
     }
     let before = Snapshot::take()?;
     let result = tokio::select! {
-        result = show(&args, &dir) => result,
+        // Listening to signals comes before anything is made.
+        biased;
         () = signals::terminated() => Err(anyhow::anyhow!("interrupted; everything was taken away")),
+        result = show(&args, &dir) => result,
     };
     // `show` owns the cluster: whichever way it ended, it is gone by now.
     std::fs::remove_dir_all(&dir).or_else(|err| match err.kind() {
@@ -52,6 +54,9 @@ pub async fn run(args: Args) -> Result<()> {
         if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     })
     .await;
+    if let (Err(_), Err(left)) = (&result, &left) {
+        eprintln!("error: {left:#}");
+    }
     result?;
     left?;
     println!("nothing is left: no process, namespace, mount, link, nft table, cgroup");

@@ -135,14 +135,14 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
+        // First the supervisor, which may still be starting: what it has not recorded yet, it will not make any more.
+        if let Err(err) = self.terminate() {
+            eprintln!("cannot end the supervisor: {err:#}");
+        }
         if !self.layout.record().exists() {
             return;
         }
-        let output = self.down_command(&["--force", "--purge"]).output();
-        if let Some(mut child) = self.supervisor.take() {
-            let _ = child.wait();
-        }
-        match output {
+        match self.down_command(&["--force", "--purge"]).output() {
             Ok(output) if output.status.success() => {}
             Ok(output) => eprintln!("cleaning up failed: {}", String::from_utf8_lossy(&output.stderr)),
             Err(err) => eprintln!("cleaning up failed: {err}"),
