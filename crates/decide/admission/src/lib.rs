@@ -10,19 +10,23 @@
 mod accounts;
 mod decode;
 mod defaults;
-mod kubevirt;
-mod migration;
+mod kinds;
 mod unsupported;
 mod validate;
 mod vm;
 mod vmi;
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt;
 
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machinery::field::{Cause, FieldError, FieldPath};
+use machinery::field::FieldError;
 use serde_json::Value;
 
 pub use defaults::firmware_uuid;
+pub use world::{Wanted, World};
 
 /// What happens to the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +35,8 @@ pub enum Operation {
     Create,
     /// It takes the place of an older version.
     Update,
+    /// It is to go. The object is the one stored.
+    Delete,
 }
 
 /// Who asks.
@@ -40,13 +46,17 @@ pub struct User {
     pub name: String,
     /// The groups the user is in.
     pub groups: Vec<String>,
+    /// What else the authenticator knows, by key.
+    pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// One write to judge.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// Create or update.
+    /// What is to happen.
     pub operation: Operation,
+    /// The version the client speaks, as in `v1`.
+    pub version: &'a str,
     /// The plural of the kind, as in `virtualmachines`.
     pub resource: &'a str,
     /// `status`, or nothing for the object itself.
@@ -61,6 +71,31 @@ pub struct Request<'a> {
     pub now: Time,
 }
 
+/// An object with its defaults, and all there is to say about it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// The object with its defaults.
+    pub object: Value,
+    /// What the user should know although it does not prevent anything.
+    pub warnings: Vec<String>,
+    /// What is wrong with it; nothing if it is valid.
+    pub causes: Vec<FieldError>,
+    /// What is valid and not honoured by this build.
+    pub unsupported: Vec<FieldError>,
+}
+
+impl Judged {
+    /// An object about which there is nothing to say.
+    pub(crate) fn valid(object: Value) -> Self {
+        Judged { object, warnings: Vec::new(), causes: Vec::new(), unsupported: Vec::new() }
+    }
+
+    /// An object with what the rules found.
+    pub(crate) fn with_causes(object: Value, causes: Vec<FieldError>) -> Self {
+        Judged { causes, ..Judged::valid(object) }
+    }
+}
+
 /// An object that may be stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Admitted {
@@ -70,16 +105,57 @@ pub struct Admitted {
     pub warnings: Vec<String>,
 }
 
-/// Judges one write.
-pub fn admit(request: &Request<'_>, config: &ClusterConfig) -> Result<Admitted, Vec<FieldError>> {
-    match request.resource {
-        "virtualmachines" => vm::admit(request, config),
-        "virtualmachineinstances" => vmi::admit(request, config),
-        "virtualmachineinstancemigrations" => migration::admit(request),
-        "kubevirts" => kubevirt::admit(request, config),
-        other => {
-            let message = format!("{other} are not supported by this build");
-            Err(vec![FieldError::new(Cause::Unsupported, FieldPath::new("kind"), message)])
+/// Why a write is refused.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Refusal {
+    /// Fields of the object are wrong, or not honoured by this build.
+    Invalid(Vec<FieldError>),
+    /// The request as a whole makes no sense now, as a second migration of one guest.
+    BadRequest(String),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::BadRequest(message) => f.write_str(message),
+            Refusal::Invalid(causes) => {
+                let causes: Vec<String> = causes.iter().map(ToString::to_string).collect();
+                f.write_str(&causes.join(", "))
+            }
         }
     }
+}
+
+impl From<Vec<FieldError>> for Refusal {
+    fn from(causes: Vec<FieldError>) -> Self {
+        Refusal::Invalid(causes)
+    }
+}
+
+/// Which other objects the judgement of a write would look at, beyond those the world has. To be asked again once they
+/// are found, until the answer is none.
+pub fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
+    let wanted = match request.resource {
+        "virtualmachines" => vm::wanted(request, world),
+        "virtualmachineinstances" => vmi::wanted(request),
+        _ => kinds::wanted(request, world),
+    };
+    wanted.into_iter().filter(|wanted| !world.knows(wanted)).collect()
+}
+
+/// Judges one write: the object with its defaults, what is wrong with it, and what this build does not honour. An error
+/// means that there is nothing to show: the object cannot be read, or the request makes no sense.
+pub fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
+    match request.resource {
+        "virtualmachines" => vm::judge(request, config, world),
+        "virtualmachineinstances" => vmi::judge(request, config, world),
+        _ => kinds::judge(request, config, world),
+    }
+}
+
+/// Judges one write and lets it pass only if it is valid and all of it is honoured.
+pub fn admit(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Admitted, Refusal> {
+    let Judged { object, warnings, causes, unsupported } = judge(request, config, world)?;
+    let errors = unsupported::with_rules(unsupported, causes);
+    if errors.is_empty() { Ok(Admitted { object, warnings }) } else { Err(Refusal::Invalid(errors)) }
 }

@@ -7,42 +7,45 @@ use machinery::meta;
 use serde_json::Value;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Admitted, Request, accounts, defaults, unsupported, validate, vmi};
+use crate::{Judged, Refusal, Request, Wanted, World, accounts, defaults, unsupported, validate, vmi};
 
 const KIND: &str = "VirtualMachine";
 const RUN_STRATEGIES: [&str; 5] = ["Halted", "Manual", "Always", "RerunOnFailure", "Once"];
 
-pub(crate) fn admit(request: &Request<'_>, config: &ClusterConfig) -> Result<Admitted, Vec<FieldError>> {
+/// Which other objects the judgement looks at.
+pub(crate) fn wanted(_request: &Request<'_>, _world: &World) -> Vec<Wanted> {
+    Vec::new()
+}
+
+pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, _world: &World) -> Result<Judged, Refusal> {
     let own = accounts::is_own(request.user, config);
     let mut vm: VirtualMachine = decode(KIND, request.object, own)?;
     if request.subresource == "status" {
-        return status(&vm);
+        return Ok(status(&vm));
     }
     if meta::is_deleting(&vm.metadata) {
         // Nothing but finalizers changes any more, and a rule must not keep an object from going.
-        return Ok(Admitted { object: encode(&vm), warnings: Vec::new() });
+        return Ok(Judged::valid(encode(&vm)));
     }
     if request.object.pointer("/spec/template").is_none_or(Value::is_null) {
         let field = FieldPath::new("spec.template");
-        return Err(vec![FieldError::required(field, "a virtual machine needs a template for its instance")]);
+        return Err(vec![FieldError::required(field, "a virtual machine needs a template for its instance")].into());
     }
     defaults::vm(&mut vm, request.operation, config);
     // What is stored was judged when it was written. A rule or a configuration that came later must not keep anybody,
     // least of all the controllers, from changing a label or a finalizer.
     let judged = request.old.and_then(stored::<VirtualMachine>).is_some_and(|old| old.spec == vm.spec);
-    let errors = if judged { Vec::new() } else { rules(&vm, own, config) };
-    if !errors.is_empty() {
-        return Err(errors);
-    }
+    let (unsupported, causes) = if judged { Default::default() } else { rules(&vm, own, config) };
     let mut warnings = vmi::warnings(&vm.spec.template.spec, config);
     if vm.spec.running.is_some() {
         warnings.push("spec.running is deprecated, please use spec.runStrategy instead.".to_owned());
     }
-    Ok(Admitted { object: encode(&vm), warnings })
+    Ok(Judged { object: encode(&vm), warnings, causes, unsupported })
 }
 
-/// The rules see the template as an instance made from it would be; what is stored keeps what its owner wrote.
-fn rules(vm: &VirtualMachine, own: bool, config: &ClusterConfig) -> Vec<FieldError> {
+/// What this build does not honour, and what is wrong. The rules see the template as an instance made from it would be;
+/// what is stored keeps what its owner wrote.
+fn rules(vm: &VirtualMachine, own: bool, config: &ClusterConfig) -> (Vec<FieldError>, Vec<FieldError>) {
     let field = FieldPath::new("spec");
     let template = field.child("template");
     let mut spec = vm.spec.template.spec.clone();
@@ -57,7 +60,7 @@ fn rules(vm: &VirtualMachine, own: bool, config: &ClusterConfig) -> Vec<FieldErr
         }
     }
     rules.extend(validate::spec(&template.child("spec"), &spec, config));
-    unsupported::with_rules(refused, rules)
+    (refused, rules)
 }
 
 fn run_strategy(field: &FieldPath, vm: &VirtualMachine) -> Option<FieldError> {
@@ -82,11 +85,12 @@ fn run_strategy(field: &FieldPath, vm: &VirtualMachine) -> Option<FieldError> {
 }
 
 /// The status is the controller's, and what it asks for must be something that exists.
-fn status(vm: &VirtualMachine) -> Result<Admitted, Vec<FieldError>> {
+fn status(vm: &VirtualMachine) -> Judged {
     let requests = vm.status.as_ref().map(|status| status.volume_requests.as_slice()).unwrap_or_default();
+    let mut judged = Judged::valid(encode(vm));
     if !requests.is_empty() {
         let field = FieldPath::new("status.volumeRequests");
-        return Err(vec![unsupported::refusal(field, "plugging volumes into a running guest is")]);
+        judged.unsupported.push(unsupported::refusal(field, "plugging volumes into a running guest is"));
     }
-    Ok(Admitted { object: encode(vm), warnings: Vec::new() })
+    judged
 }

@@ -7,25 +7,26 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 use machinery::field::{Cause, FieldError, FieldPath};
 
 use crate::decode::{decode, encode, stored};
-use crate::{Admitted, Operation, Request, accounts, defaults, unsupported, validate};
+use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, unsupported, validate};
 
 const KIND: &str = "VirtualMachineInstance";
 
-pub(crate) fn admit(request: &Request<'_>, config: &ClusterConfig) -> Result<Admitted, Vec<FieldError>> {
+/// Which other objects the judgement looks at.
+pub(crate) fn wanted(_request: &Request<'_>) -> Vec<Wanted> {
+    Vec::new()
+}
+
+pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, _world: &World) -> Result<Judged, Refusal> {
     let own = accounts::is_own(request.user, config);
     let vmi: VirtualMachineInstance = decode(KIND, request.object, own)?;
     match (request.operation, request.old.and_then(stored::<VirtualMachineInstance>)) {
-        (Operation::Create, _) => create(request, vmi, own, config),
-        (Operation::Update, old) => update(request, vmi, old.unwrap_or_default(), own, config),
+        (Operation::Create, _) => Ok(create(request, vmi, own, config)),
+        (Operation::Update, old) => Ok(update(request, vmi, old.unwrap_or_default(), own, config)),
+        (Operation::Delete, _) => Ok(Judged::valid(encode(&vmi))),
     }
 }
 
-fn create(
-    request: &Request<'_>,
-    mut vmi: VirtualMachineInstance,
-    own: bool,
-    config: &ClusterConfig,
-) -> Result<Admitted, Vec<FieldError>> {
+fn create(request: &Request<'_>, mut vmi: VirtualMachineInstance, own: bool, config: &ClusterConfig) -> Judged {
     if !own {
         // The status is the system's word; a new instance cannot come with one.
         vmi.status = None;
@@ -33,16 +34,13 @@ fn create(
     defaults::vmi(&mut vmi, config, &request.now);
     let spec = FieldPath::new("spec");
     let metadata = FieldPath::new("metadata");
-    let mut refused = unsupported::vmi_spec(&spec, &encode(&vmi.spec));
-    refused.extend(unsupported::annotations(&metadata, &vmi.metadata));
-    let mut errors = unsupported::with_rules(refused, validate::spec(&spec, &vmi.spec, config));
+    let mut unsupported = unsupported::vmi_spec(&spec, &encode(&vmi.spec));
+    unsupported.extend(unsupported::annotations(&metadata, &vmi.metadata));
+    let mut causes = validate::spec(&spec, &vmi.spec, config);
     if !own {
-        errors.extend(validate::reserved_labels(&metadata, &vmi.metadata));
+        causes.extend(validate::reserved_labels(&metadata, &vmi.metadata));
     }
-    if !errors.is_empty() {
-        return Err(errors);
-    }
-    Ok(Admitted { object: encode(&vmi), warnings: warnings(&vmi.spec, config) })
+    Judged { object: encode(&vmi), warnings: warnings(&vmi.spec, config), causes, unsupported }
 }
 
 fn update(
@@ -51,7 +49,7 @@ fn update(
     old: VirtualMachineInstance,
     own: bool,
     config: &ClusterConfig,
-) -> Result<Admitted, Vec<FieldError>> {
+) -> Judged {
     let mut errors = Vec::new();
     if accounts::is_handler(request.user, config) && config.feature_gate("NodeRestriction") {
         errors.extend(own_node_only(request, old.status.as_ref(), vmi.status.as_ref()));
@@ -66,7 +64,7 @@ fn update(
         let metadata = FieldPath::new("metadata");
         errors.extend(validate::reserved_labels_kept(&metadata, &old.metadata, &vmi.metadata));
     }
-    if errors.is_empty() { Ok(Admitted { object: encode(&vmi), warnings: Vec::new() }) } else { Err(errors) }
+    Judged::with_causes(encode(&vmi), errors)
 }
 
 /// A node agent may write the instances of its own node only, and may not choose where a migration goes.

@@ -7,7 +7,7 @@ mod properties;
 mod rules;
 mod vm;
 
-use admission::{Admitted, Operation, Request, User, admit};
+use admission::{Admitted, Operation, Refusal, Request, User, World, admit};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -24,11 +24,11 @@ fn config() -> ClusterConfig {
 }
 
 fn someone() -> User {
-    User { name: "alice".to_owned(), groups: vec!["system:authenticated".to_owned()] }
+    User { name: "alice".to_owned(), groups: vec!["system:authenticated".to_owned()], ..User::default() }
 }
 
 fn component(account: &str) -> User {
-    User { name: format!("system:serviceaccount:kubevirt:{account}"), groups: Vec::new() }
+    User { name: format!("system:serviceaccount:kubevirt:{account}"), ..User::default() }
 }
 
 fn now() -> Time {
@@ -43,7 +43,16 @@ fn judge(
     config: &ClusterConfig,
 ) -> Result<Admitted, Vec<FieldError>> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    admit(&Request { operation, resource, subresource: "", user, old, object, now: now() }, config)
+    let request = Request { operation, version: "v1", resource, subresource: "", user, old, object, now: now() };
+    causes(admit(&request, config, &World::default()))
+}
+
+/// The field errors of a refusal.
+fn causes(result: Result<Admitted, Refusal>) -> Result<Admitted, Vec<FieldError>> {
+    result.map_err(|refusal| match refusal {
+        Refusal::Invalid(errors) => errors,
+        Refusal::BadRequest(message) => panic!("refused without a field: {message}"),
+    })
 }
 
 fn create_vmi(object: &Value) -> Result<Admitted, Vec<FieldError>> {

@@ -43,7 +43,7 @@ fn an_account_of_another_namespace_is_nobody_special() {
         "system:serviceaccount:kubevirt:kubevirt-operator",
         "kubevirt-controller",
     ] {
-        let user = User { name: name.to_owned(), groups: Vec::new() };
+        let user = User { name: name.to_owned(), ..User::default() };
         assert_eq!(update(&user, &longer), ["FieldValueNotSupported spec"], "{name}");
     }
 }

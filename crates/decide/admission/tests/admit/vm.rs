@@ -1,9 +1,9 @@
 //! Virtual machines, and the kinds that have few rules.
 
-use admission::{Operation, Request, admit};
+use admission::{Operation, Request, World, admit};
 use serde_json::{Value, json};
 
-use crate::{component, config, create_vm, judge, now, someone, told, vm};
+use crate::{causes, component, config, create_vm, judge, now, someone, told, vm};
 
 #[test]
 fn a_machine_is_stored_as_its_owner_wrote_it_plus_identity_and_platform() {
@@ -155,6 +155,7 @@ fn the_status_is_only_held_against_the_schema() {
         let object = vm(json!({ "spec": { "runStrategy": null }, "status": status }));
         let request = Request {
             operation: Operation::Update,
+            version: "v1",
             resource: "virtualmachines",
             subresource: "status",
             user: &controller,
@@ -162,7 +163,7 @@ fn the_status_is_only_held_against_the_schema() {
             object: &object,
             now: now(),
         };
-        told(admit(&request, &config()))
+        told(causes(admit(&request, &config(), &World::default())))
     };
     assert_eq!(admit_status(json!({ "created": true })), Vec::<String>::new());
     assert_eq!(admit_status(json!({ "created": "yes" })), ["FieldValueTypeInvalid status.created"]);

@@ -80,9 +80,10 @@ impl Judge {
             }
             _ => return None,
         };
-        let user = User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()] };
+        let user = User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let request = Request {
             operation: Operation::Create,
+            version: api::v1::VERSION,
             resource,
             subresource: "",
             user: &user,
@@ -90,7 +91,13 @@ impl Judge {
             object,
             now: self.now.clone(),
         };
-        Some(admission::admit(&request, &self.config))
+        let verdict = admission::admit(&request, &self.config, &admission::World::default());
+        Some(verdict.map_err(|refusal| match refusal {
+            admission::Refusal::Invalid(errors) => errors,
+            admission::Refusal::BadRequest(message) => {
+                vec![FieldError::new(Cause::Forbidden, FieldPath::root(), message)]
+            }
+        }))
     }
 
     /// The instance that the manifest of a virtual machine or an instance leads to.

@@ -30,7 +30,7 @@ impl Gate {
 
 impl embedded::Admission for Gate {
     fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        let user = admission::User { name: request.user.name.clone(), groups: request.user.groups.clone() };
+        let user = admission::User { name: request.user.name.clone(), groups: request.user.groups.clone(), ..Default::default() };
         let operation = match request.operation {
             Operation::Create => admission::Operation::Create,
             Operation::Update => admission::Operation::Update,
@@ -38,6 +38,7 @@ impl embedded::Admission for Gate {
         let admitted = admission::admit(
             &admission::Request {
                 operation,
+                version: request.resource.version,
                 resource: request.resource.resource,
                 subresource: request.resource.subresource,
                 user: &user,
@@ -46,7 +47,14 @@ impl embedded::Admission for Gate {
                 now: Time(Timestamp::now()),
             },
             &self.config(),
-        )?;
+            &Default::default(),
+        )
+        .map_err(|refusal| match refusal {
+            admission::Refusal::Invalid(errors) => errors,
+            admission::Refusal::BadRequest(message) => {
+                vec![FieldError::new(machinery::field::Cause::Forbidden, machinery::field::FieldPath::root(), message)]
+            }
+        })?;
         Ok(Admitted { object: admitted.object, warnings: admitted.warnings })
     }
 }

@@ -44,14 +44,20 @@ impl Admission for Rules {
         };
         let request = Request {
             operation,
+            version: request.resource.version,
             resource: request.resource.resource,
             subresource: request.resource.subresource,
-            user: &User { name: request.user.name.clone(), groups: request.user.groups.clone() },
+            user: &User { name: request.user.name.clone(), groups: request.user.groups.clone(), ..Default::default() },
             old: request.old,
             object: &request.object,
             now: Time(Timestamp::now()),
         };
-        let admitted = admission::admit(&request, &self.0)?;
+        let admitted = admission::admit(&request, &self.0, &Default::default()).map_err(|refusal| match refusal {
+            admission::Refusal::Invalid(errors) => errors,
+            admission::Refusal::BadRequest(message) => {
+                vec![FieldError::new(machinery::field::Cause::Forbidden, machinery::field::FieldPath::root(), message)]
+            }
+        })?;
         Ok(Admitted { object: admitted.object, warnings: admitted.warnings })
     }
 }

@@ -36,12 +36,13 @@ struct Rules(ClusterConfig);
 
 impl Admission for Rules {
     fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        let user = admission::User { name: request.user.name.clone(), groups: request.user.groups.clone() };
+        let user = admission::User { name: request.user.name.clone(), groups: request.user.groups.clone(), ..Default::default() };
         let request = admission::Request {
             operation: match request.operation {
                 Operation::Create => admission::Operation::Create,
                 Operation::Update => admission::Operation::Update,
             },
+            version: request.resource.version,
             resource: request.resource.resource,
             subresource: request.resource.subresource,
             user: &user,
@@ -49,7 +50,12 @@ impl Admission for Rules {
             object: &request.object,
             now: Time(Timestamp::now()),
         };
-        let admitted = admission::admit(&request, &self.0)?;
+        let admitted = admission::admit(&request, &self.0, &Default::default()).map_err(|refusal| match refusal {
+            admission::Refusal::Invalid(errors) => errors,
+            admission::Refusal::BadRequest(message) => {
+                vec![FieldError::new(machinery::field::Cause::Forbidden, machinery::field::FieldPath::root(), message)]
+            }
+        })?;
         Ok(Admitted { object: admitted.object, warnings: admitted.warnings })
     }
 }

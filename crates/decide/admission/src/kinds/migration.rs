@@ -6,24 +6,23 @@ use machinery::field::{Cause, FieldError, FieldPath};
 use machinery::meta::label;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Admitted, Operation, Request, unsupported};
+use crate::{Judged, Operation, Refusal, Request, unsupported};
 
 const KIND: &str = "VirtualMachineInstanceMigration";
 
-pub(crate) fn admit(request: &Request<'_>) -> Result<Admitted, Vec<FieldError>> {
+pub(crate) fn judge(request: &Request<'_>) -> Result<Judged, Refusal> {
     let migration: VirtualMachineInstanceMigration = decode(KIND, request.object, false)?;
     match (request.operation, request.old.and_then(stored::<VirtualMachineInstanceMigration>)) {
         (Operation::Create, _) => {
-            Err(vec![unsupported::refusal(FieldPath::new("kind"), "moving a running guest to another node is")])
+            let refused = unsupported::refusal(FieldPath::new("kind"), "moving a running guest to another node is");
+            Ok(Judged { unsupported: vec![refused], ..Judged::valid(encode(&migration)) })
         }
-        (Operation::Update, old) => update(&migration, &old.unwrap_or_default()),
+        (Operation::Update, old) => Ok(update(&migration, &old.unwrap_or_default())),
+        (Operation::Delete, _) => Ok(Judged::valid(encode(&migration))),
     }
 }
 
-fn update(
-    migration: &VirtualMachineInstanceMigration,
-    old: &VirtualMachineInstanceMigration,
-) -> Result<Admitted, Vec<FieldError>> {
+fn update(migration: &VirtualMachineInstanceMigration, old: &VirtualMachineInstanceMigration) -> Judged {
     let mut errors = Vec::new();
     if migration.spec != old.spec {
         let message = "update of Migration object's spec is restricted";
@@ -36,5 +35,5 @@ fn update(
         let message = "the label cannot be changed or removed while the migration is under way";
         errors.push(FieldError::new(Cause::NotSupported, field, message));
     }
-    if errors.is_empty() { Ok(Admitted { object: encode(migration), warnings: Vec::new() }) } else { Err(errors) }
+    Judged::with_causes(encode(migration), errors)
 }

@@ -6,15 +6,15 @@ use machinery::field::{Cause, FieldError, FieldPath};
 use serde_json::Value;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Admitted, Request, accounts};
+use crate::{Judged, Refusal, Request, accounts};
 
 const KIND: &str = "KubeVirt";
 
-pub(crate) fn admit(request: &Request<'_>, config: &ClusterConfig) -> Result<Admitted, Vec<FieldError>> {
+pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig) -> Result<Judged, Refusal> {
     let kubevirt: KubeVirt = decode(KIND, request.object, accounts::is_own(request.user, config))?;
     let judged = request.old.and_then(stored::<KubeVirt>).is_some_and(|old| old.spec == kubevirt.spec);
     let errors = if judged { Vec::new() } else { rules(&kubevirt) };
-    if errors.is_empty() { Ok(Admitted { object: encode(&kubevirt), warnings: Vec::new() }) } else { Err(errors) }
+    Ok(Judged::with_causes(encode(&kubevirt), errors))
 }
 
 fn rules(kubevirt: &KubeVirt) -> Vec<FieldError> {
