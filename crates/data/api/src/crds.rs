@@ -2,99 +2,77 @@
 
 use serde_json::{Value, json};
 
-use crate::{schema, v1};
-
-/// A column of `kubectl get`: name, type, path, and whether only the wide view shows it.
-type Column = (&'static str, &'static str, &'static str, bool);
-
-const AGE: Column = ("Age", "date", ".metadata.creationTimestamp", false);
-const PHASE: Column = ("Phase", "string", ".status.phase", false);
-const READY: Column = ("Ready", "string", ".status.conditions[?(@.type=='Ready')].status", false);
-
-/// The version before `v1`. It has the same fields, and old manifests still name it.
-const DEPRECATED_VERSION: &str = "v1alpha3";
+use crate::resources::{Column, RESOURCES, Resource, Version};
+use crate::schema;
 
 /// The definitions of all our kinds.
 ///
 /// They are JSON rather than typed objects because the typed form holds integral bounds as floating-point numbers and
 /// prints them as such.
 pub fn crds() -> Vec<Value> {
-    vec![virtual_machine(), virtual_machine_instance(), migration(), kubevirt()]
+    RESOURCES.iter().map(definition).collect()
 }
 
-fn virtual_machine() -> Value {
-    let columns = [AGE, ("Status", "string", ".status.printableStatus", false), READY];
-    definition("VirtualMachine", "virtualmachines", ["vm", "vms"], &columns, true)
-}
-
-/// Instances have no status subresource: controller and node agent write spec, metadata and status under one version.
-fn virtual_machine_instance() -> Value {
-    let columns = [
-        AGE,
-        PHASE,
-        ("IP", "string", ".status.interfaces[0].ipAddress", false),
-        ("NodeName", "string", ".status.nodeName", false),
-        READY,
-        ("Live-Migratable", "string", ".status.conditions[?(@.type=='LiveMigratable')].status", true),
-        ("Paused", "string", ".status.conditions[?(@.type=='Paused')].status", true),
-    ];
-    definition("VirtualMachineInstance", "virtualmachineinstances", ["vmi", "vmis"], &columns, false)
-}
-
-fn migration() -> Value {
-    let columns = [PHASE, ("VMI", "string", ".spec.vmiName", false)];
-    let plural = "virtualmachineinstancemigrations";
-    definition("VirtualMachineInstanceMigration", plural, ["vmim", "vmims"], &columns, true)
-}
-
-fn kubevirt() -> Value {
-    let mut definition = definition("KubeVirt", "kubevirts", ["kv", "kvs"], &[AGE, PHASE], true);
-    definition["metadata"]["labels"] = json!({ "operator.kubevirt.io": "" });
-    definition
-}
-
-fn definition(kind: &str, plural: &str, short: [&str; 2], columns: &[Column], status_subresource: bool) -> Value {
-    let columns: Vec<Value> = columns
-        .iter()
-        .map(|&(name, type_, path, wide)| {
-            let mut column = json!({ "name": name, "type": type_, "jsonPath": path });
-            if wide {
-                column["priority"] = json!(1);
-            }
-            column
-        })
-        .collect();
-    let mut version = json!({
-        "name": v1::VERSION,
-        "served": true,
-        "storage": true,
-        "additionalPrinterColumns": columns,
-        "schema": { "openAPIV3Schema": schema::openapi(kind) },
-    });
-    if status_subresource {
-        version["subresources"] = json!({ "status": {} });
-    }
-    let mut old = version.clone();
-    old["name"] = json!(DEPRECATED_VERSION);
-    old["storage"] = json!(false);
-    old["deprecated"] = json!(true);
-    old["deprecationWarning"] =
-        json!(format!("{}/{DEPRECATED_VERSION} is now deprecated and will be removed in a future release.", v1::GROUP));
+fn definition(resource: &Resource) -> Value {
+    let mut names = json!({ "kind": resource.kind, "plural": resource.plural, "singular": resource.singular });
+    put_list(&mut names, "shortNames", resource.short_names);
+    put_list(&mut names, "categories", resource.categories);
+    let schema = schema::openapi(resource.kind);
+    let versions: Vec<Value> = resource.versions.iter().map(|version| of_version(resource, version, &schema)).collect();
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": { "name": format!("{plural}.{}", v1::GROUP), "labels": { "kubevirt.io": "" } },
+        "metadata": { "name": resource.full_name(), "labels": { resource.label: "" } },
         "spec": {
-            "group": v1::GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": kind,
-                "plural": plural,
-                "singular": kind.to_lowercase(),
-                "shortNames": short,
-                "categories": ["all"],
-            },
-            "versions": [version, old],
+            "group": resource.group,
+            "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
+            "names": names,
+            "versions": versions,
         },
     })
+}
+
+fn of_version(resource: &Resource, version: &Version, schema: &Option<Value>) -> Value {
+    let mut definition = json!({
+        "name": version.name,
+        "served": true,
+        "storage": version.storage,
+        "schema": { "openAPIV3Schema": schema },
+    });
+    if let Some(warning) = version.deprecated {
+        definition["deprecated"] = json!(true);
+        definition["deprecationWarning"] = json!(warning);
+    }
+    if !resource.columns.is_empty() {
+        definition["additionalPrinterColumns"] = resource.columns.iter().map(column).collect();
+    }
+    if !resource.selectable_fields.is_empty() {
+        let fields = resource.selectable_fields.iter().map(|path| json!({ "jsonPath": path }));
+        definition["selectableFields"] = fields.collect();
+    }
+    if resource.status {
+        definition["subresources"]["status"] = json!({});
+    }
+    if let Some(scale) = &resource.scale {
+        definition["subresources"]["scale"] = json!({
+            "specReplicasPath": scale.spec_replicas,
+            "statusReplicasPath": scale.status_replicas,
+            "labelSelectorPath": scale.label_selector,
+        });
+    }
+    definition
+}
+
+fn column(column: &Column) -> Value {
+    let mut value = json!({ "name": column.name, "type": column.type_, "jsonPath": column.path });
+    if column.wide {
+        value["priority"] = json!(1);
+    }
+    value
+}
+
+fn put_list(names: &mut Value, key: &str, list: &[&str]) {
+    if !list.is_empty() {
+        names[key] = json!(list);
+    }
 }

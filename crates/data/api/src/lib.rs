@@ -11,6 +11,7 @@ pub mod gates;
 mod kind;
 pub mod labels;
 pub mod reasons;
+pub mod resources;
 pub mod schema;
 pub mod v1;
 

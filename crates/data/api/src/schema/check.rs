@@ -136,17 +136,12 @@ fn check_text(node: &Node, text: &str, path: &FieldPath, errors: &mut Vec<FieldE
     if let Some(max) = node.max_length.filter(|&max| text.chars().count() > max) {
         invalid(format!("may not be more than {max} chars long"));
     }
-    if node.fraction && !is_fraction(text) {
-        invalid("must be a number from 0 to 1 with up to three decimals".to_owned());
+    if let Some(pattern) = node.pattern.filter(|pattern| !pattern.matches(text)) {
+        invalid(format!("should match '{}'", pattern.regex()));
     }
     if !node.choices.is_empty() && !node.choices.contains(&text) {
         errors.push(FieldError::not_supported(path.clone(), text, &node.choices));
     }
-}
-
-fn is_fraction(text: &str) -> bool {
-    let decimals = |rest: &str| (1..=3).contains(&rest.len()) && rest.bytes().all(|b| b.is_ascii_digit());
-    text == "0" || text == "1" || text.strip_prefix("0.").is_some_and(decimals)
 }
 
 fn check_integer(node: &Node, bits: u8, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
@@ -180,6 +175,9 @@ fn check_quantity(text: &str, path: &FieldPath, errors: &mut Vec<FieldError>) {
 fn check_list(node: &Node, items: &[Value], path: &FieldPath, errors: &mut Vec<FieldError>) {
     if let Some(max) = node.max_items.filter(|&max| items.len() > max) {
         errors.push(FieldError::invalid(path.clone(), items.len(), format!("must have at most {max} items")));
+    }
+    if let Some(min) = node.min_items.filter(|&min| items.len() < min) {
+        errors.push(FieldError::invalid(path.clone(), items.len(), format!("should have at least {min} items")));
     }
     let identity = |item: &Value| match &node.merge {
         Merge::Set => Some(item.clone()),

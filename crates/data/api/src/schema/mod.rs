@@ -5,19 +5,28 @@
 
 mod check;
 mod openapi;
+mod pattern;
 mod table;
 
 use machinery::field::{FieldError, FieldPath};
 use serde_json::Value;
 
+use crate::resources::RESOURCES;
 use table::Type;
 
-/// Our kinds, each the root of a schema.
-pub const KINDS: [&str; 4] =
-    ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration", "KubeVirt"];
+/// Our kinds, each the root of a schema. No two groups of ours have a kind of the same name.
+pub const KINDS: [&str; RESOURCES.len()] = {
+    let mut kinds = [""; RESOURCES.len()];
+    let mut index = 0;
+    while index < kinds.len() {
+        kinds[index] = RESOURCES[index].kind;
+        index += 1;
+    }
+    kinds
+};
 
 fn root(kind: &str) -> Option<&'static Type> {
-    KINDS.contains(&kind).then(|| table::named(kind))
+    KINDS.contains(&kind).then(|| table::kind(kind)).flatten()
 }
 
 /// Removes the fields an object of this kind does not have and returns their paths. Other kinds stay as they are.

@@ -2,12 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::pattern::Pattern;
 use super::table::{Field, Merge, Node, Shape, Type, named};
-
-/// What Kubernetes accepts as a quantity.
-const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
-/// A number from 0 to 1 with up to three decimals.
-const FRACTION_PATTERN: &str = r"^(0(?:\.\d{1,3})?|1)$";
 
 /// The schema of a type.
 pub(super) fn schema_of(type_: &Type) -> Map<String, Value> {
@@ -48,14 +44,19 @@ fn of_node(node: &Node) -> Map<String, Value> {
     if !node.choices.is_empty() {
         put("enum", json!(node.choices));
     }
-    if node.fraction {
-        put("pattern", json!(FRACTION_PATTERN));
+    if let Some(pattern) = node.pattern {
+        put("pattern", json!(pattern.regex()));
     }
     if let Some(default) = &node.default {
         put("default", default.clone());
     }
     let bounds = [("minimum", node.min), ("maximum", node.max)];
-    let lengths = [("minLength", node.min_length), ("maxLength", node.max_length), ("maxItems", node.max_items)];
+    let lengths = [
+        ("minLength", node.min_length),
+        ("maxLength", node.max_length),
+        ("minItems", node.min_items),
+        ("maxItems", node.max_items),
+    ];
     bounds.iter().for_each(|(key, bound)| _ = bound.map(|bound| put(key, json!(bound))));
     lengths.iter().for_each(|(key, length)| _ = length.map(|length| put(key, json!(length))));
     let about = if matches!(node.shape, Shape::List(_)) { "x-kubernetes-list-type" } else { "x-kubernetes-map-type" };
@@ -81,7 +82,7 @@ fn of_shape(shape: &Shape) -> Map<String, Value> {
         Shape::Number => json!({ "type": "number" }),
         Shape::Quantity => json!({
             "anyOf": [{ "type": "integer" }, { "type": "string" }],
-            "pattern": QUANTITY_PATTERN,
+            "pattern": Pattern::Quantity.regex(),
             "x-kubernetes-int-or-string": true,
         }),
         Shape::IntOrString => json!({

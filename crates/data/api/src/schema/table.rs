@@ -12,27 +12,42 @@
 //! ```
 //!
 //! Plain types are `string`, `time`, `bool`, `int`, `int32`, `int64`, `number`, `quantity`, `int-or-string`, `object`
-//! (empty), `any-object` (anything goes) and `metadata` (that of every object). Attributes are `nullable`, `enum(a|b)`, `min=`, `max=`, `min-length=`,
-//! `max-length=`, `max-items=`, `fraction` (a number from 0 to 1 with up to three decimals) and `default=` JSON.
+//! (empty), `any-object` (anything goes) and `metadata` (that of every object). Attributes are `nullable`, `enum(a|b)`,
+//! `min=`, `max=`, `min-length=`, `max-length=`, `min-items=`, `max-items=`, `pattern=` (a name of [`Pattern`]) and
+//! `default=` JSON.
 //!
 //! The tables are the one source of the published schemas and of the checks; a test holds the Rust types against them.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use serde_json::Value;
 
+use super::pattern::Pattern;
+
 /// Every type by name.
-pub(super) static TYPES: LazyLock<HashMap<&'static str, Type>> = LazyLock::new(|| {
+static TYPES: LazyLock<HashMap<&'static str, Type>> = LazyLock::new(|| {
     let tables = [
+        include_str!("types/backup.txt"),
+        include_str!("types/clone.txt"),
         include_str!("types/configuration.txt"),
         include_str!("types/core.txt"),
         include_str!("types/data_volume.txt"),
         include_str!("types/devices.txt"),
         include_str!("types/domain.txt"),
+        include_str!("types/export.txt"),
+        include_str!("types/instancetype.txt"),
         include_str!("types/kubevirt.txt"),
         include_str!("types/migration.txt"),
+        include_str!("types/migration_policy.txt"),
         include_str!("types/network.txt"),
+        include_str!("types/plugin.txt"),
+        include_str!("types/pool.txt"),
+        include_str!("types/preference.txt"),
+        include_str!("types/preset.txt"),
+        include_str!("types/replica_set.txt"),
+        include_str!("types/restore.txt"),
+        include_str!("types/snapshot.txt"),
         include_str!("types/status.txt"),
         include_str!("types/vm.txt"),
         include_str!("types/vmi.txt"),
@@ -42,9 +57,24 @@ pub(super) static TYPES: LazyLock<HashMap<&'static str, Type>> = LazyLock::new(|
     types.map(|type_| (type_.name, type_)).collect()
 });
 
-/// The type of this name, which a table mentions.
-pub(super) fn named(name: &str) -> &'static Type {
-    TYPES.get(name).unwrap_or_else(|| panic!("the schema tables mention {name} and do not define it"))
+/// The type of a kind, if the tables have it.
+pub(super) fn kind(name: &str) -> Option<&'static Type> {
+    TYPES.get(name)
+}
+
+/// The type a table mentions.
+pub(super) fn named(mention: &Mention) -> &'static Type {
+    mention.type_.get_or_init(|| {
+        let name = mention.name;
+        TYPES.get(name).unwrap_or_else(|| panic!("the schema tables mention {name} and do not define it"))
+    })
+}
+
+/// A type as a field mentions it. Its table may come later, so it is looked up at the first use, and only then.
+#[derive(Debug)]
+pub(super) struct Mention {
+    name: &'static str,
+    type_: OnceLock<&'static Type>,
 }
 
 /// An object with known fields.
@@ -77,8 +107,9 @@ pub(super) struct Node {
     pub(super) max: Option<i64>,
     pub(super) min_length: Option<usize>,
     pub(super) max_length: Option<usize>,
+    pub(super) min_items: Option<usize>,
     pub(super) max_items: Option<usize>,
-    pub(super) fraction: bool,
+    pub(super) pattern: Option<Pattern>,
     pub(super) merge: Merge,
     pub(super) default: Option<Value>,
 }
@@ -102,7 +133,7 @@ pub(super) enum Shape {
     /// The metadata of every object. Published schemas must leave it to the API server.
     Metadata,
     /// An object of a type of the tables.
-    Named(&'static str),
+    Named(Mention),
 }
 
 /// How two writers' lists or maps become one.
@@ -160,8 +191,9 @@ fn read_node(text: &'static str) -> Option<(Node, &'static str)> {
         max: None,
         min_length: None,
         max_length: None,
+        min_items: None,
         max_items: None,
-        fraction: false,
+        pattern: None,
         merge: Merge::Unstated,
         default: None,
     };
@@ -196,7 +228,9 @@ fn read_shape(text: &'static str) -> Option<(Shape, &'static str)> {
         "object" => Shape::Object,
         "any-object" => Shape::AnyObject,
         "metadata" => Shape::Metadata,
-        name if name.starts_with(|c: char| c.is_ascii_uppercase()) => Shape::Named(name),
+        name if name.starts_with(|c: char| c.is_ascii_uppercase()) => {
+            Shape::Named(Mention { name, type_: OnceLock::new() })
+        }
         _ => return None,
     };
     Some((shape, rest))
@@ -211,7 +245,6 @@ impl Node {
     fn attribute(&mut self, word: &'static str) -> Option<()> {
         match word {
             "nullable" => self.nullable = true,
-            "fraction" => self.fraction = true,
             "atomic" => self.merge = Merge::Atomic,
             "set" => self.merge = Merge::Set,
             _ => {
@@ -226,6 +259,8 @@ impl Node {
                         "max" => self.max = Some(value.parse().ok()?),
                         "min-length" => self.min_length = Some(value.parse().ok()?),
                         "max-length" => self.max_length = Some(value.parse().ok()?),
+                        "min-items" => self.min_items = Some(value.parse().ok()?),
+                        "pattern" => self.pattern = Some(Pattern::named(value)?),
                         "max-items" => self.max_items = Some(value.parse().ok()?),
                         "default" => self.default = Some(serde_json::from_str(value).ok()?),
                         _ => return None,
