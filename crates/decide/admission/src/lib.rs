@@ -11,7 +11,7 @@ mod accounts;
 mod decode;
 mod defaults;
 mod kinds;
-mod unsupported;
+pub mod unsupported;
 mod validate;
 mod vm;
 mod vmi;

@@ -1,0 +1,370 @@
+//! What this build cannot honour.
+//!
+//! The types hold every field KubeVirt has; the launcher's converter, the node agent and the controllers act on some of
+//! them. A field nobody acts on is refused with its path and a reason, instead of being stored as a promise that is
+//! not kept. The table lists both sides, so a field that is in neither is refused as well: a new field of the schema
+//! has to be thought about before it does anything.
+
+mod table;
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::field::{Cause, FieldError, FieldPath};
+use serde_json::Value;
+
+pub use table::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, Row, VM_SPEC, VMI_SPEC};
+
+/// What the build does about a kind, a field or an annotation. Releases are those of the changelog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Support {
+    /// Honours it since a release, with everything below it.
+    Since(&'static str),
+    /// Honours these values since a release; what all others are, up to and with the verb.
+    Only(&'static str, &'static [&'static str], &'static str),
+    /// Does not honour it; what it is, up to and with the verb.
+    No(&'static str),
+}
+
+use Support::{No, Only, Since};
+
+/// Annotation values that ask for nothing.
+const OFF: [&str; 2] = ["", "false"];
+
+static VMI_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VMI_SPEC, is_set));
+static VM_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VM_SPEC, is_set));
+static KUBEVIRT_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(KUBEVIRT_SPEC, has_settings));
+
+/// Why objects of a kind cannot be created, if they cannot.
+pub(crate) fn kind(kind: &str) -> Option<FieldError> {
+    match KINDS.iter().find(|(name, _)| *name == kind) {
+        Some((_, Since(_) | Only(..))) => None,
+        Some((_, No(what))) => Some(refusal(FieldPath::new("kind"), what)),
+        None => Some(refusal(FieldPath::new("kind"), "this kind is")),
+    }
+}
+
+/// What an instance's spec at `field` asks for and does not get.
+pub(crate) fn vmi_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
+    VMI_TREE.refusals(field, spec)
+}
+
+/// What a virtual machine's spec at `field` asks for and does not get, its template aside.
+pub(crate) fn vm_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
+    VM_TREE.refusals(field, spec)
+}
+
+/// Settings of a KubeVirt object's spec at `field` that have no effect, as warnings.
+pub(crate) fn kubevirt_spec(field: &FieldPath, spec: &Value) -> Vec<String> {
+    KUBEVIRT_TREE.refusals(field, spec).iter().map(|error| format!("{error}: the setting has no effect")).collect()
+}
+
+/// What the annotations of metadata at `field` ask for and do not get.
+pub(crate) fn annotations(field: &FieldPath, metadata: &ObjectMeta) -> Vec<FieldError> {
+    let present = metadata.annotations.iter().flatten().filter(|(_, value)| !OFF.contains(&value.as_str()));
+    let refused = present.filter_map(|(key, _)| match ANNOTATIONS.iter().find(|(listed, _)| key == listed)? {
+        (_, No(what)) => Some(refusal(field.child("annotations").key(key), what)),
+        (_, Since(_) | Only(..)) => None,
+    });
+    refused.collect()
+}
+
+/// Both kinds of errors, each field once: a value that no build would take is simply wrong.
+pub(crate) fn with_rules(mut unsupported: Vec<FieldError>, rules: Vec<FieldError>) -> Vec<FieldError> {
+    unsupported.retain(|refused| rules.iter().all(|broken| broken.field != refused.field));
+    unsupported.extend(rules);
+    unsupported
+}
+
+/// A refusal of something that is not a field of its own.
+pub(crate) fn refusal(field: FieldPath, what: &str) -> FieldError {
+    FieldError::new(Cause::Unsupported, field, format!("{what} not supported by this build"))
+}
+
+/// Rows by field, so that a walk over an object looks at each of its fields once and spells no path unless it refuses.
+struct Tree {
+    root: Node,
+    /// Whether a value asks for anything.
+    asks: fn(&Value) -> bool,
+}
+
+#[derive(Default)]
+struct Node {
+    /// Set where a row ends.
+    support: Option<Support>,
+    fields: BTreeMap<&'static str, Node>,
+    items: Option<Box<Node>>,
+}
+
+/// Where a walk is: the steps from here up to the start.
+enum At<'a> {
+    Start(&'a FieldPath),
+    Field(&'a At<'a>, &'a str),
+    Item(&'a At<'a>, usize),
+}
+
+impl At<'_> {
+    fn path(&self) -> FieldPath {
+        match self {
+            At::Start(path) => (*path).clone(),
+            At::Field(above, name) => above.path().child(name),
+            At::Item(above, index) => above.path().index(*index),
+        }
+    }
+}
+
+impl Tree {
+    fn new(rows: &[Row], asks: fn(&Value) -> bool) -> Self {
+        let mut root = Node::default();
+        for (path, support) in rows {
+            root.below(path).support = Some(*support);
+        }
+        Tree { root, asks }
+    }
+
+    fn refusals(&self, field: &FieldPath, value: &Value) -> Vec<FieldError> {
+        let mut errors = Vec::new();
+        self.walk(&self.root, &At::Start(field), value, &mut errors);
+        errors
+    }
+
+    fn walk(&self, node: &Node, at: &At<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+        match (node.support, value) {
+            (Some(Since(_)), _) => {}
+            (Some(Only(_, values, what)), _) => {
+                if (self.asks)(value) && !value.as_str().is_some_and(|value| values.contains(&value)) {
+                    errors.push(refusal(at.path(), what));
+                }
+            }
+            (Some(No(what)), _) => {
+                if (self.asks)(value) {
+                    errors.push(refusal(at.path(), what));
+                }
+            }
+            (None, Value::Object(fields)) => {
+                for (name, value) in fields {
+                    self.step(node.fields.get(name.as_str()), &At::Field(at, name), value, errors);
+                }
+            }
+            (None, Value::Array(items)) => {
+                for (index, value) in items.iter().enumerate() {
+                    self.step(node.items.as_deref(), &At::Item(at, index), value, errors);
+                }
+            }
+            (None, _) => {}
+        }
+    }
+
+    fn step(&self, node: Option<&Node>, at: &At<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+        match node {
+            Some(node) => self.walk(node, at, value, errors),
+            None if (self.asks)(value) => errors.push(refusal(at.path(), "this field is")),
+            None => {}
+        }
+    }
+}
+
+impl Node {
+    /// The node of a path as the table spells it.
+    fn below(&mut self, path: &'static str) -> &mut Node {
+        path.split('.').fold(self, |node, step| match step.strip_suffix("[]") {
+            Some(name) => node.fields.entry(name).or_default().items.get_or_insert_default(),
+            None => node.fields.entry(step).or_default(),
+        })
+    }
+}
+
+/// Whether a value asks for anything. An empty object does: `tpm: {}` is a TPM. One that says `enabled: false` does not.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Bool(true) => true,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => !items.is_empty(),
+        Value::Object(fields) => fields.get("enabled") != Some(&Value::Bool(false)),
+    }
+}
+
+/// Whether a setting says anything: an empty group of settings does not.
+fn has_settings(value: &Value) -> bool {
+    match value {
+        Value::Object(fields) => is_set(value) && fields.values().any(has_settings),
+        _ => is_set(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use api::resources::RESOURCES;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The tables of fields, each with the kind whose spec it speaks of.
+    const SPECS: [(&str, &[Row]); 3] =
+        [("VirtualMachineInstance", VMI_SPEC), ("VirtualMachine", VM_SPEC), ("KubeVirt", KUBEVIRT_SPEC)];
+
+    /// Every path of a schema that ends in a value, spelled as the tables do.
+    fn leaves(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
+        if let Some(fields) = schema["properties"].as_object() {
+            for (name, schema) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                leaves(schema, &path, found);
+            }
+        } else if schema["items"].is_object() {
+            leaves(&schema["items"], &format!("{path}[]"), found);
+        } else {
+            found.insert(path.to_owned());
+        }
+    }
+
+    fn spec_leaves(kind: &str) -> BTreeSet<String> {
+        let schema = api::schema::openapi(kind).expect("the kind is ours");
+        let mut found = BTreeSet::new();
+        leaves(&schema["properties"]["spec"], "", &mut found);
+        assert!(found.len() > 5, "the schema of {kind} has fields");
+        found
+    }
+
+    fn covers(line: &str, path: &str) -> bool {
+        path.strip_prefix(line).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
+    }
+
+    #[test]
+    fn every_field_of_the_schema_is_in_the_table() {
+        for (kind, table) in SPECS {
+            let paths = spec_leaves(kind);
+            let missing: Vec<_> =
+                paths.iter().filter(|path| !table.iter().any(|(line, _)| covers(line, path))).collect();
+            assert_eq!(missing, Vec::<&String>::new(), "{kind}: fields in no row of the table");
+        }
+    }
+
+    #[test]
+    fn every_row_is_a_field_of_the_schema() {
+        for (kind, table) in SPECS {
+            let paths = spec_leaves(kind);
+            let stray: Vec<_> = table.iter().filter(|(line, _)| !paths.iter().any(|path| covers(line, path))).collect();
+            assert_eq!(stray, Vec::<&Row>::new(), "{kind}: rows for no field");
+        }
+    }
+
+    #[test]
+    fn no_row_is_hidden_below_another() {
+        for (_, table) in SPECS {
+            for (line, _) in table {
+                let above: Vec<_> = table.iter().filter(|(other, _)| other != line && covers(other, line)).collect();
+                assert_eq!(above, Vec::<&Row>::new(), "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_in_order_and_occur_once() {
+        for table in [KINDS, VMI_SPEC, VM_SPEC, ANNOTATIONS, KUBEVIRT_SPEC] {
+            for pair in table.windows(2) {
+                assert!(pair[0].0 < pair[1].0, "{} does not come before {}", pair[0].0, pair[1].0);
+            }
+        }
+    }
+
+    #[test]
+    fn every_kind_has_its_row() {
+        let rows: BTreeSet<&str> = KINDS.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(rows, RESOURCES.iter().map(|resource| resource.kind).collect());
+    }
+
+    #[test]
+    fn a_kind_is_refused_for_what_it_stands_for() {
+        assert_eq!(kind("VirtualMachine"), None);
+        let refused = kind("VirtualMachinePool").expect("pools are not supported");
+        assert_eq!(refused.to_string(), "kind: a pool of virtual machines is not supported by this build");
+        assert_eq!(kind("Teleporter").map(|error| error.cause), Some(Cause::Unsupported));
+    }
+
+    #[test]
+    fn a_refusal_names_the_field_and_the_thing() {
+        let spec = json!({ "domain": { "devices": { "gpus": [{ "name": "a" }] } } });
+        let errors = vmi_spec(&FieldPath::new("spec"), &spec);
+        let said: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        assert_eq!(said, ["spec.domain.devices.gpus: GPUs are not supported by this build"]);
+        assert_eq!(errors[0].cause, Cause::Unsupported);
+    }
+
+    #[test]
+    fn items_of_lists_are_named_by_their_index() {
+        let disks = json!([{ "name": "a" }, { "name": "b", "lun": {} }]);
+        let errors =
+            vmi_spec(&FieldPath::new("spec.template.spec"), &json!({ "domain": { "devices": { "disks": disks } } }));
+        assert_eq!(errors[0].field.as_str(), "spec.template.spec.domain.devices.disks[1].lun");
+    }
+
+    #[test]
+    fn what_is_turned_off_or_empty_asks_for_nothing() {
+        let spec = json!({
+            "accessCredentials": [],
+            "evictionStrategy": null,
+            "domain": {
+                "cpu": { "dedicatedCpuPlacement": false, "model": "" },
+                "devices": { "tpm": { "enabled": false }, "autoattachVSOCK": false, "gpus": null },
+                "features": { "hyperv": { "enabled": false } },
+            },
+        });
+        assert_eq!(vmi_spec(&FieldPath::new("spec"), &spec), []);
+    }
+
+    #[test]
+    fn an_empty_object_asks_for_what_it_stands_for() {
+        let spec = json!({ "domain": { "devices": { "tpm": {} } } });
+        assert_eq!(vmi_spec(&FieldPath::new("spec"), &spec).len(), 1);
+    }
+
+    #[test]
+    fn only_the_listed_values_of_a_field_pass() {
+        let of =
+            |model: &str| vmi_spec(&FieldPath::new("spec"), &json!({ "domain": { "cpu": { "model": model } } })).len();
+        assert_eq!((of("host-model"), of("Haswell")), (0, 1));
+    }
+
+    #[test]
+    fn a_field_that_is_in_no_row_is_refused() {
+        let spec = json!({ "domain": { "devices": { "teleporter": { "power": 9 } } } });
+        let errors = vmi_spec(&FieldPath::new("spec"), &spec);
+        assert_eq!(errors[0].to_string(), "spec.domain.devices.teleporter: this field is not supported by this build");
+    }
+
+    #[test]
+    fn settings_without_effect_are_warned_of() {
+        let spec = json!({
+            "certificateRotateStrategy": {},
+            "configuration": {
+                "commonInstancetypesDeployment": { "enabled": false },
+                "developerConfiguration": { "featureGates": ["HostDisk"], "useEmulation": true },
+                "migrations": { "network": "fast", "allowPostCopy": false },
+                "network": { "defaultNetworkInterface": "masquerade" },
+                "ksmConfiguration": { "nodeLabelSelector": {} },
+            },
+        });
+        assert_eq!(
+            kubevirt_spec(&FieldPath::new("spec"), &spec),
+            ["spec.configuration.migrations: moving a running guest to another node is not supported by this build: \
+              the setting has no effect"]
+        );
+    }
+
+    #[test]
+    fn annotations_that_ask_for_nothing_pass() {
+        let annotated = |value: &str| ObjectMeta {
+            annotations: Some([("sidecar.istio.io/inject".to_owned(), value.to_owned())].into()),
+            ..ObjectMeta::default()
+        };
+        let metadata = FieldPath::new("metadata");
+        assert_eq!(annotations(&metadata, &annotated("false")), []);
+        let errors = annotations(&metadata, &annotated("true"));
+        assert_eq!(errors[0].field.as_str(), "metadata.annotations[sidecar.istio.io/inject]");
+    }
+}
