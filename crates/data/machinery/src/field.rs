@@ -53,6 +53,75 @@ impl From<&str> for FieldPath {
     }
 }
 
+/// The way to the field one looks at, kept on the stack while walking an object. Most fields are fine, so it is spelled
+/// out, as a [`FieldPath`], only where there is something to say.
+#[derive(Clone, Copy, Debug)]
+pub struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    Name(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// A field of the object, or a path already spelled out; empty for the object itself.
+    pub fn new(path: &'a str) -> Self {
+        Path { parent: None, step: Step::Name(path) }
+    }
+
+    /// A field of this object. The name may be several, separated by dots.
+    pub fn child(&'a self, name: &'a str) -> Self {
+        Path { parent: Some(self), step: Step::Name(name) }
+    }
+
+    /// An item of this list.
+    pub fn index(&'a self, index: usize) -> Self {
+        Path { parent: Some(self), step: Step::Index(index) }
+    }
+
+    /// An entry of this map.
+    pub fn key(&'a self, key: &'a str) -> Self {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+
+    fn write(&self, text: &mut String) {
+        if let Some(parent) = self.parent {
+            parent.write(text);
+        }
+        match self.step {
+            Step::Name(name) => {
+                if !text.is_empty() && !name.is_empty() {
+                    text.push('.');
+                }
+                text.push_str(name);
+            }
+            Step::Index(index) => {
+                text.push('[');
+                text.push_str(&index.to_string());
+                text.push(']');
+            }
+            Step::Key(key) => {
+                text.push('[');
+                text.push_str(key);
+                text.push(']');
+            }
+        }
+    }
+}
+
+impl From<&Path<'_>> for FieldPath {
+    fn from(path: &Path<'_>) -> Self {
+        let mut text = String::new();
+        path.write(&mut text);
+        FieldPath(text)
+    }
+}
+
 /// What is wrong with a field, in the words of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {

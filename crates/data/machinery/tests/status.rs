@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machinery::field::{FieldError, FieldPath};
+use machinery::field::{FieldError, FieldPath, Path};
 use machinery::meta;
 use machinery::status::{self, About};
 use machinery::watch::{EventType, WatchEvent};
@@ -147,4 +147,14 @@ fn finalizers_are_added_once_and_an_emptied_list_is_unset() {
     assert!(meta::remove_finalizer(&mut held, "f"));
     assert!(!meta::remove_finalizer(&mut held, "f"));
     assert_eq!(held.finalizers, None);
+}
+
+#[test]
+fn a_path_on_the_stack_is_spelled_as_one_on_the_heap() {
+    let spec = Path::new("spec");
+    let disks = spec.child("domain.devices.disks");
+    let disk = disks.index(3);
+    assert_eq!(FieldPath::from(&disk.child("name")).as_str(), "spec.domain.devices.disks[3].name");
+    assert_eq!(FieldPath::from(&spec.child("nodeSelector").key("a/b")).as_str(), "spec.nodeSelector[a/b]");
+    assert_eq!(FieldPath::from(&Path::new("").child("kind")).as_str(), "kind");
 }
