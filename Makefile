@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test build guest up down verify fix bench setup-demo setup-test clean
+.PHONY: help demo test build guest up down verify fix bench peers setup-demo setup-test clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ fix: ## format and apply what clippy can
 bench: setup-demo guest ## figures as ratios against a reference in the same run
 	$(CARGO) build --profile bench-fast -p ferrovirt
 	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest $(CARGO) run -q --profile bench-fast -p bench
+
+peers: ## KubeVirt's virtctl and judge, in a cache outside the work tree; prints where
+	@$(CARGO) run -q -p xtask -- peers
 
 setup-demo:
 	@tools/setup.sh demo

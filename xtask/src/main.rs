@@ -1,17 +1,21 @@
 //! Jobs of the workspace that a Makefile line cannot hold. `make` calls them; they can be called by hand too.
 
+mod peers;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
 const HELP: &str = "usage: cargo xtask <job>
-  test    every test of the workspace, the end-to-end ones last";
+  test    every test of the workspace, the end-to-end ones last
+  peers   KubeVirt's virtctl and judge, in a cache outside the work tree; prints the folder that holds them";
 
 fn main() -> ExitCode {
     let job = std::env::args().nth(1);
     let result = match job.as_deref() {
         Some("test") => test(),
+        Some("peers") => return peers::main(&workspace()),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);

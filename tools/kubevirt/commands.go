@@ -1,0 +1,8 @@
+//go:build commands
+
+// Package peers names the commands that are built as they are, so that `go mod tidy` keeps what they need.
+package peers
+
+import (
+	_ "kubevirt.io/kubevirt/cmd/virtctl"
+)

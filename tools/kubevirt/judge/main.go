@@ -1,0 +1,114 @@
+// Command judge answers what KubeVirt itself makes of an object: its defaults, or the causes of its refusal.
+//
+// It reads one JSON question a line and writes one JSON answer a line, in the same order. No cluster is needed: what
+// KubeVirt would look up is part of the question. Start-up costs seconds, so one process should answer many questions.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"kubevirt.io/client-go/log"
+)
+
+// question is one line of input.
+type question struct {
+	ID json.RawMessage `json:"id"`
+	// Operation is CREATE (also when left out) or UPDATE.
+	Operation string `json:"operation"`
+	// Object is the VirtualMachine or VirtualMachineInstance to judge.
+	Object json.RawMessage `json:"object"`
+	// Old is the version before, for an update.
+	Old json.RawMessage `json:"old"`
+	// KubeVirt configures the cluster; without it everything is at its default.
+	KubeVirt json.RawMessage `json:"kubevirt"`
+	// Objects are what else the cluster holds: presets, instance types, claims and so on.
+	Objects []json.RawMessage `json:"objects"`
+	// User is who asks; without it somebody with no special rights.
+	User string `json:"user"`
+}
+
+// answer is one line of output.
+type answer struct {
+	ID json.RawMessage `json:"id"`
+	// Object is the object as KubeVirt's mutating webhook leaves it.
+	Object json.RawMessage `json:"object,omitempty"`
+	// Causes are all of KubeVirt's reasons for refusing it, in KubeVirt's order.
+	Causes []cause `json:"causes"`
+	// Schema is what KubeVirt's own schema check says. When it says anything, nothing else was looked at.
+	Schema   []string `json:"schema,omitempty"`
+	Warnings []string `json:"warnings,omitempty"`
+	// Error is a refusal without causes, or why there is no answer.
+	Error string `json:"error,omitempty"`
+}
+
+// cause is one reason for a refusal.
+type cause struct {
+	Type    string `json:"type"`
+	Field   string `json:"field"`
+	Message string `json:"message"`
+}
+
+func main() {
+	log.Log.SetIOWriter(io.Discard)
+	if err := serve(os.Stdin, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "judge:", err)
+		os.Exit(1)
+	}
+}
+
+func serve(in io.Reader, out io.Writer) error {
+	lines := bufio.NewReaderSize(in, 1<<20)
+	answers := bufio.NewWriterSize(out, 1<<20)
+	cluster, err := newCluster()
+	if err != nil {
+		return err
+	}
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 1 {
+			text, err := json.Marshal(cluster.answer(line))
+			if err != nil {
+				return fmt.Errorf("cannot write an answer as JSON: %w", err)
+			}
+			if _, err := answers.Write(append(text, '\n')); err != nil {
+				return fmt.Errorf("cannot write an answer: %w", err)
+			}
+		}
+		// Whoever asks one question at a time waits for the answer; whoever sends many gets them in large pieces.
+		if err != nil || lines.Buffered() == 0 {
+			if err := answers.Flush(); err != nil {
+				return fmt.Errorf("cannot write an answer: %w", err)
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("cannot read a question: %w", err)
+		}
+	}
+}
+
+// answer never fails: one bad object must not take the other answers with it.
+func (c *cluster) answer(line []byte) (result answer) {
+	var asked question
+	defer func() {
+		if reason := recover(); reason != nil {
+			result = answer{ID: asked.ID, Error: fmt.Sprintf("KubeVirt panicked: %v\n%s", reason, debug.Stack())}
+		}
+	}()
+	if err := json.Unmarshal(line, &asked); err != nil {
+		return answer{Error: fmt.Sprintf("not a question: %v", err)}
+	}
+	result, err := c.judge(&asked)
+	if err != nil {
+		result.Error = err.Error()
+	}
+	result.ID = asked.ID
+	return result
+}
