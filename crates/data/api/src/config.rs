@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::gates;
 use crate::v1::{
     ArchSpecificConfiguration, DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, LiveUpdateConfiguration,
-    MigrationConfiguration, NetworkConfiguration, SMBiosConfiguration,
+    MigrationConfiguration, NetworkConfiguration, PciHostDevice, SMBiosConfiguration,
 };
 
 /// The namespace the system is installed in unless told otherwise.
@@ -25,6 +25,8 @@ pub struct ClusterConfig {
     pub launcher_image: String,
     /// The namespace the components run in.
     pub install_namespace: String,
+    /// Annotations of the KubeVirt object, some of which are switches.
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// A configuration the system refuses; the last good one stays in force.
@@ -45,6 +47,7 @@ impl Default for ClusterConfig {
             default_architecture: "amd64".to_owned(),
             launcher_image: concat!("ferrovirt/virt-launcher:v", env!("CARGO_PKG_VERSION")).to_owned(),
             install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
+            annotations: BTreeMap::new(),
         }
     }
 }
@@ -66,6 +69,7 @@ impl ClusterConfig {
         if let Some(namespace) = &kubevirt.metadata.namespace {
             config.install_namespace = namespace.clone();
         }
+        config.annotations = kubevirt.metadata.annotations.clone().unwrap_or_default();
         config.check()?;
         Ok(config)
     }
@@ -132,6 +136,11 @@ impl ClusterConfig {
             Some(developer) => gates::is_enabled(name, &developer.feature_gates, &developer.disabled_feature_gates),
             None => gates::is_enabled(name, &[], &[]),
         }
+    }
+
+    /// The feature gates that somebody asked for, whatever became of them.
+    pub fn requested_gates(&self) -> &[String] {
+        self.developer().map(|d| d.feature_gates.as_slice()).unwrap_or_default()
     }
 
     /// Whether guests may run without hardware virtualization.
@@ -255,6 +264,11 @@ impl ClusterConfig {
         self.configuration.vm_rollout_strategy.as_deref().unwrap_or("LiveUpdate")
     }
 
+    /// Whether changes to a virtual machine's template reach its running instance.
+    pub fn is_live_update(&self) -> bool {
+        self.vm_rollout_strategy() == "LiveUpdate"
+    }
+
     /// How many times its initial size an instance may grow to.
     pub fn max_hotplug_ratio(&self) -> u32 {
         self.live_update().and_then(|l| l.max_hotplug_ratio).filter(|&ratio| ratio > 0).unwrap_or(4)
@@ -268,6 +282,19 @@ impl ClusterConfig {
     /// The memory an instance may grow to, if the cluster names one.
     pub fn max_guest_memory(&self) -> Option<&Quantity> {
         self.live_update().and_then(|l| l.max_guest.as_ref())
+    }
+
+    /// PCI devices of nodes that guests may ask for.
+    pub fn permitted_pci_devices(&self) -> &[PciHostDevice] {
+        self.configuration.permitted_host_devices.as_ref().map(|p| p.pci_host_devices.as_slice()).unwrap_or_default()
+    }
+
+    /// Where the service that vouches for trust domains listens on nodes.
+    pub fn qgs_socket_path(&self) -> &str {
+        let computing = self.configuration.confidential_compute.as_ref();
+        let attestation = computing.and_then(|computing| computing.tdx.as_ref()?.attestation.as_ref());
+        let path = attestation.and_then(|attestation| attestation.qgs_socket_path.as_deref());
+        path.filter(|path| !path.is_empty()).unwrap_or("/var/run/tdx-qgs/qgs.socket")
     }
 
     /// The factor on the computed memory overhead of launcher Pods, if one is configured.

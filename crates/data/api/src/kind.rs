@@ -1,6 +1,9 @@
 //! What every kind and every field of the API shares: the `resource!` and `open_enum!` macros and the tolerant decoder.
 
+use k8s_openapi::Resource;
 use serde::{Deserialize, Deserializer};
+
+use crate::resources;
 
 /// Reads `null` as an empty collection, as Go clients write unset lists and maps that way.
 pub(crate) fn null_as_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
@@ -11,27 +14,41 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A kind of the group: metadata, spec and status, known to `k8s-openapi` and through it to any client.
+/// A kind: metadata, spec and what else it may have, known to `k8s-openapi` and through it to any client.
+///
+/// Kinds of `kubevirt.io/v1` give only their plural; others write `"group" / "version" / "plural"`, with `cluster`
+/// before it for kinds that are not in a namespace.
 ///
 /// `apiVersion` and `kind` are not fields: they are written out on the way to the wire and checked on the way back.
-/// They may be absent, as they are inside lists.
+/// They may be absent, as they are inside lists. Any served version of a kind is read, since all have the same fields;
+/// the one of the type is written.
 macro_rules! resource {
-    ($(#[$doc:meta])* $kind:ident, $plural:literal, spec: $spec:ty, status: $status:ty) => {
+    ($(#[$doc:meta])* $kind:ident, $plural:literal, spec: $spec:ty $(, $other:ident: $type:ty)*) => {
+        $crate::kind::resource! {
+            $(#[$doc])*
+            $kind, "kubevirt.io" / "v1" / $plural, spec: $spec $(, $other: $type)*
+        }
+    };
+    (
+        $(#[$doc:meta])*
+        $kind:ident, $($scope:ident)? $group:literal / $version:literal / $plural:literal,
+        spec: $spec:ty $(, $other:ident: $type:ty)*
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Debug, Default, PartialEq)]
         pub struct $kind {
             pub metadata: k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
             pub spec: $spec,
-            pub status: Option<$status>,
+            $(pub $other: Option<$type>,)*
         }
 
         impl k8s_openapi::Resource for $kind {
-            const API_VERSION: &'static str = $crate::v1::API_VERSION;
-            const GROUP: &'static str = $crate::v1::GROUP;
+            const API_VERSION: &'static str = concat!($group, "/", $version);
+            const GROUP: &'static str = $group;
             const KIND: &'static str = stringify!($kind);
-            const VERSION: &'static str = $crate::v1::VERSION;
+            const VERSION: &'static str = $version;
             const URL_PATH_SEGMENT: &'static str = $plural;
-            type Scope = k8s_openapi::NamespaceResourceScope;
+            type Scope = $crate::kind::scope!($($scope)?);
         }
 
         impl k8s_openapi::ListableResource for $kind {
@@ -52,18 +69,26 @@ macro_rules! resource {
 
         impl serde::Serialize for $kind {
             fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                use serde::ser::SerializeStruct;
-                let fields = if self.status.is_some() { 5 } else { 4 };
-                let mut state = serializer.serialize_struct(stringify!($kind), fields)?;
-                state.serialize_field("apiVersion", $crate::v1::API_VERSION)?;
-                state.serialize_field("kind", stringify!($kind))?;
-                state.serialize_field("metadata", &self.metadata)?;
-                state.serialize_field("spec", &self.spec)?;
-                match &self.status {
-                    Some(status) => state.serialize_field("status", status)?,
-                    None => state.skip_field("status")?,
+                #[derive(serde::Serialize)]
+                #[serde(rename = $plural, rename_all = "camelCase")]
+                struct Wire<'a> {
+                    api_version: &'static str,
+                    kind: &'static str,
+                    metadata: &'a k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta,
+                    spec: &'a $spec,
+                    $(
+                        #[serde(skip_serializing_if = "Option::is_none")]
+                        $other: &'a Option<$type>,
+                    )*
                 }
-                state.end()
+                let wire = Wire {
+                    api_version: <Self as k8s_openapi::Resource>::API_VERSION,
+                    kind: <Self as k8s_openapi::Resource>::KIND,
+                    metadata: &self.metadata,
+                    spec: &self.spec,
+                    $($other: &self.$other,)*
+                };
+                wire.serialize(serializer)
             }
         }
 
@@ -76,15 +101,14 @@ macro_rules! resource {
                     kind: Option<String>,
                     metadata: Option<k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta>,
                     spec: Option<$spec>,
-                    status: Option<$status>,
+                    $($other: Option<$type>,)*
                 }
                 let wire = Wire::deserialize(deserializer)?;
-                $crate::kind::expect("apiVersion", $crate::v1::API_VERSION, wire.api_version)?;
-                $crate::kind::expect("kind", stringify!($kind), wire.kind)?;
+                $crate::kind::expect::<Self, D::Error>(wire.api_version.as_deref(), wire.kind.as_deref())?;
                 Ok($kind {
                     metadata: wire.metadata.unwrap_or_default(),
                     spec: wire.spec.unwrap_or_default(),
-                    status: wire.status,
+                    $($other: wire.$other,)*
                 })
             }
         }
@@ -92,17 +116,34 @@ macro_rules! resource {
 }
 pub(crate) use resource;
 
-/// Fails unless `got` is absent or the one value `want`.
-pub(crate) fn expect<E: serde::de::Error>(field: &str, want: &str, got: Option<String>) -> Result<(), E> {
-    match got {
-        Some(got) if got != want => Err(E::custom(format_args!("{field} is {got:?}, expected {want:?}"))),
-        _ => Ok(()),
+/// Where objects of a kind live.
+macro_rules! scope {
+    () => {
+        k8s_openapi::NamespaceResourceScope
+    };
+    (cluster) => {
+        k8s_openapi::ClusterResourceScope
+    };
+}
+pub(crate) use scope;
+
+/// Fails unless what an object says of its kind and version is absent or right.
+pub(crate) fn expect<T: Resource, E: serde::de::Error>(api_version: Option<&str>, kind: Option<&str>) -> Result<(), E> {
+    if let Some(got) = kind.filter(|&kind| kind != T::KIND) {
+        return Err(E::custom(format_args!("kind is {got:?}, expected {:?}", T::KIND)));
+    }
+    let served = |got: &str| resources::of_kind(T::GROUP, T::KIND).is_some_and(|resource| resource.serves(got));
+    match api_version.filter(|&got| got != T::API_VERSION && !served(got)) {
+        Some(got) => Err(E::custom(format_args!("apiVersion is {got:?}, expected {:?}", T::API_VERSION))),
+        None => Ok(()),
     }
 }
 
 /// An enumeration that stays open: a value this build does not know survives reading and writing as `Other`.
+///
+/// A variant is spelled like its name unless `= "…"` says otherwise.
 macro_rules! open_enum {
-    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident),+ $(,)? }) => {
+    ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident $(= $spelled:literal)?),+ $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
@@ -115,7 +156,7 @@ macro_rules! open_enum {
             /// The value as the API spells it.
             pub fn as_str(&self) -> &str {
                 match self {
-                    $(Self::$variant => stringify!($variant),)+
+                    $(Self::$variant => $crate::kind::spelled!($variant $(, $spelled)?),)+
                     Self::Other(value) => value,
                 }
             }
@@ -130,10 +171,10 @@ macro_rules! open_enum {
 
         impl From<&str> for $name {
             fn from(value: &str) -> Self {
-                match value {
-                    $(stringify!($variant) => Self::$variant,)+
-                    other => Self::Other(other.to_owned()),
-                }
+                $(if value == $crate::kind::spelled!($variant $(, $spelled)?) {
+                    return Self::$variant;
+                })+
+                Self::Other(value.to_owned())
             }
         }
 
@@ -158,3 +199,14 @@ macro_rules! open_enum {
     };
 }
 pub(crate) use open_enum;
+
+/// How the API spells a variant.
+macro_rules! spelled {
+    ($variant:ident) => {
+        stringify!($variant)
+    };
+    ($variant:ident, $spelled:literal) => {
+        $spelled
+    };
+}
+pub(crate) use spelled;

@@ -3,16 +3,24 @@
 //! Nothing here does IO, reads a clock or knows a client.
 
 pub mod annotations;
+pub mod backup;
+pub mod clone;
 pub mod conditions;
 pub mod config;
 mod crds;
+pub mod export;
 pub mod finalizers;
 pub mod gates;
+pub mod instancetype;
 mod kind;
 pub mod labels;
+pub mod migrations;
+pub mod plugin;
+pub mod pool;
 pub mod reasons;
 pub mod resources;
 pub mod schema;
+pub mod snapshot;
 pub mod v1;
 
 pub use crds::crds;

@@ -2,6 +2,8 @@
 //!
 //! The CustomResourceDefinitions, the embedded API server, `get` and `explain` and the documentation all read it.
 
+use crate::{backup, clone, export, instancetype, migrations, plugin, pool, snapshot, v1};
+
 /// A kind as the API serves it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Resource {
@@ -196,7 +198,7 @@ const OPERATOR: &str = "operator.kubevirt.io";
 
 /// What most kinds are: in a namespace, in the category `all`, with a status subresource and without scale.
 const NAMESPACED: Resource = Resource {
-    group: "kubevirt.io",
+    group: v1::GROUP,
     kind: "",
     plural: "",
     singular: "",
@@ -278,7 +280,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "pool.kubevirt.io",
+        group: pool::GROUP,
         kind: "VirtualMachinePool",
         plural: "virtualmachinepools",
         singular: "virtualmachinepool",
@@ -289,7 +291,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "snapshot.kubevirt.io",
+        group: snapshot::GROUP,
         kind: "VirtualMachineSnapshot",
         plural: "virtualmachinesnapshots",
         singular: "virtualmachinesnapshot",
@@ -299,7 +301,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "snapshot.kubevirt.io",
+        group: snapshot::GROUP,
         kind: "VirtualMachineSnapshotContent",
         plural: "virtualmachinesnapshotcontents",
         singular: "virtualmachinesnapshotcontent",
@@ -309,7 +311,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "snapshot.kubevirt.io",
+        group: snapshot::GROUP,
         kind: "VirtualMachineRestore",
         plural: "virtualmachinerestores",
         singular: "virtualmachinerestore",
@@ -324,7 +326,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "export.kubevirt.io",
+        group: export::GROUP,
         kind: "VirtualMachineExport",
         plural: "virtualmachineexports",
         singular: "virtualmachineexport",
@@ -334,7 +336,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "clone.kubevirt.io",
+        group: clone::GROUP,
         kind: "VirtualMachineClone",
         plural: "virtualmachineclones",
         singular: "virtualmachineclone",
@@ -348,7 +350,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "backup.kubevirt.io",
+        group: backup::GROUP,
         kind: "VirtualMachineBackup",
         plural: "virtualmachinebackups",
         singular: "virtualmachinebackup",
@@ -363,7 +365,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "backup.kubevirt.io",
+        group: backup::GROUP,
         kind: "VirtualMachineBackupTracker",
         plural: "virtualmachinebackuptrackers",
         singular: "virtualmachinebackuptracker",
@@ -378,7 +380,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "instancetype.kubevirt.io",
+        group: instancetype::GROUP,
         kind: "VirtualMachineInstancetype",
         plural: "virtualmachineinstancetypes",
         singular: "virtualmachineinstancetype",
@@ -388,7 +390,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "instancetype.kubevirt.io",
+        group: instancetype::GROUP,
         kind: "VirtualMachineClusterInstancetype",
         plural: "virtualmachineclusterinstancetypes",
         singular: "virtualmachineclusterinstancetype",
@@ -397,7 +399,7 @@ pub static RESOURCES: &[Resource] = &[
         ..CLUSTER
     },
     Resource {
-        group: "instancetype.kubevirt.io",
+        group: instancetype::GROUP,
         kind: "VirtualMachinePreference",
         plural: "virtualmachinepreferences",
         singular: "virtualmachinepreference",
@@ -407,7 +409,7 @@ pub static RESOURCES: &[Resource] = &[
         ..NAMESPACED
     },
     Resource {
-        group: "instancetype.kubevirt.io",
+        group: instancetype::GROUP,
         kind: "VirtualMachineClusterPreference",
         plural: "virtualmachineclusterpreferences",
         singular: "virtualmachineclusterpreference",
@@ -416,7 +418,7 @@ pub static RESOURCES: &[Resource] = &[
         ..CLUSTER
     },
     Resource {
-        group: "migrations.kubevirt.io",
+        group: migrations::GROUP,
         kind: "MigrationPolicy",
         plural: "migrationpolicies",
         singular: "migrationpolicy",
@@ -425,7 +427,7 @@ pub static RESOURCES: &[Resource] = &[
         ..CLUSTER
     },
     Resource {
-        group: "plugin.kubevirt.io",
+        group: plugin::GROUP,
         kind: "Plugin",
         plural: "plugins",
         singular: "plugin",

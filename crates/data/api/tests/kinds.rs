@@ -32,7 +32,9 @@ fn kind_and_version_are_written_and_checked() {
     assert_eq!(written["kind"], "VirtualMachineInstance");
     assert!(written.get("status").is_none());
     assert!(serde_json::from_value::<VirtualMachineInstance>(json!({ "spec": {} })).is_ok(), "as inside lists");
-    for wrong in [json!({ "kind": "VirtualMachine" }), json!({ "apiVersion": "kubevirt.io/v1alpha3" })] {
+    let older = serde_json::from_value::<VirtualMachineInstance>(json!({ "apiVersion": "kubevirt.io/v1alpha3" }));
+    assert!(older.is_ok(), "another served version");
+    for wrong in [json!({ "kind": "VirtualMachine" }), json!({ "apiVersion": "kubevirt.io/v2" })] {
         let error = serde_json::from_value::<VirtualMachineInstance>(wrong).unwrap_err().to_string();
         assert!(error.contains("expected"), "{error}");
     }

@@ -1,27 +1,81 @@
 //! The schema tables against the Rust types, and what the checks find.
 
-use api::schema::{check, openapi, prune, unknown_fields};
-use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
+use std::any::TypeId;
+
+use api::resources::{of_any_name, of_kind, of_plural};
+use api::schema::{KINDS, check, openapi, prune, unknown_fields};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{ClusterResourceScope, Resource};
 use serde_json::{Value, json};
 
-const TYPED: [&str; 4] = ["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration", "KubeVirt"];
+/// Calls a macro with all our types.
+macro_rules! with_types {
+    ($callback:ident) => {
+        $callback! {
+            v1::VirtualMachine, v1::VirtualMachineInstance, v1::VirtualMachineInstanceMigration,
+            v1::VirtualMachineInstancePreset, v1::VirtualMachineInstanceReplicaSet, v1::KubeVirt,
+            pool::VirtualMachinePool,
+            snapshot::VirtualMachineSnapshot, snapshot::VirtualMachineSnapshotContent, snapshot::VirtualMachineRestore,
+            export::VirtualMachineExport,
+            clone::VirtualMachineClone,
+            backup::VirtualMachineBackup, backup::VirtualMachineBackupTracker,
+            instancetype::VirtualMachineInstancetype, instancetype::VirtualMachineClusterInstancetype,
+            instancetype::VirtualMachinePreference, instancetype::VirtualMachineClusterPreference,
+            migrations::MigrationPolicy,
+            plugin::Plugin,
+        }
+    };
+}
 
 /// Reads an object into its type and writes it out again.
 fn round_trip(kind: &str, object: &Value) -> Value {
-    let object = object.clone();
-    let written = match kind {
-        "VirtualMachine" => serde_json::from_value::<VirtualMachine>(object).and_then(serde_json::to_value),
-        "VirtualMachineInstance" => {
-            serde_json::from_value::<VirtualMachineInstance>(object).and_then(serde_json::to_value)
-        }
-        "VirtualMachineInstanceMigration" => {
-            serde_json::from_value::<VirtualMachineInstanceMigration>(object).and_then(serde_json::to_value)
-        }
-        "KubeVirt" => serde_json::from_value::<KubeVirt>(object).and_then(serde_json::to_value),
-        other => panic!("no type for {other}"),
-    };
-    written.unwrap_or_else(|e| panic!("{kind}: {e}"))
+    macro_rules! by_kind {
+        ($($module:ident::$type:ident),+ $(,)?) => {
+            match kind {
+                $(stringify!($type) => {
+                    serde_json::from_value::<api::$module::$type>(object.clone()).and_then(serde_json::to_value)
+                })+
+                other => panic!("no type for {other}"),
+            }
+        };
+    }
+    with_types!(by_kind).unwrap_or_else(|e| panic!("{kind}: {e}"))
+}
+
+#[test]
+fn types_say_the_same_about_themselves_as_the_table_of_resources() {
+    let mut rows: Vec<&str> = KINDS.into();
+    macro_rules! compare {
+        ($($module:ident::$type:ident),+ $(,)?) => {
+            $(
+                let row = of_kind(api::$module::$type::GROUP, api::$module::$type::KIND).expect(stringify!($type));
+                assert_eq!(row.plural, api::$module::$type::URL_PATH_SEGMENT);
+                assert_eq!(row.singular, row.kind.to_lowercase());
+                assert!(row.serves(api::$module::$type::API_VERSION), "{row:?}");
+                let cluster = TypeId::of::<<api::$module::$type as Resource>::Scope>() == TypeId::of::<ClusterResourceScope>();
+                assert_eq!(row.namespaced, !cluster, "{}", row.kind);
+                rows.retain(|kind| *kind != row.kind);
+                let preset = row.kind == "VirtualMachineInstancePreset";
+                assert_eq!(row.api_version() == api::$module::$type::API_VERSION, !preset, "stored in an old version");
+            )+
+        };
+    }
+    with_types!(compare);
+    assert!(rows.is_empty(), "no types for {rows:?}");
+}
+
+#[test]
+fn resources_are_found_by_whatever_a_person_types() {
+    let cases = [("vm", "VirtualMachine"), ("VMIs", "VirtualMachineInstance"), ("kubevirt", "KubeVirt")];
+    for (name, kind) in cases {
+        assert_eq!(of_any_name(name).map(|resource| resource.kind), Some(kind), "{name}");
+    }
+    assert_eq!(
+        of_any_name("virtualmachinepools.pool.kubevirt.io"),
+        of_plural("pool.kubevirt.io", "virtualmachinepools")
+    );
+    assert_eq!(of_any_name("pods"), None);
+    assert_eq!(of_kind("snapshot.kubevirt.io", "VirtualMachine"), None, "a kind belongs to its group");
 }
 
 /// A value with every field the schema knows.
@@ -31,7 +85,9 @@ fn sample(schema: &Value) -> Value {
     }
     match schema["type"].as_str() {
         Some("string") if schema["format"] == "date-time" => json!("2008-01-01T01:01:01Z"),
-        Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!("0.5")),
+        // The one other pattern is that of a fraction.
+        Some("string") if schema["pattern"].as_str().is_some_and(|pattern| !pattern.contains('A')) => json!("0.5"),
+        Some("string") => schema["enum"].get(0).cloned().unwrap_or_else(|| json!("Text")),
         Some("boolean") => json!(true),
         Some("integer") => json!(schema["minimum"].as_i64().unwrap_or(1)),
         Some("number") => json!(1.5),
@@ -47,14 +103,19 @@ fn sample(schema: &Value) -> Value {
 
 fn full_object(kind: &str) -> Value {
     let mut object = sample(&openapi(kind).expect("one of our kinds"));
-    object["apiVersion"] = json!("kubevirt.io/v1");
+    object["apiVersion"] = written_version(kind);
     object["kind"] = json!(kind);
     object
 }
 
+/// The version a kind's type writes.
+fn written_version(kind: &str) -> Value {
+    round_trip(kind, &json!({}))["apiVersion"].clone()
+}
+
 #[test]
 fn every_field_of_the_schema_survives_the_rust_types() {
-    for kind in TYPED {
+    for kind in KINDS {
         let object = full_object(kind);
         assert_eq!(round_trip(kind, &object), object, "{kind}");
         assert_eq!(check(kind, &object), [], "{kind}");
@@ -64,9 +125,8 @@ fn every_field_of_the_schema_survives_the_rust_types() {
 
 #[test]
 fn no_rust_type_invents_a_field() {
-    for kind in TYPED {
-        let object = json!({ "apiVersion": "kubevirt.io/v1", "kind": kind });
-        let written = round_trip(kind, &object);
+    for kind in KINDS {
+        let written = round_trip(kind, &json!({ "kind": kind }));
         assert_eq!(unknown_fields(kind, &written), [], "{kind}");
     }
 }
