@@ -1,0 +1,100 @@
+//! Preferred devices.
+
+use api::instancetype::DevicePreferences;
+use api::v1::{Disk, DiskTarget, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec};
+
+use super::{fill, fill_text};
+
+pub(super) fn apply(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec) {
+    switches(preferred, spec);
+    spec.domain.devices.disks.iter_mut().for_each(|disk| self::disk(preferred, disk));
+    let on_pod_network: Vec<String> =
+        spec.networks.iter().filter(|network| network.pod.is_some()).map(|network| network.name.clone()).collect();
+    for interface in &mut spec.domain.devices.interfaces {
+        self::interface(preferred, interface, on_pod_network.contains(&interface.name));
+    }
+    for input in &mut spec.domain.devices.inputs {
+        fill_text(&mut input.bus, &preferred.preferred_input_bus);
+        if input.type_.is_empty() {
+            input.type_ = preferred.preferred_input_type.clone().unwrap_or_default();
+        }
+    }
+    panic_devices(preferred, &mut spec.domain.devices.panic_devices);
+}
+
+fn switches(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec) {
+    let devices = &mut spec.domain.devices;
+    fill(&mut devices.use_virtio_transitional, &preferred.preferred_use_virtio_transitional);
+    fill(&mut devices.block_multi_queue, &preferred.preferred_block_multi_queue);
+    fill(&mut devices.network_interface_multiqueue, &preferred.preferred_network_interface_multi_queue);
+    fill(&mut devices.autoattach_graphics_device, &preferred.preferred_autoattach_graphics_device);
+    fill(&mut devices.autoattach_mem_balloon, &preferred.preferred_autoattach_mem_balloon);
+    fill(&mut devices.autoattach_pod_interface, &preferred.preferred_autoattach_pod_interface);
+    fill(&mut devices.autoattach_serial_console, &preferred.preferred_autoattach_serial_console);
+    fill(&mut devices.autoattach_input_device, &preferred.preferred_autoattach_input_device);
+    fill(&mut devices.rng, &preferred.preferred_rng);
+    fill(&mut devices.tpm, &preferred.preferred_tpm);
+    if preferred.preferred_disable_hotplug.is_some() {
+        // KubeVirt cannot tell a false from nothing here and lets the preference win; guests have come to rely on it.
+        devices.disable_hotplug = preferred.preferred_disable_hotplug;
+    }
+    if let Some(sound) = &mut devices.sound {
+        fill_text(&mut sound.model, &preferred.preferred_sound_model);
+    }
+    // A graphics card for a guest whose owner wants no graphics would make the guest invalid.
+    if preferred.preferred_video_type.as_deref().is_some_and(|type_| !type_.is_empty())
+        && devices.autoattach_graphics_device != Some(false)
+    {
+        let video = devices.video.get_or_insert_with(VideoDevice::default);
+        fill_text(&mut video.type_, &preferred.preferred_video_type);
+    }
+}
+
+fn disk(preferred: &DevicePreferences, disk: &mut Disk) {
+    if disk.disk.is_none() && disk.cdrom.is_none() && disk.lun.is_none() {
+        disk.disk = Some(DiskTarget::default());
+    }
+    if let Some(target) = &mut disk.disk {
+        fill_text(&mut target.bus, &preferred.preferred_disk_bus);
+        fill(&mut disk.block_size, &preferred.preferred_disk_block_size);
+        fill_text(&mut disk.cache, &preferred.preferred_disk_cache);
+        fill_text(&mut disk.io, &preferred.preferred_disk_io);
+        if target.bus.as_deref() == Some("virtio") {
+            fill(&mut disk.dedicated_io_thread, &preferred.preferred_disk_dedicated_io_thread);
+        }
+    } else if let Some(cdrom) = &mut disk.cdrom {
+        fill_text(&mut cdrom.bus, &preferred.preferred_cdrom_bus);
+    } else if let Some(lun) = &mut disk.lun {
+        fill_text(&mut lun.bus, &preferred.preferred_lun_bus);
+    }
+}
+
+fn interface(preferred: &DevicePreferences, interface: &mut Interface, on_pod_network: bool) {
+    fill_text(&mut interface.model, &preferred.preferred_interface_model);
+    if on_pod_network && !is_bound(interface) {
+        fill(&mut interface.masquerade, &preferred.preferred_interface_masquerade);
+    }
+}
+
+fn is_bound(interface: &Interface) -> bool {
+    let methods = [
+        &interface.bridge,
+        &interface.macvtap,
+        &interface.masquerade,
+        &interface.passt,
+        &interface.passt_binding,
+        &interface.slirp,
+        &interface.sriov,
+    ];
+    interface.binding.is_some() || methods.iter().any(|method| method.is_some())
+}
+
+fn panic_devices(preferred: &DevicePreferences, devices: &mut Vec<PanicDevice>) {
+    if preferred.preferred_panic_device_model.is_none() {
+        return;
+    }
+    if devices.is_empty() {
+        devices.push(PanicDevice::default());
+    }
+    devices.iter_mut().for_each(|device| fill(&mut device.model, &preferred.preferred_panic_device_model));
+}
