@@ -139,6 +139,10 @@ pub enum Cause {
     NotFound,
     /// The value has the wrong JSON type.
     TypeInvalid,
+    /// The text is too long.
+    TooLong,
+    /// The list or map has too many items.
+    TooMany,
     /// A legitimate request that this build cannot honour.
     Unsupported,
 }
@@ -154,6 +158,8 @@ impl Cause {
             Cause::Forbidden => "FieldValueForbidden",
             Cause::NotFound => "FieldValueNotFound",
             Cause::TypeInvalid => "FieldValueTypeInvalid",
+            Cause::TooLong => "FieldValueTooLong",
+            Cause::TooMany => "FieldValueTooMany",
             Cause::Unsupported => "FieldNotSupportedByThisBuild",
         }
     }
@@ -176,7 +182,7 @@ impl FieldError {
 
     /// The value breaks a rule that `detail` states.
     pub fn invalid(field: FieldPath, value: impl Into<Value>, detail: impl fmt::Display) -> Self {
-        let message = format!("Invalid value: {}: {detail}", value.into());
+        let message = format!("Invalid value: {}: {detail}", shown(&value.into()));
         FieldError { cause: Cause::Invalid, field, message }
     }
 
@@ -189,13 +195,13 @@ impl FieldError {
     pub fn not_supported(field: FieldPath, value: impl Into<Value>, supported: &[&str]) -> Self {
         let quoted: Vec<String> = supported.iter().map(|value| format!("{value:?}")).collect();
         let detail = if quoted.is_empty() { String::new() } else { format!("supported values: {}", quoted.join(", ")) };
-        let message = with_detail(&format!("Unsupported value: {}", value.into()), &detail);
+        let message = with_detail(&format!("Unsupported value: {}", shown(&value.into())), &detail);
         FieldError { cause: Cause::NotSupported, field, message }
     }
 
     /// The value occurs twice.
     pub fn duplicate(field: FieldPath, value: impl Into<Value>) -> Self {
-        FieldError { cause: Cause::Duplicate, field, message: format!("Duplicate value: {}", value.into()) }
+        FieldError { cause: Cause::Duplicate, field, message: format!("Duplicate value: {}", shown(&value.into())) }
     }
 
     /// The field must not be set here.
@@ -203,10 +209,28 @@ impl FieldError {
         FieldError { cause: Cause::Forbidden, field, message: with_detail("Forbidden", detail) }
     }
 
+    /// The value has the wrong JSON type, as `detail` states.
+    pub fn type_invalid(field: FieldPath, value: impl Into<Value>, detail: impl fmt::Display) -> Self {
+        FieldError { cause: Cause::TypeInvalid, ..FieldError::invalid(field, value, detail) }
+    }
+
     /// The value has the wrong JSON type.
     pub fn wrong_type(field: FieldPath, expected: &str, got: &Value) -> Self {
         let message = format!("expected {expected}, got {}", json_type(got));
         FieldError { cause: Cause::TypeInvalid, field, message }
+    }
+
+    /// The text has more than `max` bytes. The message leaves it out.
+    pub fn too_long(field: FieldPath, max: usize) -> Self {
+        let message = format!("Too long: may not be more than {max} bytes");
+        FieldError { cause: Cause::TooLong, field, message }
+    }
+
+    /// There are more than `max` items.
+    pub fn too_many(field: FieldPath, actual: usize, max: usize) -> Self {
+        let items = if max == 1 { "item" } else { "items" };
+        let message = format!("Too many: {actual}: must have at most {max} {items}");
+        FieldError { cause: Cause::TooMany, field, message }
     }
 
     /// The request is legitimate, and this build cannot honour it.
@@ -227,6 +251,63 @@ impl From<FieldError> for StatusCause {
 
 fn with_detail(what: &str, detail: &str) -> String {
     if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") }
+}
+
+/// A value as Kubernetes prints it in messages: texts in Go's quotes, plain numbers, all else as JSON.
+pub fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => quoted(text),
+        Value::Number(number) if number.is_f64() => number.as_f64().map(float).unwrap_or_default(),
+        // Go's JSON is safe to put into a web page.
+        composite @ (Value::Array(_) | Value::Object(_)) => composite
+            .to_string()
+            .replace('<', r"\u003c")
+            .replace('>', r"\u003e")
+            .replace('&', r"\u0026")
+            .replace('\u{2028}', r"\u2028")
+            .replace('\u{2029}', r"\u2029"),
+        plain => plain.to_string(),
+    }
+}
+
+/// Text as Go quotes it: what cannot be printed is escaped.
+pub fn quoted(text: &str) -> String {
+    let mut quoted = String::with_capacity(text.len() + 2);
+    quoted.push('"');
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            '\u{7}' => quoted.push_str(r"\a"),
+            '\u{8}' => quoted.push_str(r"\b"),
+            '\u{c}' => quoted.push_str(r"\f"),
+            '\n' => quoted.push_str(r"\n"),
+            '\r' => quoted.push_str(r"\r"),
+            '\t' => quoted.push_str(r"\t"),
+            '\u{b}' => quoted.push_str(r"\v"),
+            // Rust escapes quotes too, which are no trouble here.
+            '\'' | ' '..='~' => quoted.push(character),
+            _ if character.escape_debug().len() == 1 => quoted.push(character),
+            _ => quoted.push_str(&match u32::from(character) {
+                code @ 0..0x80 => format!("\\x{code:02x}"),
+                code @ 0x80..0x1_0000 => format!("\\u{code:04x}"),
+                code => format!("\\U{code:08x}"),
+            }),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+/// A floating-point number as Go prints it: the shortest digits that tell it from its neighbours, and an exponent where it
+/// is very large or small.
+fn float(number: f64) -> String {
+    if number != 0.0 && !(1e-4..1e21).contains(&number.abs()) {
+        let text = format!("{number:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));
+        return format!("{digits}e{sign}{exponent:0>2}");
+    }
+    number.to_string()
 }
 
 /// The name of a value's JSON type, with integers told from other numbers.

@@ -1,9 +1,11 @@
-//! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, selectors, field paths,
-//! patches, status answers, watch events, names and metadata.
+//! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, durations, selectors, field
+//! paths, patches, status answers, watch events, names and metadata.
 //!
 //! All of it is data and functions over data.
 
+pub mod duration;
 pub mod field;
+pub mod int_or_string;
 pub mod meta;
 pub mod names;
 pub mod patch;

@@ -3,14 +3,21 @@
 //! Derived names take the place of drawn ones: the same owner gives the same name, so a second create under a stale
 //! cache meets the first object instead of making a twin.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest, Sha256};
+
+use crate::field::{FieldError, FieldPath};
 
 /// Longest DNS label, which also bounds label values and most names of Pods.
 pub const LABEL_MAX: usize = 63;
 /// Longest DNS subdomain.
 pub const SUBDOMAIN_MAX: usize = 253;
+/// How much all annotations of an object may hold, keys and values.
+pub const ANNOTATIONS_MAX: usize = 256 << 10;
 
 const LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const DNS1035_FORMAT: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_FORMAT: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const NAME_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const NAME_RULE: &str =
@@ -18,7 +25,7 @@ const NAME_RULE: &str =
 
 /// What is wrong with a DNS label, in the words of Kubernetes; empty if nothing.
 pub fn check_dns1123_label(value: &str) -> Vec<String> {
-    let mut problems = too_long(value, LABEL_MAX);
+    let mut problems = too_long(value, LABEL_MAX, "characters");
     if is_dns_label(value) {
         return problems;
     }
@@ -31,9 +38,23 @@ pub fn check_dns1123_label(value: &str) -> Vec<String> {
     problems
 }
 
+/// What is wrong with a DNS label that begins with a letter, as Services are named; empty if nothing.
+pub fn check_dns1035_label(value: &str) -> Vec<String> {
+    let mut problems = too_long(value, LABEL_MAX, "characters");
+    if !is_dns_label(value) || !value.starts_with(|c: char| c.is_ascii_lowercase()) {
+        let rule = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character";
+        problems.push(pattern_error(rule, DNS1035_FORMAT, &["my-name", "abc-123"]));
+    }
+    problems
+}
+
 /// What is wrong with a DNS subdomain, in the words of Kubernetes; empty if nothing.
 pub fn check_dns1123_subdomain(value: &str) -> Vec<String> {
-    let mut problems = too_long(value, SUBDOMAIN_MAX);
+    subdomain_problems(value, "characters")
+}
+
+fn subdomain_problems(value: &str, counted: &str) -> Vec<String> {
+    let mut problems = too_long(value, SUBDOMAIN_MAX, counted);
     if !is_dns_subdomain(value) {
         let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character";
         problems.push(pattern_error(rule, SUBDOMAIN_FORMAT, &["example.com"]));
@@ -43,7 +64,7 @@ pub fn check_dns1123_subdomain(value: &str) -> Vec<String> {
 
 /// What is wrong with a label or annotation key, in the words of Kubernetes; empty if nothing.
 pub fn check_qualified_name(value: &str) -> Vec<String> {
-    let examples = ["MyName", "my.name", "123-abc"];
+    let name_rule = || pattern_error(NAME_RULE, NAME_FORMAT, &["MyName", "my.name", "123-abc"]);
     let mut problems = Vec::new();
     let parts: Vec<&str> = value.split('/').collect();
     let name = match parts.as_slice() {
@@ -52,35 +73,61 @@ pub fn check_qualified_name(value: &str) -> Vec<String> {
             if prefix.is_empty() {
                 problems.push("prefix part must be non-empty".to_owned());
             } else {
-                problems.extend(check_dns1123_subdomain(prefix).into_iter().map(|p| format!("prefix part {p}")));
+                problems.extend(subdomain_problems(prefix, "bytes").into_iter().map(|p| format!("prefix part {p}")));
             }
             name
         }
         _ => {
-            let rule = pattern_error(NAME_RULE, NAME_FORMAT, &examples);
             return vec![format!(
-                "a qualified name {rule} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+                "a valid label key {} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')",
+                name_rule()
             )];
         }
     };
     if name.is_empty() {
         problems.push("name part must be non-empty".to_owned());
     }
-    problems.extend(too_long(name, LABEL_MAX).into_iter().map(|p| format!("name part {p}")));
+    problems.extend(too_long(name, LABEL_MAX, "bytes").into_iter().map(|p| format!("name part {p}")));
     if !is_name_part(name) {
-        problems.push(format!("name part {}", pattern_error(NAME_RULE, NAME_FORMAT, &examples)));
+        problems.push(format!("name part {}", name_rule()));
     }
     problems
 }
 
 /// What is wrong with a label's value, in the words of Kubernetes; empty if nothing.
 pub fn check_label_value(value: &str) -> Vec<String> {
-    let mut problems = too_long(value, LABEL_MAX);
+    let mut problems = too_long(value, LABEL_MAX, "bytes");
     if !value.is_empty() && !is_name_part(value) {
         let rule = format!("a valid label must be an empty string or {}", &NAME_RULE["must ".len()..]);
         problems.push(pattern_error(&rule, &format!("({NAME_FORMAT})?"), &["MyValue", "my_value", "12345"]));
     }
     problems
+}
+
+/// What is wrong with the labels at `path`.
+pub fn check_labels(path: &FieldPath, labels: &BTreeMap<String, String>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for (key, value) in labels {
+        let problems = |text: &str, problems: Vec<String>| -> Vec<FieldError> {
+            problems.into_iter().map(|problem| FieldError::invalid(path.clone(), text, problem)).collect()
+        };
+        errors.extend(problems(key, check_qualified_name(key)));
+        errors.extend(problems(value, check_label_value(value)));
+    }
+    errors
+}
+
+/// What is wrong with the annotations at `path`. Their keys may have upper-case prefixes, their values hold anything.
+pub fn check_annotations(path: &FieldPath, annotations: &BTreeMap<String, String>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    for key in annotations.keys() {
+        let problems = check_qualified_name(&key.to_lowercase());
+        errors.extend(problems.into_iter().map(|problem| FieldError::invalid(path.clone(), key.as_str(), problem)));
+    }
+    if annotations.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>() > ANNOTATIONS_MAX {
+        errors.push(FieldError::too_long(path.clone(), ANNOTATIONS_MAX));
+    }
+    errors
 }
 
 /// The launcher Pod of an instance.
@@ -144,8 +191,8 @@ fn is_name_part(value: &str) -> bool {
     value.bytes().all(inner) && ends(value.bytes().next()) && ends(value.bytes().last())
 }
 
-fn too_long(value: &str, max: usize) -> Vec<String> {
-    if value.len() > max { vec![format!("must be no more than {max} characters")] } else { Vec::new() }
+fn too_long(value: &str, max: usize, counted: &str) -> Vec<String> {
+    if value.len() > max { vec![format!("must be no more than {max} {counted}")] } else { Vec::new() }
 }
 
 fn pattern_error(rule: &str, format: &str, examples: &[&str]) -> String {

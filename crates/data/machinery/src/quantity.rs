@@ -5,6 +5,7 @@
 //! is ever counted, and needs neither floating point nor big numbers. What lies beyond is refused rather than wrapped:
 //! Go's `Value()` answers 0 for `999E`, ours the largest `i64`.
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
@@ -132,6 +133,14 @@ impl std::ops::Mul<i64> for Quantity {
     }
 }
 
+impl std::ops::Neg for Quantity {
+    type Output = Quantity;
+
+    fn neg(self) -> Quantity {
+        Quantity { nanos: self.nanos.saturating_neg(), ..self }
+    }
+}
+
 impl std::ops::AddAssign for Quantity {
     fn add_assign(&mut self, other: Quantity) {
         *self = *self + other;
@@ -196,11 +205,43 @@ impl FromStr for Quantity {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
+        let Parts { negative, whole, fraction, unit } = Parts::split(text)?;
+        let too_large = || ParseError::TooLarge(text.to_owned());
+        let (magnitude, format) = match unit {
+            Unit::Decimal(exponent, format) => {
+                (decimal_nanos(whole, fraction, exponent).ok_or_else(too_large)?, format)
+            }
+            Unit::Binary(shift) => (binary_nanos(whole, fraction, shift), Format::BinarySi),
+        };
+        // A fraction of one unit has no binary spelling.
+        let format = if format == Format::BinarySi && magnitude < NANOS { Format::DecimalSi } else { format };
+        Ok(Quantity { nanos: if negative { -magnitude } else { magnitude }, format })
+    }
+}
+
+/// What Kubernetes writes for a quantity that it has read from this text.
+///
+/// That is the text itself if a quick look finds it canonical, else the canonical form. The look is rough: `+1`, `007` and
+/// `1.` pass it.
+pub fn rewritten(text: &str) -> Result<Cow<'_, str>, ParseError> {
+    if text == "0" || Parts::split(text)?.look_canonical() {
+        return Ok(Cow::Borrowed(text));
+    }
+    Ok(Cow::Owned(text.parse::<Quantity>()?.to_string()))
+}
+
+/// A quantity taken apart.
+struct Parts<'a> {
+    negative: bool,
+    whole: &'a str,
+    fraction: &'a str,
+    unit: Unit,
+}
+
+impl<'a> Parts<'a> {
+    fn split(text: &'a str) -> Result<Self, ParseError> {
         let wrong = || ParseError::Format(text.to_owned());
-        if text.is_empty() {
-            return Err(wrong());
-        }
-        let (negative, rest) = match text.as_bytes()[0] {
+        let (negative, rest) = match text.as_bytes().first().ok_or_else(wrong)? {
             b'-' => (true, &text[1..]),
             b'+' => (false, &text[1..]),
             _ => (false, text),
@@ -212,16 +253,28 @@ impl FromStr for Quantity {
         }
         let unit = Unit::of(suffix)
             .ok_or_else(|| ParseError::Suffix { quantity: text.to_owned(), suffix: suffix.to_owned() })?;
-        let too_large = || ParseError::TooLarge(text.to_owned());
-        let (magnitude, format) = match unit {
-            Unit::Decimal(exponent, format) => {
-                (decimal_nanos(whole, fraction, exponent).ok_or_else(too_large)?, format)
+        Ok(Parts { negative, whole: whole.trim_start_matches('0'), fraction, unit })
+    }
+
+    /// Whether digits and unit seem canonical to Kubernetes, which looks only at numbers that surely fit into 64 bits.
+    fn look_canonical(&self) -> bool {
+        let digits = self.whole.len() + self.fraction.len();
+        match self.unit {
+            Unit::Decimal(exponent, _) => {
+                let exponent = exponent.saturating_sub(self.fraction.len() as i64);
+                let thousands = self.whole.bytes().chain(self.fraction.bytes()).rev().take(3).filter(|&b| b == b'0');
+                !self.whole.is_empty()
+                    && digits <= 18
+                    && exponent >= -NANO_DIGITS
+                    && exponent % 3 == 0
+                    && thousands.count() < 3
             }
-            Unit::Binary(shift) => (binary_nanos(whole, fraction, shift), Format::BinarySi),
-        };
-        // A fraction of one unit has no binary spelling.
-        let format = if format == Format::BinarySi && magnitude < NANOS { Format::DecimalSi } else { format };
-        Ok(Quantity { nanos: if negative { -magnitude } else { magnitude }, format })
+            Unit::Binary(shift) => {
+                self.fraction.is_empty()
+                    && digits + 3 * shift as usize / 10 < 15
+                    && self.whole.parse::<u64>().is_ok_and(|number| number % 8 != 0)
+            }
+        }
     }
 }
 

@@ -1,8 +1,12 @@
-//! JSON patches that guard themselves, and strategic merge patches.
+//! JSON patches against what Kubernetes makes of them, patches that guard themselves, and strategic merge patches.
 
-use machinery::patch::{JsonPatch, PatchError, apply, merge, pointer};
+mod recorded;
+
+use json_patch::{CopyOperation, Patch, PatchOperation};
+use machinery::patch::{JsonPatch, MAX_COPIED_BYTES, MAX_OPERATIONS, PatchError, apply, merge, pointer};
 use machinery::strategic;
 use proptest::prelude::*;
+use recorded::cases;
 use serde_json::{Value, json};
 
 #[test]
@@ -57,16 +61,43 @@ fn pointers_escape_their_separators() {
 }
 
 #[test]
-fn operations_that_do_not_fit_are_refused() {
-    for (patch, object) in [
-        (json!([{ "op": "replace", "path": "/a", "value": 1 }]), json!({})),
-        (json!([{ "op": "remove", "path": "/a" }]), json!({})),
-        (json!([{ "op": "add", "path": "/a/b", "value": 1 }]), json!({})),
-    ] {
-        let mut changed = object.clone();
-        let read = serde_json::from_value(patch.clone()).unwrap();
-        assert!(matches!(apply(&mut changed, &read), Err(PatchError::Inapplicable { index: 0, .. })), "{patch}");
-        assert_eq!(changed, object);
+fn json_patches_apply_as_in_kubernetes() {
+    for case in cases(include_str!("recorded/patches.txt")) {
+        let (&[document, patch], &[answer]) = (case.columns.as_slice(), case.answers.as_slice()) else {
+            panic!("a case of {:?}", case.columns)
+        };
+        let document: Value = serde_json::from_str(document).unwrap();
+        let operations: Patch = serde_json::from_str(patch).unwrap_or_else(|e| panic!("{patch}: {e}"));
+        let mut changed = document.clone();
+        match (apply(&mut changed, &operations), answer.strip_prefix("error: ")) {
+            (Ok(()), None) => assert_eq!(changed, serde_json::from_str::<Value>(answer).unwrap(), "{patch}"),
+            (Err(error), Some(want)) => {
+                assert_eq!(error.to_string(), want, "{patch}");
+                assert_eq!(changed, document, "{patch} failed and left something behind");
+            }
+            (found, _) => panic!("{patch} of {document}: {found:?}, not {answer}"),
+        }
+    }
+}
+
+#[test]
+fn patches_that_would_grow_without_bounds_are_refused() {
+    let test = serde_json::from_value::<PatchOperation>(json!({ "op": "test", "path": "/a", "value": null })).unwrap();
+    let many = Patch(vec![test; MAX_OPERATIONS + 1]);
+    let mut object = json!({});
+    let error = apply(&mut object, &many).unwrap_err();
+    assert_eq!(error, PatchError::TooManyOperations(10_001));
+    assert_eq!(error.to_string(), "The allowed maximum operations in a JSON patch is 10000, got 10001");
+
+    let double = |from: &str, path: &str| {
+        PatchOperation::Copy(CopyOperation { from: pointer(&[from]), path: pointer(&["a", path]) })
+    };
+    // Each copy of the whole into itself doubles it.
+    let copies = Patch((0..40).map(|count| double("a", &count.to_string())).collect());
+    let mut object = json!({ "a": { "text": "x".repeat(1000) } });
+    match apply(&mut object, &copies) {
+        Err(PatchError::CopiesTooMuch(size)) => assert!((MAX_COPIED_BYTES..3 * MAX_COPIED_BYTES).contains(&size)),
+        other => panic!("expected a refusal, got {other:?}"),
     }
 }
 

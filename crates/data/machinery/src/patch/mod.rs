@@ -1,44 +1,40 @@
 //! Patches: JSON patch, merge patch, and a builder for patches that guard themselves.
 
+mod apply;
+
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation, ReplaceOperation, TestOperation};
 use serde_json::Value;
 
+pub use apply::apply;
+
+/// More operations than these are refused.
+pub const MAX_OPERATIONS: usize = 10_000;
+/// More bytes than these are not copied by one patch: copies of copies grow without bounds.
+pub const MAX_COPIED_BYTES: usize = 3 << 20;
+
 /// Why a JSON patch did not apply. The document is unchanged.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
     /// A `test` met another value: somebody else was faster.
-    #[error("operation {index}: test of {path:?} failed")]
+    #[error("testing value {path} failed: test failed")]
     TestFailed { index: usize, path: String },
     /// An operation does not fit the document.
-    #[error("operation {index} cannot be applied")]
-    Inapplicable { index: usize, source: json_patch::PatchError },
+    #[error("{why}")]
+    Inapplicable { index: usize, why: String },
+    /// A patch of this many operations is not even tried.
+    #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
+    TooManyOperations(usize),
+    /// The copies amount to this many bytes.
+    #[error(
+        "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED_BYTES}"
+    )]
+    CopiesTooMuch(usize),
 }
 
 /// Overlays `patch` on `target` by the rules of a merge patch: objects merge, `null` removes, all else replaces.
 pub fn merge(target: &mut Value, patch: &Value) {
     json_patch::merge(target, patch);
-}
-
-/// Applies a JSON patch as a whole or not at all.
-///
-/// As in Kubernetes, a `test` for `null` holds where the field is absent, which is how a writer says "only if nobody
-/// has set it yet".
-pub fn apply(document: &mut Value, patch: &Patch) -> Result<(), PatchError> {
-    let mut changed = document.clone();
-    for (index, operation) in patch.0.iter().enumerate() {
-        if let PatchOperation::Test(test) = operation {
-            let found = test.path.resolve(&changed).unwrap_or(&Value::Null);
-            if *found != test.value {
-                return Err(PatchError::TestFailed { index, path: test.path.to_string() });
-            }
-            continue;
-        }
-        json_patch::patch(&mut changed, std::slice::from_ref(operation))
-            .map_err(|source| PatchError::Inapplicable { index, source })?;
-    }
-    *document = changed;
-    Ok(())
 }
 
 /// Builds a JSON patch in which every change first tests what it replaces.
