@@ -5,9 +5,9 @@
 
 use crate::v1::Condition;
 
-/// Instance and virtual machine: the guest can take traffic.
+/// Instance and virtual machine: the guest can take traffic. Snapshot, restore, export and clone: it can be used.
 pub const READY: &str = "Ready";
-/// Instance: present and False while the last attempt to act on it failed.
+/// Instance and KubeVirt: present and False while the last attempt to act on it failed.
 pub const SYNCHRONIZED: &str = "Synchronized";
 /// Instance: False while no node fits its launcher Pod.
 pub const POD_SCHEDULED: &str = "PodScheduled";
@@ -39,7 +39,7 @@ pub const HOT_MEMORY_CHANGE: &str = "HotMemoryChange";
 pub const VOLUMES_CHANGE: &str = "VolumesChange";
 /// Instance: a change takes effect only by migrating.
 pub const MIGRATION_REQUIRED: &str = "MigrationRequired";
-/// Virtual machine: the last reconcile failed.
+/// Virtual machine: the last reconcile failed. Snapshot and restore: it failed for good.
 pub const FAILURE: &str = "Failure";
 /// Virtual machine: the template differs from the running instance in a way only a restart can apply.
 pub const RESTART_REQUIRED: &str = "RestartRequired";
@@ -47,10 +47,42 @@ pub const RESTART_REQUIRED: &str = "RestartRequired";
 pub const MANUAL_RECOVERY_REQUIRED: &str = "ManualRecoveryRequired";
 /// Launcher Pod: readiness gate that follows the guest's pause state.
 pub const VIRTUAL_MACHINE_UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
+/// Instance: a migration between clusters cannot go on.
+pub const DECENTRALIZED_LIVE_MIGRATION_FAILURE: &str = "DecentralizedLiveMigrationFailure";
+
+/// Migration: somebody asked to give it up.
+pub const MIGRATION_ABORT_REQUESTED: &str = "migrationAbortRequested";
+/// Migration: the namespace's quota has no room for the target Pod.
+pub const MIGRATION_REJECTED_BY_RESOURCE_QUOTA: &str = "migrationRejectedByResourceQuota";
+/// Migration: it waits for utility volumes to go.
+pub const MIGRATION_BLOCKED_BY_UTILITY_VOLUMES: &str = "migrationBlockedByUtilityVolumes";
+/// Migration: it waits for a backup to end.
+pub const MIGRATION_BLOCKED_BY_BACKUP: &str = "migrationBlockedByBackup";
+/// Migration between clusters: its instance says why it cannot go on.
+pub const DECENTRALIZED_MIGRATION_BLOCKED: &str = "decentralizedMigrationBlocked";
+
+/// Replica set and pool: the last change of its size failed.
+pub const REPLICA_FAILURE: &str = "ReplicaFailure";
+/// Replica set and pool: its size is left alone for now.
+pub const REPLICA_PAUSED: &str = "ReplicaPaused";
+
+/// Snapshot, restore, clone, backup and KubeVirt: it is being worked on.
+pub const PROGRESSING: &str = "Progressing";
+/// Export: the claims to export can be read.
+pub const PVC_READY: &str = "PVCReady";
+/// Export: claims have been made from snapshots to export.
+pub const VOLUMES_CREATED: &str = "VolumesCreated";
+/// Export: the OCI artifact's digests are known.
+pub const OCI_READY: &str = "OCIReady";
+/// Backup: it holds all it should.
+pub const COMPLETE: &str = "Complete";
+/// Backup: it did not succeed.
+pub const FAILED: &str = "Failed";
+/// Backup: whether the guest's file systems were frozen for it.
+pub const QUIESCED: &str = "Quiesced";
+
 /// KubeVirt: components run and serve.
 pub const AVAILABLE: &str = "Available";
-/// KubeVirt: components are being changed.
-pub const PROGRESSING: &str = "Progressing";
 /// KubeVirt: something needs an administrator.
 pub const DEGRADED: &str = "Degraded";
 /// KubeVirt: the objects of this version exist.

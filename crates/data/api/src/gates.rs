@@ -104,6 +104,11 @@ const GATES: &[(&str, Stage)] = &[
     ("WorkloadEncryptionTDX", Alpha),
 ];
 
+/// The names of all gates.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    GATES.iter().map(|(gate, _)| *gate)
+}
+
 /// How ripe the feature of this name is; `None` for a name nobody knows.
 pub fn stage(name: &str) -> Option<Stage> {
     GATES.iter().find(|(gate, _)| *gate == name).map(|(_, stage)| *stage)

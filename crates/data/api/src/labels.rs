@@ -1,6 +1,6 @@
-//! Label keys.
+//! Label keys, and the values that several components must agree on.
 
-/// Marks objects by the component they belong to; `virt-launcher` on launcher Pods.
+/// Marks objects by the component they belong to, with one of the values of [`app`].
 pub const APP: &str = "kubevirt.io";
 /// On launcher Pods: UID of the instance they belong to. On DataVolumes: UID of their virtual machine.
 pub const CREATED_BY: &str = "kubevirt.io/created-by";
@@ -16,19 +16,130 @@ pub const VM_NAME: &str = "vm.kubevirt.io/name";
 pub const VMI_ID: &str = "vmi.kubevirt.io/id";
 /// On migrations: the instance they move.
 pub const VMI_NAME: &str = "kubevirt.io/vmi-name";
-/// On target Pods: UID of the migration they serve.
+/// On target Pods and their attachment Pods: UID of the migration they serve.
 pub const MIGRATION_JOB_UID: &str = "kubevirt.io/migrationJobUID";
+/// On claims with a guest's persistent state: the migration they were prepared for.
+pub const MIGRATION_NAME: &str = "kubevirt.io/migrationName";
+/// On migrations: they copy volumes because a virtual machine names new ones.
+pub const VOLUME_UPDATE_MIGRATION: &str = "kubevirt.io/volume-update-migration";
+/// On claims: the virtual machine whose TPM, NVRAM and block tracking they keep.
+pub const PERSISTENT_STATE_FOR: &str = "persistent-state-for";
+/// On virtual machines and instances of a pool: the revision of the pool's template they were made from.
+pub const VM_POOL_REVISION_NAME: &str = "kubevirt.io/vm-pool-revision-name";
+/// On the operator's ConfigMaps: they hold what a version installs.
+pub const INSTALL_STRATEGY: &str = "kubevirt.io/install-strategy";
+
+/// On instances, for the receiving node: the CPU limit of the target Pod.
+pub const VMI_POD_CPU_LIMITS: &str = "kubevirt.io/vmi-pod-cpu-resource-limits";
+/// On instances, for the receiving node: the memory request of the target Pod.
+pub const VMI_POD_MEMORY_REQUESTS: &str = "kubevirt.io/vmi-pod-memory-resource-requests";
+/// On instances whose memory is about to change: the factor on the memory overhead.
+pub const MEMORY_HOTPLUG_OVERHEAD_RATIO: &str = "kubevirt.io/memory-hotplug-overhead-ratio";
+/// On namespaces: how many times its request the memory limit of launcher Pods becomes, where a quota demands one.
+pub const AUTO_MEMORY_LIMITS_RATIO: &str = "alpha.kubevirt.io/auto-memory-limits-ratio";
+/// On launcher Pods, followed by a claim's UID: they hold a reservation on the claim's SCSI disk.
+pub const PERSISTENT_RESERVATION_PREFIX: &str = "pr.kubevirt.io/";
+/// On instances: how much the launcher logs, as a number.
+pub const LOG_VERBOSITY: &str = "logVerbosity";
+/// On instances: `true` turns on libvirt's debug output.
+pub const DEBUG_LOGS: &str = "debugLogs";
+/// On instances: `true` turns on virtiofsd's debug output.
+pub const VIRTIOFSD_DEBUG_LOGS: &str = "virtiofsdDebugLogs";
+
+/// On exporter Pods: the export they serve; the export's Service selects by it.
+pub const EXPORT_SERVICE: &str = "kubevirt.io.virt-export-service";
+/// On volume snapshots: the virtual machine they were taken of.
+pub const SNAPSHOT_SOURCE_NAME: &str = "snapshot.kubevirt.io/source-vm-name";
+/// On volume snapshots: the namespace of the virtual machine they were taken of.
+pub const SNAPSHOT_SOURCE_NAMESPACE: &str = "snapshot.kubevirt.io/source-vm-namespace";
+/// On restored claims: the virtual machine they come from.
+pub const RESTORE_SOURCE_NAME: &str = "restore.kubevirt.io/source-vm-name";
+/// On restored claims: the namespace of the virtual machine they come from.
+pub const RESTORE_SOURCE_NAMESPACE: &str = "restore.kubevirt.io/source-vm-namespace";
+
+/// On volumes and their sources: the instance type for virtual machines that boot from them.
+pub const DEFAULT_INSTANCETYPE: &str = "instancetype.kubevirt.io/default-instancetype";
+/// On volumes and their sources: the kind of the instance type named beside it.
+pub const DEFAULT_INSTANCETYPE_KIND: &str = "instancetype.kubevirt.io/default-instancetype-kind";
+/// On volumes and their sources: the preference for virtual machines that boot from them.
+pub const DEFAULT_PREFERENCE: &str = "instancetype.kubevirt.io/default-preference";
+/// On volumes and their sources: the kind of the preference named beside it.
+pub const DEFAULT_PREFERENCE_KIND: &str = "instancetype.kubevirt.io/default-preference-kind";
+/// On revisions of instance types and preferences: the generation of the object they hold.
+pub const REVISION_OBJECT_GENERATION: &str = "instancetype.kubevirt.io/object-generation";
+/// On revisions of instance types and preferences: the kind of the object they hold.
+pub const REVISION_OBJECT_KIND: &str = "instancetype.kubevirt.io/object-kind";
+/// On revisions of instance types and preferences: the name of the object they hold.
+pub const REVISION_OBJECT_NAME: &str = "instancetype.kubevirt.io/object-name";
+/// On revisions of instance types and preferences: the UID of the object they hold.
+pub const REVISION_OBJECT_UID: &str = "instancetype.kubevirt.io/object-uid";
+/// On revisions of instance types and preferences: the API version of the object they hold.
+pub const REVISION_OBJECT_VERSION: &str = "instancetype.kubevirt.io/object-version";
+
 /// On nodes: `true` while the node agent is alive and takes instances.
 pub const SCHEDULABLE: &str = "kubevirt.io/schedulable";
 /// On nodes: `true` if the kubelet pins CPUs.
 pub const CPU_MANAGER: &str = "kubevirt.io/cpumanager";
 /// On nodes, followed by a model's name: the CPU model can run there.
 pub const CPU_MODEL_PREFIX: &str = "cpu-model.node.kubevirt.io/";
+/// On nodes, followed by a model's name: guests of a host with this CPU model can move there.
+pub const CPU_MODEL_MIGRATION_PREFIX: &str = "cpu-model-migration.node.kubevirt.io/";
 /// On nodes, followed by a flag's name: the CPU has the flag.
 pub const CPU_FEATURE_PREFIX: &str = "cpu-feature.node.kubevirt.io/";
+/// On nodes, followed by a vendor's name: who made the CPU.
+pub const CPU_VENDOR_PREFIX: &str = "cpu-vendor.node.kubevirt.io/";
+/// On nodes, followed by a model's name: the host's own CPU model.
+pub const HOST_MODEL_CPU_PREFIX: &str = "host-model-cpu.node.kubevirt.io/";
+/// On nodes, followed by a flag's name: guests with the host's CPU model need the flag wherever they move.
+pub const HOST_MODEL_REQUIRED_FEATURES_PREFIX: &str = "host-model-required-features.node.kubevirt.io/";
+/// On nodes, followed by a feature's name: the hypervisor offers it to Windows guests.
+pub const HYPERV_PREFIX: &str = "hyperv.node.kubevirt.io/";
 /// On nodes, followed by a machine type: QEMU there can emulate it.
 pub const MACHINE_TYPE_PREFIX: &str = "machine-type.node.kubevirt.io/";
+/// On nodes: ticks of the time stamp counter per second.
+pub const TSC_FREQUENCY: &str = "cpu-timer.node.kubevirt.io/tsc-frequency";
+/// On nodes: `true` if the time stamp counter's frequency can be scaled for a guest.
+pub const TSC_SCALABLE: &str = "cpu-timer.node.kubevirt.io/tsc-scalable";
+/// On nodes, followed by a frequency: guests that need this frequency can run there.
+pub const TSC_FREQUENCY_SCHEDULING_PREFIX: &str = "scheduling.node.kubevirt.io/tsc-frequency-";
 /// On nodes: the host's CPU model is one the cluster counts as obsolete.
 pub const OBSOLETE_HOST_MODEL: &str = "node-labeller.kubevirt.io/obsolete-host-model";
+/// On nodes: the kernel is tuned for real-time guests.
+pub const REALTIME: &str = "kubevirt.io/realtime";
+/// On nodes: guests' memory can be encrypted (AMD SEV).
+pub const SEV: &str = "kubevirt.io/sev";
+/// On nodes: guests' memory and registers can be encrypted (AMD SEV-ES).
+pub const SEV_ES: &str = "kubevirt.io/sev-es";
+/// On nodes: guests' memory can be encrypted and its integrity kept (AMD SEV-SNP).
+pub const SEV_SNP: &str = "kubevirt.io/sev-snp";
+/// On nodes: guests can be shielded from the host (IBM Secure Execution).
+pub const SECURE_EXECUTION: &str = "kubevirt.io/s390-pv";
+/// On nodes: guests can run as trust domains (Intel TDX).
+pub const TDX: &str = "kubevirt.io/tdx";
+/// On nodes, followed by an architecture: guests of the architecture can run there, emulated if need be.
+pub const VM_ARCH_PREFIX: &str = "kubevirt.io/vm-arch-";
+/// On nodes: the kernel merges equal pages.
+pub const KSM_ENABLED: &str = "kubevirt.io/ksm-enabled";
 /// On nodes, set by Kubernetes: the CPU architecture.
 pub const ARCH: &str = "kubernetes.io/arch";
+/// On nodes, set by Kubernetes: the node's name among its peers.
+pub const HOSTNAME: &str = "kubernetes.io/hostname";
+
+/// On objects the operator installs: who keeps them.
+pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+/// On Pods that may reach the cluster's services where a network policy forbids others to.
+pub const ALLOW_ACCESS_CLUSTER_SERVICES: &str = "np.kubevirt.io/allow-access-cluster-services";
+/// On launcher Pods, from an annotation of the instance: whether Istio adds its proxy.
+pub const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
+
+/// Values of [`APP`].
+pub mod app {
+    /// Launcher Pods.
+    pub const LAUNCHER: &str = "virt-launcher";
+    /// Attachment Pods, which bring plugged volumes to the node.
+    pub const HOTPLUG_DISK: &str = "hotplug-disk";
+    /// The node agent's Pods.
+    pub const HANDLER: &str = "virt-handler";
+    /// Pods and Services that serve exports.
+    pub const EXPORTER: &str = "virt-exporter";
+}

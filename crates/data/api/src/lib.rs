@@ -4,10 +4,12 @@
 
 pub mod annotations;
 pub mod backup;
+pub mod cdi;
 pub mod clone;
 pub mod conditions;
 pub mod config;
 mod crds;
+pub mod events;
 pub mod export;
 pub mod finalizers;
 pub mod gates;
@@ -15,6 +17,7 @@ pub mod instancetype;
 mod kind;
 pub mod labels;
 pub mod migrations;
+pub mod nad;
 pub mod plugin;
 pub mod pool;
 pub mod reasons;

@@ -1,5 +1,7 @@
 //! How kinds read and write, and the questions they answer.
 
+use std::fmt::Debug;
+
 use api::conditions;
 use api::v1::{
     BothRunningAndRunStrategy, Condition, ConditionStatus, RunStrategy, VirtualMachine, VirtualMachineInstance,
@@ -8,6 +10,8 @@ use api::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use k8s_openapi::{List, Resource};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 fn vmi(status: Value) -> VirtualMachineInstance {
@@ -61,6 +65,51 @@ fn null_lists_and_maps_are_empty_and_values_of_the_future_survive() {
     assert!(status.conditions.is_empty() && status.active_pods.is_empty());
     assert_eq!(status.phase, Some(VirtualMachineInstancePhase::Other("Hibernating".into())));
     assert_eq!(serde_json::to_value(&instance).unwrap()["status"], json!({ "phase": "Hibernating" }));
+}
+
+#[test]
+fn enumerations_keep_the_spelling_of_the_api_and_what_they_do_not_know() {
+    use api::clone::VirtualMachineClonePhase as Clone;
+    use api::export::ExportVolumeFormat as Format;
+    use api::instancetype::PreferredCPUTopology as Topology;
+    use api::v1::MigrationPriority as Priority;
+    fn spelled<T: Serialize + DeserializeOwned + PartialEq + Debug>(value: T, text: &str) {
+        assert_eq!(serde_json::to_value(&value).unwrap(), json!(text));
+        assert_eq!(serde_json::from_value::<T>(json!(text)).unwrap(), value);
+    }
+    spelled(Clone::CreatingTargetVM, "CreatingTargetVM");
+    spelled(Clone::Other("Teleporting".into()), "Teleporting");
+    spelled(Format::ArchiveGz, "tar.gz");
+    spelled(Format::Other("ArchiveGz".into()), "ArchiveGz");
+    spelled(Topology::PreferSpread, "preferSpread");
+    spelled(Topology::Other("Spread".into()), "Spread");
+    spelled(Priority::SystemCritical, "system-critical");
+    assert_eq!(Topology::PreferSpread.canonical(), Topology::Spread);
+    assert_eq!(Topology::default().as_str(), "");
+}
+
+#[test]
+fn foreign_kinds_read_what_controllers_look_at() {
+    let volume: api::cdi::DataVolume = serde_json::from_value(json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1",
+        "kind": "DataVolume",
+        "metadata": { "name": "disk", "namespace": "shop" },
+        "spec": { "source": { "http": { "url": "http://images/disk" } }, "storage": {}, "neverHeardOf": 1 },
+        "status": { "phase": "WaitForFirstConsumer", "conditions": [{ "type": "Bound", "status": "False" }] },
+    }))
+    .unwrap();
+    let status = volume.status.unwrap();
+    assert_eq!(status.phase, Some(api::cdi::DataVolumePhase::WaitForFirstConsumer));
+    assert_eq!(status.conditions[0].type_, api::cdi::CONDITION_BOUND);
+    let network: api::nad::NetworkAttachmentDefinition = serde_json::from_value(json!({
+        "apiVersion": "k8s.cni.cncf.io/v1",
+        "kind": "NetworkAttachmentDefinition",
+        "metadata": { "annotations": { "k8s.v1.cni.cncf.io/resourceName": "nic" } },
+        "spec": { "config": "{}" },
+    }))
+    .unwrap();
+    assert_eq!(network.metadata.annotations.unwrap()[api::nad::RESOURCE_NAME], "nic");
+    assert_eq!(api::cdi::StorageProfile::URL_PATH_SEGMENT, "storageprofiles");
 }
 
 #[test]

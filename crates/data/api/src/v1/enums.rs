@@ -139,3 +139,99 @@ open_enum! {
         Deleted,
     }
 }
+
+open_enum! {
+    /// How far a volume is on its way into the guest, or out of it.
+    VolumePhase {
+        /// Its claim is not bound.
+        Pending,
+        /// Its claim is bound.
+        Bound,
+        /// An attachment Pod holds it on the node.
+        AttachedToNode,
+        /// The launcher sees it.
+        MountedToPod,
+        /// The guest sees it.
+        Ready,
+        /// It is on its way out of the guest.
+        Detaching,
+        /// The launcher no longer sees it.
+        UnMountedFromPod,
+        /// The guest's memory is being written to it.
+        MemoryDumpInProgress,
+        /// The guest's memory has been written to it.
+        MemoryDumpCompleted,
+        /// The guest's memory could not be written to it.
+        MemoryDumpFailed,
+    }
+}
+
+open_enum! {
+    /// Where a dump of the guest's memory stands.
+    MemoryDumpPhase {
+        /// The claim is being plugged.
+        Associating,
+        /// Memory is being written.
+        InProgress,
+        /// The claim is being unplugged.
+        Unmounting,
+        /// The dump is in the claim.
+        Completed,
+        /// The claim is being taken out of the virtual machine.
+        Dissociating,
+        /// The dump could not be made.
+        Failed,
+    }
+}
+
+open_enum! {
+    /// Whether changes to a guest's disks are recorded, for backups to copy only those.
+    ChangedBlockTrackingState {
+        /// They will be from the next start on, or no longer.
+        PendingRestart,
+        /// Recording begins with this start.
+        Initializing,
+        /// They are recorded.
+        Enabled,
+        /// They are not recorded.
+        Disabled,
+        /// They should be recorded, and the cluster does not allow it.
+        IncrementalBackupFeatureGateDisabled,
+    }
+}
+
+open_enum! {
+    /// What became of the request to give a migration up.
+    MigrationAbortStatus {
+        /// It was given up.
+        Succeeded,
+        /// It went on.
+        Failed,
+        /// It is being given up.
+        Aborting,
+    }
+}
+
+open_enum! {
+    /// How memory moves.
+    MigrationMode {
+        /// It is copied while the guest runs on the source.
+        PreCopy,
+        /// The guest runs on the target and fetches what it misses.
+        PostCopy,
+        /// It is copied while the guest is paused.
+        Paused,
+    }
+}
+
+open_enum! {
+    /// Which migrations go first when not all can run at once.
+    MigrationPriority {
+        /// A node is being emptied, or a launcher is out of date.
+        SystemCritical = "system-critical",
+        /// A user's change takes effect by migrating.
+        UserTriggered = "user-triggered",
+        /// The cluster is being balanced.
+        SystemMaintenance = "system-maintenance",
+    }
+}

@@ -1,7 +1,7 @@
 //! VirtualMachineInstanceMigration and the course of a migration.
 
 use super::condition::VirtualMachineInstanceMigrationCondition;
-use super::enums::VirtualMachineInstanceMigrationPhase;
+use super::enums::{MigrationAbortStatus, MigrationMode, MigrationPriority, VirtualMachineInstanceMigrationPhase};
 use crate::kind::{null_as_empty, resource};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,7 +15,7 @@ pub struct VirtualMachineInstanceMigrationState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub abort_requested: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub abort_status: Option<String>,
+    pub abort_status: Option<MigrationAbortStatus>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub completed: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,7 +33,7 @@ pub struct VirtualMachineInstanceMigrationState {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub migration_uid: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub mode: Option<String>,
+    pub mode: Option<MigrationMode>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source_node: Option<String>,
     #[serde(rename = "sourcePersistentStatePVCName", skip_serializing_if = "Option::is_none")]
@@ -233,7 +233,7 @@ pub struct VirtualMachineInstanceMigrationSpec {
     #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "null_as_empty")]
     pub added_node_selector: BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority: Option<String>,
+    pub priority: Option<MigrationPriority>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub receive: Option<VirtualMachineInstanceMigrationTarget>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -1,5 +1,6 @@
 //! Parts of status that virtual machines and instances share.
 
+use super::enums::ChangedBlockTrackingState;
 use crate::kind::null_as_empty;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,7 +13,7 @@ use std::collections::BTreeMap;
 pub struct ChangedBlockTrackingStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub backup_status: Option<BackupStatus>,
-    pub state: String,
+    pub state: ChangedBlockTrackingState,
 }
 
 /// The latest backup of the virtual machine.

@@ -3,7 +3,7 @@
 use super::condition::VirtualMachineCondition;
 use super::data_volume::DataVolumeTemplateSpec;
 use super::disks::Disk;
-use super::enums::{RunStrategy, StateChangeRequestAction, VirtualMachinePrintableStatus};
+use super::enums::{MemoryDumpPhase, RunStrategy, StateChangeRequestAction, VirtualMachinePrintableStatus};
 use super::status::{ChangedBlockTrackingStatus, StorageMigratedVolumeInfo};
 use super::vmi_spec::VirtualMachineInstanceSpec;
 use super::volumes::{DataVolumeVolumeSource, PersistentVolumeClaimVolumeSource};
@@ -154,7 +154,7 @@ pub struct VirtualMachineMemoryDumpRequest {
     pub file_name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    pub phase: String,
+    pub phase: MemoryDumpPhase,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub remove: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -2,7 +2,7 @@
 
 use super::condition::VirtualMachineInstanceCondition;
 use super::domain::Machine;
-use super::enums::VirtualMachineInstancePhase;
+use super::enums::{VirtualMachineInstancePhase, VolumePhase};
 use super::migration::VirtualMachineInstanceMigrationState;
 use super::status::{ChangedBlockTrackingStatus, PersistentVolumeClaimInfo, StorageMigratedVolumeInfo};
 use crate::kind::null_as_empty;
@@ -203,7 +203,7 @@ pub struct VolumeStatus {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistent_volume_claim_info: Option<PersistentVolumeClaimInfo>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub phase: Option<String>,
+    pub phase: Option<VolumePhase>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]

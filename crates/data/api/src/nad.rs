@@ -1,0 +1,34 @@
+//! NetworkAttachmentDefinition, which names a secondary network of Pods, and how Pods ask for and learn of such networks.
+//!
+//! We only read the definitions, and only the fields below: how the network is made is between Multus and its plugins.
+
+use serde::{Deserialize, Serialize};
+
+use crate::kind::resource;
+
+/// The group of the definitions.
+pub const GROUP: &str = "k8s.cni.cncf.io";
+
+/// On definitions: the extended resource a Pod must ask for to get on the network.
+pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
+/// On Pods: the secondary networks they ask for.
+pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// On Pods: the networks they got, written by Multus.
+pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
+/// On Pods: the network that takes the place of the Pod network.
+pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
+
+resource! {
+    /// A secondary network.
+    NetworkAttachmentDefinition, "k8s.cni.cncf.io" / "v1" / "network-attachment-definitions",
+    spec: NetworkAttachmentDefinitionSpec
+}
+
+/// How the network is made.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NetworkAttachmentDefinitionSpec {
+    /// The configuration of the network plugin, as JSON in text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub config: Option<String>,
+}
