@@ -1,14 +1,18 @@
 //! The effective cluster configuration: built-in defaults, overlaid by what the KubeVirt object says.
 
+mod defaults;
+
+pub use defaults::stall_detector;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use serde_json::json;
 
 use crate::gates;
 use crate::v1::{
-    ArchSpecificConfiguration, DeveloperConfiguration, KubeVirt, KubeVirtConfiguration, LiveUpdateConfiguration,
-    MigrationConfiguration, NetworkConfiguration, PciHostDevice, SMBiosConfiguration,
+    ArchSpecificConfiguration, DeveloperConfiguration, InterfaceBindingPlugin, KubeVirt, KubeVirtConfiguration,
+    LiveUpdateConfiguration, MigrationConfiguration, NetworkConfiguration, PciHostDevice, PermittedHostDevices,
+    ResourceRequirementsWithoutClaims, SMBiosConfiguration,
 };
 
 /// The namespace the system is installed in unless told otherwise.
@@ -43,7 +47,7 @@ pub enum ConfigError {
 impl Default for ClusterConfig {
     fn default() -> Self {
         ClusterConfig {
-            configuration: default_configuration(),
+            configuration: defaults::configuration(),
             default_architecture: "amd64".to_owned(),
             launcher_image: concat!("ferrovirt/virt-launcher:v", env!("CARGO_PKG_VERSION")).to_owned(),
             install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
@@ -70,8 +74,18 @@ impl ClusterConfig {
             config.install_namespace = namespace.clone();
         }
         config.annotations = kubevirt.metadata.annotations.clone().unwrap_or_default();
+        config.annotations = kubevirt.metadata.annotations.clone().unwrap_or_default();
         config.check()?;
         Ok(config)
+    }
+
+    /// The configuration after the KubeVirt object has changed: what it says now, or, if that is refused, the present
+    /// configuration again and why. The launcher's image stays.
+    pub fn renewed(&self, kubevirt: &KubeVirt) -> (Self, Option<ConfigError>) {
+        match Self::from_kubevirt(kubevirt) {
+            Ok(config) => (ClusterConfig { launcher_image: self.launcher_image.clone(), ..config }, None),
+            Err(error) => (self.clone(), Some(error)),
+        }
     }
 
     fn check(&self) -> Result<(), ConfigError> {
@@ -104,7 +118,31 @@ impl ClusterConfig {
             let field = "spec.configuration.additionalGuestMemoryOverheadRatio";
             return refuse(field, ratio, "use a number of at least 1.0");
         }
-        Ok(())
+        self.check_quantities()
+    }
+
+    fn check_quantities(&self) -> Result<(), ConfigError> {
+        let quantities = [
+            ("spec.configuration.cpuRequest", self.configuration.cpu_request.as_ref()),
+            ("spec.configuration.liveUpdateConfiguration.maxGuest", self.max_guest_memory()),
+            (
+                "spec.configuration.developerConfiguration.diskVerification.memoryLimit",
+                self.developer().and_then(|d| d.disk_verification.as_ref()).map(|v| &v.memory_limit),
+            ),
+            (
+                "spec.configuration.migrations.bandwidthPerMigration",
+                self.configuration.migrations.as_ref().and_then(|m| m.bandwidth_per_migration.as_ref()),
+            ),
+        ];
+        let readable = |quantity: &Quantity| quantity.0.parse::<machinery::quantity::Quantity>().is_ok();
+        match quantities.into_iter().find(|(_, quantity)| quantity.is_some_and(|quantity| !readable(quantity))) {
+            Some((field, quantity)) => Err(ConfigError::Invalid {
+                field,
+                value: quantity.map(|quantity| quantity.0.clone()).unwrap_or_default(),
+                remedy: "use a number with an optional suffix, such as 500m or 2Gi",
+            }),
+            None => Ok(()),
+        }
     }
 
     fn developer(&self) -> Option<&DeveloperConfiguration> {
@@ -122,11 +160,10 @@ impl ClusterConfig {
     fn architecture(&self, arch: &str) -> Option<&ArchSpecificConfiguration> {
         let all = self.configuration.architecture_configuration.as_ref()?;
         match arch {
-            "amd64" => all.amd64.as_ref(),
             "arm64" => all.arm64.as_ref(),
-            "ppc64le" => all.ppc64le.as_ref(),
             "s390x" => all.s390x.as_ref(),
-            _ => None,
+            // Other names are refused elsewhere; until then they count as the most common one.
+            _ => all.amd64.as_ref(),
         }
     }
 
@@ -215,38 +252,25 @@ impl ClusterConfig {
     }
 
     /// The machine type of instances of this architecture that do not name one.
+    ///
+    /// The old field outside `architectureConfiguration` wins for every architecture, as do those of the next two.
     pub fn machine_type(&self, arch: &str) -> &str {
-        let configured = self.architecture(arch).and_then(|a| a.machine_type.as_deref()).filter(|m| !m.is_empty());
-        match (configured, arch) {
-            (Some(machine), _) => machine,
-            (None, "arm64") => "virt",
-            (None, "s390x") => "s390-ccw-virtio",
-            (None, "ppc64le") => "pseries",
-            // The old field outside architectureConfiguration was only ever meant for this architecture.
-            (None, _) => self.configuration.machine_type.as_deref().filter(|m| !m.is_empty()).unwrap_or("q35"),
-        }
+        let general = self.configuration.machine_type.as_deref().filter(|machine| !machine.is_empty());
+        general.or_else(|| self.architecture(arch)?.machine_type.as_deref()).unwrap_or_default()
     }
 
     /// Patterns of the machine types that instances of this architecture may ask for.
     pub fn emulated_machines(&self, arch: &str) -> Vec<String> {
-        let configured = self.architecture(arch).map(|a| a.emulated_machines.as_slice()).unwrap_or_default();
-        let patterns: &[&str] = match arch {
-            _ if !configured.is_empty() => return configured.to_vec(),
-            "arm64" => &["virt*"],
-            "s390x" => &["s390-ccw-virtio*"],
-            "ppc64le" => &["pseries*"],
-            _ if !self.configuration.emulated_machines.is_empty() => {
-                return self.configuration.emulated_machines.clone();
-            }
-            _ => &["q35*", "pc-q35*"],
-        };
-        patterns.iter().map(|&pattern| pattern.to_owned()).collect()
+        match self.configuration.emulated_machines.as_slice() {
+            [] => self.architecture(arch).map(|a| a.emulated_machines.clone()).unwrap_or_default(),
+            general => general.to_vec(),
+        }
     }
 
     /// Where EFI firmware for this architecture lies inside the launcher.
     pub fn ovmf_path(&self, arch: &str) -> &str {
-        let configured = self.architecture(arch).and_then(|a| a.ovmf_path.as_deref()).filter(|p| !p.is_empty());
-        configured.unwrap_or(if arch == "arm64" { "/usr/share/AAVMF" } else { "/usr/share/edk2/ovmf" })
+        let general = self.configuration.ovmf_path.as_deref().filter(|path| !path.is_empty());
+        general.or_else(|| self.architecture(arch)?.ovmf_path.as_deref()).unwrap_or_default()
     }
 
     /// The CPU model of instances that do not name one.
@@ -323,48 +347,82 @@ impl ClusterConfig {
     }
 
     /// Limits and choices of live migration.
+    ///
+    /// Whoever lets guests run on the target before their memory is there accepts that they may be disrupted, unless
+    /// told otherwise.
     pub fn migrations(&self) -> MigrationConfiguration {
-        self.configuration.migrations.clone().unwrap_or_default()
+        let mut migrations = self.configuration.migrations.clone().unwrap_or_default();
+        let post_copy = migrations.allow_post_copy.unwrap_or(false);
+        migrations.allow_workload_disruption.get_or_insert(post_copy);
+        migrations.match_selinux_level_on_migration.get_or_insert(true);
+        migrations
     }
-}
 
-/// What holds where the KubeVirt object is silent.
-fn default_configuration() -> KubeVirtConfiguration {
-    let defaults = json!({
-        "imagePullPolicy": "IfNotPresent",
-        "evictionStrategy": "None",
-        "vmRolloutStrategy": "LiveUpdate",
-        "cpuRequest": "100m",
-        "memBalloonStatsPeriod": 10,
-        "liveUpdateConfiguration": { "maxHotplugRatio": 4 },
-        "smbios": { "family": "KubeVirt", "manufacturer": "KubeVirt", "product": "None" },
-        "network": { "defaultNetworkInterface": "bridge", "permitBridgeInterfaceOnPodNetwork": true },
-        "developerConfiguration": {
-            "memoryOvercommit": 100,
-            "cpuAllocationRatio": 10,
-            "pvcTolerateLessSpaceUpToPercent": 10,
-            "minimumReservePVCBytes": 131_072,
-            "useEmulation": false,
-            "diskVerification": { "memoryLimit": "2000Mi" },
-            "logVerbosity": {
-                "virtAPI": 2, "virtController": 2, "virtHandler": 2, "virtLauncher": 2, "virtOperator": 2,
-            },
-        },
-        "migrations": {
-            "parallelMigrationsPerCluster": 5,
-            "parallelOutboundMigrationsPerNode": 2,
-            "bandwidthPerMigration": "0",
-            "completionTimeoutPerGiB": 150,
-            "progressTimeout": 150,
-            "utilityVolumesTimeout": 150,
-            "maxDowntimeMs": 900,
-            "nodeDrainTaintKey": "kubevirt.io/drain",
-            "allowAutoConverge": false,
-            "allowPostCopy": false,
-            "unsafeMigrationOverride": false,
-            "disableTLS": false,
-        },
-        "instancetype": { "referencePolicy": "reference" },
-    });
-    serde_json::from_value(defaults).expect("the literal above decodes; a test reads it back")
+    /// Devices of nodes that guests may ask for. Without such a list nothing is permitted.
+    pub fn permitted_host_devices(&self) -> Option<&PermittedHostDevices> {
+        self.configuration.permitted_host_devices.as_ref()
+    }
+
+    /// Whether guests may reserve SCSI disks for themselves.
+    pub fn persistent_reservation(&self) -> bool {
+        self.configuration.persistent_reservation_configuration.as_ref().is_some_and(|p| p.enabled == Some(true))
+    }
+
+    /// Whether trust domains must be able to prove what they are.
+    pub fn tdx_attestation_enforced(&self) -> bool {
+        let computing = self.configuration.confidential_compute.as_ref();
+        let attestation = computing.and_then(|computing| computing.tdx.as_ref()?.attestation.as_ref());
+        attestation.is_some_and(|attestation| attestation.enforced == Some(true))
+    }
+
+    /// Bytes of a file system that are left free when a disk image is made on it.
+    pub fn minimum_reserve_pvc_bytes(&self) -> i64 {
+        let bytes = self.developer().and_then(|d| d.minimum_reserve_pvc_bytes);
+        bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(131_072)
+    }
+
+    /// Ticks of the time stamp counter per second that every node is taken to offer, if the cluster names a number.
+    pub fn minimum_cluster_tsc_frequency(&self) -> Option<i64> {
+        self.developer().and_then(|d| d.minimum_cluster_tsc_frequency)
+    }
+
+    /// Versions of the guest agent that are known to do what is asked of them, as patterns.
+    pub fn supported_guest_agent_versions(&self) -> &[String] {
+        &self.configuration.supported_guest_agent_versions
+    }
+
+    /// CPU models that are not offered to guests.
+    pub fn obsolete_cpu_models(&self) -> impl Iterator<Item = &str> {
+        let models = &self.configuration.obsolete_cpu_models;
+        models.iter().filter(|(_, obsolete)| **obsolete).map(|(model, _)| model.as_str())
+    }
+
+    /// Network bindings that plugins provide, by name.
+    pub fn network_bindings(&self) -> impl Iterator<Item = (&str, &InterfaceBindingPlugin)> {
+        let bindings = self.network().map(|network| &network.binding);
+        bindings.into_iter().flatten().map(|(name, plugin)| (name.as_str(), plugin))
+    }
+
+    /// Requests and limits of a kind of container beside the launcher, if the cluster names them.
+    pub fn support_container_resources(&self, container: &str) -> Option<&ResourceRequirementsWithoutClaims> {
+        let all = self.configuration.support_container_resources.iter();
+        all.filter(|entry| entry.type_ == container).map(|entry| &entry.resources).next()
+    }
+
+    /// What the VM controller makes of an instance type: a pinned `reference`, or the spec it expands to.
+    pub fn instancetype_reference_policy(&self) -> &str {
+        let policy = self.configuration.instancetype.as_ref().and_then(|i| i.reference_policy.as_deref());
+        policy.unwrap_or("reference")
+    }
+
+    /// The storage class for guests' persistent state, if the cluster names one.
+    pub fn vm_state_storage_class(&self) -> Option<&str> {
+        self.configuration.vm_state_storage_class.as_deref().filter(|class| !class.is_empty())
+    }
+
+    /// The hypervisor, which only an open gate lets the cluster choose.
+    pub fn hypervisor(&self) -> &str {
+        let chosen = self.configuration.hypervisors.first().and_then(|hypervisor| hypervisor.name.as_deref());
+        chosen.filter(|_| self.feature_gate("ConfigurableHypervisor")).unwrap_or("kvm")
+    }
 }

@@ -11,7 +11,7 @@ pub enum Stage {
     GenerallyAvailable,
     /// Off unless asked for, and on its way out.
     Deprecated,
-    /// Gone; off whatever the configuration says.
+    /// Gone. Asking for it still opens the gate, and nothing is behind it.
     Discontinued,
 }
 
@@ -56,6 +56,7 @@ const GATES: &[(&str, Stage)] = &[
     ("InstancetypeReferencePolicy", GenerallyAvailable),
     ("IOMMUFD", Alpha),
     ("KubevirtSeccompProfile", Beta),
+    ("LibvirtHooksServerAndClient", GenerallyAvailable),
     ("LiveMigration", GenerallyAvailable),
     ("LiveUpdateNADRef", GenerallyAvailable),
     ("Macvtap", Discontinued),
@@ -121,7 +122,7 @@ pub fn is_enabled(name: &str, asked_for: &[String], refused: &[String]) -> bool 
     let listed = |list: &[String]| list.iter().any(|gate| gate == name);
     match stage(name) {
         Some(GenerallyAvailable) => true,
-        Some(Discontinued) | None => false,
+        None => false,
         Some(_) if listed(asked_for) => true,
         Some(_) if listed(refused) => false,
         Some(stage) => stage == Beta,
