@@ -11,6 +11,7 @@ mod accounts;
 mod decode;
 mod defaults;
 mod kinds;
+mod presets;
 pub mod unsupported;
 mod validate;
 mod vm;

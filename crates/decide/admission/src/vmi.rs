@@ -3,44 +3,61 @@
 //! An instance belongs to the system once it exists: users may label it and delete it, and no more.
 
 use api::config::ClusterConfig;
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstancePreset, VirtualMachineInstanceStatus};
 use machinery::field::{Cause, FieldError, FieldPath};
+use serde_json::Value;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, unsupported, validate};
+use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, presets, unsupported, validate};
 
 const KIND: &str = "VirtualMachineInstance";
+const PRESET: &str = "VirtualMachineInstancePreset";
 
-/// Which other objects the judgement looks at.
-pub(crate) fn wanted(_request: &Request<'_>) -> Vec<Wanted> {
-    Vec::new()
+/// Which other objects the judgement looks at: the presets of a new instance's namespace.
+pub(crate) fn wanted(request: &Request<'_>) -> Vec<Wanted> {
+    if request.operation != Operation::Create {
+        return Vec::new();
+    }
+    vec![Wanted::all("kubevirt.io", PRESET, namespace(request.object))]
 }
 
-pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, _world: &World) -> Result<Judged, Refusal> {
+fn namespace(object: &Value) -> &str {
+    object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
+}
+
+pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
     let own = accounts::is_own(request.user, config);
     let vmi: VirtualMachineInstance = decode(KIND, request.object, own)?;
     match (request.operation, request.old.and_then(stored::<VirtualMachineInstance>)) {
-        (Operation::Create, _) => Ok(create(request, vmi, own, config)),
+        (Operation::Create, _) => create(request, vmi, own, config, world),
         (Operation::Update, old) => Ok(update(request, vmi, old.unwrap_or_default(), own, config)),
         (Operation::Delete, _) => Ok(Judged::valid(encode(&vmi))),
     }
 }
 
-fn create(request: &Request<'_>, mut vmi: VirtualMachineInstance, own: bool, config: &ClusterConfig) -> Judged {
+fn create(
+    request: &Request<'_>,
+    mut vmi: VirtualMachineInstance,
+    own: bool,
+    config: &ClusterConfig,
+    world: &World,
+) -> Result<Judged, Refusal> {
     if !own {
         // The status is the system's word; a new instance cannot come with one.
         vmi.status = None;
     }
-    defaults::vmi(&mut vmi, config, &request.now);
+    let found: Vec<VirtualMachineInstancePreset> = world.all(PRESET, namespace(request.object));
+    presets::apply(&mut vmi, &found)?;
+    defaults::vmi(&mut vmi, config, &request.now)?;
+    let causes = validate::instance(&vmi, own, config);
+    let object = encode(&vmi);
     let spec = FieldPath::new("spec");
-    let metadata = FieldPath::new("metadata");
-    let mut unsupported = unsupported::vmi_spec(&spec, &encode(&vmi.spec));
-    unsupported.extend(unsupported::annotations(&metadata, &vmi.metadata));
-    let mut causes = validate::spec(&spec, &vmi.spec, config);
-    if !own {
-        causes.extend(validate::reserved_labels(&metadata, &vmi.metadata));
-    }
-    Judged { object: encode(&vmi), warnings: warnings(&vmi.spec, config), causes, unsupported }
+    let mut unsupported = unsupported::vmi_spec(&spec, &object["spec"]);
+    unsupported.extend(unsupported::annotations(&FieldPath::new("metadata"), &vmi.metadata));
+    unsupported.extend(validate::limits(&spec, &vmi.spec));
+    let mut warnings = warnings(&vmi.spec, config);
+    warnings.extend(presets::warning(&vmi));
+    Ok(Judged { object, warnings, causes, unsupported })
 }
 
 fn update(
@@ -54,15 +71,17 @@ fn update(
     if accounts::is_handler(request.user, config) && config.feature_gate("NodeRestriction") {
         errors.extend(own_node_only(request, old.status.as_ref(), vmi.status.as_ref()));
     }
+    if own && vmi.spec != old.spec {
+        errors.extend(validate::changed_spec(&old, &vmi, config));
+    }
     if !own {
-        // Somebody's editor sends the status back as it was read; that is no attempt to change it, so it is no error.
-        vmi.status = old.status;
         if vmi.spec != old.spec {
             let message = "update of VMI object is restricted: change the VM's template, or delete the VMI";
             errors.push(FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message));
         }
-        let metadata = FieldPath::new("metadata");
-        errors.extend(validate::reserved_labels_kept(&metadata, &old.metadata, &vmi.metadata));
+        errors.extend(validate::changed_labels(&old.metadata, &vmi.metadata));
+        // Somebody's editor sends the status back as it was read; that is no attempt to change it, so it is no error.
+        vmi.status = old.status;
     }
     Judged::with_causes(encode(&vmi), errors)
 }
@@ -75,7 +94,7 @@ fn own_node_only(
 ) -> Option<FieldError> {
     let refuse = |message: &str| Some(FieldError::new(Cause::Invalid, FieldPath::new("status.nodeName"), message));
     let Some(node) = accounts::node_of(request.user) else {
-        return refuse("Node restriction: the node agent's identity does not say which node it runs on");
+        return refuse("Node restriction: the node agent's identity does not say which node it runs on: missing node name");
     };
     let at = |status: Option<&VirtualMachineInstanceStatus>| status.and_then(|status| status.node_name.clone());
     let target = |status: Option<&VirtualMachineInstanceStatus>| {

@@ -1,14 +1,20 @@
 //! What objects get where their owners are silent.
 
+mod architecture;
+mod hyperv;
+mod live_update;
+mod object;
 mod spec;
 mod vm;
 mod vmi;
 
 use api::config::ClusterConfig;
+use api::v1::VirtualMachineInstanceSpec;
 use uuid::Uuid;
 
+pub(crate) use live_update::memory_hotplug;
 pub(crate) use spec::spec;
-pub(crate) use vm::vm;
+pub(crate) use vm::{preferred, vm};
 pub(crate) use vmi::vmi;
 
 /// The generation of the PCI layout that new guests get.
@@ -33,14 +39,16 @@ fn fill(field: &mut Option<String>, value: impl Into<String>) {
 }
 
 /// Architecture and the machine type that follows from it.
-fn platform(spec: &mut api::v1::VirtualMachineInstanceSpec, config: &ClusterConfig) {
+fn platform(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
     fill(&mut spec.architecture, config.default_architecture());
-    let architecture = spec.architecture.clone().unwrap_or_default();
-    fill(&mut spec.domain.machine.get_or_insert_default().type_, config.machine_type(&architecture));
+    let machine = &mut spec.domain.machine.get_or_insert_default().type_;
+    if is_empty(machine) {
+        *machine = Some(config.machine_type(spec.architecture.as_deref().unwrap_or_default()).to_owned());
+    }
 }
 
 /// Whether the guest's machine has PCI Express.
-fn has_pcie(spec: &api::v1::VirtualMachineInstanceSpec) -> bool {
+fn has_pcie(spec: &VirtualMachineInstanceSpec) -> bool {
     let machine = spec.domain.machine.as_ref().and_then(|machine| machine.type_.as_deref()).unwrap_or_default();
     let architecture = spec.architecture.as_deref().unwrap_or_default();
     matches!(architecture, "" | "amd64" | "arm64") && (machine.contains("q35") || machine.starts_with("virt"))

@@ -1,6 +1,6 @@
 //! Defaults of an instance's spec, shared by the instance's creation and the judgement of a template.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::config::ClusterConfig;
 use api::v1::{Devices, Disk, Empty, Interface, Network, PodNetwork, ResourceRequirements, VirtualMachineInstanceSpec};
@@ -8,48 +8,62 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::Quantity;
 
 use super::{fill, platform};
+use crate::Refusal;
 
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 
-/// The CPU request that stands for "none was configured".
-const NO_CPU_REQUEST: &str = "100m";
+/// The CPU request, in thousandths, that stands for "none was configured".
+const NO_CPU_REQUEST: i64 = 100;
 
 /// The interface and network a guest gets that names none.
 const DEFAULT_NETWORK: &str = "default";
 
 /// Fills in a spec, in an order in which later steps see what earlier ones did.
-pub(crate) fn spec(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+pub(crate) fn spec(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) -> Result<(), Refusal> {
     platform(spec, config);
     cpu_request(spec, config);
     guest_memory(spec);
     topology(spec);
     pull_policies(spec);
-    fill(&mut spec.eviction_strategy, config.eviction_strategy());
-    network(spec, config);
+    if spec.eviction_strategy.is_none() {
+        spec.eviction_strategy = Some(config.eviction_strategy().to_owned());
+    }
+    network(spec, config)?;
     disks(spec);
+    Ok(())
+}
+
+/// One amount of a list, if it is there and more than nothing.
+fn some<'a>(amounts: &'a BTreeMap<String, Wire>, name: &str) -> Option<&'a Wire> {
+    amounts.get(name).filter(|amount| Quantity::try_from(*amount).is_ok_and(|amount| !amount.is_zero()))
 }
 
 fn cpu_request(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    let dedicated = spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true));
     let resources = spec.domain.resources.get_or_insert_default();
-    if resources.requests.contains_key(CPU) {
-        return;
+    if let Some(limit) = some(&resources.limits, CPU).filter(|_| some(&resources.requests, CPU).is_none()) {
+        resources.requests.insert(CPU.to_owned(), limit.clone());
     }
     let configured = config.cpu_request();
-    if let Some(limit) = resources.limits.get(CPU).cloned() {
-        resources.requests.insert(CPU.to_owned(), limit);
-    } else if configured.0 != NO_CPU_REQUEST {
+    let unset = Quantity::try_from(&configured).is_ok_and(|amount| amount.milli_value() == NO_CPU_REQUEST);
+    if !unset && !dedicated && !resources.requests.contains_key(CPU) {
         resources.requests.insert(CPU.to_owned(), configured);
     }
 }
 
 fn guest_memory(spec: &mut VirtualMachineInstanceSpec) {
-    let resources = spec.domain.resources.clone().unwrap_or_default();
-    let asked = resources.requests.get(MEMORY).or_else(|| resources.limits.get(MEMORY));
+    let resources = spec.domain.resources.as_ref();
     let memory = spec.domain.memory.get_or_insert_default();
-    if memory.guest.is_none() {
-        memory.guest = asked.cloned();
+    if memory.guest.is_some() {
+        return;
     }
+    let asked = resources.and_then(|r| some(&r.requests, MEMORY).or_else(|| some(&r.limits, MEMORY))).cloned();
+    let page = || {
+        let size = memory.hugepages.as_ref()?.page_size.as_deref()?;
+        Some(size.parse::<Quantity>().ok()?.into())
+    };
+    memory.guest = asked.or_else(page);
 }
 
 /// A guest without a topology gets a socket for each CPU it asks the cluster for.
@@ -66,7 +80,7 @@ fn topology(spec: &mut VirtualMachineInstanceSpec) {
 
 fn sockets(resources: Option<&ResourceRequirements>) -> u32 {
     let asked = resources.and_then(|r| r.limits.get(CPU).or_else(|| r.requests.get(CPU)));
-    let cpus = asked.and_then(|amount: &Wire| Quantity::try_from(amount).ok()).map_or(1, Quantity::value);
+    let cpus = asked.and_then(|amount| Quantity::try_from(amount).ok()).map_or(1, Quantity::value);
     u32::try_from(cpus.max(1)).unwrap_or(u32::MAX)
 }
 
@@ -79,30 +93,37 @@ fn pull_policies(spec: &mut VirtualMachineInstanceSpec) {
     }
 }
 
-fn network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+fn network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) -> Result<(), Refusal> {
     let Devices { interfaces, autoattach_pod_interface, .. } = &mut spec.domain.devices;
     if *autoattach_pod_interface == Some(false) || !interfaces.is_empty() || !spec.networks.is_empty() {
-        return;
+        return Ok(());
     }
     let mut interface = Interface { name: DEFAULT_NETWORK.to_owned(), ..Interface::default() };
     match config.default_network_interface() {
         "masquerade" => interface.masquerade = Some(Empty {}),
-        "slirp" => interface.slirp = Some(Empty {}),
+        "slirp" => {
+            let message = "the cluster's default binding, slirp, was discontinued: name an interface and a network";
+            return Err(Refusal::BadRequest(message.to_owned()));
+        }
+        _ if !config.permit_bridge_on_pod_network() => {
+            let message = "the cluster's default binding, bridge, is not permitted on the Pod network: \
+                           name an interface and a network";
+            return Err(Refusal::BadRequest(message.to_owned()));
+        }
         _ => interface.bridge = Some(Empty {}),
     }
     interfaces.push(interface);
     let pod = Some(PodNetwork::default());
     spec.networks.push(Network { name: DEFAULT_NETWORK.to_owned(), pod, ..Network::default() });
+    Ok(())
 }
 
 /// A volume that nothing uses becomes a disk. What kind of disk is for the instance's own defaults.
 fn disks(spec: &mut VirtualMachineInstanceSpec) {
     let devices = &mut spec.domain.devices;
-    let disks = devices.disks.iter().map(|disk| disk.name.clone());
-    let mut used: BTreeSet<String> = disks.chain(devices.filesystems.iter().map(|fs| fs.name.clone())).collect();
-    for volume in spec.volumes.iter().filter(|volume| volume.memory_dump.is_none()) {
-        if used.insert(volume.name.clone()) {
-            devices.disks.push(Disk { name: volume.name.clone(), ..Disk::default() });
-        }
-    }
+    let names = devices.disks.iter().map(|disk| &disk.name).chain(devices.filesystems.iter().map(|fs| &fs.name));
+    let used: BTreeSet<&String> = names.collect();
+    let unused = spec.volumes.iter().filter(|volume| !used.contains(&volume.name));
+    let new: Vec<Disk> = unused.map(|volume| Disk { name: volume.name.clone(), ..Disk::default() }).collect();
+    devices.disks.extend(new);
 }

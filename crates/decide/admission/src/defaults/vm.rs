@@ -1,10 +1,36 @@
 //! Defaults of a virtual machine: its identity and its platform, nothing that a later default could improve on.
 
 use api::config::ClusterConfig;
+use api::instancetype::VirtualMachinePreferenceSpec;
 use api::v1::VirtualMachine;
 
 use super::{FIRMWARE_NAMESPACE, PCI_TOPOLOGY, fill, firmware_uuid, has_pcie, platform};
 use crate::Operation;
+
+/// Fills in what cannot wait until the preference is applied to the instance: by then the platform's defaults would
+/// have been filled in, and the disks made.
+pub(crate) fn preferred(vm: &mut VirtualMachine, preference: &VirtualMachinePreferenceSpec) {
+    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+    let spec = &mut vm.spec.template.spec;
+    if let Some(architecture) = given(&preference.preferred_architecture) {
+        fill(&mut spec.architecture, architecture);
+    }
+    let machine = preference.machine.as_ref().and_then(|machine| given(&machine.preferred_machine_type));
+    if let Some(machine) = machine {
+        fill(&mut spec.domain.machine.get_or_insert_default().type_, machine);
+    }
+    let class = preference.volumes.as_ref().and_then(|volumes| given(&volumes.preferred_storage_class_name));
+    if let Some(class) = class {
+        for template in &mut vm.spec.data_volume_templates {
+            let pvc = template.spec.pvc.as_mut().map(|pvc| &mut pvc.storage_class_name);
+            let storage = template.spec.storage.as_mut().map(|storage| &mut storage.storage_class_name);
+            // An empty class is a choice: none.
+            for missing in pvc.into_iter().chain(storage).filter(|class| class.is_none()) {
+                *missing = Some(class.clone());
+            }
+        }
+    }
+}
 
 /// Fills in a virtual machine.
 pub(crate) fn vm(vm: &mut VirtualMachine, operation: Operation, config: &ClusterConfig) {

@@ -1,114 +1,86 @@
 //! Defaults of a new instance.
-//!
-//! KubeVirt also sizes instances for growth here (`maxSockets`, `maxGuest`). This build cannot plug CPUs or memory into
-//! a running guest, so it makes no room for them.
 
 use api::config::ClusterConfig;
 use api::finalizers;
 use api::v1::{
-    CPUTopology, DiskTarget, Features, MemoryStatus, Timer, VirtualMachineInstance, VirtualMachineInstancePhase,
+    CPUTopology, MemoryStatus, VirtualMachineInstance, VirtualMachineInstancePhase,
     VirtualMachineInstancePhaseTransitionTimestamp, VirtualMachineInstanceStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::meta;
 
-use super::{PCI_TOPOLOGY, fill, firmware_uuid, has_pcie, spec};
-
-/// The bus of disks that name none. Slow but known to every guest.
-const DEFAULT_BUS: &str = "sata";
+use super::architecture::architecture;
+use super::hyperv::dependencies;
+use super::live_update::live_update;
+use super::object::object;
+use super::{PCI_TOPOLOGY, has_pcie, spec};
+use crate::Refusal;
 
 /// The user a launcher runs as.
 const RUNTIME_USER: u64 = 107;
 
-/// Fills in a new instance.
-pub(crate) fn vmi(vmi: &mut VirtualMachineInstance, config: &ClusterConfig, now: &Time) {
-    spec(&mut vmi.spec, config);
-    firmware(vmi);
-    disks(vmi);
-    if let Some(timer) = vmi.spec.domain.clock.as_mut().and_then(|clock| clock.timer.as_mut()) {
-        timers(timer);
-    }
-    features(vmi.spec.domain.features.get_or_insert_default());
-    fill(&mut vmi.spec.domain.cpu.get_or_insert_default().model, config.cpu_model());
-    if has_pcie(&vmi.spec) {
-        let (key, value) = PCI_TOPOLOGY;
-        let annotations = vmi.metadata.annotations.get_or_insert_default();
-        annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+/// On the KubeVirt object: emulator threads get a CPU more where that makes their number even. On instances: this one's.
+const EVEN_EMULATOR_THREADS: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
+
+/// On instances: where the service listens that vouches for a trust domain.
+const QGS_SOCKET_PATH: &str = "kubevirt.io/qgs-socket-path";
+
+/// Fills in a new instance, presets already applied.
+pub(crate) fn vmi(vmi: &mut VirtualMachineInstance, config: &ClusterConfig, now: &Time) -> Result<(), Refusal> {
+    spec(&mut vmi.spec, config)?;
+    object(vmi);
+    dependencies(&mut vmi.spec);
+    architecture(&mut vmi.spec, config);
+    sizes(vmi);
+    live_update(&mut vmi.spec, config);
+    annotations(vmi, config);
+    let status = vmi.status.get_or_insert_default();
+    if !config.feature_gate("Root") {
+        status.runtime_user = Some(RUNTIME_USER);
     }
     meta::add_finalizer(&mut vmi.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
-    status(vmi, now);
+    status.phase = Some(VirtualMachineInstancePhase::Pending);
+    note_phase(status, now);
+    Ok(())
 }
 
-fn firmware(vmi: &mut VirtualMachineInstance) {
-    let name = vmi.metadata.name.clone().unwrap_or_default();
-    if !name.is_empty() {
-        fill(&mut vmi.spec.domain.firmware.get_or_insert_default().uuid, firmware_uuid(&name));
-    }
-}
-
-fn disks(vmi: &mut VirtualMachineInstance) {
-    for disk in &mut vmi.spec.domain.devices.disks {
-        if disk.disk.is_none() && disk.lun.is_none() && disk.cdrom.is_none() {
-            disk.disk = Some(DiskTarget::default());
-        }
-        if let Some(target) = &mut disk.disk {
-            fill(&mut target.bus, DEFAULT_BUS);
-        }
-        if let Some(cdrom) = &mut disk.cdrom {
-            fill(&mut cdrom.bus, DEFAULT_BUS);
-            fill(&mut cdrom.tray, "closed");
-            cdrom.readonly.get_or_insert(true);
-        }
-    }
-}
-
-/// A timer that is listed is there unless it says otherwise.
-fn timers(timer: &mut Timer) {
-    let present = [
-        timer.hpet.as_mut().map(|timer| &mut timer.present),
-        timer.kvm.as_mut().map(|timer| &mut timer.present),
-        timer.pit.as_mut().map(|timer| &mut timer.present),
-        timer.rtc.as_mut().map(|timer| &mut timer.present),
-        timer.hyperv.as_mut().map(|timer| &mut timer.present),
-    ];
-    for present in present.into_iter().flatten() {
-        present.get_or_insert(true);
-    }
-}
-
-/// A feature that is listed is on unless it says otherwise.
-fn features(features: &mut Features) {
-    let enabled = [
-        features.acpi.as_mut().map(|feature| &mut feature.enabled),
-        features.apic.as_mut().map(|feature| &mut feature.enabled),
-        features.smm.as_mut().map(|feature| &mut feature.enabled),
-    ];
-    for enabled in enabled.into_iter().flatten() {
-        enabled.get_or_insert(true);
-    }
-}
-
-fn status(vmi: &mut VirtualMachineInstance, now: &Time) {
-    let guest = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.guest.clone());
-    let cpu = vmi.spec.domain.cpu.clone().unwrap_or_default();
+/// What the guest starts with.
+fn sizes(vmi: &mut VirtualMachineInstance) {
+    let guest = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
     let status = vmi.status.get_or_insert_default();
     if let Some(guest) = guest {
         let memory = status.memory.get_or_insert_default();
         *memory = MemoryStatus {
             guest_at_boot: Some(guest.clone()),
             guest_current: Some(guest.clone()),
-            guest_requested: Some(guest),
+            guest_requested: Some(guest.clone()),
             memory_overhead: memory.memory_overhead.take(),
         };
     }
-    status.current_cpu_topology.get_or_insert(CPUTopology {
-        cores: cpu.cores,
-        sockets: cpu.sockets,
-        threads: cpu.threads,
-    });
-    status.runtime_user = Some(RUNTIME_USER);
-    status.phase = Some(VirtualMachineInstancePhase::Pending);
-    note_phase(status, now);
+    if let Some(cpu) = &vmi.spec.domain.cpu {
+        let topology = CPUTopology { cores: cpu.cores, sockets: cpu.sockets, threads: cpu.threads };
+        status.current_cpu_topology.get_or_insert(topology);
+    }
+}
+
+fn annotations(vmi: &mut VirtualMachineInstance, config: &ClusterConfig) {
+    let mut annotate = |key: &str, value: &str, keep: bool| {
+        let annotations = vmi.metadata.annotations.get_or_insert_default();
+        if !keep || !annotations.contains_key(key) {
+            annotations.insert(key.to_owned(), value.to_owned());
+        }
+    };
+    let domain = &vmi.spec.domain;
+    if has_pcie(&vmi.spec) {
+        annotate(PCI_TOPOLOGY.0, PCI_TOPOLOGY.1, true);
+    }
+    let isolated = domain.cpu.as_ref().is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true));
+    if isolated && config.annotations.contains_key(EVEN_EMULATOR_THREADS) && config.feature_gate("AlignCPUs") {
+        annotate(EVEN_EMULATOR_THREADS, "", false);
+    }
+    if domain.launch_security.as_ref().is_some_and(|security| security.tdx.is_some()) {
+        annotate(QGS_SOCKET_PATH, config.qgs_socket_path(), false);
+    }
 }
 
 /// The time of the first phase, written once.

@@ -2,94 +2,204 @@
 
 use std::collections::BTreeSet;
 
-use api::v1::{Disk, VirtualMachineInstanceSpec};
-use machinery::field::{FieldError, FieldPath};
+use api::config::ClusterConfig;
+use api::v1::{BlockSize, Disk, VirtualMachineInstanceSpec};
+use machinery::field::{Cause, Path};
 use machinery::names::check_dns1123_label;
 
-use super::names;
-use crate::unsupported;
+use super::findings::{Findings, given, text};
 
 const BUSES: [&str; 4] = ["virtio", "scsi", "sata", "usb"];
 const CACHES: [&str; 3] = ["none", "writethrough", "writeback"];
 const IO_MODES: [&str; 2] = ["native", "threads"];
 const ERROR_POLICIES: [&str; 4] = ["stop", "ignore", "report", "enospace"];
 const MAX_SERIAL: usize = 256;
+/// The block size that every guest knows, and the only one of the SATA controller.
+const LEAST_BLOCK: u64 = 512;
+const LARGEST_BLOCK: u64 = 2 << 20;
 
-pub(super) fn check(field: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
+/// Rules that look at disks alone.
+pub(super) fn check(found: &mut Findings, field: &Path<'_>, disks: &[Disk]) {
     let mut seen = BTreeSet::new();
-    let mut errors = Vec::new();
-    for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
+    for (index, disk) in disks.iter().enumerate() {
         let field = field.index(index);
-        errors.extend(names(&field.child("name"), &disk.name, check_dns1123_label(&disk.name)));
         if !seen.insert(disk.name.as_str()) {
-            let detail = "is the name of another disk";
-            errors.push(FieldError::invalid(field.child("name"), disk.name.as_str(), detail));
+            found.invalid(&field.child("name"), disk.name.as_str(), "is the name of another disk");
         }
-        errors.extend(has_volume(&field, disk, spec));
-        errors.extend(target(&field, disk));
-        errors.extend(options(&field, disk));
+        found.name(&field.child("name"), &disk.name, &check_dns1123_label(&disk.name));
+        target(found, &field, disk);
+        if let Some(order) = disk.boot_order.filter(|order| *order < 1) {
+            found.invalid(&field.child("bootOrder"), order, "must be at least 1");
+        }
+        options(found, &field, disk);
+        if let Some(size) = &disk.block_size {
+            block_size(found, &field.child("blockSize"), size, bus(disk));
+        }
     }
-    errors
 }
 
-fn has_volume(field: &FieldPath, disk: &Disk, spec: &VirtualMachineInstanceSpec) -> Option<FieldError> {
-    if spec.volumes.iter().any(|volume| volume.name == disk.name) {
-        return None;
+/// What the disk is and the bus it is on, both empty if nothing says so.
+fn device(disk: &Disk) -> (&'static str, &str) {
+    match disk {
+        Disk { disk: Some(target), .. } => ("disk", text(&target.bus)),
+        Disk { lun: Some(target), .. } => ("lun", text(&target.bus)),
+        Disk { cdrom: Some(target), .. } => ("cdrom", text(&target.bus)),
+        _ => ("", ""),
     }
-    if disk.cdrom.is_some() {
-        return Some(unsupported::refusal(field.clone(), "an empty CD-ROM drive is"));
-    }
-    let detail = "no volume has this name";
-    Some(FieldError::invalid(field.child("name"), disk.name.as_str(), detail))
 }
 
-fn target(field: &FieldPath, disk: &Disk) -> Vec<FieldError> {
+fn bus(disk: &Disk) -> &str {
+    device(disk).1
+}
+
+fn target(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
     let targets = [disk.disk.is_some(), disk.lun.is_some(), disk.cdrom.is_some()];
     if targets.iter().filter(|set| **set).count() > 1 {
-        let detail = "at most one of disk, lun and cdrom may be set";
-        return vec![FieldError::invalid(field.clone(), disk.name.as_str(), detail)];
+        found.invalid(field, disk.name.as_str(), "at most one of disk, lun and cdrom may be set");
     }
-    let mut errors = Vec::new();
-    let mut check = |name: &str, bus: &Option<String>, forbidden: &[(&str, &str)]| {
-        let Some(bus) = bus.as_deref().filter(|bus| !bus.is_empty()) else { return };
-        let field = field.child(name).child("bus");
-        if let Some((_, why)) = forbidden.iter().find(|(refused, _)| *refused == bus) {
-            errors.push(FieldError::invalid(field, bus, why));
-        } else if !BUSES.contains(&bus) {
-            errors.push(FieldError::invalid(field, bus, format!("must be one of {}", BUSES.join(", "))));
+    if let Some(address) = disk.disk.as_ref().and_then(|target| given(&target.pci_address)) {
+        let at = field.child("disk.pciAddress");
+        if bus(disk) != "virtio" {
+            found.invalid(&at, address, "only a disk on virtio has a PCI address of its own");
         }
+        super::pci_address(found, &at, address);
+    }
+    let (kind, bus) = device(disk);
+    let read_only = disk.disk.as_ref().is_some_and(|target| target.readonly == Some(true));
+    let problem = match (bus, kind) {
+        ("", _) => return,
+        ("ide", _) => Some("there is no IDE controller; use sata"),
+        ("virtio", "cdrom") => Some("a CD-ROM cannot be on virtio; use sata or scsi"),
+        ("sata", "disk") if read_only => {
+            Some("a read-only disk cannot be on sata; use virtio or scsi, or make it a cdrom")
+        }
+        (bus, _) if !BUSES.contains(&bus) => Some("must be one of virtio, scsi, sata, usb"),
+        _ => None,
     };
-    if let Some(target) = &disk.disk {
-        let no_sata = ("sata", "a read-only disk cannot be on sata; use virtio or scsi, or make it a cdrom");
-        let read_only = if target.readonly == Some(true) { &[no_sata][..] } else { &[] };
-        check("disk", &target.bus, read_only);
+    if let Some(problem) = problem {
+        found.invalid(&field.child(kind).child("bus"), bus, problem);
     }
-    if let Some(target) = &disk.cdrom {
-        check("cdrom", &target.bus, &[("virtio", "a CD-ROM cannot be on virtio; use sata or scsi")]);
+    if disk.dedicated_io_thread == Some(true) && bus != "virtio" {
+        let message = format!("a disk on {bus} cannot have a thread of its own; use virtio");
+        found.refuse(Cause::NotSupported, &field.child("dedicatedIOThread"), message);
     }
-    errors
 }
 
-fn options(field: &FieldPath, disk: &Disk) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+fn options(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
     if let Some(serial) = given(&disk.serial) {
         let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '+' | '-');
         if !serial.chars().all(allowed) || serial.len() > MAX_SERIAL {
-            let detail = format!("must be at most {MAX_SERIAL} letters, digits and characters _ . + -");
-            errors.push(FieldError::invalid(field.child("serial"), serial.as_str(), detail));
+            let detail = format_args!("must be at most {MAX_SERIAL} letters, digits and characters _ . + -");
+            found.invalid(&field.child("serial"), serial, detail);
         }
     }
-    if let Some(cache) = given(&disk.cache).filter(|cache| !CACHES.contains(&cache.as_str())) {
-        let detail = format!("must be one of {}", CACHES.join(", "));
-        errors.push(FieldError::invalid(field.child("cache"), cache, detail));
+    if let Some(cache) = given(&disk.cache).filter(|cache| !CACHES.contains(cache)) {
+        found.invalid(&field.child("cache"), cache, format_args!("must be one of {}", CACHES.join(", ")));
     }
-    if let Some(io) = given(&disk.io).filter(|io| !IO_MODES.contains(&io.as_str())) {
-        errors.push(FieldError::not_supported(field.child("io"), io, &IO_MODES));
+    if let Some(io) = given(&disk.io).filter(|io| !IO_MODES.contains(io)) {
+        found.not_supported(&field.child("io"), io, &IO_MODES);
     }
-    if let Some(policy) = given(&disk.error_policy).filter(|policy| !ERROR_POLICIES.contains(&policy.as_str())) {
-        let detail = format!("must be one of {}", ERROR_POLICIES.join(", "));
-        errors.push(FieldError::invalid(field.child("errorPolicy"), policy, detail));
+    if let Some(policy) = disk.error_policy.as_deref().filter(|policy| !ERROR_POLICIES.contains(policy)) {
+        let detail = format_args!("must be one of {}", ERROR_POLICIES.join(", "));
+        found.invalid(&field.child("errorPolicy"), policy, detail);
     }
-    errors
+}
+
+fn block_size(found: &mut Findings, field: &Path<'_>, size: &BlockSize, bus: &str) {
+    let Some(custom) = &size.custom else { return };
+    if size.match_volume.as_ref().is_some_and(|state| state.enabled != Some(false)) {
+        return found.refuse(Cause::Invalid, field, "custom and matchVolume exclude each other");
+    }
+    let field = field.child("custom");
+    let (logical, physical) = (custom.logical.unwrap_or(0), custom.physical.unwrap_or(0));
+    let discard = custom.discard_granularity.filter(|discard| logical != 0 && discard % logical != 0);
+    if logical > physical {
+        let detail = format_args!("must not be greater than the physical size {physical}");
+        found.invalid(&field.child("logical"), logical, detail);
+    } else if bus == "sata" && logical != LEAST_BLOCK {
+        found.invalid(&field.child("logical"), logical, format_args!("must be {LEAST_BLOCK} on sata"));
+    } else if let Some(discard) = discard {
+        let detail = format_args!("must be a multiple of the logical size {logical}");
+        found.invalid(&field.child("discardGranularity"), discard, detail);
+    } else {
+        for (name, size) in [("logical", logical), ("physical", physical)] {
+            if !(LEAST_BLOCK..=LARGEST_BLOCK).contains(&size) || !size.is_power_of_two() {
+                let detail = format_args!("must be a power of two from {LEAST_BLOCK} to {LARGEST_BLOCK}");
+                found.invalid(&field.child(name), size, detail);
+            }
+        }
+    }
+}
+
+/// Disks and their volumes, and the order in which the guest tries its devices.
+pub(super) fn with_volumes(
+    found: &mut Findings,
+    devices: &Path<'_>,
+    spec: &VirtualMachineInstanceSpec,
+    config: &ClusterConfig,
+) {
+    let mut orders = BTreeSet::new();
+    let disks = devices.child("disks");
+    for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
+        let field = disks.index(index);
+        // The last of several volumes of one name is the one that counts.
+        match spec.volumes.iter().rfind(|volume| volume.name == disk.name) {
+            None if disk.cdrom.is_none() => {
+                found.invalid(&field.child("name"), disk.name.as_str(), "no volume has this name");
+            }
+            None => super::needs_gate(found, &field.child("name"), "DeclarativeHotplugVolumes", config),
+            Some(volume) => {
+                let claim = volume.persistent_volume_claim.is_some() || volume.data_volume.is_some();
+                if disk.lun.is_some() && !claim {
+                    let detail = "the volume has to be a claim or a DataVolume";
+                    found.refuse(Cause::Invalid, &field.child("lun"), detail);
+                }
+                if volume.downward_metrics.is_some() {
+                    metrics_disk(found, &field, disk);
+                }
+            }
+        }
+        if let Some(order) = disk.boot_order.filter(|order| !orders.insert(*order)) {
+            found.invalid(&field.child("bootOrder"), order, "is the order of another device");
+        }
+    }
+    let interfaces = devices.child("interfaces");
+    for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
+        let Some(order) = interface.boot_order else { continue };
+        let field = interfaces.index(index);
+        if order < 1 {
+            found.invalid(&field.child("bootOrder"), order, "must be at least 1");
+        } else if !orders.insert(order) {
+            found.invalid(&field.child("bootOrder"), order, "is the order of another device");
+        }
+    }
+}
+
+fn metrics_disk(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
+    match &disk.disk {
+        None => found.required(&field.child("disk"), "a volume of downward metrics shows as a disk only"),
+        Some(target) => {
+            if let Some(bus) = given(&target.bus).filter(|bus| *bus != "virtio") {
+                found.invalid(&field.child("disk.bus"), bus, "a volume of downward metrics has to be on virtio");
+            }
+        }
+    }
+}
+
+/// What is wrong with a disk that is to be plugged into a running guest.
+pub(super) fn hotplug(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
+    let (kind, bus) = device(disk);
+    let problem = match (kind, bus) {
+        ("disk", "scsi" | "virtio") | ("lun", "scsi") => None,
+        ("disk", _) => Some("a disk is plugged into scsi or virtio only"),
+        ("lun", _) => Some("a LUN is plugged into scsi only"),
+        _ => Some("only a disk or a LUN can be plugged into a running guest"),
+    };
+    if let Some(problem) = problem {
+        found.invalid(field, disk.name.as_str(), problem);
+    } else if disk.dedicated_io_thread == Some(true) && bus != "virtio" {
+        found.invalid(field, disk.name.as_str(), "a thread of its own needs the virtio bus");
+    } else if let Some(order) = disk.boot_order.filter(|order| *order < 1) {
+        found.invalid(&field.child("bootOrder"), order, "must be at least 1");
+    }
 }

@@ -1,9 +1,13 @@
-//! Labels that belong to the system.
+//! Labels that belong to the system, and annotations that ask for something.
 
+use api::config::ClusterConfig;
 use api::labels;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machinery::field::{Cause, FieldError, FieldPath};
-use machinery::meta::label;
+use machinery::field::{Cause, Path};
+use machinery::meta::{annotation, label};
+
+use super::findings::Findings;
+use super::needs_gate;
 
 /// Labels by which the components find each other's work; a user who could set them could take a guest over.
 const RESERVED: [&str; 6] = [
@@ -15,18 +19,31 @@ const RESERVED: [&str; 6] = [
     "kubevirt.io/install-strategy",
 ];
 
-/// Reserved labels that a user set.
-pub(crate) fn reserved_labels(field: &FieldPath, metadata: &ObjectMeta) -> Vec<FieldError> {
-    let set = RESERVED.iter().filter(|key| label(metadata, key).is_some());
-    set.map(|key| reserved(field, key, "is a label of the system; remove it")).collect()
+/// Annotations that need a feature gate.
+const GATED: [(&str, &str); 2] =
+    [("kubevirt.io/ignitiondata", "ExperimentalIgnitionSupport"), ("hooks.kubevirt.io/hookSidecars", "Sidecar")];
+
+/// Metadata of an instance, or of the template for one.
+pub(super) fn check(found: &mut Findings, field: &Path<'_>, metadata: &ObjectMeta, own: bool, config: &ClusterConfig) {
+    if !own {
+        let set: Vec<&str> = RESERVED.into_iter().filter(|key| label(metadata, key).is_some()).collect();
+        reserved(found, field, &set, "are labels of the system and cannot be set; remove them");
+    }
+    for (key, gate) in GATED {
+        if annotation(metadata, key).is_some_and(|value| !value.is_empty()) {
+            needs_gate(found, &field.child("annotations"), gate, config);
+        }
+    }
 }
 
 /// Reserved labels that a user changed.
-pub(crate) fn reserved_labels_kept(field: &FieldPath, old: &ObjectMeta, new: &ObjectMeta) -> Vec<FieldError> {
-    let changed = RESERVED.iter().filter(|key| label(old, key) != label(new, key));
-    changed.map(|key| reserved(field, key, "is a label of the system and cannot be changed")).collect()
+pub(super) fn reserved_labels_kept(found: &mut Findings, field: &Path<'_>, old: &ObjectMeta, new: &ObjectMeta) {
+    let changed: Vec<&str> = RESERVED.into_iter().filter(|key| label(old, key) != label(new, key)).collect();
+    reserved(found, field, &changed, "are labels of the system and cannot be changed");
 }
 
-fn reserved(field: &FieldPath, key: &str, detail: &str) -> FieldError {
-    FieldError::new(Cause::NotSupported, field.child("labels").key(key), detail)
+fn reserved(found: &mut Findings, field: &Path<'_>, keys: &[&str], problem: &str) {
+    if !keys.is_empty() {
+        found.refuse(Cause::NotSupported, &field.child("labels"), format!("{} {problem}", keys.join(", ")));
+    }
 }

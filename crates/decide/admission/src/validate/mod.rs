@@ -1,80 +1,207 @@
-//! Rules for an instance's spec, wherever it stands: in an instance or in a virtual machine's template.
+//! Rules for an instance's spec, wherever it stands: in an instance or in the template for one.
 //!
 //! Every rule looks at the spec after its defaults and reports all it finds; the first error does not hide the second.
+//! Types of causes and paths are KubeVirt's, for clients that read them. Where KubeVirt's path names no field of the
+//! object, ours names the field the rule is about.
 
-mod compute;
+mod access;
+mod architecture;
+mod cpu;
+mod devices;
 mod disks;
+mod dra;
+mod findings;
 mod firmware;
+mod grace;
+mod hyperv;
+mod life_cycle;
+mod limits;
+mod machine;
+mod memory;
 mod metadata;
 mod naming;
 mod network;
 mod placement;
+mod update;
 mod volumes;
 
+use std::collections::BTreeMap;
+
 use api::config::ClusterConfig;
-use api::v1::VirtualMachineInstanceSpec;
-use machinery::field::{FieldError, FieldPath};
+use api::gates::{self, Stage};
+use api::v1::{Disk, Firmware, Interface, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::field::{Cause, FieldError, FieldPath, Path};
+use machinery::quantity::Quantity;
 
-pub(crate) use metadata::{reserved_labels, reserved_labels_kept};
+pub(crate) use cpu::maps_numa;
+use findings::Findings;
+pub(crate) use hyperv::{DEPENDENCIES as HYPERV_DEPENDENCIES, EVMCS_FLAG};
+pub(crate) use update::{changed_labels, changed_spec};
 
-/// What is wrong with a spec at `field`.
+/// What is wrong with a new instance.
+pub(crate) fn instance(vmi: &VirtualMachineInstance, own: bool, config: &ClusterConfig) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    let field = Path::new("spec");
+    let domain = field.child("domain");
+    let metadata_field = Path::new("metadata");
+    discontinued(&mut found, &field, &vmi.spec, config);
+    rules(&mut found, &field, &vmi.spec, config);
+    volumes::used(&mut found, &field, &vmi.spec);
+    memory::mandatory(&mut found, &vmi.spec);
+    metadata::check(&mut found, &metadata_field, &vmi.metadata, own, config);
+    grace::annotations(&mut found, &metadata_field, &vmi.metadata, &vmi.spec, config);
+    hyperv::check(&mut found, &domain, &vmi.spec);
+    architecture::check(&mut found, &field, &domain, &vmi.spec);
+    found.into_errors()
+}
+
+/// What is wrong with a spec at `field`, which may be an instance's or a template's.
 pub(crate) fn spec(field: &FieldPath, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) -> Vec<FieldError> {
+    collect(|found| rules(found, &Path::new(field.as_str()), spec, config))
+}
+
+/// What a new template at `field` uses that is no longer to be had. Templates that exist keep it.
+pub(crate) fn new_spec(
+    field: &FieldPath,
+    spec: &VirtualMachineInstanceSpec,
+    config: &ClusterConfig,
+) -> Vec<FieldError> {
+    collect(|found| discontinued(found, &Path::new(field.as_str()), spec, config))
+}
+
+/// What is wrong with the metadata at `field` of an instance or of the template for one.
+pub(crate) fn metadata(field: &FieldPath, metadata: &ObjectMeta, own: bool, config: &ClusterConfig) -> Vec<FieldError> {
+    collect(|found| metadata::check(found, &Path::new(field.as_str()), metadata, own, config))
+}
+
+/// What KubeVirt would admit at `field` and no guest of this build could run with.
+pub(crate) fn limits(field: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
+    collect(|found| limits::check(found, &Path::new(field.as_str()), spec))
+}
+
+/// What is wrong with disks, whatever their volumes.
+pub(crate) fn disks(field: &FieldPath, disks: &[Disk]) -> Vec<FieldError> {
+    collect(|found| disks::check(found, &Path::new(field.as_str()), disks))
+}
+
+/// What is wrong with boot loader and kernel.
+pub(crate) fn firmware(field: &FieldPath, firmware: &Firmware) -> Vec<FieldError> {
+    collect(|found| firmware::check(found, &Path::new(field.as_str()), firmware))
+}
+
+/// What is wrong with a disk that is to be plugged into a running guest.
+pub(crate) fn hotplug_disk(field: &FieldPath, disk: &Disk) -> Vec<FieldError> {
+    collect(|found| disks::hotplug(found, &Path::new(field.as_str()), disk))
+}
+
+fn collect(rules: impl FnOnce(&mut Findings)) -> Vec<FieldError> {
+    let mut found = Findings::default();
+    rules(&mut found);
+    found.into_errors()
+}
+
+/// Every rule for a spec, networks and storage first.
+fn rules(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
     let domain = field.child("domain");
     let devices = domain.child("devices");
-    [
-        network::check(field, &devices, spec),
-        volumes::check(&field.child("volumes"), &spec.volumes),
-        naming::check(field, spec),
-        compute::check(field, &domain, spec, config),
-        placement::check(field, spec),
-        disks::check(&devices.child("disks"), spec),
-        boot_order(&devices, spec),
-        firmware::check(&domain.child("firmware"), spec.domain.firmware.as_ref()),
-        graphics(&devices, spec),
-    ]
-    .concat()
+    network::check(found, field, &devices, spec, config);
+    volumes::check(found, &field.child("volumes"), &spec.volumes, config);
+    disks::check(found, &devices.child("disks"), &spec.domain.devices.disks);
+    naming::host(found, field, spec);
+    memory::resources(found, &domain, &spec.domain);
+    memory::hugepages(found, &domain, &spec.domain);
+    memory::guest(found, &domain, &spec.domain);
+    machine::check(found, &domain, spec, config);
+    firmware::acpi(found, &domain, &spec.domain, &spec.volumes);
+    cpu::resources(found, &domain, &spec.domain);
+    cpu::check(found, field, &domain, spec, config);
+    life_cycle::start_strategy(found, field, spec);
+    cpu::realtime(found, &domain, &spec.domain);
+    placement::check(found, field, spec);
+    dra::check(found, field, &devices, spec, config);
+    disks::with_volumes(found, &devices, spec, config);
+    devices::inputs(found, &devices, spec);
+    devices::io_threads(found, &domain, spec);
+    life_cycle::probes(found, field, spec);
+    if let Some(firmware) = &spec.domain.firmware {
+        firmware::check(found, &domain.child("firmware"), firmware);
+    }
+    firmware::secure_boot(found, &domain, &spec.domain);
+    if !spec.utility_volumes.is_empty() {
+        let message = "utility volumes are plugged into a running guest only";
+        found.refuse(Cause::Invalid, &field.child("utilityVolumes"), message);
+    }
+    access::check(found, field, spec);
+    naming::dns(found, field, spec);
+    life_cycle::eviction(found, field, spec, config);
+    devices::gpus(found, &devices, spec);
+    devices::host_devices(found, &devices, spec, config);
+    grace::check(found, field, &domain, spec, config);
+    devices::sound(found, &devices, spec);
+    architecture::launch_security(found, field, &domain, spec, config);
+    devices::gated(found, &devices, spec, config);
+    devices::video(found, &devices, spec);
+    devices::panic_devices(found, &devices, spec, config);
+    life_cycle::reboot_policy(found, &domain, &spec.domain, config);
+    memory::reserved_overhead(found, &domain, &spec.domain, config);
+    naming::service_account(found, field, spec);
 }
 
-/// QEMU holds a boot order in a signed 32-bit number; libvirt hands it on as it is.
-const LAST_IN_BOOT_ORDER: u64 = i32::MAX as u64;
-
-/// Two devices cannot be the first to boot from.
-fn boot_order(devices: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
-    let disks = spec.domain.devices.disks.iter().enumerate();
-    let disks = disks.map(|(i, disk)| (devices.child("disks").index(i), disk.boot_order));
-    let interfaces = spec.domain.devices.interfaces.iter().enumerate();
-    let interfaces = interfaces.map(|(i, interface)| (devices.child("interfaces").index(i), interface.boot_order));
-    let mut taken = Vec::new();
-    let mut errors = Vec::new();
-    for (device, order) in disks.chain(interfaces) {
-        let Some(order) = order else { continue };
-        if order < 1 {
-            errors.push(FieldError::invalid(device.child("bootOrder"), order, "must be at least 1"));
-        } else if order > LAST_IN_BOOT_ORDER {
-            let detail = format!("must be at most {LAST_IN_BOOT_ORDER}");
-            errors.push(FieldError::invalid(device.child("bootOrder"), order, detail));
-        } else if taken.contains(&order) {
-            errors.push(FieldError::invalid(device.child("bootOrder"), order, "is the order of another device"));
-        } else {
-            taken.push(order);
+/// Features that were removed, asked for by gate or by field.
+fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    let uses: [(&str, &str, fn(&Interface) -> bool); 2] = [
+        ("Passt", "passt", |interface| interface.passt.is_some()),
+        ("Macvtap", "macvtap", |interface| interface.macvtap.is_some()),
+    ];
+    let devices = field.child("domain.devices");
+    let interfaces = devices.child("interfaces");
+    for (gate, name, uses) in uses {
+        let requested = config.requested_gates().iter().any(|requested| requested == gate);
+        let gone = gates::stage(gate) == Some(Stage::Discontinued);
+        if let Some(index) = spec.domain.devices.interfaces.iter().position(uses).filter(|_| requested && gone) {
+            let message = format!("the feature gate {gate} and its binding were discontinued");
+            found.refuse(Cause::NotSupported, &interfaces.index(index).child(name), message);
         }
     }
-    errors
+    network::discontinued(found, &devices, spec);
 }
 
-fn graphics(devices: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
-    let given = &spec.domain.devices;
-    match &given.video {
-        Some(video) if given.autoattach_graphics_device == Some(false) => {
-            let type_ = video.type_.clone().unwrap_or_default();
-            let detail = "makes no sense while autoattachGraphicsDevice is false";
-            vec![FieldError::invalid(devices.child("video"), type_, detail)]
-        }
-        _ => Vec::new(),
+/// Refuses a field whose feature gate is closed.
+fn needs_gate(found: &mut Findings, field: &Path<'_>, gate: &str, config: &ClusterConfig) {
+    if !config.feature_gate(gate) {
+        found.refuse(Cause::Invalid, field, format!("the feature gate {gate} is not enabled in the cluster"));
     }
 }
 
-/// An error for each problem Kubernetes finds with a name.
-fn names(field: &FieldPath, value: &str, problems: Vec<String>) -> Vec<FieldError> {
-    problems.into_iter().map(|problem| FieldError::invalid(field.clone(), value, problem)).collect()
+/// The architecture the guest will have.
+fn architecture<'a>(spec: &'a VirtualMachineInstanceSpec, config: &'a ClusterConfig) -> &'a str {
+    findings::given(&spec.architecture).unwrap_or_else(|| config.default_architecture())
+}
+
+/// An address of the form `domain:bus:slot.function`, in hexadecimal.
+fn pci_address(found: &mut Findings, field: &Path<'_>, address: &str) {
+    let hex = |text: &str, digits: usize| text.len() == digits && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let parts: Vec<&str> = address.split(':').collect();
+    let fine = match parts.as_slice() {
+        [domain, bus, rest] => rest.split_once('.').is_some_and(|(slot, function)| {
+            let function = matches!(function.as_bytes(), [b'0'..=b'7']);
+            hex(domain, 4) && hex(bus, 2) && hex(slot, 2) && function
+        }),
+        _ => false,
+    };
+    if !fine {
+        found.invalid(field, address, "must be a PCI address such as 0000:81:01.0");
+    }
+}
+
+/// One amount of a list, nothing if it is not there.
+fn amount(amounts: &BTreeMap<String, Wire>, name: &str) -> Quantity {
+    amounts.get(name).map(parsed).unwrap_or_default()
+}
+
+/// A quantity that the schema has read before.
+fn parsed(quantity: &Wire) -> Quantity {
+    Quantity::try_from(quantity).unwrap_or_default()
 }

@@ -2,157 +2,233 @@
 
 use std::collections::BTreeSet;
 
-use api::v1::{CloudInitNoCloudSource, ContainerDiskSource, EmptyDiskSource, Volume};
+use api::config::ClusterConfig;
+use api::v1::{CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, VirtualMachineInstanceSpec, Volume};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use machinery::field::{FieldError, FieldPath};
-use machinery::names::check_dns1123_label;
-use machinery::quantity::Quantity;
+use k8s_openapi::api::core::v1::LocalObjectReference;
+use machinery::field::{Cause, Path};
 
-use super::names;
-use crate::decode::encode;
-use crate::unsupported;
+use super::findings::{Findings, given, text};
+use super::firmware::image_path;
 
-/// The most cloud-init data an object may carry inline.
+/// The most cloud-init data an object may carry inline. Every node agent gets every object.
 const MAX_CLOUD_INIT: usize = 2048;
 
-pub(super) fn check(field: &FieldPath, volumes: &[Volume]) -> Vec<FieldError> {
-    let mut errors = Vec::new();
+/// Where the launcher keeps its own files.
+const LAUNCHER_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+
+/// Rules that look at volumes alone.
+pub(super) fn check(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], config: &ClusterConfig) {
     let mut seen = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let field = field.index(index);
-        errors.extend(names(&field.child("name"), &volume.name, check_dns1123_label(&volume.name)));
         if !seen.insert(volume.name.as_str()) {
-            let detail = "is the name of another volume";
-            errors.push(FieldError::invalid(field.child("name"), volume.name.as_str(), detail));
+            found.invalid(&field.child("name"), volume.name.as_str(), "is the name of another volume");
         }
-        errors.extend(one_source(&field, volume));
-        if let Some(source) = &volume.container_disk {
-            errors.extend(container_disk(&field.child("containerDisk"), source));
+        source(found, &field, volume, config);
+    }
+    let counts: [(&str, fn(&Volume) -> bool); 3] = [
+        ("service account", |volume| volume.service_account.is_some()),
+        ("downward metrics", |volume| volume.downward_metrics.is_some()),
+        ("memory dump", |volume| volume.memory_dump.is_some()),
+    ];
+    for (what, is) in counts {
+        if volumes.iter().filter(|volume| is(volume)).count() > 1 {
+            found.refuse(Cause::Invalid, field, format!("at most one {what} volume may be set"));
         }
-        if let Some(source) = &volume.empty_disk {
-            errors.extend(empty_disk(&field.child("emptyDisk"), source));
-        }
-        if let Some(source) = &volume.cloud_init_no_cloud {
-            errors.extend(cloud_init(&field.child("cloudInitNoCloud"), source));
-        }
-    }
-    errors.extend(single_cloud_init(field, volumes));
-    errors
-}
-
-fn one_source(field: &FieldPath, volume: &Volume) -> Option<FieldError> {
-    // All fields but the name are sources.
-    let sources = encode(volume).as_object().map_or(0, |fields| fields.len().saturating_sub(1));
-    let detail = "exactly one source of data has to be set";
-    (sources != 1).then(|| FieldError::invalid(field.clone(), volume.name.as_str(), detail))
-}
-
-/// The guest reads one set of cloud-init data; a second volume would only repeat it.
-fn single_cloud_init(field: &FieldPath, volumes: &[Volume]) -> Vec<FieldError> {
-    let with = volumes.iter().enumerate().filter(|(_, volume)| volume.cloud_init_no_cloud.is_some());
-    with.skip(1)
-        .map(|(index, _)| unsupported::refusal(field.index(index), "a second volume of cloud-init data is"))
-        .collect()
-}
-
-fn container_disk(field: &FieldPath, source: &ContainerDiskSource) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    if source.image.is_empty() {
-        errors.push(FieldError::required(field.child("image"), "the image that holds the disk has to be named"));
-    }
-    if let Some(path) = source.path.as_deref().filter(|path| !path.is_empty())
-        && let Some(problem) = image_path_problem(path)
-    {
-        errors.push(FieldError::invalid(field.child("path"), path, problem));
-    }
-    errors
-}
-
-/// What is wrong with the path of a file inside an image.
-pub(super) fn image_path_problem(path: &str) -> Option<&'static str> {
-    if !path.starts_with('/') {
-        return Some("must be an absolute path");
-    }
-    if path == "/" {
-        return Some("must name a file, not the root directory");
-    }
-    let clean = path[1..].split('/').all(|part| !matches!(part, "" | "." | ".."));
-    (!clean).then_some("must not contain empty or relative parts")
-}
-
-fn empty_disk(field: &FieldPath, source: &EmptyDiskSource) -> Vec<FieldError> {
-    let field = field.child("capacity");
-    match Quantity::try_from(&source.capacity) {
-        Err(error) => vec![FieldError::invalid(field, source.capacity.0.as_str(), error)],
-        Ok(capacity) if capacity <= Quantity::ZERO => {
-            vec![FieldError::invalid(field, source.capacity.0.as_str(), "must be greater than 0")]
-        }
-        Ok(_) => Vec::new(),
     }
 }
 
-fn cloud_init(field: &FieldPath, source: &CloudInitNoCloudSource) -> Vec<FieldError> {
-    let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let user = Data {
-        what: "user data",
-        plain: ("userData", given(&source.user_data)),
-        base64: ("userDataBase64", given(&source.user_data_base64)),
-        secret: source.secret_ref.is_some(),
-    };
-    let network = Data {
-        what: "network data",
-        plain: ("networkData", given(&source.network_data)),
-        base64: ("networkDataBase64", given(&source.network_data_base64)),
-        secret: source.network_data_secret_ref.is_some(),
-    };
-    let mut errors = [user.check(field), network.check(field)].concat();
-    if user.sources() + network.sources() == 0 {
-        let detail = "user data or network data has to be set";
-        errors.push(FieldError::invalid(field.clone(), "", detail));
+/// How many sources a volume has.
+fn sources(volume: &Volume) -> usize {
+    let Volume {
+        name: _,
+        cloud_init_config_drive,
+        cloud_init_no_cloud,
+        config_map,
+        container_disk,
+        container_path,
+        data_volume,
+        downward_api,
+        downward_metrics,
+        empty_disk,
+        ephemeral,
+        host_disk,
+        memory_dump,
+        persistent_volume_claim,
+        secret,
+        service_account,
+        sysprep,
+    } = volume;
+    let set = [
+        cloud_init_config_drive.is_some(),
+        cloud_init_no_cloud.is_some(),
+        config_map.is_some(),
+        container_disk.is_some(),
+        container_path.is_some(),
+        data_volume.is_some(),
+        downward_api.is_some(),
+        downward_metrics.is_some(),
+        empty_disk.is_some(),
+        ephemeral.is_some(),
+        host_disk.is_some(),
+        memory_dump.is_some(),
+        persistent_volume_claim.is_some(),
+        secret.is_some(),
+        service_account.is_some(),
+        sysprep.is_some(),
+    ];
+    set.iter().filter(|set| **set).count()
+}
+
+fn source(found: &mut Findings, field: &Path<'_>, volume: &Volume, config: &ClusterConfig) {
+    if volume.data_volume.as_ref().is_some_and(|source| source.name.is_empty()) {
+        found.required(&field.child("dataVolume.name"), "the DataVolume has to be named");
     }
-    errors
+    if sources(volume) != 1 {
+        found.invalid(field, volume.name.as_str(), "exactly one source of data has to be set");
+    }
+    if let Some(source) = &volume.cloud_init_no_cloud {
+        cloud_init(found, &field.child("cloudInitNoCloud"), &CloudInit::from(source));
+    } else if let Some(source) = &volume.cloud_init_config_drive {
+        cloud_init(found, &field.child("cloudInitConfigDrive"), &CloudInit::from(source));
+    }
+    if volume.downward_metrics.is_some() {
+        super::needs_gate(found, field, "DownwardMetrics", config);
+    }
+    if let Some(disk) = &volume.host_disk {
+        super::needs_gate(found, field, "HostDisk", config);
+        host_disk(found, &field.child("hostDisk"), disk);
+    }
+    let names = [
+        ("configMap.name", volume.config_map.as_ref().map(|source| text(&source.name))),
+        ("secret.secretName", volume.secret.as_ref().map(|source| text(&source.secret_name))),
+        (
+            "serviceAccount.serviceAccountName",
+            volume.service_account.as_ref().map(|source| text(&source.service_account_name)),
+        ),
+    ];
+    for (name, _) in names.iter().filter(|(_, value)| *value == Some("")) {
+        found.invalid(&field.child(name), "", "is required");
+    }
+    if let Some(path) = volume.container_disk.as_ref().and_then(|source| given(&source.path)) {
+        image_path(found, &field.child("containerDisk.path"), path);
+    }
+}
+
+fn host_disk(found: &mut Findings, field: &Path<'_>, disk: &HostDisk) {
+    if disk.path.is_empty() {
+        found.refuse(Cause::NotFound, &field.child("path"), "the path of the disk image has to be named");
+    }
+    if !["Disk", "DiskOrCreate"].contains(&disk.type_.as_str()) {
+        found.invalid(&field.child("type"), disk.type_.as_str(), "must be Disk or DiskOrCreate");
+    }
+    let capacity = disk.capacity.as_ref().filter(|capacity| !super::parsed(capacity).is_zero());
+    if let Some(capacity) = capacity.filter(|_| disk.type_ == "Disk") {
+        let detail = "a disk image that exists has its size: use type DiskOrCreate";
+        found.invalid(&field.child("capacity"), capacity.0.as_str(), detail);
+    }
+}
+
+/// cloud-init data of either layout.
+struct CloudInit<'a> {
+    user: Data<'a>,
+    network: Data<'a>,
 }
 
 /// One kind of cloud-init data in the forms it can be given.
-struct Data {
+struct Data<'a> {
     what: &'static str,
-    plain: (&'static str, Option<String>),
-    base64: (&'static str, Option<String>),
+    plain: Option<&'a str>,
+    base64: (&'static str, Option<&'a str>),
     secret: bool,
 }
 
-impl Data {
-    fn sources(&self) -> usize {
-        usize::from(self.plain.1.is_some()) + usize::from(self.base64.1.is_some()) + usize::from(self.secret)
-    }
-
-    fn check(&self, field: &FieldPath) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        if self.sources() > 1 {
-            let detail = format!("at most one source of {} may be set", self.what);
-            errors.push(FieldError::invalid(field.clone(), "", detail));
-        }
-        // The data may hold passwords, so it is not repeated in the message.
-        let mut invalid = |name: &str, detail: String| {
-            let message = format!("Invalid value: {detail}");
-            errors.push(FieldError::new(machinery::field::Cause::Invalid, field.child(name), message));
-        };
-        let too_long = |length: usize| {
-            format!("{} of {length} bytes is longer than the {MAX_CLOUD_INIT} bytes allowed inline", self.what)
-        };
-        if let (name, Some(text)) = &self.plain
-            && text.len() > MAX_CLOUD_INIT
-        {
-            invalid(name, too_long(text.len()));
-        }
-        if let (name, Some(text)) = &self.base64 {
-            match STANDARD.decode(text) {
-                Err(_) => invalid(name, format!("{} is not base64", self.what)),
-                Ok(bytes) if bytes.len() > MAX_CLOUD_INIT => invalid(name, too_long(bytes.len())),
-                Ok(_) => {}
+/// The two layouts differ in type only.
+macro_rules! cloud_init_from {
+    ($source:ty) => {
+        impl<'a> From<&'a $source> for CloudInit<'a> {
+            fn from(source: &'a $source) -> Self {
+                let named = |secret: &Option<LocalObjectReference>| {
+                    secret.as_ref().is_some_and(|secret| !secret.name.is_empty())
+                };
+                CloudInit {
+                    user: Data {
+                        what: "user data",
+                        plain: given(&source.user_data),
+                        base64: ("userDataBase64", given(&source.user_data_base64)),
+                        secret: named(&source.secret_ref),
+                    },
+                    network: Data {
+                        what: "network data",
+                        plain: given(&source.network_data),
+                        base64: ("networkDataBase64", given(&source.network_data_base64)),
+                        secret: named(&source.network_data_secret_ref),
+                    },
+                }
             }
         }
-        errors
+    };
+}
+
+cloud_init_from!(CloudInitNoCloudSource);
+cloud_init_from!(CloudInitConfigDriveSource);
+
+fn cloud_init(found: &mut Findings, field: &Path<'_>, data: &CloudInit<'_>) {
+    data.user.check(found, field);
+    data.network.check(found, field);
+    if data.user.sources() + data.network.sources() == 0 {
+        found.refuse(Cause::Invalid, field, "user data or network data has to be set");
+    }
+}
+
+impl Data<'_> {
+    fn sources(&self) -> usize {
+        usize::from(self.plain.is_some()) + usize::from(self.base64.1.is_some()) + usize::from(self.secret)
+    }
+
+    /// The data may hold passwords, so no message repeats it.
+    fn check(&self, found: &mut Findings, field: &Path<'_>) {
+        let what = self.what;
+        if self.sources() > 1 {
+            found.refuse(Cause::Invalid, field, format!("at most one source of {what} may be set"));
+        }
+        // Lines are broken by whoever encoded it.
+        let decoded = self.base64.1.map(|text| STANDARD.decode(text.replace(['\r', '\n'], "")));
+        if let Some(Err(_)) = decoded {
+            found.refuse(Cause::Invalid, &field.child(self.base64.0), format!("{what} is not base64"));
+        }
+        let decoded = decoded.and_then(Result::ok).map_or(0, |bytes| bytes.len());
+        let length = self.plain.map_or(decoded, str::len);
+        if length > MAX_CLOUD_INIT {
+            let message = format!(
+                "{what} of {length} bytes is longer than the {MAX_CLOUD_INIT} bytes allowed inline: use a Secret"
+            );
+            found.refuse(Cause::Invalid, field, message);
+        }
+    }
+}
+
+/// Every volume is used. Only instances are held to it: a template may still get disks from a preference.
+pub(super) fn used(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
+    let devices = &spec.domain.devices;
+    let field = field.child("volumes");
+    for (index, volume) in spec.volumes.iter().enumerate().filter(|(_, volume)| volume.memory_dump.is_none()) {
+        let field = field.index(index);
+        let has_disk = devices.disks.iter().any(|disk| disk.name == volume.name);
+        let has_filesystem = devices.filesystems.iter().any(|filesystem| filesystem.name == volume.name);
+        if !has_disk && !has_filesystem {
+            found.invalid(&field.child("name"), volume.name.as_str(), "no disk or file system has this name");
+        }
+        let Some(source) = &volume.container_path else { continue };
+        if has_disk || !has_filesystem {
+            let detail = "a path of the container can be a file system only, not a disk";
+            found.invalid(&field, volume.name.as_str(), detail);
+        }
+        if let Some(own) = LAUNCHER_PATHS.iter().find(|own| source.path.starts_with(*own)) {
+            let detail = format_args!("{own} is where the launcher keeps its own files");
+            found.invalid(&field.child("containerPath.path"), source.path.as_str(), detail);
+        }
     }
 }

@@ -1,0 +1,53 @@
+//! Defaults that differ between architectures.
+
+use api::config::ClusterConfig;
+use api::v1::{EFI, VirtualMachineInstanceSpec};
+
+use super::fill;
+
+const WATCHDOG_ACTION: &str = "reset";
+
+pub(super) fn architecture(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    match spec.architecture.as_deref().unwrap_or_default() {
+        "arm64" => {
+            fill(&mut spec.domain.cpu.get_or_insert_default().model, "host-passthrough");
+            bootloader(spec);
+            buses(spec, "virtio");
+        }
+        "s390x" => {
+            buses(spec, "virtio");
+            if let Some(watchdog) = &mut spec.domain.devices.watchdog {
+                fill(&mut watchdog.diag288.get_or_insert_default().action, WATCHDOG_ACTION);
+            }
+        }
+        _ => {
+            // Slow but known to every guest.
+            buses(spec, "sata");
+            if let Some(watchdog) = &mut spec.domain.devices.watchdog {
+                fill(&mut watchdog.i6300esb.get_or_insert_default().action, WATCHDOG_ACTION);
+            }
+        }
+    }
+    fill(&mut spec.domain.cpu.get_or_insert_default().model, config.cpu_model());
+}
+
+/// There is no other firmware than EFI, and no signed one.
+fn bootloader(spec: &mut VirtualMachineInstanceSpec) {
+    let bootloader = &mut spec.domain.firmware.get_or_insert_default().bootloader;
+    let bootloader =
+        bootloader.get_or_insert_with(|| api::v1::Bootloader { efi: Some(EFI::default()), ..Default::default() });
+    if let Some(efi) = &mut bootloader.efi {
+        efi.secure_boot.get_or_insert(false);
+    }
+}
+
+fn buses(spec: &mut VirtualMachineInstanceSpec, bus: &str) {
+    for disk in &mut spec.domain.devices.disks {
+        let targets = [
+            disk.disk.as_mut().map(|target| &mut target.bus),
+            disk.cdrom.as_mut().map(|target| &mut target.bus),
+            disk.lun.as_mut().map(|target| &mut target.bus),
+        ];
+        targets.into_iter().flatten().for_each(|target| fill(target, bus));
+    }
+}

@@ -1,0 +1,33 @@
+//! Hyper-V enlightenments that others rest on.
+
+use api::v1::{CPUFeature, VirtualMachineInstanceSpec};
+
+use crate::validate::{EVMCS_FLAG, HYPERV_DEPENDENCIES};
+
+/// Turns on what the enlightenments that are on rest on. What an owner has turned off stays off, and the rules refuse
+/// the one that needed it.
+pub(super) fn dependencies(spec: &mut VirtualMachineInstanceSpec) {
+    let Some(hyperv) = spec.domain.features.as_mut().and_then(|features| features.hyperv.as_mut()) else { return };
+    for dependency in &HYPERV_DEPENDENCIES {
+        if (dependency.enabled)(hyperv) != Some(true) {
+            continue;
+        }
+        let needed = (dependency.needed)(hyperv).get_or_insert_default();
+        if !*needed.enabled.get_or_insert(true) {
+            return;
+        }
+    }
+    if hyperv.evmcs.as_ref().is_some_and(|evmcs| evmcs.enabled != Some(false)) {
+        require_flag(spec);
+    }
+}
+
+fn require_flag(spec: &mut VirtualMachineInstanceSpec) {
+    let (name, policy) = EVMCS_FLAG;
+    let features = &mut spec.domain.cpu.get_or_insert_default().features;
+    let policy = Some(policy.to_owned());
+    match features.iter_mut().find(|feature| feature.name == name) {
+        Some(feature) => feature.policy = policy,
+        None => features.push(CPUFeature { name: name.to_owned(), policy }),
+    }
+}

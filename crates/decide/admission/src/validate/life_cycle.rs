@@ -1,0 +1,63 @@
+//! How the guest starts, how its health is watched, how it reboots, and what becomes of it when its node is drained.
+
+use api::config::ClusterConfig;
+use api::v1::{DomainSpec, Probe, VirtualMachineInstanceSpec};
+use machinery::field::{Cause, Path};
+
+use super::findings::Findings;
+
+const EVICTION_STRATEGIES: [&str; 4] = ["None", "LiveMigrate", "LiveMigrateIfPossible", "External"];
+
+/// Whether the guest waits for somebody to let it run.
+pub(super) fn start_strategy(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
+    let Some(strategy) = spec.start_strategy.as_deref() else { return };
+    let at = field.child("startStrategy");
+    if strategy != "Paused" {
+        found.invalid(&at, strategy, "must be Paused or not set");
+    } else if spec.liveness_probe.is_some() {
+        found.refuse(Cause::Invalid, &at, "a paused guest would fail its liveness probe: remove one of the two");
+    }
+}
+
+/// Both probes.
+pub(super) fn probes(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
+    let reachable = spec.networks.iter().any(|network| network.pod.is_some());
+    for (name, probe) in [("readinessProbe", &spec.readiness_probe), ("livenessProbe", &spec.liveness_probe)] {
+        if let Some(probe) = probe {
+            check_probe(found, &field.child(name), probe, reachable);
+        }
+    }
+}
+
+fn check_probe(found: &mut Findings, field: &Path<'_>, probe: &Probe, reachable: bool) {
+    let over_network = [("httpGet", probe.http_get.is_some()), ("tcpSocket", probe.tcp_socket.is_some())];
+    let inside = [probe.exec.is_some(), probe.guest_agent_ping.is_some()];
+    let handlers = over_network.iter().map(|(_, set)| *set).chain(inside).filter(|set| *set).count();
+    if handlers > 1 {
+        let detail = "exactly one of exec, guestAgentPing, httpGet and tcpSocket may be set";
+        found.refuse(Cause::Invalid, field, detail);
+    } else if handlers == 0 {
+        found.required(field, "one of exec, guestAgentPing, httpGet and tcpSocket has to be set");
+    }
+    if !reachable {
+        for (name, _) in over_network.iter().filter(|(_, set)| *set) {
+            found.refuse(Cause::Invalid, &field.child(name), "the guest can only be reached over a Pod network");
+        }
+    }
+}
+
+/// What happens to the guest when its node is drained: its own choice, or the cluster's.
+pub(super) fn eviction(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    let strategy = spec.eviction_strategy.as_deref().unwrap_or_else(|| config.eviction_strategy());
+    if !EVICTION_STRATEGIES.contains(&strategy) {
+        let detail = format_args!("must be one of {}", EVICTION_STRATEGIES.join(", "));
+        found.invalid(&field.child("evictionStrategy"), strategy, detail);
+    }
+}
+
+/// Rebooting in a way of the owner's choice.
+pub(super) fn reboot_policy(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec, config: &ClusterConfig) {
+    if given.reboot_policy.is_some() {
+        super::needs_gate(found, &domain.child("rebootPolicy"), "RebootPolicy", config);
+    }
+}
