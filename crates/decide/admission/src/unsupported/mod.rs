@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machinery::field::{Cause, FieldError, FieldPath};
+use machinery::field::{Cause, FieldError, FieldPath, Path};
 use serde_json::Value;
 
 pub use table::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, Row, VM_SPEC, VMI_SPEC};
@@ -71,7 +71,7 @@ pub(crate) fn annotations(field: &FieldPath, metadata: &ObjectMeta) -> Vec<Field
 }
 
 /// Both kinds of errors, each field once: a value that no build would take is simply wrong.
-pub(crate) fn with_rules(mut unsupported: Vec<FieldError>, rules: Vec<FieldError>) -> Vec<FieldError> {
+pub fn with_rules(mut unsupported: Vec<FieldError>, rules: Vec<FieldError>) -> Vec<FieldError> {
     unsupported.retain(|refused| rules.iter().all(|broken| broken.field != refused.field));
     unsupported.extend(rules);
     unsupported
@@ -97,23 +97,6 @@ struct Node {
     items: Option<Box<Node>>,
 }
 
-/// Where a walk is: the steps from here up to the start.
-enum At<'a> {
-    Start(&'a FieldPath),
-    Field(&'a At<'a>, &'a str),
-    Item(&'a At<'a>, usize),
-}
-
-impl At<'_> {
-    fn path(&self) -> FieldPath {
-        match self {
-            At::Start(path) => (*path).clone(),
-            At::Field(above, name) => above.path().child(name),
-            At::Item(above, index) => above.path().index(*index),
-        }
-    }
-}
-
 impl Tree {
     fn new(rows: &[Row], asks: fn(&Value) -> bool) -> Self {
         let mut root = Node::default();
@@ -125,41 +108,41 @@ impl Tree {
 
     fn refusals(&self, field: &FieldPath, value: &Value) -> Vec<FieldError> {
         let mut errors = Vec::new();
-        self.walk(&self.root, &At::Start(field), value, &mut errors);
+        self.walk(&self.root, &Path::new(field.as_str()), value, &mut errors);
         errors
     }
 
-    fn walk(&self, node: &Node, at: &At<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+    fn walk(&self, node: &Node, at: &Path<'_>, value: &Value, errors: &mut Vec<FieldError>) {
         match (node.support, value) {
             (Some(Since(_)), _) => {}
             (Some(Only(_, values, what)), _) => {
                 if (self.asks)(value) && !value.as_str().is_some_and(|value| values.contains(&value)) {
-                    errors.push(refusal(at.path(), what));
+                    errors.push(refusal(at.into(), what));
                 }
             }
             (Some(No(what)), _) => {
                 if (self.asks)(value) {
-                    errors.push(refusal(at.path(), what));
+                    errors.push(refusal(at.into(), what));
                 }
             }
             (None, Value::Object(fields)) => {
                 for (name, value) in fields {
-                    self.step(node.fields.get(name.as_str()), &At::Field(at, name), value, errors);
+                    self.step(node.fields.get(name.as_str()), &at.child(name), value, errors);
                 }
             }
             (None, Value::Array(items)) => {
                 for (index, value) in items.iter().enumerate() {
-                    self.step(node.items.as_deref(), &At::Item(at, index), value, errors);
+                    self.step(node.items.as_deref(), &at.index(index), value, errors);
                 }
             }
             (None, _) => {}
         }
     }
 
-    fn step(&self, node: Option<&Node>, at: &At<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+    fn step(&self, node: Option<&Node>, at: &Path<'_>, value: &Value, errors: &mut Vec<FieldError>) {
         match node {
             Some(node) => self.walk(node, at, value, errors),
-            None if (self.asks)(value) => errors.push(refusal(at.path(), "this field is")),
+            None if (self.asks)(value) => errors.push(refusal(at.into(), "this field is")),
             None => {}
         }
     }

@@ -3,20 +3,24 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use admission::{Admitted, Operation, Request, User};
+use admission::{Judged, Operation, Refusal, Request, User, Wanted, World};
 use api::config::ClusterConfig;
+use api::resources::{self, RESOURCES, Resource};
 use api::v1::{KubeVirt, RunStrategy, VirtualMachine, VirtualMachineInstance};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::{Cause, FieldError, FieldPath};
-use plan::vm::{Action, World, decide};
+use plan::vm::{Action, decide};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::manifest::{self, Document, ReadError};
+use super::manifest::{self, Document, Origin, ReadError};
 
 /// The UID of objects that have none, as they were never stored. What is derived from it shows as made up.
 const MADE_UP_UID: &str = "00000000-0000-4000-8000-000000000000";
+
+/// Where objects that name no namespace are judged.
+const NAMESPACE: &str = "default";
 
 /// Where manifests come from, and the configuration they are judged under.
 #[derive(Debug, clap::Args)]
@@ -37,82 +41,134 @@ impl Source {
         manifest::read(&self.filename, self.recursive)
     }
 
-    pub(crate) fn judge(&self) -> Result<Judge, ReadError> {
-        let config = match &self.kubevirt_config {
-            Some(path) => configuration(path)?,
-            None => ClusterConfig::default(),
-        };
-        // Whole seconds, as the API keeps times.
-        let now = Timestamp::from_second(Timestamp::now().as_second()).unwrap_or(Timestamp::UNIX_EPOCH);
-        Ok(Judge { config, now: Time(now) })
+    /// A judge who knows of these objects.
+    pub(crate) fn judge(&self, documents: &[Document]) -> Result<Judge, ReadError> {
+        let config = self.kubevirt_config.as_deref().map(configuration).transpose()?;
+        Ok(Judge::new(config, documents))
     }
 }
 
 fn configuration(path: &Path) -> Result<ClusterConfig, ReadError> {
     let documents = manifest::read(&[path.to_owned()], false)?;
     let Some(document) = documents.into_iter().find(|document| document.kind() == "KubeVirt") else {
-        let origin = manifest::Origin { file: path.display().to_string(), document: 1, line: 1 };
-        return Err(ReadError::Object { origin, problem: "has no KubeVirt object".to_owned() });
+        let origin = Origin { file: path.display().to_string(), document: 1, line: 1 };
+        return Err(unusable(origin, "has no KubeVirt object".to_owned()));
     };
-    let refuse = |problem: String| ReadError::Object { origin: document.origin.clone(), problem };
+    let refuse = |problem: String| unusable(document.origin.clone(), problem);
     let kubevirt: KubeVirt =
         serde_json::from_value(document.object.clone()).map_err(|error| refuse(error.to_string()))?;
     ClusterConfig::from_kubevirt(&kubevirt).map_err(|error| refuse(error.to_string()))
 }
 
-/// Judges manifests as an API server with this configuration would when a user creates them.
+fn all_gates_open() -> ClusterConfig {
+    let mut config = ClusterConfig::default();
+    let developer = config.configuration.developer_configuration.get_or_insert_default();
+    developer.feature_gates = api::gates::names().map(str::to_owned).collect();
+    config
+}
+
+/// The time at which objects are judged that nobody stores. It shows as made up, and two runs print the same.
+fn now() -> Time {
+    Time(Timestamp::UNIX_EPOCH)
+}
+
+fn unusable(origin: Origin, problem: String) -> ReadError {
+    manifests::ReadError::Object { origin, problem }.into()
+}
+
+/// Judges manifests as an API server with this configuration would when a user creates them, one after the other.
 pub(crate) struct Judge {
     pub(crate) config: ClusterConfig,
-    now: Time,
+    /// The same with every feature gate open, if nobody said which ones are.
+    open: Option<ClusterConfig>,
+    /// All objects of the input, which may refer to each other.
+    objects: Vec<Value>,
 }
 
 impl Judge {
-    /// The object with its defaults, or what is wrong with it. `None` for kinds that are not ours to judge.
-    pub(crate) fn admit(&self, object: &Value) -> Option<Result<Admitted, Vec<FieldError>>> {
-        let resource = match (object["apiVersion"].as_str()?, object["kind"].as_str()?) {
-            (api::v1::API_VERSION, "VirtualMachine") => "virtualmachines",
-            (api::v1::API_VERSION, "VirtualMachineInstance") => "virtualmachineinstances",
-            (api::v1::API_VERSION, "VirtualMachineInstanceMigration") => "virtualmachineinstancemigrations",
-            (api::v1::API_VERSION, "KubeVirt") => "kubevirts",
-            (version, kind) if is_of_kubevirt(version) => {
-                let kind = format!("{kind} of {version}");
-                return Some(Err(vec![FieldError::unsupported(FieldPath::new("kind"), kind)]));
-            }
-            _ => return None,
+    fn new(config: Option<ClusterConfig>, documents: &[Document]) -> Self {
+        let open = config.is_none().then(all_gates_open);
+        let objects = documents.iter().map(|document| placed(resource_of(&document.object), &document.object));
+        Judge { config: config.unwrap_or_default(), open, objects: objects.collect() }
+    }
+
+    /// The object with its defaults and what is to say about it, or why there is nothing to show. `None` for kinds that
+    /// are not ours to judge.
+    pub(crate) fn judge(&self, object: &Value) -> Option<Result<Judged, Vec<FieldError>>> {
+        let resource = match served(object)? {
+            Ok(resource) => resource,
+            Err(error) => return Some(Err(vec![error])),
         };
+        let api_version = object["apiVersion"].as_str().unwrap_or_default();
+        let version = api_version.rsplit('/').next().and_then(|name| resource.version(name));
         let user = User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let request = Request {
             operation: Operation::Create,
-            version: api::v1::VERSION,
-            resource,
+            version: version.map_or(resource.storage_version(), |version| version.name),
+            resource: resource.plural,
             subresource: "",
             user: &user,
             old: None,
-            object,
-            now: self.now.clone(),
+            object: &placed(Some(resource), object),
+            now: now(),
         };
-        let verdict = admission::admit(&request, &self.config, &admission::World::default());
-        Some(verdict.map_err(|refusal| match refusal {
-            admission::Refusal::Invalid(errors) => errors,
-            admission::Refusal::BadRequest(message) => {
-                vec![FieldError::new(Cause::Forbidden, FieldPath::root(), message)]
-            }
+        let world = self.world(&request);
+        let verdict = admission::judge(&request, &self.config, &world);
+        Some(verdict.map_err(causes).map(|judged| {
+            let mut judged = self.with_gates_open(judged, &request, &world);
+            as_written(&mut judged.object, object);
+            judged.warnings.extend(version.and_then(|version| version.deprecated).map(str::to_owned));
+            judged
         }))
+    }
+
+    /// A gate is a matter of the cluster, not of the object: if nobody said which are open, what only a closed one
+    /// stands against is worth a warning.
+    fn with_gates_open(&self, judged: Judged, request: &Request<'_>, world: &World) -> Judged {
+        let Some(open) = self.open.as_ref().filter(|_| !judged.causes.is_empty()) else { return judged };
+        let Ok(mut again) = admission::judge(request, open, world) else { return judged };
+        let mut gated = judged.causes.iter().filter(|cause| !again.causes.contains(cause)).peekable();
+        if gated.peek().is_none() {
+            return judged;
+        }
+        let warnings = gated.map(|cause| format!("{cause} (depends on the cluster: see --kubevirt-config)"));
+        again.warnings.extend(warnings);
+        again
+    }
+
+    /// What the judgement of one object looks at among the others.
+    fn world(&self, request: &Request<'_>) -> World {
+        let mut world = World::default();
+        loop {
+            let wanted = admission::wanted(request, &world);
+            if wanted.is_empty() {
+                return world;
+            }
+            for wanted in wanted {
+                let others = self.objects.iter().filter(|other| key(other) != key(request.object));
+                let found: Vec<Value> = others.filter(|other| is_wanted(&wanted, other)).cloned().collect();
+                world.learn(wanted, found);
+            }
+        }
+    }
+
+    /// The object with its defaults, if it is valid and this build honours all of it.
+    fn admit(&self, object: &Value) -> Result<Value, Vec<FieldError>> {
+        let judged = self.judge(object).unwrap_or_else(|| Err(vec![not_a_machine(object)]))?;
+        let Judged { object, causes, unsupported, warnings: _ } = judged;
+        let errors = admission::unsupported::with_rules(unsupported, causes);
+        if errors.is_empty() { Ok(object) } else { Err(errors) }
     }
 
     /// The instance that the manifest of a virtual machine or an instance leads to.
     pub(crate) fn instance(&self, object: &Value) -> Result<VirtualMachineInstance, Vec<FieldError>> {
-        let admitted = match self.admit(object) {
-            Some(verdict) => stored(verdict?.object),
-            None => return Err(vec![not_a_machine(object)]),
-        };
+        let admitted = stored(self.admit(object)?);
         match object["kind"].as_str() {
             Some("VirtualMachine") => {
                 let vmi = self.start(decode(admitted)?)?;
                 let vmi = serde_json::to_value(vmi).map_err(|error| vec![undecodable(&error)])?;
                 // The controller's creation is judged like any other.
-                let judged = self.admit(&vmi).ok_or_else(|| vec![not_a_machine(&vmi)])??;
-                decode(stored(judged.object))
+                decode(stored(self.admit(&vmi)?))
             }
             Some("VirtualMachineInstance") => decode(admitted),
             _ => Err(vec![not_a_machine(object)]),
@@ -126,14 +182,14 @@ impl Judge {
         vm.spec.run_strategy = Some(RunStrategy::Always);
         // One pass to prepare the machine, one to start it, and one to spare.
         for _ in 0..3 {
-            let actions = decide(&World {
+            let actions = decide(&plan::vm::World {
                 vm: Arc::new(vm.clone()),
                 vmi: None,
                 revisions: Vec::new(),
                 behind: None,
                 hold_starts: false,
                 failed: None,
-                now: self.now.clone(),
+                now: now(),
             });
             for action in actions {
                 match action {
@@ -152,17 +208,76 @@ impl Judge {
     }
 }
 
-/// Whether the kind belongs to the system we stand in for, so that leaving it alone would be a promise broken.
-fn is_of_kubevirt(api_version: &str) -> bool {
-    let group = api_version.split('/').next().unwrap_or_default();
-    group == api::v1::GROUP || group.ends_with(&format!(".{}", api::v1::GROUP))
+/// What tells an object from all others.
+fn key(object: &Value) -> [&str; 4] {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+    let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
+    [group, text("/kind"), text("/metadata/namespace"), text("/metadata/name")]
+}
+
+fn is_wanted(wanted: &Wanted, object: &Value) -> bool {
+    let [group, kind, namespace, name] = key(object);
+    (group, kind) == (wanted.group, wanted.kind)
+        && (wanted.namespace.is_empty() || wanted.namespace == namespace)
+        && wanted.name.as_deref().is_none_or(|wanted| wanted == name)
+}
+
+fn causes(refusal: Refusal) -> Vec<FieldError> {
+    match refusal {
+        Refusal::Invalid(errors) => errors,
+        Refusal::BadRequest(message) => vec![FieldError::new(Cause::Forbidden, FieldPath::root(), message)],
+    }
+}
+
+fn resource_of(object: &Value) -> Option<&'static Resource> {
+    let (group, _) = object["apiVersion"].as_str()?.split_once('/')?;
+    resources::of_kind(group, object["kind"].as_str()?)
+}
+
+/// Which of our kinds an object is of, or why no server would know it. `None` for objects of groups that are not ours.
+fn served(object: &Value) -> Option<Result<&'static Resource, FieldError>> {
+    let api_version = object["apiVersion"].as_str()?;
+    let (group, version) = api_version.split_once('/')?;
+    let Some(resource) = resource_of(object) else {
+        let ours = RESOURCES.iter().filter(|resource| resource.group == group).map(|resource| resource.kind);
+        let kinds: Vec<&str> = ours.collect();
+        let kind = object["kind"].as_str().unwrap_or_default();
+        return (!kinds.is_empty()).then(|| Err(FieldError::not_supported(FieldPath::new("kind"), kind, &kinds)));
+    };
+    if resource.version(version).is_none() {
+        let served: Vec<String> = resource.versions.iter().map(|version| format!("{group}/{}", version.name)).collect();
+        let served: Vec<&str> = served.iter().map(String::as_str).collect();
+        return Some(Err(FieldError::not_supported(FieldPath::new("apiVersion"), api_version, &served)));
+    }
+    Some(Ok(resource))
+}
+
+/// The object in the namespace it would be created in.
+fn placed(resource: Option<&Resource>, object: &Value) -> Value {
+    let mut object = object.clone();
+    if resource.is_none_or(|resource| resource.namespaced)
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));
+    }
+    object
+}
+
+/// Gives a judged object the version and the silence about its namespace that it was written with.
+fn as_written(judged: &mut Value, written: &Value) {
+    judged["apiVersion"] = written["apiVersion"].clone();
+    if written.pointer("/metadata/namespace").is_none()
+        && let Some(metadata) = judged.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.remove("namespace");
+    }
 }
 
 /// An object as it would be after it was stored.
 fn stored(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("uid").or_insert_with(|| json!(MADE_UP_UID));
-        metadata.entry("namespace").or_insert_with(|| json!("default"));
+        metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));
         metadata.entry("generation").or_insert_with(|| json!(1));
     }
     object
@@ -188,7 +303,7 @@ mod tests {
     use super::*;
 
     fn judge() -> Judge {
-        Judge { config: ClusterConfig::default(), now: Time(Timestamp::UNIX_EPOCH) }
+        Judge::new(None, &[])
     }
 
     /// The manifests that users are told to try.
@@ -210,7 +325,7 @@ mod tests {
                 Some("256Mi")
             );
         }
-        assert!(judge().admit(&example("client-pod.yaml")).is_none(), "a Pod is not ours to judge");
+        assert!(judge().judge(&example("client-pod.yaml")).is_none(), "a Pod is not ours to judge");
     }
 
     #[test]
@@ -223,11 +338,38 @@ mod tests {
     }
 
     #[test]
-    fn kinds_of_kubevirt_that_are_missing_here_are_unsupported() {
-        for version in ["kubevirt.io/v1", "pool.kubevirt.io/v1beta1", "kubevirt.io/v1alpha3"] {
-            let verdict = judge().admit(&json!({"apiVersion": version, "kind": "VirtualMachinePool"}));
-            assert_eq!(verdict.unwrap().unwrap_err()[0].cause, Cause::Unsupported, "{version}");
-        }
-        assert!(judge().admit(&json!({"apiVersion": "notkubevirt.io/v1", "kind": "A"})).is_none());
+    fn kinds_and_versions_that_no_server_knows_are_refused() {
+        let of = |api_version: &str, kind: &str| judge().judge(&json!({"apiVersion": api_version, "kind": kind}));
+        let refused = |api_version, kind| of(api_version, kind).unwrap().unwrap_err().remove(0).to_string();
+        let told = refused("kubevirt.io/v1", "VirtualMachinePool");
+        assert!(told.starts_with("kind: Unsupported value: \"VirtualMachinePool\""), "{told}");
+        assert_eq!(
+            refused("pool.kubevirt.io/v1", "VirtualMachinePool"),
+            "apiVersion: Unsupported value: \"pool.kubevirt.io/v1\": \
+             supported values: \"pool.kubevirt.io/v1alpha1\", \"pool.kubevirt.io/v1beta1\""
+        );
+        assert!(of("notkubevirt.io/v1", "VirtualMachine").is_none());
+        assert!(of("cdi.kubevirt.io/v1beta1", "DataVolume").is_none());
+    }
+
+    #[test]
+    fn a_closed_gate_stands_against_an_object_only_where_gates_are_known() {
+        let mut vmi = example("vmi-containerdisk.yaml");
+        vmi["spec"]["volumes"][0] = json!({"name": "root", "hostDisk": {"path": "/d", "type": "Disk"}});
+        let judged = judge().judge(&vmi).unwrap().unwrap();
+        assert_eq!(judged.causes, []);
+        assert!(judged.warnings.iter().any(|warning| warning.contains("--kubevirt-config")), "{:?}", judged.warnings);
+        let closed = Judge::new(Some(ClusterConfig::default()), &[]).judge(&vmi).unwrap().unwrap();
+        assert!(!closed.causes.is_empty());
+    }
+
+    #[test]
+    fn an_object_is_given_back_in_the_version_and_namespace_it_was_written_with() {
+        let mut vm = example("vm.yaml");
+        vm["apiVersion"] = json!("kubevirt.io/v1alpha3");
+        let judged = judge().judge(&vm).unwrap().unwrap();
+        assert_eq!(judged.object["apiVersion"], "kubevirt.io/v1alpha3");
+        assert_eq!(judged.object.pointer("/metadata/namespace"), None);
+        assert!(judged.warnings.iter().any(|warning| warning.contains("deprecated")), "{:?}", judged.warnings);
     }
 }

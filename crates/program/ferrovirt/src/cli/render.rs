@@ -39,7 +39,7 @@ enum What {
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     let (What::Pod { source } | What::Domain { source, .. }) = &args.what;
     let documents = source.documents()?;
-    let judge = source.judge()?;
+    let judge = source.judge(&documents)?;
     let machines: Vec<&Document> = documents.iter().filter(|document| is_machine(document)).collect();
     anyhow::ensure!(!machines.is_empty(), "there is no VirtualMachine and no VirtualMachineInstance in the input");
     for (index, document) in machines.iter().enumerate() {
@@ -63,7 +63,7 @@ fn is_machine(document: &Document) -> bool {
 }
 
 fn pod(judge: &Judge, vmi: &VirtualMachineInstance) -> anyhow::Result<String> {
-    to_yaml(&render::launcher_pod(vmi, &judge.config, &render::Context::default())?)
+    Ok(to_yaml(&render::launcher_pod(vmi, &judge.config, &render::Context::default())?)?)
 }
 
 fn xml(judge: &Judge, vmi: &VirtualMachineInstance, without_kvm: bool) -> anyhow::Result<String> {

@@ -2,8 +2,10 @@
 
 use std::process::ExitCode;
 
-use admission::Admitted;
+use admission::Judged;
+use admission::unsupported::with_rules;
 use machinery::field::{Cause, FieldError};
+use serde_json::Value;
 use virtctl::output::print;
 
 use super::judge::{Judge, Source};
@@ -12,15 +14,25 @@ use super::manifest::{Document, to_yaml};
 /// Check manifests as the API server would, without a cluster
 ///
 /// Prints the objects as they would be stored, defaults included. What is wrong is printed on standard error, one
-/// `path: message` per line. The exit code is 0 if everything is accepted, 1 if something is refused, 2 if the input
-/// cannot be read, and 3 if the only objection is that this build does not support a valid field.
+/// `path: message` per line. Objects may refer to each other, as a virtual machine to its instance type, wherever they
+/// stand in the input. The exit code is 0 if everything is accepted, 1 if something is refused, 2 if the input cannot be
+/// read, and 3 if the only objection is that this build does not support something that is valid.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     source: Source,
-    /// Only warn of fields that are valid and not supported by this build
+    /// Only warn of what is valid and not supported by this build
     #[arg(long)]
     ignore_unsupported: bool,
+    /// How to print the objects
+    #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
+    output: Output,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Output {
+    Json,
+    Yaml,
 }
 
 /// What became of a manifest; the worst of all manifests is the exit code.
@@ -34,17 +46,18 @@ enum Verdict {
 const UNREADABLE: u8 = 2;
 
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let input = args.source.documents().and_then(|documents| Ok((documents, args.source.judge()?)));
-    let (documents, judge) = match input {
+    let input = args.source.documents().and_then(|documents| Ok((args.source.judge(&documents)?, documents)));
+    let (judge, documents) = match input {
         Ok(input) => input,
         Err(error) => {
             virtctl::report(&error.into());
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
+    let mut printer = Printer { output: args.output, printed: false };
     let mut worst = Verdict::Accepted;
-    for (index, document) in documents.iter().enumerate() {
-        worst = worst.max(validate(&args, &judge, document, index > 0)?);
+    for document in &documents {
+        worst = worst.max(validate(&args, &judge, document, &mut printer)?);
     }
     Ok(match worst {
         Verdict::Accepted => ExitCode::SUCCESS,
@@ -53,36 +66,70 @@ pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     })
 }
 
-fn validate(args: &Args, judge: &Judge, document: &Document, separate: bool) -> anyhow::Result<Verdict> {
+fn validate(args: &Args, judge: &Judge, document: &Document, printer: &mut Printer) -> anyhow::Result<Verdict> {
     let what = format!("{}: {} {}", document.origin, document.kind(), document.name());
-    match judge.admit(&document.object) {
+    let judged = match judge.judge(&document.object) {
         None => {
             eprintln!("{what} is not one of our kinds and was not checked");
-            Ok(Verdict::Accepted)
-        }
-        Some(Ok(Admitted { object, warnings })) => {
-            warnings.iter().for_each(|warning| eprintln!("{what}: warning: {warning}"));
-            print(&format!("{}{}", if separate { "---\n" } else { "" }, to_yaml(&object)?))?;
-            Ok(Verdict::Accepted)
+            return Ok(Verdict::Accepted);
         }
         Some(Err(errors)) => {
-            let verdict = sort(&errors, args.ignore_unsupported);
-            match verdict {
-                Verdict::Accepted => eprintln!("{what} is valid, and this build does not support all of it:"),
-                Verdict::Unsupported => eprintln!("{what} is valid, but this build does not support it:"),
-                Verdict::Refused => eprintln!("{what} is refused:"),
-            }
-            errors.iter().for_each(|error| eprintln!("{error}"));
-            Ok(verdict)
+            let verdict = class(&errors);
+            tell(&what, verdict, &errors);
+            return Ok(verdict);
         }
+        Some(Ok(judged)) => judged,
+    };
+    let Judged { object, mut warnings, causes, unsupported } = judged;
+    let (warned, errors) = match args.ignore_unsupported {
+        true => (unsupported, causes),
+        false => (Vec::new(), with_rules(unsupported, causes)),
+    };
+    let verdict = class(&errors);
+    if verdict != Verdict::Refused {
+        warnings.extend(warned.iter().map(ToString::to_string));
+    }
+    warnings.iter().for_each(|warning| eprintln!("{what}: warning: {warning}"));
+    tell(&what, verdict, &errors);
+    if verdict != Verdict::Refused {
+        printer.print(&object)?;
+    }
+    Ok(verdict)
+}
+
+/// What the errors of one object come to.
+fn class(errors: &[FieldError]) -> Verdict {
+    match errors.iter().all(|error| error.cause == Cause::Unsupported) {
+        true if errors.is_empty() => Verdict::Accepted,
+        true => Verdict::Unsupported,
+        false => Verdict::Refused,
     }
 }
 
-fn sort(errors: &[FieldError], ignore_unsupported: bool) -> Verdict {
-    match errors.iter().all(|error| error.cause == Cause::Unsupported) {
-        true if ignore_unsupported => Verdict::Accepted,
-        true => Verdict::Unsupported,
-        false => Verdict::Refused,
+fn tell(what: &str, verdict: Verdict, errors: &[FieldError]) {
+    match verdict {
+        Verdict::Accepted => {}
+        Verdict::Unsupported => eprintln!("{what} is valid, but this build does not support all of it:"),
+        Verdict::Refused => eprintln!("{what} is refused:"),
+    }
+    errors.iter().for_each(|error| eprintln!("{error}"));
+}
+
+/// Prints objects so that what comes out can be read again.
+struct Printer {
+    output: Output,
+    printed: bool,
+}
+
+impl Printer {
+    fn print(&mut self, object: &Value) -> anyhow::Result<()> {
+        let text = match self.output {
+            Output::Json => format!("{object:#}\n"),
+            Output::Yaml if self.printed => format!("---\n{}", to_yaml(object)?),
+            Output::Yaml => to_yaml(object)?,
+        };
+        self.printed = true;
+        Ok(print(&text)?)
     }
 }
 
@@ -94,10 +141,8 @@ mod tests {
     #[test]
     fn an_object_is_only_unsupported_if_nothing_else_is_wrong() {
         let error = |cause| FieldError::new(cause, FieldPath::new("spec"), "no");
-        let unsupported = [error(Cause::Unsupported), error(Cause::Unsupported)];
-        assert_eq!(sort(&unsupported, false), Verdict::Unsupported);
-        assert_eq!(sort(&unsupported, true), Verdict::Accepted);
-        let both = [error(Cause::Unsupported), error(Cause::Required)];
-        assert_eq!(sort(&both, true), Verdict::Refused);
+        assert_eq!(class(&[]), Verdict::Accepted);
+        assert_eq!(class(&[error(Cause::Unsupported), error(Cause::Unsupported)]), Verdict::Unsupported);
+        assert_eq!(class(&[error(Cause::Unsupported), error(Cause::Required)]), Verdict::Refused);
     }
 }
