@@ -35,7 +35,9 @@ pub struct MigrationPolicySpec {
     pub experimental: Option<ExperimentalMigrationOptions>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_downtime_ms: Option<u64>,
-    pub selectors: Selectors,
+    /// A policy without selectors is for no instance; with empty ones it is for all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub selectors: Option<Selectors>,
 }
 
 /// Labels that an instance and its namespace must carry, all of them.
