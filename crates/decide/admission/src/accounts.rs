@@ -19,6 +19,11 @@ pub(crate) fn is_own(user: &User, config: &ClusterConfig) -> bool {
     account(user, config).is_some_and(|account| OWN.contains(&account))
 }
 
+/// Whether the user is the controller.
+pub(crate) fn is_controller(user: &User, config: &ClusterConfig) -> bool {
+    account(user, config) == Some("kubevirt-controller")
+}
+
 /// Whether the user is a node agent.
 pub(crate) fn is_handler(user: &User, config: &ClusterConfig) -> bool {
     account(user, config) == Some("kubevirt-handler")

@@ -1,39 +1,137 @@
-//! Migrations. This build cannot carry one out, so none can be created; one that is there can be looked at and deleted.
+//! Migrations of running guests.
 
-use api::labels;
-use api::v1::{VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
+use api::conditions::LIVE_MIGRATABLE;
+use api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase,
+    VirtualMachineInstancePhase,
+};
+use api::{finalizers, labels, v1};
+use k8s_openapi::Resource;
 use machinery::field::{Cause, FieldError, FieldPath};
-use machinery::meta::label;
+use machinery::meta::{add_finalizer, label};
+use serde_json::Value;
 
-use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Request, unsupported};
+use super::{Case, Found, namespace, text};
+use crate::{Refusal, Wanted, accounts};
 
-const KIND: &str = "VirtualMachineInstanceMigration";
+/// Why an instance cannot be moved within its cluster, while it can be sent elsewhere with its disks.
+const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
 
-pub(crate) fn judge(request: &Request<'_>) -> Result<Judged, Refusal> {
-    let migration: VirtualMachineInstanceMigration = decode(KIND, request.object, false)?;
-    match (request.operation, request.old.and_then(stored::<VirtualMachineInstanceMigration>)) {
-        (Operation::Create, _) => {
-            let refused = unsupported::refusal(FieldPath::new("kind"), "moving a running guest to another node is");
-            Ok(Judged { unsupported: vec![refused], ..Judged::valid(encode(&migration)) })
-        }
-        (Operation::Update, old) => Ok(update(&migration, &old.unwrap_or_default())),
-        (Operation::Delete, _) => Ok(Judged::valid(encode(&migration))),
+/// The instance, and the other migrations.
+pub(super) fn wanted(object: &Value) -> Vec<Wanted> {
+    let namespace = text(object, "/metadata/namespace");
+    vec![wanted_instance(namespace, text(object, "/spec/vmiName")), wanted_migrations(namespace)]
+}
+
+fn wanted_instance(namespace: &str, name: &str) -> Wanted {
+    Wanted::one(v1::GROUP, VirtualMachineInstance::KIND, namespace, name)
+}
+
+fn wanted_migrations(namespace: &str) -> Wanted {
+    Wanted::all(v1::GROUP, VirtualMachineInstanceMigration::KIND, namespace)
+}
+
+pub(super) fn rules(
+    case: &Case<'_>,
+    migration: &mut VirtualMachineInstanceMigration,
+    old: Option<&VirtualMachineInstanceMigration>,
+) -> Result<Found, Refusal> {
+    match old {
+        Some(old) => Ok(update(migration, old).into()),
+        None => create(case, migration).map(Found::from),
     }
 }
 
-fn update(migration: &VirtualMachineInstanceMigration, old: &VirtualMachineInstanceMigration) -> Judged {
-    let mut errors = Vec::new();
-    if migration.spec != old.spec {
-        let message = "update of Migration object's spec is restricted";
-        errors.push(FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message));
+/// A first error ends the judgement: what follows would speak of an instance that is not known to be meant.
+fn create(case: &Case<'_>, migration: &mut VirtualMachineInstanceMigration) -> Result<Vec<FieldError>, Refusal> {
+    let name = migration.spec.vmi_name.clone().unwrap_or_default();
+    migration.metadata.labels.get_or_insert_default().insert(labels::VMI_NAME.to_owned(), name.clone());
+    add_finalizer(&mut migration.metadata, finalizers::MIGRATION);
+    let spec = FieldPath::new("spec");
+    if name.is_empty() {
+        return Ok(vec![FieldError::required(spec.child("vmiName"), "the instance to migrate has to be named")]);
     }
-    let phase = old.status.as_ref().and_then(|status| status.phase.as_ref());
-    let finished = matches!(phase, Some(Phase::Succeeded | Phase::Failed));
-    if !finished && label(&old.metadata, labels::VMI_NAME) != label(&migration.metadata, labels::VMI_NAME) {
+    if migration.spec.priority.is_some() && !accounts::is_controller(case.request.user, case.config) {
+        // Clients know the field of the error under this name, although the spec calls it priority.
+        let field = spec.child("migrationPriority");
+        return Ok(vec![FieldError::forbidden(field, "only virt-controller may set the priority of a migration")]);
+    }
+    can_move(case, migration, &name)?;
+    none_under_way(case, namespace(&migration.metadata), &name)?;
+    Ok(decentralized(case, migration).into_iter().collect())
+}
+
+/// Whether the instance is there, runs, and was not found unfit. One that nobody has examined yet passes; the migration
+/// waits for the result.
+fn can_move(case: &Case<'_>, migration: &VirtualMachineInstanceMigration, name: &str) -> Result<(), Refusal> {
+    let namespace = namespace(&migration.metadata);
+    if !case.world.knows(&wanted_instance(namespace, name)) {
+        return Ok(());
+    }
+    let refuse = |message: String| Err(Refusal::BadRequest(message));
+    let Some(vmi) = case.world.get::<VirtualMachineInstance>(VirtualMachineInstance::KIND, namespace, name) else {
+        return refuse(format!("the VMI \"{namespace}/{name}\" does not exist"));
+    };
+    let status = vmi.status.unwrap_or_default();
+    use VirtualMachineInstancePhase::{Failed, Succeeded};
+    if matches!(status.phase, Some(Succeeded | Failed)) {
+        return refuse(format!("Cannot migrate VMI {name} in finalized state: its guest has ended"));
+    }
+    let elsewhere = migration.spec.send_to.is_some() || migration.spec.receive.is_some();
+    let unfit = status.conditions.iter().find(|condition| {
+        let tolerated = elsewhere && condition.reason() == DISKS_NOT_LIVE_MIGRATABLE;
+        condition.type_ == LIVE_MIGRATABLE && condition.is_false() && !tolerated
+    });
+    match unfit {
+        Some(why) => refuse(format!("Cannot migrate VMI, Reason: {}, Message: {}", why.reason(), why.message())),
+        None => Ok(()),
+    }
+}
+
+fn none_under_way(case: &Case<'_>, namespace: &str, name: &str) -> Result<(), Refusal> {
+    let others = case.world.all::<VirtualMachineInstanceMigration>(VirtualMachineInstanceMigration::KIND, namespace);
+    let of_instance = |other: &&VirtualMachineInstanceMigration| label(&other.metadata, labels::VMI_NAME) == Some(name);
+    match others.iter().filter(of_instance).find(|other| !is_finished(other)) {
+        Some(other) => {
+            let other = other.metadata.name.as_deref().unwrap_or_default();
+            Err(Refusal::BadRequest(format!("in-flight migration detected: {other} is moving VMI {name} already")))
+        }
+        None => Ok(()),
+    }
+}
+
+/// A migration between clusters or namespaces is two objects that go by one identity.
+fn decentralized(case: &Case<'_>, migration: &VirtualMachineInstanceMigration) -> Option<FieldError> {
+    let spec = FieldPath::new("spec");
+    let (send, receive) = (migration.spec.send_to.as_ref(), migration.spec.receive.as_ref());
+    if send.is_none() && receive.is_none() {
+        return None;
+    }
+    if !case.config.feature_gate("DecentralizedLiveMigration") {
+        let field = spec.child(if send.is_some() { "sendTo" } else { "receive" });
+        let message = "DecentralizedLiveMigration feature gate is not enabled";
+        return Some(FieldError::new(Cause::NotSupported, field, message));
+    }
+    let (send, receive) = (&send?.migration_id, &receive?.migration_id);
+    let detail = format!("differs from {receive:?}, the migrationID of receive");
+    (send != receive).then(|| FieldError::invalid(spec.child("sendTo").child("migrationID"), send.as_str(), detail))
+}
+
+fn update(migration: &VirtualMachineInstanceMigration, old: &VirtualMachineInstanceMigration) -> Vec<FieldError> {
+    if migration.spec != old.spec {
+        let message = "update of Migration object's spec is restricted: create another migration";
+        return vec![FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message)];
+    }
+    let before = label(&old.metadata, labels::VMI_NAME);
+    if before.is_some() && before != label(&migration.metadata, labels::VMI_NAME) && !is_finished(old) {
         let field = FieldPath::new("metadata.labels").key(labels::VMI_NAME);
         let message = "the label cannot be changed or removed while the migration is under way";
-        errors.push(FieldError::new(Cause::NotSupported, field, message));
+        return vec![FieldError::new(Cause::NotSupported, field, message)];
     }
-    Judged::with_causes(encode(migration), errors)
+    Vec::new()
+}
+
+fn is_finished(migration: &VirtualMachineInstanceMigration) -> bool {
+    let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
+    matches!(phase, Some(Phase::Succeeded | Phase::Failed))
 }

@@ -1,26 +1,231 @@
 //! The kinds besides machines and instances, one file each.
+//!
+//! A file holds the rules of its kind: a function from an object, and the one before it, to what is wrong with it. What
+//! the kinds have in common is here: reading and writing, the status, deletions, and which kinds this build acts on.
+//!
+//! Some rules look at other objects. They speak only of what the world was asked about: a manifest that is judged
+//! without a cluster is not blamed for objects nobody looked for.
 
+mod backup;
+mod clone;
+mod export;
+mod instancetype;
 mod kubevirt;
 mod migration;
+mod migration_policy;
+mod plugin;
+mod pool;
+mod preference;
+mod preset;
+mod replica_set;
+mod restore;
+mod snapshot;
 
 use api::config::ClusterConfig;
+use api::instancetype::{
+    VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
+    VirtualMachinePreference,
+};
+use api::schema;
+use api::snapshot::VirtualMachineSnapshotContent;
+use k8s_openapi::Resource;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use machinery::field::{Cause, FieldError, FieldPath};
+use machinery::selector::Selector;
+use serde::Serialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde_json::Value;
 
-use crate::{Judged, Refusal, Request, Wanted, World};
+use crate::decode::{decode, encode, stored};
+use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, unsupported};
+
+/// One write, with all that it is judged by.
+struct Case<'a> {
+    request: &'a Request<'a>,
+    config: &'a ClusterConfig,
+    world: &'a World,
+}
+
+/// What the rules of a kind found.
+#[derive(Default)]
+struct Found {
+    causes: Vec<FieldError>,
+    warnings: Vec<String>,
+}
+
+impl From<Vec<FieldError>> for Found {
+    fn from(causes: Vec<FieldError>) -> Self {
+        Found { causes, ..Found::default() }
+    }
+}
 
 /// Which other objects the rules of a kind look at.
-pub(crate) fn wanted(_request: &Request<'_>, _world: &World) -> Vec<Wanted> {
-    Vec::new()
+pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
+    match (request.operation, request.resource) {
+        _ if !request.subresource.is_empty() => Vec::new(),
+        (Operation::Create, "virtualmachineinstancemigrations") => migration::wanted(request.object),
+        (Operation::Create, "virtualmachinerestores") => restore::wanted(request.object, world),
+        (Operation::Create, "virtualmachinebackups") => backup::wanted(request.object),
+        (Operation::Create, "kubevirts") => kubevirt::wanted_to_create(),
+        (Operation::Delete, "kubevirts") => kubevirt::wanted_to_delete(request.object),
+        _ => Vec::new(),
+    }
 }
 
 /// Judges a write of a kind that is neither a machine nor an instance.
-pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, _world: &World) -> Result<Judged, Refusal> {
+pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
+    let case = Case { request, config, world };
     match request.resource {
-        "virtualmachineinstancemigrations" => migration::judge(request),
-        "kubevirts" => kubevirt::judge(request, config),
-        other => {
-            let message = format!("{other} are not supported by this build");
-            Err(Refusal::Invalid(vec![FieldError::new(Cause::Unsupported, FieldPath::new("kind"), message)]))
+        "kubevirts" if request.operation == Operation::Delete => kubevirt::deletion(&case),
+        "kubevirts" => case.judge_spec(kubevirt::rules),
+        "migrationpolicies" => case.judge_spec(migration_policy::rules),
+        "plugins" => case.judge_spec(plugin::rules),
+        "virtualmachinebackups" => case.judge_spec(backup::rules),
+        "virtualmachinebackuptrackers" => case.judge_spec(backup::tracker_rules),
+        "virtualmachineclones" => case.judge_spec(clone::rules),
+        "virtualmachineclusterinstancetypes" => {
+            case.judge_spec::<VirtualMachineClusterInstancetype>(|_, object, _| Ok(instancetype::rules(&object.spec)))
         }
+        "virtualmachineclusterpreferences" => {
+            case.judge_spec::<VirtualMachineClusterPreference>(|_, object, _| Ok(preference::rules(&object.spec)))
+        }
+        "virtualmachineexports" => case.judge_spec(export::rules),
+        "virtualmachineinstancemigrations" => case.judge(migration::rules),
+        "virtualmachineinstancepresets" => case.judge_spec(preset::rules),
+        "virtualmachineinstancereplicasets" => case.judge_spec(replica_set::rules),
+        "virtualmachineinstancetypes" => {
+            case.judge_spec::<VirtualMachineInstancetype>(|_, object, _| Ok(instancetype::rules(&object.spec)))
+        }
+        "virtualmachinepools" => pool::judge(&case),
+        "virtualmachinepreferences" => {
+            case.judge_spec::<VirtualMachinePreference>(|_, object, _| Ok(preference::rules(&object.spec)))
+        }
+        "virtualmachinerestores" => case.judge_spec(restore::rules),
+        // Contents are the snapshot controller's; nothing but their schema binds it.
+        "virtualmachinesnapshotcontents" => {
+            case.judge_spec::<VirtualMachineSnapshotContent>(|_, _, _| Ok(Found::default()))
+        }
+        "virtualmachinesnapshots" => case.judge_spec(snapshot::rules),
+        other => Err(Refusal::BadRequest(format!("{other} is not a resource of this API"))),
+    }
+}
+
+impl Case<'_> {
+    /// Judges a write by its kind's schema and rules. The rules may change the object, and get the one before it if
+    /// this is an update.
+    fn judge<T>(
+        &self,
+        rules: impl FnOnce(&Case<'_>, &mut T, Option<&T>) -> Result<Found, Refusal>,
+    ) -> Result<Judged, Refusal>
+    where
+        T: Resource + Serialize + DeserializeOwned + Default,
+    {
+        let own = accounts::is_own(self.request.user, self.config);
+        if self.request.operation == Operation::Delete {
+            return Ok(Judged::valid(self.request.object.clone()));
+        }
+        if self.request.subresource == "status" {
+            return Ok(self.status(T::KIND, own));
+        }
+        let mut object: T = decode(T::KIND, self.request.object, own)?;
+        let creating = self.request.operation == Operation::Create;
+        let old = (!creating).then(|| self.before::<T>());
+        let Found { causes, warnings } = rules(self, &mut object, old.as_ref())?;
+        let unsupported = unsupported::kind(T::KIND).filter(|_| creating).into_iter().collect();
+        Ok(Judged { object: self.written(&object), warnings, causes, unsupported })
+    }
+
+    /// Like [`Case::judge`], for rules that are about the spec alone. An update that leaves the spec as it is passes: it
+    /// was judged when it was written, and a rule or a configuration that came later must not keep anybody from
+    /// changing a label or a finalizer.
+    fn judge_spec<T>(
+        &self,
+        rules: impl FnOnce(&Case<'_>, &mut T, Option<&T>) -> Result<Found, Refusal>,
+    ) -> Result<Judged, Refusal>
+    where
+        T: Resource + Serialize + DeserializeOwned + Default,
+    {
+        self.judge(|case, object: &mut T, old| match old {
+            Some(old) if encode(old)["spec"] == encode(object)["spec"] => Ok(Found::default()),
+            _ => rules(case, object, old),
+        })
+    }
+
+    /// The object before an update, as a server that knows today's schema reads it.
+    fn before<T>(&self) -> T
+    where
+        T: Resource + DeserializeOwned + Default,
+    {
+        let mut old = self.request.old.cloned().unwrap_or_default();
+        schema::apply_defaults(T::KIND, &mut old);
+        schema::respell_quantities(T::KIND, &mut old);
+        stored(&old).unwrap_or_default()
+    }
+
+    /// A status is its controller's; all that is asked of it is that it can be read.
+    fn status(&self, kind: &str, own: bool) -> Judged {
+        let mut object = self.request.object.clone();
+        let unknown = schema::prune(kind, &mut object);
+        let mut causes = schema::check(kind, &object);
+        if !own {
+            causes.extend(unknown.into_iter().map(|field| FieldError::new(Cause::Invalid, field, "unknown field")));
+        }
+        causes.retain(|cause| cause.field.as_str().starts_with("status"));
+        Judged::with_causes(object, causes)
+    }
+
+    /// The object as it goes back to the client, in the version the client speaks.
+    fn written(&self, object: &impl Serialize) -> Value {
+        let mut written = encode(object);
+        if let Some(version) = self.request.object.get("apiVersion").filter(|version| version.is_string()) {
+            written["apiVersion"] = version.clone();
+        }
+        written
+    }
+
+    /// Refuses new objects of a kind that a closed feature gate guards.
+    fn gate(&self, name: &str) -> Result<(), Refusal> {
+        if self.request.operation != Operation::Create || self.config.feature_gate(name) {
+            return Ok(());
+        }
+        let remedy = "add it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object";
+        Err(Refusal::BadRequest(format!("{name} feature gate not enabled: {remedy}")))
+    }
+}
+
+/// Text at a place of an object that was not read yet; empty if there is none.
+fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
+    object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The namespace an object says it is in; empty if it says none.
+fn namespace(metadata: &ObjectMeta) -> &str {
+    metadata.namespace.as_deref().unwrap_or_default()
+}
+
+/// Whether a text is JSON of any kind.
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).is_ok()
+}
+
+/// An error for a spec that must stay as it was created.
+fn immutable<T: PartialEq>(new: &T, old: &T) -> Vec<FieldError> {
+    let changed = (new != old).then(|| {
+        let message = "spec is immutable after creation: delete the object and create another";
+        FieldError::new(Cause::Invalid, FieldPath::new("spec"), message)
+    });
+    changed.into_iter().collect()
+}
+
+/// A set of replicas must select what its template makes.
+fn selects(field: &FieldPath, selector: &LabelSelector, template: Option<&ObjectMeta>) -> Option<FieldError> {
+    let invalid = |message: String| Some(FieldError::new(Cause::Invalid, field.clone(), message));
+    let labels = template.and_then(|metadata| metadata.labels.clone()).unwrap_or_default();
+    match Selector::from_label_selector(selector) {
+        Err(error) => invalid(error.to_string()),
+        Ok(selector) if !selector.matches(&labels) => {
+            invalid("selector does not match the template's labels".to_owned())
+        }
+        Ok(_) => None,
     }
 }

@@ -1,0 +1,26 @@
+//! Replica sets of instances.
+
+use api::v1::VirtualMachineInstanceReplicaSet;
+use machinery::field::FieldPath;
+
+use super::{Case, Found, selects};
+use crate::{Refusal, defaults, validate, vmi};
+
+pub(super) fn rules(
+    case: &Case<'_>,
+    set: &mut VirtualMachineInstanceReplicaSet,
+    old: Option<&VirtualMachineInstanceReplicaSet>,
+) -> Result<Found, Refusal> {
+    let field = FieldPath::new("spec");
+    let template = &set.spec.template;
+    // The rules see an instance as it would be made; what is stored keeps what its owner wrote.
+    let mut spec = template.spec.clone();
+    defaults::spec(&mut spec, case.config)?;
+    let spec_field = field.child("template").child("spec");
+    let mut causes = validate::spec(&spec_field, &spec, case.config);
+    causes.extend(selects(&field.child("selector"), &set.spec.selector, template.metadata.as_ref()));
+    if old.is_none() {
+        causes.extend(validate::new_spec(&spec_field, &spec, case.config));
+    }
+    Ok(Found { causes, warnings: vmi::warnings(&spec, case.config) })
+}

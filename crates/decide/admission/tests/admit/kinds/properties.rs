@@ -1,0 +1,43 @@
+//! Whatever an object says, it is judged.
+
+use admission::{Operation, World, judge};
+use proptest::prelude::*;
+use serde_json::Value;
+
+use super::{anywhere, examples};
+use crate::properties::mangled;
+
+/// An object of any other kind with a few fields replaced by anything.
+fn any_object() -> impl Strategy<Value = (&'static str, Value, Value)> {
+    let kinds: Vec<_> = examples()
+        .into_iter()
+        .map(|(resource, object)| {
+            let kind = api::resources::RESOURCES.iter().find(|one| one.plural == resource).expect("ours").kind;
+            mangled(kind, object.clone()).prop_map(move |mangled| (resource, object.clone(), mangled)).boxed()
+        })
+        .collect();
+    prop::strategy::Union::new(kinds)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1024))]
+
+    #[test]
+    fn no_object_makes_admission_panic((resource, fine, mangled) in any_object()) {
+        let on = anywhere(resource);
+        // The mangled object is also what everything else in the cluster looks like.
+        let world = World::of([fine.clone(), mangled.clone()]);
+        for (operation, old, object) in [
+            (Operation::Create, None, &mangled),
+            (Operation::Update, Some(&fine), &mangled),
+            (Operation::Update, Some(&mangled), &fine),
+            (Operation::Delete, Some(&mangled), &mangled),
+        ] {
+            let request = on.request(operation, old, object);
+            let _ = admission::wanted(&request, &world);
+            let _ = admission::wanted(&request, &World::default());
+            let _ = judge(&request, &on.config, &world);
+            let _ = judge(&admission::Request { subresource: "status", ..request }, &on.config, &world);
+        }
+    }
+}
