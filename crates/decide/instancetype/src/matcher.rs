@@ -8,14 +8,12 @@
 use std::fmt;
 
 use api::instancetype::{VirtualMachineInstancetypeSpec, VirtualMachinePreferenceSpec};
+use api::labels;
 use api::v1::{InstancetypeMatcher, InstancetypeStatusRef, PreferenceMatcher, VirtualMachine};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use machinery::meta;
 
 use crate::revision::{self, RevisionError};
-
-/// On revisions: the name of the object they hold.
-const OBJECT_NAME: &str = "instancetype.kubevirt.io/object-name";
 
 /// What a matcher matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -217,7 +215,7 @@ fn find<T: Sought>(
     }
     if let Some(recorded) = recorded.and_then(recorded_revision) {
         let revision = revision(recorded)?;
-        if meta::label(&revision.metadata, OBJECT_NAME) == Some(matcher.name) {
+        if meta::label(&revision.metadata, labels::REVISION_OBJECT_NAME) == Some(matcher.name) {
             return Ok(T::pinned(&revision)?);
         }
     }

@@ -1,0 +1,120 @@
+//! Virtual machines.
+//!
+//! ```text
+//! matchers ─► what other objects decide ─► identity and platform ─► rules for the machine as it will run ─► guards
+//! ```
+//!
+//! A stage whose rules are broken hides the later ones: what comes after a conflict with the instance type would be
+//! about a machine nobody asked for.
+
+mod data_volumes;
+mod guards;
+mod infer;
+mod lookup;
+mod matchers;
+mod resolve;
+mod rules;
+mod volume_requests;
+
+use api::config::ClusterConfig;
+use api::v1::VirtualMachine;
+use machinery::field::{FieldError, FieldPath};
+use machinery::meta;
+
+use crate::decode::{decode, encode, stored};
+use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, unsupported, vmi};
+use lookup::Lookup;
+use rules::Rules;
+pub(crate) use rules::check as spec_rules;
+
+const KIND: &str = "VirtualMachine";
+
+/// Fields that make a judgement look at other objects.
+const REFERENCES: [&str; 4] =
+    ["/spec/instancetype", "/spec/preference", "/spec/dataVolumeTemplates", "/status/volumeRequests"];
+
+/// Which other objects the judgement looks at: it is made once, with what is known, and the questions are noted.
+pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
+    let refers = |pointer: &&str| request.object.pointer(pointer).is_some_and(|field| !field.is_null());
+    if request.operation == Operation::Delete || !REFERENCES.iter().any(|pointer| refers(&pointer)) {
+        return Vec::new();
+    }
+    // One that cannot be read is refused without a look at anything else.
+    let Ok(mut vm) = decode::<VirtualMachine>(KIND, request.object, true) else { return Vec::new() };
+    let lookup = Lookup::new(world);
+    if request.subresource.is_empty() {
+        // An error ends the questions for now; it may be about an object that is not fetched yet.
+        let _ = resolve::resolve(&mut vm, &lookup);
+    }
+    volume_requests::instance(&vm, &lookup);
+    lookup.into_asked()
+}
+
+pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
+    let own = accounts::is_own(request.user, config);
+    if request.subresource == "status" {
+        return status(request, own, config, &Lookup::new(world));
+    }
+    let mut vm: VirtualMachine = decode(KIND, request.object, own)?;
+    if request.operation == Operation::Delete || meta::is_deleting(&vm.metadata) {
+        // Nothing but finalizers changes any more, and a rule must not keep an object from going.
+        return Ok(Judged::valid(encode(&vm)));
+    }
+    let old = request.old.and_then(stored::<VirtualMachine>);
+    let lookup = Lookup::new(world);
+    matchers::check(&vm, old.as_ref())?;
+    let resolved = resolve::resolve(&mut vm, &lookup)?;
+    defaults::vm(&mut vm, request.operation, config);
+    // What is stored was judged when it was written. A rule or a configuration that came later must not keep anybody,
+    // least of all the controllers, from changing a label or a finalizer.
+    let judged = old.as_ref().is_some_and(|old| old.spec == vm.spec);
+    let (unsupported, causes) = if judged {
+        Default::default()
+    } else {
+        Rules {
+            operation: request.operation,
+            old: old.as_ref(),
+            vm: &vm,
+            own,
+            config,
+            resolved,
+            lookup: &lookup,
+            now: &request.now,
+        }
+        .check()?
+    };
+    let mut warnings = vmi::warnings(&vm.spec.template.spec, config);
+    if vm.spec.running.is_some() {
+        warnings.push("spec.running is deprecated, please use spec.runStrategy instead.".to_owned());
+    }
+    Ok(Judged { object: encode(&vm), warnings, causes, unsupported })
+}
+
+/// The status is the controller's, and what it asks for must be something that exists.
+fn status(request: &Request<'_>, own: bool, config: &ClusterConfig, lookup: &Lookup<'_>) -> Result<Judged, Refusal> {
+    let vm: VirtualMachine = match decode(KIND, request.object, own) {
+        Ok(vm) => vm,
+        // The spec beside it is what is stored, and may be older than a rule about it.
+        Err(errors) => match (about_status(&errors), stored(request.object)) {
+            (about, Some(vm)) if about.is_empty() => vm,
+            (about, _) if !about.is_empty() => return Err(about.into()),
+            _ => return Err(errors.into()),
+        },
+    };
+    let old = request.old.and_then(stored::<VirtualMachine>);
+    let mut causes = volume_requests::check(&vm, config, lookup, &request.now);
+    if causes.is_empty() {
+        causes = guards::check(&vm, old.as_ref());
+    }
+    let mut judged = Judged::with_causes(encode(&vm), causes);
+    if !volume_requests::of(&vm).is_empty() {
+        let field = FieldPath::new("status.volumeRequests");
+        judged.unsupported.push(unsupported::refusal(field, "plugging volumes into a running guest is"));
+    }
+    Ok(judged)
+}
+
+fn about_status(errors: &[FieldError]) -> Vec<FieldError> {
+    let of_status = |error: &&FieldError| error.field.as_str().starts_with("status");
+    errors.iter().filter(of_status).cloned().collect()
+}
