@@ -125,7 +125,34 @@ func patched(object, patch []byte) ([]byte, error) {
 		}
 		parts[part] = step.Value
 	}
-	return json.Marshal(parts)
+	text, err := json.Marshal(parts)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write the object: %w", err)
+	}
+	var whole any
+	if err := json.Unmarshal(text, &whole); err != nil {
+		return nil, fmt.Errorf("cannot read the patched object: %w", err)
+	}
+	return json.Marshal(withoutNulls(whole))
+}
+
+// withoutNulls leaves out the nulls that Go's encoder writes: an API server removes them before it goes on.
+func withoutNulls(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		for name, field := range value {
+			if field == nil {
+				delete(value, name)
+			} else {
+				value[name] = withoutNulls(field)
+			}
+		}
+	case []any:
+		for index, item := range value {
+			value[index] = withoutNulls(item)
+		}
+	}
+	return value
 }
 
 // refusal sorts what a webhook answers. A refusal without causes is an error text.

@@ -25,7 +25,8 @@ const kubeVirtNamespace = "kubevirt"
 type cluster struct {
 	// configs are the configurations seen so far, by the text of the KubeVirt object.
 	configs map[string]*virtconfig.ClusterConfig
-	// objects are what the cluster of the present question holds, and client reads them.
+	// held is what the cluster of the present question holds, objects the same by path, and client reads them.
+	held    []byte
 	objects objects
 	client  kubecli.KubevirtClient
 	presets cache.SharedIndexInformer
@@ -61,8 +62,18 @@ func (c *cluster) config(text json.RawMessage) (*virtconfig.ClusterConfig, error
 	return config, nil
 }
 
-// hold lets the cluster hold these objects and no others.
-func (c *cluster) hold(texts []json.RawMessage) error {
+// hold lets the cluster hold these objects and no others. Many questions in a row are about the same cluster.
+func (c *cluster) hold(list json.RawMessage) error {
+	if bytes.Equal(c.held, list) {
+		return nil
+	}
+	var texts []json.RawMessage
+	if len(list) > 0 {
+		if err := json.Unmarshal(list, &texts); err != nil {
+			return fmt.Errorf("not a list of objects: %w", err)
+		}
+	}
+	c.held = nil
 	clear(c.objects)
 	var presets []any
 	for _, text := range texts {
@@ -79,7 +90,11 @@ func (c *cluster) hold(texts []json.RawMessage) error {
 			presets = append(presets, preset)
 		}
 	}
-	return c.presets.GetStore().Replace(presets, "")
+	if err := c.presets.GetStore().Replace(presets, ""); err != nil {
+		return fmt.Errorf("cannot keep the presets: %w", err)
+	}
+	c.held = bytes.Clone(list)
+	return nil
 }
 
 // objects answers an API server's requests for single objects from a map by path. Nothing leaves the process.

@@ -26,8 +26,8 @@ type question struct {
 	Old json.RawMessage `json:"old"`
 	// KubeVirt configures the cluster; without it everything is at its default.
 	KubeVirt json.RawMessage `json:"kubevirt"`
-	// Objects are what else the cluster holds: presets, instance types, claims and so on.
-	Objects []json.RawMessage `json:"objects"`
+	// Objects is a list of what else the cluster holds: presets, instance types, claims and so on.
+	Objects json.RawMessage `json:"objects"`
 	// User is who asks; without it somebody with no special rights.
 	User string `json:"user"`
 }
@@ -44,6 +44,8 @@ type answer struct {
 	Warnings []string `json:"warnings,omitempty"`
 	// Error is a refusal without causes, or why there is no answer.
 	Error string `json:"error,omitempty"`
+	// Panic is where KubeVirt failed to answer at all.
+	Panic string `json:"panic,omitempty"`
 }
 
 // cause is one reason for a refusal.
@@ -99,7 +101,7 @@ func (c *cluster) answer(line []byte) (result answer) {
 	var asked question
 	defer func() {
 		if reason := recover(); reason != nil {
-			result = answer{ID: asked.ID, Error: fmt.Sprintf("KubeVirt panicked: %v\n%s", reason, debug.Stack())}
+			result = answer{ID: asked.ID, Panic: fmt.Sprintf("%v\n%s", reason, debug.Stack())}
 		}
 	}()
 	if err := json.Unmarshal(line, &asked); err != nil {

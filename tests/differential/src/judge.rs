@@ -1,0 +1,128 @@
+//! KubeVirt's side: the judge, a process that answers one line for each line.
+
+use std::io::{BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::clusters::Cluster;
+use crate::generate::Case;
+use crate::verdict::{Cause, Verdict};
+
+/// Why there is no judge.
+pub enum Absence {
+    /// This machine cannot build it, and says why.
+    Unavailable(String),
+    /// Building it fails.
+    Broken(String),
+}
+
+/// Builds the peers, unless they are there, and tells where the judge is.
+pub fn build(workspace: &Path) -> Result<PathBuf, Absence> {
+    let output = Command::new(env!("CARGO"))
+        .current_dir(workspace)
+        .args(["run", "-q", "-p", "xtask", "--", "peers", "kubevirt"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|err| Absence::Broken(format!("cannot run cargo: {err}")))?;
+    match output.status.code() {
+        Some(0) => Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("judge")),
+        Some(3) => Err(Absence::Unavailable("KubeVirt's programs cannot be built here (see above)".to_owned())),
+        _ => Err(Absence::Broken("building KubeVirt's programs failed (see above)".to_owned())),
+    }
+}
+
+/// The judge at work.
+pub struct Judge {
+    child: Child,
+    questions: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+#[derive(Serialize)]
+struct Question<'a> {
+    id: usize,
+    object: &'a Value,
+    kubevirt: &'a RawValue,
+    objects: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    #[serde(default)]
+    object: Option<Value>,
+    #[serde(default)]
+    causes: Option<Vec<Cause>>,
+    #[serde(default)]
+    schema: Vec<String>,
+    #[serde(default)]
+    error: String,
+    #[serde(default)]
+    panic: String,
+}
+
+impl Judge {
+    /// Starts the judge.
+    pub fn start(program: &Path) -> Result<Judge> {
+        let mut child = Command::new(program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot run {}", program.display()))?;
+        let questions = child.stdin.take().context("the judge has no input")?;
+        let answers = BufReader::new(child.stdout.take().context("the judge has no output")?);
+        Ok(Judge { child, questions: Some(questions), answers })
+    }
+
+    /// KubeVirt's verdicts on these cases, in their order.
+    pub fn ask(&mut self, cases: &[Case]) -> Result<Vec<Verdict>> {
+        let questions = self.questions.take().context("the judge is gone")?;
+        // The judge answers while it is still being asked: whoever only wrote would fill the pipe and stop both.
+        let (questions, answers) = std::thread::scope(|scope| {
+            let writer = scope.spawn(move || -> Result<ChildStdin> {
+                let mut questions = BufWriter::new(questions);
+                for (id, case) in cases.iter().enumerate() {
+                    let Cluster { kubevirt, objects, .. } = case.cluster;
+                    let question = Question { id, object: &case.object, kubevirt, objects };
+                    let line = serde_json::to_string(&question).context("cannot write a question")?;
+                    writeln!(questions, "{line}").context("cannot ask the judge")?;
+                }
+                questions.into_inner().map_err(|err| err.into_error()).context("cannot ask the judge")
+            });
+            let answers: Result<Vec<Verdict>> = cases.iter().map(|case| self.answer(case)).collect();
+            (writer.join().expect("writing does not panic"), answers)
+        });
+        self.questions = Some(questions?);
+        answers
+    }
+
+    fn answer(&mut self, case: &Case) -> Result<Verdict> {
+        let mut line = String::new();
+        if self.answers.read_line(&mut line).context("cannot read the judge's answer")? == 0 {
+            bail!("the judge ended early; see what it said above");
+        }
+        let answer: Answer =
+            serde_json::from_str(&line).with_context(|| format!("the judge answered nonsense: {line}"))?;
+        Ok(Verdict {
+            object: answer.object,
+            causes: answer.causes.unwrap_or_default(),
+            schema: answer.schema,
+            refusal: (!answer.error.is_empty()).then_some(answer.error),
+            panicked: !answer.panic.is_empty(),
+        }
+        .without_chance(&case.object))
+    }
+}
+
+impl Drop for Judge {
+    fn drop(&mut self) {
+        // Without questions it ends by itself; it is waited for so that nothing is left.
+        self.questions = None;
+        let _ = self.child.wait();
+    }
+}
