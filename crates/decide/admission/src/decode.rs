@@ -18,7 +18,11 @@ where
     let unknown = schema::prune(kind, &mut object);
     schema::apply_defaults(kind, &mut object);
     schema::respell_quantities(kind, &mut object);
-    let mut errors = schema::validate(kind, &object, None);
+    let mut errors = schema::check(kind, &object);
+    if errors.is_empty() {
+        // Rules expect values of the right types.
+        errors = schema::validations(kind, &object, None);
+    }
     if !lenient {
         errors.extend(unknown.into_iter().map(|field| FieldError::new(Cause::Invalid, field, "unknown field")));
     }

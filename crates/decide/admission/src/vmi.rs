@@ -94,7 +94,9 @@ fn own_node_only(
 ) -> Option<FieldError> {
     let refuse = |message: &str| Some(FieldError::new(Cause::Invalid, FieldPath::new("status.nodeName"), message));
     let Some(node) = accounts::node_of(request.user) else {
-        return refuse("Node restriction: the node agent's identity does not say which node it runs on: missing node name");
+        return refuse(
+            "Node restriction: the node agent's identity does not say which node it runs on: missing node name",
+        );
     };
     let at = |status: Option<&VirtualMachineInstanceStatus>| status.and_then(|status| status.node_name.clone());
     let target = |status: Option<&VirtualMachineInstanceStatus>| {

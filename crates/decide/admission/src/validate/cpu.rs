@@ -69,7 +69,8 @@ pub(super) fn realtime(found: &mut Findings, domain: &Path<'_>, given: &DomainSp
         found.required(&domain.child("cpu.dedicatedCpuPlacement"), "real-time CPUs have to be pinned");
     }
     if !maps_numa(cpu) {
-        found.required(&domain.child("cpu.numa.guestMappingPassthrough"), "real-time CPUs have to be near their memory");
+        found
+            .required(&domain.child("cpu.numa.guestMappingPassthrough"), "real-time CPUs have to be near their memory");
     }
 }
 
@@ -159,4 +160,28 @@ fn count(cpu: &CPU) -> i64 {
         return 0;
     }
     parts.iter().map(|part| (*part).max(1)).fold(1, i64::saturating_mul)
+}
+
+#[cfg(test)]
+mod tests {
+    use api::config::ClusterConfig;
+    use api::v1::{CPU, VirtualMachineInstanceSpec};
+    use machinery::field::Path;
+
+    use super::super::findings::Findings;
+
+    /// Defaults make a topology, so no object that went through them gets here.
+    #[test]
+    fn dedicated_cpus_are_some() {
+        let refused = |cpu: CPU| {
+            let mut spec = VirtualMachineInstanceSpec::default();
+            spec.domain.cpu = Some(CPU { dedicated_cpu_placement: Some(true), ..cpu });
+            let mut found = Findings::default();
+            let (field, domain) = (Path::new("spec"), Path::new("spec.domain"));
+            super::check(&mut found, &field, &domain, &spec, &ClusterConfig::default());
+            found.into_errors().iter().any(|error| error.field.as_str() == "spec.domain.cpu.dedicatedCpuPlacement")
+        };
+        assert!(refused(CPU::default()));
+        assert!(!refused(CPU { cores: Some(1), ..CPU::default() }));
+    }
 }

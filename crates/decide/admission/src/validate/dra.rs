@@ -62,7 +62,11 @@ pub(super) fn check(
     let gpus_field = devices.child("gpus");
     let claimed = gpus.iter().filter(|gpu| gpu.is_claimed()).count();
     let mut used = if claimed > 0 && claimed < gpus.len() {
-        found.refuse(Cause::Invalid, &gpus_field, "GPUs come either all from resource claims or all from device plugins");
+        found.refuse(
+            Cause::Invalid,
+            &gpus_field,
+            "GPUs come either all from resource claims or all from device plugins",
+        );
         Vec::new()
     } else {
         claimed_devices(found, &gpus_field, ("gpus", "GPUsWithDRA"), &gpus, &mut taken, config)

@@ -47,7 +47,12 @@ fn check_probe(found: &mut Findings, field: &Path<'_>, probe: &Probe, reachable:
 }
 
 /// What happens to the guest when its node is drained: its own choice, or the cluster's.
-pub(super) fn eviction(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
+pub(super) fn eviction(
+    found: &mut Findings,
+    field: &Path<'_>,
+    spec: &VirtualMachineInstanceSpec,
+    config: &ClusterConfig,
+) {
     let strategy = spec.eviction_strategy.as_deref().unwrap_or_else(|| config.eviction_strategy());
     if !EVICTION_STRATEGIES.contains(&strategy) {
         let detail = format_args!("must be one of {}", EVICTION_STRATEGIES.join(", "));

@@ -6,7 +6,12 @@ use machinery::field::Path;
 
 use super::findings::{Findings, given};
 
-pub(super) fn check(found: &mut Findings, domain: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
+pub(super) fn check(
+    found: &mut Findings,
+    domain: &Path<'_>,
+    spec: &VirtualMachineInstanceSpec,
+    config: &ClusterConfig,
+) {
     let Some(type_) = spec.domain.machine.as_ref().and_then(|machine| given(&machine.type_)) else { return };
     let patterns = config.emulated_machines(spec.architecture.as_deref().unwrap_or_default());
     if !patterns.iter().any(|pattern| matches_glob(pattern, type_)) {

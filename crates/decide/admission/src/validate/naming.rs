@@ -74,7 +74,8 @@ pub(super) fn service_account(found: &mut Findings, field: &Path<'_>, spec: &Vir
     let at = field.child("serviceAccountName");
     found.name(&at, account, &check_dns1123_subdomain(account));
     let sources = spec.volumes.iter().filter_map(|volume| volume.service_account.as_ref());
-    if let Some(other) = sources.filter_map(|source| given(&source.service_account_name)).find(|name| *name != account) {
+    if let Some(other) = sources.filter_map(|source| given(&source.service_account_name)).find(|name| *name != account)
+    {
         let message = format!("the Pod can have one service account, and a volume names {other:?}");
         found.refuse(Cause::Invalid, &at, message);
     }

@@ -99,7 +99,11 @@ fn node_fields(found: &mut Findings, field: &Path<'_>, requirement: &NodeSelecto
     match requirement.operator.as_str() {
         "In" | "NotIn" if values.len() == 1 => {}
         "In" | "NotIn" => {
-            found.refuse(Cause::Invalid, &values_field, "Required value: must be one value when operator is In or NotIn");
+            found.refuse(
+                Cause::Invalid,
+                &values_field,
+                "Required value: must be one value when operator is In or NotIn",
+            );
         }
         operator => found.invalid(&field.child("operator"), operator, "not a valid selector operator"),
     }
@@ -258,5 +262,35 @@ fn label_key(found: &mut Findings, field: &Path<'_>, key: &str) {
 fn weight(found: &mut Findings, field: &Path<'_>, weight: i32) {
     if !(1..=100).contains(&weight) {
         found.invalid(&field.child("weight"), weight, "must be in the range 1-100");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use api::v1::VirtualMachineInstanceSpec;
+    use k8s_openapi::api::core::v1::TopologySpreadConstraint;
+    use machinery::field::Path;
+
+    use super::super::findings::Findings;
+
+    /// The schema tells two of a kind before the rule does, so no object that it has seen gets here.
+    #[test]
+    fn a_topology_is_spread_over_once() {
+        let constraint = |when: &str| TopologySpreadConstraint {
+            max_skew: 1,
+            topology_key: "zone".to_owned(),
+            when_unsatisfiable: when.to_owned(),
+            ..TopologySpreadConstraint::default()
+        };
+        let told = |one: &str, other: &str| {
+            let topology_spread_constraints = vec![constraint(one), constraint(other)];
+            let spec = VirtualMachineInstanceSpec { topology_spread_constraints, ..Default::default() };
+            let mut found = Findings::default();
+            super::check(&mut found, &Path::new("spec"), &spec);
+            found.into_errors().iter().map(|error| error.field.to_string()).collect::<Vec<_>>()
+        };
+        let twice = ["spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}"];
+        assert_eq!(told("DoNotSchedule", "DoNotSchedule"), twice);
+        assert_eq!(told("DoNotSchedule", "ScheduleAnyway"), Vec::<String>::new());
     }
 }

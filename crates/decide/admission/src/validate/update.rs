@@ -47,15 +47,9 @@ pub(crate) fn changed_spec(
 }
 
 /// What the guest can grow to was settled when it started.
-fn sizes(
-    found: &mut Findings,
-    field: &Path<'_>,
-    old: &VirtualMachineInstanceSpec,
-    new: &VirtualMachineInstanceSpec,
-) {
-    let most = |spec: &VirtualMachineInstanceSpec| {
-        spec.domain.cpu.as_ref().and_then(|cpu: &CPU| cpu.max_sockets).unwrap_or(0)
-    };
+fn sizes(found: &mut Findings, field: &Path<'_>, old: &VirtualMachineInstanceSpec, new: &VirtualMachineInstanceSpec) {
+    let most =
+        |spec: &VirtualMachineInstanceSpec| spec.domain.cpu.as_ref().and_then(|cpu: &CPU| cpu.max_sockets).unwrap_or(0);
     if most(old) != most(new) {
         let detail = "cannot change while the guest runs";
         return found.invalid(&field.child("domain.cpu.maxSockets"), most(new), detail);

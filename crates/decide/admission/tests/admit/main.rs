@@ -2,12 +2,16 @@
 
 mod defaults;
 mod examples;
+mod kinds;
+mod limits;
 mod ownership;
+mod presets;
 mod properties;
 mod rules;
+mod updates;
 mod vm;
 
-use admission::{Admitted, Operation, Refusal, Request, User, World, admit};
+use admission::{Admitted, Judged, Operation, Refusal, Request, User, World, admit};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -45,6 +49,36 @@ fn judge(
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
     let request = Request { operation, version: "v1", resource, subresource: "", user, old, object, now: now() };
     causes(admit(&request, config, &World::default()))
+}
+
+/// What is wrong with an object, by rules that hold for every build.
+fn validity(
+    resource: &str,
+    user: &User,
+    old: Option<&Value>,
+    object: &Value,
+    config: &ClusterConfig,
+    world: &World,
+) -> Result<Judged, Refusal> {
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let request = Request { operation, version: "v1", resource, subresource: "", user, old, object, now: now() };
+    admission::judge(&request, config, world)
+}
+
+/// A cluster in which these feature gates are open.
+fn gated(gates: &[&str]) -> ClusterConfig {
+    let mut config = config();
+    let developer = config.configuration.developer_configuration.get_or_insert_default();
+    developer.feature_gates.extend(gates.iter().map(|gate| (*gate).to_owned()));
+    config
+}
+
+/// A cluster in which these feature gates, open unless somebody says otherwise, are closed.
+fn closed(gates: &[&str]) -> ClusterConfig {
+    let mut config = config();
+    let developer = config.configuration.developer_configuration.get_or_insert_default();
+    developer.disabled_feature_gates.extend(gates.iter().map(|gate| (*gate).to_owned()));
+    config
 }
 
 /// The field errors of a refusal.

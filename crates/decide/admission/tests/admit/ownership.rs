@@ -74,11 +74,11 @@ fn a_new_instance_brings_no_status_of_its_own() {
 #[test]
 fn labels_of_the_system_are_not_for_users() {
     let moved = change(json!({ "metadata": { "labels": { "kubevirt.io/nodeName": "n2" } } }));
-    assert_eq!(update(&someone(), &moved), ["FieldValueNotSupported metadata.labels[kubevirt.io/nodeName]"]);
+    assert_eq!(update(&someone(), &moved), ["FieldValueNotSupported metadata.labels"]);
     assert_eq!(update(&component("kubevirt-controller"), &moved), Vec::<String>::new());
     let created = vmi(json!({ "metadata": { "labels": { "kubevirt.io/nodeName": "n2" } } }));
     let user = judge("virtualmachineinstances", &someone(), None, &created, &config());
-    assert_eq!(told(user), ["FieldValueNotSupported metadata.labels[kubevirt.io/nodeName]"]);
+    assert_eq!(told(user), ["FieldValueNotSupported metadata.labels"]);
     let own = judge("virtualmachineinstances", &component("kubevirt-controller"), None, &created, &config());
     assert_eq!(told(own), Vec::<String>::new());
 }
@@ -92,6 +92,18 @@ fn a_node_agent_writes_the_instances_of_its_own_node_only() {
     assert_eq!(update(&component("kubevirt-handler"), &paused), refused, "an agent without a node");
     let sent_away = change(json!({ "status": { "migrationState": { "targetNode": "n3" } } }));
     assert_eq!(update(&agent_of("n1"), &sent_away), refused);
+}
+
+#[test]
+fn a_token_says_which_node_an_agent_runs_on() {
+    let with_token = |node: &str| {
+        let extra = [("authentication.kubernetes.io/node-name".to_owned(), vec![node.to_owned()])];
+        User { extra: extra.into(), ..component("kubevirt-handler") }
+    };
+    let paused = change(json!({ "status": { "reason": "looked at" } }));
+    assert_eq!(update(&with_token("n1"), &paused), Vec::<String>::new());
+    assert_eq!(update(&with_token("n2"), &paused), ["FieldValueInvalid status.nodeName"]);
+    assert_eq!(update(&with_token(""), &paused), ["FieldValueInvalid status.nodeName"]);
 }
 
 #[test]

@@ -97,7 +97,8 @@ pub(super) fn check(
 
 /// Six octets in hexadecimal: in pairs separated by `:` or `-`, or in groups of four digits separated by `.`.
 pub(in crate::validate) fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let (separator, digits) = if text.contains('.') { ('.', 4) } else { (if text.contains('-') { '-' } else { ':' }, 2) };
+    let (separator, digits) =
+        if text.contains('.') { ('.', 4) } else { (if text.contains('-') { '-' } else { ':' }, 2) };
     let mut octets = Vec::with_capacity(6);
     for group in text.split(separator) {
         if group.len() != digits || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
