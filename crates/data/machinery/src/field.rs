@@ -214,12 +214,6 @@ impl FieldError {
         FieldError { cause: Cause::TypeInvalid, ..FieldError::invalid(field, value, detail) }
     }
 
-    /// The value has the wrong JSON type.
-    pub fn wrong_type(field: FieldPath, expected: &str, got: &Value) -> Self {
-        let message = format!("expected {expected}, got {}", json_type(got));
-        FieldError { cause: Cause::TypeInvalid, field, message }
-    }
-
     /// The text has more than `max` bytes. The message leaves it out.
     pub fn too_long(field: FieldPath, max: usize) -> Self {
         let message = format!("Too long: may not be more than {max} bytes");
@@ -308,17 +302,4 @@ fn float(number: f64) -> String {
         return format!("{digits}e{sign}{exponent:0>2}");
     }
     number.to_string()
-}
-
-/// The name of a value's JSON type, with integers told from other numbers.
-pub fn json_type(value: &Value) -> &'static str {
-    match value {
-        Value::Null => "null",
-        Value::Bool(_) => "boolean",
-        Value::Number(number) if number.is_f64() => "number",
-        Value::Number(_) => "integer",
-        Value::String(_) => "string",
-        Value::Array(_) => "array",
-        Value::Object(_) => "object",
-    }
 }

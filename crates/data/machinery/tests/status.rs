@@ -99,8 +99,23 @@ fn paths_and_field_errors_are_spelled_as_in_kubernetes() {
         (FieldError::duplicate(path.clone(), "x"), "spec.nodeSelector[a/b]: Duplicate value: \"x\""),
         (FieldError::forbidden(path.clone(), "not here"), "spec.nodeSelector[a/b]: Forbidden: not here"),
         (
-            FieldError::wrong_type("spec.domain.cpu.cores".into(), "integer", &json!("2")),
-            "spec.domain.cpu.cores: expected integer, got string",
+            FieldError::type_invalid("spec.cores".into(), "string", "must be an integer"),
+            "spec.cores: Invalid value: \"string\": must be an integer",
+        ),
+        (FieldError::too_many("spec.list".into(), 3, 1), "spec.list: Too many: 3: must have at most 1 item"),
+        (FieldError::too_many("spec.list".into(), 3, 2), "spec.list: Too many: 3: must have at most 2 items"),
+        (FieldError::too_long("spec.text".into(), 9), "spec.text: Too long: may not be more than 9 bytes"),
+        (FieldError::invalid("a".into(), 1.5, "no"), "a: Invalid value: 1.5: no"),
+        (FieldError::invalid("a".into(), 1e21, "no"), "a: Invalid value: 1e+21: no"),
+        (FieldError::invalid("a".into(), 0.00001, "no"), "a: Invalid value: 1e-05: no"),
+        (FieldError::invalid("a".into(), 100.0, "no"), "a: Invalid value: 100: no"),
+        (
+            FieldError::invalid("a".into(), json!({ "b": "<&>" }), "no"),
+            r#"a: Invalid value: {"b":"\u003c\u0026\u003e"}: no"#,
+        ),
+        (
+            FieldError::invalid("a".into(), "<\u{1}\u{7f}\u{200b}\"é\n'>", "no"),
+            r#"a: Invalid value: "<\x01\x7f\u200b\"é\n'>": no"#,
         ),
     ];
     for (error, want) in cases {

@@ -1,193 +1,288 @@
-//! Holding an object against the tables.
+//! Holding an object against the tables, with Kubernetes' own messages.
 
-use k8s_openapi::jiff::Timestamp;
-use machinery::field::{FieldError, FieldPath};
+use k8s_openapi::jiff::civil::Date;
+use machinery::field::{FieldError, FieldPath, Path, quoted};
 use machinery::quantity::Quantity;
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
+use super::pattern::Pattern;
 use super::table::{Merge, Node, Shape, Type, named};
 
-/// Fields of every object's metadata.
-const METADATA: [&str; 15] = [
-    "annotations",
-    "creationTimestamp",
-    "deletionGracePeriodSeconds",
-    "deletionTimestamp",
-    "finalizers",
-    "generateName",
-    "generation",
-    "labels",
-    "managedFields",
-    "name",
-    "namespace",
-    "ownerReferences",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-];
-
-/// Removes fields the type does not know and adds their paths to `gone`.
-pub(super) fn prune_type(type_: &Type, fields: &mut Map<String, Value>, path: &FieldPath, gone: &mut Vec<FieldPath>) {
-    fields.retain(|name, value| match type_.fields.iter().find(|field| field.name == name) {
-        Some(field) => {
-            prune_node(&field.node, value, &path.child(name), gone);
-            true
+/// Adds to `errors` what is wrong with the known fields of an object. What was as wrong in `old` may stay.
+pub(super) fn check_type(
+    type_: &Type,
+    fields: &Map<String, Value>,
+    old: Option<&Value>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    for (name, value) in fields {
+        if let Some(field) = type_.field(name) {
+            let old = old.and_then(|old| old.get(name));
+            check_node(&field.node, value, old, &path.child(name), errors);
         }
-        None if type_.open => true,
-        None => {
-            gone.push(path.child(name));
-            false
-        }
-    });
+    }
+    // A default stands in for a missing value.
+    let needed = type_.fields.iter().filter(|field| field.required && field.node.default.is_none());
+    let missing = needed.filter(|field| !fields.contains_key(field.name));
+    errors.extend(missing.map(|field| FieldError::required((&path.child(field.name)).into(), "")));
 }
 
-fn prune_node(node: &Node, value: &mut Value, path: &FieldPath, gone: &mut Vec<FieldPath>) {
+fn check_node(node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let before = errors.len();
+    check_value(node, value, old, path, errors);
+    let chosen = || value.as_str().is_some_and(|text| node.choices.contains(&text));
+    if !node.choices.is_empty() && !chosen() {
+        errors.push(FieldError::not_supported(path.into(), value.clone(), &node.choices));
+    }
+    // Comparing only what is wrong keeps the way of good objects short.
+    if errors.len() > before && old == Some(value) {
+        errors.truncate(before);
+    }
+}
+
+fn check_value(node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match (&node.shape, value) {
-        (Shape::Named(name), Value::Object(fields)) => prune_type(named(name), fields, path, gone),
-        (Shape::List(item), Value::Array(items)) => {
-            items.iter_mut().enumerate().for_each(|(index, value)| prune_node(item, value, &path.index(index), gone));
-        }
-        (Shape::Map(entry), Value::Object(entries)) => {
-            entries.iter_mut().for_each(|(key, value)| prune_node(entry, value, &path.key(key), gone));
-        }
-        (Shape::Object, Value::Object(fields)) => {
-            gone.extend(std::mem::take(fields).keys().map(|name| path.child(name)));
-        }
-        (Shape::Metadata, Value::Object(fields)) => {
-            fields.retain(|name, _| {
-                let known = METADATA.contains(&name.as_str());
-                if !known {
-                    gone.push(path.child(name));
-                }
-                known
-            });
-        }
-        // A value of the wrong type is for the check to report, and a plain value has no fields.
-        _ => {}
-    }
-}
-
-/// Adds to `errors` what is wrong with the known fields of an object.
-pub(super) fn check_type(type_: &Type, fields: &Map<String, Value>, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    for field in &type_.fields {
-        match fields.get(field.name) {
-            Some(value) => check_node(&field.node, value, &path.child(field.name), errors),
-            // A default stands in for a missing value.
-            None if field.required && field.node.default.is_none() => {
-                errors.push(FieldError::required(path.child(field.name), ""));
-            }
-            None => {}
-        }
-    }
-}
-
-fn check_node(node: &Node, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    if value.is_null() && node.nullable {
-        return;
-    }
-    let mut wrong_type = |expected: &str| errors.push(FieldError::wrong_type(path.clone(), expected, value));
-    match (&node.shape, value) {
-        (Shape::String, Value::String(text)) => check_text(node, text, path, errors),
-        (Shape::Time, Value::String(text)) => {
-            if text.parse::<Timestamp>().is_err() {
-                errors.push(FieldError::invalid(
-                    path.clone(),
-                    text.as_str(),
-                    "must be a time such as 2006-01-02T15:04:05Z",
-                ));
-            }
-        }
-        (Shape::Bool, Value::Bool(_)) | (Shape::Number, Value::Number(_)) | (Shape::IntOrString, Value::String(_)) => {}
-        (Shape::Int(bits), Value::Number(number)) if !number.is_f64() => {
-            check_integer(node, bits.unwrap_or(64), value, path, errors);
-        }
-        (Shape::IntOrString | Shape::Quantity, Value::Number(number)) if !number.is_f64() => {}
-        (Shape::Quantity, Value::String(text)) => check_quantity(text, path, errors),
-        (Shape::List(item), Value::Array(items)) => {
-            items.iter().enumerate().for_each(|(index, value)| check_node(item, value, &path.index(index), errors));
-            check_list(node, items, path, errors);
-        }
-        (Shape::Map(entry), Value::Object(entries)) => {
-            entries.iter().for_each(|(key, value)| check_node(entry, value, &path.key(key), errors));
-        }
+        (_, Value::Null) if node.nullable => {}
+        (Shape::String, Value::String(text)) => errors.extend(text_error(node, text, path)),
+        (Shape::Time, Value::String(text)) if is_date_time(text) => {}
+        (Shape::Time, Value::String(text)) => errors.push(type_error(path, "date-time", text)),
+        (Shape::Bool, Value::Bool(_)) | (Shape::IntOrString, Value::String(_)) => {}
+        (Shape::Int(bits), Value::Number(number)) => check_integer(node, *bits, number, path, errors),
+        (Shape::Number, Value::Number(number)) => check_bounds(node, number, path, errors),
+        (Shape::IntOrString | Shape::Quantity, Value::Number(number)) if integer(number).is_some() => {}
+        (Shape::Quantity, Value::String(text)) => errors.extend(quantity_error(node, text, path)),
+        (Shape::List(item), Value::Array(items)) => check_list(node, item, items, old, path, errors),
+        (Shape::Map(entry), Value::Object(entries)) => entries.iter().for_each(|(key, value)| {
+            let old = old.and_then(|old| old.get(key));
+            check_node(entry, value, old, &path.child(key), errors);
+        }),
         (Shape::Object | Shape::AnyObject | Shape::Metadata, Value::Object(_)) => {}
-        (Shape::Named(name), Value::Object(fields)) => check_type(named(name), fields, path, errors),
-        (shape, _) => wrong_type(expected(shape)),
+        (Shape::Named(name), Value::Object(fields)) => check_type(named(name), fields, old, path, errors),
+        (Shape::IntOrString | Shape::Quantity, other) if !other.is_null() => {
+            check_alternatives(other, path, errors);
+        }
+        (shape, other) => {
+            let (expected, got) = mismatch(shape, other);
+            errors.push(type_error(path, expected, got));
+        }
     }
 }
 
-fn expected(shape: &Shape) -> &'static str {
+/// What Kubernetes calls the type that is wanted and the one there is. A schema with a format speaks of formats, unless
+/// the value is a text or a list; of formats, only numbers have one.
+fn mismatch(shape: &Shape, value: &Value) -> (&'static str, &'static str) {
+    let format = match shape {
+        Shape::Int(Some(32)) => Some("int32"),
+        Shape::Int(Some(_)) => Some("int64"),
+        Shape::Time => Some("date-time"),
+        _ => None,
+    };
+    match (format, value) {
+        (Some(format), Value::Number(number)) if number.as_i64().is_some() => (format, "int64"),
+        (Some(format), Value::Number(_)) => (format, "float64"),
+        (Some(format), Value::Bool(_) | Value::Object(_)) => (format, ""),
+        _ => (type_name(shape), json_type(value)),
+    }
+}
+
+pub(super) fn type_name(shape: &Shape) -> &'static str {
     match shape {
         Shape::String | Shape::Time => "string",
         Shape::Bool => "boolean",
         Shape::Int(_) => "integer",
         Shape::Number => "number",
-        Shape::Quantity | Shape::IntOrString => "integer or string",
+        Shape::Quantity | Shape::IntOrString => "integer,string",
         Shape::List(_) => "array",
         Shape::Map(_) | Shape::Object | Shape::AnyObject | Shape::Metadata | Shape::Named(_) => "object",
     }
 }
 
-fn check_text(node: &Node, text: &str, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let mut invalid = |detail: String| errors.push(FieldError::invalid(path.clone(), text, detail));
+/// The JSON type of a value. An integer beyond 64 bits is just a number.
+pub(super) fn json_type(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.as_i64().is_some() => "integer",
+        Value::Number(_) => "number",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
+}
+
+pub(super) fn type_error(path: &Path<'_>, expected: &str, got: &str) -> FieldError {
+    let field = FieldPath::from(path);
+    let detail = format!("{field} in body must be of type {expected}: {}", quoted(got));
+    FieldError::type_invalid(field, got, detail)
+}
+
+fn invalid(path: &Path<'_>, value: impl Into<Value>, problem: impl std::fmt::Display) -> FieldError {
+    let field = FieldPath::from(path);
+    let detail = format!("{field} in body {problem}");
+    FieldError::invalid(field, value, detail)
+}
+
+/// The first thing wrong with a text.
+fn text_error(node: &Node, text: &str, path: &Path<'_>) -> Option<FieldError> {
+    if let Some(max) = node.max_length.filter(|&max| text.len() > max && text.chars().count() > max) {
+        return Some(FieldError::too_long(path.into(), max));
+    }
     if let Some(min) = node.min_length.filter(|&min| text.chars().count() < min) {
-        invalid(format!("should be at least {min} chars long"));
+        return Some(invalid(path, text, format_args!("should be at least {min} chars long")));
     }
-    if let Some(max) = node.max_length.filter(|&max| text.chars().count() > max) {
-        invalid(format!("may not be more than {max} chars long"));
+    let pattern = node.pattern.filter(|pattern| !pattern.matches(text))?;
+    Some(invalid(path, text, format_args!("should match '{}'", pattern.regex())))
+}
+
+fn quantity_error(node: &Node, text: &str, path: &Path<'_>) -> Option<FieldError> {
+    if !Pattern::Quantity.matches(text) {
+        return Some(invalid(path, text, format_args!("should match '{}'", Pattern::Quantity.regex())));
     }
-    if let Some(pattern) = node.pattern.filter(|pattern| !pattern.matches(text)) {
-        invalid(format!("should match '{}'", pattern.regex()));
+    // The pattern lets through a few texts that nobody can read, such as 1e1.5.
+    let unreadable = text.parse::<Quantity>().err().map(|error| FieldError::invalid(path.into(), text, error));
+    unreadable.or_else(|| text_error(node, text, path))
+}
+
+/// The value as an integer, if it is one: 2.0 is, and nothing past what a floating-point number holds exactly.
+fn integer(number: &Number) -> Option<i64> {
+    const EXACT: f64 = ((1_i64 << 53) - 1) as f64;
+    let whole = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;
+    number.as_i64().or_else(|| number.as_f64().filter(whole).map(|float| float as i64))
+}
+
+fn check_integer(node: &Node, bits: Option<u8>, number: &Number, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let value = integer(number);
+    if value.is_none() {
+        let (expected, got) = mismatch(&node.shape, &Value::Number(number.clone()));
+        errors.push(type_error(path, expected, got));
     }
-    if !node.choices.is_empty() && !node.choices.contains(&text) {
-        errors.push(FieldError::not_supported(path.clone(), text, &node.choices));
+    if value.is_none_or(|value| bits == Some(32) && i32::try_from(value).is_err()) {
+        let format = bits.map_or("(default format)".to_owned(), |bits| format!("with format int{bits}"));
+        errors.push(out_of_range(path, &format));
+    }
+    check_bounds(node, number, path, errors);
+}
+
+/// Kubernetes has only a sentence for this, and no field; ours goes to the field that the sentence names.
+fn out_of_range(path: &Path<'_>, format: &str) -> FieldError {
+    let field = FieldPath::from(path);
+    let detail = format!("Checked value must be of type integer {format} in {field}");
+    FieldError::invalid(field, "", detail)
+}
+
+fn check_bounds(node: &Node, number: &Number, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let below = |bound: i64| number.as_i64().map_or_else(|| as_float(number) < bound as f64, |value| value < bound);
+    let above = |bound: i64| number.as_i64().map_or_else(|| as_float(number) > bound as f64, |value| value > bound);
+    if let Some(min) = node.min.filter(|&min| below(min)) {
+        errors.push(invalid(path, number.clone(), format_args!("should be greater than or equal to {min}")));
+    }
+    if let Some(max) = node.max.filter(|&max| above(max)) {
+        errors.push(invalid(path, number.clone(), format_args!("should be less than or equal to {max}")));
     }
 }
 
-fn check_integer(node: &Node, bits: u8, value: &Value, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    let mut invalid = |detail: String| errors.push(FieldError::invalid(path.clone(), value.clone(), detail));
-    let Some(number) = value.as_i64().filter(|number| bits != 32 || i32::try_from(*number).is_ok()) else {
-        invalid(format!("must fit into {bits} bits"));
-        return;
-    };
-    if let Some(min) = node.min.filter(|&min| number < min) {
-        invalid(format!("should be greater than or equal to {min}"));
-    }
-    if let Some(max) = node.max.filter(|&max| number > max) {
-        invalid(format!("should be less than or equal to {max}"));
+fn as_float(number: &Number) -> f64 {
+    number.as_f64().unwrap_or(f64::NAN)
+}
+
+/// Neither an integer nor a text. Kubernetes says so three times: of the types, of the alternatives, and of the first one.
+fn check_alternatives(value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    let got = json_type(value);
+    errors.push(type_error(path, "integer,string", got));
+    let field = FieldPath::from(path);
+    let detail = format!("\"{field}\" must validate at least one schema (anyOf)");
+    errors.push(FieldError::invalid(field, "", detail));
+    errors.push(type_error(path, "integer", got));
+    if value.is_number() {
+        errors.push(out_of_range(path, "(default format)"));
     }
 }
 
-fn check_quantity(text: &str, path: &FieldPath, errors: &mut Vec<FieldError>) {
-    match text.parse::<Quantity>() {
-        // The parser follows Go and takes a bare suffix for zero; the published pattern wants a digit.
-        Ok(_) if text.trim_start_matches(['+', '-', '.']).starts_with(|c: char| c.is_ascii_digit()) => {}
-        Ok(_) => errors.push(FieldError::invalid(
-            path.clone(),
-            text,
-            "must be a number with an optional suffix, such as 2Gi",
-        )),
-        Err(error) => errors.push(FieldError::invalid(path.clone(), text, error)),
+fn check_list(
+    node: &Node,
+    item: &Node,
+    items: &[Value],
+    old: Option<&Value>,
+    path: &Path<'_>,
+    errors: &mut Vec<FieldError>,
+) {
+    for (index, value) in items.iter().enumerate() {
+        let old = old.and_then(|old| item_before(&node.merge, value, old));
+        check_node(item, value, old, &path.index(index), errors);
     }
-}
-
-/// Items of a set must differ, items of a keyed list must differ in their keys.
-fn check_list(node: &Node, items: &[Value], path: &FieldPath, errors: &mut Vec<FieldError>) {
     if let Some(max) = node.max_items.filter(|&max| items.len() > max) {
-        errors.push(FieldError::invalid(path.clone(), items.len(), format!("must have at most {max} items")));
+        errors.push(FieldError::too_many(path.into(), items.len(), max));
     }
     if let Some(min) = node.min_items.filter(|&min| items.len() < min) {
-        errors.push(FieldError::invalid(path.clone(), items.len(), format!("should have at least {min} items")));
+        errors.push(invalid(path, items.len(), format_args!("should have at least {min} items")));
     }
-    let identity = |item: &Value| match &node.merge {
-        Merge::Set => Some(item.clone()),
-        Merge::Keyed(keys) => Some(keys.iter().map(|&key| (key, item.get(key).cloned().unwrap_or_default())).collect()),
-        Merge::Unstated | Merge::Atomic => None,
+}
+
+/// The item of the old list that this one was: only keys tell, if the item has them all.
+pub(super) fn item_before<'a>(merge: &Merge, item: &Value, old: &'a Value) -> Option<&'a Value> {
+    let Merge::Keyed(keys) = merge else { return None };
+    let plain = |value: &Value| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_));
+    if !keys.iter().all(|key| item.get(key).is_some_and(plain)) {
+        return None;
+    }
+    old.as_array()?.iter().find(|old| keys.iter().all(|key| old.get(key) == item.get(key)))
+}
+
+/// What is wrong with the items of a list: those of a set must differ, those of a keyed list in their keys.
+pub(super) fn check_unique(merge: &Merge, items: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    if let Merge::Keyed(_) = merge
+        && let Some(odd) = items.iter().position(|item| !item.is_object() && !item.is_null())
+    {
+        let detail = "must be an object for an array of list-type map";
+        errors.push(FieldError::invalid((&path.index(odd)).into(), items[odd].clone(), detail));
+        return;
+    }
+    let same = |a: &Value, b: &Value| match merge {
+        Merge::Set => a == b,
+        Merge::Keyed(keys) => keys.iter().all(|key| a.get(key) == b.get(key)),
+        Merge::Unstated | Merge::Atomic => false,
     };
-    let identities: Vec<Value> = items.iter().filter_map(identity).collect();
-    for (index, identity) in identities.iter().enumerate() {
-        if identities[..index].contains(identity) {
-            errors.push(FieldError::duplicate(path.index(index), identity.clone()));
+    for (index, item) in items.iter().enumerate() {
+        // Told at the second occurrence, and not again at the third.
+        if items[..index].iter().filter(|before| same(before, item)).count() == 1 {
+            let identity: Value = match merge {
+                Merge::Keyed(keys) => {
+                    keys.iter().filter_map(|&key| Some((key.to_owned(), item.get(key)?.clone()))).collect()
+                }
+                _ => item.clone(),
+            };
+            errors.push(FieldError::duplicate((&path.index(index)).into(), identity));
         }
     }
+}
+
+/// Whether a text is a time such as `2006-01-02T15:04:05Z`, with perhaps a fraction and an offset instead of the `Z`.
+fn is_date_time(text: &str) -> bool {
+    let Some((date, time)) = text.split_once(['T', 't']) else { return false };
+    is_date(date) && is_time(time).is_some()
+}
+
+fn is_date(date: &str) -> bool {
+    let shaped = date.len() == 10
+        && date.bytes().enumerate().all(|(at, b)| if at == 4 || at == 7 { b == b'-' } else { b.is_ascii_digit() });
+    shaped && date.parse::<Date>().is_ok()
+}
+
+/// Hours, minutes, seconds, fraction and zone.
+fn is_time(time: &str) -> Option<()> {
+    let two_digits = |text: &str, most: u8| -> bool {
+        text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u8>().is_ok_and(|n| n <= most)
+    };
+    let (clock, rest) = time.split_at_checked(8)?;
+    let mut parts = clock.split(':');
+    let valid = two_digits(parts.next()?, 23) && two_digits(parts.next()?, 59) && two_digits(parts.next()?, 59);
+    let zone = rest.strip_prefix('.').map_or(rest, |rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    let fraction = rest.len() - zone.len();
+    let zoned = matches!(zone, "Z" | "z")
+        || zone
+            .strip_prefix(['+', '-'])
+            .and_then(|offset| offset.split_once(':'))
+            .is_some_and(|(hours, minutes)| two_digits(hours, 99) && two_digits(minutes, 99));
+    (valid && zoned && fraction != 1).then_some(())
 }

@@ -3,15 +3,20 @@
 //! Decoding into the Rust types is as tolerant as Go's and drops what it does not know. These functions come first and
 //! say what was unknown, missing or of the wrong type, with the path to it.
 
+mod cel;
 mod check;
+mod defaults;
 mod openapi;
 mod pattern;
+mod prune;
+mod routes;
 mod table;
 
-use machinery::field::{FieldError, FieldPath};
+use machinery::field::{Cause, FieldError, FieldPath, Path};
 use serde_json::Value;
 
 use crate::resources::RESOURCES;
+use routes::{Route, Routes, Stop};
 use table::Type;
 
 /// Our kinds, each the root of a schema. No two groups of ours have a kind of the same name.
@@ -33,7 +38,7 @@ fn root(kind: &str) -> Option<&'static Type> {
 pub fn prune(kind: &str, object: &mut Value) -> Vec<FieldPath> {
     let mut gone = Vec::new();
     let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) else { return gone };
-    check::prune_type(type_, fields, &FieldPath::root(), &mut gone);
+    prune::prune_type(type_, fields, &Path::new(""), &mut gone);
     gone
 }
 
@@ -42,15 +47,89 @@ pub fn unknown_fields(kind: &str, object: &Value) -> Vec<FieldPath> {
     prune(kind, &mut object.clone())
 }
 
-/// What the schema finds wrong with an object of this kind: wrong types, missing fields, values outside their limits.
+/// Fills in an object of this kind as an API server does when it comes in: what is missing gets its default, and `null`
+/// goes where it is no value. Other kinds stay as they are.
+pub fn apply_defaults(kind: &str, object: &mut Value) {
+    if let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) {
+        defaults::default_type(type_, fields);
+    }
+}
+
+/// Writes the quantities of an object of this kind as Kubernetes does after reading them: `1024Mi` becomes `1Gi`, and the
+/// number 2 a text. Other kinds stay as they are.
+pub fn respell_quantities(kind: &str, object: &mut Value) {
+    if let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) {
+        defaults::respell_type(type_, fields);
+    }
+}
+
+/// What the schema finds wrong with an object of this kind: wrong types, missing fields, values outside their limits, items
+/// that occur twice. Rules are for [`validations`].
 pub fn check(kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    match (root(kind), object) {
-        (Some(type_), Value::Object(fields)) => check::check_type(type_, fields, &FieldPath::root(), &mut errors),
-        (Some(_), other) => errors.push(FieldError::wrong_type(FieldPath::root(), "object", other)),
-        (None, _) => {}
+    if let (Some(type_), Some(routes)) = (root(kind), routes::of_kind(kind)) {
+        check_fields(type_, object, None, &mut errors);
+        check_lists(&routes.start, object, &mut errors);
     }
     errors
+}
+
+/// What the rules of the schema find wrong with an object of this kind; with `old` also those about a change.
+pub fn validations(kind: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    routes::of_kind(kind).map(|routes| cel::validations(&routes.start, object, old)).unwrap_or_default()
+}
+
+/// All that an API server finds wrong with an object of this kind when it is created or, with `old`, updated.
+///
+/// On an update, what was as wrong before may stay. Rules are only judged if values have the types that rules expect.
+pub fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    let (Some(type_), Some(Routes { start, has_rules })) = (root(kind), routes::of_kind(kind)) else { return errors };
+    check_fields(type_, object, old, &mut errors);
+    let doubled_before = || {
+        let mut errors = Vec::new();
+        old.iter().for_each(|old| check_lists(start, old, &mut errors));
+        !errors.is_empty()
+    };
+    let mut doubled = Vec::new();
+    check_lists(start, object, &mut doubled);
+    if !doubled.is_empty() && !doubled_before() {
+        errors.append(&mut doubled);
+    }
+    if !has_rules {
+        return errors;
+    }
+    if errors.iter().any(|error| keeps_rules_from_being_judged(error.cause)) {
+        let message = "Invalid value: null: some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+        errors.push(FieldError::new(Cause::Invalid, FieldPath::from("<nil>"), message));
+    } else {
+        errors.extend(cel::validations(start, object, old));
+    }
+    errors
+}
+
+fn keeps_rules_from_being_judged(cause: Cause) -> bool {
+    use Cause::{NotSupported, Required, TooLong, TooMany, TypeInvalid};
+    matches!(cause, NotSupported | Required | TooLong | TooMany | TypeInvalid)
+}
+
+fn check_fields(type_: &Type, object: &Value, old: Option<&Value>, errors: &mut Vec<FieldError>) {
+    match object {
+        Value::Object(fields) => check::check_type(type_, fields, old, &Path::new(""), errors),
+        other => errors.push(check::type_error(&Path::new(""), "object", check::json_type(other))),
+    }
+    if old == Some(object) {
+        errors.clear();
+    }
+}
+
+fn check_lists(route: &'static Route, object: &Value, errors: &mut Vec<FieldError>) {
+    let start = Stop { route, value: object, old: None, around: None };
+    routes::walk(start, &Path::new(""), &mut |stop, path| {
+        if let (Some(merge), Value::Array(items)) = (stop.route.merge, stop.value) {
+            check::check_unique(merge, items, path, errors);
+        }
+    });
 }
 
 /// The structural schema of a kind as CustomResourceDefinitions carry it; `None` for a kind that is not ours.

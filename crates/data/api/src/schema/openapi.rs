@@ -25,7 +25,8 @@ pub(super) fn schema_of(type_: &Type) -> Map<String, Value> {
     schema
 }
 
-fn of_field(field: &Field) -> Map<String, Value> {
+/// The schema of a field, with its rules.
+pub(super) fn of_field(field: &Field) -> Map<String, Value> {
     let mut schema = of_node(&field.node);
     if !field.rules.is_empty() {
         let rules: Vec<Value> =

@@ -88,6 +88,13 @@ pub(super) struct Type {
     pub(super) fields: Vec<Field>,
 }
 
+impl Type {
+    /// The field of this name.
+    pub(super) fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|field| field.name == name)
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) name: &'static str,
