@@ -1,6 +1,7 @@
 //! Virtual machines.
 
 mod defaults;
+mod generated;
 mod inference;
 mod instancetypes;
 mod matchers;

@@ -70,7 +70,7 @@ fn a_data_volume_has_a_name_and_a_use() {
 
 #[test]
 fn a_data_volume_lives_beside_its_machine() {
-    let mut placed = |namespace: &str| {
+    let placed = |namespace: &str| {
         let mut object = with_data_volume(json!({}));
         object["spec"]["dataVolumeTemplates"][0]["metadata"]["namespace"] = json!(namespace);
         object
