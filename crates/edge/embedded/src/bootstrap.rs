@@ -54,6 +54,19 @@ const VM_ACTIONS: &str = "virtualmachines/start virtualmachines/stop virtualmach
     virtualmachines/removevolume virtualmachines/memorydump virtualmachines/removememorydump \
     virtualmachines/evacuate/cancel";
 const VMS: &str = "virtualmachines virtualmachineinstances";
+/// What users make of the group of machines.
+const MACHINES: &str = "virtualmachines virtualmachineinstances virtualmachineinstancepresets \
+    virtualmachineinstancereplicasets";
+/// Groups whose kinds are the users' own, all of them alike.
+const SISTERS: &str = "snapshot.kubevirt.io export.kubevirt.io clone.kubevirt.io pool.kubevirt.io \
+    instancetype.kubevirt.io backup.kubevirt.io";
+const SISTER_KINDS: &str = "virtualmachinesnapshots virtualmachinesnapshotcontents virtualmachinerestores \
+    virtualmachineexports virtualmachineclones virtualmachinepools virtualmachinebackups virtualmachinebackuptrackers \
+    virtualmachineinstancetypes virtualmachineclusterinstancetypes virtualmachinepreferences \
+    virtualmachineclusterpreferences";
+const CLUSTER_INSTANCETYPES: &str = "virtualmachineclusterinstancetypes virtualmachineclusterpreferences";
+/// What an importer of disks would bring along.
+const CDI: &str = "cdi.kubevirt.io";
 const MIGRATIONS: &str = "virtualmachineinstancemigrations";
 
 /// Writes everything that is missing.
@@ -132,8 +145,11 @@ fn user_roles() -> Vec<Value> {
     let namespaced = "pods configmaps secrets services endpoints persistentvolumeclaims serviceaccounts";
     let visible = "pods configmaps services endpoints persistentvolumeclaims serviceaccounts events resourcequotas \
                    limitranges namespaces pods/status";
+    let plugins = |verbs| rule(verbs, "plugin.kubevirt.io", "plugins");
     let vm_view = vec![
-        rule(READ, "kubevirt.io", &format!("{VMS} {MIGRATIONS}")),
+        rule(READ, "kubevirt.io", &format!("{MACHINES} {MIGRATIONS}")),
+        rule(READ, SISTERS, SISTER_KINDS),
+        rule(READ, "migrations.kubevirt.io", "migrationpolicies"),
         rule("get list", "kubevirt.io", "kubevirts"),
         rule("get", SUBRESOURCES, VMI_VIEW),
         rule("update", SUBRESOURCES, "expand-vm-spec"),
@@ -141,15 +157,23 @@ fn user_roles() -> Vec<Value> {
     let vm_edit = with(
         &vm_view,
         [
-            rule(CRUD, "kubevirt.io", VMS),
+            rule(CRUD, "kubevirt.io", MACHINES),
+            rule(CRUD, SISTERS, SISTER_KINDS),
             rule("get", SUBRESOURCES, VMI_STREAMS),
             rule("update", SUBRESOURCES, &format!("{VMI_ACTIONS} {VM_ACTIONS}")),
         ],
     );
     let vm_admin = with(
         &vm_edit,
-        [rule(CRUD_PLUS, "kubevirt.io", VMS), rule("get", SUBRESOURCES, "virtualmachineinstances/vnc/screenshot")],
+        [
+            rule(CRUD_PLUS, "kubevirt.io", MACHINES),
+            rule(CRUD_PLUS, SISTERS, SISTER_KINDS),
+            plugins(CRUD_PLUS),
+            rule("get", SUBRESOURCES, "virtualmachineinstances/vnc/screenshot"),
+        ],
     );
+    // Whoever edits machines has no business with what runs inside the launchers of all of them.
+    let vm_view = with(&vm_view, [plugins(READ)]);
     let view = [rule(READ, "core", visible), rule(READ, "policy", "poddisruptionbudgets")];
     let edit = with(&view, [rule(CRUD_PLUS, "core", namespaced), rule(CRUD_PLUS, "policy", "poddisruptionbudgets")]);
     let admin = with(&edit, [rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings")]);
@@ -169,6 +193,7 @@ fn user_roles() -> Vec<Value> {
             "kubevirt.io:migrate",
             vec![rule("update", SUBRESOURCES, "virtualmachines/migrate"), rule(CRUD_PLUS, "kubevirt.io", MIGRATIONS)],
         ),
+        role("instancetype.kubevirt.io:view", vec![rule(READ, "instancetype.kubevirt.io", CLUSTER_INSTANCETYPES)]),
         // What Kubernetes would aggregate is written out.
         role("view", with(&view, vm_view.clone())),
         role("edit", with(&edit, vm_edit.clone())),
@@ -202,7 +227,8 @@ fn component_roles() -> Vec<Value> {
         events(),
     ];
     let controller = vec![
-        rule(ALL, "kubevirt.io", ALL),
+        rule(ALL, &format!("kubevirt.io {SISTERS} {CDI}"), ALL),
+        rule(READ, "migrations.kubevirt.io plugin.kubevirt.io k8s.cni.cncf.io apiextensions.k8s.io", ALL),
         rule(CRUD_PLUS, "core", "pods services configmaps endpoints persistentvolumeclaims"),
         rule("get update patch", "core", "pods/status"),
         rule("get list watch update patch", "core", "nodes"),
@@ -218,6 +244,9 @@ fn component_roles() -> Vec<Value> {
     let handler = vec![
         rule("get list watch update patch", "kubevirt.io", "virtualmachineinstances"),
         rule(READ, "kubevirt.io", "kubevirts virtualmachineinstancemigrations"),
+        rule(READ, "migrations.kubevirt.io plugin.kubevirt.io apiextensions.k8s.io", ALL),
+        rule("get list watch patch", "backup.kubevirt.io", "virtualmachinebackuptrackers"),
+        rule("patch update", "backup.kubevirt.io", "virtualmachinebackuptrackers/status"),
         rule(READ, "core", "pods configmaps namespaces"),
         rule("get list watch update patch", "core", "nodes"),
         events(),
@@ -226,7 +255,9 @@ fn component_roles() -> Vec<Value> {
         rule("get list watch patch update", "kubevirt.io", VMS),
         rule("patch update", "kubevirt.io", "virtualmachines/status"),
         rule("get list watch create patch", "kubevirt.io", MIGRATIONS),
-        rule(READ, "kubevirt.io", "kubevirts"),
+        rule(READ, "kubevirt.io", "kubevirts virtualmachineinstancepresets"),
+        rule(READ, "snapshot.kubevirt.io backup.kubevirt.io instancetype.kubevirt.io migrations.kubevirt.io", ALL),
+        rule(READ, &format!("{CDI} apiextensions.k8s.io"), ALL),
         rule("get list delete patch", "core", "pods"),
         rule(READ, "core", "nodes persistentvolumeclaims configmaps namespaces"),
         rule("create get list", "apps", "controllerrevisions"),
@@ -261,6 +292,7 @@ fn bindings() -> Vec<Value> {
         binding("system:public-info-viewer", vec![group(everybody), group("system:unauthenticated")]),
         binding("system:basic-user", vec![group(everybody)]),
         binding("kubevirt.io:default", vec![group(everybody)]),
+        binding("instancetype.kubevirt.io:view", vec![group(everybody)]),
         binding("system:node", vec![group("system:nodes")]),
         binding("system:kube-scheduler", vec![user("system:kube-scheduler")]),
         binding("kubevirt-controller", vec![account("kubevirt-controller")]),
@@ -282,6 +314,38 @@ mod tests {
         let cluster_roles = typed("ClusterRole").into_iter().map(|role| serde_json::from_value(role).unwrap());
         let bindings = typed("ClusterRoleBinding").into_iter().map(|role| serde_json::from_value(role).unwrap());
         Rules::new(cluster_roles.collect(), bindings.collect(), vec![], vec![])
+    }
+
+    #[test]
+    fn the_roles_for_people_reach_every_kind_of_ours() {
+        let allows = |role: &str, verb: &str, resource: &api::resources::Resource| {
+            let role = user_roles().into_iter().find(|object| text_at(object, "metadata.name") == role);
+            let role = role.unwrap_or_else(|| panic!("a role is missing"));
+            let has = |list: &Value, wanted: &str| {
+                list.as_array().into_iter().flatten().any(|entry| entry.as_str() == Some(wanted))
+            };
+            let rules = role["rules"].as_array().unwrap();
+            rules.iter().any(|rule| {
+                has(&rule["apiGroups"], resource.group)
+                    && has(&rule["resources"], resource.plural)
+                    && has(&rule["verbs"], verb)
+            })
+        };
+        for resource in api::resources::RESOURCES {
+            // Kinds that are not the users' own: the installation's, the cluster's, and what the controllers write.
+            let (admin, edit) = match resource.kind {
+                "KubeVirt" | "MigrationPolicy" | "VirtualMachineInstanceMigration" => (false, false),
+                "Plugin" => (true, false),
+                _ => (true, true),
+            };
+            for prefix in ["", "kubevirt.io:"] {
+                let role = |name: &str| format!("{prefix}{name}");
+                assert!(allows(&role("view"), "list", resource), "{}", resource.kind);
+                assert!(!allows(&role("view"), "update", resource), "{}", resource.kind);
+                assert_eq!(allows(&role("edit"), "create", resource), edit, "{}", resource.kind);
+                assert_eq!(allows(&role("admin"), "deletecollection", resource), admin, "{}", resource.kind);
+            }
+        }
     }
 
     #[test]
@@ -313,6 +377,16 @@ mod tests {
             (scheduler, "delete", "", "pods", false),
             (stranger, "get", "kubevirt.io", "kubevirts", true),
             (stranger, "get", "kubevirt.io", "virtualmachines", false),
+            (stranger, "list", "instancetype.kubevirt.io", "virtualmachineclusterinstancetypes", true),
+            (stranger, "list", "instancetype.kubevirt.io", "virtualmachineinstancetypes", false),
+            (controller, "update", "pool.kubevirt.io", "virtualmachinepools/status", true),
+            (controller, "create", "snapshot.kubevirt.io", "virtualmachinesnapshotcontents", true),
+            (controller, "list", "migrations.kubevirt.io", "migrationpolicies", true),
+            (controller, "update", "migrations.kubevirt.io", "migrationpolicies", false),
+            (handler, "list", "plugin.kubevirt.io", "plugins", true),
+            (handler, "update", "pool.kubevirt.io", "virtualmachinepools", false),
+            (api, "get", "instancetype.kubevirt.io", "virtualmachinepreferences", true),
+            (api, "create", "snapshot.kubevirt.io", "virtualmachinesnapshots", false),
             (stranger, "create", "authorization.k8s.io", "selfsubjectaccessreviews", true),
         ];
         for ((name, group), verb, api_group, resource, allowed) in table {

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use admission::Refusal;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::field::{Cause, FieldPath};
 use machinery::status::{self, About};
@@ -39,6 +40,8 @@ pub(crate) enum ApiError {
     AlreadyExists(Subject),
     Conflict(Subject, String),
     Invalid(Subject, Vec<FieldError>),
+    /// The rules of one of our kinds say no.
+    Refused(Subject, Vec<FieldError>),
     /// Query parameters that contradict each other.
     InvalidOptions(Vec<FieldError>),
     Forbidden(Subject, String),
@@ -59,6 +62,8 @@ pub(crate) enum ApiError {
         asked: u64,
         current: u64,
     },
+    /// The object is not what the server made sure it is.
+    Internal(String),
     Store(Arc<StoreError>),
     ShuttingDown,
     UnknownPath,
@@ -85,6 +90,21 @@ impl ApiError {
         Self::Invalid(Subject { resource: definition.kind, ..Subject::of(definition, name) }, errors)
     }
 
+    /// What the rules of one of our kinds found.
+    pub(crate) fn refused(definition: &Definition, name: &str, refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::BadRequest(message) => Self::BadRequest(message),
+            Refusal::Invalid(errors) => {
+                Self::Refused(Subject { resource: definition.kind, ..Subject::of(definition, name) }, errors)
+            }
+        }
+    }
+
+    /// Fields of the `scale` subresource are wrong.
+    pub(crate) fn invalid_scale(name: &str, errors: Vec<FieldError>) -> Self {
+        Self::Invalid(Subject { group: "autoscaling", resource: "Scale", name: name.to_owned() }, errors)
+    }
+
     pub(crate) fn method_not_allowed(definition: &Definition, verb: &'static str) -> Self {
         Self::MethodNotAllowed(Subject::of(definition, ""), verb)
     }
@@ -96,6 +116,7 @@ impl ApiError {
             Self::AlreadyExists(subject) => status::already_exists(subject.about()),
             Self::Conflict(subject, why) => status::conflict(subject.about(), why),
             Self::Invalid(subject, errors) => status::invalid(subject.about(), errors.clone()),
+            Self::Refused(subject, errors) => refused(subject, errors),
             Self::InvalidOptions(errors) => {
                 status::invalid(About::new("meta.k8s.io", "ListOptions", ""), errors.clone())
             }
@@ -122,6 +143,7 @@ impl ApiError {
                 let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
                 failure(504, "Timeout", text)
             }
+            Self::Internal(why) => status::internal(why),
             Self::Store(err) => store_failure(err),
             Self::ShuttingDown => status::service_unavailable("the server is shutting down"),
             Self::UnknownPath => status::unknown_path(),
@@ -142,6 +164,26 @@ impl std::error::Error for ApiError {
             _ => None,
         }
     }
+}
+
+/// The rules of our kinds tell this many causes, and count the rest: clients may depend on the list being short.
+const MAX_CAUSES: usize = 10;
+
+fn refused(subject: &Subject, errors: &[FieldError]) -> Status {
+    let told = &errors[..errors.len().min(MAX_CAUSES)];
+    let lines: Vec<String> = told
+        .iter()
+        .map(|error| match error.field.as_str() {
+            "" => error.message.clone(), // about the object as a whole
+            _ => error.to_string(),
+        })
+        .collect();
+    let mut message =
+        format!("{}.{} {:?} is invalid: {}", subject.resource, subject.group, subject.name, lines.join(", "));
+    if errors.len() > told.len() {
+        message += &format!(" and {} more validation errors", errors.len() - told.len());
+    }
+    Status { message: Some(message), ..status::invalid(subject.about(), told.to_vec()) }
 }
 
 fn denied(attributes: &Attributes) -> Status {
@@ -189,4 +231,29 @@ pub(crate) fn duplicate(field: &str, value: &str) -> FieldError {
 
 pub(crate) fn not_found(field: &str, value: &str) -> FieldError {
     FieldError::new(Cause::NotFound, FieldPath::new(field), format!("Not found: {value:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rules_tell_ten_causes_and_count_the_rest() {
+        let definition =
+            crate::views::Served::find("kubevirt.io", "v1", "virtualmachines").map(|served| served.definition);
+        let status = |count: usize| {
+            let errors = (0..count).map(|index| invalid(&format!("spec.f{index}"), &Value::Null, "is odd")).collect();
+            ApiError::refused(definition.expect("it is served"), "v", Refusal::Invalid(errors)).status()
+        };
+        let causes =
+            |status: &Status| status.details.as_ref().and_then(|details| details.causes.as_ref()).map(Vec::len);
+        let ten = status(10);
+        assert_eq!((ten.code, causes(&ten)), (Some(422), Some(10)));
+        assert!(ten.message.is_some_and(|message| message.ends_with(", spec.f9: Invalid value: null: is odd")));
+        let many = status(13);
+        assert_eq!(causes(&many), Some(10));
+        assert!(many.message.is_some_and(|message| message.ends_with(" and 3 more validation errors")));
+        let bad = ApiError::refused(definition.expect("it is served"), "v", Refusal::BadRequest("no".into())).status();
+        assert_eq!((bad.code, bad.message.as_deref()), (Some(400), Some("no")));
+    }
 }

@@ -4,7 +4,7 @@
 //! unknown resource. A request takes this way:
 //!
 //! ```text
-//!   TLS ─► who? (auth) ─► may they? (RBAC) ─► registry: strategy of the kind, admission ─► writer ─► redb
+//!   TLS ─► who? (auth) ─► may they? (RBAC) ─► registry: defaults, rules, schema of the kind ─► writer ─► redb
 //!                                      │                                                     │
 //!                                      └───── get, list, watch ◄───────── cache ◄────────────┘
 //! ```
@@ -13,8 +13,8 @@
 
 pub mod auth;
 pub mod scheduler;
+pub mod schema;
 
-mod admission;
 mod bootstrap;
 mod cache;
 mod errors;
@@ -22,11 +22,11 @@ mod gc;
 mod http;
 mod kinds;
 mod registry;
+mod rules;
 mod server;
 mod store;
 mod table;
 mod views;
 
-pub use admission::{Admission, AdmissionRequest, Admitted, Operation, Resource};
 pub use server::{Config, Error, Server};
 pub use store::StoreError;

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use api::config::ClusterConfig;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
+use jiff::Timestamp;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject as _;
@@ -19,13 +21,13 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use crate::admission::Admission;
 use crate::auth::{Authorizer, User};
 use crate::cache::{Cache, Object};
 use crate::gc::Collector;
 use crate::http::{Api, Peer};
-use crate::kinds::Kinds;
+use crate::kinds::{Kinds, definitions};
 use crate::registry::Registry;
+use crate::rules::Rules;
 use crate::store::{Engine, RedbEngine, StoreError, Writer};
 
 /// A client that does not finish its TLS handshake in this time has gone.
@@ -47,8 +49,6 @@ pub struct Config {
     pub cert_pem: String,
     /// And its key.
     pub key_pem: String,
-    /// The rules of our kinds.
-    pub admission: Arc<dyn Admission>,
 }
 
 /// Why a server cannot start or go on.
@@ -104,7 +104,7 @@ impl Server {
         let path = config.store_path;
         let opened = tokio::task::spawn_blocking(move || open_store(path)).await;
         let (cache, writer) = opened.map_err(|err| Error::Io { doing: "load the store", source: err.into() })??;
-        let registry = Registry { kinds: Kinds::get(), cache: cache.clone(), writer, admission: config.admission };
+        let registry = Registry { kinds: Kinds::get(), cache: cache.clone(), writer, rules: Rules::default() };
         let registry = Arc::new(registry);
         let authorizer = Authorizer::new(cache, Kinds::get());
         let api = Arc::new(Api { registry: registry.clone(), authorizer, subresources: OnceLock::new() });
@@ -117,6 +117,11 @@ impl Server {
     /// Writes what every cluster starts with, as far as it is not there.
     pub async fn bootstrap(&self) -> Result<(), Error> {
         crate::bootstrap::run(&self.api.registry).await
+    }
+
+    /// Judges our own kinds under this configuration from now on; until then under the defaults.
+    pub fn configure(&self, config: ClusterConfig) {
+        self.api.registry.rules.configure(config);
     }
 
     /// Hands requests under `/apis/subresources.kubevirt.io` to this router, after they have been authorised; the
@@ -228,6 +233,10 @@ fn open_store(path: PathBuf) -> Result<(Arc<Cache>, Writer), Error> {
             Err(err) => tracing::error!(key, error = &err as &dyn std::error::Error, "a stored object is left out"),
         },
     })?;
+    // A revision of 0 would mean "any" to a client.
+    if let Some(kind) = kinds.find("apiextensions.k8s.io", "customresourcedefinitions") {
+        definitions(revision.max(1), Timestamp::now()).into_iter().for_each(|object| cache.load(kind, object));
+    }
     cache.loaded(revision);
     let writer = Writer::start(Box::new(engine), cache.clone(), kinds)
         .map_err(|source| Error::Io { doing: "start the store's writer", source })?;

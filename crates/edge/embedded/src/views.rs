@@ -1,4 +1,4 @@
-//! A kind served a second time under another group, with other names for some of its fields.
+//! A kind served a second time: in another version, or under another group with other names for some of its fields.
 
 use std::sync::LazyLock;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::kinds::{Definition, KindId, Kinds};
 
-/// How a stored kind looks from another group.
+/// How a stored kind looks from another group or version.
 pub(crate) struct View {
     pub(crate) definition: Definition,
     /// The group it is stored under; the plural is the same.
@@ -24,7 +24,11 @@ pub(crate) struct Served {
     stored: &'static Definition,
 }
 
-static VIEWS: &[View] = &[crate::kinds::EVENTS_V1];
+static VIEWS: LazyLock<Vec<View>> = LazyLock::new(|| {
+    let mut views = crate::kinds::other_versions();
+    views.push(crate::kinds::EVENTS_V1);
+    views
+});
 
 static ALL: LazyLock<Vec<Served>> = LazyLock::new(|| {
     let kinds = Kinds::get();

@@ -258,8 +258,8 @@ async fn patches_labels_and_replacements_work() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_in_a_manifest_is_told_before_anything_is_stored() {
     with_kubectl(async |_, kubectl| {
-        let wrong = VM.replace("runStrategy", "runStrtegy");
-        // Older ones check only what they find in the schema, and ours is empty.
+        let wrong = VM.replace("  runStrategy: Halted", "  runStrategy: Halted\n  runStrtegy: Always");
+        // Older ones check only what they find in the schema, and the one they read is empty.
         if kubectl.minor().await >= 27 {
             let err = kubectl.refused("create -f -", &wrong).await;
             assert!(err.contains("unknown field \"spec.runStrtegy\""), "{err}");
@@ -267,9 +267,14 @@ async fn a_mistake_in_a_manifest_is_told_before_anything_is_stored() {
         }
         let (ok, out, _) = kubectl.run("create --validate=false -f -", &wrong).await;
         assert!(ok, "{out}");
-        let refused = VM.replace("  name: v", "  name: w\n  annotations: {test/refuse: spec.template}");
+        let refused =
+            VM.replace("  name: v", "  name: w").replace("- name: b\n        empty", "- name: c\n        empty");
         let err = kubectl.refused("create -f -", &refused).await;
-        assert!(err.contains("The VirtualMachine \"w\" is invalid: spec.template: Invalid value"), "{err}");
+        assert!(err.contains("The VirtualMachine \"w\" is invalid"), "{err}");
+        assert!(err.contains("spec.template.spec.domain.devices.disks[1].name: "), "{err}");
+        let mistyped = VM.replace("runStrategy: Halted", "runStrategy: 7");
+        let err = kubectl.refused("create -f -", &mistyped).await;
+        assert!(err.contains("spec.runStrategy: Invalid value"), "{err}");
     })
     .await;
 }

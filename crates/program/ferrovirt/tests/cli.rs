@@ -5,22 +5,10 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::Arc;
 
-use embedded::{Admission, AdmissionRequest, Admitted};
 use ferrovirt::cluster::kubeconfig;
 use ferrovirt::cluster::pki::{Pki, Subject};
-use machinery::field::FieldError;
 use tokio_util::sync::CancellationToken;
-
-/// Lets everything pass: what is judged here is the command line.
-struct AdmitAll;
-
-impl Admission for AdmitAll {
-    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        Ok(Admitted { object: request.object.clone(), warnings: Vec::new() })
-    }
-}
 
 /// A server on a port of its own, with the administrator's kubeconfig.
 struct Cluster {
@@ -41,7 +29,6 @@ impl Cluster {
             client_ca_pem: pki.ca_pem().to_owned(),
             cert_pem: own.cert,
             key_pem: own.key,
-            admission: Arc::new(AdmitAll),
         })
         .await
         .unwrap();
@@ -119,7 +106,7 @@ spec:
   template:
     spec:
       domain:
-        devices: {}
+        devices: {autoattachPodInterface: false}
 ---
 apiVersion: v1
 kind: ConfigMap

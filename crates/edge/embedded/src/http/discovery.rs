@@ -1,5 +1,6 @@
 //! What the server serves, told in the two ways that clients ask.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
@@ -12,18 +13,22 @@ use super::path::SUBRESOURCES;
 use super::respond::{Answer, answer as respond, json_answer};
 use super::{REVIEWS, openapi};
 use crate::kinds::{Definition, api_version};
+use crate::schema::maturity;
 use crate::views::Served;
 
 /// The Kubernetes release whose behaviour this server follows.
 pub(super) const VERSION: &str = "v1.34.0+ferrovirt";
 
 const VERBS: &[&str] = &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+const READ_VERBS: &[&str] = &["get", "list", "watch"];
 const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 
 /// A path below a resource.
 struct Subresource {
     name: &'static str,
     kind: &'static str,
+    /// Group and version of what it answers with, if not those of the resource.
+    group_version: Option<(&'static str, &'static str)>,
     verbs: &'static [&'static str],
 }
 
@@ -62,12 +67,18 @@ static RESOURCES: LazyLock<Vec<Resource>> = LazyLock::new(|| {
 
 fn of_kind(definition: &'static Definition) -> Resource {
     let mut subresources = vec![];
+    let mut add = |name, kind, verbs, group_version| {
+        subresources.push(Subresource { name, kind, group_version, verbs });
+    };
     if definition.status {
-        subresources.push(Subresource { name: "status", kind: definition.kind, verbs: STATUS_VERBS });
+        add("status", definition.kind, if definition.writable { STATUS_VERBS } else { &["get"] }, None);
+    }
+    if definition.scale.is_some() {
+        add("scale", "Scale", STATUS_VERBS, Some(("autoscaling", "v1")));
     }
     match definition.plural {
-        "pods" => subresources.push(Subresource { name: "binding", kind: "Binding", verbs: &["create"] }),
-        "namespaces" => subresources.push(Subresource { name: "finalize", kind: "Namespace", verbs: &["update"] }),
+        "pods" => add("binding", "Binding", &["create"], None),
+        "namespaces" => add("finalize", "Namespace", &["update"], None),
         _ => {}
     }
     Resource {
@@ -77,7 +88,7 @@ fn of_kind(definition: &'static Definition) -> Resource {
         singular: definition.singular,
         kind: definition.kind,
         namespaced: definition.namespaced,
-        verbs: VERBS,
+        verbs: if definition.writable { VERBS } else { READ_VERBS },
         short_names: definition.short_names,
         categories: definition.categories,
         subresources,
@@ -92,6 +103,9 @@ pub(super) fn groups() -> BTreeMap<&'static str, Vec<&'static str>> {
         if !versions.contains(&resource.version) {
             versions.push(resource.version);
         }
+    }
+    for versions in groups.values_mut() {
+        versions.sort_by_key(|version| Reverse(maturity(version)));
     }
     groups
 }
@@ -184,13 +198,18 @@ fn resource_list(group: &str, version: &str) -> Option<Value> {
             "categories": resource.categories,
         }));
         entries.extend(resource.subresources.iter().map(|subresource| {
-            json!({
+            let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, subresource.name),
                 "singularName": "",
                 "namespaced": resource.namespaced,
                 "kind": subresource.kind,
                 "verbs": subresource.verbs,
-            })
+            });
+            if let Some((group, version)) = subresource.group_version {
+                entry["group"] = json!(group);
+                entry["version"] = json!(version);
+            }
+            entry
         }));
     }
     if entries.is_empty() {
@@ -247,7 +266,10 @@ fn aggregated_subresources(lists: &[(String, Value)]) -> Option<Value> {
 }
 
 fn aggregated_version(group: &str, version: &str) -> Value {
-    let response_kind = |kind: &str| json!({"group": group, "version": version, "kind": kind});
+    let response_kind = |kind: &str, of: Option<(&str, &str)>| {
+        let (group, version) = of.unwrap_or((group, version));
+        json!({"group": group, "version": version, "kind": kind})
+    };
     let here = |resource: &&Resource| resource.group == group && resource.version == version;
     let resources: Vec<Value> = RESOURCES
         .iter()
@@ -259,14 +281,14 @@ fn aggregated_version(group: &str, version: &str) -> Value {
                 .map(|subresource| {
                     json!({
                         "subresource": subresource.name,
-                        "responseKind": response_kind(subresource.kind),
+                        "responseKind": response_kind(subresource.kind, subresource.group_version),
                         "verbs": subresource.verbs,
                     })
                 })
                 .collect();
             json!({
                 "resource": resource.plural,
-                "responseKind": response_kind(resource.kind),
+                "responseKind": response_kind(resource.kind, None),
                 "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
                 "singularResource": resource.singular,
                 "verbs": resource.verbs,
@@ -302,6 +324,25 @@ mod tests {
         assert!(resource_list("nothing.here", "v1").is_none());
         assert!(group_document("nothing.here").is_none());
         assert_eq!(group_document("kubevirt.io").unwrap()["preferredVersion"]["groupVersion"], "kubevirt.io/v1");
+    }
+
+    #[test]
+    fn the_most_mature_version_is_preferred() {
+        let groups = groups();
+        assert_eq!(groups["kubevirt.io"], ["v1", "v1alpha3"]);
+        assert_eq!(groups["pool.kubevirt.io"], ["v1beta1", "v1alpha1"]);
+        assert_eq!(groups["export.kubevirt.io"], ["v1", "v1beta1"]);
+    }
+
+    #[test]
+    fn a_scale_is_announced_with_its_own_group() {
+        let list = resource_list("pool.kubevirt.io", "v1alpha1").unwrap();
+        let scale = &list["resources"][2];
+        assert_eq!(scale["name"], "virtualmachinepools/scale");
+        assert_eq!((&scale["group"], &scale["kind"]), (&json!("autoscaling"), &json!("Scale")));
+        let aggregated = aggregated_version("pool.kubevirt.io", "v1alpha1");
+        let scale = &aggregated["resources"][0]["subresources"][1];
+        assert_eq!(scale["responseKind"], json!({"group": "autoscaling", "version": "v1", "kind": "Scale"}));
     }
 
     #[test]

@@ -17,18 +17,19 @@ use axum::Router;
 use axum::body::Body;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, StatusCode};
+use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
 use crate::auth::{Authorizer, Decision, User, review};
 use crate::cache::ObjectName;
 use crate::errors::ApiError;
-use crate::registry::Registry;
+use crate::registry::{self, Registry};
 use crate::views::Served;
 use params::Params;
 use path::{ResourcePath, SUBRESOURCES};
 use read::Form;
-use respond::{Answer, answer, error_answer, json_answer, text_answer};
+use respond::{Answer, WithWarnings as _, answer, error_answer, json_answer, text_answer};
 use write::Writing;
 
 /// Reviews are answered and not stored, so they are no kinds.
@@ -79,12 +80,14 @@ impl Api {
         if !served.definition.namespaced && !path.namespace.is_empty() {
             return Err(ApiError::UnknownPath);
         }
-        match parts.method {
+        let answer = match parts.method {
             Method::GET | Method::HEAD => self.read(peer, served, &path, &parts, &params, watch).await,
             _ => {
                 Writing { registry: &self.registry, served, path: &path, params: &params, user }.run(&parts, body).await
             }
-        }
+        };
+        let answer = answer.unwrap_or_else(|error| error_answer(&error));
+        Ok(answer.with_warnings(served.definition.deprecated.map(str::to_owned)))
     }
 
     fn authorize(
@@ -115,8 +118,9 @@ impl Api {
     ) -> Result<Answer, ApiError> {
         let form = Form::new(negotiate::shape(&parts.headers)?, params)?;
         let cache = &self.registry.cache;
+        let scale = path.subresource == "scale" && served.definition.scale.is_some();
         let status_of_one = path.subresource == "status" && served.definition.status;
-        if !path.subresource.is_empty() && !status_of_one {
+        if !path.subresource.is_empty() && !status_of_one && !scale {
             return Err(ApiError::UnknownPath);
         }
         if watch {
@@ -131,7 +135,10 @@ impl Api {
                 read::wait_for(cache, revision).await?;
             }
             let object = self.registry.get(served.kind, &ObjectName::new(&path.namespace, &path.name))?;
-            read::one(served, form, &object)
+            match scale {
+                true => json!(registry::scale(served.definition, &object.value())?).to_string().into(),
+                false => read::one(served, form, &object),
+            }
         };
         Ok(json_answer(StatusCode::OK, body))
     }

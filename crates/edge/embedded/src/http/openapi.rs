@@ -1,9 +1,9 @@
-//! As much of OpenAPI as clients need to know that the server checks fields itself.
+//! The schemas of our own kinds, and as much of OpenAPI as clients need to know that the server checks fields itself.
 //!
 //! `kubectl` before 1.24 or so validates against `/openapi/v2`, read as protobuf; kinds that are absent there it lets
 //! pass, so an empty document is enough. Newer ones look in `/openapi/v3` for a PATCH with the parameter
-//! `fieldValidation`, and when they find it leave the checking to the server. The schemas of our own kinds are there for
-//! `kubectl explain`.
+//! `fieldValidation`, and when they find it leave the checking to the server. The schemas are there for `kubectl
+//! explain` and for editors.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -12,6 +12,8 @@ use serde_json::{Map, Value, json};
 use super::discovery::{VERSION, groups};
 use super::negotiate::prefers;
 use super::respond::{Answer, answer as respond, json_answer};
+use crate::kinds::Definition;
+use crate::schema::{METADATA, metadata, published};
 use crate::views::Served;
 
 /// Two spellings of one media type, new and old. The old one is asked for, but its `@` makes Go's parser reject it in an
@@ -20,7 +22,11 @@ const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protob
 const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 pub(super) fn paths() -> Vec<String> {
-    vec!["/openapi/v2".into(), "/openapi/v3".into()]
+    let mut paths: Vec<String> = vec!["/openapi/v2".into(), "/openapi/v3".into()];
+    for (group, versions) in groups() {
+        paths.extend(versions.iter().map(|version| format!("/openapi/v3/{}", base(group, version))));
+    }
+    paths
 }
 
 pub(super) fn answer(path: &str, headers: &HeaderMap) -> Option<Answer> {
@@ -29,7 +35,7 @@ pub(super) fn answer(path: &str, headers: &HeaderMap) -> Option<Answer> {
             // The encoding of a document in which every field is absent is no bytes at all.
             return Some(respond(StatusCode::OK, HeaderValue::from_static(PROTOBUF), Body::empty()));
         }
-        "v2" => json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": {}}),
+        "v2" => json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": definitions()}),
         "v3" => index(),
         rest => group_version(rest.strip_prefix("v3/")?)?,
     };
@@ -55,46 +61,73 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
+/// The document of one version of one group.
 fn group_version(path: &str) -> Option<Value> {
     let groups = groups();
     let known = |(group, versions): (&&str, &Vec<&str>)| versions.iter().any(|version| base(group, version) == path);
     if !groups.iter().any(known) {
         return None;
     }
+    let here = |served: &&Served| base(served.definition.group, served.definition.version) == path;
     let (mut paths, mut schemas) = (Map::new(), Map::new());
-    for served in Served::all() {
-        let definition = served.definition;
-        if base(definition.group, definition.version) != path {
-            continue;
-        }
+    for definition in Served::all().iter().filter(here).map(|served| served.definition) {
         let namespace = if definition.namespaced { "/namespaces/{namespace}" } else { "" };
         let url = format!("/{path}{namespace}/{}/{{name}}", definition.plural);
-        let kind = json!({"group": definition.group, "version": definition.version, "kind": definition.kind});
-        if definition.group == api::v1::GROUP
-            && let Some(mut schema) = api::schema::openapi(definition.kind)
-        {
-            schema["x-kubernetes-group-version-kind"] = json!([kind]);
-            schemas.insert(format!("io.kubevirt.{}.{}", definition.version, definition.kind), schema);
+        paths.insert(url, operations(definition));
+        if let Some(schema) = schema(definition, "#/components/schemas/") {
+            schemas.insert(schema_name(definition), schema);
+            schemas.entry(METADATA).or_insert_with(metadata);
         }
-        let operation = json!({
-            "patch": {
-                "x-kubernetes-action": "patch",
-                "x-kubernetes-group-version-kind": kind,
-                "parameters": [
-                    {"name": "dryRun", "in": "query", "schema": {"type": "string", "uniqueItems": true}},
-                    {"name": "fieldValidation", "in": "query", "schema": {"type": "string", "uniqueItems": true}},
-                ],
-                "responses": {"200": {"description": "OK"}},
-            },
-        });
-        paths.insert(url, operation);
     }
     Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": schemas}}))
+}
+
+/// All schemas in one document, as it was before version 3.
+fn definitions() -> Map<String, Value> {
+    let mut definitions = Map::new();
+    for definition in Served::all().iter().map(|served| served.definition) {
+        if let Some(schema) = schema(definition, "#/definitions/") {
+            definitions.insert(schema_name(definition), schema);
+        }
+    }
+    definitions.insert(METADATA.to_owned(), metadata());
+    definitions
+}
+
+/// The schema of one of our kinds; `root` is where the document keeps its schemas.
+fn schema(definition: &Definition, root: &str) -> Option<Value> {
+    let mut schema = definition.is_ours().then(|| published(definition.kind, root)).flatten()?;
+    schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(definition)]);
+    Some(schema)
+}
+
+fn group_version_kind(definition: &Definition) -> Value {
+    json!({"group": definition.group, "version": definition.version, "kind": definition.kind})
+}
+
+/// `io.kubevirt.pool.v1beta1.VirtualMachinePool`.
+fn schema_name(definition: &Definition) -> String {
+    let group: Vec<&str> = definition.group.split('.').rev().collect();
+    format!("{}.{}.{}", group.join("."), definition.version, definition.kind)
+}
+
+fn operations(definition: &Definition) -> Value {
+    let parameter =
+        |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    json!({
+        "patch": {
+            "x-kubernetes-action": "patch",
+            "x-kubernetes-group-version-kind": group_version_kind(definition),
+            "parameters": [parameter("dryRun"), parameter("fieldValidation")],
+            "responses": {"200": {"description": "OK"}},
+        },
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use api::resources::RESOURCES;
 
     #[test]
     fn every_listed_document_exists_and_announces_field_validation() {
@@ -106,5 +139,25 @@ mod tests {
         let patch = &document["paths"]["/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{name}"]["patch"];
         assert_eq!(patch["parameters"][1]["name"], "fieldValidation");
         assert!(group_version("apis/nothing.here/v1").is_none());
+    }
+
+    #[test]
+    fn every_version_of_every_kind_has_its_schema() {
+        for resource in RESOURCES {
+            for version in resource.versions {
+                let document = group_version(&base(resource.group, version.name)).unwrap();
+                let schemas = document["components"]["schemas"].as_object().unwrap();
+                let kind = json!({"group": resource.group, "version": version.name, "kind": resource.kind});
+                let mine = schemas.values().find(|schema| schema["x-kubernetes-group-version-kind"][0] == kind);
+                let mine = mine.unwrap_or_else(|| panic!("{kind} has no schema"));
+                assert!(mine["properties"]["spec"]["type"] == "object", "{kind}");
+                let reference = mine["properties"]["metadata"]["allOf"][0]["$ref"].as_str().unwrap();
+                assert!(schemas.contains_key(reference.rsplit('/').next().unwrap()), "{reference}");
+            }
+        }
+        assert_eq!(
+            schema_name(Served::find("pool.kubevirt.io", "v1beta1", "virtualmachinepools").unwrap().definition),
+            "io.kubevirt.pool.v1beta1.VirtualMachinePool"
+        );
     }
 }

@@ -44,12 +44,12 @@ pub(crate) fn error_answer(error: &ApiError) -> Answer {
 }
 
 pub(crate) trait WithWarnings {
-    fn with_warnings(self, warnings: Vec<String>) -> Self;
+    fn with_warnings(self, warnings: impl IntoIterator<Item = String>) -> Self;
 }
 
 impl WithWarnings for Answer {
     /// One `Warning` header each; `kubectl` prints them.
-    fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+    fn with_warnings(mut self, warnings: impl IntoIterator<Item = String>) -> Self {
         for warning in warnings {
             let text: String = warning.chars().filter(|c| !c.is_control()).take(MAX_WARNING).collect();
             let quoted = text.replace('\\', "\\\\").replace('"', "\\\"");

@@ -14,7 +14,7 @@ use super::respond::{Answer, WithWarnings as _, json_answer};
 use crate::auth::User;
 use crate::cache::ObjectName;
 use crate::errors::ApiError;
-use crate::registry::{Deleted, Part, Patch, Registry, WriteContext};
+use crate::registry::{Deleted, Part, Patch, Registry, ScaleChange, WriteContext};
 use crate::views::Served;
 
 /// As Kubernetes has it: twice what an object may measure.
@@ -74,6 +74,7 @@ impl Writing<'_> {
         match (self.path.subresource.as_str(), self.served.definition) {
             ("", _) => Ok(Part::Main),
             ("status", definition) if definition.status => Ok(Part::Status),
+            ("scale", definition) if definition.scale.is_some() => Ok(Part::Scale),
             ("finalize", definition) if definition.plural == "namespaces" => Ok(Part::Finalize),
             _ => Err(ApiError::UnknownPath),
         }
@@ -82,6 +83,9 @@ impl Writing<'_> {
     /// Sends the request to the verb it stands for.
     pub(crate) async fn run(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
         let named = !self.path.name.is_empty();
+        if !self.served.definition.writable {
+            return Err(ApiError::method_not_allowed(self.served.definition, "a change by a client"));
+        }
         let pod_binding = self.path.subresource == "binding" && self.served.definition.plural == "pods";
         match parts.method {
             Method::POST if named && pod_binding => self.bind(parts, body).await,
@@ -108,19 +112,30 @@ impl Writing<'_> {
         let part = self.part()?;
         let object = decode(parts, body).await?;
         let mut cx = self.context()?;
+        if part == Part::Scale {
+            return self.rescale(&ScaleChange::Replace(object), &mut cx).await;
+        }
         let outcome = self.registry.replace(&self.served, &self.name(), part, object, &mut cx).await?;
         Ok(json_answer(StatusCode::OK, outcome.into_json(&self.served)).with_warnings(cx.warnings))
     }
 
     async fn patch(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {
         let part = self.part()?;
-        let strategic = self.served.definition.group != api::v1::GROUP;
+        let strategic = !self.served.definition.is_custom();
         let kind = negotiate::patch_type(&parts.headers, strategic)?;
         let document = body(parts, body_stream, Encoding::Json).await?;
         let mut cx = self.context()?;
         let patch = Patch { kind, document };
+        if part == Part::Scale {
+            return self.rescale(&ScaleChange::Patch(patch), &mut cx).await;
+        }
         let outcome = self.registry.patch(&self.served, &self.name(), part, &patch, &mut cx).await?;
         Ok(json_answer(StatusCode::OK, outcome.into_json(&self.served)).with_warnings(cx.warnings))
+    }
+
+    async fn rescale(&self, change: &ScaleChange, cx: &mut WriteContext) -> Result<Answer, ApiError> {
+        let scale = self.registry.rescale(&self.served, &self.name(), change, cx).await?;
+        Ok(json_answer(StatusCode::OK, scale.to_string().into()).with_warnings(cx.warnings.drain(..)))
     }
 
     async fn delete(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
 
-use super::{Definition, Strategy, at, default_member, round_trip, text_at};
+use super::{Definition, Fields, KIND, Strategy, at, default_member, text_at};
 use crate::errors::{FieldError, forbidden, invalid, required};
 use crate::table::{AGE, Column, NAME};
 
@@ -26,12 +26,9 @@ const CONFIG_MAP: Definition = Definition {
     plural: "configmaps",
     singular: "configmap",
     short_names: &["cm"],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<ConfigMap>,
+    fields: Fields::of::<ConfigMap>(),
+    ..KIND
 };
 
 impl Strategy for ConfigMaps {
@@ -39,7 +36,7 @@ impl Strategy for ConfigMaps {
         &CONFIG_MAP
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         const { &[NAME, DATA, AGE] }
     }
 
@@ -63,13 +60,9 @@ const SECRET: Definition = Definition {
     kind: "Secret",
     plural: "secrets",
     singular: "secret",
-    short_names: &[],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<Secret>,
+    fields: Fields::of::<Secret>(),
+    ..KIND
 };
 
 impl Strategy for Secrets {
@@ -77,7 +70,7 @@ impl Strategy for Secrets {
         &SECRET
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         const { &[NAME, Column::text("Type", ".type"), DATA, AGE] }
     }
 

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
 use serde_json::{Value, json};
 
-use super::{Definition, Strategy, at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Strategy, at, text_at};
 use crate::table::{Column, since};
 use crate::views::View;
 
@@ -17,19 +17,16 @@ const DEFINITION: Definition = Definition {
     plural: "events",
     singular: "event",
     short_names: &["ev"],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<Event>,
+    fields: Fields::of::<Event>(),
+    ..KIND
 };
 
 /// The same events as `events.k8s.io/v1` names their parts.
 pub(crate) const EVENTS_V1: View = View {
     definition: Definition {
         group: "events.k8s.io",
-        round_trip: round_trip::<k8s_openapi::api::events::v1::Event>,
+        fields: Fields::of::<k8s_openapi::api::events::v1::Event>(),
         ..DEFINITION
     },
     stored_group: "",
@@ -62,7 +59,7 @@ impl Strategy for Events {
         &DEFINITION
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         COLUMNS
     }
 

@@ -1,11 +1,13 @@
 //! The kinds this server knows: one strategy each, and the table of them all.
 //!
 //! A strategy is pure: it defaults, prepares and validates values and says how they are shown. Storing, watching and
-//! deleting are the same for all kinds and live in [`crate::registry`]. A new kind is a strategy and one line in
-//! [`Kinds::new`].
+//! deleting are the same for all kinds and live in [`crate::registry`]. A new kind of Kubernetes is a strategy and one
+//! line in [`Kinds::new`]; our own kinds come from the table in `api::resources`.
 
 mod configuration;
+mod definitions;
 mod events;
+mod foreign;
 mod kubevirt;
 mod namespaces;
 mod network;
@@ -19,11 +21,14 @@ mod system;
 
 use std::sync::LazyLock;
 
+use api::resources::Scale;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use definitions::definitions;
 pub(crate) use events::{EVENTS_V1, last_time};
+pub(crate) use kubevirt::other_versions;
 pub(crate) use namespaces::CONTENTS;
 
 use crate::cache::Key;
@@ -49,14 +54,82 @@ pub(crate) struct Definition {
     pub(crate) generation: bool,
     /// Whether an update may leave `resourceVersion` out.
     pub(crate) unconditional_update: bool,
-    /// Reads the value as the kind's type and writes it back: the result has the fields that the type knows.
-    pub(crate) round_trip: fn(&Value) -> Result<Value, serde_json::Error>,
+    /// Whether clients may write it.
+    pub(crate) writable: bool,
+    /// Where `/scale` finds its numbers, if it exists.
+    pub(crate) scale: Option<&'static Scale>,
+    /// What whoever uses this version is told.
+    pub(crate) deprecated: Option<&'static str>,
+    pub(crate) fields: Fields,
+}
+
+/// What most kinds of Kubernetes are; a definition says the rest.
+const KIND: Definition = Definition {
+    group: "",
+    version: "v1",
+    kind: "",
+    plural: "",
+    singular: "",
+    short_names: &[],
+    categories: &[],
+    namespaced: true,
+    status: false,
+    generation: false,
+    unconditional_update: true,
+    writable: true,
+    scale: None,
+    deprecated: None,
+    fields: Fields::Kept(as_it_is),
+};
+
+/// Reads a value as a type and writes it back: the result has the fields that the type knows.
+pub(crate) type RoundTrip = fn(&Value) -> Result<Value, serde_json::Error>;
+
+/// How it is known which fields a kind has.
+#[derive(Clone, Copy)]
+pub(crate) enum Fields {
+    /// A type of Kubernetes itself. Reading a value as the type and writing it back leaves the fields that it has.
+    Typed(RoundTrip),
+    /// The schema of one of our kinds, which the rules of `admission` belong to.
+    Ours,
+    /// Somebody else's custom resource: all fields are kept, those that we read have to be readable.
+    Kept(RoundTrip),
+}
+
+impl Fields {
+    /// Those of a type of Kubernetes.
+    const fn of<T: DeserializeOwned + Serialize>() -> Self {
+        Self::Typed(round_trip::<T>)
+    }
+
+    /// All, with those that a type knows in the form it wants.
+    const fn kept<T: DeserializeOwned + Serialize>() -> Self {
+        Self::Kept(round_trip::<T>)
+    }
+}
+
+fn round_trip<T: DeserializeOwned + Serialize>(value: &Value) -> Result<Value, serde_json::Error> {
+    serde_json::to_value(T::deserialize(value)?)
+}
+
+fn as_it_is(value: &Value) -> Result<Value, serde_json::Error> {
+    Ok(value.clone())
 }
 
 impl Definition {
     /// `v1` or `group/v1`.
     pub(crate) fn api_version(&self) -> String {
         api_version(self.group, self.version)
+    }
+
+    /// Whether it would be a custom resource in Kubernetes; such kinds take no strategic merge patches.
+    pub(crate) fn is_custom(&self) -> bool {
+        !matches!(self.fields, Fields::Typed(_))
+    }
+
+    /// Whether it is one of the kinds that `admission` judges.
+    pub(crate) fn is_ours(&self) -> bool {
+        matches!(self.fields, Fields::Ours)
     }
 
     /// `pods` or `virtualmachines.kubevirt.io`: how messages name the resource.
@@ -74,17 +147,12 @@ fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// The round trip of a type.
-fn round_trip<T: DeserializeOwned + Serialize>(value: &Value) -> Result<Value, serde_json::Error> {
-    serde_json::to_value(T::deserialize(value)?)
-}
-
 /// What is particular to a kind. All of it is a function of values.
 pub(crate) trait Strategy: Send + Sync {
     fn definition(&self) -> &Definition;
 
     /// Columns of `kubectl get`, after the name.
-    fn columns(&self) -> &'static [Column];
+    fn columns(&self) -> &[Column];
 
     /// Values of the fields that a field selector may name, besides name and namespace. Every object of the kind gives
     /// the same names.
@@ -112,6 +180,11 @@ pub(crate) trait Strategy: Send + Sync {
 
     /// Rules about the step from one version to the next.
     fn validate_update(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
+        vec![]
+    }
+
+    /// What the schema of a kind finds wrong with any part of an object, its status included.
+    fn validate_schema(&self, _object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
         vec![]
     }
 
@@ -152,7 +225,7 @@ impl Strategy for Plain {
         &self.definition
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         self.columns
     }
 
@@ -193,13 +266,15 @@ impl Kinds {
             Box::new(configuration::Secrets),
             Box::new(network::Services),
             Box::new(policy::PriorityClasses),
+            Box::new(definitions::Definitions),
         ];
         let plain = network::plain()
             .into_iter()
             .chain(storage::plain())
             .chain(policy::plain())
             .chain(rbac::plain())
-            .chain(system::plain());
+            .chain(system::plain())
+            .chain(foreign::plain());
         strategies.extend(plain.map(|kind| Box::new(kind) as Box<dyn Strategy>));
         strategies.extend(kubevirt::all());
         Self { strategies, namespaces: 0 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Namespace;
 use serde_json::{Value, json};
 
-use super::{Definition, Strategy, default_member, list_at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Strategy, default_member, list_at, text_at};
 use crate::table::{AGE, Column, NAME};
 
 /// In `spec.finalizers`: the namespace's contents are still to be removed.
@@ -18,12 +18,10 @@ const DEFINITION: Definition = Definition {
     plural: "namespaces",
     singular: "namespace",
     short_names: &["ns"],
-    categories: &[],
     namespaced: false,
     status: true,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<Namespace>,
+    fields: Fields::of::<Namespace>(),
+    ..KIND
 };
 
 impl Strategy for Namespaces {
@@ -31,7 +29,7 @@ impl Strategy for Namespaces {
         &DEFINITION
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         const { &[NAME, Column::text("Status", ".status.phase"), AGE] }
     }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use serde_json::{Value, json};
 
-use super::{Definition, Plain, Strategy, default_member, list_at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Plain, Strategy, default_member, list_at, text_at};
 use crate::errors::{FieldError, invalid, required};
 use crate::table::{AGE, Column, NAME, or_none, pairs};
 
@@ -19,9 +19,8 @@ const SERVICE: Definition = Definition {
     categories: &["all"],
     namespaced: true,
     status: true,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<Service>,
+    fields: Fields::of::<Service>(),
+    ..KIND
 };
 
 const COLUMNS: &[Column] = &[
@@ -39,7 +38,7 @@ impl Strategy for Services {
         &SERVICE
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         COLUMNS
     }
 
@@ -92,12 +91,9 @@ pub(super) fn plain() -> Vec<Plain> {
             plural: "endpoints",
             singular: "endpoints",
             short_names: &["ep"],
-            categories: &[],
             namespaced: true,
-            status: false,
-            generation: false,
-            unconditional_update: true,
-            round_trip: round_trip::<Endpoints>,
+            fields: Fields::of::<Endpoints>(),
+            ..KIND
         },
         columns: const { &[NAME, Column::with("Endpoints", |object, _| or_none(&endpoints(object))), AGE] },
         warning: None,

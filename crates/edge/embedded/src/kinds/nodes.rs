@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::Node;
 use serde_json::{Value, json};
 
-use super::{Definition, Strategy, at, default_member, list_at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Strategy, at, default_member, list_at, text_at};
 use crate::table::{AGE, Column, NAME, or_none};
 
 pub(super) struct Nodes;
@@ -15,12 +15,10 @@ const DEFINITION: Definition = Definition {
     plural: "nodes",
     singular: "node",
     short_names: &["no"],
-    categories: &[],
     namespaced: false,
     status: true,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<Node>,
+    fields: Fields::of::<Node>(),
+    ..KIND
 };
 
 const COLUMNS: &[Column] = &[
@@ -41,7 +39,7 @@ impl Strategy for Nodes {
         &DEFINITION
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         COLUMNS
     }
 

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
-use super::{Definition, Strategy, at, list_at, pod_defaults, round_trip, text_at};
+use super::{Definition, Fields, KIND, Strategy, at, list_at, pod_defaults, text_at};
 use crate::errors::{FieldError, duplicate, forbidden, invalid, not_found, required};
 use crate::table::{AGE, Column, NAME, or_none, since};
 
@@ -23,8 +23,8 @@ const DEFINITION: Definition = Definition {
     namespaced: true,
     status: true,
     generation: true,
-    unconditional_update: true,
-    round_trip: round_trip::<Pod>,
+    fields: Fields::of::<Pod>(),
+    ..KIND
 };
 
 const COLUMNS: &[Column] = &[
@@ -44,7 +44,7 @@ impl Strategy for Pods {
         &DEFINITION
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         COLUMNS
     }
 

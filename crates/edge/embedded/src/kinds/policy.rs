@@ -5,7 +5,7 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
-use super::{Definition, Plain, Strategy, at, default_member, round_trip};
+use super::{Definition, Fields, KIND, Plain, Strategy, at, default_member};
 use crate::errors::{FieldError, forbidden};
 use crate::table::{AGE, CREATED_AT, Column, NAME};
 
@@ -32,12 +32,10 @@ const QUOTA: Definition = Definition {
     plural: "resourcequotas",
     singular: "resourcequota",
     short_names: &["quota"],
-    categories: &[],
     namespaced: true,
     status: true,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<ResourceQuota>,
+    fields: Fields::of::<ResourceQuota>(),
+    ..KIND
 };
 
 const QUOTA_COLUMNS: &[Column] = &[
@@ -64,12 +62,9 @@ const LIMITS: Definition = Definition {
     plural: "limitranges",
     singular: "limitrange",
     short_names: &["limits"],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<LimitRange>,
+    fields: Fields::of::<LimitRange>(),
+    ..KIND
 };
 
 const BUDGET: Definition = Definition {
@@ -79,12 +74,12 @@ const BUDGET: Definition = Definition {
     plural: "poddisruptionbudgets",
     singular: "poddisruptionbudget",
     short_names: &["pdb"],
-    categories: &[],
     namespaced: true,
     status: true,
     generation: true,
     unconditional_update: false,
-    round_trip: round_trip::<PodDisruptionBudget>,
+    fields: Fields::of::<PodDisruptionBudget>(),
+    ..KIND
 };
 
 const BUDGET_COLUMNS: &[Column] = &[
@@ -114,12 +109,10 @@ const PRIORITY_CLASS: Definition = Definition {
     plural: "priorityclasses",
     singular: "priorityclass",
     short_names: &["pc"],
-    categories: &[],
     namespaced: false,
-    status: false,
     generation: true,
-    unconditional_update: true,
-    round_trip: round_trip::<PriorityClass>,
+    fields: Fields::of::<PriorityClass>(),
+    ..KIND
 };
 
 const PRIORITY_CLASS_COLUMNS: &[Column] = &[
@@ -135,7 +128,7 @@ impl Strategy for PriorityClasses {
         &PRIORITY_CLASS
     }
 
-    fn columns(&self) -> &'static [Column] {
+    fn columns(&self) -> &[Column] {
         PRIORITY_CLASS_COLUMNS
     }
 

@@ -3,7 +3,7 @@
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};
 
-use super::{Definition, Plain, list_at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Plain, list_at, text_at};
 use crate::table::{AGE, CREATED_AT, Column, NAME};
 
 pub(super) const GROUP: &str = "rbac.authorization.k8s.io";
@@ -38,40 +38,30 @@ const fn definition(
     plural: &'static str,
     singular: &'static str,
     namespaced: bool,
-    round_trip: fn(&Value) -> Result<Value, serde_json::Error>,
+    fields: Fields,
 ) -> Definition {
-    Definition {
-        group: GROUP,
-        version: "v1",
-        kind,
-        plural,
-        singular,
-        short_names: &[],
-        categories: &[],
-        namespaced,
-        status: false,
-        generation: false,
-        unconditional_update: true,
-        round_trip,
-    }
+    Definition { group: GROUP, version: "v1", kind, plural, singular, namespaced, fields, ..KIND }
 }
 
 pub(super) fn plain() -> Vec<Plain> {
     let kind = |definition, columns| Plain { definition, columns, warning: None };
     vec![
-        kind(definition("Role", "roles", "role", true, round_trip::<Role>), ROLE_COLUMNS),
+        kind(definition("Role", "roles", "role", true, Fields::of::<Role>()), ROLE_COLUMNS),
         kind(
-            definition("RoleBinding", "rolebindings", "rolebinding", true, round_trip::<RoleBinding>),
+            definition("RoleBinding", "rolebindings", "rolebinding", true, Fields::of::<RoleBinding>()),
             BINDING_COLUMNS,
         ),
-        kind(definition("ClusterRole", "clusterroles", "clusterrole", false, round_trip::<ClusterRole>), ROLE_COLUMNS),
+        kind(
+            definition("ClusterRole", "clusterroles", "clusterrole", false, Fields::of::<ClusterRole>()),
+            ROLE_COLUMNS,
+        ),
         kind(
             definition(
                 "ClusterRoleBinding",
                 "clusterrolebindings",
                 "clusterrolebinding",
                 false,
-                round_trip::<ClusterRoleBinding>,
+                Fields::of::<ClusterRoleBinding>(),
             ),
             BINDING_COLUMNS,
         ),

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;
 use serde_json::{Value, json};
 
-use super::{Definition, Plain, list_at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Plain, list_at, text_at};
 use crate::table::{AGE, Column, NAME};
 
 pub(super) fn plain() -> Vec<Plain> {
@@ -31,12 +31,10 @@ const CLAIM: Definition = Definition {
     plural: "persistentvolumeclaims",
     singular: "persistentvolumeclaim",
     short_names: &["pvc"],
-    categories: &[],
     namespaced: true,
     status: true,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<PersistentVolumeClaim>,
+    fields: Fields::of::<PersistentVolumeClaim>(),
+    ..KIND
 };
 
 const VOLUME: Definition = Definition {
@@ -46,12 +44,10 @@ const VOLUME: Definition = Definition {
     plural: "persistentvolumes",
     singular: "persistentvolume",
     short_names: &["pv"],
-    categories: &[],
     namespaced: false,
     status: true,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<PersistentVolume>,
+    fields: Fields::of::<PersistentVolume>(),
+    ..KIND
 };
 
 const CLASS: Definition = Definition {
@@ -61,12 +57,9 @@ const CLASS: Definition = Definition {
     plural: "storageclasses",
     singular: "storageclass",
     short_names: &["sc"],
-    categories: &[],
     namespaced: false,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<StorageClass>,
+    fields: Fields::of::<StorageClass>(),
+    ..KIND
 };
 
 const CLAIM_COLUMNS: &[Column] = &[

@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ServiceAccount;
 use serde_json::{Value, json};
 
-use super::{Definition, Plain, list_at, round_trip, text_at};
+use super::{Definition, Fields, KIND, Plain, list_at, text_at};
 use crate::table::{AGE, Column, NAME, or_none};
 
 pub(super) fn plain() -> Vec<Plain> {
@@ -23,13 +23,10 @@ const LEASE: Definition = Definition {
     kind: "Lease",
     plural: "leases",
     singular: "lease",
-    short_names: &[],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
     unconditional_update: false,
-    round_trip: round_trip::<Lease>,
+    fields: Fields::of::<Lease>(),
+    ..KIND
 };
 
 const REVISION: Definition = Definition {
@@ -38,13 +35,9 @@ const REVISION: Definition = Definition {
     kind: "ControllerRevision",
     plural: "controllerrevisions",
     singular: "controllerrevision",
-    short_names: &[],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<ControllerRevision>,
+    fields: Fields::of::<ControllerRevision>(),
+    ..KIND
 };
 
 const REVISION_COLUMNS: &[Column] = &[
@@ -74,12 +67,9 @@ const ACCOUNT: Definition = Definition {
     plural: "serviceaccounts",
     singular: "serviceaccount",
     short_names: &["sa"],
-    categories: &[],
     namespaced: true,
-    status: false,
-    generation: false,
-    unconditional_update: true,
-    round_trip: round_trip::<ServiceAccount>,
+    fields: Fields::of::<ServiceAccount>(),
+    ..KIND
 };
 
 const ACCOUNT_COLUMNS: &[Column] =

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{Outcome, Registry, SubmitError, WriteContext, intake, metadata};
+use super::{Outcome, Part, Registry, SubmitError, WriteContext, intake, metadata};
 use crate::cache::{Key, ObjectName};
 use crate::errors::{ApiError, invalid, required};
 use crate::kinds::Definition;
@@ -68,7 +68,7 @@ impl Registry {
         Ok(object)
     }
 
-    /// Defaults, admission and validation, once the name is known.
+    /// Defaults, rules and validation, once the name is known.
     fn complete_new(&self, served: &Served, mut object: Value, cx: &mut WriteContext) -> Result<Value, ApiError> {
         let strategy = self.kinds.strategy(served.kind);
         let definition = strategy.definition();
@@ -78,7 +78,7 @@ impl Registry {
         }
         strategy.default(&mut object);
         strategy.prepare_for_create(&mut object);
-        let mut object = self.admit(served.kind, "", object, None, cx)?;
+        let (mut object, refusal) = self.judge(served, Part::Main, object, None, cx);
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }
@@ -90,8 +90,12 @@ impl Registry {
             .collect();
         errors.extend(metadata::validate(&object));
         errors.extend(strategy.validate(&object));
+        errors.extend(strategy.validate_schema(&object, None));
         if !errors.is_empty() {
             return Err(ApiError::invalid(definition, name, errors));
+        }
+        if let Some(refusal) = refusal {
+            return Err(refusal);
         }
         cx.warnings.extend(strategy.warnings(&object));
         Ok(object)

@@ -1,9 +1,11 @@
 //! From what a client sent to an object of the kind: type-checked, free of nulls and of fields the kind does not have.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize as _;
 use serde_json::{Map, Value};
 
 use crate::errors::ApiError;
-use crate::kinds::Definition;
+use crate::kinds::{Definition, Fields, RoundTrip};
 use crate::views::Served;
 
 /// What to do about fields that the kind does not have.
@@ -25,9 +27,10 @@ pub(super) fn intake(
 ) -> Result<Value, ApiError> {
     let definition = served.definition;
     check_type(definition, &mut body)?;
-    let (object, unknown) = match definition.group {
-        api::v1::GROUP => by_schema(definition, body)?,
-        _ => by_type(definition, body)?,
+    let (object, unknown) = match definition.fields {
+        Fields::Ours => by_schema(definition, body)?,
+        Fields::Typed(round_trip) => by_type(definition, body, round_trip)?,
+        Fields::Kept(read) => (kept(definition, body, read)?, Vec::new()),
     };
     match validation {
         FieldValidation::Strict if !unknown.is_empty() => {
@@ -40,17 +43,25 @@ pub(super) fn intake(
     Ok(served.store(object))
 }
 
-/// Our kinds have a schema that knows every field, and says where a value has the wrong type.
+/// Our kinds have a schema that knows every field. What it has against the values is told after defaults and rules.
 fn by_schema(definition: &Definition, mut object: Value) -> Result<(Value, Vec<String>), ApiError> {
-    drop_nulls(&mut object);
+    drop_nulls(&mut object["metadata"]); // elsewhere the schema knows where null is a value
+    check_metadata(definition, &object)?;
     let unknown = api::schema::prune(definition.kind, &mut object);
-    let errors = api::schema::check(definition.kind, &object);
-    if !errors.is_empty() {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        return Err(ApiError::invalid(definition, name, errors));
-    }
-    (definition.round_trip)(&object).map_err(|err| refuse(definition, &err.to_string()))?;
     Ok((object, unknown.iter().map(ToString::to_string).collect()))
+}
+
+fn kept(definition: &Definition, mut object: Value, read: RoundTrip) -> Result<Value, ApiError> {
+    drop_nulls(&mut object);
+    check_metadata(definition, &object)?;
+    read(&object).map_err(|err| refuse(definition, &err.to_string()))?;
+    Ok(object)
+}
+
+/// The part that every kind has in common, and that the server works with.
+fn check_metadata(definition: &Definition, object: &Value) -> Result<(), ApiError> {
+    let metadata = ObjectMeta::deserialize(&object["metadata"]);
+    metadata.map(drop).map_err(|err| refuse(definition, &format!("metadata: {err}")))
 }
 
 fn drop_nulls(value: &mut Value) {
@@ -64,9 +75,9 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// For the others the type itself tells which fields there are.
-fn by_type(definition: &Definition, body: Value) -> Result<(Value, Vec<String>), ApiError> {
-    let known = (definition.round_trip)(&body).map_err(|err| refuse(definition, &err.to_string()))?;
+/// For kinds of Kubernetes the type itself tells which fields there are.
+fn by_type(definition: &Definition, body: Value, round_trip: RoundTrip) -> Result<(Value, Vec<String>), ApiError> {
+    let known = round_trip(&body).map_err(|err| refuse(definition, &err.to_string()))?;
     let mut unknown = Vec::new();
     let object = restrict(body, &known, &mut String::new(), &mut unknown);
     Ok((object, unknown))

@@ -10,25 +10,28 @@ mod delete;
 mod intake;
 mod metadata;
 mod patch;
+mod scale;
 mod update;
 
 use std::sync::Arc;
 
+use admission::Operation;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::admission::{Admission, AdmissionRequest, Operation, Resource};
 use crate::auth::User;
 use crate::cache::{Cache, Key, Object, ObjectName};
 use crate::errors::ApiError;
 use crate::kinds::{Definition, KindId, Kinds};
+use crate::rules::{Change, Rules, judges_deletion};
 use crate::store::{Expect, Op, Write, WriteError, Writer};
 use crate::views::Served;
 
 pub(crate) use delete::{DeleteOptions, Deleted, FOREGROUND, ORPHAN, Propagation};
 pub(crate) use intake::FieldValidation;
-pub(crate) use metadata::now;
+pub(crate) use metadata::{now, time};
 pub(crate) use patch::{Patch, PatchType};
+pub(crate) use scale::{ScaleChange, scale};
 pub(crate) use update::Part;
 
 /// How often an unconditional write starts over before it gives up with a conflict.
@@ -38,7 +41,7 @@ pub(crate) struct Registry {
     pub(crate) kinds: &'static Kinds,
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
-    pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) rules: Rules,
 }
 
 /// Who writes and how; collects what the client should be warned of.
@@ -82,40 +85,51 @@ impl Registry {
         self.cache.get(kind, name).ok_or_else(missing)
     }
 
-    /// Runs the admission of our own kinds; others pass.
-    fn admit(
+    /// Lets the rules of our own kinds default an object and judge it; other kinds pass. What the rules have against it
+    /// is returned besides: what the schema has against it comes first.
+    fn judge(
         &self,
-        kind: KindId,
-        subresource: &'static str,
+        served: &Served,
+        part: Part,
         object: Value,
         old: Option<&Value>,
         cx: &mut WriteContext,
-    ) -> Result<Value, ApiError> {
-        let definition = self.kinds.definition(kind);
-        if definition.group != api::v1::GROUP {
-            return Ok(object);
+    ) -> (Value, Option<ApiError>) {
+        let stored = self.kinds.definition(served.kind);
+        if !stored.is_ours() || part == Part::Scale {
+            return (object, None);
         }
-        let metadata = &object["metadata"];
-        let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-        let namespace = metadata["namespace"].as_str().unwrap_or_default().to_owned();
-        let request = AdmissionRequest {
-            operation: if old.is_some() { Operation::Update } else { Operation::Create },
-            resource: Resource {
-                group: definition.group,
-                version: definition.version,
-                resource: definition.plural,
-                subresource,
-            },
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        let change = Change { operation, served, subresource: part.subresource(), user: &cx.user, old, object };
+        let mut verdict = self.rules.judge(&self.cache, change);
+        cx.warnings.append(&mut verdict.warnings);
+        let mut object = verdict.object;
+        // The rules know one version of a kind, which need not be the stored one.
+        object["apiVersion"] = stored.api_version().into();
+        self.kinds.strategy(served.kind).default(&mut object);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        let refusal = verdict.refusal.map(|refusal| ApiError::refused(stored, name, refusal));
+        (object, refusal)
+    }
+
+    /// Whether the rules let an object go.
+    fn judge_deletion(&self, kind: KindId, object: &Value, cx: &mut WriteContext) -> Result<(), ApiError> {
+        let definition = self.kinds.definition(kind);
+        if !definition.is_ours() || !judges_deletion(definition.plural) {
+            return Ok(());
+        }
+        let change = Change {
+            operation: Operation::Delete,
+            served: &Served::stored(kind),
+            subresource: "",
             user: &cx.user,
-            namespace: &namespace,
-            name: &name,
-            old,
-            object,
-            dry_run: cx.dry_run,
+            old: Some(object),
+            object: object.clone(),
         };
-        let admitted = self.admission.admit(&request).map_err(|errors| ApiError::invalid(definition, &name, errors))?;
-        cx.warnings.extend(admitted.warnings);
-        Ok(admitted.object)
+        let mut verdict = self.rules.judge(&self.cache, change);
+        cx.warnings.append(&mut verdict.warnings);
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        verdict.refusal.map_or(Ok(()), |refusal| Err(ApiError::refused(definition, name, refusal)))
     }
 
     /// Hands a write to the writer and translates its refusals.

@@ -49,7 +49,7 @@ impl Registry {
     }
 }
 
-fn apply(served: &Served, patch: &Patch, object: &mut Value) -> Result<(), ApiError> {
+pub(super) fn apply(served: &Served, patch: &Patch, object: &mut Value) -> Result<(), ApiError> {
     let document = &patch.document;
     match patch.kind {
         PatchType::Json => {
@@ -75,7 +75,7 @@ fn apply(served: &Served, patch: &Patch, object: &mut Value) -> Result<(), ApiEr
     }
 }
 
-fn names_revision(patch: &Patch) -> bool {
+pub(super) fn names_revision(patch: &Patch) -> bool {
     match patch.kind {
         PatchType::Json => patch
             .document

@@ -19,6 +19,8 @@ pub(crate) enum Part {
     Status,
     /// `spec.finalizers` of a namespace.
     Finalize,
+    /// The number of replicas.
+    Scale,
 }
 
 impl Part {
@@ -27,6 +29,7 @@ impl Part {
             Self::Main => "",
             Self::Status => "status",
             Self::Finalize => "finalize",
+            Self::Scale => "scale",
         }
     }
 }
@@ -142,7 +145,7 @@ impl Registry {
         if part == Part::Main {
             strategy.prepare_for_update(&mut object, old);
         }
-        let mut object = self.admit(served.kind, part.subresource(), object, Some(old), cx)?;
+        let (mut object, refusal) = self.judge(served, part, object, Some(old), cx);
         metadata::carry_over(&mut object, old);
         if definition.generation {
             metadata::count_generation(&mut object, old, definition.status);
@@ -152,7 +155,7 @@ impl Registry {
             let name = old["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid(definition, name, errors));
         }
-        Ok(object)
+        refusal.map_or(Ok(object), Err)
     }
 }
 
@@ -163,6 +166,7 @@ fn validate(strategy: &dyn Strategy, part: Part, object: &Value, old: &Value) ->
         errors.extend(strategy.validate(object));
         errors.extend(strategy.validate_update(object, old));
     }
+    errors.extend(strategy.validate_schema(object, Some(old)));
     errors
 }
 
@@ -176,7 +180,7 @@ fn select_part(part: Part, status_apart: bool, mut object: Value, old: &Value) -
         };
     };
     match part {
-        Part::Main => {
+        Part::Main | Part::Scale => {
             if status_apart {
                 set(&mut object, "status", old);
             }

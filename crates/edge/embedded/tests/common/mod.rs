@@ -4,38 +4,21 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
+use api::config::ClusterConfig;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use embedded::{Admission, AdmissionRequest, Admitted, Config, Operation, Server};
+use embedded::{Config, Server};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
-use machinery::field::FieldError;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 pub(crate) const MASTERS: &str = "system:masters";
-
-/// Stands in for the rules of our kinds: refuses where the annotation `test/refuse` asks for it, and leaves a trace.
-pub(crate) struct Rules;
-
-impl Admission for Rules {
-    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        let mut object = request.object.clone();
-        if let Some(field) = object["metadata"]["annotations"]["test/refuse"].as_str() {
-            return Err(vec![FieldError::invalid(field.into(), "x", "the test says so")]);
-        }
-        if request.operation == Operation::Create {
-            object["metadata"]["annotations"]["test/admitted-for"] = json!(request.user.name);
-        }
-        Ok(Admitted { object, warnings: vec![format!("{} was admitted", request.resource.resource)] })
-    }
-}
 
 /// An authority and what it signed.
 pub(crate) struct Pki {
@@ -103,7 +86,7 @@ impl Pki {
 
     pub(crate) fn server_config(&self, store_path: PathBuf) -> Config {
         let (cert_pem, key_pem) = self.issue("apiserver", &[]);
-        Config { store_path, client_ca_pem: self.ca_pem.clone(), cert_pem, key_pem, admission: Arc::new(Rules) }
+        Config { store_path, client_ca_pem: self.ca_pem.clone(), cert_pem, key_pem }
     }
 }
 
@@ -114,6 +97,15 @@ pub(crate) struct TestServer {
     pub(crate) port: u16,
     pub(crate) stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
+}
+
+/// As a cluster is configured whose machines need not say how they are connected.
+fn cluster_config() -> ClusterConfig {
+    let kubevirt = json!({"metadata": {"name": "kubevirt"}, "spec": {"configuration": {
+        "network": {"defaultNetworkInterface": "masquerade"},
+        "virtualMachineOptions": {"disableSerialConsoleLog": {}},
+    }}});
+    ClusterConfig::from_kubevirt(&serde_json::from_value(kubevirt).unwrap()).unwrap()
 }
 
 pub(crate) fn install_crypto() {
@@ -135,6 +127,7 @@ impl TestServer {
     /// And on the port that clients know.
     pub(crate) async fn start_at(dir: tempfile::TempDir, pki: Pki, port: u16) -> Self {
         let server = Server::open(pki.server_config(dir.path().join("store.redb"))).await.unwrap();
+        server.configure(cluster_config());
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();

@@ -4,17 +4,15 @@
 
 use std::future::Future;
 use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Arc;
 use std::time::Duration;
 
-use embedded::{Admission, AdmissionRequest, Admitted, Config, Server};
+use embedded::{Config, Server};
 use futures::StreamExt;
 use hostfs::ns;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use machinery::field::FieldError;
 use pod_runner::{Capacity, Dns, RunnerConfig, images};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
@@ -23,15 +21,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::containers::busybox;
 use crate::harness::{TestNode, exe, shell, with};
-
-/// Only kinds of our own are judged; none are used here.
-struct NoRules;
-
-impl Admission for NoRules {
-    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        Ok(Admitted { object: request.object.clone(), warnings: Vec::new() })
-    }
-}
 
 struct Cluster {
     node: TestNode,
@@ -63,7 +52,6 @@ impl Cluster {
             client_ca_pem: ca_pem.clone(),
             cert_pem,
             key_pem,
-            admission: Arc::new(NoRules),
         };
         let server = Server::open(config).await.unwrap();
         server.bootstrap().await.unwrap();

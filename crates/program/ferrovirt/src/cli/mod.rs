@@ -5,10 +5,12 @@ mod apply;
 mod delete;
 mod describe;
 mod errors;
+mod explain;
 mod get;
 mod image;
 mod judge;
 mod manifest;
+mod nearest;
 mod render;
 mod resources;
 mod table;
@@ -28,6 +30,7 @@ pub(crate) enum Command {
     Get(get::Args),
     Describe(describe::Args),
     Delete(delete::Args),
+    Explain(explain::Args),
     Image(image::Args),
     Validate(validate::Args),
     Render(render::Args),
@@ -47,6 +50,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(args).await,
         Command::Describe(args) => describe::run(args).await,
         Command::Delete(args) => delete::run(args).await,
+        Command::Explain(args) => explain::run(&args),
         Command::Image(args) => image::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Render(args) => render::run(args),

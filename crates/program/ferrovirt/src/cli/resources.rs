@@ -8,6 +8,8 @@ use kube::core::ApiResource;
 use virtctl::api_error;
 use virtctl::connect::Session;
 
+use super::nearest::nearest;
+
 /// A kind of the server with the names users call it by.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceType {
@@ -79,14 +81,20 @@ impl ResourceType {
         }
     }
 
-    fn is_called(&self, name: &str) -> bool {
-        let name = name.to_lowercase();
-        let own = |candidate: &str| name == candidate || name == with_group(candidate, &self.group);
-        own(&self.plural)
-            || own(&self.singular)
-            || own(&self.kind.to_lowercase())
-            || self.short_names.iter().any(|short| own(short))
+    /// What users may call it, without its group.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let long = [&self.plural, &self.singular, &self.kind];
+        long.into_iter().chain(&self.short_names).map(String::as_str)
     }
+}
+
+/// Whether a word, in any case and with or without the group, is one of the names of a kind.
+pub(crate) fn is_called<'a>(word: &str, group: &str, mut names: impl Iterator<Item = &'a str>) -> bool {
+    let word = word.to_lowercase();
+    names.any(|name| {
+        let name = name.to_lowercase();
+        word == name || word == with_group(&name, group)
+    })
 }
 
 fn with_group(name: &str, group: &str) -> String {
@@ -117,18 +125,26 @@ impl Catalogue {
     pub(crate) fn find(&self, names: &str) -> anyhow::Result<Vec<ResourceType>> {
         let mut found = Vec::new();
         for name in names.split(',').filter(|name| !name.is_empty()) {
-            match self.0.iter().find(|resource| resource.is_called(name)) {
+            let called = |resource: &&ResourceType| is_called(name, &resource.group, resource.names());
+            match self.0.iter().find(called) {
                 Some(resource) => found.push(resource.clone()),
                 None => {
                     let category = self.0.iter().filter(|resource| resource.categories.iter().any(|each| each == name));
                     let before = found.len();
                     found.extend(category.cloned());
-                    anyhow::ensure!(found.len() > before, "the server has no kind {name:?}");
+                    anyhow::ensure!(found.len() > before, "the server has no kind {name:?}{}", self.hint(name));
                 }
             }
         }
         anyhow::ensure!(!found.is_empty(), "no kind was named");
         Ok(found)
+    }
+
+    /// What may have been meant.
+    fn hint(&self, name: &str) -> String {
+        let word = name.split('.').next().unwrap_or_default();
+        let near = nearest(word, self.0.iter().flat_map(ResourceType::names));
+        if near.is_empty() { String::new() } else { format!("; did you mean {}?", near.join(", ")) }
     }
 }
 
@@ -191,6 +207,7 @@ mod tests {
             ("vms", "/apis/kubevirt.io/v1/virtualmachines"),
             ("VirtualMachine", "/apis/kubevirt.io/v1/virtualmachines"),
             ("virtualmachines.kubevirt.io", "/apis/kubevirt.io/v1/virtualmachines"),
+            ("vm.kubevirt.io", "/apis/kubevirt.io/v1/virtualmachines"),
             ("po", "/api/v1/pods"),
             ("event", "/api/v1/events"),
             ("events.events.k8s.io", "/apis/events.k8s.io/v1/events"),
@@ -201,7 +218,9 @@ mod tests {
         let kinds: Vec<String> = catalogue().find("all").unwrap().into_iter().map(|resource| resource.kind).collect();
         assert_eq!(kinds, ["Pod", "VirtualMachine"]);
         assert_eq!(catalogue().find("vm,po").unwrap().len(), 2);
-        assert_eq!(catalogue().find("vn").unwrap_err().to_string(), "the server has no kind \"vn\"");
+        assert_eq!(catalogue().find("nothing").unwrap_err().to_string(), "the server has no kind \"nothing\"");
+        let error = catalogue().find("vn").unwrap_err().to_string();
+        assert!(error.starts_with("the server has no kind \"vn\"; did you mean vm"), "{error}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What an embedded cluster is born with, and waiting for it to be whole.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -13,7 +12,6 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::admission::Gate;
 use crate::progress::Progress;
 
 /// Where our own objects live.
@@ -78,13 +76,13 @@ fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
 /// Keeps admission at the KubeVirt object's configuration. The first one is in force when this returns.
 pub async fn follow_configuration(
     client: kube::Client,
-    gate: Arc<Gate>,
+    server: embedded::Server,
     shutdown: CancellationToken,
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
 ) -> Result<()> {
     let kubevirts: Api<KubeVirt> = Api::namespaced(client, INSTALL_NAMESPACE);
     let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
-    follow(&gate, &current);
+    follow(&server, &current);
     tasks.spawn(async move {
         let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().applied_objects();
         futures::pin_mut!(changes);
@@ -92,7 +90,7 @@ pub async fn follow_configuration(
             tokio::select! {
                 () = shutdown.cancelled() => return ("the configuration watch", Ok(())),
                 change = futures::StreamExt::next(&mut changes) => match change {
-                    Some(Ok(kubevirt)) => follow(&gate, &kubevirt),
+                    Some(Ok(kubevirt)) => follow(&server, &kubevirt),
                     Some(Err(err)) => tracing::debug!(error = %err, "the watch of the KubeVirt object is retried"),
                     None => return ("the configuration watch", Ok(())),
                 },
@@ -103,9 +101,9 @@ pub async fn follow_configuration(
 }
 
 /// A configuration that is not valid leaves the last valid one in force.
-fn follow(gate: &Gate, kubevirt: &KubeVirt) {
+fn follow(server: &embedded::Server, kubevirt: &KubeVirt) {
     match effective(kubevirt) {
-        Ok(config) => gate.configure(config),
+        Ok(config) => server.configure(config),
         Err(err) => {
             tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used")
         }

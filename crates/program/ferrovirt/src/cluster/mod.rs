@@ -7,7 +7,6 @@
 //!
 //! [`Cluster::start`] is the whole start, used by `up` and, with starts held back, by `down`.
 
-pub mod admission;
 pub mod bootstrap;
 pub mod dialer;
 pub mod fabric;
@@ -24,7 +23,6 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::config::ClusterConfig;
 use hostfs::process::ProcessId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -168,7 +166,6 @@ async fn serve(
     progress.done(format!("network for {} node(s)", record.nodes.len()));
     let dialer = FabricDialer::new(fabric);
 
-    let gate = Arc::new(admission::Gate::new(ClusterConfig::default()));
     let pair = pki.pair(
         "apiserver",
         &Subject { common_name: "kube-apiserver", organization: None, serves: identities::API_SERVER_NAMES },
@@ -178,7 +175,6 @@ async fn serve(
         client_ca_pem: pki.ca_pem().to_owned(),
         cert_pem: pair.cert,
         key_pem: pair.key,
-        admission: gate.clone(),
     })
     .await
     .context("cannot open the API server's store")?;
@@ -221,7 +217,7 @@ async fn serve(
     let kvm = kvm.await.context("the KVM probe panicked")?;
     bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
     bootstrap::forget_nodes(&admin).await?;
-    bootstrap::follow_configuration(api_client, gate, shutdown.clone(), tasks).await?;
+    bootstrap::follow_configuration(api_client, server, shutdown.clone(), tasks).await?;
 
     let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;
     let stop = shutdown.clone();

@@ -8,16 +8,12 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::config::ClusterConfig;
 use api::v1::{VirtualMachine, VirtualMachineInstance};
-use embedded::{Admission, AdmissionRequest, Admitted, Operation, Server};
-use jiff::Timestamp;
+use embedded::Server;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
-use machinery::field::FieldError;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -30,35 +26,6 @@ use pki::Pki;
 pub(crate) const NAMESPACE: &str = "default";
 pub(crate) const IMAGE: &str = "launcher:1";
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The rules of our kinds, as the supervisor of the embedded shape passes them in.
-struct Rules(ClusterConfig);
-
-impl Admission for Rules {
-    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        let user = admission::User { name: request.user.name.clone(), groups: request.user.groups.clone(), ..Default::default() };
-        let request = admission::Request {
-            operation: match request.operation {
-                Operation::Create => admission::Operation::Create,
-                Operation::Update => admission::Operation::Update,
-            },
-            version: request.resource.version,
-            resource: request.resource.resource,
-            subresource: request.resource.subresource,
-            user: &user,
-            old: request.old,
-            object: &request.object,
-            now: Time(Timestamp::now()),
-        };
-        let admitted = admission::admit(&request, &self.0, &Default::default()).map_err(|refusal| match refusal {
-            admission::Refusal::Invalid(errors) => errors,
-            admission::Refusal::BadRequest(message) => {
-                vec![FieldError::new(machinery::field::Cause::Forbidden, machinery::field::FieldPath::root(), message)]
-            }
-        })?;
-        Ok(Admitted { object: admitted.object, warnings: admitted.warnings })
-    }
-}
 
 /// The cluster. Everything ends with it.
 pub(crate) struct Cluster {
@@ -83,7 +50,6 @@ impl Cluster {
             client_ca_pem: pki.ca_pem(),
             cert_pem,
             key_pem,
-            admission: Arc::new(Rules(ClusterConfig::default())),
         };
         let server = Server::open(config).await.unwrap();
         server.bootstrap().await.unwrap();

@@ -2,16 +2,14 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use embedded::{Admission, AdmissionRequest, Admitted, Server};
+use embedded::Server;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use machinery::field::FieldError;
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
 use tokio::task::JoinHandle;
@@ -27,15 +25,6 @@ pub(crate) async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     panic!("{what}: not within thirty seconds");
-}
-
-/// The rules of our kinds are not what is tested here.
-struct TakeAll;
-
-impl Admission for TakeAll {
-    fn admit(&self, request: &AdmissionRequest<'_>) -> Result<Admitted, Vec<FieldError>> {
-        Ok(Admitted { object: request.object.clone(), warnings: Vec::new() })
-    }
 }
 
 struct Authority {
@@ -94,7 +83,6 @@ impl Cluster {
             client_ca_pem: authority.pem.clone(),
             cert_pem,
             key_pem,
-            admission: Arc::new(TakeAll),
         });
         // `RUST_LOG=debug` shows what the agent saw; nothing without it.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
@@ -131,6 +119,11 @@ impl Cluster {
 
     pub(crate) async fn admin(&self) -> kube::Client {
         self.client("kubernetes-admin", "system:masters").await
+    }
+
+    /// The identity that makes instances and writes their status.
+    pub(crate) async fn controller(&self) -> kube::Client {
+        self.client("system:serviceaccount:kubevirt:kubevirt-controller", "system:serviceaccounts").await
     }
 
     async fn client(&self, name: &str, group: &str) -> kube::Client {

@@ -40,7 +40,7 @@ struct Scene {
 async fn running(finalizer: bool) -> (Scene, Handler) {
     let cluster = Cluster::start().await;
     let handler = cluster.handler().await;
-    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.admin().await, "default");
+    let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.controller().await, "default");
     // A VMI is handed over when its Pod runs; a Pod without a directory would be one that is gone.
     std::fs::create_dir_all(cluster.pods_dir().join(POD)).unwrap();
     let vmi = vmis.create(&PostParams::default(), &handed_over(finalizer)).await.unwrap();

@@ -1,0 +1,184 @@
+//! Our own kinds as a client meets them: every version, scale, schemas, rules, and what is said about them.
+#![allow(clippy::unwrap_used)] // a test may fail this way
+
+mod common;
+
+use api::resources::{RESOURCES, Resource};
+use common::{TestServer, raw, raw_json, raw_with_headers};
+use kube::Client;
+use serde_json::{Value, json};
+
+fn path(resource: &Resource, version: &str) -> String {
+    let namespace = if resource.namespaced { "/namespaces/default" } else { "" };
+    format!("/apis/{}/{version}{namespace}/{}", resource.group, resource.plural)
+}
+
+fn instancetype(name: &str) -> Value {
+    json!({"metadata": {"name": name}, "spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}})
+}
+
+const INSTANCETYPES: &str = "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes";
+
+#[tokio::test]
+async fn every_kind_is_listed_and_watched_in_every_version_and_old_ones_warn() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    for resource in RESOURCES {
+        for version in resource.versions {
+            let path = path(resource, version.name);
+            let (code, headers, answer) = raw_with_headers(&client, "GET", &path, &[], "").await;
+            assert_eq!(code, 200, "{path}: {answer}");
+            let list: Value = serde_json::from_str(&answer).unwrap();
+            assert_eq!(list["kind"], format!("{}List", resource.kind));
+            assert_eq!(list["apiVersion"], format!("{}/{}", resource.group, version.name));
+            let warnings: Vec<&str> = headers.get_all("warning").iter().map(|value| value.to_str().unwrap()).collect();
+            let expected: Vec<String> = version.deprecated.iter().map(|text| format!("299 - \"{text}\"")).collect();
+            assert_eq!(warnings, expected, "{path}");
+            let (code, _, answer) = raw_with_headers(&client, "GET", &format!("{path}/nobody"), &[], "").await;
+            assert_eq!(code, 404, "{answer}");
+            let table = [("accept", "application/json;as=Table;v=v1;g=meta.k8s.io")];
+            let (_, answer) = raw(&client, "GET", &path, &table, "").await;
+            let table: Value = serde_json::from_str(&answer).unwrap();
+            let columns: Vec<&str> =
+                table["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+            let own: Vec<&str> = resource.columns.iter().map(|column| column.name).collect();
+            let own = if own.is_empty() { vec!["Age"] } else { own };
+            assert_eq!(columns, [vec!["Name"], own].concat(), "{path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_object_is_one_in_all_its_versions() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let vms = |version: &str| format!("/apis/kubevirt.io/{version}/namespaces/default/virtualmachines");
+    let spec = json!({"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}});
+    let body = json!({"apiVersion": "kubevirt.io/v1alpha3", "metadata": {"name": "v"}, "spec": spec});
+    let (code, created) = raw_json(&client, "POST", &vms("v1alpha3"), &body).await;
+    assert_eq!((code, &created["apiVersion"]), (201, &json!("kubevirt.io/v1alpha3")), "{created}");
+    let (_, stored) = raw_json(&client, "GET", &format!("{}/v", vms("v1")), &Value::Null).await;
+    assert_eq!(stored["apiVersion"], "kubevirt.io/v1");
+    assert_eq!((&stored["spec"], &stored["metadata"]), (&created["spec"], &created["metadata"]));
+    let headers = [("content-type", "application/merge-patch+json")];
+    let patch = json!({"metadata": {"labels": {"a": "b"}}}).to_string();
+    let (code, answer) = raw(&client, "PATCH", &format!("{}/v", vms("v1alpha3")), &headers, &patch).await;
+    assert_eq!(code, 200, "{answer}");
+    let (_, list) = raw_json(&client, "GET", &vms("v1alpha3"), &Value::Null).await;
+    assert_eq!(list["items"][0]["apiVersion"], "kubevirt.io/v1alpha3");
+    assert_eq!(list["items"][0]["metadata"]["labels"]["a"], "b");
+    let (code, _) = raw_json(&client, "POST", &vms("v1"), &body).await;
+    assert_eq!(code, 400, "a body of another version than the path's");
+    let presets = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancepresets";
+    let preset = json!({"metadata": {"name": "p"}, "spec": {"selector": {"matchLabels": {"a": "b"}}, "domain": {"devices": {}}}});
+    let (code, created) = raw_json(&client, "POST", presets, &preset).await;
+    assert_eq!((code, &created["apiVersion"]), (201, &json!("kubevirt.io/v1")), "{created}");
+}
+
+#[tokio::test]
+async fn the_schema_speaks_before_the_rules_and_after_the_defaults() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let mut wrong = instancetype("wrong");
+    wrong["spec"]["cpu"]["guest"] = json!("two");
+    let (code, answer) = raw_json(&client, "POST", INSTANCETYPES, &wrong).await;
+    assert_eq!((code, &answer["reason"]), (422, &json!("Invalid")), "{answer}");
+    let fields: Vec<&str> =
+        answer["details"]["causes"].as_array().unwrap().iter().map(|cause| cause["field"].as_str().unwrap()).collect();
+    assert_eq!(fields, ["spec.cpu.guest"], "{answer}");
+    let mut missing = instancetype("missing");
+    missing["spec"].as_object_mut().unwrap().remove("memory");
+    let (code, answer) = raw_json(&client, "POST", INSTANCETYPES, &missing).await;
+    assert_eq!((code, &answer["details"]["causes"][0]["field"]), (422, &json!("spec.memory")), "{answer}");
+    let (code, answer) = raw_json(&client, "POST", INSTANCETYPES, &instancetype("good")).await;
+    assert_eq!(code, 201, "{answer}");
+    let bad_metadata = json!({"metadata": {"name": "m", "labels": 7}, "spec": {}});
+    let (code, answer) = raw_json(&client, "POST", INSTANCETYPES, &bad_metadata).await;
+    assert_eq!(code, 400, "{answer}");
+}
+
+#[tokio::test]
+async fn the_definitions_of_our_kinds_can_be_read_and_not_changed() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
+    let (code, list) = raw_json(&client, "GET", path, &Value::Null).await;
+    assert_eq!((code, list["items"].as_array().map(Vec::len)), (200, Some(RESOURCES.len())));
+    let one = format!("{path}/virtualmachines.kubevirt.io");
+    let (code, definition) = raw_json(&client, "GET", &one, &Value::Null).await;
+    assert_eq!((code, &definition["spec"]["names"]["kind"]), (200, &json!("VirtualMachine")));
+    assert_eq!(raw_json(&client, "DELETE", &one, &Value::Null).await.0, 405);
+    assert_eq!(raw_json(&client, "PUT", &one, &definition).await.0, 405);
+    assert_eq!(raw_json(&client, "POST", path, &definition).await.0, 405);
+}
+
+#[tokio::test]
+async fn kinds_of_other_projects_are_kept_whole() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let path = "/apis/cdi.kubevirt.io/v1beta1/namespaces/default/datavolumes";
+    let body = json!({
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "d"},
+        "spec": {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "1Gi"}}}, "newer": {"x": [1]}},
+    });
+    let headers = [("content-type", "application/json")];
+    let (code, headers, answer) = raw_with_headers(&client, "POST", path, &headers, &body.to_string()).await;
+    assert_eq!(code, 201, "{answer}");
+    assert!(headers["warning"].to_str().unwrap().contains("no importer runs"), "{headers:?}");
+    let created: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(created["spec"], body["spec"], "a field that we do not know is there, too");
+    let networks = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions";
+    let body = json!({"metadata": {"name": "n"}, "spec": {"config": "{\"type\": \"bridge\"}"}});
+    assert_eq!(raw_json(&client, "POST", networks, &body).await.0, 201);
+}
+
+/// Creates an object with what its kind needs.
+async fn create(client: &Client, path: &str, body: &Value) -> Value {
+    let (code, answer) = raw_json(client, "POST", path, body).await;
+    assert_eq!(code, 201, "{path}: {answer}");
+    answer
+}
+
+#[tokio::test]
+async fn rules_see_the_other_objects_of_the_server() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let here = "/apis/kubevirt.io/v1/namespaces/default";
+    let preset = json!({"metadata": {"name": "big"}, "spec": {
+        "selector": {"matchLabels": {"size": "big"}}, "domain": {"cpu": {"cores": 4}, "devices": {}},
+    }});
+    create(&client, &format!("{here}/virtualmachineinstancepresets"), &preset).await;
+    let vmi = |name: &str, size: &str| {
+        let domain = json!({"devices": {}, "memory": {"guest": "64Mi"}});
+        json!({"metadata": {"name": name, "labels": {"size": size}}, "spec": {"domain": domain}})
+    };
+    let vmis = format!("{here}/virtualmachineinstances");
+    let big = create(&client, &vmis, &vmi("a", "big")).await;
+    assert_eq!(big["spec"]["domain"]["cpu"]["cores"], 4, "{big}");
+    let small = create(&client, &vmis, &vmi("b", "small")).await;
+    assert_ne!(small["spec"]["domain"]["cpu"]["cores"], 4, "{small}");
+}
+
+#[tokio::test]
+async fn a_deletion_is_judged_where_the_kind_wants_it() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let kubevirts = "/apis/kubevirt.io/v1/namespaces/kubevirt/kubevirts";
+    let kubevirt = |name: &str| json!({"metadata": {"name": name}, "spec": {"uninstallStrategy": "BlockUninstallIfWorkloadsExist"}});
+    create(&client, kubevirts, &kubevirt("kubevirt")).await;
+    let (code, answer) = raw_json(&client, "POST", kubevirts, &kubevirt("another")).await;
+    assert_eq!((code, &answer["reason"]), (400, &json!("BadRequest")), "{answer}");
+    let one = format!("{kubevirts}/kubevirt");
+    let headers = [("content-type", "application/merge-patch+json")];
+    let deployed = json!({"status": {"phase": "Deployed"}}).to_string();
+    let (code, answer) = raw(&client, "PATCH", &format!("{one}/status"), &headers, &deployed).await;
+    assert_eq!(code, 200, "{answer}");
+    let vms = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
+    let spec = json!({"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}});
+    create(&client, vms, &json!({"metadata": {"name": "v"}, "spec": spec})).await;
+    let (code, answer) = raw_json(&client, "DELETE", &one, &Value::Null).await;
+    assert_eq!(code, 400, "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("still Virtual Machines present"), "{answer}");
+    assert_eq!(raw_json(&client, "DELETE", &format!("{vms}/v"), &Value::Null).await.0, 200);
+    assert_eq!(raw_json(&client, "DELETE", &one, &Value::Null).await.0, 200);
+}
