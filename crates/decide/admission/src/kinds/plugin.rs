@@ -3,11 +3,21 @@
 //! Besides what a webhook of KubeVirt checks, these rules contain what its operator installs as admission policies: a
 //! cluster that evaluates those refuses the same objects, and one that does not is not worse off.
 
+use std::thread;
+
 use api::plugin::{DomainHook, FailureStrategy, NodeHook, Plugin, PluginSpec};
+use kube_cel::cel::Program;
 use machinery::field::{Cause, FieldError, FieldPath};
 
 use super::{Case, Found};
 use crate::Refusal;
+
+/// Longest expression that is read, in characters.
+const MAX_LENGTH: usize = 10_000;
+/// Most conditionals in an expression. The parser does not survive long chains of them.
+const MAX_CONDITIONALS: usize = 32;
+/// Stack for the parser. Each bracket inside another takes a fifth of a mebibyte, up to the parser's own limit.
+const STACK: usize = 64 << 20;
 
 /// Steps of an instance's life that a program on the node may be told about.
 const HOOKS: [&str; 8] = [
@@ -79,8 +89,23 @@ fn node_hook(field: &FieldPath, hook: &NodeHook) -> Vec<FieldError> {
 
 /// An expression has to be one. Whether it speaks of things that exist shows only when it is evaluated.
 fn expression(field: &FieldPath, text: &str) -> Option<FieldError> {
-    let problem = kube_cel::cel::Program::compile(text).err()?;
-    Some(FieldError::invalid(field.clone(), text, format!("does not compile: {problem}")))
+    let problem = if text.chars().count() > MAX_LENGTH {
+        Some(format!("is longer than {MAX_LENGTH} characters"))
+    } else if text.matches('?').count() > MAX_CONDITIONALS {
+        Some(format!("has more than {MAX_CONDITIONALS} conditionals"))
+    } else {
+        parse(text)
+    };
+    problem.map(|problem| FieldError::invalid(field.clone(), text, problem))
+}
+
+/// Why a text is no expression. It is parsed on a stack of its own: a dozen brackets could exhaust the caller's.
+fn parse(text: &str) -> Option<String> {
+    let parse = || Program::compile(text).err().map(|error| format!("does not compile: {error}"));
+    thread::scope(|scope| match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, parse) {
+        Ok(parser) => parser.join().unwrap_or_else(|_| Some("does not compile".to_owned())),
+        Err(error) => Some(format!("cannot be compiled now: {error}")),
+    })
 }
 
 /// Whether a path is as short as it can be without looking at a file system. Only leading `..` of a relative path

@@ -335,6 +335,23 @@ fn plugins() {
 }
 
 #[test]
+fn no_expression_is_too_much() {
+    let on = On::new("plugins").with_gate("Plugins");
+    let create = |expression: String| on.create(&plugin(spec(json!({ "condition": expression }))));
+    let refused = ["FieldValueInvalid spec.condition"];
+    let nested = |depth: usize| format!("{}true{}", "(".repeat(depth), ")".repeat(depth));
+    assert_eq!(create(nested(20)), PASSES);
+    assert_eq!(create(nested(4_000)), refused);
+    assert_eq!(create("[".repeat(5_000)), refused);
+    let chained = |length: usize| format!("{}true", "false ? false : ".repeat(length));
+    assert_eq!(create(chained(32)), PASSES);
+    assert_eq!(create(chained(33)), refused);
+    let long = |terms: usize| format!("{}true", "true && ".repeat(terms));
+    assert_eq!(create(long(1_000)), PASSES);
+    assert_eq!(create(long(1_250)), refused);
+}
+
+#[test]
 fn a_plugin_that_does_nothing_says_so() {
     let on = On::new("plugins").with_gate("Plugins");
     let empty = on.created(&plugin(spec(json!({ "validatingAdmissionPolicies": null }))));

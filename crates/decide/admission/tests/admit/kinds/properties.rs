@@ -2,7 +2,7 @@
 
 use admission::{Operation, World, judge};
 use proptest::prelude::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{anywhere, examples};
 use crate::properties::mangled;
@@ -17,6 +17,26 @@ fn any_object() -> impl Strategy<Value = (&'static str, Value, Value)> {
         })
         .collect();
     prop::strategy::Union::new(kinds)
+}
+
+/// Pieces of expressions, in any order.
+fn any_expression() -> impl Strategy<Value = String> {
+    let names = r#"( ) [ ] { } , . ? : && || ! - + == in has( all( map( vmi x true null @ // é .? [? `a` \"#;
+    let literals = r#"1 2u 0x 1e999 99999999999999999999 'a' " ''' r' b'\xff' '\u12' '\U00110000'"#;
+    let pieces: Vec<&str> = names.split(' ').chain(literals.split(' ')).chain([" ", "\n", "\0"]).collect();
+    prop::collection::vec(prop::sample::select(pieces), 0..24).prop_map(|pieces| pieces.concat())
+}
+
+proptest! {
+    // Each case is a thread.
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn no_expression_makes_admission_panic(expression in prop_oneof![any_expression(), any::<String>()]) {
+        let plugin = super::policies::plugin(json!({ "spec": { "condition": expression } }));
+        let said = anywhere("plugins").create(&plugin);
+        prop_assert!(said.is_empty() || said == ["FieldValueInvalid spec.condition"], "{said:?}");
+    }
 }
 
 proptest! {
