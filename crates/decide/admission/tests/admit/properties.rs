@@ -136,7 +136,7 @@ fn fields_of(kind: &str) -> Vec<String> {
 }
 
 /// Objects of a kind with a few fields replaced by anything.
-fn mangled(kind: &'static str, base: Value) -> impl Strategy<Value = Value> {
+pub(crate) fn mangled(kind: &'static str, base: Value) -> impl Strategy<Value = Value> {
     let field = prop::sample::select(fields_of(kind));
     prop::collection::vec((field, any_json()), 1..4).prop_map(move |changes| {
         let mut object = base.clone();
