@@ -20,8 +20,6 @@ pub struct Domain {
     pub type_: &'static str,
     pub name: String,
     pub uuid: String,
-    #[serde(rename = "maxMemory", skip_serializing_if = "Option::is_none")]
-    pub max_memory: Option<MaxMemory>,
     pub memory: Bytes,
     pub vcpu: Vcpu,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,16 +66,6 @@ impl From<u64> for Bytes {
     fn from(value: u64) -> Self {
         Bytes { unit: "b", value }
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct MaxMemory {
-    #[serde(rename = "@slots")]
-    pub slots: u32,
-    #[serde(rename = "@unit")]
-    pub unit: &'static str,
-    #[serde(rename = "$text")]
-    pub value: u64,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -212,8 +200,6 @@ pub struct Cpu {
     pub model: Option<String>,
     pub topology: Topology,
     pub feature: Vec<CpuFeature>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub numa: Option<Numa>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -232,23 +218,6 @@ pub struct CpuFeature {
     pub policy: String,
     #[serde(rename = "@name")]
     pub name: String,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Numa {
-    pub cell: NumaCell,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct NumaCell {
-    #[serde(rename = "@id")]
-    pub id: u32,
-    #[serde(rename = "@cpus")]
-    pub cpus: String,
-    #[serde(rename = "@memory")]
-    pub memory: u64,
-    #[serde(rename = "@unit")]
-    pub unit: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]

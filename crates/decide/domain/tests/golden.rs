@@ -65,8 +65,9 @@ fn every_knob_turned() {
 }
 
 #[test]
-fn room_to_grow_in_cpus_and_memory() {
-    check("hotplug", HostFacts::example);
+fn room_to_grow_in_cpus_and_plain_memory() {
+    let xml = check("hotplug", HostFacts::example);
+    assert!(xml.contains("<memory unit=\"b\">1073741824</memory>"), "no more than the guest asks for now");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use api::v1::{CPU, VirtualMachineInstance};
 use super::memory::quantity;
 use super::yes_no;
 use crate::error::Error;
-use crate::xml::{Cpu, CpuFeature, Numa, Topology, Vcpu, VcpuState, Vcpus};
+use crate::xml::{Cpu, CpuFeature, Topology, Vcpu, VcpuState, Vcpus};
 
 /// More than libvirt's machine types take; keeps the arithmetic far from overflow.
 const CPUS_MAX: u32 = 4096;
@@ -81,7 +81,7 @@ impl Cpus {
         self.cores * self.threads
     }
 
-    pub(super) fn max(&self) -> u32 {
+    fn max(&self) -> u32 {
         self.max_sockets * self.per_socket()
     }
 
@@ -103,13 +103,12 @@ impl Cpus {
         Some(Vcpus { vcpu: vcpu.collect() })
     }
 
-    pub(super) fn cpu(self, numa: Option<Numa>) -> Cpu {
+    pub(super) fn cpu(self) -> Cpu {
         Cpu {
             mode: self.mode,
             model: self.model,
             topology: Topology { sockets: self.max_sockets, cores: self.cores, threads: self.threads },
             feature: self.features,
-            numa,
         }
     }
 }

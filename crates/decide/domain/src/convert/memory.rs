@@ -1,17 +1,15 @@
-//! Memory at boot, and the limit it may grow to.
+//! The guest's memory.
+//!
+//! `maxGuest`, which admission fills in, bounds what could be plugged in later. No memory is plugged in yet, so the guest
+//! gets the plain memory it asks for, without slots and without the NUMA node that slots would need.
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::error::Error;
-use crate::xml::{MaxMemory, Numa, NumaCell};
 
-pub(super) struct Memory {
-    pub(super) guest: u64,
-    max: u64,
-}
-
-pub(super) fn memory(vmi: &VirtualMachineInstance) -> Result<Memory, Error> {
+/// The guest's memory in bytes.
+pub(super) fn memory(vmi: &VirtualMachineInstance) -> Result<u64, Error> {
     let memory = vmi.spec.domain.memory.as_ref();
     let resources = vmi.spec.domain.resources.as_ref();
     let guest = memory.and_then(|memory| memory.guest.as_ref()).map(|guest| (guest, "spec.domain.memory.guest"));
@@ -24,28 +22,7 @@ pub(super) fn memory(vmi: &VirtualMachineInstance) -> Result<Memory, Error> {
     if guest < 1 << 20 {
         return Err(Error::invalid(field, format!("{} is less than 1Mi; a unit may be missing", amount.0)));
     }
-    let max = match memory.and_then(|memory| memory.max_guest.as_ref()) {
-        Some(max) => quantity(max, "spec.domain.memory.maxGuest")?,
-        None => guest,
-    };
-    Ok(Memory { guest, max })
-}
-
-impl Memory {
-    fn grows(&self) -> bool {
-        self.max > self.guest
-    }
-
-    pub(super) fn max(&self) -> Option<MaxMemory> {
-        self.grows().then_some(MaxMemory { slots: 1, unit: "b", value: self.max })
-    }
-
-    /// libvirt plugs memory only into a guest that has a NUMA node to plug it into.
-    pub(super) fn cell(&self, cpus: u32) -> Option<Numa> {
-        let cpus = format!("0-{}", cpus.saturating_sub(1));
-        let cell = NumaCell { id: 0, cpus, memory: self.guest >> 10, unit: "KiB" };
-        self.grows().then_some(Numa { cell })
-    }
+    Ok(guest)
 }
 
 /// The quantity in whole units, rounded up.

@@ -28,24 +28,22 @@ pub fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Domain
     let uuid = guest_uuid(vmi)?;
     let cpus = cpu::cpus(vmi, type_)?;
     let memory = memory::memory(vmi)?;
-    let numa = memory.cell(cpus.max());
     Ok(Domain {
         type_,
         name: vmi.domain_name(),
         sysinfo: os::sysinfo(vmi, &uuid, &facts.smbios),
         uuid,
-        max_memory: memory.max(),
         vcpu: cpus.vcpu(),
         vcpus: cpus.states(),
         os: os::os(vmi, &facts.paths)?,
         features: platform::features(vmi),
-        cpu: cpus.cpu(numa),
-        memory: memory.guest.into(),
+        cpu: cpus.cpu(),
+        memory: memory.into(),
         clock: platform::clock(vmi)?,
         on_poweroff: "destroy",
         on_reboot: platform::on_reboot(vmi)?,
         on_crash: "destroy",
-        devices: devices::devices(vmi, facts, memory.guest)?,
+        devices: devices::devices(vmi, facts, memory)?,
     })
 }
 
