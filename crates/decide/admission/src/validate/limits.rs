@@ -17,6 +17,8 @@ const LEAST_GUEST_MEMORY: i64 = 1 << 20;
 
 /// As many CPUs as machine types take.
 const MOST_CPUS: u64 = 512;
+/// As many empty places for CPUs as are made.
+const MOST_PLACES: u64 = 4096;
 
 /// QEMU holds a boot order in a signed 32-bit number; libvirt hands it on as it is.
 const LAST_IN_BOOT_ORDER: u64 = i32::MAX as u64;
@@ -37,7 +39,7 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachin
     let interfaces = devices.child("interfaces");
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
         boot_order(found, &interfaces.index(index), interface.boot_order);
-        if let Some(mac) = given(&interface.mac_address).filter(|mac| mac.contains('.')) {
+        if let Some(mac) = given(&interface.mac_address).filter(|mac| !mac.contains([':', '-'])) {
             found.invalid(&interfaces.index(index).child("macAddress"), mac, "separate the six octets by : or -");
         }
     }
@@ -57,11 +59,17 @@ fn compute(found: &mut Findings, domain: &Path<'_>, spec: &VirtualMachineInstanc
         found.invalid(&domain.child("memory.guest"), guest.0.as_str(), detail);
     }
     if let Some(cpu) = &spec.domain.cpu {
-        let parts = [cpu.sockets, cpu.cores, cpu.threads].map(|part| u64::from(part.unwrap_or(0)).max(1));
-        let count = parts.iter().copied().fold(1, u64::saturating_mul);
-        if count > MOST_CPUS {
+        let count = |sockets: Option<u32>| {
+            let parts = [sockets, cpu.cores, cpu.threads].map(|part| u64::from(part.unwrap_or(0)).max(1));
+            parts.into_iter().fold(1, u64::saturating_mul)
+        };
+        let cpus = count(cpu.sockets);
+        if cpus > MOST_CPUS {
             let detail = format_args!("sockets, cores and threads together make more than {MOST_CPUS} CPUs");
-            found.invalid(&domain.child("cpu"), count, detail);
+            found.invalid(&domain.child("cpu"), cpus, detail);
+        } else if count(cpu.max_sockets) > MOST_PLACES {
+            let detail = format_args!("with cores and threads it makes room for more than {MOST_PLACES} CPUs");
+            found.invalid(&domain.child("cpu.maxSockets"), cpu.max_sockets.unwrap_or(0), detail);
         }
     }
 }

@@ -28,8 +28,7 @@ mod volumes;
 use std::collections::BTreeMap;
 
 use api::config::ClusterConfig;
-use api::gates::{self, Stage};
-use api::v1::{Disk, Firmware, Interface, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use api::v1::{Disk, Firmware, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::field::{Cause, FieldError, FieldPath, Path};
@@ -151,16 +150,16 @@ fn rules(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSp
 
 /// Features that were removed, asked for by gate or by field.
 fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
-    let uses: [(&str, &str, fn(&Interface) -> bool); 2] = [
-        ("Passt", "passt", |interface| interface.passt.is_some()),
-        ("Macvtap", "macvtap", |interface| interface.macvtap.is_some()),
+    let given = &spec.domain.devices.interfaces;
+    let uses = [
+        ("Passt", "passt", given.iter().position(|interface| interface.passt.is_some())),
+        ("Macvtap", "macvtap", given.iter().position(|interface| interface.macvtap.is_some())),
     ];
     let devices = field.child("domain.devices");
     let interfaces = devices.child("interfaces");
-    for (gate, name, uses) in uses {
+    for (gate, name, user) in uses {
         let requested = config.requested_gates().iter().any(|requested| requested == gate);
-        let gone = gates::stage(gate) == Some(Stage::Discontinued);
-        if let Some(index) = spec.domain.devices.interfaces.iter().position(uses).filter(|_| requested && gone) {
+        if let Some(index) = user.filter(|_| requested) {
             let message = format!("the feature gate {gate} and its binding were discontinued");
             found.refuse(Cause::NotSupported, &interfaces.index(index).child(name), message);
         }

@@ -28,15 +28,13 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], 
         }
         source(found, &field, volume, config);
     }
-    let counts: [(&str, fn(&Volume) -> bool); 3] = [
-        ("service account", |volume| volume.service_account.is_some()),
-        ("downward metrics", |volume| volume.downward_metrics.is_some()),
-        ("memory dump", |volume| volume.memory_dump.is_some()),
+    let counts = [
+        ("service account", volumes.iter().filter(|volume| volume.service_account.is_some()).count()),
+        ("downward metrics", volumes.iter().filter(|volume| volume.downward_metrics.is_some()).count()),
+        ("memory dump", volumes.iter().filter(|volume| volume.memory_dump.is_some()).count()),
     ];
-    for (what, is) in counts {
-        if volumes.iter().filter(|volume| is(volume)).count() > 1 {
-            found.refuse(Cause::Invalid, field, format!("at most one {what} volume may be set"));
-        }
+    for (what, _) in counts.iter().filter(|(_, count)| *count > 1) {
+        found.refuse(Cause::Invalid, field, format!("at most one {what} volume may be set"));
     }
 }
 

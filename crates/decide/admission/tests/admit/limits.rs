@@ -51,6 +51,12 @@ fn amounts_and_names_that_nothing_can_run_with() {
         domain(json!({ "cpu": { "sockets": 64, "cores": 8 } })),
     );
     limit(
+        "and so is what it could become",
+        domain(json!({ "cpu": { "sockets": 1, "cores": 4, "maxSockets": 1025 } })),
+        "FieldValueInvalid spec.domain.cpu.maxSockets",
+        domain(json!({ "cpu": { "sockets": 1, "cores": 4, "maxSockets": 1024 } })),
+    );
+    limit(
         "the guest's UUID",
         domain(json!({ "firmware": { "uuid": "mine" } })),
         "FieldValueInvalid spec.domain.firmware.uuid",

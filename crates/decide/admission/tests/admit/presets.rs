@@ -55,7 +55,7 @@ fn a_new_instance_wants_the_presets_of_its_namespace() {
     };
     let mut world = World::default();
     let presets = Wanted::all("kubevirt.io", "VirtualMachineInstancePreset", "ns");
-    assert_eq!(admission::wanted(&request(Operation::Create), &world), [presets.clone()]);
+    assert_eq!(admission::wanted(&request(Operation::Create), &world), std::slice::from_ref(&presets));
     assert_eq!(admission::wanted(&request(Operation::Update), &world), []);
     world.learn(presets, []);
     assert_eq!(admission::wanted(&request(Operation::Create), &world), []);

@@ -95,12 +95,16 @@ pub(super) fn check(
     }
 }
 
-/// Six octets in hexadecimal: in pairs separated by `:` or `-`, or in groups of four digits separated by `.`.
-pub(in crate::validate) fn parse_mac(text: &str) -> Option<[u8; 6]> {
-    let (separator, digits) =
-        if text.contains('.') { ('.', 4) } else { (if text.contains('-') { '-' } else { ':' }, 2) };
+/// Six octets in hexadecimal: in pairs separated by `:` or `-`, in groups of four digits separated by `.`, or in one row.
+fn parse_mac(text: &str) -> Option<[u8; 6]> {
+    let separator = text.chars().find(|character| !character.is_ascii_hexdigit());
+    let digits = match separator {
+        None => 12,
+        Some('.') => 4,
+        Some(_) => 2,
+    };
     let mut octets = Vec::with_capacity(6);
-    for group in text.split(separator) {
+    for group in text.split(|character| Some(character) == separator) {
         if group.len() != digits || !group.bytes().all(|b| b.is_ascii_hexdigit()) {
             return None;
         }
@@ -108,7 +112,7 @@ pub(in crate::validate) fn parse_mac(text: &str) -> Option<[u8; 6]> {
             octets.push(u8::from_str_radix(&group[pair * 2..pair * 2 + 2], 16).ok()?);
         }
     }
-    octets.try_into().ok()
+    octets.try_into().ok().filter(|_| matches!(separator, None | Some(':' | '-' | '.')))
 }
 
 fn forwarding(found: &mut Findings, field: &Path<'_>, interface: &Interface, on_pod: bool, config: &ClusterConfig) {

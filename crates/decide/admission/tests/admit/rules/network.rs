@@ -225,6 +225,8 @@ fn cards() {
         ),
         row("six octets", mac("02:42:ac:11:00"), bad_mac, mac("02-42-AC-11-00-02")),
         row("not eight", mac("02:42:ac:11:00:02:03:04"), bad_mac, mac("0242.ac11.0002")),
+        row("in one row", mac("0242ac11000"), bad_mac, mac("0242ac110002")),
+        row("of a separator that is one", mac("02/42/ac/11/00/02"), bad_mac, mac("02:42:ac:11:00:02")),
         row("of one separator", mac("02:42-ac:11-00:02"), bad_mac, mac("02:42:ac:11:00:02")),
         row(
             "PCI address",
