@@ -3,10 +3,10 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test build guest up down verify fix bench peers setup-demo setup-test clean
+.PHONY: help demo test build guest up down verify fix bench bench-dictionary fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
 
 help: ## list the targets
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 demo: setup-demo build guest ## build, start two nodes, boot a VM, reach it, stop it, print a timeline
 	bin/ferrovirt demo --guest build/guest
@@ -36,11 +36,17 @@ fix: ## format and apply what clippy can
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
-bench: setup-demo guest ## figures as ratios against a reference in the same run
+bench: bench-dictionary setup-demo guest ## figures as ratios against a reference in the same run
 	$(CARGO) build --profile bench-fast -p ferrovirt
 	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest $(CARGO) run -q --profile bench-fast -p bench
 
-peers: ## KubeVirt's virtctl and judge, in a cache outside the work tree; prints where
+bench-dictionary: setup-bench ## instructions and throughput of judging an instance
+	$(CARGO) run -q --profile bench-fast -p bench-dictionary
+
+fuzz: setup-fuzz ## 60 s of mutated manifests through reader, schemas, defaults and rules
+	$(CARGO) run -q -p xtask -- fuzz 60
+
+peers: ## KubeVirt's virtctl and judge, Kubernetes' control plane and etcd, in a cache outside the work tree
 	@$(CARGO) run -q -p xtask -- peers
 
 setup-demo:
@@ -48,6 +54,12 @@ setup-demo:
 
 setup-test:
 	@tools/setup.sh test
+
+setup-bench:
+	@tools/setup.sh bench
+
+setup-fuzz:
+	@tools/setup.sh fuzz
 
 clean: ## remove what was built
 	rm -rf bin build

@@ -2,6 +2,8 @@
 # Installs what building and running Ferrovirt needs on Debian 12, and nothing that is already there.
 #   tools/setup.sh demo    to build and run
 #   tools/setup.sh test    the same, and what only the tests use
+#   tools/setup.sh bench   what counts instructions
+#   tools/setup.sh fuzz    what compiles the fuzzer's driver
 # Toolchains (Rust, and a C compiler for the TLS library) are not installed here: a missing or old one gets one sentence.
 set -euo pipefail
 
@@ -22,6 +24,16 @@ needs() {
   cat <<'LIST'
 cc gcc
 make make
+LIST
+  case $want in
+    bench) echo valgrind valgrind ;;
+    fuzz) echo c++ g++ ;;
+    *) needs_guests ;;
+  esac
+}
+
+needs_guests() {
+  cat <<'LIST'
 qemu-system-x86_64 qemu-system-x86
 qemu-img qemu-utils
 libvirtd libvirt-daemon

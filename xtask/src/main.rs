@@ -1,7 +1,9 @@
 //! Jobs of the workspace that a Makefile line cannot hold. `make` calls them; they can be called by hand too.
 
+mod fuzz;
 mod peers;
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -9,13 +11,18 @@ use anyhow::{Context, Result, bail};
 
 const HELP: &str = "usage: cargo xtask <job>
   test    every test of the workspace, the end-to-end ones last
-  peers   KubeVirt's virtctl and judge, in a cache outside the work tree; prints the folder that holds them";
+  docs    write the documents and recorded outputs that are generated from the tables of the API
+  fuzz    mutated manifests through the dictionary, for 60 seconds or as many as are given
+  peers   other projects' programs, in a cache outside the work tree; prints the folders that hold them
+          kubevirt: virtctl and a judge; kube: etcd and the control plane, with --all also kubelet and kube-proxy";
 
 fn main() -> ExitCode {
     let job = std::env::args().nth(1);
     let result = match job.as_deref() {
         Some("test") => test(),
-        Some("peers") => return peers::main(&workspace()),
+        Some("docs") => docs(),
+        Some("fuzz") => fuzz::run(&workspace(), std::env::args().nth(2).as_deref().unwrap_or("60")),
+        Some("peers") => return peers::main(&workspace(), &std::env::args().skip(2).collect::<Vec<_>>()),
         _ => {
             eprintln!("{HELP}");
             return ExitCode::from(2);
@@ -45,19 +52,28 @@ fn test() -> Result<()> {
     if std::env::var_os("FERROVIRT_SHARED").is_none() {
         eprintln!("note: FERROVIRT_SHARED is not set; comparisons with KubeVirt's data report themselves as skipped");
     }
-    let run = |args: &[&str]| -> Result<()> {
-        let status = Command::new(env!("CARGO"))
-            .current_dir(&root)
-            .args(args)
-            .env("FERROVIRT_GUEST_DIR", &guest)
-            .env("FERROVIRT_BIN", &program)
-            .status()
-            .with_context(|| format!("cannot run cargo {}", args.join(" ")))?;
-        if !status.success() {
-            bail!("cargo {} failed ({status})", args.join(" "));
-        }
-        Ok(())
-    };
-    run(&["test", "--workspace", "--exclude", "e2e"])?;
-    run(&["test", "-p", "e2e"])
+    let environment = [("FERROVIRT_GUEST_DIR", guest.as_os_str()), ("FERROVIRT_BIN", program.as_os_str())];
+    cargo(&["test", "--workspace", "--exclude", "e2e"], &environment)?;
+    cargo(&["test", "-p", "e2e"], &environment)
+}
+
+/// The tests that compare generated files write them instead.
+fn docs() -> Result<()> {
+    if std::env::var_os("FERROVIRT_SHARED").is_none() {
+        eprintln!("note: FERROVIRT_SHARED is not set; what is said about KubeVirt's examples stays as it is");
+    }
+    cargo(&["test", "-q", "-p", "ferrovirt", "--test", "dictionary"], &[("FERROVIRT_UPDATE", OsStr::new("1"))])
+}
+
+fn cargo(args: &[&str], environment: &[(&str, &OsStr)]) -> Result<()> {
+    let status = Command::new(env!("CARGO"))
+        .current_dir(workspace())
+        .args(args)
+        .envs(environment.iter().copied())
+        .status()
+        .with_context(|| format!("cannot run cargo {}", args.join(" ")))?;
+    if !status.success() {
+        bail!("cargo {} failed ({status})", args.join(" "));
+    }
+    Ok(())
 }

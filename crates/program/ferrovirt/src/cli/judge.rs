@@ -1,5 +1,6 @@
 //! Admission without a cluster: what a manifest becomes, or why it is refused.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,6 +77,9 @@ fn unusable(origin: Origin, problem: String) -> ReadError {
     manifests::ReadError::Object { origin, problem }.into()
 }
 
+/// An object with its defaults and what is to say about it, or why there is nothing to show.
+pub(crate) type Verdict = Result<Judged, Vec<FieldError>>;
+
 /// Judges manifests as an API server with this configuration would when a user creates them, one after the other.
 pub(crate) struct Judge {
     pub(crate) config: ClusterConfig,
@@ -88,66 +92,72 @@ pub(crate) struct Judge {
 impl Judge {
     fn new(config: Option<ClusterConfig>, documents: &[Document]) -> Self {
         let open = config.is_none().then(all_gates_open);
-        let objects = documents.iter().map(|document| placed(resource_of(&document.object), &document.object));
+        let objects = documents.iter().map(|document| received(resource_of(&document.object), &document.object));
         Judge { config: config.unwrap_or_default(), open, objects: objects.collect() }
     }
 
     /// The object with its defaults and what is to say about it, or why there is nothing to show. `None` for kinds that
     /// are not ours to judge.
-    pub(crate) fn judge(&self, object: &Value) -> Option<Result<Judged, Vec<FieldError>>> {
+    pub(crate) fn judge(&self, object: &Value) -> Option<Verdict> {
         let resource = match served(object)? {
             Ok(resource) => resource,
             Err(error) => return Some(Err(vec![error])),
         };
-        let api_version = object["apiVersion"].as_str().unwrap_or_default();
-        let version = api_version.rsplit('/').next().and_then(|name| resource.version(name));
         let user = User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()], ..User::default() };
         let request = Request {
             operation: Operation::Create,
-            version: version.map_or(resource.storage_version(), |version| version.name),
+            version: resource.storage_version(),
             resource: resource.plural,
             subresource: "",
             user: &user,
             old: None,
-            object: &placed(Some(resource), object),
+            object: &received(Some(resource), object),
             now: now(),
         };
         let world = self.world(&request);
-        let verdict = admission::judge(&request, &self.config, &world);
-        Some(verdict.map_err(causes).map(|judged| {
-            let mut judged = self.with_gates_open(judged, &request, &world);
+        let verdict = admission::judge(&request, &self.config, &world).map_err(causes);
+        let verdict = self.with_gates_open(verdict, &request, &world);
+        Some(verdict.map(|mut judged| {
             as_written(&mut judged.object, object);
-            judged.warnings.extend(version.and_then(|version| version.deprecated).map(str::to_owned));
+            judged.warnings.extend(deprecation(resource, object).map(str::to_owned));
             judged
         }))
     }
 
     /// A gate is a matter of the cluster, not of the object: if nobody said which are open, what only a closed one
     /// stands against is worth a warning.
-    fn with_gates_open(&self, judged: Judged, request: &Request<'_>, world: &World) -> Judged {
-        let Some(open) = self.open.as_ref().filter(|_| !judged.causes.is_empty()) else { return judged };
-        let Ok(mut again) = admission::judge(request, open, world) else { return judged };
-        let mut gated = judged.causes.iter().filter(|cause| !again.causes.contains(cause)).peekable();
-        if gated.peek().is_none() {
-            return judged;
+    fn with_gates_open(&self, verdict: Verdict, request: &Request<'_>, world: &World) -> Verdict {
+        let errors = match &verdict {
+            Ok(judged) => &judged.causes,
+            Err(errors) => errors,
+        };
+        let Some(open) = self.open.as_ref().filter(|_| !errors.is_empty()) else { return verdict };
+        let Ok(mut again) = admission::judge(request, open, world) else { return verdict };
+        let gated: Vec<&FieldError> = errors.iter().filter(|error| !again.causes.contains(error)).collect();
+        if gated.is_empty() {
+            return verdict;
         }
-        let warnings = gated.map(|cause| format!("{cause} (depends on the cluster: see --kubevirt-config)"));
-        again.warnings.extend(warnings);
-        again
+        again.warnings.extend(gated.iter().map(|error| format!("{error} (unless --kubevirt-config says otherwise)")));
+        Ok(again)
     }
 
-    /// What the judgement of one object looks at among the others.
+    /// What the judgement of one object looks at among the others. Of what is not there nothing is known: it may be in
+    /// the cluster.
     fn world(&self, request: &Request<'_>) -> World {
         let mut world = World::default();
+        let mut asked = BTreeSet::new();
         loop {
-            let wanted = admission::wanted(request, &world);
+            let mut wanted = admission::wanted(request, &world);
+            wanted.retain(|wanted| asked.insert(wanted.clone()));
             if wanted.is_empty() {
                 return world;
             }
             for wanted in wanted {
                 let others = self.objects.iter().filter(|other| key(other) != key(request.object));
                 let found: Vec<Value> = others.filter(|other| is_wanted(&wanted, other)).cloned().collect();
-                world.learn(wanted, found);
+                if !found.is_empty() {
+                    world.learn(wanted, found);
+                }
             }
         }
     }
@@ -252,15 +262,24 @@ fn served(object: &Value) -> Option<Result<&'static Resource, FieldError>> {
     Some(Ok(resource))
 }
 
-/// The object in the namespace it would be created in.
-fn placed(resource: Option<&Resource>, object: &Value) -> Value {
+/// The object as a server would have it when it asks admission: in the version it is stored in, and in a namespace.
+fn received(resource: Option<&Resource>, object: &Value) -> Value {
     let mut object = object.clone();
+    if let Some(resource) = resource {
+        object["apiVersion"] = json!(resource.api_version());
+    }
     if resource.is_none_or(|resource| resource.namespaced)
         && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
     {
         metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));
     }
     object
+}
+
+/// What a server says to those who speak an old version.
+fn deprecation(resource: &Resource, object: &Value) -> Option<&'static str> {
+    let (_, version) = object["apiVersion"].as_str()?.split_once('/')?;
+    resource.version(version)?.deprecated
 }
 
 /// Gives a judged object the version and the silence about its namespace that it was written with.

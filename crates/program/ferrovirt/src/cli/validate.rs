@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use admission::Judged;
 use admission::unsupported::with_rules;
-use machinery::field::{Cause, FieldError};
+use machinery::field::FieldError;
 use serde_json::Value;
 use virtctl::output::print;
 
@@ -74,35 +74,30 @@ fn validate(args: &Args, judge: &Judge, document: &Document, printer: &mut Print
             return Ok(Verdict::Accepted);
         }
         Some(Err(errors)) => {
-            let verdict = class(&errors);
-            tell(&what, verdict, &errors);
-            return Ok(verdict);
+            tell(&what, Verdict::Refused, &errors);
+            return Ok(Verdict::Refused);
         }
         Some(Ok(judged)) => judged,
     };
+    let verdict = verdict(&judged, args.ignore_unsupported);
     let Judged { object, mut warnings, causes, unsupported } = judged;
-    let (warned, errors) = match args.ignore_unsupported {
-        true => (unsupported, causes),
-        false => (Vec::new(), with_rules(unsupported, causes)),
-    };
-    let verdict = class(&errors);
-    if verdict != Verdict::Refused {
-        warnings.extend(warned.iter().map(ToString::to_string));
+    if verdict == Verdict::Accepted {
+        warnings.extend(unsupported.iter().map(ToString::to_string));
     }
-    warnings.iter().for_each(|warning| eprintln!("{what}: warning: {warning}"));
-    tell(&what, verdict, &errors);
     if verdict != Verdict::Refused {
+        warnings.iter().for_each(|warning| eprintln!("{what}: warning: {warning}"));
         printer.print(&object)?;
     }
+    tell(&what, verdict, &if args.ignore_unsupported { causes } else { with_rules(unsupported, causes) });
     Ok(verdict)
 }
 
-/// What the errors of one object come to.
-fn class(errors: &[FieldError]) -> Verdict {
-    match errors.iter().all(|error| error.cause == Cause::Unsupported) {
-        true if errors.is_empty() => Verdict::Accepted,
-        true => Verdict::Unsupported,
-        false => Verdict::Refused,
+/// What an object's judgement comes to.
+fn verdict(judged: &Judged, ignore_unsupported: bool) -> Verdict {
+    match (judged.causes.is_empty(), judged.unsupported.is_empty() || ignore_unsupported) {
+        (true, true) => Verdict::Accepted,
+        (true, false) => Verdict::Unsupported,
+        (false, _) => Verdict::Refused,
     }
 }
 
@@ -140,9 +135,15 @@ mod tests {
 
     #[test]
     fn an_object_is_only_unsupported_if_nothing_else_is_wrong() {
-        let error = |cause| FieldError::new(cause, FieldPath::new("spec"), "no");
-        assert_eq!(class(&[]), Verdict::Accepted);
-        assert_eq!(class(&[error(Cause::Unsupported), error(Cause::Unsupported)]), Verdict::Unsupported);
-        assert_eq!(class(&[error(Cause::Unsupported), error(Cause::Required)]), Verdict::Refused);
+        let errors =
+            |some: bool| some.then(|| FieldError::required(FieldPath::new("spec"), "no")).into_iter().collect();
+        let verdict = |causes, unsupported, ignore| {
+            let (causes, unsupported) = (errors(causes), errors(unsupported));
+            verdict(&Judged { object: Value::Null, warnings: Vec::new(), causes, unsupported }, ignore)
+        };
+        assert_eq!(verdict(false, false, false), Verdict::Accepted);
+        assert_eq!(verdict(false, true, false), Verdict::Unsupported);
+        assert_eq!(verdict(false, true, true), Verdict::Accepted);
+        assert_eq!(verdict(true, true, true), Verdict::Refused);
     }
 }
