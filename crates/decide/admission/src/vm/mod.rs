@@ -68,38 +68,32 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
     // What is stored was judged when it was written. A rule or a configuration that came later must not keep anybody,
     // least of all the controllers, from changing a label or a finalizer.
     let judged = old.as_ref().is_some_and(|old| old.spec == vm.spec);
+    let object = encode(&vm);
     let (unsupported, causes) = if judged {
         Default::default()
     } else {
-        Rules {
-            operation: request.operation,
-            old: old.as_ref(),
-            vm: &vm,
-            own,
-            config,
-            resolved,
-            lookup: &lookup,
-            now: &request.now,
-        }
-        .check()?
+        let (operation, old, now) = (request.operation, old.as_ref(), &request.now);
+        Rules { operation, old, vm: &vm, object: &object, own, config, resolved, lookup: &lookup, now }.check()?
     };
     let mut warnings = vmi::warnings(&vm.spec.template.spec, config);
     if vm.spec.running.is_some() {
         warnings.push("spec.running is deprecated, please use spec.runStrategy instead.".to_owned());
     }
-    Ok(Judged { object: encode(&vm), warnings, causes, unsupported })
+    Ok(Judged { object, warnings, causes, unsupported })
 }
 
 /// The status is the controller's, and what it asks for must be something that exists.
 fn status(request: &Request<'_>, own: bool, config: &ClusterConfig, lookup: &Lookup<'_>) -> Result<Judged, Refusal> {
     let vm: VirtualMachine = match decode(KIND, request.object, own) {
         Ok(vm) => vm,
-        // The spec beside it is what is stored, and may be older than a rule about it.
-        Err(errors) => match (about_status(&errors), stored(request.object)) {
-            (about, Some(vm)) if about.is_empty() => vm,
-            (about, _) if !about.is_empty() => return Err(about.into()),
-            _ => return Err(errors.into()),
-        },
+        Err(errors) => {
+            // The spec beside it is what is stored, and may be older than a rule about it.
+            let about = about_status(&errors);
+            match stored(request.object) {
+                Some(vm) if about.is_empty() => vm,
+                _ => return Err(if about.is_empty() { errors } else { about }.into()),
+            }
+        }
     };
     let old = request.old.and_then(stored::<VirtualMachine>);
     let mut causes = volume_requests::check(&vm, config, lookup, &request.now);

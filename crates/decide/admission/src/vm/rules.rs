@@ -7,6 +7,7 @@ use api::v1::{
 use instancetype::{apply, check_requirements, check_spread, conflict};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::{Cause, FieldError, FieldPath};
+use serde_json::Value;
 
 use super::lookup::Lookup;
 use super::resolve::Resolved;
@@ -24,6 +25,8 @@ pub(super) struct Rules<'a> {
     pub(super) operation: Operation,
     pub(super) old: Option<&'a VirtualMachine>,
     pub(super) vm: &'a VirtualMachine,
+    /// The same as it will be stored.
+    pub(super) object: &'a Value,
     pub(super) own: bool,
     pub(super) config: &'a ClusterConfig,
     pub(super) resolved: Resolved,
@@ -40,7 +43,7 @@ impl Rules<'_> {
         let template = &spec.template;
         let field = FieldPath::new("spec");
         let (of_spec, of_metadata) = (field.child("template.spec"), field.child("template.metadata"));
-        let mut refused = unsupported::vm_spec(&field, &encode(&self.vm.spec));
+        let mut refused = unsupported::vm_spec(&field, &self.object["spec"]);
         refused.extend(unsupported::vmi_spec(&of_spec, &encode(&template.spec)));
         refused.extend(validate::limits(&of_spec, &template.spec));
         if let Some(metadata) = &template.metadata {

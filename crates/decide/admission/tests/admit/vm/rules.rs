@@ -81,6 +81,19 @@ fn a_machine_that_names_its_most_memory_can_be_given_it() {
     for spec in broken {
         assert_eq!(told(&spec), refused, "{spec}");
     }
+    // What stands in the way for good; some of it breaks other rules as well.
+    let in_the_way = [
+        over(json!({ "cpu": { "realtime": {} } })),
+        over(json!({ "cpu": { "numa": { "guestMappingPassthrough": {} } } })),
+        over(json!({ "launchSecurity": { "sev": {} } })),
+        over(json!({ "memory": { "guest": null } })),
+    ];
+    for spec in in_the_way {
+        assert!(told(&spec).contains(&refused[0].to_owned()), "{spec}");
+    }
+    let mut elsewhere = domain(memory("1Gi", "4Gi"));
+    elsewhere["spec"]["template"]["spec"]["architecture"] = json!("arm64");
+    assert_eq!(causes_of(create(&elsewhere, [])), refused);
     // Only where changes reach running guests.
     let staged = create_in(&domain(memory("512Mi", "2Gi")), &rollout("Stage"), []);
     assert_eq!(causes_of(staged), Vec::<String>::new());
