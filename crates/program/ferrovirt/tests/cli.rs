@@ -182,6 +182,83 @@ async fn mistakes_are_told_with_their_place_and_do_not_stop_the_rest() {
     assert!(cluster.run(&["delete", "vm"]).await.failed().contains("--selector or --all"));
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_is_known_by_all_its_names() {
+    let cluster = Cluster::start().await;
+    let mut names = Vec::new();
+    for resource in api::resources::RESOURCES {
+        let own = [resource.plural, resource.singular, resource.kind].into_iter();
+        for name in own.chain(resource.short_names.iter().copied()) {
+            names.extend([name.to_owned(), format!("{name}.{}", resource.group)]);
+        }
+    }
+    let shown = cluster.run(&["get", &names.join(",")]).await;
+    assert_eq!((shown.ok().as_str(), shown.err().trim()), ("", "No resources found in default namespace."));
+    let types = "\
+apiVersion: instancetype.kubevirt.io/v1beta1
+kind: VirtualMachineClusterInstancetype
+metadata: {name: small}
+spec: {cpu: {guest: 1}, memory: {guest: 1Gi}}
+---
+apiVersion: kubevirt.io/v1alpha3
+kind: VirtualMachineInstancePreset
+metadata: {name: old}
+spec: {selector: {}, domain: {devices: {}}}
+";
+    let file = cluster.file("types.yaml", types);
+    let created = cluster.run(&["apply", "-f", text(&file)]).await.ok();
+    let small = "virtualmachineclusterinstancetype.instancetype.kubevirt.io/small";
+    assert_eq!(created, format!("{small} created\nvirtualmachineinstancepreset.kubevirt.io/old created\n"));
+    assert_eq!(cluster.run(&["get", "vmcf.instancetype.kubevirt.io", "-o", "name"]).await.ok(), format!("{small}\n"));
+    let described = cluster.run(&["describe", "vmipreset", "old"]).await.ok();
+    assert!(described.contains("Kind:         VirtualMachineInstancePreset (kubevirt.io/v1)"), "{described}");
+    cluster.run(&["delete", "-f", text(&file)]).await.ok();
+    let unknown = cluster.run(&["get", "vmcff"]).await.failed();
+    assert!(unknown.contains("the server has no kind \"vmcff\"; did you mean vmcf, vmcfs"), "{unknown}");
+}
+
+/// Lines without the spaces at their ends.
+fn trimmed(text: &str) -> String {
+    text.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kinds_are_explained_as_kubectl_does() {
+    let cluster = Cluster::start().await;
+    let kubectl = async |words: &[&str]| {
+        let mut command = Command::new("kubectl");
+        command.args(words).env("KUBECONFIG", cluster.dir.path().join("kubeconfig")).env("HOME", cluster.dir.path());
+        tokio::task::spawn_blocking(move || command.output()).await.unwrap()
+    };
+    if kubectl(&["version", "--client"]).await.is_err() {
+        eprintln!("skipped: there is no kubectl in PATH");
+        return;
+    }
+    let questions: &[&[&str]] = &[
+        &["vm"],
+        &["vm.metadata"],
+        &["vm.metadata.ownerReferences"],
+        &["vm.spec.template.spec.domain.devices.disks"],
+        &["vmi.spec.domain.memory.guest"],
+        &["vmi.spec.networks"],
+        &["vmclone.spec"],
+        &["kubevirt.spec.configuration"],
+        &["vmsnapshot.spec.failureDeadline"],
+        &["migrationpolicies"],
+        &["vmpool.spec", "--recursive"],
+        &["vmpool", "--api-version=pool.kubevirt.io/v1alpha1"],
+        &["virtualmachineinstancepresets"],
+    ];
+    for question in questions {
+        let words: Vec<&str> = std::iter::once("explain").chain(question.iter().copied()).collect();
+        let theirs = Ran(kubectl(&words).await.unwrap());
+        let ours = cluster.run(&words).await;
+        assert_eq!(trimmed(&ours.ok()), trimmed(&theirs.ok()), "{question:?}");
+    }
+    let error = cluster.run(&["explain", "vm.spec.template.spec.domain.devices.dsks"]).await.failed();
+    assert!(error.contains("has no field \"dsks\"; did you mean disks"), "{error}");
+}
+
 #[test]
 fn validation_needs_no_cluster_and_tells_by_its_exit_code() {
     let machine = |fields: &str| {

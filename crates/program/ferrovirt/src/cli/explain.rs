@@ -54,12 +54,14 @@ fn explain(path: &str, recursive: bool, api_version: Option<&str>) -> anyhow::Re
         };
         place = Node::new(next);
         if index + 1 == fields.len() {
-            text += &format!("FIELD: {field} <{}>\n{}\n", place.type_name(), place.values());
+            let values = Some(place.values()).filter(|values| !values.is_empty());
+            text += &format!("FIELD: {field} <{}>\n{}\n", place.type_name(), values.as_deref().unwrap_or("\n"));
         }
     }
-    let description = place.descriptions().join("\n");
-    let description = if description.is_empty() { "<empty>" } else { &description };
-    let _ = write!(text, "DESCRIPTION:\n{}\n", indent(&wrap(description, WIDTH), 4));
+    let descriptions = place.descriptions();
+    let (description, end) =
+        if descriptions.is_empty() { ("<empty>".to_owned(), "") } else { (descriptions.join("\n"), "\n") };
+    let _ = write!(text, "DESCRIPTION:\n{}\n{end}", indent(&wrap(&description, WIDTH), 4));
     let list = place.field_list(1, recursive);
     if !list.is_empty() {
         let _ = write!(text, "FIELDS:\n{list}");
@@ -243,4 +245,141 @@ fn wrap(text: &str, width: usize) -> String {
         lines.push(line);
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn show(path: &str, recursive: bool) -> String {
+        explain(path, recursive, None).unwrap()
+    }
+
+    #[test]
+    fn a_field_is_explained_with_its_type_its_values_and_its_fields() {
+        let want = "\
+GROUP:      clone.kubevirt.io
+KIND:       VirtualMachineClone
+VERSION:    v1beta1
+
+FIELD: volumeNamePolicy <string>
+ENUM:
+    RandomizeNames
+    PrefixTargetName
+
+DESCRIPTION:
+    <empty>
+
+";
+        assert_eq!(show("vmclone.spec.volumeNamePolicy", false), want);
+        let want = "\
+GROUP:      kubevirt.io
+KIND:       VirtualMachine
+VERSION:    v1
+
+FIELD: preference <Object>
+
+
+DESCRIPTION:
+    <empty>
+FIELDS:
+  inferFromVolume\t<string>
+    <no description>
+
+  inferFromVolumeFailurePolicy\t<string>
+    <no description>
+
+  kind\t<string>
+    <no description>
+
+  name\t<string>
+    <no description>
+
+  revisionName\t<string>
+    <no description>
+
+
+";
+        assert_eq!(show("vm.spec.preference", false), want);
+    }
+
+    #[test]
+    fn fields_of_fields_follow_without_descriptions() {
+        let want = "\
+GROUP:      kubevirt.io
+KIND:       VirtualMachineInstanceReplicaSet
+VERSION:    v1
+
+FIELD: conditions <[]Object>
+
+
+DESCRIPTION:
+    <empty>
+FIELDS:
+  lastProbeTime\t<string>
+  lastTransitionTime\t<string>
+  message\t<string>
+  reason\t<string>
+  status\t<string> -required-
+  type\t<string> -required-
+
+";
+        assert_eq!(show("vmirs.status.conditions", true), want);
+        let whole = show("kubevirt", true);
+        assert!(
+            whole.contains("\n      developerConfiguration\t<Object>\n        clusterProfiler\t<boolean>\n"),
+            "{whole}"
+        );
+        assert!(whole.contains("\n  metadata\t<ObjectMeta>\n    annotations\t<map[string]string>\n"), "{whole}");
+    }
+
+    #[test]
+    fn a_kind_is_found_by_every_name_and_every_kind_is_explained() {
+        for name in [
+            "vmpool",
+            "vmpools",
+            "VirtualMachinePool",
+            "virtualmachinepools.pool.kubevirt.io",
+            "vmpools.pool.kubevirt.io",
+        ] {
+            let path = format!("{name}.spec.replicas");
+            let (resource, fields) = find(&path).unwrap();
+            assert_eq!((resource.kind, fields), ("VirtualMachinePool", vec!["spec", "replicas"]), "{name}");
+        }
+        for resource in RESOURCES {
+            let text = show(resource.plural, false);
+            assert!(text.contains("FIELDS:\n  apiVersion\t<string>\n"), "{text}");
+            for version in resource.versions {
+                let asked = format!("{}/{}", resource.group, version.name);
+                let text = explain(resource.kind, true, Some(&asked)).unwrap();
+                assert!(text.contains(&format!("VERSION:    {}\n", version.name)), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn mistakes_are_answered_with_what_was_meant() {
+        let table = [
+            ("vm.spec.runStrtegy", r#"VirtualMachine.spec has no field "runStrtegy"; did you mean runStrategy?"#),
+            ("vm.spec.colour", r#"VirtualMachine.spec has no field "colour"; its fields are dataVolumeTemplates, "#),
+            ("vm.spec.running.x", r#"VirtualMachine.spec.running has no field "x"; it has no fields that are known"#),
+            ("vmm", r#"there is no kind "vmm" among ours; did you mean vm"#),
+            ("deployment", r#"there is no kind "deployment" among ours; the kinds are virtualmachine, "#),
+            ("vm..spec", "is not KIND or KIND.FIELD"),
+        ];
+        for (path, want) in table {
+            let error = explain(path, false, None).unwrap_err().to_string();
+            assert!(error.contains(want), "{path}: {error}");
+        }
+        let error = explain("vmpool", false, Some("pool.kubevirt.io/v2")).unwrap_err().to_string();
+        let want = "VirtualMachinePool is not served in pool.kubevirt.io/v2; its versions are \
+                    pool.kubevirt.io/v1alpha1, pool.kubevirt.io/v1beta1";
+        assert_eq!(error, want);
+    }
+
+    #[test]
+    fn long_descriptions_are_broken_between_words() {
+        assert_eq!(wrap("one two three\nfour", 7), "one two\nthree\nfour");
+        assert_eq!(indent("a\nb", 2), "  a\n  b");
+    }
 }
