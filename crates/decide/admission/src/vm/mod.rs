@@ -36,7 +36,7 @@ const REFERENCES: [&str; 4] =
 /// Which other objects the judgement looks at: it is made once, with what is known, and the questions are noted.
 pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     let refers = |pointer: &&str| request.object.pointer(pointer).is_some_and(|field| !field.is_null());
-    if request.operation == Operation::Delete || !REFERENCES.iter().any(|pointer| refers(&pointer)) {
+    if request.operation == Operation::Delete || !REFERENCES.iter().any(refers) {
         return Vec::new();
     }
     // One that cannot be read is refused without a look at anything else.
