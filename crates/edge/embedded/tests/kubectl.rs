@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use api::resources::RESOURCES;
 use common::{MASTERS, TestServer, eventually};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -334,10 +335,6 @@ async fn the_rest_of_everyday_use() {
         assert_eq!(version["serverVersion"]["gitVersion"], "v1.34.0+ferrovirt");
         assert_eq!(kubectl.ok("auth can-i create pods").await, "yes\n");
         kubectl.ok("cluster-info").await;
-        if kubectl.minor().await >= 27 {
-            let explained = kubectl.ok("explain vm.spec").await;
-            assert!(explained.contains("runStrategy"), "{explained}");
-        }
         assert_eq!(kubectl.ok("get --raw /healthz").await, "ok");
         let node = json!({
             "apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"},
@@ -376,6 +373,37 @@ async fn the_rest_of_everyday_use() {
         assert_eq!(shown.lines().count(), 30);
         kubectl.ok("delete cm --all").await;
         eventually("all to be gone", || async { kubectl.ok("get cm").await.is_empty().then_some(()) }).await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn our_kinds_are_listed_explained_and_tried_out() {
+    with_kubectl(async |_, kubectl| {
+        let plurals: Vec<&str> = RESOURCES.iter().map(|resource| resource.plural).collect();
+        kubectl.ok(&format!("get {} -A -o wide", plurals.join(","))).await;
+        let listed = kubectl.ok("get crds").await;
+        assert!(RESOURCES.iter().all(|resource| listed.contains(&resource.full_name())), "{listed}");
+        let names = RESOURCES.iter().map(|resource| format!("crd/{}", resource.full_name())).collect::<Vec<_>>();
+        kubectl.ok(&format!("wait --for=condition=Established {}", names.join(" "))).await;
+        // What is only tried out is not stored, whoever tries it.
+        for trial in ["client", "server"] {
+            let tried = kubectl.feed(&format!("apply --dry-run={trial} -f -"), VM).await;
+            assert!(tried.starts_with("virtualmachine.kubevirt.io/v created ("), "{tried}");
+            kubectl.feed(&format!("apply --dry-run={trial} -f -"), POD).await;
+        }
+        kubectl.refused("get vm v", "").await;
+        let (_, _, warned) = kubectl.run("get virtualmachines.v1alpha3.kubevirt.io", "").await;
+        assert!(warned.contains("Warning: kubevirt.io/v1alpha3 is now deprecated"), "{warned}");
+        if kubectl.minor().await < 27 {
+            return; // explains by another document
+        }
+        let disks = kubectl.ok("explain vm.spec.template.spec.domain.devices.disks").await;
+        assert!(disks.contains("FIELD: disks <[]Object>") && disks.contains("bootOrder\t<integer>"), "{disks}");
+        let named = kubectl.ok("explain vmpool.metadata.name --api-version=pool.kubevirt.io/v1alpha1").await;
+        assert!(named.contains("VERSION:    v1alpha1") && named.contains("unique among its kind"), "{named}");
+        let err = kubectl.refused("explain vm.spec.nothing", "").await;
+        assert!(err.contains("field \"nothing\" does not exist"), "{err}");
     })
     .await;
 }
