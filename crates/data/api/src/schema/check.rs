@@ -1,5 +1,7 @@
 //! Holding an object against the tables, with Kubernetes' own messages.
 
+use std::collections::HashMap;
+
 use k8s_openapi::jiff::civil::Date;
 use machinery::field::{FieldError, FieldPath, Path, quoted};
 use machinery::quantity::Quantity;
@@ -207,9 +209,9 @@ fn check_list(
     path: &Path<'_>,
     errors: &mut Vec<FieldError>,
 ) {
+    let before = ItemsBefore::new(&node.merge, old);
     for (index, value) in items.iter().enumerate() {
-        let old = old.and_then(|old| item_before(&node.merge, value, old));
-        check_node(item, value, old, &path.index(index), errors);
+        check_node(item, value, before.of(value), &path.index(index), errors);
     }
     if let Some(max) = node.max_items.filter(|&max| items.len() > max) {
         errors.push(FieldError::too_many(path.into(), items.len(), max));
@@ -219,39 +221,58 @@ fn check_list(
     }
 }
 
-/// The item of the old list that this one was: only keys tell, if the item has them all.
-pub(super) fn item_before<'a>(merge: &Merge, item: &Value, old: &'a Value) -> Option<&'a Value> {
-    let Merge::Keyed(keys) = merge else { return None };
-    let plain = |value: &Value| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_));
-    if !keys.iter().all(|key| item.get(key).is_some_and(plain)) {
-        return None;
+/// The items of a list before an update, by their keys: only keys tell which item was which.
+pub(super) struct ItemsBefore<'a> {
+    keys: &'a [&'static str],
+    items: HashMap<String, &'a Value>,
+}
+
+impl<'a> ItemsBefore<'a> {
+    pub(super) fn new(merge: &'a Merge, old: Option<&'a Value>) -> Self {
+        let (Merge::Keyed(keys), Some(Value::Array(old))) = (merge, old) else {
+            return ItemsBefore { keys: &[], items: HashMap::new() };
+        };
+        let mut items = HashMap::new();
+        old.iter().for_each(|item| _ = items.entry(identity(keys, item).to_string()).or_insert(item));
+        ItemsBefore { keys, items }
     }
-    old.as_array()?.iter().find(|old| keys.iter().all(|key| old.get(key) == item.get(key)))
+
+    /// The item that this one was, if it has all its keys.
+    pub(super) fn of(&self, item: &Value) -> Option<&'a Value> {
+        let plain = |value: &Value| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_));
+        let keyed = !self.items.is_empty() && self.keys.iter().all(|key| item.get(key).is_some_and(plain));
+        keyed.then(|| self.items.get(&identity(self.keys, item).to_string()).copied()).flatten()
+    }
+}
+
+/// The keys of an item that it has.
+fn identity(keys: &[&'static str], item: &Value) -> Value {
+    keys.iter().filter_map(|&key| Some((key.to_owned(), item.get(key)?.clone()))).collect()
 }
 
 /// What is wrong with the items of a list: those of a set must differ, those of a keyed list in their keys.
 pub(super) fn check_unique(merge: &Merge, items: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    if let Merge::Keyed(_) = merge
-        && let Some(odd) = items.iter().position(|item| !item.is_object() && !item.is_null())
-    {
+    let keys = match merge {
+        Merge::Set => None,
+        Merge::Keyed(keys) => Some(keys),
+        Merge::Unstated | Merge::Atomic => return,
+    };
+    let odd = items.iter().position(|item| !item.is_object() && !item.is_null());
+    if let (Some(_), Some(odd)) = (keys, odd) {
         let detail = "must be an object for an array of list-type map";
         errors.push(FieldError::invalid((&path.index(odd)).into(), items[odd].clone(), detail));
         return;
     }
-    let same = |a: &Value, b: &Value| match merge {
-        Merge::Set => a == b,
-        Merge::Keyed(keys) => keys.iter().all(|key| a.get(key) == b.get(key)),
-        Merge::Unstated | Merge::Atomic => false,
-    };
+    if items.len() < 2 {
+        return;
+    }
+    let mut seen: HashMap<String, usize> = HashMap::with_capacity(items.len());
     for (index, item) in items.iter().enumerate() {
+        let identity = keys.map_or_else(|| item.clone(), |keys| identity(keys, item));
+        let count = seen.entry(identity.to_string()).or_default();
+        *count += 1;
         // Told at the second occurrence, and not again at the third.
-        if items[..index].iter().filter(|before| same(before, item)).count() == 1 {
-            let identity: Value = match merge {
-                Merge::Keyed(keys) => {
-                    keys.iter().filter_map(|&key| Some((key.to_owned(), item.get(key)?.clone()))).collect()
-                }
-                _ => item.clone(),
-            };
+        if *count == 2 {
             errors.push(FieldError::duplicate((&path.index(index)).into(), identity));
         }
     }

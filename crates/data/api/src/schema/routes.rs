@@ -8,7 +8,7 @@ use machinery::field::Path;
 use serde_json::Value;
 
 use super::KINDS;
-use super::check::item_before;
+use super::check::ItemsBefore;
 use super::table::{self, Field, Merge, Node, Shape, Type, named};
 
 /// A value on the way to such a place, or one itself.
@@ -120,11 +120,10 @@ pub(super) fn walk(stop: Stop<'_>, path: &Path<'_>, visit: &mut impl FnMut(Stop<
             }
         }
         Value::Array(items) => {
-            if let Some(route_to_item) = &route.items {
+            if let (Some(merge), Some(route)) = (route.merge, &route.items) {
+                let before = ItemsBefore::new(merge, old);
                 for (index, value) in items.iter().enumerate() {
-                    let before = |old| route.merge.and_then(|merge| item_before(merge, value, old));
-                    let stop = Stop { route: route_to_item, value, old: old.and_then(before), around };
-                    walk(stop, &path.index(index), visit);
+                    walk(Stop { route, value, old: before.of(value), around }, &path.index(index), visit);
                 }
             }
         }
