@@ -1,7 +1,7 @@
-//! KubeVirt's own programs, to compare ourselves with: upstream `virtctl`, and a judge that tells what KubeVirt's
-//! admission makes of an object. Both are built from the Go module in `tools/kubevirt` into a cache outside the work
-//! tree, under a digest of the module's files: a changed module is built anew, an unchanged one costs nothing. To make
-//! room, delete the cache's folder `peers`.
+//! Other projects' programs, to compare ourselves with and to test against: KubeVirt's `virtctl` and a judge that tells what
+//! KubeVirt's admission makes of an object, and Kubernetes' own programs with etcd. Each set is built from a Go module
+//! under `tools` into a cache outside the work tree, under a digest of the module's files: a changed module is built anew,
+//! an unchanged one costs nothing. To make room, delete the cache's folder `peers`.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind};
@@ -13,10 +13,42 @@ use anyhow::{Context, Result, anyhow, bail};
 use sha2::{Digest, Sha256};
 
 /// What is built: the program's name, the Go package, and what the linker is told beside the common flags.
-const PROGRAMS: [(&str, &str, &str); 2] = [
-    ("judge", "./judge", ""),
-    // Built from a module, virtctl cannot know its own version.
-    ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", "-X kubevirt.io/client-go/version.gitVersion=v1.8.2"),
+type Program = (&'static str, &'static str, &'static str);
+
+/// Programs that are built from one Go module of ours.
+struct Peers {
+    /// What callers ask for, and the module's folder below `tools`.
+    name: &'static str,
+    programs: &'static [Program],
+    /// What is built for `--all` only: hardly a test needs it.
+    on_request: &'static [Program],
+}
+
+// Built from modules, the programs cannot know their own versions.
+const VIRTCTL: &str = "-X kubevirt.io/client-go/version.gitVersion=v1.8.2";
+const KUBERNETES: &str =
+    "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3";
+
+const PEERS: [Peers; 2] = [
+    Peers {
+        name: "kubevirt",
+        programs: &[("judge", "./judge", ""), ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", VIRTCTL)],
+        on_request: &[],
+    },
+    Peers {
+        name: "kube",
+        programs: &[
+            ("etcd", "./etcd", ""),
+            ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver", KUBERNETES),
+            ("kubectl", "k8s.io/kubernetes/cmd/kubectl", KUBERNETES),
+            ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler", KUBERNETES),
+            ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager", KUBERNETES),
+        ],
+        on_request: &[
+            ("kubelet", "k8s.io/kubernetes/cmd/kubelet", KUBERNETES),
+            ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", KUBERNETES),
+        ],
+    },
 ];
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
@@ -29,66 +61,90 @@ enum Failure {
     Broken(anyhow::Error),
 }
 
-/// Builds what is missing and prints the folder that holds the programs. Exits with 3 when the machine lacks what the
-/// build needs, and with 1 when the build itself fails.
-pub(crate) fn main(workspace: &Path) -> ExitCode {
-    match peers(&workspace.join("tools/kubevirt")) {
-        Ok(folder) => {
-            println!("{}", folder.display());
-            ExitCode::SUCCESS
+/// Builds what is missing of the named peers, or of all, and prints for each the folder that holds the programs. Exits with 3
+/// when the machine lacks what the build needs, and with 1 when the build itself fails.
+pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
+    let (flags, names): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(|arg| arg.starts_with('-'));
+    let unknown = flags
+        .iter()
+        .find(|flag| **flag != "--all")
+        .or_else(|| names.iter().find(|name| !PEERS.iter().any(|peers| peers.name == **name)));
+    if let Some(unknown) = unknown {
+        eprintln!(
+            "peers: there is no {unknown}; ask for {}, or give no name for all",
+            PEERS.map(|p| p.name).join(" or ")
+        );
+        return ExitCode::from(2);
+    }
+    for peers in PEERS.iter().filter(|peers| names.is_empty() || names.contains(&peers.name)) {
+        match peers.build(workspace, !flags.is_empty()) {
+            Ok(folder) => println!("{}", folder.display()),
+            Err(failure) => return failure.tell(),
         }
-        Err(Failure::Unavailable(err)) => {
-            eprintln!("peers: {err:#}");
-            ExitCode::from(3)
-        }
-        Err(Failure::Broken(err)) => {
-            eprintln!("peers: {err:#}");
-            ExitCode::FAILURE
-        }
+    }
+    ExitCode::SUCCESS
+}
+
+impl Failure {
+    fn tell(self) -> ExitCode {
+        let (err, code) = match self {
+            Failure::Unavailable(err) => (err, ExitCode::from(3)),
+            Failure::Broken(err) => (err, ExitCode::FAILURE),
+        };
+        eprintln!("peers: {err:#}");
+        code
     }
 }
 
-fn peers(module: &Path) -> Result<PathBuf, Failure> {
-    let (cache, folder) = places(module).map_err(Failure::Broken)?;
-    if folder.exists() {
-        return Ok(folder);
+impl Peers {
+    /// Builds what is missing and returns the folder that holds the programs.
+    fn build(&self, workspace: &Path, all: bool) -> Result<PathBuf, Failure> {
+        let module = workspace.join("tools").join(self.name);
+        let (cache, folder) = self.places(&module).map_err(Failure::Broken)?;
+        let on_request = if all { self.on_request } else { &[] };
+        let missing = || -> Vec<Program> {
+            self.programs.iter().chain(on_request).filter(|(name, ..)| !folder.join(name).exists()).copied().collect()
+        };
+        if missing().is_empty() {
+            return Ok(folder);
+        }
+        let _lock = lock(&cache).map_err(Failure::Broken)?;
+        let missing = missing(); // Somebody else may have built them while we waited.
+        if !missing.is_empty() {
+            fetch(self.name, &module).map_err(Failure::Unavailable)?;
+            build(&module, &folder, &missing).map_err(Failure::Broken)?;
+        }
+        Ok(folder)
     }
-    let _lock = lock(&cache).map_err(Failure::Broken)?;
-    if folder.exists() {
-        return Ok(folder); // Somebody else built them while we waited.
-    }
-    fetch(module).map_err(Failure::Unavailable)?;
-    build(module, &folder).map_err(Failure::Broken)?;
-    Ok(folder)
-}
 
-/// The cache of peers, and the folder in it for this very module.
-fn places(module: &Path) -> Result<(PathBuf, PathBuf)> {
-    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = set("FERROVIRT_CACHE")
-        .or_else(|| set("XDG_CACHE_HOME").map(|home| home.join("ferrovirt")))
-        .or_else(|| set("HOME").map(|home| home.join(".cache/ferrovirt")))
-        .ok_or_else(|| anyhow!("none of FERROVIRT_CACHE, XDG_CACHE_HOME and HOME says where to keep them"))?
-        .join("peers");
-    fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
-    let folder = cache.join(digest(module)?);
-    Ok((cache, folder))
-}
-
-/// A digest of all that decides what the build gives, the compiler's version aside.
-fn digest(module: &Path) -> Result<String> {
-    let mut files = Vec::new();
-    collect(module, &mut files)?;
-    files.sort();
-    let mut hasher = Sha256::new();
-    hasher.update(format!("{PROGRAMS:?}"));
-    for file in files {
-        let text = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        let name = file.strip_prefix(module).unwrap_or(&file).display().to_string();
-        hasher.update(format!("\n{name} {}\n", text.len()));
-        hasher.update(text);
+    /// The cache of peers, and the folder in it for this very module.
+    fn places(&self, module: &Path) -> Result<(PathBuf, PathBuf)> {
+        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let cache = set("FERROVIRT_CACHE")
+            .or_else(|| set("XDG_CACHE_HOME").map(|home| home.join("ferrovirt")))
+            .or_else(|| set("HOME").map(|home| home.join(".cache/ferrovirt")))
+            .ok_or_else(|| anyhow!("none of FERROVIRT_CACHE, XDG_CACHE_HOME and HOME says where to keep them"))?
+            .join("peers");
+        fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
+        let folder = cache.join(self.digest(module)?);
+        Ok((cache, folder))
     }
-    Ok(hasher.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+
+    /// A digest of all that decides what the build gives, the compiler's version aside.
+    fn digest(&self, module: &Path) -> Result<String> {
+        let mut files = Vec::new();
+        collect(module, &mut files)?;
+        files.sort();
+        let mut hasher = Sha256::new();
+        hasher.update(format!("{:?}", self.programs));
+        for file in files {
+            let text = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            let name = file.strip_prefix(module).unwrap_or(&file).display().to_string();
+            hasher.update(format!("\n{name} {}\n", text.len()));
+            hasher.update(text);
+        }
+        Ok(hasher.finalize()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+    }
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
@@ -122,10 +178,12 @@ fn go(module: &Path) -> Command {
 }
 
 /// Brings the sources, so that a build that fails later fails for a reason of its own.
-fn fetch(module: &Path) -> Result<()> {
-    eprintln!("peers: fetching KubeVirt's modules");
+fn fetch(name: &str, module: &Path) -> Result<()> {
+    eprintln!("peers: fetching the modules of {name}");
     let output = go(module).args(["mod", "download"]).output().map_err(|err| match err.kind() {
-        ErrorKind::NotFound => anyhow!("go is not on the PATH; install Go 1.26 or newer to build KubeVirt's programs"),
+        ErrorKind::NotFound => {
+            anyhow!("go is not on the PATH; install Go 1.26 or newer to build the programs of {name}")
+        }
         _ => anyhow!(err).context("cannot run go"),
     })?;
     if !output.status.success() {
@@ -135,30 +193,27 @@ fn fetch(module: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds beside the final place and moves there at the end: what is there is complete.
-fn build(module: &Path, folder: &Path) -> Result<()> {
+/// Builds each program beside its final place and moves it there at the end: what is there is complete.
+fn build(module: &Path, folder: &Path, programs: &[Program]) -> Result<()> {
     let unfinished = folder.with_extension("unfinished");
-    if unfinished.exists() {
-        // Left by a build that was interrupted; under the lock it is nobody's.
-        fs::remove_dir_all(&unfinished).with_context(|| format!("cannot remove {}", unfinished.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    for (name, package, flags) in programs {
+        compile(name, module, &unfinished, package, flags).with_context(|| format!("cannot build {name}"))?;
+        let program = folder.join(name);
+        fs::rename(&unfinished, &program)
+            .with_context(|| format!("cannot move {} to {}", unfinished.display(), program.display()))?;
     }
-    fs::create_dir_all(&unfinished).with_context(|| format!("cannot make {}", unfinished.display()))?;
-    for (name, package, flags) in PROGRAMS {
-        compile(module, &unfinished.join(name), package, flags).with_context(|| format!("cannot build {name}"))?;
-    }
-    fs::rename(&unfinished, folder)
-        .with_context(|| format!("cannot move {} to {}", unfinished.display(), folder.display()))
+    Ok(())
 }
 
 /// Runs the compiler and says now and then how far it is. With `-v` it names each package on a line of its own; what is
 /// no such name is a complaint.
-fn compile(module: &Path, program: &Path, package: &str, flags: &str) -> Result<()> {
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
+fn compile(name: &str, module: &Path, output: &Path, package: &str, flags: &str) -> Result<()> {
     eprintln!("peers: building {name} (minutes when nothing is in Go's own cache)");
     let started = Instant::now();
     let mut child = go(module)
         .args(["build", "-v", "-trimpath", "-ldflags", &format!("-s -w {flags}"), "-o"])
-        .arg(program)
+        .arg(output)
         .arg(package)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
