@@ -38,7 +38,8 @@ pub struct SSHPublicKeyAccessCredentialPropagationMethod {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct QemuGuestAgentSSHPublicKeyAccessCredentialPropagation {
-    #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
+    // Required, so also written when it is empty.
+    #[serde(deserialize_with = "null_as_empty")]
     pub users: Vec<String>,
 }
 

@@ -58,7 +58,8 @@ fn sizes(vmi: &mut VirtualMachineInstance) {
         };
     }
     if let Some(cpu) = &vmi.spec.domain.cpu {
-        let topology = CPUTopology { cores: cpu.cores, sockets: cpu.sockets, threads: cpu.threads };
+        let some = |part: Option<u32>| part.filter(|part| *part > 0);
+        let topology = CPUTopology { cores: some(cpu.cores), sockets: some(cpu.sockets), threads: some(cpu.threads) };
         status.current_cpu_topology.get_or_insert(topology);
     }
 }

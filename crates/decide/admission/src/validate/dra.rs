@@ -61,16 +61,11 @@ pub(super) fn check(
         .collect();
     let gpus_field = devices.child("gpus");
     let claimed = gpus.iter().filter(|gpu| gpu.is_claimed()).count();
-    let mut used = if claimed > 0 && claimed < gpus.len() {
-        found.refuse(
-            Cause::Invalid,
-            &gpus_field,
-            "GPUs come either all from resource claims or all from device plugins",
-        );
-        Vec::new()
-    } else {
-        claimed_devices(found, &gpus_field, ("gpus", "GPUsWithDRA"), &gpus, &mut taken, config)
-    };
+    if claimed > 0 && claimed < gpus.len() {
+        let message = "GPUs come either all from resource claims or all from device plugins";
+        found.refuse(Cause::Invalid, &gpus_field, message);
+    }
+    let mut used = claimed_devices(found, &gpus_field, ("gpus", "GPUsWithDRA"), &gpus, &mut taken, config);
     let gate = ("hostDevices", "HostDevicesWithDRA");
     used.extend(claimed_devices(found, &devices.child("hostDevices"), gate, &hosts, &mut taken, config));
     let listed = |claim: &&str| spec.resource_claims.iter().any(|listed| listed.name == *claim);

@@ -61,7 +61,7 @@ pub(super) fn hugepages(found: &mut Findings, domain: &Path<'_>, given: &DomainS
 pub(super) fn guest(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec) {
     let Some(guest) = given.memory.as_ref().and_then(|memory| memory.guest.as_ref()).map(parsed) else { return };
     let limit = given.resources.as_ref().map(|resources| amount(&resources.limits, MEMORY)).unwrap_or_default();
-    if limit > Quantity::ZERO && guest.value() > limit.value() {
+    if !limit.is_zero() && guest.value() > limit.value() {
         let detail = format_args!("must not be greater than the memory limit {limit}");
         found.invalid(&domain.child("memory.guest"), guest.to_string(), detail);
     }

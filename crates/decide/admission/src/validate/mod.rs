@@ -150,20 +150,19 @@ fn rules(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSp
 
 /// Features that were removed, asked for by gate or by field.
 fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
-    let given = &spec.domain.devices.interfaces;
+    let interfaces = &spec.domain.devices.interfaces;
     let uses = [
-        ("Passt", "passt", given.iter().position(|interface| interface.passt.is_some())),
-        ("Macvtap", "macvtap", given.iter().position(|interface| interface.macvtap.is_some())),
+        ("Passt", interfaces.iter().any(|interface| interface.passt.is_some())),
+        ("Macvtap", interfaces.iter().any(|interface| interface.macvtap.is_some())),
     ];
-    let devices = field.child("domain.devices");
-    let interfaces = devices.child("interfaces");
-    for (gate, name, user) in uses {
-        let requested = config.requested_gates().iter().any(|requested| requested == gate);
-        if let Some(index) = user.filter(|_| requested) {
+    for (gate, used) in uses {
+        if used && config.requested_gates().iter().any(|requested| requested == gate) {
             let message = format!("the feature gate {gate} and its binding were discontinued");
-            found.refuse(Cause::NotSupported, &interfaces.index(index).child(name), message);
+            // The cause has no field: it is the gate that is gone.
+            found.refuse(Cause::NotSupported, &Path::new(""), message);
         }
     }
+    let devices = field.child("domain.devices");
     network::discontinued(found, &devices, spec);
 }
 

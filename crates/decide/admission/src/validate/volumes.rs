@@ -230,3 +230,26 @@ pub(super) fn used(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachine
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use api::v1::{Disk, VirtualMachineInstanceSpec, Volume};
+    use machinery::field::Path;
+
+    use super::super::findings::Findings;
+
+    /// Defaults give every volume a disk, so no object that went through them gets here.
+    #[test]
+    fn a_volume_is_used() {
+        let told = |disk: &str| {
+            let mut spec = VirtualMachineInstanceSpec::default();
+            spec.volumes.push(Volume { name: "data".to_owned(), ..Volume::default() });
+            spec.domain.devices.disks.push(Disk { name: disk.to_owned(), ..Disk::default() });
+            let mut found = Findings::default();
+            super::used(&mut found, &Path::new("spec"), &spec);
+            found.into_errors().iter().map(|error| error.field.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(told("root"), ["spec.volumes[0].name"]);
+        assert_eq!(told("data"), Vec::<String>::new());
+    }
+}

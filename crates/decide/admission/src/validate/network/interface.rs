@@ -29,20 +29,19 @@ pub(super) fn binding(
     network: Option<&Network>,
     config: &ClusterConfig,
 ) {
-    let methods = [
+    let bound = [
         interface.bridge.is_some(),
         interface.masquerade.is_some(),
         interface.sriov.is_some(),
         interface.passt_binding.is_some(),
-        interface.slirp.is_some(),
-        interface.macvtap.is_some(),
-        interface.passt.is_some(),
     ];
-    let methods = methods.iter().filter(|set| **set).count();
+    let methods = bound.iter().filter(|set| **set).count();
+    // Those that are gone have a refusal of their own, and count as what an old object is bound by.
+    let gone = interface.slirp.is_some() || interface.macvtap.is_some() || interface.passt.is_some();
     if interface.binding.is_some() && methods > 0 {
         let message = "a binding plugin excludes the other bindings";
         found.refuse(Cause::Invalid, &field.child("binding"), message);
-    } else if methods != 1 && interface.binding.is_none() {
+    } else if methods > 1 || (methods == 0 && interface.binding.is_none() && !gone) {
         let detail = "exactly one binding has to be set, such as masquerade";
         found.invalid(field, interface.name.as_str(), detail);
     }

@@ -100,14 +100,14 @@ fn replica_sets() {
 fn new_sets_cannot_use_what_was_discontinued() {
     let network = json!({ "devices": { "interfaces": [{ "name": "default", "macvtap": {} }] } });
     let network = json!({ "template": { "spec": { "domain": network } } });
-    let path = "FieldValueNotSupported spec.template.spec.domain.devices.interfaces[0].macvtap";
+    // The gate is gone, and a gate is no field.
+    let gone = "FieldValueNotSupported ".to_owned();
     let set = On::new("virtualmachineinstancereplicasets").with_gate("Macvtap");
     let said = set.create(&replica_set(json!({ "spec": network })));
-    assert!(said.iter().any(|said| said == path), "{said:?}");
-    let path = path.replace("spec.template", "spec.virtualMachineTemplate.spec.template");
+    assert!(said.contains(&gone), "{said:?}");
     let template = json!({ "virtualMachineTemplate": { "spec": network } });
     let said = On::new("virtualmachinepools").with_gate("Macvtap").create(&pool(json!({ "spec": template })));
-    assert!(said.contains(&path), "{said:?}");
+    assert!(said.contains(&gone), "{said:?}");
 }
 
 #[test]

@@ -38,7 +38,8 @@ fn memory() {
             limits("memory", "-1Gi"),
             "Invalid spec.domain.resources.limits.memory",
             limits("memory", "1Gi"),
-        ),
+        )
+        .and("Invalid spec.domain.memory.guest"),
         row(
             "a request is within its limit",
             both(requests("memory", "2Gi"), limits("memory", "1Gi")),
