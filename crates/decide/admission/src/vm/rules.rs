@@ -96,8 +96,10 @@ impl Rules<'_> {
         if self.operation != Operation::Create {
             return Vec::new();
         }
-        // KubeVirt leaves the template out of this one path.
-        validate::new_spec(&FieldPath::new("spec"), spec, self.config)
+        // KubeVirt leaves the template out of the paths.
+        let found = validate::new_spec(&FieldPath::new("spec"), spec, self.config);
+        let (gates, bindings): (Vec<_>, Vec<_>) = found.into_iter().partition(|e| e.cause == Cause::NotSupported);
+        if gates.is_empty() { bindings } else { gates }
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn apply(preferred: &DevicePreferences, spec: &mut VirtualMachineInst
             input.type_ = preferred.preferred_input_type.clone().unwrap_or_default();
         }
     }
-    panic_devices(preferred, &mut spec.domain.devices.panic_devices);
+    panic_devices(preferred, spec);
 }
 
 fn switches(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec) {
@@ -89,11 +89,13 @@ fn is_bound(interface: &Interface) -> bool {
     interface.binding.is_some() || methods.iter().any(|method| method.is_some())
 }
 
-fn panic_devices(preferred: &DevicePreferences, devices: &mut Vec<PanicDevice>) {
+/// A guest gets a panic device, unless its architecture has one of its own and takes no other.
+fn panic_devices(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec) {
     if preferred.preferred_panic_device_model.is_none() {
         return;
     }
-    if devices.is_empty() {
+    let devices = &mut spec.domain.devices.panic_devices;
+    if devices.is_empty() && spec.architecture.as_deref() != Some("s390x") {
         devices.push(PanicDevice::default());
     }
     devices.iter_mut().for_each(|device| fill(&mut device.model, &preferred.preferred_panic_device_model));

@@ -113,12 +113,16 @@ fn devices_are_filled() {
 }
 
 #[test]
-fn a_sound_card_or_graphics_nobody_wants_is_not_added() {
+fn devices_that_would_make_the_guest_invalid_are_not_added() {
     let sound = json!({ "devices": { "preferredSoundModel": "ac97" } });
     assert_eq!(apply(&sound, &devices(json!({}))), devices(json!({})));
     let video = json!({ "devices": { "preferredVideoType": "virtio" } });
     let none = devices(json!({ "autoattachGraphicsDevice": false }));
     assert_eq!(apply(&video, &none), none);
+    let panic = json!({ "devices": { "preferredPanicDeviceModel": "isa" } });
+    let mut mainframe = devices(json!({}));
+    mainframe["architecture"] = json!("s390x");
+    assert_eq!(apply(&panic, &mainframe), mainframe);
 }
 
 #[test]

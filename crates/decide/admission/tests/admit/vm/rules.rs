@@ -108,6 +108,15 @@ fn what_is_gone_is_refused_to_new_machines_only() {
     for binding in ["slirp", "passt", "macvtap"] {
         let path = format!("spec.domain.devices.interfaces[0].{binding}");
         assert_eq!(causes_of(create(&bound(binding), [])), [format!("FieldValueInvalid {path}")], "{binding}");
+        let gate = match binding {
+            "passt" => "Passt",
+            "macvtap" => "Macvtap",
+            _ => "",
+        };
+        if !gate.is_empty() {
+            let told = causes_of(create_in(&bound(binding), &gated(gate, true), []));
+            assert_eq!(told, ["FieldValueNotSupported "], "{binding} with its gate");
+        }
         let changed = causes_of(update(&vm(json!({})), &bound(binding), []));
         assert!(!changed.iter().any(|cause| cause.contains(&path)), "{binding}: {changed:?}");
     }
