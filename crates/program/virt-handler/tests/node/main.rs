@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Event, Node};
-use kube::api::{Api, DeleteParams, ListParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use crate::cluster::{Cluster, Handler, NODE, eventually};
@@ -16,18 +16,27 @@ use crate::fake_launcher::FakeLauncher;
 
 const POD: &str = "0b0e7c3a-0000-4000-8000-000000000001";
 
-/// A VMI that was just handed over, without networks.
-fn handed_over(finalizer: bool) -> VirtualMachineInstance {
-    let finalizers = if finalizer { json!(["kubevirt.io/foregroundDeleteVirtualMachine"]) } else { json!([]) };
+/// A VMI without networks that is to run on the node.
+fn placed() -> VirtualMachineInstance {
     serde_json::from_value(json!({
         "metadata": {
-            "namespace": "default", "name": "testvm", "finalizers": finalizers,
-            "labels": {"kubevirt.io/nodeName": NODE},
+            "namespace": "default", "name": "testvm", "labels": {"kubevirt.io/nodeName": NODE},
         },
-        "spec": {"terminationGracePeriodSeconds": 5, "domain": {"devices": {}}},
-        "status": {"phase": "Scheduled", "nodeName": NODE, "activePods": {POD: NODE}},
+        "spec": {"terminationGracePeriodSeconds": 5, "domain": {
+            "devices": {"autoattachPodInterface": false}, "memory": {"guest": "64Mi"},
+        }},
     }))
     .unwrap()
+}
+
+/// What the controller writes when the VMI's Pod runs: from here on it is the node's. Every VMI has a finalizer; one that
+/// is to vanish at once loses it here.
+fn handed_over(finalizer: bool) -> Patch<serde_json::Value> {
+    let mut patch = json!({"status": {"phase": "Scheduled", "nodeName": NODE, "activePods": {POD: NODE}}});
+    if !finalizer {
+        patch["metadata"] = json!({"finalizers": null});
+    }
+    Patch::Merge(patch)
 }
 
 struct Scene {
@@ -43,7 +52,8 @@ async fn running(finalizer: bool) -> (Scene, Handler) {
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.controller().await, "default");
     // A VMI is handed over when its Pod runs; a Pod without a directory would be one that is gone.
     std::fs::create_dir_all(cluster.pods_dir().join(POD)).unwrap();
-    let vmi = vmis.create(&PostParams::default(), &handed_over(finalizer)).await.unwrap();
+    vmis.create(&PostParams::default(), &placed()).await.unwrap();
+    let vmi = vmis.patch("testvm", &PatchParams::default(), &handed_over(finalizer)).await.unwrap();
     let launcher = FakeLauncher::start(&cluster.pods_dir(), POD, vmi.metadata.uid.as_deref().unwrap());
     let scene = Scene { cluster, vmis, launcher };
     scene.until_phase("Running").await;
