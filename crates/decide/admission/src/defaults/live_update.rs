@@ -37,7 +37,7 @@ fn sockets(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
         0 => {
             let grown = u64::from(sockets) * u64::from(config.max_hotplug_ratio());
             let most = if grown.saturating_mul(per_socket) > MOST_CPUS { MOST_CPUS / per_socket } else { grown };
-            u32::try_from(most).unwrap_or(u32::MAX).max(sockets)
+            i32::try_from(most).unwrap_or(i32::MAX).unsigned_abs().max(sockets)
         }
         configured => configured.max(sockets),
     };

@@ -81,7 +81,8 @@ fn topology(spec: &mut VirtualMachineInstanceSpec) {
 fn sockets(resources: Option<&ResourceRequirements>) -> u32 {
     let asked = resources.and_then(|r| r.limits.get(CPU).or_else(|| r.requests.get(CPU)));
     let cpus = asked.and_then(|amount| Quantity::try_from(amount).ok()).map_or(1, Quantity::value);
-    u32::try_from(cpus.max(1)).unwrap_or(u32::MAX)
+    // The schema holds sockets in 32 signed bits.
+    i32::try_from(cpus.max(1)).unwrap_or(i32::MAX).unsigned_abs()
 }
 
 /// An image without a version is looked up each time, as Kubernetes does for containers. A registry's port counts as a
