@@ -96,3 +96,16 @@ fn judge(object: &Value) -> Value {
     let judged = CONFIG.with(|config| admission::judge(&request, config, &world));
     judged.unwrap_or_else(|refusal| panic!("the instance does not get to the rules: {refusal}")).object
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_instance_gets_to_the_rules_and_comes_back_with_defaults() {
+        for case in CASES {
+            let bytes = case.bytes().expect("the instance can be made");
+            assert_ne!(Work::Judge.run(&bytes), Work::Reference.run(&bytes), "{}", case.name);
+        }
+    }
+}

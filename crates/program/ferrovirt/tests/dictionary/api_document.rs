@@ -19,7 +19,7 @@ is refused when the object is written, with the path of the field, and the cause
 then ignored. `ferrovirt validate -f FILE` tells without a cluster, `ferrovirt explain KIND` shows the fields, `ferrovirt crds` prints
 the definitions.
 
-A row says since which release something works, as in the changelog.
+A row says since which release something works. 0.1 will be the first: until it is out, that is the changelog's unreleased part.
 ";
 
 #[test]
