@@ -25,9 +25,27 @@ pub struct Cluster {
 }
 
 /// The instance types that are in every cluster, under the same names in the namespace and for the whole cluster; and one that is not.
-pub const INSTANCETYPES: &[&str] = &["small", "odd", "pinned", "full", "absent"];
+pub const INSTANCETYPES: &[&str] = &["one", "small", "odd", "pinned", "full", "absent"];
 /// The preferences, likewise.
-pub const PREFERENCES: &[&str] = &["linux", "windows", "spread", "cores", "picky", "absent"];
+pub const PREFERENCES: &[&str] = &[
+    "linux",
+    "windows",
+    "spread",
+    "wide",
+    "deep",
+    "cores",
+    "threads",
+    "any",
+    "everything",
+    "picky",
+    "picky-cores",
+    "picky-threads",
+    "picky-spread",
+    "picky-any",
+    "picky-wide",
+    "picky-deep",
+    "absent",
+];
 
 /// Every gate that is neither always open nor without effect on what may be created.
 const GATES: &[&str] = &[
@@ -81,28 +99,55 @@ fn configurations() -> Vec<(&'static str, Value)> {
     };
     vec![
         ("as installed", json!({ "developerConfiguration": gates(&[]) })),
-        ("all gates closed", json!({ "developerConfiguration": { "disabledFeatureGates": GATES, "featureGates": RIPE } })),
+        (
+            "all gates closed",
+            json!({ "developerConfiguration": { "disabledFeatureGates": GATES, "featureGates": RIPE } }),
+        ),
         ("all gates open", with(json!({}))),
-        ("root, and retired gates", json!({ "developerConfiguration": gates(&[
+        (
+            "root, and retired gates",
+            json!({ "developerConfiguration": gates(&[
             "Root", "ExperimentalVirtiofsSupport", "Passt", "Macvtap", "MultiArchitecture", "HotplugVolumes",
-        ]) })),
+        ]) }),
+        ),
         ("changes by restart", with(json!({ "vmRolloutStrategy": "Stage" }))),
-        ("limits for live changes", with(json!({
-            "liveUpdateConfiguration": { "maxCpuSockets": 3, "maxGuest": "4Gi", "maxHotplugRatio": 2 },
-        }))),
+        (
+            "limits for live changes",
+            with(json!({
+                "liveUpdateConfiguration": { "maxCpuSockets": 3, "maxGuest": "4Gi", "maxHotplugRatio": 2 },
+            })),
+        ),
         ("a ratio for live changes", with(json!({ "liveUpdateConfiguration": { "maxHotplugRatio": 300 } }))),
-        ("masquerade, and no bridge", with(json!({
-            "network": { "defaultNetworkInterface": "masquerade", "permitBridgeInterfaceOnPodNetwork": false },
-        }))),
-        ("a bridge that is not permitted", json!({
-            "developerConfiguration": gates(&[]), "network": { "permitBridgeInterfaceOnPodNetwork": false },
-        })),
-        ("own defaults", with(json!({
-            "cpuModel": "Haswell", "cpuRequest": "250m", "evictionStrategy": "LiveMigrate",
-        }))),
-        ("other machines", with(json!({ "architectureConfiguration": { "amd64": {
+        (
+            "masquerade, and no bridge",
+            with(json!({
+                "network": { "defaultNetworkInterface": "masquerade", "permitBridgeInterfaceOnPodNetwork": false },
+            })),
+        ),
+        (
+            "a bridge that is not permitted",
+            json!({
+                "developerConfiguration": gates(&[]), "network": { "permitBridgeInterfaceOnPodNetwork": false },
+            }),
+        ),
+        (
+            "own defaults",
+            with(json!({
+                "cpuModel": "Haswell", "cpuRequest": "250m", "evictionStrategy": "LiveMigrate",
+            })),
+        ),
+        (
+            "other machines",
+            with(json!({ "architectureConfiguration": { "amd64": {
             "machineType": "pc-q35-8.0", "emulatedMachines": ["pc-q35-8*", "i440fx"],
-        } } }))),
+        } } })),
+        ),
+        (
+            "old machines",
+            with(json!({ "architectureConfiguration": { "amd64": {
+            "machineType": "pc-i440fx-8.0", "emulatedMachines": ["pc-i440fx*"],
+        } } })),
+        ),
     ]
 }
 
@@ -131,13 +176,7 @@ fn cluster(name: &'static str, configuration: Value, architecture: &str) -> Clus
     let typed = serde_json::from_value(kubevirt.clone()).expect("the KubeVirt objects of the test are well-formed");
     let config = ClusterConfig::from_kubevirt(&typed).expect("the configurations of the test are in order");
     let objects = objects();
-    Cluster {
-        name,
-        kubevirt: raw(&kubevirt),
-        config,
-        objects: raw(&objects),
-        world: World::of(objects),
-    }
+    Cluster { name, kubevirt: raw(&kubevirt), config, objects: raw(&objects), world: World::of(objects) }
 }
 
 fn raw(value: &impl Serialize) -> Box<RawValue> {
@@ -147,7 +186,7 @@ fn raw(value: &impl Serialize) -> Box<RawValue> {
 /// One of the clusters. Most objects go where most is possible.
 pub(crate) fn pick(rng: &mut Rng) -> &'static Cluster {
     let all = &*CLUSTERS;
-    match rng.chance(35) {
+    match rng.chance(50) {
         true => all.iter().find(|cluster| cluster.name == "all gates open").unwrap_or(&all[0]),
         false => rng.pick(all),
     }
@@ -155,21 +194,34 @@ pub(crate) fn pick(rng: &mut Rng) -> &'static Cluster {
 
 fn objects() -> Vec<Value> {
     let mut objects = vec![
-        claim("claim-1", json!({
-            "instancetype.kubevirt.io/default-instancetype": "small",
-            "instancetype.kubevirt.io/default-preference": "linux",
-            "instancetype.kubevirt.io/default-preference-kind": "VirtualMachinePreference",
-        })),
+        claim(
+            "claim-1",
+            json!({
+                "instancetype.kubevirt.io/default-instancetype": "small",
+                "instancetype.kubevirt.io/default-preference": "linux",
+                "instancetype.kubevirt.io/default-preference-kind": "VirtualMachinePreference",
+            }),
+        ),
         claim("claim-2", json!({})),
-        source("golden", json!({ "pvc": { "name": "claim-1", "namespace": "default" } }), json!({
-            "template.kubevirt.io/architecture": "arm64",
-        })),
         source("linked", json!({ "dataSource": { "name": "golden", "namespace": "default" } }), json!({})),
-        source("unlabelled", json!({ "pvc": { "name": "claim-2", "namespace": "default" } }), json!({
-            "template.kubevirt.io/architecture": "sparc",
-        })),
-        preset(),
+        source(
+            "unlabelled",
+            json!({ "pvc": { "name": "claim-2", "namespace": "default" } }),
+            json!({
+                "template.kubevirt.io/architecture": "sparc",
+            }),
+        ),
+        data_volume("dv-1", json!({ "pvc": { "name": "claim-1", "namespace": "default" } }), json!({})),
+        data_volume("dv-3", json!({ "blank": {} }), json!({ "instancetype.kubevirt.io/default-instancetype": "odd" })),
+        source(
+            "golden",
+            json!({ "pvc": { "name": "claim-1", "namespace": "default" } }),
+            json!({
+                "template.kubevirt.io/architecture": "arm64",
+            }),
+        ),
     ];
+    objects.extend(presets());
     for (name, spec) in instancetypes() {
         objects.extend(scoped("VirtualMachineInstancetype", "VirtualMachineClusterInstancetype", name, &spec));
     }
@@ -193,22 +245,40 @@ fn source(name: &str, source: Value, labels: Value) -> Value {
     })
 }
 
-fn preset() -> Value {
+fn data_volume(name: &str, source: Value, labels: Value) -> Value {
     json!({
-        "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstancePreset",
-        "metadata": { "name": "db", "namespace": "default" },
-        "spec": {
-            "selector": { "matchLabels": { "app": "db" } },
-            "domain": {
+        "apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume",
+        "metadata": { "name": name, "namespace": "default", "labels": labels }, "spec": { "source": source },
+    })
+}
+
+/// One preset for databases, and two for caches that contradict each other.
+fn presets() -> [Value; 3] {
+    let preset = |name: &str, app: &str, domain: Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstancePreset",
+            "metadata": { "name": name, "namespace": "default" },
+            "spec": { "selector": { "matchLabels": { "app": app } }, "domain": domain },
+        })
+    };
+    let devices = json!({ "watchdog": { "name": "dog", "i6300esb": { "action": "poweroff" } } });
+    [
+        preset(
+            "db",
+            "db",
+            json!({
                 "resources": { "requests": { "memory": "2Gi" } },
                 "cpu": { "cores": 2 },
+                "firmware": { "serial": "1234" },
                 "ioThreadsPolicy": "auto",
                 "features": { "acpi": { "enabled": true }, "pvspinlock": { "enabled": false } },
                 "clock": { "utc": {}, "timer": { "hpet": { "present": false } } },
-                "devices": { "watchdog": { "name": "dog", "i6300esb": { "action": "poweroff" } } },
-            },
-        },
-    })
+                "devices": devices,
+            }),
+        ),
+        preset("cache-1", "cache", json!({ "cpu": { "cores": 1 }, "ioThreadsPolicy": "auto", "devices": {} })),
+        preset("cache-2", "cache", json!({ "cpu": { "cores": 2 }, "ioThreadsPolicy": "auto", "devices": {} })),
+    ]
 }
 
 fn scoped(kind: &str, cluster_kind: &str, name: &str, spec: &Value) -> [Value; 2] {
@@ -221,67 +291,152 @@ fn scoped(kind: &str, cluster_kind: &str, name: &str, spec: &Value) -> [Value; 2
 
 fn instancetypes() -> Vec<(&'static str, Value)> {
     vec![
+        ("one", json!({ "cpu": { "guest": 1 }, "memory": { "guest": "512Mi" } })),
         ("small", json!({ "cpu": { "guest": 2 }, "memory": { "guest": "1Gi" } })),
-        ("odd", json!({ "cpu": { "guest": 3, "maxSockets": 2 }, "memory": { "guest": "3Gi", "overcommitPercent": 15 } })),
-        ("pinned", json!({
-            "cpu": {
-                "guest": 4, "dedicatedCPUPlacement": true, "isolateEmulatorThread": true, "model": "host-passthrough",
-                "numa": { "guestMappingPassthrough": {} }, "realtime": { "mask": "0-1" },
-            },
-            "memory": { "guest": "4Gi", "maxGuest": "8Gi", "hugepages": { "pageSize": "1Gi" } },
-        })),
-        ("full", json!({
-            "annotations": { "example.org/note": "from the type" },
-            "cpu": { "guest": 8 },
-            "gpus": [{ "name": "gpu-1", "deviceName": "nvidia.com/T4" }],
-            "hostDevices": [{ "name": "device-1", "deviceName": "vendor.example/nic" }],
-            "ioThreadsPolicy": "supplementalPool",
-            "ioThreads": { "supplementalPoolThreadCount": 2 },
-            "launchSecurity": { "sev": {} },
-            "memory": { "guest": "2Gi" },
-            "nodeSelector": { "zone": "a" },
-            "schedulerName": "other",
-        })),
+        (
+            "odd",
+            json!({ "cpu": { "guest": 3, "maxSockets": 2 }, "memory": { "guest": "3Gi", "overcommitPercent": 15 } }),
+        ),
+        (
+            "pinned",
+            json!({
+                "cpu": {
+                    "guest": 4, "dedicatedCPUPlacement": true, "isolateEmulatorThread": true, "model": "host-passthrough",
+                    "numa": { "guestMappingPassthrough": {} }, "realtime": { "mask": "0-1" },
+                },
+                "memory": { "guest": "4Gi", "maxGuest": "8Gi", "hugepages": { "pageSize": "1Gi" } },
+            }),
+        ),
+        (
+            "full",
+            json!({
+                "annotations": { "example.org/note": "from the type" },
+                "cpu": { "guest": 8 },
+                "gpus": [{ "name": "gpu-1", "deviceName": "nvidia.com/T4" }],
+                "hostDevices": [{ "name": "device-1", "deviceName": "vendor.example/nic" }],
+                "ioThreadsPolicy": "supplementalPool",
+                "ioThreads": { "supplementalPoolThreadCount": 2 },
+                "launchSecurity": { "sev": {} },
+                "memory": { "guest": "2Gi" },
+                "nodeSelector": { "zone": "a" },
+                "schedulerName": "other",
+            }),
+        ),
     ]
 }
 
 fn preferences() -> Vec<(&'static str, Value)> {
     vec![
-        ("linux", json!({
-            "devices": { "preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio", "preferredRng": {} },
-            "machine": { "preferredMachineType": "pc-q35-9.2" },
-            "preferredArchitecture": "amd64",
-            "volumes": { "preferredStorageClassName": "fast" },
-        })),
-        ("windows", json!({
-            "annotations": { "example.org/note": "from the preference" },
-            "clock": {
-                "preferredClockOffset": { "utc": {} },
-                "preferredTimer": { "hpet": { "present": false }, "hyperv": { "present": true } },
-            },
-            "cpu": { "preferredCPUFeatures": [{ "name": "vmx", "policy": "optional" }] },
-            "devices": {
-                "preferredAutoattachInputDevice": true, "preferredCdromBus": "sata", "preferredDiskBus": "sata",
-                "preferredDiskCache": "none", "preferredDiskDedicatedIoThread": true, "preferredInputBus": "usb",
-                "preferredInputType": "tablet", "preferredInterfaceMasquerade": {}, "preferredLunBus": "scsi",
-                "preferredSoundModel": "ich9", "preferredTPM": {}, "preferredVideoType": "vga",
-                "preferredPanicDeviceModel": "hyperv",
-            },
-            "features": {
-                "preferredAcpi": {}, "preferredApic": {}, "preferredSmm": {},
-                "preferredHyperv": { "relaxed": {}, "spinlocks": { "spinlocks": 8191 }, "synic": {}, "vpindex": {} },
-            },
-            "firmware": { "preferredEfi": { "secureBoot": true } },
-            "preferredSubdomain": "windows",
-            "preferredTerminationGracePeriodSeconds": 3600,
-        })),
+        (
+            "linux",
+            json!({
+                "devices": { "preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio", "preferredRng": {} },
+                "machine": { "preferredMachineType": "pc-q35-9.2" },
+                "preferredArchitecture": "amd64",
+                "volumes": { "preferredStorageClassName": "fast" },
+            }),
+        ),
+        (
+            "windows",
+            json!({
+                "annotations": { "example.org/note": "from the preference" },
+                "clock": {
+                    "preferredClockOffset": { "utc": {} },
+                    "preferredTimer": { "hpet": { "present": false }, "hyperv": { "present": true } },
+                },
+                "cpu": { "preferredCPUFeatures": [{ "name": "vmx", "policy": "optional" }] },
+                "devices": {
+                    "preferredAutoattachInputDevice": true, "preferredCdromBus": "sata", "preferredDiskBus": "sata",
+                    "preferredDiskCache": "none", "preferredDiskDedicatedIoThread": true, "preferredInputBus": "usb",
+                    "preferredInputType": "tablet", "preferredInterfaceMasquerade": {}, "preferredLunBus": "scsi",
+                    "preferredSoundModel": "ich9", "preferredTPM": {}, "preferredVideoType": "vga",
+                    "preferredPanicDeviceModel": "hyperv",
+                },
+                "features": {
+                    "preferredAcpi": {}, "preferredApic": {}, "preferredSmm": {},
+                    "preferredHyperv": { "relaxed": {}, "spinlocks": { "spinlocks": 8191 }, "synic": {}, "vpindex": {} },
+                },
+                "firmware": { "preferredEfi": { "secureBoot": true } },
+                "preferredSubdomain": "windows",
+                "preferredTerminationGracePeriodSeconds": 3600,
+            }),
+        ),
         ("spread", json!({ "cpu": { "preferredCPUTopology": "spread", "spreadOptions": { "ratio": 2 } } })),
-        ("cores", json!({
-            "cpu": { "preferredCPUTopology": "cores" },
-            "firmware": { "preferredUseBios": true, "preferredUseBiosSerial": true },
-        })),
-        ("picky", json!({ "requirements": {
-            "architecture": "amd64", "cpu": { "guest": 2 }, "memory": { "guest": "1Gi" },
-        } })),
+        (
+            "wide",
+            json!({
+                "cpu": { "preferredCPUTopology": "spread", "spreadOptions": { "across": "CoresThreads" } },
+                "preferSpreadSocketToCoreRatio": 4,
+            }),
+        ),
+        (
+            "deep",
+            json!({
+                "cpu": { "preferredCPUTopology": "spread", "spreadOptions": { "across": "SocketsCoresThreads" } },
+            }),
+        ),
+        (
+            "cores",
+            json!({
+                "cpu": { "preferredCPUTopology": "cores" },
+                "firmware": { "preferredUseBios": true, "preferredUseBiosSerial": true },
+            }),
+        ),
+        (
+            "threads",
+            json!({
+                "cpu": { "preferredCPUTopology": "threads" },
+                "firmware": { "preferredUseEfi": true, "preferredUseSecureBoot": true },
+            }),
+        ),
+        (
+            "any",
+            json!({ "cpu": { "preferredCPUTopology": "any" }, "clock": { "preferredClockOffset": { "timezone": "UTC" } } }),
+        ),
+        ("everything", everything()),
+        ("picky", picky("sockets")),
+        ("picky-cores", picky("cores")),
+        ("picky-threads", picky("threads")),
+        ("picky-spread", picky("spread")),
+        ("picky-any", picky("any")),
+        ("picky-wide", picky_across("CoresThreads")),
+        ("picky-deep", picky_across("SocketsCoresThreads")),
     ]
+}
+
+fn picky(topology: &str) -> Value {
+    json!({
+        "cpu": { "preferredCPUTopology": topology },
+        "requirements": { "architecture": "amd64", "cpu": { "guest": 2 }, "memory": { "guest": "1Gi" } },
+    })
+}
+
+fn picky_across(across: &str) -> Value {
+    let mut picky = picky("spread");
+    picky["cpu"]["spreadOptions"] = json!({ "across": across });
+    picky
+}
+
+/// A preference with an opinion on every device and feature.
+fn everything() -> Value {
+    json!({
+        "devices": {
+            "preferredAutoattachGraphicsDevice": true, "preferredAutoattachInputDevice": true,
+            "preferredAutoattachMemBalloon": false, "preferredAutoattachPodInterface": true,
+            "preferredAutoattachSerialConsole": false, "preferredBlockMultiQueue": true,
+            "preferredDisableHotplug": true, "preferredDiskBlockSize": { "matchVolume": {} },
+            "preferredDiskBus": "virtio", "preferredDiskCache": "writeback", "preferredDiskDedicatedIoThread": true,
+            "preferredDiskIO": "native", "preferredInputBus": "virtio", "preferredInputType": "tablet",
+            "preferredInterfaceModel": "e1000", "preferredLunBus": "scsi", "preferredNetworkInterfaceMultiQueue": true,
+            "preferredSoundModel": "ac97", "preferredUseVirtioTransitional": true,
+            "preferredVirtualGPUOptions": { "display": { "enabled": false } },
+        },
+        "features": {
+            "preferredKvm": { "hidden": true }, "preferredPvspinlock": { "enabled": false },
+            "preferredHyperv": {
+                "evmcs": {}, "frequencies": {}, "ipi": {}, "reenlightenment": {}, "reset": {}, "runtime": {},
+                "synictimer": { "direct": {} }, "tlbflush": {}, "vapic": {}, "vendorid": { "vendorid": "KVMKVM" },
+            },
+        },
+    })
 }

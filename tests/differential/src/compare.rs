@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::misnomers;
 use crate::verdict::{Cause, Verdict};
 
 /// One difference between two verdicts.
@@ -28,8 +29,8 @@ impl fmt::Display for Difference {
     }
 }
 
-/// All differences between our verdict and KubeVirt's.
-pub fn compare(ours: &Verdict, theirs: &Verdict) -> Vec<Difference> {
+/// All differences between our verdict and KubeVirt's on an object of this kind.
+pub fn compare(kind: &str, ours: &Verdict, theirs: &Verdict) -> Vec<Difference> {
     if ours.panicked {
         return vec![whole("panic ours", "", &said(theirs))];
     }
@@ -46,8 +47,10 @@ pub fn compare(ours: &Verdict, theirs: &Verdict) -> Vec<Difference> {
         (Some(ours), None) => return vec![whole("refusal ours", ours, &said(theirs))],
         (_, Some(text)) => return if refused { Vec::new() } else { vec![whole("refusal theirs", "accepted", text)] },
     }
-    let mut differences = causes(&ours.causes, &theirs.causes);
-    if let (Some(ours), Some(theirs)) = (&ours.object, &theirs.object) {
+    let spec = if kind == "VirtualMachine" { "spec.template.spec." } else { "spec." };
+    let mut differences = causes(&ours.causes, &theirs.causes, spec);
+    // What a refused object would have become is never seen.
+    if let (Some(ours), Some(theirs), true) = (&ours.object, &theirs.object, theirs.causes.is_empty()) {
         values(Some(ours), Some(theirs), &mut String::new(), &mut differences);
     }
     differences
@@ -63,22 +66,28 @@ fn whole(key: &str, ours: &str, theirs: &str) -> Difference {
 }
 
 /// Messages by type and field.
-type Set<'a> = BTreeMap<(&'a str, &'a str), &'a str>;
+type Set<'a> = BTreeMap<(&'a str, String), &'a str>;
 
-fn set(causes: &[Cause]) -> Set<'_> {
-    causes.iter().map(|cause| ((cause.type_.as_str(), cause.field.as_str()), cause.message.as_str())).collect()
+fn set(causes: &[Cause], field: impl Fn(&Cause) -> String) -> Set<'_> {
+    let named = |cause: &Cause| {
+        let field = field(cause);
+        misnomers::vaguely(&field).unwrap_or(field)
+    };
+    causes.iter().map(|cause| ((cause.type_.as_str(), named(cause)), cause.message.as_str())).collect()
 }
 
 /// Causes are compared as sets: KubeVirt runs the network rules twice and says some things twice.
-fn causes(ours: &[Cause], theirs: &[Cause]) -> Vec<Difference> {
-    let (ours, theirs) = (set(ours), set(theirs));
+fn causes(ours: &[Cause], theirs: &[Cause], spec: &str) -> Vec<Difference> {
+    let ours = set(ours, |cause| cause.field.clone());
+    let theirs =
+        set(theirs, |cause| misnomers::corrected(cause, spec).map_or_else(|| cause.field.clone(), |(_, field)| field));
     let only = |side: &str, these: &Set<'_>, others: &Set<'_>| -> Vec<Difference> {
         let missing = these.iter().filter(|(cause, _)| !others.contains_key(*cause));
-        let difference = |((type_, field), message): (&(&str, &str), &&str)| {
+        let difference = |((type_, field), message): (&(&str, String), &&str)| {
             let (ours, theirs) = if side == "ours" { (*message, "") } else { ("", *message) };
             Difference {
                 key: format!("cause {side} {type_} {}", pattern(field)),
-                path: (*field).to_owned(),
+                path: field.clone(),
                 ours: ours.to_owned(),
                 theirs: theirs.to_owned(),
             }

@@ -23,7 +23,9 @@ pub fn unknown_to(judge: &mut Judge) -> Result<Vec<String>> {
     let mut unknown: Vec<String> = Vec::new();
     for ((path, _), answer) in cases.into_iter().zip(answers) {
         let refused = answer.schema.iter().any(|message| message.contains("forbidden property"));
-        let below = unknown.iter().any(|known| path.starts_with(&format!("{known}.")) || path.starts_with(&format!("{known}[")));
+        let below = unknown
+            .iter()
+            .any(|known| path.starts_with(&format!("{known}.")) || path.starts_with(&format!("{known}[")));
         if refused && !below && !unknown.contains(&path) {
             unknown.push(path);
         }

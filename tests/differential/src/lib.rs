@@ -12,6 +12,7 @@ pub mod differences;
 pub mod fields;
 pub mod generate;
 pub mod judge;
+pub mod misnomers;
 pub mod newer;
 pub mod ours;
 pub mod report;

@@ -3,7 +3,8 @@
 
 /// The fields, by their path in the spec of an instance or of a virtual machine. What is below a listed field is not
 /// listed again.
-pub const NEWER: &[&str] = &["domain.devices.interfaces[].portRanges", "networks[].resourceClaim", "serviceAccountName"];
+pub const NEWER: &[&str] =
+    &["domain.devices.interfaces[].portRanges", "networks[].resourceClaim", "serviceAccountName"];
 
 /// Whether the judge does not know a field.
 pub fn is_newer(path: &str) -> bool {

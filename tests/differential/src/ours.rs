@@ -28,13 +28,10 @@ pub fn judge(case: &Case) -> Verdict {
         now: NOW.clone(),
     };
     // A panic is a difference like any other: it has an object that shows it.
-    let judged = panic::catch_unwind(AssertUnwindSafe(|| {
-        admission::judge(&request, &case.cluster.config, &case.cluster.world)
-    }));
+    let judged =
+        panic::catch_unwind(AssertUnwindSafe(|| admission::judge(&request, &case.cluster.config, &case.cluster.world)));
     let verdict = match judged {
-        Ok(Ok(judged)) => {
-            Verdict { object: Some(judged.object), causes: causes(judged.causes), ..Verdict::default() }
-        }
+        Ok(Ok(judged)) => Verdict { object: Some(judged.object), causes: causes(judged.causes), ..Verdict::default() },
         Ok(Err(Refusal::Invalid(errors))) => Verdict { causes: causes(errors), ..Verdict::default() },
         Ok(Err(Refusal::BadRequest(message))) => Verdict { refusal: Some(message), ..Verdict::default() },
         Err(_) => Verdict { panicked: true, ..Verdict::default() },
@@ -47,10 +44,8 @@ pub fn judge_all(cases: &[Case]) -> Vec<Verdict> {
     let workers = std::thread::available_parallelism().map_or(1, |count| count.get());
     let share = cases.len().div_ceil(workers).max(1);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = cases
-            .chunks(share)
-            .map(|cases| scope.spawn(move || cases.iter().map(judge).collect::<Vec<_>>()))
-            .collect();
+        let workers: Vec<_> =
+            cases.chunks(share).map(|cases| scope.spawn(move || cases.iter().map(judge).collect::<Vec<_>>())).collect();
         workers.into_iter().flat_map(|worker| worker.join().expect("judging catches panics")).collect()
     })
 }

@@ -10,6 +10,7 @@ use crate::compare::{self, Difference, compare};
 use crate::differences::{self, Evidence};
 use crate::generate::{self, Case};
 use crate::judge::Judge;
+use crate::misnomers;
 use crate::ours;
 use crate::shrink::shrink;
 
@@ -38,6 +39,8 @@ pub struct Report {
     pub panics: usize,
     /// The causes KubeVirt gave, by type and path without indexes.
     pub causes: BTreeSet<String>,
+    /// The misnomers that were met.
+    pub misnomers: BTreeSet<usize>,
     /// The rows of the list that were used.
     pub rows: BTreeSet<usize>,
     /// The differences without a row, by kind of the object and key.
@@ -49,8 +52,7 @@ impl Report {
     pub fn run(judge: &mut Judge, seed: u64, count: u64) -> Result<Report> {
         let mut report = Report::default();
         for start in (0..count).step_by(BATCH as usize) {
-            let cases: Vec<Case> =
-                (start..count.min(start + BATCH)).map(|index| generate::case(seed, index)).collect();
+            let cases: Vec<Case> = (start..count.min(start + BATCH)).map(|index| generate::case(seed, index)).collect();
             let (theirs, ours) = std::thread::scope(|scope| {
                 let theirs = scope.spawn(|| judge.ask(&cases));
                 (theirs.join().expect("asking does not panic"), ours::judge_all(&cases))
@@ -60,8 +62,9 @@ impl Report {
                 report.accepted += usize::from(theirs.accepted());
                 for cause in &theirs.causes {
                     report.causes.insert(format!("{} {}", cause.type_, compare::pattern(&cause.field)));
+                    report.misnomers.extend(misnomers::corrected(cause, "").map(|(misnomer, _)| misnomer));
                 }
-                for difference in compare(&ours, &theirs) {
+                for difference in compare(case.kind(), &ours, &theirs) {
                     report.note(&Evidence { case: &case, ours: &ours, theirs: &theirs, difference: &difference });
                 }
             }
@@ -107,7 +110,7 @@ impl Report {
     /// The difference as the small object shows it.
     fn shown(&self, judge: &mut Judge, case: &Case, difference: &Difference) -> Result<Difference> {
         let theirs = judge.ask(std::slice::from_ref(case))?;
-        let found = theirs.iter().flat_map(|theirs| compare(&ours::judge(case), theirs));
+        let found = theirs.iter().flat_map(|theirs| compare(case.kind(), &ours::judge(case), theirs));
         Ok(found.into_iter().find(|found| found.key == difference.key).unwrap_or_else(|| difference.clone()))
     }
 }

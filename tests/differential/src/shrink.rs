@@ -58,7 +58,7 @@ fn showing<'p>(
 
 fn shows(case: &Case, ours: &Verdict, theirs: &Verdict, key: &str) -> bool {
     let explained = |difference: &Difference| differences::row(&Evidence { case, ours, theirs, difference }).is_some();
-    compare(ours, theirs).iter().any(|difference| difference.key == key && !explained(difference))
+    compare(case.kind(), ours, theirs).iter().any(|difference| difference.key == key && !explained(difference))
 }
 
 /// The object without these parts, if its schema still holds.

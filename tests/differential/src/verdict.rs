@@ -56,7 +56,9 @@ impl Verdict {
             }
         }
         // The time of the request.
-        for transition in object.pointer_mut("/status/phaseTransitionTimestamps").and_then(Value::as_array_mut).into_iter().flatten() {
+        for transition in
+            object.pointer_mut("/status/phaseTransitionTimestamps").and_then(Value::as_array_mut).into_iter().flatten()
+        {
             transition["phaseTransitionTimestamp"] = json!(DRAWN);
         }
         self

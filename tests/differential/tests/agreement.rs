@@ -9,10 +9,11 @@ use std::path::Path;
 use std::time::Instant;
 
 use differential::differences::ROWS;
+use differential::fields;
 use differential::judge::{self, Absence, Judge};
+use differential::misnomers::MISNOMERS;
 use differential::newer::NEWER;
 use differential::report::Report;
-use differential::fields;
 
 const SEED: u64 = 20_260_101;
 const COUNT: u64 = 5_000;
@@ -54,9 +55,10 @@ fn kubevirt_and_we_default_and_refuse_alike() {
     let (seed, count) = (number("DIFFERENTIAL_SEED", SEED), number("DIFFERENTIAL_COUNT", COUNT));
     let report = Report::run(&mut judge, seed, count).unwrap();
     eprintln!(
-        "{count} objects in {} s; KubeVirt accepts {} and gives {} different causes; {} kinds of difference",
+        "{count} objects in {} s; KubeVirt accepts {}, fails at {} and gives {} different causes; {} kinds of difference",
         started.elapsed().as_secs(),
         report.accepted,
+        report.panics,
         report.causes.len(),
         report.groups.len()
     );
@@ -70,8 +72,15 @@ fn kubevirt_and_we_default_and_refuse_alike() {
     let texts = ["VirtualMachineInstance", "VirtualMachine"].map(|kind| report.text(&mut judge, kind, SHOWN).unwrap());
     assert!(report.groups.is_empty(), "differences that no row of src/differences.rs explains:\n{}", texts.concat());
     if (seed, count) == (SEED, COUNT) {
+        // Objects that are all alike, or all refused for one reason, would compare nothing.
+        assert!(report.accepted > 1_500, "KubeVirt accepts only {} objects", report.accepted);
+        assert!(report.causes.len() > 350, "KubeVirt gives only {} different causes", report.causes.len());
+        assert!(report.panics < 100, "KubeVirt fails at {} objects", report.panics);
+        let unmet = MISNOMERS.iter().enumerate().filter(|(index, _)| !report.misnomers.contains(index));
+        let unmet: Vec<&str> = unmet.map(|(_, misnomer)| misnomer.theirs).collect();
+        assert!(unmet.is_empty(), "names in src/misnomers.rs that KubeVirt does not use: {unmet:#?}");
         let unused = ROWS.iter().enumerate().filter(|(index, _)| !report.rows.contains(index));
-        let unused: Vec<&str> = unused.map(|(_, row)| row.key).collect();
+        let unused: Vec<_> = unused.map(|(_, row)| row.keys).collect();
         assert!(unused.is_empty(), "rows of src/differences.rs that nothing needs any more: {unused:#?}");
     }
 }

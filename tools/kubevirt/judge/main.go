@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 
 	"kubevirt.io/client-go/log"
@@ -57,47 +58,80 @@ type cause struct {
 
 func main() {
 	log.Log.SetIOWriter(io.Discard)
+	// Answers are short-lived garbage; memory is cheaper here than collecting it often.
+	debug.SetGCPercent(800)
 	if err := serve(os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "judge:", err)
 		os.Exit(1)
 	}
 }
 
+// serve answers with all processors at work, in the order of the questions.
 func serve(in io.Reader, out io.Writer) error {
-	lines := bufio.NewReaderSize(in, 1<<20)
-	answers := bufio.NewWriterSize(out, 1<<20)
-	cluster, err := newCluster()
-	if err != nil {
-		return err
+	type job struct {
+		line   []byte
+		result chan []byte
 	}
-	for {
-		line, err := lines.ReadBytes('\n')
-		if len(line) > 1 {
-			text, err := json.Marshal(cluster.answer(line))
-			if err != nil {
-				return fmt.Errorf("cannot write an answer as JSON: %w", err)
+	workers := runtime.GOMAXPROCS(0)
+	jobs, order := make(chan job), make(chan job, 4*workers)
+	for range workers {
+		cluster, err := newCluster()
+		if err != nil {
+			return err
+		}
+		go func() {
+			for job := range jobs {
+				job.result <- cluster.answer(job.line)
 			}
-			if _, err := answers.Write(append(text, '\n')); err != nil {
-				return fmt.Errorf("cannot write an answer: %w", err)
+		}()
+	}
+
+	var failed error
+	go func() {
+		defer close(order)
+		defer close(jobs)
+		lines := bufio.NewReaderSize(in, 1<<20)
+		for {
+			line, err := lines.ReadBytes('\n')
+			if len(line) > 1 {
+				next := job{line, make(chan []byte, 1)}
+				order <- next
+				jobs <- next
+			}
+			if err != nil {
+				if err != io.EOF {
+					failed = fmt.Errorf("cannot read a question: %w", err)
+				}
+				return
 			}
 		}
+	}()
+
+	answers := bufio.NewWriterSize(out, 1<<20)
+	for next := range order {
+		if _, err := answers.Write(append(<-next.result, '\n')); err != nil {
+			return fmt.Errorf("cannot write an answer: %w", err)
+		}
 		// Whoever asks one question at a time waits for the answer; whoever sends many gets them in large pieces.
-		if err != nil || lines.Buffered() == 0 {
+		if len(order) == 0 {
 			if err := answers.Flush(); err != nil {
 				return fmt.Errorf("cannot write an answer: %w", err)
 			}
 		}
-		if err == io.EOF {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("cannot read a question: %w", err)
-		}
 	}
+	return failed
 }
 
 // answer never fails: one bad object must not take the other answers with it.
-func (c *cluster) answer(line []byte) (result answer) {
+func (c *cluster) answer(line []byte) []byte {
+	text, err := json.Marshal(c.judged(line))
+	if err != nil {
+		text, _ = json.Marshal(answer{Error: fmt.Sprintf("cannot write the answer as JSON: %v", err)})
+	}
+	return text
+}
+
+func (c *cluster) judged(line []byte) (result answer) {
 	var asked question
 	defer func() {
 		if reason := recover(); reason != nil {

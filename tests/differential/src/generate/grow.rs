@@ -75,7 +75,15 @@ const CHOICES: &[Choice] = &[
     at_most_one("blockSize", &["custom", "matchVolume"]),
     one("downwardAPI.fields[]", &["fieldRef", "resourceFieldRef"]),
     one("cloudInitNoCloud", &["userData", "userDataBase64", "secretRef"]),
+    at_most_one("cloudInitNoCloud", &["networkData", "networkDataBase64", "networkDataSecretRef"]),
     one("cloudInitConfigDrive", &["userData", "userDataBase64", "secretRef"]),
+    at_most_one("cloudInitConfigDrive", &["networkData", "networkDataBase64", "networkDataSecretRef"]),
+    // The schema can do without these, the rules cannot.
+    one("volumes[].configMap", &["name"]),
+    one("volumes[].secret", &["secretName"]),
+    one("volumes[].serviceAccount", &["serviceAccountName"]),
+    one("dnsConfig.options[]", &["name"]),
+    one("video", &["type"]),
     one("dataVolumeTemplates[].spec", &["pvc", "storage"]),
     one(
         "dataVolumeTemplates[].spec.source",
@@ -84,7 +92,10 @@ const CHOICES: &[Choice] = &[
     Choice { never: &["claimName", "requestName"], ..one("gpus[]", &["deviceName"]) },
     Choice { never: &["claimName", "requestName"], ..one("hostDevices[]", &["deviceName"]) },
     // Labels that name keys to match by need a selector and say too much for most objects; breaking adds them.
-    Choice { never: &["matchLabelKeys", "mismatchLabelKeys"], ..at_most_one("podAffinityTerm", &["namespaces", "namespaceSelector"]) },
+    Choice {
+        never: &["matchLabelKeys", "mismatchLabelKeys"],
+        ..at_most_one("podAffinityTerm", &["namespaces", "namespaceSelector"])
+    },
     Choice { never: &["matchLabelKeys"], ..at_most_one("topologySpreadConstraints[]", &[]) },
 ];
 
@@ -166,11 +177,11 @@ impl Grower<'_> {
         }
         let required: Vec<&str> =
             schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        let skipped = self.skipped(path);
+        let chosen = self.chosen(path);
         for (name, field) in schema["properties"].as_object().into_iter().flatten() {
             let below = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
             let made_elsewhere = self.without.contains(&below.as_str()) || newer::is_newer(&below);
-            let wanted = match skipped.iter().find(|(field, _)| field == name) {
+            let wanted = match chosen.iter().find(|(field, _)| field == name) {
                 Some((_, wanted)) => *wanted,
                 None => required.contains(&name.as_str()) || self.rng.chance(self.density),
             };
@@ -181,13 +192,16 @@ impl Grower<'_> {
         object
     }
 
-    /// The fields of a choice, each with whether it was chosen.
-    fn skipped(&mut self, path: &str) -> Vec<(&'static str, bool)> {
-        let Some(choice) = CHOICES.iter().find(|choice| ends_with(path, choice.at)) else { return Vec::new() };
-        let none = choice.optional && (choice.fields.is_empty() || self.rng.chance(50));
-        let chosen = if none { "" } else { *self.rng.pick(choice.fields) };
-        let never = choice.never.iter().map(|field| (*field, false));
-        choice.fields.iter().map(|field| (*field, *field == chosen)).chain(never).collect()
+    /// The fields of all choices to be made here, each with whether it was chosen.
+    fn chosen(&mut self, path: &str) -> Vec<(&'static str, bool)> {
+        let mut fields = Vec::new();
+        for choice in CHOICES.iter().filter(|choice| ends_with(path, choice.at)) {
+            let none = choice.optional && (choice.fields.is_empty() || self.rng.chance(50));
+            let chosen = if none { "" } else { *self.rng.pick(choice.fields) };
+            fields.extend(choice.fields.iter().map(|field| (*field, *field == chosen)));
+            fields.extend(choice.never.iter().map(|field| (*field, false)));
+        }
+        fields
     }
 }
 

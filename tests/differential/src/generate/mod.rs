@@ -2,6 +2,10 @@
 //!
 //! Half of them are meant to be valid; the others are made like those and broken in one to three places. All of them
 //! satisfy the schema, which is judged elsewhere.
+//!
+//! ```text
+//! schema + words ─► grow ─► vmi, vm: put together what must agree ─► valid object ─► spoil (words, combinations) ─► broken
+//! ```
 
 mod grow;
 mod rng;
@@ -45,36 +49,39 @@ const TRIES: usize = 20;
 pub fn case(seed: u64, index: u64) -> Case {
     let mut rng = Rng::new(seed, index);
     let cluster = clusters::pick(&mut rng);
-    let machine = rng.chance(40);
-    let (kind, spec) = if machine {
-        ("VirtualMachine", vm::spec(&mut rng))
-    } else {
-        ("VirtualMachineInstance", vmi::spec(&mut rng))
-    };
-    let mut metadata = labels(&mut rng).unwrap_or_else(|| json!({}));
-    metadata["name"] = json!("guest");
-    metadata["namespace"] = json!("default");
-    let mut object = json!({ "apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec });
+    let mut object = whole(&mut rng);
     if rng.chance(50) {
         for _ in 0..1 + rng.below(3) {
             break_once(&mut object, &mut rng);
         }
     }
+    let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     // An API server does this before it asks anybody.
-    api::schema::apply_defaults(kind, &mut object);
+    api::schema::apply_defaults(&kind, &mut object);
     Case { object, cluster }
+}
+
+/// An object that is meant to be valid.
+fn whole(rng: &mut Rng) -> Value {
+    let (kind, spec) =
+        if rng.chance(40) { ("VirtualMachine", vm::spec(rng)) } else { ("VirtualMachineInstance", vmi::spec(rng)) };
+    let mut metadata = labels(rng).unwrap_or_else(|| json!({}));
+    metadata["name"] = json!("guest");
+    metadata["namespace"] = json!("default");
+    let object = json!({ "apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec });
+    // What is grown may hold a thing twice where the schema wants it once.
+    if keeps_schema(kind, &object) { object } else { whole(rng) }
 }
 
 fn break_once(object: &mut Value, rng: &mut Rng) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    let schema = if kind == "VirtualMachine" { &VM["properties"]["spec"] } else { &VMI["properties"]["spec"] };
     for _ in 0..TRIES {
         let mut broken = object.clone();
         if rng.chance(3) {
             let metadata = broken.pointer_mut(if rng.chance(50) { "/metadata" } else { "/spec/template/metadata" });
             spoil_metadata(metadata, rng);
         } else {
-            spoil::spoil(&mut broken["spec"], schema, "", rng);
+            spoil::spoil(&mut broken["spec"], &kind, rng);
         }
         if broken != *object && keeps_schema(&kind, &broken) {
             *object = broken;
@@ -99,7 +106,7 @@ fn labels(rng: &mut Rng) -> Option<Value> {
     ];
     let mut metadata = json!({});
     if rng.chance(20) {
-        metadata["labels"] = json!({ "app": *rng.pick(&["web", "db"]) });
+        metadata["labels"] = json!({ "app": *rng.pick(&["web", "web", "db", "db", "cache"]) });
     }
     if rng.chance(10) {
         let (name, value) = *rng.pick(ANNOTATIONS);

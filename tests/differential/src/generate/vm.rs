@@ -16,7 +16,8 @@ pub(crate) fn spec(rng: &mut Rng) -> Value {
     if rng.chance(20) {
         spec["running"] = json!(rng.chance(50));
     } else {
-        spec["runStrategy"] = Grower { rng, density: 0, without: &[] }.grow(below(&VM, "spec.runStrategy"), "runStrategy");
+        spec["runStrategy"] =
+            Grower { rng, density: 0, without: &[] }.grow(below(&VM, "spec.runStrategy"), "runStrategy");
     }
     if rng.chance(10) {
         spec["updateVolumesStrategy"] = json!(*rng.pick(&["Migration", "Replacement"]));
@@ -28,7 +29,7 @@ pub(crate) fn spec(rng: &mut Rng) -> Value {
     if rng.chance(25) {
         spec["preference"] = matcher(rng, PREFERENCES, "Preference");
     }
-    if rng.chance(4) {
+    if rng.chance(8) {
         inferred(&mut spec, rng);
     }
     spec
@@ -61,8 +62,13 @@ fn instancetype(spec: &mut Value, rng: &mut Rng) {
 /// Matchers that are to be read off a volume's labels.
 fn inferred(spec: &mut Value, rng: &mut Rng) {
     let field = *rng.pick(&["instancetype", "preference"]);
-    let volume = *rng.pick(&["vol-0", "vol-1", "nowhere"]);
-    spec[field] = json!({ "inferFromVolume": volume });
+    let volumes = spec["template"]["spec"]["volumes"].as_array().into_iter().flatten();
+    let labelled =
+        |volume: &&Value| ["dataVolume", "persistentVolumeClaim"].iter().any(|source| volume.get(*source).is_some());
+    let mut names: Vec<Value> = volumes.filter(labelled).map(|volume| volume["name"].clone()).collect();
+    names.extend(names.clone());
+    names.extend([json!("vol-0"), json!("nowhere")]);
+    spec[field] = json!({ "inferFromVolume": rng.pick(&names) });
     if rng.chance(50) {
         spec[field]["inferFromVolumeFailurePolicy"] = json!(*rng.pick(&["Reject", "Ignore"]));
     }

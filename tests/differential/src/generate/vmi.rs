@@ -68,8 +68,7 @@ fn networks(spec: &mut Value, rng: &mut Rng, density: usize) {
     for index in 0..count {
         let mut grower = Grower { rng, density, without: &[] };
         let mut network = grower.grow(below(&VMI, "spec.networks[]"), "networks[]");
-        let mut interface =
-            grower.grow(below(&VMI, "spec.domain.devices.interfaces[]"), "domain.devices.interfaces[]");
+        let mut interface = grower.grow(below(&VMI, "spec.domain.devices.interfaces[]"), "domain.devices.interfaces[]");
         let name = format!("net-{index}");
         (network["name"], interface["name"]) = (json!(name), json!(name));
         let pod = network.get("pod").is_some();
@@ -118,8 +117,7 @@ fn storage(spec: &mut Value, rng: &mut Rng, density: usize) {
     let (mut volumes, mut disks, mut filesystems) = (Vec::new(), Vec::new(), Vec::new());
     let mut seen: Vec<&str> = Vec::new();
     for index in 0..count {
-        let mut volume =
-            Grower { rng, density, without: &[] }.grow(below(&VMI, "spec.volumes[]"), "volumes[]");
+        let mut volume = Grower { rng, density, without: &[] }.grow(below(&VMI, "spec.volumes[]"), "volumes[]");
         // Of some sources a guest can have one only.
         for single in ["memoryDump", "serviceAccount", "downwardMetrics"] {
             if volume.get(single).is_some() {
@@ -140,7 +138,7 @@ fn storage(spec: &mut Value, rng: &mut Rng, density: usize) {
             || (shared.iter().any(|source| volume.get(*source).is_some()) && rng.chance(15))
         {
             filesystems.push(json!({ "name": name, "virtiofs": {} }));
-        } else if volume.get("memoryDump").is_none() && rng.chance(85) {
+        } else if volume.get("downwardMetrics").is_some() || (volume.get("memoryDump").is_none() && rng.chance(85)) {
             disks.push(disk(&volume, &name, rng, density));
         }
         volumes.push(volume);
@@ -168,15 +166,17 @@ fn disk(volume: &Value, name: &str, rng: &mut Rng, density: usize) -> Value {
         remove(&mut disk, "", "cdrom");
         disk["disk"] = json!({ "bus": "virtio" });
     }
-    if disk["disk"]["bus"] == "sata" {
+    // A disk without a bus gets one that cannot be read-only.
+    if disk["disk"].get("bus").is_none_or(|bus| bus == "sata") {
         remove(&mut disk, "disk", "readonly");
     }
     if disk["disk"]["bus"] != "virtio" {
         remove(&mut disk, "disk", "pciAddress");
         remove(&mut disk, "", "dedicatedIOThread");
     }
+    let any_size = disk["disk"]["bus"] == "virtio";
     if let Some(custom) = disk.pointer_mut("/blockSize/custom") {
-        let size = *rng.pick(&[512, 512, 512, 4096]);
+        let size = if any_size { *rng.pick(&[512, 4096]) } else { 512 };
         let granularity = custom.get("discardGranularity").is_some();
         *custom = json!({ "logical": size, "physical": size.max(*rng.pick(&[512, 4096])) });
         if granularity {
@@ -215,7 +215,7 @@ fn memory(spec: &mut Value, rng: &mut Rng) {
     if rng.chance(10) {
         memory.insert("hugepages".to_owned(), json!({ "pageSize": "2Mi" }));
     }
-    if rng.chance(15) {
+    if rng.chance(15) && size != "512Mi" {
         memory.insert("maxGuest".to_owned(), json!(*rng.pick(&["4Gi", "8Gi", "16384Mi"])));
     }
     if rng.chance(3) {
@@ -266,6 +266,7 @@ fn processors(spec: &mut Value, rng: &mut Rng) {
         *at(spec, "domain.cpu.numa") = json!({ "guestMappingPassthrough": {} });
     }
     if find(spec, "domain.cpu.numa.guestMappingPassthrough").is_some() {
+        remove(spec, "domain.memory", "maxGuest");
         *at(spec, "domain.memory.hugepages") = json!({ "pageSize": "2Mi" });
     }
 }
@@ -298,6 +299,7 @@ fn firmware(spec: &mut Value, rng: &mut Rng) {
         *at(spec, "domain.launchSecurity") = json!({ kind: {} });
         *at(spec, "domain.firmware.bootloader") = json!({ "efi": { "secureBoot": false } });
         remove(spec, "domain.features", "smm");
+        remove(spec, "domain.memory", "maxGuest");
     }
 }
 
@@ -362,8 +364,12 @@ fn selectors(value: &mut Value) {
         && let Some(operator) = fields.get("operator").and_then(Value::as_str).map(str::to_owned)
     {
         match operator.as_str() {
-            "In" | "NotIn" if fields["key"] == "metadata.name" => _ = fields.insert("values".to_owned(), json!(["node-1"])),
-            "In" | "NotIn" if !fields.contains_key("values") => _ = fields.insert("values".to_owned(), json!(["a", "b"])),
+            "In" | "NotIn" if fields["key"] == "metadata.name" => {
+                _ = fields.insert("values".to_owned(), json!(["node-1"]))
+            }
+            "In" | "NotIn" if !fields.contains_key("values") => {
+                _ = fields.insert("values".to_owned(), json!(["a", "b"]))
+            }
             "Exists" | "DoesNotExist" => {
                 fields.remove("values");
                 fields.remove("value");
