@@ -145,12 +145,16 @@ fn a_misspelled_field_is_found_at_its_path_and_pruned() {
     let mut object = vm(json!({
         "devices": { "disks": [{ "name": "a" }, { "name": "b", "buss": "virtio" }], "rng": { "speed": 5 } },
         "cpus": { "cores": 1 },
+        "cpu": { "cores": { "real": 2 }, "features": { "name": "a" }, "numa": [{ "nodes": [] }] },
     }));
     object["metadata"]["lables"] = json!({});
     object["spec"]["template"]["metadata"] = json!({ "anything": "goes" });
     object["stats"] = json!({});
     let want = [
         "metadata.lables",
+        "spec.template.spec.domain.cpu.cores.real",
+        "spec.template.spec.domain.cpu.features.name",
+        "spec.template.spec.domain.cpu.numa[0].nodes",
         "spec.template.spec.domain.cpus",
         "spec.template.spec.domain.devices.disks[1].buss",
         "spec.template.spec.domain.devices.rng.speed",

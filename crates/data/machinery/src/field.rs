@@ -251,7 +251,8 @@ fn with_detail(what: &str, detail: &str) -> String {
 pub fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
-        Value::Number(number) if number.is_f64() => number.as_f64().map(float).unwrap_or_default(),
+        // What has no room in 64 bits with a sign is a floating-point number to Go.
+        Value::Number(number) if number.as_i64().is_none() => number.as_f64().map(float).unwrap_or_default(),
         // Go's JSON is safe to put into a web page.
         composite @ (Value::Array(_) | Value::Object(_)) => composite
             .to_string()
@@ -295,7 +296,7 @@ pub fn quoted(text: &str) -> String {
 /// A floating-point number as Go prints it: the shortest digits that tell it from its neighbours, and an exponent where it
 /// is very large or small.
 fn float(number: f64) -> String {
-    if number != 0.0 && !(1e-4..1e21).contains(&number.abs()) {
+    if number != 0.0 && !(1e-4..1e6).contains(&number.abs()) {
         let text = format!("{number:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |exponent| ('-', exponent));

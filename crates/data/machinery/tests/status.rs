@@ -106,7 +106,9 @@ fn paths_and_field_errors_are_spelled_as_in_kubernetes() {
         (FieldError::too_many("spec.list".into(), 3, 2), "spec.list: Too many: 3: must have at most 2 items"),
         (FieldError::too_long("spec.text".into(), 9), "spec.text: Too long: may not be more than 9 bytes"),
         (FieldError::invalid("a".into(), 1.5, "no"), "a: Invalid value: 1.5: no"),
-        (FieldError::invalid("a".into(), 1e21, "no"), "a: Invalid value: 1e+21: no"),
+        (FieldError::invalid("a".into(), 123_456.0, "no"), "a: Invalid value: 123456: no"),
+        (FieldError::invalid("a".into(), 2_000_000.5, "no"), "a: Invalid value: 2.0000005e+06: no"),
+        (FieldError::invalid("a".into(), u64::MAX, "no"), "a: Invalid value: 1.8446744073709552e+19: no"),
         (FieldError::invalid("a".into(), 0.00001, "no"), "a: Invalid value: 1e-05: no"),
         (FieldError::invalid("a".into(), 100.0, "no"), "a: Invalid value: 100: no"),
         (

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use k8s_openapi::jiff::civil::Date;
-use machinery::field::{FieldError, FieldPath, Path, quoted};
+use machinery::field::{FieldError, FieldPath, Path, quoted, shown};
 use machinery::quantity::Quantity;
 use serde_json::{Map, Number, Value};
 
@@ -146,20 +146,37 @@ fn quantity_error(node: &Node, text: &str, path: &Path<'_>) -> Option<FieldError
     unreadable.or_else(|| text_error(node, text, path))
 }
 
+/// The largest floating-point number up to which all integers can be told from each other.
+const EXACT: f64 = ((1_i64 << 53) - 1) as f64;
+
 /// The value as an integer, if it is one: 2.0 is, and nothing past what a floating-point number holds exactly.
-fn integer(number: &Number) -> Option<i64> {
-    const EXACT: f64 = ((1_i64 << 53) - 1) as f64;
-    let whole = |float: &f64| float.fract() == 0.0 && float.abs() <= EXACT;
-    number.as_i64().or_else(|| number.as_f64().filter(whole).map(|float| float as i64))
+pub(super) fn integer(number: &Number) -> Option<i64> {
+    number.as_i64().or_else(|| whole(number).filter(|float| float.abs() <= EXACT).map(|float| float as i64))
+}
+
+fn whole(number: &Number) -> Option<f64> {
+    number.as_f64().filter(|float| float.fract() == 0.0)
+}
+
+/// Whether Kubernetes takes the value for an integer. Of large numbers it does not see the fraction.
+fn counts_as_integer(number: &Number) -> bool {
+    let nearly = |float: f64| float > 0.0 && float <= EXACT && float.fract() / (float + float.trunc()) < 1e-9;
+    integer(number).is_some() || number.as_f64().is_some_and(nearly)
+}
+
+/// Whether the value is an integer that has room in so many bits.
+fn fits(number: &Number, bits: Option<u8>) -> bool {
+    let float = || whole(number).filter(|float| (i64::MIN as f64..i64::MAX as f64).contains(float));
+    let value = number.as_i64().or_else(|| float().map(|float| float as i64));
+    value.is_some_and(|value| bits != Some(32) || i32::try_from(value).is_ok())
 }
 
 fn check_integer(node: &Node, bits: Option<u8>, number: &Number, path: &Path<'_>, errors: &mut Vec<FieldError>) {
-    let value = integer(number);
-    if value.is_none() {
+    if !counts_as_integer(number) {
         let (expected, got) = mismatch(&node.shape, &Value::Number(number.clone()));
         errors.push(type_error(path, expected, got));
     }
-    if value.is_none_or(|value| bits == Some(32) && i32::try_from(value).is_err()) {
+    if !fits(number, bits) {
         let format = bits.map_or("(default format)".to_owned(), |bits| format!("with format int{bits}"));
         errors.push(out_of_range(path, &format));
     }
@@ -176,11 +193,16 @@ fn out_of_range(path: &Path<'_>, format: &str) -> FieldError {
 fn check_bounds(node: &Node, number: &Number, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let below = |bound: i64| number.as_i64().map_or_else(|| as_float(number) < bound as f64, |value| value < bound);
     let above = |bound: i64| number.as_i64().map_or_else(|| as_float(number) > bound as f64, |value| value > bound);
+    // A bound is told as the number it is compared with: two million is 2e+06 among floating-point numbers.
+    let told = |bound: i64| match number.as_i64() {
+        Some(_) => bound.to_string(),
+        None => shown(&Value::from(bound as f64)),
+    };
     if let Some(min) = node.min.filter(|&min| below(min)) {
-        errors.push(invalid(path, number.clone(), format_args!("should be greater than or equal to {min}")));
+        errors.push(invalid(path, number.clone(), format_args!("should be greater than or equal to {}", told(min))));
     }
     if let Some(max) = node.max.filter(|&max| above(max)) {
-        errors.push(invalid(path, number.clone(), format_args!("should be less than or equal to {max}")));
+        errors.push(invalid(path, number.clone(), format_args!("should be less than or equal to {}", told(max))));
     }
 }
 
@@ -196,7 +218,7 @@ fn check_alternatives(value: &Value, path: &Path<'_>, errors: &mut Vec<FieldErro
     let detail = format!("\"{field}\" must validate at least one schema (anyOf)");
     errors.push(FieldError::invalid(field, "", detail));
     errors.push(type_error(path, "integer", got));
-    if value.is_number() {
+    if value.as_number().is_some_and(|number| !fits(number, None)) {
         errors.push(out_of_range(path, "(default format)"));
     }
 }

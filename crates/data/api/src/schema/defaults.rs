@@ -1,11 +1,12 @@
 //! What an API server fills in and tidies up when an object comes in.
 
 use machinery::quantity::{Quantity, rewritten};
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
+use super::check::integer;
 use super::table::{Node, Shape, Type, named};
 
-/// Sets what is missing and has a default, and drops `null` where it is no value.
+/// Sets what is missing and has a default, drops `null` where it is no value, and writes 2.0 as 2.
 pub(super) fn default_type(type_: &Type, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| !value.is_null() || type_.field(name).is_none_or(|field| keeps_null(&field.node)));
     for field in &type_.fields {
@@ -34,6 +35,12 @@ fn default_node(node: &Node, value: &mut Value) {
                 fill_null(entry, value);
                 default_node(entry, value);
             });
+        }
+        // Clients read integers, and take 2.0 for none.
+        (Shape::Int(_) | Shape::Number | Shape::IntOrString | Shape::Quantity, Value::Number(number))
+            if number.is_f64() =>
+        {
+            *number = integer(number).map_or_else(|| number.clone(), Number::from);
         }
         _ => {}
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use super::table::{Node, Shape, Type, named};
 
 /// Fields of every object's metadata.
-const METADATA: [&str; 15] = [
+pub(super) const METADATA: [&str; 15] = [
     "annotations",
     "creationTimestamp",
     "deletionGracePeriodSeconds",
@@ -48,9 +48,6 @@ fn prune_node(node: &Node, value: &mut Value, path: &Path<'_>, gone: &mut Vec<Fi
         (Shape::Map(entry), Value::Object(entries)) => {
             entries.iter_mut().for_each(|(key, value)| prune_node(entry, value, &path.child(key), gone));
         }
-        (Shape::Object, Value::Object(fields)) => {
-            gone.extend(std::mem::take(fields).keys().map(|name| (&path.child(name)).into()));
-        }
         (Shape::Metadata, Value::Object(fields)) => {
             fields.retain(|name, _| {
                 let known = METADATA.contains(&name.as_str());
@@ -60,7 +57,19 @@ fn prune_node(node: &Node, value: &mut Value, path: &Path<'_>, gone: &mut Vec<Fi
                 known
             });
         }
-        // A value of the wrong type is for the check to report, and a plain value has no fields.
+        (Shape::AnyObject, _) => {}
+        (Shape::Named(name), Value::Array(_)) if named(name).open => {}
+        // No fields belong here, be the value of the right type or not. The type is for the check to report.
+        (_, value) => prune_all(value, path, gone),
+    }
+}
+
+fn prune_all(value: &mut Value, path: &Path<'_>, gone: &mut Vec<FieldPath>) {
+    match value {
+        Value::Object(fields) => gone.extend(std::mem::take(fields).keys().map(|name| (&path.child(name)).into())),
+        Value::Array(items) => {
+            items.iter_mut().enumerate().for_each(|(index, value)| prune_all(value, &path.index(index), gone));
+        }
         _ => {}
     }
 }
