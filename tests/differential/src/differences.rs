@@ -89,7 +89,7 @@ pub const ROWS: &[Row] = &[
             "cause ours FieldValueInvalid *devices.interfaces[].binding",
         ],
         reason: "Since the judge's release, an interface has exactly one binding.",
-        when: ALWAYS,
+        when: |evidence| evidence.difference.ours.contains("binding"),
     },
     Row {
         keys: &["cause ours FieldValueInvalid *devices.interfaces[].ports[]"],

@@ -18,7 +18,7 @@ pub fn unknown_to(judge: &mut Judge) -> Result<Vec<String>> {
         }
     });
     let asked: Vec<Case> =
-        cases.iter().map(|(_, object)| Case { object: object.clone(), cluster: &CLUSTERS[0] }).collect();
+        cases.iter().map(|(_, object)| Case { object: object.clone(), old: None, cluster: &CLUSTERS[0] }).collect();
     let answers = judge.ask(&asked)?;
     let mut unknown: Vec<String> = Vec::new();
     for ((path, _), answer) in cases.into_iter().zip(answers) {

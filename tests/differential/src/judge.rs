@@ -47,7 +47,10 @@ pub struct Judge {
 #[derive(Serialize)]
 struct Question<'a> {
     id: usize,
+    operation: &'a str,
     object: &'a Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    old: Option<&'a Value>,
     kubevirt: &'a RawValue,
     objects: &'a RawValue,
 }
@@ -88,7 +91,9 @@ impl Judge {
                 let mut questions = BufWriter::new(questions);
                 for (id, case) in cases.iter().enumerate() {
                     let Cluster { kubevirt, objects, .. } = case.cluster;
-                    let question = Question { id, object: &case.object, kubevirt, objects };
+                    let operation = if case.old.is_some() { "UPDATE" } else { "CREATE" };
+                    let (object, old) = (&case.object, case.old.as_ref());
+                    let question = Question { id, operation, object, old, kubevirt, objects };
                     let line = serde_json::to_string(&question).context("cannot write a question")?;
                     writeln!(questions, "{line}").context("cannot ask the judge")?;
                 }

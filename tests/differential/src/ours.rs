@@ -18,12 +18,12 @@ static NOW: LazyLock<Time> =
 pub fn judge(case: &Case) -> Verdict {
     let resource = if case.kind() == "VirtualMachine" { "virtualmachines" } else { "virtualmachineinstances" };
     let request = Request {
-        operation: Operation::Create,
+        operation: if case.old.is_some() { Operation::Update } else { Operation::Create },
         version: "v1",
         resource,
         subresource: "",
         user: &SOMEBODY,
-        old: None,
+        old: case.old.as_ref(),
         object: &case.object,
         now: NOW.clone(),
     };

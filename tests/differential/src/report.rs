@@ -101,7 +101,11 @@ impl Report {
                 let case = shrink(judge, &group.case, &group.difference.key)?;
                 let shown = self.shown(judge, &case, &group.difference)?;
                 let _ = writeln!(text, "    ours:     {}\n    KubeVirt: {}", shown.ours, shown.theirs);
-                let _ = writeln!(text, "    cluster:  {}\n    object:   {}\n", case.cluster.name, case.object);
+                let _ = writeln!(text, "    cluster:  {}\n    object:   {}", case.cluster.name, case.object);
+                if let Some(old) = &case.old {
+                    let _ = writeln!(text, "    before:   {old}");
+                }
+                text.push('\n');
             }
         }
         Ok(text)

@@ -11,6 +11,9 @@ use crate::judge::Judge;
 use crate::ours;
 use crate::verdict::Verdict;
 
+/// The part that is the version before, as a whole.
+const OLD: &str = "old";
+
 /// Takes parts away as long as the difference stays.
 pub fn shrink(judge: &mut Judge, case: &Case, key: &str) -> Result<Case> {
     let mut smallest = case.clone();
@@ -23,6 +26,9 @@ pub fn shrink(judge: &mut Judge, case: &Case, key: &str) -> Result<Case> {
     loop {
         let mut pointers = Vec::new();
         parts(&smallest.object, String::new(), &mut pointers);
+        if smallest.old.is_some() {
+            pointers.push(OLD.to_owned());
+        }
         let shown = showing(judge, &smallest, pointers.iter().map(std::slice::from_ref), key)?;
         let mut spare: Vec<String> =
             pointers.into_iter().zip(shown).filter(|(_, shows)| *shows).map(|(pointer, _)| pointer).collect();
@@ -61,22 +67,36 @@ fn shows(case: &Case, ours: &Verdict, theirs: &Verdict, key: &str) -> bool {
     compare(case.kind(), ours, theirs).iter().any(|difference| difference.key == key && !explained(difference))
 }
 
-/// The object without these parts, if its schema still holds.
+/// The case without these parts, if the object's schema still holds. What goes from the object goes from the version
+/// before too, as far as that has it: most of it is the same in both.
 fn without(case: &Case, parts: &[String]) -> Option<Case> {
-    let mut object = case.object.clone();
+    let mut smaller = case.clone();
     // From the end: what is removed from a list moves only what comes after it.
     for pointer in parts.iter().rev() {
-        let (parent, name) = pointer.rsplit_once('/')?;
-        match object.pointer_mut(parent) {
-            Some(Value::Object(fields)) => _ = fields.remove(&name.replace("~1", "/").replace("~0", "~")),
-            Some(Value::Array(items)) => {
-                let index = name.parse().ok().filter(|index| *index < items.len())?;
-                items.remove(index);
-            }
-            _ => {}
+        if pointer == OLD {
+            smaller.old = None;
+            continue;
+        }
+        remove(&mut smaller.object, pointer);
+        if let Some(old) = &mut smaller.old {
+            remove(old, pointer);
         }
     }
-    keeps_schema(case.kind(), &object).then_some(Case { object, cluster: case.cluster })
+    let old_holds = smaller.old.as_ref().is_none_or(|old| keeps_schema(case.kind(), old));
+    (old_holds && keeps_schema(case.kind(), &smaller.object)).then_some(smaller)
+}
+
+fn remove(object: &mut Value, pointer: &str) {
+    let Some((parent, name)) = pointer.rsplit_once('/') else { return };
+    match object.pointer_mut(parent) {
+        Some(Value::Object(fields)) => _ = fields.remove(&name.replace("~1", "/").replace("~0", "~")),
+        Some(Value::Array(items)) => {
+            if let Some(index) = name.parse().ok().filter(|index: &usize| *index < items.len()) {
+                items.remove(index);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn parts(value: &Value, pointer: String, pointers: &mut Vec<String>) {

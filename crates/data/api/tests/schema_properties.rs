@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use api::schema::{
-    KINDS, apply_defaults, check, openapi, prune, respell_quantities, unknown_fields, validate, validations,
+    KINDS, apply_defaults, check, is_tidy, openapi, prune, respell_quantities, unknown_fields, validate, validations,
 };
 use proptest::prelude::*;
 use proptest::test_runner::TestRng;
@@ -119,6 +119,24 @@ proptest! {
     }
 
     #[test]
+    fn what_is_tidy_stays_and_what_was_tidied_is_tidy((kind, object) in any_object()) {
+        let tidied = |object: &Value| {
+            let mut object = object.clone();
+            prune(kind, &mut object);
+            apply_defaults(kind, &mut object);
+            respell_quantities(kind, &mut object);
+            object
+        };
+        let once = tidied(&object);
+        if is_tidy(kind, &object) {
+            prop_assert_eq!(&once, &object);
+        }
+        if check(kind, &once).is_empty() {
+            prop_assert!(is_tidy(kind, &once), "{}", once);
+        }
+    }
+
+    #[test]
     fn an_update_that_changes_nothing_is_never_refused((kind, object) in any_object()) {
         prop_assert_eq!(validate(kind, &object, Some(&object)), []);
     }
@@ -147,4 +165,30 @@ fn quantities_are_respelled_wherever_they_are() {
     assert_eq!(domain["cpu"]["cores"], 2);
     assert_eq!(domain["resources"]["requests"], json!({ "memory": "1Gi", "cpu": "2", "odd": "Gb" }));
     assert_eq!(domain["resources"]["limits"], json!({ "cpu": "500m" }));
+}
+
+#[test]
+fn an_instance_as_people_write_it_is_tidy() {
+    let instance = |memory: Value| {
+        json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+            "metadata": { "name": "guest", "labels": { "app": "web" } },
+            "spec": {
+                "terminationGracePeriodSeconds": 30,
+                "domain": {
+                    "memory": { "guest": memory },
+                    "devices": {
+                        "disks": [{ "name": "root", "bootOrder": 1, "disk": { "bus": "virtio" } }],
+                        "interfaces": [{ "name": "default", "masquerade": {} }],
+                    },
+                },
+                "networks": [{ "name": "default", "pod": {} }],
+                "volumes": [{ "name": "root", "containerDisk": { "image": "i" } }],
+            },
+        })
+    };
+    assert!(is_tidy("VirtualMachineInstance", &instance(json!("256Mi"))));
+    assert!(!is_tidy("VirtualMachineInstance", &instance(json!("1024Mi"))), "that is 1Gi");
+    assert!(!is_tidy("VirtualMachineInstance", &instance(json!(1024))), "that is a text");
+    assert!(!is_tidy("VirtualMachineInstance", &instance(Value::Null)));
 }

@@ -14,23 +14,29 @@ pub(crate) fn decode<T>(kind: &str, object: &Value, lenient: bool) -> Result<T, 
 where
     T: DeserializeOwned,
 {
+    if schema::is_tidy(kind, object) {
+        return read(kind, object, Vec::new());
+    }
     let mut object = object.clone();
     let unknown = schema::prune(kind, &mut object);
     schema::apply_defaults(kind, &mut object);
     schema::respell_quantities(kind, &mut object);
-    let mut errors = schema::check(kind, &object);
+    let unknown = if lenient { Vec::new() } else { unknown };
+    read(kind, &object, unknown)
+}
+
+fn read<T: DeserializeOwned>(kind: &str, object: &Value, unknown: Vec<FieldPath>) -> Result<T, Vec<FieldError>> {
+    let mut errors = schema::check(kind, object);
     if errors.is_empty() {
         // Rules expect values of the right types.
-        errors = schema::validations(kind, &object, None);
+        errors = schema::validations(kind, object, None);
     }
-    if !lenient {
-        errors.extend(unknown.into_iter().map(|field| FieldError::new(Cause::Invalid, field, "unknown field")));
-    }
+    errors.extend(unknown.into_iter().map(|field| FieldError::new(Cause::Invalid, field, "unknown field")));
     if !errors.is_empty() {
         return Err(errors);
     }
     // Which field cannot be read is worth finding out only if one cannot.
-    T::deserialize(&object).or_else(|_| typed(&object).map_err(|error| vec![error]))
+    T::deserialize(object).or_else(|_| typed(object).map_err(|error| vec![error]))
 }
 
 /// Reads an object that was stored, and so was judged before.

@@ -4,7 +4,7 @@
 mod common;
 
 use api::resources::{RESOURCES, Resource};
-use common::{TestServer, raw, raw_json, raw_with_headers};
+use common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers};
 use kube::Client;
 use serde_json::{Value, json};
 
@@ -181,4 +181,33 @@ async fn a_deletion_is_judged_where_the_kind_wants_it() {
     assert!(answer["message"].as_str().unwrap().contains("still Virtual Machines present"), "{answer}");
     assert_eq!(raw_json(&client, "DELETE", &format!("{vms}/v"), &Value::Null).await.0, 200);
     assert_eq!(raw_json(&client, "DELETE", &one, &Value::Null).await.0, 200);
+}
+
+#[tokio::test]
+async fn our_kinds_go_with_their_owners_and_namespaces() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let team = namespace(&client, "team").await;
+    let here = format!("/apis/kubevirt.io/v1/namespaces/{team}");
+    let spec = json!({"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}});
+    let vm =
+        create(&client, &format!("{here}/virtualmachines"), &json!({"metadata": {"name": "v"}, "spec": spec})).await;
+    // Owners are known in every version that they are served in.
+    let owner = json!({"apiVersion": "kubevirt.io/v1alpha3", "kind": "VirtualMachine", "name": "v", "uid": vm["metadata"]["uid"]});
+    let revisions = format!("/apis/apps/v1/namespaces/{team}/controllerrevisions");
+    let revision = json!({"metadata": {"name": "r", "ownerReferences": [owner]}, "revision": 1});
+    create(&client, &revisions, &revision).await;
+    let preset = json!({"metadata": {"name": "p"}, "spec": {"selector": {}, "domain": {"devices": {}}}});
+    create(&client, &format!("{here}/virtualmachineinstancepresets"), &preset).await;
+    let gone = async |path: String| {
+        let look = || async { (raw_json(&client, "GET", &path, &Value::Null).await.0 == 404).then_some(()) };
+        eventually(&format!("{path} to go"), look).await;
+    };
+    tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    assert_eq!(raw_json(&client, "GET", &format!("{revisions}/r"), &Value::Null).await.0, 200, "its owner is there");
+    assert_eq!(raw_json(&client, "DELETE", &format!("{here}/virtualmachines/v"), &Value::Null).await.0, 200);
+    gone(format!("{revisions}/r")).await;
+    assert_eq!(raw_json(&client, "DELETE", &format!("/api/v1/namespaces/{team}"), &Value::Null).await.0, 200);
+    gone(format!("{here}/virtualmachineinstancepresets/p")).await;
+    gone(format!("/api/v1/namespaces/{team}")).await;
 }

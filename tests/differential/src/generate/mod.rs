@@ -21,11 +21,13 @@ pub use rng::Rng;
 
 pub(crate) use grow::{VM, VMI};
 
-/// One object, and the cluster it is to be created in.
+/// One object, and the cluster it is to be written to.
 #[derive(Clone)]
 pub struct Case {
     /// The object.
     pub object: Value,
+    /// What it takes the place of; nothing for a new one.
+    pub old: Option<Value>,
     /// The cluster.
     pub cluster: &'static Cluster,
 }
@@ -38,7 +40,7 @@ impl Case {
 
     /// How large the object is, in no particular unit.
     pub fn size(&self) -> usize {
-        self.object.to_string().len()
+        self.object.to_string().len() + self.old.as_ref().map_or(0, |old| old.to_string().len())
     }
 }
 
@@ -50,6 +52,7 @@ pub fn case(seed: u64, index: u64) -> Case {
     let mut rng = Rng::new(seed, index);
     let cluster = clusters::pick(&mut rng);
     let mut object = whole(&mut rng);
+    let mut old = rng.chance(8).then(|| object.clone());
     if rng.chance(50) {
         for _ in 0..1 + rng.below(3) {
             break_once(&mut object, &mut rng);
@@ -57,8 +60,10 @@ pub fn case(seed: u64, index: u64) -> Case {
     }
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     // An API server does this before it asks anybody.
-    api::schema::apply_defaults(&kind, &mut object);
-    Case { object, cluster }
+    for object in [Some(&mut object), old.as_mut()].into_iter().flatten() {
+        api::schema::apply_defaults(&kind, object);
+    }
+    Case { object, old, cluster }
 }
 
 /// An object that is meant to be valid.
@@ -73,6 +78,7 @@ fn whole(rng: &mut Rng) -> Value {
     if keeps_schema(kind, &object) { object } else { whole(rng) }
 }
 
+/// Changes one place, so that the schema still holds.
 fn break_once(object: &mut Value, rng: &mut Rng) {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
     for _ in 0..TRIES {

@@ -11,6 +11,7 @@ mod pattern;
 mod prune;
 mod routes;
 mod table;
+mod tidy;
 
 use machinery::field::{Cause, FieldError, FieldPath, Path};
 use serde_json::Value;
@@ -60,6 +61,15 @@ pub fn apply_defaults(kind: &str, object: &mut Value) {
 pub fn respell_quantities(kind: &str, object: &mut Value) {
     if let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) {
         defaults::respell_type(type_, fields);
+    }
+}
+
+/// Whether an object of this kind is as [`prune`], [`apply_defaults`] and [`respell_quantities`] would leave it. Asking
+/// costs less than the copy they would need.
+pub fn is_tidy(kind: &str, object: &Value) -> bool {
+    match (root(kind), object) {
+        (Some(type_), Value::Object(fields)) => tidy::type_is_tidy(type_, fields),
+        _ => false,
     }
 }
 

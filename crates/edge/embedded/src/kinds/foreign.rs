@@ -11,96 +11,70 @@ use super::{Definition, Fields, KIND, Plain};
 use crate::table::{Column, NAME};
 
 /// Another project's kind in a namespace.
-const FOREIGN: Definition = Definition {
-    group: cdi::GROUP,
-    version: "v1beta1",
+const fn foreign(
+    group_version: (&'static str, &'static str),
+    kind: &'static str,
+    plural: &'static str,
+    singular: &'static str,
+    fields: Fields,
+) -> Definition {
+    let (group, version) = group_version;
+    Definition { group, version, kind, plural, singular, generation: true, unconditional_update: false, fields, ..KIND }
+}
+
+const CDI: (&str, &str) = (cdi::GROUP, "v1beta1");
+
+const DATA_VOLUME: Definition = Definition {
+    short_names: &["dv", "dvs"],
+    categories: &["all"],
+    ..foreign(CDI, "DataVolume", "datavolumes", "datavolume", Fields::kept::<cdi::DataVolume>())
+};
+
+const DATA_SOURCE: Definition = Definition {
+    short_names: &["das"],
+    categories: &["all"],
     status: true,
-    generation: true,
-    unconditional_update: false,
-    ..KIND
+    ..foreign(CDI, "DataSource", "datasources", "datasource", Fields::kept::<cdi::DataSource>())
+};
+
+const STORAGE_PROFILE: Definition = Definition {
+    namespaced: false,
+    status: true,
+    ..foreign(CDI, "StorageProfile", "storageprofiles", "storageprofile", Fields::kept::<cdi::StorageProfile>())
+};
+
+const CONFIG: Definition = Definition {
+    namespaced: false,
+    status: true,
+    ..foreign(CDI, "CDIConfig", "cdiconfigs", "cdiconfig", Fields::kept::<cdi::CDIConfig>())
+};
+
+const INSTALLATION: Definition =
+    Definition { namespaced: false, status: true, ..foreign(CDI, "CDI", "cdis", "cdi", Fields::kept::<cdi::CDI>()) };
+
+const NETWORK: Definition = Definition {
+    short_names: &["net-attach-def"],
+    ..foreign(
+        (nad::GROUP, "v1"),
+        "NetworkAttachmentDefinition",
+        "network-attachment-definitions",
+        "network-attachment-definition",
+        Fields::kept::<NetworkAttachmentDefinition>(),
+    )
 };
 
 pub(super) fn plain() -> Vec<Plain> {
+    let kind = |definition, columns, warning| Plain { definition, columns, warning };
+    let volume = "no importer runs in this server: the volume is kept and nothing fills it";
+    let installation = "no importer runs in this server: the installation is kept and nothing is installed";
+    let network = "no additional network is attached by this server: the definition is only kept";
     vec![
-        Plain {
-            definition: Definition {
-                kind: "DataVolume",
-                fields: Fields::kept::<cdi::DataVolume>(),
-                plural: "datavolumes",
-                singular: "datavolume",
-                short_names: &["dv", "dvs"],
-                categories: &["all"],
-                status: false,
-                ..FOREIGN
-            },
-            columns: DATA_VOLUME_COLUMNS,
-            warning: Some("no importer runs in this server: the volume is kept and nothing fills it"),
-        },
-        Plain {
-            definition: Definition {
-                kind: "DataSource",
-                fields: Fields::kept::<cdi::DataSource>(),
-                plural: "datasources",
-                singular: "datasource",
-                short_names: &["das"],
-                categories: &["all"],
-                ..FOREIGN
-            },
-            columns: PLAIN_COLUMNS,
-            warning: None,
-        },
-        Plain {
-            definition: Definition {
-                kind: "StorageProfile",
-                fields: Fields::kept::<cdi::StorageProfile>(),
-                plural: "storageprofiles",
-                singular: "storageprofile",
-                namespaced: false,
-                ..FOREIGN
-            },
-            columns: PLAIN_COLUMNS,
-            warning: None,
-        },
-        Plain {
-            definition: Definition {
-                kind: "CDIConfig",
-                fields: Fields::kept::<cdi::CDIConfig>(),
-                plural: "cdiconfigs",
-                singular: "cdiconfig",
-                namespaced: false,
-                ..FOREIGN
-            },
-            columns: PLAIN_COLUMNS,
-            warning: None,
-        },
-        Plain {
-            definition: Definition {
-                kind: "CDI",
-                fields: Fields::kept::<cdi::CDI>(),
-                plural: "cdis",
-                singular: "cdi",
-                short_names: &["cdi", "cdis"],
-                namespaced: false,
-                ..FOREIGN
-            },
-            columns: const { &[NAME, AGE, Column::text("Phase", ".status.phase")] },
-            warning: Some("no importer runs in this server: the installation is kept and nothing is installed"),
-        },
-        Plain {
-            definition: Definition {
-                group: nad::GROUP,
-                version: "v1",
-                kind: "NetworkAttachmentDefinition",
-                fields: Fields::kept::<NetworkAttachmentDefinition>(),
-                plural: "network-attachment-definitions",
-                singular: "network-attachment-definition",
-                short_names: &["net-attach-def"],
-                status: false,
-                ..FOREIGN
-            },
-            columns: PLAIN_COLUMNS,
-            warning: Some("no additional network is attached by this server: the definition is only kept"),
-        },
+        kind(DATA_VOLUME, DATA_VOLUME_COLUMNS, Some(volume)),
+        kind(DATA_SOURCE, PLAIN_COLUMNS, None),
+        kind(STORAGE_PROFILE, PLAIN_COLUMNS, None),
+        kind(CONFIG, PLAIN_COLUMNS, None),
+        kind(INSTALLATION, const { &[NAME, AGE, Column::text("Phase", ".status.phase")] }, Some(installation)),
+        kind(NETWORK, PLAIN_COLUMNS, Some(network)),
     ]
 }
 

@@ -1,0 +1,232 @@
+//! etcd and kube-apiserver, started together.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::json;
+
+use crate::keeper::Process;
+use crate::pki::Pki;
+use crate::workdir::Workdir;
+
+/// How long a busy machine may take. A free one is ready in a few seconds.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How often ports are drawn: between drawing and listening another process may take one.
+const DRAWS: usize = 3;
+
+/// An API server with its store, and nothing that acts on what is in it: no controllers, no scheduler, no nodes. Its
+/// user is an administrator.
+pub struct ControlPlane {
+    // In this order they go: the directory last.
+    apiserver: Process,
+    etcd: Process,
+    /// The port etcd serves clients on.
+    clients: u16,
+    config: Config,
+    kubeconfig: PathBuf,
+    kubectl: PathBuf,
+    workdir: Workdir,
+}
+
+impl ControlPlane {
+    /// Starts etcd and kube-apiserver from a folder of programs, and waits until requests are answered.
+    pub async fn start(programs: &Path) -> Result<ControlPlane> {
+        // Kubernetes' client asks for a provider of cryptography; a caller may have set one.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let mut draw = 1;
+        loop {
+            match Self::start_on(free_ports()?, programs).await {
+                Err(err) if draw < DRAWS && format!("{err:#}").contains("address already in use") => draw += 1,
+                result => return result,
+            }
+        }
+    }
+
+    async fn start_on([clients, peers, secure]: [u16; 3], programs: &Path) -> Result<ControlPlane> {
+        let workdir = Workdir::new()?;
+        let folder = workdir.path();
+        let pki = Pki::new(folder)?;
+        let etcd = Process::start("etcd", etcd(programs, folder, clients, peers), folder)?;
+        let apiserver = Process::start("kube-apiserver", apiserver(programs, folder, &pki, clients, secure), folder)?;
+        let kubeconfig = folder.join("kubeconfig");
+        let admin = kubeconfig_of(&pki, secure);
+        fs::write(&kubeconfig, admin.to_string()).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        let admin: Kubeconfig = serde_json::from_value(admin).context("cannot read our own kubeconfig")?;
+        let config = Config::from_custom_kubeconfig(admin, &KubeConfigOptions::default()).await?;
+        let kubectl = programs.join("kubectl");
+        let started = ControlPlane { apiserver, etcd, clients, config, kubeconfig, kubectl, workdir };
+        started.wait_until_ready().await?;
+        Ok(started)
+    }
+
+    async fn wait_until_ready(&self) -> Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let client = self.client()?;
+        loop {
+            self.etcd.check()?;
+            self.apiserver.check()?;
+            // The namespace is made after the server calls itself ready.
+            let (ready, default) = (get(&client, "/readyz").await, get(&client, "/api/v1/namespaces/default").await);
+            match ready.and(default) {
+                Ok(()) => return Ok(()),
+                Err(err) if Instant::now() > deadline => {
+                    let logs = [&self.apiserver, &self.etcd].map(|process| process.tail()).concat();
+                    bail!("kube-apiserver is not ready after {} s: {err}{logs}", PATIENCE.as_secs());
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// A new client for the calling runtime.
+    pub fn client(&self) -> Result<Client> {
+        Client::try_from(self.config.clone()).context("cannot make a client of kube-apiserver")
+    }
+
+    /// The file by which any Kubernetes client reaches the server.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// kubectl, pointed at the server. It keeps what it caches in the directory of the control plane.
+    pub fn kubectl(&self) -> Command {
+        let mut kubectl = Command::new(&self.kubectl);
+        kubectl.env("KUBECONFIG", &self.kubeconfig).env("HOME", self.workdir.path());
+        kubectl
+    }
+
+    /// Puts an object into the store behind the server's back: one that an older release let in and this one would refuse.
+    pub fn put_into_etcd(&self, key: &str, object: &serde_json::Value) -> Result<()> {
+        let encode = |text: &str| BASE64_STANDARD.encode(text);
+        let body = json!({ "key": encode(key), "value": encode(&object.to_string()) }).to_string();
+        let head = format!("POST /v3/kv/put HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        let mut answer = String::new();
+        TcpStream::connect((Ipv4Addr::LOCALHOST, self.clients))
+            .and_then(|mut etcd| {
+                etcd.write_all(format!("{head}{body}").as_bytes())?;
+                etcd.read_to_string(&mut answer)
+            })
+            .context("cannot speak to etcd")?;
+        match answer.lines().next() {
+            Some(status) if status.contains(" 200 ") => Ok(()),
+            _ => bail!("etcd does not take {key}: {answer}{}", self.etcd.tail()),
+        }
+    }
+}
+
+async fn get(client: &Client, path: &str) -> Result<()> {
+    let request = http::Request::get(path).body(Vec::new()).context("cannot make a request")?;
+    // What goes unanswered for so long is asked anew.
+    let answer = tokio::time::timeout(Duration::from_secs(5), client.request_text(request)).await;
+    answer.with_context(|| format!("{path} is not answered"))?.map(drop).with_context(|| format!("{path} is refused"))
+}
+
+/// Ports nobody listens on, drawn together so that they differ.
+fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
+    let mut listeners = Vec::new();
+    let mut ports = [0; COUNT];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot find a free port on loopback")?;
+        *port = listener.local_addr().context("cannot tell which port is free")?.port();
+        listeners.push(listener);
+    }
+    Ok(ports)
+}
+
+fn etcd(programs: &Path, folder: &Path, clients: u16, peers: u16) -> Command {
+    let (clients, peers) = (format!("http://127.0.0.1:{clients}"), format!("http://127.0.0.1:{peers}"));
+    let mut command = Command::new(programs.join("etcd"));
+    command.env_clear();
+    command.arg("--name=test").arg(flag("data-dir", &folder.join("etcd")));
+    command.args([
+        format!("--listen-client-urls={clients}"),
+        format!("--advertise-client-urls={clients}"),
+        format!("--listen-peer-urls={peers}"),
+        format!("--initial-advertise-peer-urls={peers}"),
+        format!("--initial-cluster=test={peers}"),
+    ]);
+    // The data need not survive the machine, and a lone member need not wait for others before it leads.
+    command.args(["--unsafe-no-fsync", "--heartbeat-interval=50", "--election-timeout=250", "--log-level=warn"]);
+    command
+}
+
+fn apiserver(programs: &Path, folder: &Path, pki: &Pki, etcd: u16, secure: u16) -> Command {
+    let mut command = Command::new(programs.join("kube-apiserver"));
+    command.env_clear();
+    command.args([format!("--etcd-servers=http://127.0.0.1:{etcd}"), format!("--secure-port={secure}")]);
+    command.args([
+        flag("cert-dir", folder),
+        flag("tls-cert-file", &pki.server.public),
+        flag("tls-private-key-file", &pki.server.key),
+        flag("client-ca-file", &pki.ca),
+        flag("service-account-key-file", &pki.tokens.public),
+        flag("service-account-signing-key-file", &pki.tokens.key),
+    ]);
+    command.args([
+        "--bind-address=127.0.0.1",
+        // The address is published in the endpoints of a service, where loopback is not allowed; no Pod needs them.
+        "--advertise-address=127.0.0.1",
+        "--endpoint-reconciler-type=none",
+        "--service-cluster-ip-range=10.96.0.0/24",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=RBAC",
+        // It would wait for accounts and tokens that a controller makes.
+        "--disable-admission-plugins=ServiceAccount",
+        "--allow-privileged",
+        // Tests are one client that asks as much as it can.
+        "--enable-priority-and-fairness=false",
+        "--max-requests-inflight=0",
+        "--max-mutating-requests-inflight=0",
+        "--profiling=false",
+    ]);
+    command
+}
+
+fn flag(name: &str, path: &Path) -> std::ffi::OsString {
+    let mut flag = std::ffi::OsString::from(format!("--{name}="));
+    flag.push(path);
+    flag
+}
+
+fn kubeconfig_of(pki: &Pki, secure: u16) -> serde_json::Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "clusters": [{ "name": "test", "cluster": {
+            "server": format!("https://127.0.0.1:{secure}"),
+            "certificate-authority": pki.ca,
+        } }],
+        "users": [{ "name": "admin", "user": {
+            "client-certificate": pki.admin.public,
+            "client-key": pki.admin.key,
+        } }],
+        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin" } }],
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn drawn_ports_differ_and_are_free() {
+        let mut ports = free_ports::<8>().unwrap().to_vec();
+        for port in &ports {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).unwrap();
+        }
+        ports.sort_unstable();
+        ports.dedup();
+        assert_eq!(ports.len(), 8);
+    }
+}
