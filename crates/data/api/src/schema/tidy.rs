@@ -2,8 +2,6 @@
 //!
 //! Most objects are, because they were read before they were written. They need no copy.
 
-use std::borrow::Cow;
-
 use machinery::quantity::rewritten;
 use serde_json::{Map, Value};
 
@@ -29,7 +27,7 @@ fn is_tidy(node: &Node, value: &Value) -> bool {
         (Shape::Map(entry), Value::Object(entries)) => entries.values().all(|value| is_tidy(entry, value)),
         (Shape::Metadata, Value::Object(fields)) => fields.keys().all(|name| METADATA.contains(&name.as_str())),
         (Shape::AnyObject, _) => true,
-        (Shape::Quantity, Value::String(text)) => matches!(rewritten(text), Ok(Cow::Borrowed(_))),
+        (Shape::Quantity, Value::String(text)) => rewritten(text).is_ok_and(|written| written == *text),
         (Shape::Quantity, _) => false,
         // 2.0 is written as 2.
         (Shape::Int(_) | Shape::Number | Shape::IntOrString, Value::Number(number)) => {
