@@ -1,7 +1,7 @@
 //! KubeVirt's side: the judge, a process that answers one line for each line.
 
 use std::io::{BufRead, BufReader, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -12,30 +12,6 @@ use serde_json::value::RawValue;
 use crate::clusters::Cluster;
 use crate::generate::Case;
 use crate::verdict::{Cause, Verdict};
-
-/// Why there is no judge.
-pub enum Absence {
-    /// This machine cannot build it, and says why.
-    Unavailable(String),
-    /// Building it fails.
-    Broken(String),
-}
-
-/// Builds the peers, unless they are there, and tells where the judge is.
-pub fn build(workspace: &Path) -> Result<PathBuf, Absence> {
-    let output = Command::new(env!("CARGO"))
-        .current_dir(workspace)
-        .args(["run", "-q", "-p", "xtask", "--", "peers", "kubevirt"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .map_err(|err| Absence::Broken(format!("cannot run cargo: {err}")))?;
-    match output.status.code() {
-        Some(0) => Ok(Path::new(String::from_utf8_lossy(&output.stdout).trim()).join("judge")),
-        Some(3) => Err(Absence::Unavailable("KubeVirt's programs cannot be built here (see above)".to_owned())),
-        _ => Err(Absence::Broken("building KubeVirt's programs failed (see above)".to_owned())),
-    }
-}
 
 /// The judge at work.
 pub struct Judge {

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use differential::differences::ROWS;
 use differential::fields;
-use differential::judge::{self, Absence, Judge};
+use differential::judge::Judge;
 use differential::misnomers::MISNOMERS;
 use differential::newer::NEWER;
 use differential::report::Report;
@@ -22,16 +22,9 @@ const SHOWN: usize = 5;
 
 /// The judge, or nothing where it cannot be had. In CI it has to be had.
 fn judge() -> Option<Judge> {
-    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    match judge::build(&workspace) {
-        Ok(program) => Some(Judge::start(&program).unwrap()),
-        Err(Absence::Broken(reason)) => panic!("{reason}"),
-        Err(Absence::Unavailable(reason)) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{reason}"),
-        Err(Absence::Unavailable(reason)) => {
-            eprintln!("SKIPPED: no comparison with KubeVirt: {reason}");
-            None
-        }
-    }
+    let folder =
+        peers::build_or_skip("kubevirt", "no comparison with KubeVirt").unwrap_or_else(|reason| panic!("{reason}"));
+    folder.map(|folder| Judge::start(&folder.join("judge")).unwrap())
 }
 
 fn number(name: &str, otherwise: u64) -> u64 {

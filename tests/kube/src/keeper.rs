@@ -98,6 +98,7 @@ fn bind_to_this_process(command: &mut Command) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::{BufRead, BufReader};
     use std::time::{Duration, Instant};
 
     fn shell(script: &str) -> (tempfile::TempDir, Process) {
@@ -139,5 +140,30 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let error = Process::start("nothing", Command::new("/nowhere/nothing"), folder.path()).err().unwrap();
         assert!(format!("{error:#}").starts_with("cannot start nothing: "), "{error:#}");
+    }
+
+    /// The process that the next test kills: it keeps another one, says which, and waits.
+    #[test]
+    #[ignore = "only the test below can tell how it ends"]
+    fn keeping_a_process_until_killed() {
+        let (_folder, process) = shell("exec sleep 600");
+        println!("{}", serde_json::to_string(&process.id).unwrap());
+        thread::sleep(Duration::from_secs(600));
+    }
+
+    #[test]
+    fn a_process_ends_when_the_one_that_keeps_it_is_killed() {
+        let mut keeper = Command::new(std::env::current_exe().unwrap())
+            .args(["--ignored", "--exact", "--nocapture", "keeper::tests::keeping_a_process_until_killed"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut lines = BufReader::new(keeper.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let line = lines.find(|line| line.contains("\"pid\"")).unwrap();
+        let id: ProcessId = serde_json::from_str(&line[line.find('{').unwrap()..]).unwrap();
+        assert!(id.alive());
+        keeper.kill().unwrap();
+        keeper.wait().unwrap();
+        assert!(id.wait_gone(Duration::from_secs(20)).unwrap());
     }
 }

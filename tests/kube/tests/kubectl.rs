@@ -74,7 +74,8 @@ fn check_table(resource: &Resource, object: &Value, table: &str, wide: bool) -> 
                     && cell.starts_with(|first: char| first.is_ascii_digit())
             }
             (_, Value::String(text)) => cell == text,
-            (_, other) => *cell == other.to_string(),
+            (_, Value::Bool(flag)) => cell.parse() == Ok(*flag),
+            (_, other) => cell.parse().ok() == other.as_i64(),
         };
         ensure!(shown, "{} shows {cell} for {value}", column.name);
     }

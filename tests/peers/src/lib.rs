@@ -3,18 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Why there are no such programs.
-#[derive(Debug)]
-pub enum Absence {
-    /// This machine cannot build them: no Go, or no way to the modules.
-    Unavailable(String),
-    /// Building them fails.
-    Broken(String),
-}
-
 /// Builds the named peers, unless they are there, and tells which folder holds them. What the build has to say goes to the
 /// error stream.
-pub fn build(name: &str) -> Result<PathBuf, Absence> {
+///
+/// Where this machine cannot build them, for want of Go or of a way to the modules, that is told loudly and there is no
+/// folder: `what` says what is not tested then. In CI that is an error, and so is a build that fails.
+pub fn build_or_skip(name: &str, what: &str) -> Result<Option<PathBuf>, String> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(env!("CARGO"))
         .current_dir(workspace)
@@ -22,24 +16,15 @@ pub fn build(name: &str) -> Result<PathBuf, Absence> {
         .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
-        .map_err(|err| Absence::Broken(format!("cannot run cargo: {err}")))?;
+        .map_err(|err| format!("cannot run cargo: {err}"))?;
+    let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
     match output.status.code() {
-        Some(0) => Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
-        Some(3) => Err(Absence::Unavailable(format!("the programs of {name} cannot be built here (see above)"))),
-        _ => Err(Absence::Broken(format!("building the programs of {name} failed (see above)"))),
-    }
-}
-
-/// As [`build`], for a test: nothing where this machine cannot build them, which is told loudly. In CI, and when the build
-/// itself fails, that is an error.
-pub fn build_or_skip(name: &str, what: &str) -> Result<Option<PathBuf>, String> {
-    match build(name) {
-        Ok(folder) => Ok(Some(folder)),
-        Err(Absence::Unavailable(reason)) if std::env::var("CI").is_ok_and(|ci| ci == "true") => Err(reason),
-        Err(Absence::Unavailable(reason)) => {
-            eprintln!("SKIPPED: {what}: {reason}");
+        Some(0) => Ok(Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))),
+        Some(3) if in_ci => Err(format!("the programs of {name} cannot be built here (see above)")),
+        Some(3) => {
+            eprintln!("SKIPPED: {what}: the programs of {name} cannot be built here (see above)");
             Ok(None)
         }
-        Err(Absence::Broken(reason)) => Err(reason),
+        _ => Err(format!("building the programs of {name} failed (see above)")),
     }
 }
