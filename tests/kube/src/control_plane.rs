@@ -217,16 +217,15 @@ fn kubeconfig_of(pki: &Pki, secure: u16) -> serde_json::Value {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
-    fn drawn_ports_differ_and_are_free() {
-        let mut ports = free_ports::<8>().unwrap().to_vec();
-        for port in &ports {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).unwrap();
-        }
-        ports.sort_unstable();
-        ports.dedup();
+    fn drawn_ports_differ() {
+        // Whether they stay free is up to the machine; a start on one that did not draws again.
+        let ports: HashSet<u16> = free_ports::<8>().unwrap().into_iter().collect();
         assert_eq!(ports.len(), 8);
+        assert!(!ports.contains(&0));
     }
 }
