@@ -5,6 +5,7 @@
 //! that one has a [`failure reason`](vmi::Action::failure_reason), it decides once more with [`SyncError`] in the world,
 //! so that the failure shows on the object.
 
+pub mod claims;
 mod guard;
 mod meta;
 mod pods;
