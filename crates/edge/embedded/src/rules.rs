@@ -1,5 +1,6 @@
 //! The rules of our own kinds: the `admission` crate, with the cluster's configuration and the objects of this server.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use admission::{Judged, Operation, Refusal, Request, Wanted, World};
@@ -30,6 +31,8 @@ pub(crate) fn judges_deletion(plural: &str) -> bool {
 #[derive(Default)]
 pub(crate) struct Rules {
     config: RwLock<Arc<ClusterConfig>>,
+    /// Whether what is valid passes although this build's nodes do not honour it.
+    pass_unsupported: AtomicBool,
 }
 
 /// One write to judge, objects in the stored form.
@@ -57,6 +60,10 @@ impl Rules {
         *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
     }
 
+    pub(crate) fn pass_unsupported(&self) {
+        self.pass_unsupported.store(true, Ordering::Relaxed);
+    }
+
     fn config(&self) -> Arc<ClusterConfig> {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -80,6 +87,10 @@ impl Rules {
         let world = world(cache, &request);
         match admission::judge(&request, &config, &world) {
             Err(refusal) => Verdict { object: change.object, warnings: Vec::new(), refusal: Some(refusal) },
+            Ok(Judged { object, warnings, causes, .. }) if self.pass_unsupported.load(Ordering::Relaxed) => {
+                let refusal = (!causes.is_empty()).then(|| Refusal::from(causes));
+                Verdict { object, warnings, refusal }
+            }
             Ok(Judged { object, warnings, causes, unsupported }) => {
                 let clean = causes.is_empty() && unsupported.is_empty();
                 // The facade knows how to word both lists as one refusal.

@@ -124,6 +124,12 @@ impl Server {
         self.api.registry.rules.configure(config);
     }
 
+    /// From now on accepts objects that are valid although the nodes of this build do not honour all of their fields. For
+    /// control planes without such nodes: by default a field that would be ignored is refused.
+    pub fn accept_unsupported(&self) {
+        self.api.registry.rules.pass_unsupported();
+    }
+
     /// Hands requests under `/apis/subresources.kubevirt.io` to this router, after they have been authorised; the
     /// request's extensions hold the [`User`]. The first router counts.
     pub fn mount_subresources(&self, router: axum::Router) {

@@ -211,3 +211,24 @@ async fn our_kinds_go_with_their_owners_and_namespaces() {
     gone(format!("{here}/virtualmachineinstancepresets/p")).await;
     gone(format!("/api/v1/namespaces/{team}")).await;
 }
+
+#[tokio::test]
+async fn what_nodes_cannot_honour_is_refused_unless_there_are_no_such_nodes() {
+    let server = TestServer::start().await;
+    let client = server.admin().await;
+    let path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances";
+    let instance = |name: &str, volume: &str| {
+        json!({"metadata": {"name": name}, "spec": {
+            "domain": {"resources": {"requests": {"memory": "64Mi"}},
+                "devices": {"disks": [{"name": "disk", "disk": {"bus": "virtio"}}]}},
+            "volumes": [{"name": volume, "dataVolume": {"name": "imported"}}],
+        }})
+    };
+    let (code, refused) = raw_json(&client, "POST", path, &instance("a", "disk")).await;
+    assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")), "{refused}");
+    server.server.accept_unsupported();
+    let (code, stored) = raw_json(&client, "POST", path, &instance("a", "disk")).await;
+    assert_eq!(code, 201, "{stored}");
+    let (code, refused) = raw_json(&client, "POST", path, &instance("b", "other")).await;
+    assert_eq!(code, 422, "what is invalid is refused as ever: {refused}");
+}
