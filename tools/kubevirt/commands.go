@@ -4,5 +4,6 @@
 package peers
 
 import (
+	_ "kubevirt.io/kubevirt/cmd/virt-controller"
 	_ "kubevirt.io/kubevirt/cmd/virtctl"
 )

@@ -1,5 +1,5 @@
-//! Other projects' programs, to compare ourselves with and to test against: KubeVirt's `virtctl` and a judge that tells what
-//! KubeVirt's admission makes of an object, and Kubernetes' own programs with etcd. Each set is built from a Go module
+//! Other projects' programs, to compare ourselves with and to test against: KubeVirt's `virtctl` and `virt-controller`, a judge
+//! that tells what KubeVirt makes of an object, and Kubernetes' own programs with etcd. Each set is built from a Go module
 //! under `tools` into a cache outside the work tree, under a digest of the module's files: a changed module is built anew,
 //! an unchanged one costs nothing. To make room, delete the cache's folder `peers`.
 
@@ -20,20 +20,20 @@ struct Peers {
     /// What callers ask for, and the module's folder below `tools`.
     name: &'static str,
     programs: &'static [Program],
-    /// What is built for `--all` only: hardly a test needs it.
+    /// What is built for `--all` or by its name only: hardly a test needs it.
     on_request: &'static [Program],
 }
 
 // Built from modules, the programs cannot know their own versions.
-const VIRTCTL: &str = "-X kubevirt.io/client-go/version.gitVersion=v1.8.2";
+const KUBEVIRT: &str = "-X kubevirt.io/client-go/version.gitVersion=v1.8.2";
 const KUBERNETES: &str =
     "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3";
 
 const PEERS: [Peers; 2] = [
     Peers {
         name: "kubevirt",
-        programs: &[("judge", "./judge", ""), ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", VIRTCTL)],
-        on_request: &[],
+        programs: &[("judge", "./judge", ""), ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", KUBEVIRT)],
+        on_request: &[("virt-controller", "kubevirt.io/kubevirt/cmd/virt-controller", KUBEVIRT)],
     },
     Peers {
         name: "kube",
@@ -61,25 +61,44 @@ enum Failure {
     Broken(anyhow::Error),
 }
 
-/// Builds what is missing of the named peers, or of all, and prints for each the folder that holds the programs. Exits with 3
-/// when the machine lacks what the build needs, and with 1 when the build itself fails.
+/// What is to be built of one set.
+#[derive(Clone, Copy)]
+enum Wanted<'a> {
+    Usual,
+    All,
+    One(&'a str),
+}
+
+/// Builds what is missing of the named peers, or of all, and prints for each the folder that holds the programs. A name like
+/// `kubevirt/virt-controller` asks for one program of a set. Exits with 3 when the machine lacks what the build needs, and
+/// with 1 when the build itself fails.
 pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
     let (flags, names): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(|arg| arg.starts_with('-'));
-    let unknown = flags
-        .iter()
-        .find(|flag| **flag != "--all")
-        .or_else(|| names.iter().find(|name| !PEERS.iter().any(|peers| peers.name == **name)));
-    if let Some(unknown) = unknown {
+    let usual = if flags.is_empty() { Wanted::Usual } else { Wanted::All };
+    let asked: Vec<(&str, Wanted<'_>)> = match names.is_empty() {
+        true => PEERS.iter().map(|peers| (peers.name, usual)).collect(),
+        false => names
+            .iter()
+            .map(|name| name.split_once('/').map_or((*name, usual), |(set, program)| (set, Wanted::One(program))))
+            .collect(),
+    };
+    let known = |(set, wanted): &(&str, Wanted<'_>)| PEERS.iter().any(|peers| peers.name == *set && peers.has(*wanted));
+    let unknown = flags.iter().find(|flag| **flag != "--all").copied();
+    if let Some(unknown) =
+        unknown.or_else(|| names.iter().zip(&asked).find(|(_, ask)| !known(ask)).map(|(name, _)| *name))
+    {
         eprintln!(
-            "peers: there is no {unknown}; ask for {}, or give no name for all",
+            "peers: there is no {unknown}; ask for {}, for one program as in kubevirt/judge, or give no name for all",
             PEERS.map(|p| p.name).join(" or ")
         );
         return ExitCode::from(2);
     }
-    for peers in PEERS.iter().filter(|peers| names.is_empty() || names.contains(&peers.name)) {
-        match peers.build(workspace, !flags.is_empty()) {
-            Ok(folder) => println!("{}", folder.display()),
-            Err(failure) => return failure.tell(),
+    for (set, wanted) in asked {
+        for peers in PEERS.iter().filter(|peers| peers.name == set) {
+            match peers.build(workspace, wanted) {
+                Ok(folder) => println!("{}", folder.display()),
+                Err(failure) => return failure.tell(),
+            }
         }
     }
     ExitCode::SUCCESS
@@ -97,13 +116,26 @@ impl Failure {
 }
 
 impl Peers {
+    fn wanted(&self, wanted: Wanted<'_>) -> Vec<Program> {
+        let all = self.programs.iter().chain(self.on_request);
+        match wanted {
+            Wanted::Usual => self.programs.to_vec(),
+            Wanted::All => all.copied().collect(),
+            Wanted::One(name) => all.filter(|program| program.0 == name).copied().collect(),
+        }
+    }
+
+    fn has(&self, wanted: Wanted<'_>) -> bool {
+        !self.wanted(wanted).is_empty()
+    }
+
     /// Builds what is missing and returns the folder that holds the programs.
-    fn build(&self, workspace: &Path, all: bool) -> Result<PathBuf, Failure> {
+    fn build(&self, workspace: &Path, wanted: Wanted<'_>) -> Result<PathBuf, Failure> {
         let module = workspace.join("tools").join(self.name);
         let (cache, folder) = self.places(&module).map_err(Failure::Broken)?;
-        let on_request = if all { self.on_request } else { &[] };
         let missing = || -> Vec<Program> {
-            self.programs.iter().chain(on_request).filter(|(name, ..)| !folder.join(name).exists()).copied().collect()
+            let wanted = self.wanted(wanted).into_iter();
+            wanted.filter(|(name, ..)| !folder.join(name).exists()).collect()
         };
         if missing().is_empty() {
             return Ok(folder);

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 
+	k8sv1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -30,6 +31,7 @@ type cluster struct {
 	objects objects
 	client  kubecli.KubevirtClient
 	presets cache.SharedIndexInformer
+	pods    pods
 }
 
 func newCluster() (*cluster, error) {
@@ -39,7 +41,13 @@ func newCluster() (*cluster, error) {
 		return nil, fmt.Errorf("cannot make a client: %w", err)
 	}
 	presets, _ := testutils.NewFakeInformerFor(&v1.VirtualMachineInstancePreset{})
-	return &cluster{configs: map[string]*virtconfig.ClusterConfig{}, objects: held, client: client, presets: presets}, nil
+	return &cluster{
+		configs: map[string]*virtconfig.ClusterConfig{},
+		objects: held,
+		client:  client,
+		presets: presets,
+		pods:    newPods(),
+	}, nil
 }
 
 // config is what KubeVirt reads out of a KubeVirt object.
@@ -62,6 +70,14 @@ func (c *cluster) config(text json.RawMessage) (*virtconfig.ClusterConfig, error
 	return config, nil
 }
 
+// readInto makes what the objects that KubeVirt finds in informers are read into, by kind.
+var readInto = map[string]func() any{
+	"VirtualMachineInstancePreset": func() any { return &v1.VirtualMachineInstancePreset{} },
+	"PersistentVolumeClaim":        func() any { return &k8sv1.PersistentVolumeClaim{} },
+	"ResourceQuota":                func() any { return &k8sv1.ResourceQuota{} },
+	"Namespace":                    func() any { return &k8sv1.Namespace{} },
+}
+
 // hold lets the cluster hold these objects and no others. Many questions in a row are about the same cluster.
 func (c *cluster) hold(list json.RawMessage) error {
 	if bytes.Equal(c.held, list) {
@@ -75,23 +91,32 @@ func (c *cluster) hold(list json.RawMessage) error {
 	}
 	c.held = nil
 	clear(c.objects)
-	var presets []any
+	var presets, others []any
 	for _, text := range texts {
 		object := metav1.PartialObjectMetadata{}
 		if err := json.Unmarshal(text, &object); err != nil {
 			return fmt.Errorf("not an object of the cluster: %w", err)
 		}
 		c.objects[pathOf(&object)] = text
-		if object.Kind == v1.VirtualMachineInstancePresetGroupVersionKind.Kind {
-			preset := &v1.VirtualMachineInstancePreset{}
-			if err := json.Unmarshal(text, preset); err != nil {
-				return fmt.Errorf("not a preset: %w", err)
-			}
+		read, known := readInto[object.Kind]
+		if !known {
+			continue
+		}
+		typed := read()
+		if err := json.Unmarshal(text, typed); err != nil {
+			return fmt.Errorf("not a %s: %w", object.Kind, err)
+		}
+		if preset, is := typed.(*v1.VirtualMachineInstancePreset); is {
 			presets = append(presets, preset)
+		} else {
+			others = append(others, typed)
 		}
 	}
 	if err := c.presets.GetStore().Replace(presets, ""); err != nil {
 		return fmt.Errorf("cannot keep the presets: %w", err)
+	}
+	if err := c.pods.hold(others); err != nil {
+		return err
 	}
 	c.held = bytes.Clone(list)
 	return nil
@@ -100,7 +125,10 @@ func (c *cluster) hold(list json.RawMessage) error {
 // objects answers an API server's requests for single objects from a map by path. Nothing leaves the process.
 type objects map[string]json.RawMessage
 
-// pathOf is where an API server would serve the object. The plurals of all kinds KubeVirt looks up are regular.
+// irregular are the names of resources that are not the kind's with an s, among the kinds that KubeVirt looks up.
+var irregular = map[string]string{"NetworkAttachmentDefinition": "network-attachment-definitions"}
+
+// pathOf is where an API server would serve the object.
 func pathOf(object *metav1.PartialObjectMetadata) string {
 	root := "/apis/"
 	if !strings.Contains(object.APIVersion, "/") {
@@ -110,7 +138,11 @@ func pathOf(object *metav1.PartialObjectMetadata) string {
 	if object.Namespace != "" {
 		namespace = "/namespaces/" + object.Namespace
 	}
-	return root + object.APIVersion + namespace + "/" + strings.ToLower(object.Kind) + "s/" + url.PathEscape(object.Name)
+	resource, known := irregular[object.Kind]
+	if !known {
+		resource = strings.ToLower(object.Kind) + "s"
+	}
+	return root + object.APIVersion + namespace + "/" + resource + "/" + url.PathEscape(object.Name)
 }
 
 func (o objects) RoundTrip(request *http.Request) (*http.Response, error) {

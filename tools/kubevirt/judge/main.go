@@ -1,4 +1,5 @@
-// Command judge answers what KubeVirt itself makes of an object: its defaults, or the causes of its refusal.
+// Command judge answers what KubeVirt itself makes of an object: its defaults, or the causes of its refusal, or the Pods
+// that its template service renders for it.
 //
 // It reads one JSON question a line and writes one JSON answer a line, in the same order. No cluster is needed: what
 // KubeVirt would look up is part of the question. Start-up costs seconds, so one process should answer many questions.
@@ -31,12 +32,24 @@ type question struct {
 	Objects json.RawMessage `json:"objects"`
 	// User is who asks; without it somebody with no special rights.
 	User string `json:"user"`
+
+	// Pod asks for a Pod instead of a verdict: launcher, first-consumer, migration-target, attachment or trigger. The object
+	// is a VirtualMachineInstance then, taken as it is.
+	Pod string `json:"pod"`
+	// Launcher is the instance's Pod, for all but the first two.
+	Launcher json.RawMessage `json:"launcher"`
+	// Migration is the VirtualMachineInstanceMigration, for its target.
+	Migration json.RawMessage `json:"migration"`
+	// Volumes names the instance's volumes to attach, or the one to trigger.
+	Volumes []string `json:"volumes"`
+	// PullSecret is virt-controller's flag of that name; the same for all questions about one cluster.
+	PullSecret string `json:"pullSecret"`
 }
 
 // answer is one line of output.
 type answer struct {
 	ID json.RawMessage `json:"id"`
-	// Object is the object as KubeVirt's mutating webhook leaves it.
+	// Object is the object as KubeVirt's mutating webhook leaves it, or the Pod.
 	Object json.RawMessage `json:"object,omitempty"`
 	// Causes are all of KubeVirt's reasons for refusing it, in KubeVirt's order.
 	Causes []cause `json:"causes"`
@@ -141,7 +154,11 @@ func (c *cluster) judged(line []byte) (result answer) {
 	if err := json.Unmarshal(line, &asked); err != nil {
 		return answer{Error: fmt.Sprintf("not a question: %v", err)}
 	}
-	result, err := c.judge(&asked)
+	answer := c.judge
+	if asked.Pod != "" {
+		answer = c.render
+	}
+	result, err := answer(&asked)
 	if err != nil {
 		result.Error = err.Error()
 	}
