@@ -1,9 +1,11 @@
 //! Other projects' programs for tests that compare with them or run against them. `cargo xtask peers` builds them.
 
+pub mod virt_controller;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Builds the named peers, unless they are there, and tells which folder holds them. What the build has to say goes to the
+/// Builds the named peers, or one program as in `kubevirt/judge`, unless they are there, and tells which folder holds them. What the build has to say goes to the
 /// error stream.
 ///
 /// Where this machine cannot build them, for want of Go or of a way to the modules, that is told loudly and there is no
