@@ -1,4 +1,4 @@
-//! etcd and kube-apiserver, started together.
+//! etcd and kube-apiserver, started together; on demand the programs that act on what is in them.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -24,57 +24,128 @@ const PATIENCE: Duration = Duration::from_secs(90);
 /// How often ports are drawn: between drawing and listening another process may take one.
 const DRAWS: usize = 3;
 
-/// An API server with its store, and nothing that acts on what is in it: no controllers, no scheduler, no nodes. Its
-/// user is an administrator.
+/// Controllers of Kubernetes that would take fake nodes for dead ones: nobody renews the leases of these.
+const CONTROLLERS_OF_NODES: &str = "-node-lifecycle-controller,-taint-eviction-controller";
+
+/// What of each request is written to the audit log: who asked for what, and no bodies.
+const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
+  "rules": [{"level": "Metadata"}]}"#;
+
+const AUDIT_LOG: &str = "audit.log";
+
+/// An API server with its store. By itself there is nothing that acts on what is in it: no controllers, no scheduler, no
+/// nodes. Its user is an administrator.
 pub struct ControlPlane {
     // In this order they go: the directory last.
+    scheduler: Option<Process>,
+    controller_manager: Option<Process>,
     apiserver: Process,
     etcd: Process,
     /// The port etcd serves clients on.
     clients: u16,
     config: Config,
     kubeconfig: PathBuf,
-    kubectl: PathBuf,
+    programs: PathBuf,
+    /// The key that signs tokens.
+    tokens: PathBuf,
     workdir: Workdir,
 }
 
 impl ControlPlane {
     /// Starts etcd and kube-apiserver from a folder of programs, and waits until requests are answered.
     pub async fn start(programs: &Path) -> Result<ControlPlane> {
+        Self::start_either(programs, false).await
+    }
+
+    /// The same, with a server that keeps an [`audit_log`](Self::audit_log).
+    pub async fn start_audited(programs: &Path) -> Result<ControlPlane> {
+        Self::start_either(programs, true).await
+    }
+
+    async fn start_either(programs: &Path, audited: bool) -> Result<ControlPlane> {
         // Kubernetes' client asks for a provider of cryptography; a caller may have set one.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut draw = 1;
         loop {
-            match Self::start_on(free_ports()?, programs).await {
+            match Self::start_on(free_ports()?, programs, audited).await {
                 Err(err) if draw < DRAWS && format!("{err:#}").contains("address already in use") => draw += 1,
                 result => return result,
             }
         }
     }
 
-    async fn start_on([clients, peers, secure]: [u16; 3], programs: &Path) -> Result<ControlPlane> {
+    async fn start_on([clients, peers, secure]: [u16; 3], programs: &Path, audited: bool) -> Result<ControlPlane> {
         let workdir = Workdir::new()?;
         let folder = workdir.path();
         let pki = Pki::new(folder)?;
         let etcd = Process::start("etcd", etcd(programs, folder, clients, peers), folder)?;
-        let apiserver = Process::start("kube-apiserver", apiserver(programs, folder, &pki, clients, secure), folder)?;
+        let mut apiserver = apiserver(programs, folder, &pki, clients, secure);
+        if audited {
+            let policy = folder.join("audit-policy.json");
+            fs::write(&policy, AUDIT_POLICY).with_context(|| format!("cannot write {}", policy.display()))?;
+            apiserver.args([flag("audit-policy-file", &policy), flag("audit-log-path", &folder.join(AUDIT_LOG))]);
+        }
+        let apiserver = Process::start("kube-apiserver", apiserver, folder)?;
         let kubeconfig = folder.join("kubeconfig");
         let admin = kubeconfig_of(&pki, secure);
         fs::write(&kubeconfig, admin.to_string()).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
         let admin: Kubeconfig = serde_json::from_value(admin).context("cannot read our own kubeconfig")?;
         let config = Config::from_custom_kubeconfig(admin, &KubeConfigOptions::default()).await?;
-        let kubectl = programs.join("kubectl");
-        let started = ControlPlane { apiserver, etcd, clients, config, kubeconfig, kubectl, workdir };
+        let (scheduler, controller_manager, programs) = (None, None, programs.to_owned());
+        let started = ControlPlane {
+            scheduler,
+            controller_manager,
+            apiserver,
+            etcd,
+            clients,
+            config,
+            kubeconfig,
+            programs,
+            tokens: pki.tokens.key,
+            workdir,
+        };
         started.wait_until_ready().await?;
         Ok(started)
+    }
+
+    /// Adds kube-scheduler, which begins with Pods that wait for a node as soon as it is up.
+    pub fn with_scheduler(mut self) -> Result<ControlPlane> {
+        let command = self.client_program("kube-scheduler");
+        self.scheduler = Some(Process::start("kube-scheduler", command, self.workdir.path())?);
+        Ok(self)
+    }
+
+    /// Adds kube-controller-manager: garbage collection, the end of namespaces, quotas and whatever else Kubernetes'
+    /// controllers do; but for those that watch over the health of nodes.
+    pub fn with_controller_manager(mut self) -> Result<ControlPlane> {
+        let mut command = self.client_program("kube-controller-manager");
+        command.arg(format!("--controllers=*,{CONTROLLERS_OF_NODES}"));
+        command.arg(flag("service-account-private-key-file", &self.tokens));
+        self.controller_manager = Some(Process::start("kube-controller-manager", command, self.workdir.path())?);
+        Ok(self)
+    }
+
+    /// A program of Kubernetes that is an administrator of the server, alone in its role, and serves nothing itself.
+    fn client_program(&self, name: &str) -> Command {
+        let mut command = Command::new(self.programs.join(name));
+        command.env_clear().arg(flag("kubeconfig", &self.kubeconfig));
+        command.args(["--leader-elect=false", "--secure-port=0", "--profiling=false"]);
+        // The server does not make clients wait, so they need not make themselves wait.
+        command.args(["--kube-api-qps=1000", "--kube-api-burst=2000"]);
+        command
+    }
+
+    /// An error with the end of the log if one of the processes is no longer there.
+    pub fn check(&self) -> Result<()> {
+        let optional = [&self.scheduler, &self.controller_manager].into_iter().flatten();
+        [&self.etcd, &self.apiserver].into_iter().chain(optional).try_for_each(Process::check)
     }
 
     async fn wait_until_ready(&self) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let client = self.client()?;
         loop {
-            self.etcd.check()?;
-            self.apiserver.check()?;
+            self.check()?;
             // The namespace is made after the server calls itself ready.
             let (ready, default) = (get(&client, "/readyz").await, get(&client, "/api/v1/namespaces/default").await);
             match ready.and(default) {
@@ -98,9 +169,19 @@ impl ControlPlane {
         &self.kubeconfig
     }
 
+    /// What every client asked of an audited server so far: a line of JSON for each request, once it is answered.
+    pub fn audit_log(&self) -> PathBuf {
+        self.workdir.path().join(AUDIT_LOG)
+    }
+
+    /// A place for what a test keeps; it goes with the control plane.
+    pub fn folder(&self) -> &Path {
+        self.workdir.path()
+    }
+
     /// kubectl, pointed at the server. It keeps what it caches in the directory of the control plane.
     pub fn kubectl(&self) -> Command {
-        let mut kubectl = Command::new(&self.kubectl);
+        let mut kubectl = Command::new(self.programs.join("kubectl"));
         kubectl.env("KUBECONFIG", &self.kubeconfig).env("HOME", self.workdir.path());
         kubectl
     }

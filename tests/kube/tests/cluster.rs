@@ -1,7 +1,7 @@
 //! The control plane that all tests share, with our definitions in it and one object of each kind.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,11 @@ pub(crate) fn use_programs(folder: PathBuf) {
     let _ = PROGRAMS.set(folder);
 }
 
+/// Where they are.
+pub(crate) fn programs() -> Result<&'static Path> {
+    PROGRAMS.get().map(PathBuf::as_path).context("nobody said where the programs are")
+}
+
 /// The cluster; the first to ask waits for its start, and is told if it fails.
 pub(crate) fn cluster() -> Result<Arc<Cluster>> {
     let mut slot = CLUSTER.lock().map_err(|_| anyhow!("the start of the control plane panicked"))?;
@@ -83,7 +88,7 @@ pub(crate) fn take_away() {
 impl Cluster {
     async fn start() -> Result<Cluster> {
         let started = Instant::now();
-        let plane = ControlPlane::start(PROGRAMS.get().context("nobody said where the programs are")?).await?;
+        let plane = ControlPlane::start(programs()?).await?;
         let ready = started.elapsed();
         let client = plane.client()?;
         let (definitions, objects) = (BTreeMap::new(), BTreeMap::new());

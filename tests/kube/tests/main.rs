@@ -5,6 +5,7 @@
 mod cluster;
 mod definitions;
 mod kubectl;
+mod nodes;
 mod schema;
 
 use std::process::ExitCode;
@@ -27,14 +28,14 @@ fn main() -> ExitCode {
             }
         }
     }
-    let trials = [definitions::trials(), kubectl::trials(), schema::trials()].into_iter().flatten();
+    let trials = [definitions::trials(), kubectl::trials(), nodes::trials(), schema::trials()].into_iter().flatten();
     let trials = trials.map(|trial| trial.with_ignored_flag(skipped)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     cluster::take_away();
     conclusion.exit_code()
 }
 
-/// A test that talks to the cluster.
+/// A test that talks to the cluster all share.
 fn trial(name: &'static str, body: impl AsyncFnOnce(&Cluster) -> Result<()> + Send + 'static) -> Trial {
     let run = move || {
         let cluster = cluster::cluster()?;
