@@ -8,6 +8,7 @@
 pub mod claims;
 mod guard;
 mod meta;
+pub mod node;
 mod pods;
 pub mod vm;
 pub mod vmi;

@@ -1,0 +1,159 @@
+//! # Expected flow
+//!
+//! ```text
+//!  heartbeat old, or no Node ──► live look ──► still so ──► label schedulable=false
+//!                                    │                          │
+//!                                    └─ it answers: nothing     ├─ instance with an alive Pod: left alone
+//!                                                               └─ without: phase Failed, reason NodeUnresponsive
+//! ```
+//!
+//! Node agents write the time into an annotation of their node once a minute. A node that has not been heard of for
+//! five minutes, or whose object is gone, takes no new guests. The guests it had may well run on: only those whose
+//! Pod has ended, too, are given up, so that their virtual machines can start elsewhere.
+//!
+//! # Guarantees
+//!
+//! - An instance is failed only if a live look finds the node silent or gone *and* no Pod of the instance alive on it.
+//! - Every write tests what it rests upon: the label is left alone if the node was written meanwhile (that may have been a
+//!   heartbeat), the phase if anybody else moved the instance.
+//! - A silent node is looked at every minute while it exists or has instances.
+//!
+//! # Assumptions
+//!
+//! The label `kubevirt.io/nodeName` of an instance says where its guest is; launcher Pods carry
+//! `kubevirt.io/created-by`. A node without the annotation has never had an agent and counts as responsive.
+//!
+//! # Caveats
+//!
+//! Nobody is fenced. As long as the API shows a launcher Pod as running, its guest may write to its disks, and the
+//! instance stays; the kubelet's or the Pod collector's word ends the wait.
+
+use std::time::Duration;
+
+use api::v1::{VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use api::{annotations, labels, reasons};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinery::meta::{annotation, is_controlled_by, label};
+use serde_json::json;
+
+use super::action::Action;
+use super::topology::is_schedulable;
+use super::world::{Agents, Live, World};
+use crate::guard::Guarded;
+use crate::{Note, meta, pods};
+
+/// A node not heard of for so long is unresponsive.
+const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
+/// How often nodes are looked at.
+const RECHECK: Duration = Duration::from_secs(60);
+
+/// What to do about one node, going by the caches.
+pub fn decide(w: &World) -> Vec<Action> {
+    let again = (w.node.is_some() || !w.vmis.is_empty()).then_some(Action::RequeueAfter(RECHECK));
+    match is_responsive(w.node.as_deref(), &w.now) {
+        Ok(true) => again.into_iter().collect(),
+        Ok(false) => {
+            let at_stake = w.node.as_deref().is_some_and(is_schedulable) || w.vmis.iter().any(|vmi| is_active(vmi));
+            at_stake.then_some(Action::Confirm).into_iter().chain(again).collect()
+        }
+        // The next write of the node brings us back.
+        Err(unreadable) => vec![Action::Warn(unreadable)],
+    }
+}
+
+/// What to do now that the node was read live.
+pub fn judge(w: &World, live: &Live) -> Vec<Action> {
+    match is_responsive(live.node.as_ref(), &w.now) {
+        Ok(true) => return vec![], // the cache is behind
+        Ok(false) => {}
+        Err(unreadable) => return vec![Action::Warn(unreadable)],
+    }
+    let mut actions = live.node.as_ref().map(keep_guests_away).unwrap_or_default();
+    let on_node = |vmi: &&VirtualMachineInstance| label(&vmi.metadata, labels::NODE_NAME) == Some(&w.name);
+    let vmis: Vec<_> = live.vmis.iter().filter(on_node).filter(|vmi| is_active(vmi)).collect();
+    if vmis.is_empty() {
+        return actions;
+    }
+    if live.node.is_some() && lacks_agent(&w.name, &live.agents) {
+        let message = "virt-handler is not present and will not come, and there are virtual machine instances on this \
+                       node. Let virt-handler run here again, or delete them.";
+        actions.push(Action::NoteNode(Note::warning(reasons::NODE_UNRESPONSIVE, message)));
+    }
+    let lost = vmis.into_iter().filter(|vmi| !live.pods.iter().any(|pod| is_alive(pod, &w.name, vmi)));
+    actions.extend(lost.flat_map(|vmi| fail(vmi, &w.name)));
+    actions
+}
+
+/// Whether the node's agent was heard of lately. An error if what it wrote is not a time.
+fn is_responsive(node: Option<&Node>, now: &Time) -> Result<bool, String> {
+    let Some(node) = node else { return Ok(false) };
+    let Some(heartbeat) = annotation(&node.metadata, annotations::HEARTBEAT) else { return Ok(true) };
+    let last: Timestamp = heartbeat
+        .parse()
+        .map_err(|error| format!("annotation {} is no time: {heartbeat:?}: {error}", annotations::HEARTBEAT))?;
+    Ok(now.0.duration_since(last) <= HEARTBEAT_TIMEOUT)
+}
+
+/// The node agent owns the instance: if it is gone, nobody else will end it.
+fn is_active(vmi: &VirtualMachineInstance) -> bool {
+    matches!(vmi.phase(), Some(Phase::Scheduled | Phase::Running))
+}
+
+fn keep_guests_away(node: &Node) -> Vec<Action> {
+    if !is_schedulable(node) {
+        return vec![];
+    }
+    let guards = (&node.metadata.uid, &node.metadata.resource_version);
+    let patch = json!({"metadata": {"uid": guards.0, "resourceVersion": guards.1,
+                                    "labels": {labels::SCHEDULABLE: "false"}}});
+    let message = "virt-handler is not responsive, marking node as unresponsive";
+    let note = Note::normal(reasons::NODE_UNRESPONSIVE, message);
+    vec![Action::PatchNode { patch, because: "its agent is not heard of" }, Action::NoteNode(note)]
+}
+
+/// No agent runs on the node, and none is on its way.
+fn lacks_agent(node: &str, agents: &Agents) -> bool {
+    let present = agents.pods.iter().any(|pod| pods::node_name(pod) == Some(node));
+    !present && matches!(agents.daemon_sets.as_slice(), [one] if is_settled(one))
+}
+
+fn is_settled(set: &DaemonSet) -> bool {
+    set.status.as_ref().is_some_and(|status| {
+        let wanted = status.desired_number_scheduled;
+        status.current_number_scheduled == wanted || status.number_ready == wanted
+    })
+}
+
+/// The guest may run in this Pod: it is the instance's, on this node, and has not ended.
+fn is_alive(pod: &Pod, node: &str, vmi: &VirtualMachineInstance) -> bool {
+    let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+    let mut states = containers.map(|c| c.state.as_ref().is_some_and(|state| state.terminated.is_some())).peekable();
+    // A Pod may hang in its end for want of the agent, with every container gone.
+    let ended = states.peek().is_some() && states.all(|terminated| terminated);
+    let ours = pod.metadata.namespace == vmi.metadata.namespace
+        && is_controlled_by(&pod.metadata, meta::uid(&vmi.metadata))
+        && pods::node_name(pod) == Some(node);
+    ours && !ended && !pods::is_down(pod)
+}
+
+fn fail(vmi: &VirtualMachineInstance, node: &str) -> Vec<Action> {
+    let status = vmi.status.clone().unwrap_or_default();
+    let patch = Guarded::new(&vmi.metadata)
+        .field(&["status", "phase"], &status.phase, &Some(Phase::Failed))
+        .field(&["status", "reason"], &status.reason, &Some(reasons::NODE_UNRESPONSIVE.to_owned()))
+        .build();
+    let (namespace, name) = (vmi.metadata.namespace.clone().unwrap_or_default(), meta::name(&vmi.metadata).to_owned());
+    let message = format!("virt-handler on node {node} is not responsive, marking VMI as failed");
+    let note = Action::NoteVmi {
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: meta::uid(&vmi.metadata).to_owned(),
+        note: Note::normal(reasons::NODE_UNRESPONSIVE, message),
+    };
+    let because = "its node does not answer, and its Pod has ended";
+    let patch = patch.map(|patch| Action::PatchVmi { namespace, name, patch, because });
+    patch.into_iter().chain([note]).collect()
+}

@@ -1,0 +1,36 @@
+use std::sync::Arc;
+
+use api::v1::VirtualMachineInstance;
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// What the caches show about one node.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub name: String,
+    pub node: Option<Arc<Node>>,
+    /// Every instance that carries the node's label.
+    pub vmis: Vec<Arc<VirtualMachineInstance>>,
+    pub now: Time,
+}
+
+/// The same read live, and what guests and agents there are.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    pub node: Option<Node>,
+    /// Every instance that carries the node's label.
+    pub vmis: Vec<VirtualMachineInstance>,
+    /// At least every Pod on the node that one of these instances controls.
+    pub pods: Vec<Pod>,
+    pub agents: Agents,
+}
+
+/// The node agents of the cluster.
+#[derive(Clone, Debug, Default)]
+pub struct Agents {
+    /// Their Pods.
+    pub pods: Vec<Pod>,
+    /// What keeps a Pod of theirs on every node.
+    pub daemon_sets: Vec<DaemonSet>,
+}
