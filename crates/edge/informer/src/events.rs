@@ -6,6 +6,7 @@
 //! one written.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,9 +17,10 @@ use kube::{Client, Error};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::Clock;
 use crate::limiter::Bucket;
 
 const WAITING: usize = 1000;
@@ -46,6 +48,7 @@ impl EventType {
 }
 
 struct Note {
+    component: Arc<str>,
     about: ObjectReference,
     type_: EventType,
     reason: String,
@@ -56,6 +59,7 @@ struct Note {
 /// Publishes events of one component. Cloning is cheap.
 #[derive(Clone)]
 pub struct Recorder {
+    component: Arc<str>,
     notes: mpsc::Sender<Note>,
 }
 
@@ -65,18 +69,30 @@ impl Recorder {
         let (notes, waiting) = mpsc::channel(WAITING);
         let writer = Writer {
             client,
-            component: component.to_owned(),
+            clock: Clock::system(),
             instance: instance.to_owned(),
             written: HashMap::new(),
             buckets: HashMap::new(),
         };
         tokio::spawn(writer.run(waiting, shutdown));
-        Self { notes }
+        Self { component: component.into(), notes }
+    }
+
+    /// The same queue and writer for another component of the process.
+    pub fn of(&self, component: &str) -> Self {
+        Self { component: component.into(), notes: self.notes.clone() }
     }
 
     /// Never waits. `about` usually is `object.object_ref(&())`.
     pub fn publish(&self, about: ObjectReference, type_: EventType, reason: &str, message: impl Into<String>) {
-        let note = Note { about, type_, reason: reason.to_owned(), message: message.into(), at: Timestamp::now() };
+        let note = Note {
+            component: self.component.clone(),
+            about,
+            type_,
+            reason: reason.to_owned(),
+            message: message.into(),
+            at: Timestamp::now(),
+        };
         if let Err(error) = self.notes.try_send(note) {
             tracing::debug!(reason, error = &error as &dyn std::error::Error, "an event was dropped");
         }
@@ -85,7 +101,7 @@ impl Recorder {
 
 struct Writer {
     client: Client,
-    component: String,
+    clock: Clock,
     instance: String,
     /// Occurrences per event name, those held back included.
     written: HashMap<String, i32>,
@@ -109,7 +125,7 @@ impl Writer {
     }
 
     async fn take(&mut self, note: &Note) {
-        let name = name(&self.component, note);
+        let name = name(note);
         if self.buckets.len() > REMEMBERED {
             self.buckets.clear();
         }
@@ -117,8 +133,9 @@ impl Writer {
             self.written.clear();
         }
         let bucket = self.buckets.entry(object_identity(&note.about));
-        let allowed =
-            bucket.or_insert_with(|| Bucket::new(PER_SECOND_PER_OBJECT, BURST_PER_OBJECT)).try_take(Instant::now());
+        let allowed = bucket
+            .or_insert_with(|| Bucket::new(PER_SECOND_PER_OBJECT, BURST_PER_OBJECT))
+            .try_take(self.clock.elapsed());
         if !allowed {
             if let Some(count) = self.written.get_mut(&name) {
                 *count = count.saturating_add(1);
@@ -181,8 +198,11 @@ impl Writer {
             count: Some(1),
             first_timestamp: Some(Time(note.at)),
             last_timestamp: Some(Time(note.at)),
-            source: Some(EventSource { component: Some(self.component.clone()), host: Some(self.instance.clone()) }),
-            reporting_component: Some(self.component.clone()),
+            source: Some(EventSource {
+                component: Some(note.component.to_string()),
+                host: Some(self.instance.clone()),
+            }),
+            reporting_component: Some(note.component.to_string()),
             reporting_instance: Some(self.instance.clone()),
             ..Default::default()
         }
@@ -202,10 +222,10 @@ fn object_identity(about: &ObjectReference) -> String {
     format!("{}/{}/{}/{}", field(&about.kind), field(&about.namespace), field(&about.name), field(&about.uid))
 }
 
-fn name(component: &str, note: &Note) -> String {
+fn name(note: &Note) -> String {
     let mut hash = Sha256::new();
     let identity = object_identity(&note.about);
-    for part in [component, &identity, note.type_.as_str(), &note.reason, &note.message] {
+    for part in [note.component.as_ref(), &identity, note.type_.as_str(), &note.reason, &note.message] {
         hash.update(part.as_bytes());
         hash.update([0]);
     }

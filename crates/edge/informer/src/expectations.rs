@@ -12,9 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::Key;
+use crate::{Clock, Key};
 
 /// After this time the event is taken to be lost; acting on the cache is right again.
 pub const EXPIRY: Duration = Duration::from_secs(300);
@@ -22,29 +20,34 @@ pub const EXPIRY: Duration = Duration::from_secs(300);
 struct Record {
     creations: HashSet<Key>,
     deletions: HashSet<Key>,
-    since: Instant,
+    since: Duration,
 }
 
 impl Record {
-    fn open(&self, now: Instant) -> bool {
+    fn open(&self, now: Duration) -> bool {
         let waits = !self.creations.is_empty() || !self.deletions.is_empty();
-        waits && now.saturating_duration_since(self.since) < EXPIRY
+        waits && now.saturating_sub(self.since) < EXPIRY
     }
 }
 
 /// Expectations of one controller about one kind of object, by the key of the object the controller works on.
 #[derive(Clone, Default)]
 pub struct Expectations {
+    clock: Clock,
     records: Arc<Mutex<HashMap<Key, Record>>>,
 }
 
 impl Expectations {
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, records: Arc::default() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Record>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn expect(&self, owner: &Key, add: impl FnOnce(&mut Record)) {
-        let now = Instant::now();
+        let now = self.clock.elapsed();
         let mut records = self.lock();
         let record = records.entry(owner.clone()).or_insert_with(|| Record {
             creations: HashSet::new(),
@@ -92,10 +95,10 @@ impl Expectations {
 
     /// How long the expectations of `owner` can stay open yet; `None` if there are none.
     pub fn open(&self, owner: &Key) -> Option<Duration> {
-        let now = Instant::now();
+        let now = self.clock.elapsed();
         let records = self.lock();
         let record = records.get(owner).filter(|record| record.open(now))?;
-        Some(EXPIRY.saturating_sub(now.saturating_duration_since(record.since)))
+        Some(EXPIRY.saturating_sub(now.saturating_sub(record.since)))
     }
 
     /// `owner` is gone.
@@ -110,26 +113,32 @@ impl Expectations {
 /// changes meet the guards of ours.
 #[derive(Clone, Default)]
 pub struct OwnWrites {
-    versions: Arc<Mutex<HashMap<Key, (String, Instant)>>>,
+    clock: Clock,
+    versions: Arc<Mutex<HashMap<Key, (String, Duration)>>>,
 }
 
 impl OwnWrites {
-    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (String, Instant)>> {
+    pub fn new(clock: Clock) -> Self {
+        Self { clock, versions: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Key, (String, Duration)>> {
         self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Our write gave the object this version.
     pub fn wrote(&self, key: &Key, resource_version: Option<&str>) {
         if let Some(version) = resource_version {
-            self.lock().insert(key.clone(), (version.to_owned(), Instant::now()));
+            self.lock().insert(key.clone(), (version.to_owned(), self.clock.elapsed()));
         }
     }
 
     /// How long to wait at most for a cache that shows `cached`; `None` if it shows our last write or a later one.
     pub fn behind(&self, key: &Key, cached: Option<&str>) -> Option<Duration> {
+        let now = self.clock.elapsed();
         let versions = self.lock();
         let (written, at) = versions.get(key)?;
-        let left = EXPIRY.checked_sub(at.elapsed()).filter(|left| !left.is_zero())?;
+        let left = EXPIRY.checked_sub(now.saturating_sub(*at)).filter(|left| !left.is_zero())?;
         let caught_up = match (written.parse::<u64>(), cached.unwrap_or_default().parse::<u64>()) {
             (Ok(written), Ok(cached)) => cached >= written,
             // Not numbers after all: only the very same version is certain.

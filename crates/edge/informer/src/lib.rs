@@ -37,6 +37,7 @@
 //! A handler that needs more than the object's own key uses [`Store::subscribe`], which gives old and new state:
 //! it maps a Pod to its owner, marks [`Expectations`], and adds keys.
 
+mod clock;
 mod events;
 mod expectations;
 mod key;
@@ -50,6 +51,7 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
+pub use clock::Clock;
 pub use events::{EventType, Recorder};
 pub use expectations::{EXPIRY, Expectations, OwnWrites};
 pub use key::Key;

@@ -1,10 +1,10 @@
 //! When may a failed key run again: exponential per key, and a bucket shared by all keys.
+//!
+//! Times are those of [`Clock::elapsed`](crate::Clock::elapsed).
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
-
-use tokio::time::Instant;
 
 /// The limits of a queue. The default is client-go's: 5 ms · 2ⁿ up to 1000 s per key, 10 per second with a burst of
 /// 100 over all keys; the larger of both delays counts.
@@ -34,7 +34,7 @@ impl<T: Hash + Eq + Clone> RetryLimiter<T> {
     }
 
     /// Counts a failure of `item` and says how long it must stay away.
-    pub(crate) fn next_delay(&mut self, item: &T, now: Instant) -> Duration {
+    pub(crate) fn next_delay(&mut self, item: &T, now: Duration) -> Duration {
         let failures = self.failures.entry(item.clone()).or_insert(0);
         // 2^31 already exceeds any useful limit, and the shift stays defined.
         let factor = 1u32 << (*failures).min(31);
@@ -57,7 +57,7 @@ pub(crate) struct Bucket {
     per_second: f64,
     burst: f64,
     tokens: f64,
-    counted_at: Option<Instant>,
+    counted_at: Option<Duration>,
 }
 
 impl Bucket {
@@ -65,21 +65,21 @@ impl Bucket {
         Self { per_second, burst, tokens: burst, counted_at: None }
     }
 
-    fn refill(&mut self, now: Instant) {
-        let since = self.counted_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+    fn refill(&mut self, now: Duration) {
+        let since = self.counted_at.map_or(Duration::ZERO, |at| now.saturating_sub(at));
         self.tokens = (self.tokens + since.as_secs_f64() * self.per_second).min(self.burst);
         self.counted_at = Some(now);
     }
 
     /// Takes a token and tells how long to wait for it.
-    pub(crate) fn reserve(&mut self, now: Instant) -> Duration {
+    pub(crate) fn reserve(&mut self, now: Duration) -> Duration {
         self.refill(now);
         self.tokens -= 1.0;
         Duration::from_secs_f64((-self.tokens / self.per_second).max(0.0))
     }
 
     /// Takes a token if there is one.
-    pub(crate) fn try_take(&mut self, now: Instant) -> bool {
+    pub(crate) fn try_take(&mut self, now: Duration) -> bool {
         self.refill(now);
         let granted = self.tokens >= 1.0;
         if granted {

@@ -8,8 +8,8 @@
 //!    └────────► delayed┘            running, and ready again when the claim drops
 //! ```
 //!
-//! Delays are waited for inside [`WorkQueue::get`]; there is no background task. Only tokio's clock is used, so tests
-//! pause it.
+//! Delays are waited for inside [`WorkQueue::get`]; there is no background task. All time is that of the queue's
+//! [`Clock`].
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt::Debug;
@@ -19,8 +19,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
+use crate::Clock;
 use crate::limiter::{RetryLimiter, RetryLimits};
 
 /// Counters of a queue, for metrics and tests.
@@ -43,8 +43,8 @@ struct State<T> {
     dirty: HashSet<T>,
     running: HashSet<T>,
     /// By due time; the number keeps the order of equal times.
-    delayed: BTreeMap<(Instant, u64), T>,
-    due: HashMap<T, (Instant, u64)>,
+    delayed: BTreeMap<(Duration, u64), T>,
+    due: HashMap<T, (Duration, u64)>,
     sequence: u64,
     limiter: RetryLimiter<T>,
     stats: QueueStats,
@@ -64,7 +64,7 @@ impl<T: Hash + Eq + Clone> State<T> {
         !runs
     }
 
-    fn add_at(&mut self, item: T, at: Instant) {
+    fn add_at(&mut self, item: T, at: Duration) {
         if self.shut_down {
             return;
         }
@@ -80,7 +80,7 @@ impl<T: Hash + Eq + Clone> State<T> {
     }
 
     /// Moves what is due to `ready` and returns when the next delay ends.
-    fn wake_due(&mut self, now: Instant) -> Option<Instant> {
+    fn wake_due(&mut self, now: Duration) -> Option<Duration> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
                 return Some(entry.key().0);
@@ -95,6 +95,7 @@ impl<T: Hash + Eq + Clone> State<T> {
 
 struct Inner<T> {
     name: &'static str,
+    clock: Clock,
     state: Mutex<State<T>>,
     wake: Notify,
 }
@@ -112,10 +113,10 @@ impl<T: Hash + Eq + Clone> Clone for WorkQueue<T> {
 
 impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
     pub fn new(name: &'static str) -> Self {
-        Self::with_limits(name, RetryLimits::default())
+        Self::with_limits(name, RetryLimits::default(), Clock::system())
     }
 
-    pub fn with_limits(name: &'static str, limits: RetryLimits) -> Self {
+    pub fn with_limits(name: &'static str, limits: RetryLimits, clock: Clock) -> Self {
         let state = State {
             ready: VecDeque::new(),
             dirty: HashSet::new(),
@@ -127,7 +128,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
             stats: QueueStats::default(),
             shut_down: false,
         };
-        Self { inner: Arc::new(Inner { name, state: Mutex::new(state), wake: Notify::new() }) }
+        Self { inner: Arc::new(Inner { name, clock, state: Mutex::new(state), wake: Notify::new() }) }
     }
 
     /// The name given to [`WorkQueue::new`], for logs and metrics.
@@ -147,7 +148,8 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         if delay.is_zero() {
             return self.add(item);
         }
-        self.inner.lock().add_at(item, Instant::now() + delay);
+        let at = self.inner.clock.elapsed().saturating_add(delay);
+        self.inner.lock().add_at(item, at);
         // A waiting worker may have to wake earlier than it planned.
         self.inner.wake.notify_one();
     }
@@ -157,7 +159,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         let delay = {
             let mut state = self.inner.lock();
             state.stats.retries += 1;
-            state.limiter.next_delay(&item, Instant::now())
+            state.limiter.next_delay(&item, self.inner.clock.elapsed())
         };
         self.add_after(item, delay);
     }
@@ -177,31 +179,50 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         loop {
             // Registered before looking, so that an add between the look and the wait is not missed.
             let woken = self.inner.wake.notified();
-            let next_due = {
-                let mut state = self.inner.lock();
-                if state.shut_down {
-                    // Pass the news on to the next waiting worker.
-                    self.inner.wake.notify_one();
-                    return None;
-                }
-                let next_due = state.wake_due(Instant::now());
-                if let Some(item) = state.ready.pop_front() {
-                    state.dirty.remove(&item);
-                    state.running.insert(item.clone());
-                    if !state.ready.is_empty() || next_due.is_some() {
-                        self.inner.wake.notify_one();
-                    }
-                    return Some(Claim { item, queue: self.inner.clone() });
-                }
-                next_due
+            let next_due = match self.take() {
+                Taken::Item(claim) => return Some(claim),
+                Taken::ShutDown => return None,
+                Taken::Nothing { next_due } => next_due,
             };
             match next_due {
-                Some(at) => {
-                    let _ = tokio::time::timeout_at(at, woken).await;
-                }
+                Some(at) => tokio::select! {
+                    () = woken => {}
+                    () = self.inner.clock.reach(at) => {}
+                },
                 None => woken.await,
             }
         }
+    }
+
+    /// The next piece of work, if one is ready now.
+    pub fn try_get(&self) -> Option<Claim<T>> {
+        match self.take() {
+            Taken::Item(claim) => Some(claim),
+            Taken::ShutDown | Taken::Nothing { .. } => None,
+        }
+    }
+
+    /// When, by the queue's clock, the first of the delayed items is due.
+    pub fn next_due(&self) -> Option<Duration> {
+        self.inner.lock().delayed.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    fn take(&self) -> Taken<T> {
+        let now = self.inner.clock.elapsed();
+        let mut state = self.inner.lock();
+        if state.shut_down {
+            // Pass the news on to the next waiting worker.
+            self.inner.wake.notify_one();
+            return Taken::ShutDown;
+        }
+        let next_due = state.wake_due(now);
+        let Some(item) = state.ready.pop_front() else { return Taken::Nothing { next_due } };
+        state.dirty.remove(&item);
+        state.running.insert(item.clone());
+        if !state.ready.is_empty() || next_due.is_some() {
+            self.inner.wake.notify_one();
+        }
+        Taken::Item(Claim { item, queue: self.inner.clone() })
     }
 
     /// No more work is handed out or accepted.
@@ -229,6 +250,13 @@ impl<T> Inner<T> {
     fn lock(&self) -> MutexGuard<'_, State<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// What came of looking for work.
+enum Taken<T: Hash + Eq + Clone> {
+    Item(Claim<T>),
+    Nothing { next_due: Option<Duration> },
+    ShutDown,
 }
 
 /// An item being worked on. While it lives nobody else gets the same item.

@@ -131,6 +131,11 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         self.read(|objects| objects.by_key.get(key).cloned())
     }
 
+    /// Every key, in order.
+    pub fn keys(&self) -> Vec<Key> {
+        self.read(|objects| objects.by_key.keys().cloned().collect())
+    }
+
     /// Every object, ordered by key.
     pub fn all(&self) -> Vec<Arc<K>> {
         self.read(|objects| objects.by_key.values().cloned().collect())
@@ -145,6 +150,15 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
             let index = objects.indexes.get(index).expect("the informer was built with this index");
             let keys = index.entries.get(value);
             keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key).cloned()).collect()
+        })
+    }
+
+    /// The objects of one namespace, ordered by name.
+    pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
+        let first = Key::new(namespace, "");
+        self.read(|objects| {
+            let from = objects.by_key.range(first..);
+            from.take_while(|(key, _)| key.namespace == namespace).map(|(_, object)| object.clone()).collect()
         })
     }
 

@@ -16,6 +16,7 @@ pub struct Informer<K> {
     config: watcher::Config,
     indexes: Vec<(&'static str, IndexFn<K>)>,
     prune: Box<dyn Fn(&mut K) + Send + Sync>,
+    optional: bool,
 }
 
 impl<K> Default for Informer<K>
@@ -32,7 +33,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     pub fn new() -> Self {
-        Self { config: watcher::Config::default(), indexes: vec![], prune: Box::new(|_| {}) }
+        Self { config: watcher::Config::default(), indexes: vec![], prune: Box::new(|_| {}), optional: false }
     }
 
     /// Only objects with these labels, in the API's string form.
@@ -50,6 +51,13 @@ where
     /// Asks the server to stream the initial list through the watch. A server that refuses is listed the plain way.
     pub fn streaming_lists(mut self) -> Self {
         self.config = self.config.streaming_lists();
+        self
+    }
+
+    /// The server may not know the kind: its definition belongs to somebody else. While that is so the cache is complete
+    /// and empty; when the kind appears its objects do.
+    pub fn optional(mut self) -> Self {
+        self.optional = true;
         self
     }
 
@@ -81,12 +89,11 @@ where
 
     /// Starts the watch on a task of its own that ends with `shutdown`.
     pub fn start(self, api: Api<K>, shutdown: CancellationToken) -> Store<K> {
-        let config = self.config.clone();
+        let (config, optional) = (self.config.clone(), self.optional);
         let (store, ingest) = self.detached();
         tokio::spawn(async move {
-            shutdown
-                .run_until_cancelled(keep_watching(config, |config| watcher::watcher(api.clone(), config), ingest))
-                .await;
+            let watching = keep_watching(config, optional, |config| watcher::watcher(api.clone(), config), ingest);
+            shutdown.run_until_cancelled(watching).await;
         });
         store
     }
@@ -101,13 +108,23 @@ enum Recovery {
     Relist,
     /// The server does not stream lists; kube would ask for ever.
     PlainList,
+    /// The server does not know the kind, and that is all right.
+    Absent,
 }
 
-fn recovery(error: &watcher::Error, streaming: bool) -> Recovery {
-    let watcher::Error::WatchStartFailed(kube::Error::Api(status)) = error else { return Recovery::Continue };
+/// How often to ask whether a kind that the server did not know has appeared.
+pub(crate) const ABSENT_KIND: Duration = Duration::from_secs(30);
+
+fn recovery(error: &watcher::Error, streaming: bool, optional: bool) -> Recovery {
+    let (start, status) = match error {
+        watcher::Error::WatchStartFailed(kube::Error::Api(status)) => (true, status),
+        watcher::Error::InitialListFailed(kube::Error::Api(status)) => (false, status),
+        _ => return Recovery::Continue,
+    };
     match status.code {
-        410 => Recovery::Relist,
-        400 | 422 if streaming => Recovery::PlainList,
+        404 if optional => Recovery::Absent,
+        410 if start => Recovery::Relist,
+        400 | 422 if start && streaming => Recovery::PlainList,
         _ => Recovery::Continue,
     }
 }
@@ -116,6 +133,7 @@ fn recovery(error: &watcher::Error, streaming: bool) -> Recovery {
 /// errors are retried with growing, jittered pauses.
 pub(crate) async fn keep_watching<K, S>(
     mut config: watcher::Config,
+    optional: bool,
     open: impl Fn(watcher::Config) -> S,
     mut ingest: Ingest<K>,
 ) where
@@ -133,11 +151,19 @@ pub(crate) async fn keep_watching<K, S>(
                 }
                 Err(error) => error,
             };
+            let streaming = config.initial_list_strategy == InitialListStrategy::StreamingList;
+            let recovery = recovery(&error, streaming, optional);
+            if recovery == Recovery::Absent {
+                ingest.apply(Event::Init);
+                ingest.apply(Event::InitDone);
+                tokio::time::sleep(ABSENT_KIND).await;
+                break;
+            }
             let pause = pauses.next().unwrap_or(Duration::from_secs(30));
             tracing::warn!(kind = %K::kind(&()), ?pause, error = &error as &dyn std::error::Error, "the watch failed");
             tokio::time::sleep(pause).await;
-            match recovery(&error, config.initial_list_strategy == InitialListStrategy::StreamingList) {
-                Recovery::Continue => {}
+            match recovery {
+                Recovery::Continue | Recovery::Absent => {}
                 Recovery::Relist => break,
                 Recovery::PlainList => {
                     config.initial_list_strategy = InitialListStrategy::ListWatch;

@@ -1,37 +1,55 @@
 //! The cluster configuration as it is now.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
-use api::config::ClusterConfig;
+use api::config::{ClusterConfig, ConfigError};
 use api::v1::KubeVirt;
-use informer::{Key, WorkQueue};
+use informer::Store;
 
-use crate::stores::Stores;
+type Listener = Box<dyn Fn(&ClusterConfig) + Send + Sync>;
 
 /// Follows the KubeVirt object. A configuration that is refused leaves the last good one in force.
 #[derive(Clone)]
-pub(crate) struct LiveConfig {
-    current: Arc<RwLock<Arc<ClusterConfig>>>,
-    launcher_image: Arc<str>,
+pub struct LiveConfig {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    /// What this installation starts from; the KubeVirt object is laid over it.
+    base: ClusterConfig,
+    current: RwLock<Arc<ClusterConfig>>,
+    listeners: Mutex<Vec<Listener>>,
 }
 
 impl LiveConfig {
-    pub(crate) fn new(launcher_image: String) -> Self {
-        let config = ClusterConfig { launcher_image: launcher_image.clone(), ..ClusterConfig::default() };
-        Self { current: Arc::new(RwLock::new(Arc::new(config))), launcher_image: launcher_image.into() }
+    pub(crate) fn new(base: ClusterConfig) -> Self {
+        let current = RwLock::new(Arc::new(base.clone()));
+        Self { inner: Arc::new(Inner { base, current, listeners: Mutex::default() }) }
     }
 
-    pub(crate) fn now(&self) -> Arc<ClusterConfig> {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The configuration in force.
+    pub fn now(&self) -> Arc<ClusterConfig> {
+        self.inner.current.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Keeps up with the KubeVirt object. Instances are looked at again when the configuration changes: it may decide
-    /// whether their Pod can be made, and whether their launcher is outdated.
-    pub(crate) fn follow(&self, stores: &Stores, queue: &WorkQueue<Key>) {
-        let (this, stores, queue) = (self.clone(), stores.clone(), queue.clone());
-        stores.kubevirts.clone().subscribe(move |_| {
-            if this.refresh(&stores.kubevirts.all()) {
-                stores.vmis.all().iter().for_each(|vmi| queue.add(Key::of(vmi.as_ref())));
+    /// Calls `listener` with the configuration in force, now and after every change. It must not wait.
+    pub fn on_change(&self, listener: impl Fn(&ClusterConfig) + Send + Sync + 'static) {
+        let mut listeners = self.listeners();
+        listener(&self.now());
+        listeners.push(Box::new(listener));
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
+        self.inner.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps up with the KubeVirt object.
+    pub(crate) fn follow(&self, kubevirts: &Store<KubeVirt>) {
+        let (this, all) = (self.clone(), kubevirts.clone());
+        kubevirts.subscribe(move |_| {
+            if this.refresh(&all.all()) {
+                let config = this.now();
+                this.listeners().iter().for_each(|listener| listener(&config));
             }
         });
     }
@@ -40,27 +58,43 @@ impl LiveConfig {
     fn refresh(&self, all: &[Arc<KubeVirt>]) -> bool {
         let alive = all.iter().filter(|kubevirt| !machinery::meta::is_deleting(&kubevirt.metadata));
         let oldest = alive.min_by_key(|kubevirt| kubevirt.metadata.creation_timestamp.clone());
-        let read =
-            oldest.map_or_else(|| Ok(ClusterConfig::default()), |kubevirt| ClusterConfig::from_kubevirt(kubevirt));
-        let config = match read {
-            Ok(config) => Arc::new(ClusterConfig { launcher_image: self.launcher_image.to_string(), ..config }),
+        let base = &self.inner.base;
+        let config = match oldest.map_or_else(|| Ok(base.clone()), |kubevirt| overlaid(base, kubevirt)) {
+            Ok(config) => Arc::new(config),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(error, "the KubeVirt object is refused; the last good configuration stays in force");
                 return false;
             }
         };
-        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
         let changed = *current != config;
         *current = config;
         changed
     }
 }
 
+/// What the object says, laid over `base`. The launcher's image is this process's to say.
+fn overlaid(base: &ClusterConfig, kubevirt: &KubeVirt) -> Result<ClusterConfig, ConfigError> {
+    let undecodable = |error: serde_json::Error| ConfigError::Undecodable(error.to_string());
+    let mut configuration = serde_json::to_value(&base.configuration).map_err(undecodable)?;
+    if let Some(overlay) = &kubevirt.spec.configuration {
+        machinery::patch::merge(&mut configuration, &serde_json::to_value(overlay).map_err(undecodable)?);
+    }
+    let mut merged = kubevirt.clone();
+    merged.spec.configuration = Some(serde_json::from_value(configuration).map_err(undecodable)?);
+    let config = ClusterConfig::from_kubevirt(&merged)?;
+    Ok(ClusterConfig { launcher_image: base.launcher_image.clone(), ..config })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    fn base() -> ClusterConfig {
+        ClusterConfig { launcher_image: "launcher:1".into(), ..ClusterConfig::default() }
+    }
 
     fn kubevirt(policy: &str) -> Arc<KubeVirt> {
         let object = json!({"metadata": {"name": "kubevirt", "namespace": "kubevirt"},
@@ -70,12 +104,23 @@ mod tests {
 
     #[test]
     fn a_refused_configuration_leaves_the_last_good_one_in_force() {
-        let live = LiveConfig::new("launcher:1".into());
+        let live = LiveConfig::new(base());
         assert!(live.refresh(&[kubevirt("Always")]));
         assert!(!live.refresh(&[kubevirt("Sometimes")]));
         assert_eq!(live.now().image_pull_policy(), "Always");
         assert_eq!(live.now().launcher_image, "launcher:1", "the image is this process's to say");
         assert!(!live.refresh(&[kubevirt("Always")]), "nothing changed");
         assert!(live.refresh(&[]), "without an object the defaults hold");
+    }
+
+    #[test]
+    fn the_object_is_laid_over_what_the_installation_starts_from() {
+        let mut base = base();
+        base.configuration.virtual_machine_options =
+            Some(serde_json::from_value(json!({"disableSerialConsoleLog": {}})).unwrap());
+        let live = LiveConfig::new(base);
+        assert!(live.refresh(&[kubevirt("Always")]));
+        assert!(live.now().serial_console_log_disabled());
+        assert_eq!(live.now().image_pull_policy(), "Always");
     }
 }

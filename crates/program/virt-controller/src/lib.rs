@@ -6,32 +6,40 @@
 //!
 //! Nothing in here judges: `observe` gathers a `World` from the stores, `execute` carries `Action`s out. What is right
 //! for a VM is written in `plan`.
+//!
+//! [`run`] is the program. [`Controllers`] are its working parts, which can also be driven by hand over caches and an API
+//! of one's own.
 
-mod api_writer;
+pub mod api;
 mod config;
+mod context;
+mod controllers;
 mod error;
 mod owned;
 mod reconcile;
-mod stores;
+pub mod stores;
 mod vm;
 mod vmi;
+mod writer;
 
 use std::sync::Arc;
 
+use ::api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE};
 use informer::leader::{self, LeaderConfig};
-use informer::{Key, Recorder, WorkQueue, run_workers};
+use informer::{Clock, Key, Recorder, run_workers};
 use kube::Client;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-pub use api_writer::WriteCounter;
-pub use error::Error;
+pub use crate::api::{Api, KubeApi, Notes};
+pub use crate::config::LiveConfig;
+pub use crate::controllers::{Controllers, Reconciler, Settings};
+pub use crate::error::Error;
+pub use crate::stores::{Feeds, Stores};
+pub use crate::writer::WriteCounter;
 
-use api_writer::ApiWriter;
-use config::LiveConfig;
-use stores::Stores;
-
-/// The component that users see in events.
-const COMPONENT: &str = "virtualmachine-controller";
+/// The component that users see in events, unless a controller says otherwise.
+const COMPONENT: &str = "virt-controller";
 /// The lock that candidates for leadership wait for.
 const LEASE: &str = "virt-controller";
 
@@ -39,8 +47,8 @@ const LEASE: &str = "virt-controller";
 #[derive(Clone)]
 pub struct Config {
     pub client: Client,
-    /// The image launcher Pods run.
-    pub launcher_image: String,
+    /// What this installation starts from, the launcher's image included; the KubeVirt object is laid over it.
+    pub base: ClusterConfig,
     /// The namespace the system is installed in; leader election takes place there.
     pub install_namespace: String,
     /// This process among its like, usually the Pod's or host's name.
@@ -60,8 +68,8 @@ impl Config {
     pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
         Self {
             client,
-            launcher_image: launcher_image.into(),
-            install_namespace: api::config::DEFAULT_INSTALL_NAMESPACE.to_owned(),
+            base: ClusterConfig { launcher_image: launcher_image.into(), ..ClusterConfig::default() },
+            install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
             identity: "virt-controller".to_owned(),
             leader_election: None,
             vm_workers: 3,
@@ -94,29 +102,30 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
 async fn control(config: &Config, shutdown: CancellationToken) {
     let stores = Stores::start(&config.client, &shutdown);
     let recorder = Recorder::start(config.client.clone(), COMPONENT, &config.identity, shutdown.clone());
-    let writer = ApiWriter::new(config.client.clone(), config.writes.clone());
-    let live = LiveConfig::new(config.launcher_image.clone());
-    let (vm_queue, vmi_queue) = (WorkQueue::new("virt-controller-vm"), WorkQueue::new("virt-controller-vmi"));
-
-    let vm = Arc::new(vm::Controller::new(stores.clone(), writer.clone(), recorder.clone(), config.hold_starts));
-    vm.register(&vm_queue);
-    let vmi = Arc::new(vmi::Controller::new(stores.clone(), writer, recorder, live.clone()));
-    vmi.register(&vmi_queue);
-    live.follow(&stores, &vmi_queue);
-
+    let settings =
+        Settings { base: config.base.clone(), hold_starts: config.hold_starts, writes: config.writes.clone() };
+    let api = KubeApi::new(config.client.clone());
+    let controllers = Controllers::new(stores.clone(), api, Arc::new(recorder), Clock::system(), settings);
     if shutdown.run_until_cancelled(stores.synced()).await != Some(true) {
         return;
     }
     tracing::info!("controllers start");
-    let (for_vm, for_vmi) = (shutdown.clone(), shutdown);
-    tokio::join!(
-        run_workers(vm_queue, config.vm_workers, for_vm, move |key: Key| {
-            let vm = vm.clone();
-            async move { reconcile::reconcile(vm.as_ref(), &key).await }
-        }),
-        run_workers(vmi_queue, config.vmi_workers, for_vmi, move |key: Key| {
-            let vmi = vmi.clone();
-            async move { reconcile::reconcile(vmi.as_ref(), &key).await }
-        }),
-    );
+    work(Arc::new(controllers), config, &shutdown).await;
+}
+
+/// Runs every controller's workers until `shutdown`.
+async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown: &CancellationToken) {
+    let mut pools = JoinSet::new();
+    for &reconciler in Reconciler::ALL {
+        let workers = match reconciler {
+            Reconciler::Vm => config.vm_workers,
+            Reconciler::Vmi => config.vmi_workers,
+        };
+        let (queue, controllers) = (controllers.queue(reconciler).clone(), controllers.clone());
+        pools.spawn(run_workers(queue, workers, shutdown.clone(), move |key: Key| {
+            let controllers = controllers.clone();
+            async move { controllers.reconcile(reconciler, &key).await }
+        }));
+    }
+    while pools.join_next().await.is_some() {}
 }

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use informer::{Classify, ErrorClass, Key, Requeue};
-use jiff::Timestamp;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plan::SyncError;
 
 use crate::Error;
 
 /// A controller as the pass sees it.
-pub(crate) trait Control {
-    type World;
-    type Action: std::fmt::Display;
+pub(crate) trait Control: Sync {
+    type World: Send + Sync;
+    type Action: std::fmt::Display + Send;
 
     /// Everything the decision may see, or nothing if the object is gone.
     fn observe(&self, key: &Key) -> Option<Self::World>;
@@ -23,7 +21,12 @@ pub(crate) trait Control {
     fn fail(world: &mut Self::World, error: SyncError);
     /// Under which reason a failure of this action is shown on the object, if at all.
     fn failure_reason(action: &Self::Action) -> Option<&'static str>;
-    async fn execute(&self, key: &Key, world: &Self::World, action: Self::Action) -> Result<Next<Self::Action>, Error>;
+    fn execute(
+        &self,
+        key: &Key,
+        world: &Self::World,
+        action: Self::Action,
+    ) -> impl Future<Output = Result<Next<Self::Action>, Error>> + Send;
 }
 
 /// How the pass goes on after an action.
@@ -35,12 +38,6 @@ pub(crate) enum Next<A> {
     After(Duration),
     /// Nothing more in this pass; another look after this time.
     StopUntil(Duration),
-}
-
-/// The time in whole seconds, as the API keeps it: a finer one would differ from itself after a round trip.
-pub(crate) fn now() -> Time {
-    let now = Timestamp::now();
-    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }
 
 /// An action that failed, and how to show it.

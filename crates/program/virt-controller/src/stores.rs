@@ -1,54 +1,157 @@
 //! One watch per kind, shared by all controllers.
 
-use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance};
-use informer::{Informer, Store};
+use api::cdi::{CDI, CDIConfig, DataSource, DataVolume, StorageProfile};
+use api::instancetype::{
+    VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
+    VirtualMachinePreference,
+};
+use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration, Volume};
+use informer::{Informer, Ingest, Store};
 use k8s_openapi::api::apps::v1::ControllerRevision;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
 use machinery::meta::controller_of;
 use tokio_util::sync::CancellationToken;
 
-/// Objects by the UID of the one that controls them.
-pub(crate) const BY_CONTROLLER: &str = "controller";
+/// Index: objects by the UID of the one that controls them.
+pub const BY_CONTROLLER: &str = "controller";
+/// Index: Pods by the UID of the instance they were made for, whoever controls them.
+pub const BY_CREATOR: &str = "created-by";
+/// Index: instances by the node they were handed to, Pods by the node they are bound to.
+pub const BY_NODE: &str = "node";
+/// Index: machines and instances by `namespace/name` of the DataVolumes they use.
+pub const BY_DATA_VOLUME: &str = "dv";
+/// Index: machines and instances by `namespace/name` of the claims they use as such.
+pub const BY_CLAIM: &str = "pvc";
+/// Index: migrations by `namespace/name` of their instance.
+pub const BY_INSTANCE: &str = "vmi";
+/// Index: migrations by UID.
+pub const BY_UID: &str = "uid";
+/// Index: migrations that have not ended, all under [`UNFINISHED`].
+pub const BY_PROGRESS: &str = "progress";
+pub const UNFINISHED: &str = "unfinished";
 
-#[derive(Clone)]
-pub(crate) struct Stores {
-    pub(crate) vms: Store<VirtualMachine>,
-    pub(crate) vmis: Store<VirtualMachineInstance>,
-    pub(crate) pods: Store<Pod>,
-    pub(crate) revisions: Store<ControllerRevision>,
-    pub(crate) kubevirts: Store<KubeVirt>,
+/// Makes the caches, their feeds, and what is done to each of them, from one table.
+macro_rules! stores {
+    ($($(#[$doc:meta])* $field:ident: $kind:ty = $informer:expr;)*) => {
+        /// Every cache of the controllers.
+        #[derive(Clone)]
+        pub struct Stores {
+            $($(#[$doc])* pub $field: Store<$kind>,)*
+        }
+
+        /// The writing ends of detached caches, for whoever stands in for the API server.
+        pub struct Feeds {
+            $(pub $field: Ingest<$kind>,)*
+        }
+
+        impl Stores {
+            /// Starts all watches; they end with `stop`.
+            pub fn start(client: &Client, stop: &CancellationToken) -> Self {
+                Self { $($field: $informer.start(Api::all(client.clone()), stop.clone()),)* }
+            }
+
+            /// Caches without watches.
+            pub fn detached() -> (Self, Feeds) {
+                $(let $field = $informer.detached();)*
+                (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
+            }
+
+            /// Waits until every cache is complete. False if the watches were stopped before that.
+            pub async fn synced(&self) -> bool {
+                true $(&& self.$field.synced().await)*
+            }
+        }
+    };
 }
 
-impl Stores {
-    pub(crate) fn start(client: &Client, stop: &CancellationToken) -> Self {
-        let (client, stop) = (|| client.clone(), || stop.clone());
-        let controller = |meta: &ObjectMeta| controller_of(meta).map(|owner| owner.uid.clone()).into_iter().collect();
-        Self {
-            vms: Informer::new().start(Api::all(client()), stop()),
-            vmis: Informer::new().start(Api::all(client()), stop()),
-            // Launcher Pods and their helpers carry the label; the rest of the cluster's Pods is not our business.
-            pods: Informer::new()
-                .labels(api::labels::APP)
-                .index(BY_CONTROLLER, move |pod: &Pod| controller(&pod.metadata))
-                .start(Api::all(client()), stop()),
-            revisions: Informer::new()
-                .index(BY_CONTROLLER, move |revision: &ControllerRevision| controller(&revision.metadata))
-                .start(Api::all(client()), stop()),
-            kubevirts: Informer::new().start(Api::all(client()), stop()),
-        }
-    }
+stores! {
+    vms: VirtualMachine = Informer::new()
+        .index(BY_DATA_VOLUME, |vm: &VirtualMachine| data_volumes(&vm.metadata, template_volumes(vm)))
+        .index(BY_CLAIM, |vm: &VirtualMachine| claims(&vm.metadata, template_volumes(vm)));
+    vmis: VirtualMachineInstance = Informer::new()
+        .index(BY_NODE, |vmi: &VirtualMachineInstance| node_of(vmi))
+        .index(BY_DATA_VOLUME, |vmi: &VirtualMachineInstance| data_volumes(&vmi.metadata, &vmi.spec.volumes))
+        .index(BY_CLAIM, |vmi: &VirtualMachineInstance| claims(&vmi.metadata, &vmi.spec.volumes));
+    /// Launcher Pods and their helpers, which carry the label; the rest of the cluster's Pods is not our business.
+    pods: Pod = Informer::new()
+        .labels(api::labels::APP)
+        .index(BY_CONTROLLER, |pod: &Pod| controller(&pod.metadata))
+        .index(BY_CREATOR, |pod: &Pod| label(&pod.metadata, api::labels::CREATED_BY))
+        .index(BY_NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
+    revisions: ControllerRevision = Informer::new()
+        .index(BY_CONTROLLER, |revision: &ControllerRevision| controller(&revision.metadata));
+    kubevirts: KubeVirt = Informer::new();
+    migrations: VirtualMachineInstanceMigration = Informer::new()
+        .index(BY_INSTANCE, |migration: &VirtualMachineInstanceMigration| instance_of(migration))
+        .index(BY_UID, |migration: &VirtualMachineInstanceMigration| migration.metadata.uid.iter().cloned().collect())
+        .index(BY_PROGRESS, |migration: &VirtualMachineInstanceMigration| progress(migration));
+    claims: PersistentVolumeClaim = Informer::new()
+        .index(BY_CONTROLLER, |claim: &PersistentVolumeClaim| controller(&claim.metadata));
+    storage_classes: StorageClass = Informer::new();
+    namespaces: Namespace = Informer::new();
+    quotas: ResourceQuota = Informer::new();
+    nodes: Node = Informer::new().prune(prune_node);
+    instancetypes: VirtualMachineInstancetype = Informer::new();
+    cluster_instancetypes: VirtualMachineClusterInstancetype = Informer::new();
+    preferences: VirtualMachinePreference = Informer::new();
+    cluster_preferences: VirtualMachineClusterPreference = Informer::new();
+    data_volumes: DataVolume = Informer::new()
+        .optional()
+        .index(BY_CONTROLLER, |volume: &DataVolume| controller(&volume.metadata));
+    data_sources: DataSource = Informer::new().optional();
+    storage_profiles: StorageProfile = Informer::new().optional();
+    cdis: CDI = Informer::new().optional();
+    cdi_configs: CDIConfig = Informer::new().optional();
+}
 
-    /// Waits until every cache is complete. False if the watches were stopped before that.
-    pub(crate) async fn synced(&self) -> bool {
-        let all = tokio::join!(
-            self.vms.synced(),
-            self.vmis.synced(),
-            self.pods.synced(),
-            self.revisions.synced(),
-            self.kubevirts.synced()
-        );
-        matches!(all, (true, true, true, true, true))
+fn controller(meta: &ObjectMeta) -> Vec<String> {
+    controller_of(meta).map(|owner| owner.uid.clone()).into_iter().collect()
+}
+
+fn label(meta: &ObjectMeta, name: &str) -> Vec<String> {
+    meta.labels.iter().filter_map(|labels| labels.get(name).cloned()).collect()
+}
+
+fn beside(meta: &ObjectMeta, name: &str) -> String {
+    format!("{}/{name}", meta.namespace.as_deref().unwrap_or_default())
+}
+
+fn template_volumes(vm: &VirtualMachine) -> &[Volume] {
+    &vm.spec.template.spec.volumes
+}
+
+fn data_volumes(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
+    volumes.iter().filter_map(|volume| volume.data_volume.as_ref()).map(|source| beside(meta, &source.name)).collect()
+}
+
+fn claims(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
+    let sources = volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    sources.map(|source| beside(meta, &source.claim_name)).collect()
+}
+
+fn node_of(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let name = vmi.status.as_ref().and_then(|status| status.node_name.clone());
+    name.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+fn instance_of(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
+    migration.spec.vmi_name.iter().map(|name| beside(&migration.metadata, name)).collect()
+}
+
+fn progress(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
+    use api::v1::VirtualMachineInstanceMigrationPhase::{Failed, Succeeded};
+    let ended = matches!(migration.status.as_ref().and_then(|status| status.phase.as_ref()), Some(Succeeded | Failed));
+    if ended { vec![] } else { vec![UNFINISHED.to_owned()] }
+}
+
+/// What nodes say of their images is long and of no use to us.
+fn prune_node(node: &mut Node) {
+    if let Some(status) = &mut node.status {
+        status.images = None;
+        status.volumes_in_use = None;
+        status.volumes_attached = None;
     }
 }

@@ -3,7 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::time::{Instant, timeout};
 
-use crate::{RetryLimits, WorkQueue};
+use crate::{Clock, RetryLimits, WorkQueue};
 
 const SOON: Duration = Duration::from_millis(1);
 
@@ -149,7 +149,7 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let limits = RetryLimits { per_second: 1000.0, ..Default::default() };
-            let queue = WorkQueue::with_limits("test", limits);
+            let queue = WorkQueue::with_limits("test", limits, Clock::system());
             let mut running = vec![];
             let mut owed = std::collections::HashSet::new();
             for (op, key) in ops {

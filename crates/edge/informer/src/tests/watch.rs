@@ -37,7 +37,7 @@ async fn run(config: Config, scripts: Vec<Items>) -> (Store<ConfigMap>, Vec<Init
         let script = scripts.lock().unwrap().pop_front().unwrap_or_default();
         stream::iter(script).chain(stream::pending()).boxed()
     };
-    timeout(Duration::from_secs(600), keep_watching(config, open, ingest)).await.unwrap_err();
+    timeout(Duration::from_secs(600), keep_watching(config, false, open, ingest)).await.unwrap_err();
     let opened = opened.lock().unwrap().clone();
     (store, opened)
 }

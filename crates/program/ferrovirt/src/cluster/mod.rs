@@ -23,6 +23,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use api::config::ClusterConfig;
+use api::v1::Empty;
 use hostfs::process::ProcessId;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -225,6 +227,7 @@ async fn serve(
 
     let controller = kubeconfig::client(identity("virt-controller", &identities::CONTROLLER)?).await?;
     let config = virt_controller::Config {
+        base: base_configuration(),
         install_namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
         hold_starts: options.hold_starts,
         ..virt_controller::Config::new(controller, bootstrap::LAUNCHER_IMAGE)
@@ -232,6 +235,14 @@ async fn serve(
     let stop = shutdown.clone();
     tasks.spawn(async move { ("virt-controller", virt_controller::run(config, stop).await.map_err(Into::into)) });
     Ok((admin, kvm))
+}
+
+/// What controllers start from here: our Pod runner runs no sidecars, so consoles are not logged unless asked for.
+fn base_configuration() -> ClusterConfig {
+    let mut base = ClusterConfig { launcher_image: bootstrap::LAUNCHER_IMAGE.to_owned(), ..ClusterConfig::default() };
+    let options = base.configuration.virtual_machine_options.get_or_insert_default();
+    options.disable_serial_console_log = Some(Empty::default());
+    base
 }
 
 fn version() -> virt_api::Version {

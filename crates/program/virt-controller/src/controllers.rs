@@ -1,0 +1,87 @@
+//! All controllers of the process with their queues, without anything that runs them.
+//!
+//! [`run`](crate::run) puts workers behind the queues. A simulation takes keys from them itself, polls
+//! [`Controllers::reconcile`] as it likes, and drops everything to crash.
+
+use std::sync::Arc;
+
+use api::config::ClusterConfig;
+use informer::{Clock, Key, Requeue, RetryLimits, WorkQueue};
+
+use crate::Error;
+use crate::api::{Api, Notes};
+use crate::config::LiveConfig;
+use crate::context::Context;
+use crate::reconcile::reconcile;
+use crate::stores::Stores;
+use crate::writer::{WriteCounter, Writer};
+use crate::{vm, vmi};
+
+/// One of the controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Reconciler {
+    Vm,
+    Vmi,
+}
+
+impl Reconciler {
+    pub const ALL: &'static [Self] = &[Self::Vm, Self::Vmi];
+}
+
+/// What is decided when the process starts.
+#[derive(Clone)]
+pub struct Settings {
+    /// What this installation starts from; the KubeVirt object is laid over it.
+    pub base: ClusterConfig,
+    /// Start nothing: the cluster is being emptied.
+    pub hold_starts: bool,
+    /// Counts writes to the API by virtual machine.
+    pub writes: Arc<WriteCounter>,
+}
+
+pub struct Controllers<A> {
+    config: LiveConfig,
+    vm: vm::Controller<A>,
+    vm_queue: WorkQueue<Key>,
+    vmi: vmi::Controller<A>,
+    vmi_queue: WorkQueue<Key>,
+}
+
+impl<A: Api> Controllers<A> {
+    /// Makes the controllers and lets changes in the caches wake them.
+    pub fn new(stores: Stores, api: A, notes: Arc<dyn Notes>, clock: Clock, settings: Settings) -> Self {
+        let config = LiveConfig::new(settings.base);
+        config.follow(&stores.kubevirts);
+        let queue = |name| WorkQueue::with_limits(name, RetryLimits::default(), clock.clone());
+        let (vm_queue, vmi_queue) = (queue("virt-controller-vm"), queue("virt-controller-vmi"));
+        let writer = Writer::new(api, settings.writes);
+        let hold_starts = settings.hold_starts;
+        let ctx = Context { stores, writer, notes, clock, config: config.clone(), hold_starts };
+        let vm = vm::Controller::new(ctx.clone());
+        vm.register(&vm_queue);
+        let vmi = vmi::Controller::new(ctx);
+        vmi.register(&vmi_queue);
+        Self { config, vm, vm_queue, vmi, vmi_queue }
+    }
+
+    /// The keys that wait for a controller.
+    pub fn queue(&self, of: Reconciler) -> &WorkQueue<Key> {
+        match of {
+            Reconciler::Vm => &self.vm_queue,
+            Reconciler::Vmi => &self.vmi_queue,
+        }
+    }
+
+    /// The cluster configuration as it is now.
+    pub fn config(&self) -> &LiveConfig {
+        &self.config
+    }
+
+    /// One pass of a controller over one key. The caller must hold the key: two passes over one must not overlap.
+    pub async fn reconcile(&self, by: Reconciler, key: &Key) -> Result<Requeue, Error> {
+        match by {
+            Reconciler::Vm => reconcile(&self.vm, key).await,
+            Reconciler::Vmi => reconcile(&self.vmi, key).await,
+        }
+    }
+}
