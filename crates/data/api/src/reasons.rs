@@ -46,6 +46,12 @@ pub const UNSCHEDULABLE: &str = "Unschedulable";
 pub const CONTAINER_PATH_VOLUMES_DISABLED: &str = "ContainerPathVolumesDisabled";
 /// The launcher Pod lacks the containers that share directories of its own.
 pub const MISSING_VIRTIOFS_CONTAINERS: &str = "MissingVirtiofsContainers";
+/// The instance receives a guest from elsewhere, and no migration has brought a Pod for it yet.
+pub const WAITING_FOR_SYNC: &str = "WaitingForSync";
+/// Volumes are filled once a Pod uses them, which one that only does that is about to do.
+pub const WAIT_FOR_FIRST_CONSUMER: &str = "WaitForFirstConsumer";
+/// The instance is in a phase that nobody knows.
+pub const UNKNOWN_PHASE: &str = "UnknownPhase";
 /// The node agent could not bring the domain in line with the instance.
 pub const SYNCHRONIZING_WITH_DOMAIN_FAILED: &str = "Synchronizing with the Domain failed.";
 
