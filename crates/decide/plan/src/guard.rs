@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use json_patch::{Patch, PatchOperation};
+use json_patch::{AddOperation, Patch, PatchOperation, RemoveOperation};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use machinery::patch::JsonPatch;
+use machinery::patch::{JsonPatch, pointer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -16,12 +16,12 @@ use serde_json::{Value, json};
 pub(crate) struct Guarded<'a> {
     meta: &'a ObjectMeta,
     by_value: JsonPatch,
-    by_version: JsonPatch,
+    by_version: Vec<PatchOperation>,
 }
 
 impl<'a> Guarded<'a> {
     pub(crate) fn new(meta: &'a ObjectMeta) -> Self {
-        Self { meta, by_value: JsonPatch::new(), by_version: JsonPatch::new() }
+        Self { meta, by_value: JsonPatch::new(), by_version: Vec::new() }
     }
 
     /// Changes a string or a map or list of strings. Empty values are absent ones, as the API omits them.
@@ -30,10 +30,15 @@ impl<'a> Guarded<'a> {
         self
     }
 
-    /// Changes a list of objects, or any field that must not change under us in any way.
+    /// Changes a list of objects, or any field that must not change under us in any way. Its parent must exist.
     pub(crate) fn whole<T: Serialize + PartialEq>(mut self, path: &[&str], old: &T, new: &T) -> Self {
         if old != new {
-            self.by_version.set(path, json!(new));
+            let path = pointer(path);
+            match (value(old), value(new)) {
+                (Value::Null, Value::Null) => {}
+                (_, Value::Null) => self.by_version.push(PatchOperation::Remove(RemoveOperation { path })),
+                (_, value) => self.by_version.push(PatchOperation::Add(AddOperation { path, value })),
+            }
         }
         self
     }
@@ -60,8 +65,8 @@ impl<'a> Guarded<'a> {
         if !self.by_version.is_empty() {
             all.test(&["metadata", "resourceVersion"], json!(self.meta.resource_version));
         }
-        let changes = [self.by_version, self.by_value].into_iter().filter_map(JsonPatch::build);
-        let changes: Vec<_> = changes.flat_map(|patch| patch.0).collect();
+        let by_value = self.by_value.build().map(|patch| patch.0).unwrap_or_default();
+        let changes: Vec<_> = self.by_version.into_iter().chain(by_value).collect();
         if changes.is_empty() {
             return None;
         }
@@ -134,6 +139,15 @@ mod tests {
         let bare = ObjectMeta { uid: Some("u1".into()), ..Default::default() };
         let patch = Guarded::new(&bare).labels(&meta).build().unwrap();
         assert_eq!(applied(&patch, json!({"metadata": {"uid": "u1"}})).unwrap()["metadata"]["labels"]["a/b"], "1");
+    }
+
+    #[test]
+    fn an_emptied_object_is_removed_and_not_nulled() {
+        let meta = meta();
+        let patch = Guarded::new(&meta).whole(&["spec", "affinity"], &Some(json!({"a": 1})), &None).build().unwrap();
+        let object = json!({"metadata": {"uid": "u1", "resourceVersion": "7"}, "spec": {"affinity": {"a": 1}}});
+        assert_eq!(applied(&patch, object).unwrap()["spec"], json!({}));
+        assert_eq!(Guarded::new(&meta).whole(&["spec", "list"], &Some(Vec::<u8>::new()), &None).build(), None);
     }
 
     #[test]
