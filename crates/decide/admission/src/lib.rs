@@ -26,7 +26,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::FieldError;
 use serde_json::Value;
 
-pub use defaults::firmware_uuid;
+pub use defaults::{firmware_uuid, memory_hotplug};
 pub use world::{Wanted, World};
 
 /// What happens to the object.

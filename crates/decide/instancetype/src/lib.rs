@@ -10,6 +10,7 @@
 //! Nothing is fetched here: the caller answers questions about other objects through [`Objects`].
 
 mod apply;
+mod capture;
 mod matcher;
 mod preference;
 mod requirements;
@@ -17,8 +18,9 @@ mod revision;
 mod topology;
 
 pub use apply::{apply, apply_instancetype, conflict, conflicts};
+pub use capture::{Live, capture, upgrade};
 pub use matcher::{FindError, Matcher, Objects, Scope, Subject, find_instancetype, find_preference};
-pub use preference::apply_preference;
+pub use preference::{apply_autoattach, apply_preference};
 pub use requirements::check_requirements;
 pub use revision::{RevisionError, decode_instancetype, decode_preference, instancetype_of, preference_of};
 pub use topology::{Topology, check_spread, topology};

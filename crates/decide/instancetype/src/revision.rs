@@ -9,8 +9,8 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-const GROUP: &str = "instancetype.kubevirt.io/";
-const INSTANCETYPES: [&str; 2] = ["VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"];
+pub(crate) const GROUP: &str = "instancetype.kubevirt.io/";
+pub(crate) const INSTANCETYPES: [&str; 2] = ["VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"];
 const PREFERENCES: [&str; 2] = ["VirtualMachinePreference", "VirtualMachineClusterPreference"];
 
 /// Quantities, which may be bare numbers where they are stored.

@@ -62,7 +62,7 @@ fn memory(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
 }
 
 /// Whether memory can be plugged into the guest up to `most`, or why not.
-pub(crate) fn memory_hotplug(spec: &VirtualMachineInstanceSpec, most: Option<&Wire>) -> Result<(), String> {
+pub fn memory_hotplug(spec: &VirtualMachineInstanceSpec, most: Option<&Wire>) -> Result<(), String> {
     let cpu = spec.domain.cpu.as_ref();
     let memory = spec.domain.memory.as_ref();
     let refuse = |why: &str| Err(format!("memory hot plug {why}"));

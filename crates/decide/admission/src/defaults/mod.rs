@@ -12,7 +12,7 @@ use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstanceSpec;
 use uuid::Uuid;
 
-pub(crate) use live_update::memory_hotplug;
+pub use live_update::memory_hotplug;
 pub(crate) use spec::spec;
 pub(crate) use vm::{preferred, vm};
 pub(crate) use vmi::vmi;

@@ -1,7 +1,7 @@
 //! Preferred devices.
 
 use api::instancetype::DevicePreferences;
-use api::v1::{Disk, DiskTarget, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec};
+use api::v1::{Devices, Disk, DiskTarget, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec};
 
 use super::{fill, fill_text};
 
@@ -27,11 +27,7 @@ fn switches(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec
     fill(&mut devices.use_virtio_transitional, &preferred.preferred_use_virtio_transitional);
     fill(&mut devices.block_multi_queue, &preferred.preferred_block_multi_queue);
     fill(&mut devices.network_interface_multiqueue, &preferred.preferred_network_interface_multi_queue);
-    fill(&mut devices.autoattach_graphics_device, &preferred.preferred_autoattach_graphics_device);
-    fill(&mut devices.autoattach_mem_balloon, &preferred.preferred_autoattach_mem_balloon);
-    fill(&mut devices.autoattach_pod_interface, &preferred.preferred_autoattach_pod_interface);
-    fill(&mut devices.autoattach_serial_console, &preferred.preferred_autoattach_serial_console);
-    fill(&mut devices.autoattach_input_device, &preferred.preferred_autoattach_input_device);
+    autoattach(preferred, devices);
     fill(&mut devices.rng, &preferred.preferred_rng);
     fill(&mut devices.tpm, &preferred.preferred_tpm);
     if preferred.preferred_disable_hotplug.is_some() {
@@ -48,6 +44,15 @@ fn switches(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec
         let video = devices.video.get_or_insert_with(VideoDevice::default);
         fill_text(&mut video.type_, &preferred.preferred_video_type);
     }
+}
+
+/// Which devices a guest gets that nobody listed.
+pub(super) fn autoattach(preferred: &DevicePreferences, devices: &mut Devices) {
+    fill(&mut devices.autoattach_graphics_device, &preferred.preferred_autoattach_graphics_device);
+    fill(&mut devices.autoattach_mem_balloon, &preferred.preferred_autoattach_mem_balloon);
+    fill(&mut devices.autoattach_pod_interface, &preferred.preferred_autoattach_pod_interface);
+    fill(&mut devices.autoattach_serial_console, &preferred.preferred_autoattach_serial_console);
+    fill(&mut devices.autoattach_input_device, &preferred.preferred_autoattach_input_device);
 }
 
 fn disk(preferred: &DevicePreferences, disk: &mut Disk) {

@@ -31,6 +31,14 @@ pub fn apply_preference(
     }
 }
 
+/// Applies what a preference says about devices that nobody listed. To be done before such devices are added; the rest
+/// of the preference then fills them in like all others.
+pub fn apply_autoattach(preference: &VirtualMachinePreferenceSpec, spec: &mut VirtualMachineInstanceSpec) {
+    if let Some(preferred) = &preference.devices {
+        devices::autoattach(preferred, &mut spec.domain.devices);
+    }
+}
+
 fn cpu_features(preferred: &CPUPreferences, spec: &mut VirtualMachineInstanceSpec) {
     if preferred.preferred_cpu_features.is_empty() {
         return;

@@ -1,5 +1,6 @@
 //! Instance types and preferences, applied.
 
+mod captures;
 mod instancetypes;
 mod matchers;
 mod preferences;
