@@ -2,60 +2,131 @@
 
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
+use api::{annotations, labels};
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceRequirements,
-    SecurityContext, VolumeMount,
+    SecurityContext,
 };
 
 use crate::amount::parse;
-use crate::{COMPUTE, Error, NON_ROOT_USER, grace_period, paths};
+use crate::context::Context;
+use crate::error::Error;
+use crate::pod_volumes::PodVolumes;
+use crate::traits::{annotation, interfaces, label, non_root};
+use crate::{COMPUTE, NON_ROOT_USER, container_disks, grace_period, paths, probes, traits};
 
-/// The shortest time to wait for QEMU before the launcher gives up, and by how much instances differ in it.
-const QEMU_TIMEOUT_SECONDS: u64 = 240;
+/// By how much instances differ in the time they wait for QEMU.
 const QEMU_TIMEOUT_SPREAD: u64 = 120;
+/// The verbosity beyond which libvirt and virtiofsd log everything.
+const DEBUG_VERBOSITY: u64 = 5;
+/// The verbosity that launchers have without being told.
+const DEFAULT_VERBOSITY: u64 = 2;
+
+pub(crate) const LOG_VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
+
+/// What the container does.
+pub(crate) enum Work {
+    /// Runs the guest.
+    Guest {
+        /// How many sidecars to wait for.
+        sidecars: usize,
+    },
+    /// Ends at once: the Pod exists only so that its volumes are bound where it would run.
+    Nothing,
+}
 
 pub(crate) fn container(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
+    ctx: &Context,
+    work: &Work,
     resources: ResourceRequirements,
-    mounts: Vec<VolumeMount>,
+    volumes: &mut PodVolumes,
 ) -> Result<Container, Error> {
-    let ports = ports(vmi);
+    let (command, args) = match work {
+        Work::Guest { sidecars } => (vec!["virt-launcher"], args(vmi, config, ctx, *sidecars)?),
+        Work::Nothing => (vec!["/bin/bash", "-c", "exit 0"], vec![]),
+    };
+    let non_root = non_root(vmi);
     Ok(Container {
         name: COMPUTE.to_owned(),
-        image: Some(config.launcher_image.clone()),
-        image_pull_policy: Some(config.image_pull_policy().to_owned()),
-        command: Some(vec!["virt-launcher".to_owned()]),
-        args: Some(args(vmi, config)?),
-        env: Some(env()),
-        ports: (!ports.is_empty()).then_some(ports),
+        command: Some(command.into_iter().map(str::to_owned).collect()),
+        args: crate::some(args),
+        env: Some(env(vmi, config, &volumes.shared_paths)?),
+        liveness_probe: vmi.spec.liveness_probe.as_ref().map(|probe| probes::probe(vmi, probe)),
+        ports: crate::some(ports(vmi)),
+        readiness_probe: vmi.spec.readiness_probe.as_ref().map(|probe| probes::probe(vmi, probe)),
         resources: Some(resources),
-        security_context: Some(security_context()),
-        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
-        volume_mounts: Some(mounts),
-        ..Container::default()
+        security_context: Some(SecurityContext { capabilities: Some(capabilities(non_root)), ..user(non_root) }),
+        volume_devices: crate::some(std::mem::take(&mut volumes.devices)),
+        volume_mounts: Some(std::mem::take(&mut volumes.mounts)),
+        ..launcher_container(non_root, config)
     })
 }
 
-fn args(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Vec<String>, Error> {
-    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
-    let flags: [(&str, &str); 9] = [
-        ("--qemu-timeout", &format!("{}s", qemu_timeout(uid))),
-        ("--name", vmi.metadata.name.as_deref().unwrap_or_default()),
-        ("--uid", uid),
-        ("--namespace", vmi.metadata.namespace.as_deref().unwrap_or_default()),
-        ("--kubevirt-share-dir", paths::SHARE),
-        ("--ephemeral-disk-dir", paths::EPHEMERAL_DISKS),
-        ("--container-disk-dir", paths::CONTAINER_DISKS),
-        ("--grace-period-seconds", &grace_period::launcher(vmi).to_string()),
-        ("--disk-memory-limit", &disk_memory_limit(config)?.to_string()),
-    ];
-    let mut args: Vec<String> = flags.iter().flat_map(|(flag, value)| [flag, value]).map(|&s| s.to_owned()).collect();
-    args.push("--image-volume".to_owned());
-    if config.use_emulation() {
-        args.push("--allow-emulation".to_owned());
+/// A container from the launcher's image, without capabilities.
+pub(crate) fn launcher_container(non_root: bool, config: &ClusterConfig) -> Container {
+    let none = Capabilities { add: None, drop: Some(vec!["ALL".to_owned()]) };
+    Container {
+        image: Some(config.launcher_image.clone()),
+        image_pull_policy: Some(config.image_pull_policy().to_owned()),
+        env: crate::some(if non_root { home() } else { vec![] }),
+        security_context: Some(SecurityContext { capabilities: Some(none), ..user(non_root) }),
+        termination_message_policy: Some("FallbackToLogsOnError".to_owned()),
+        ..Container::default()
     }
-    Ok(args)
+}
+
+/// The launcher's command line. Flags for what is not in use are left out.
+fn args(
+    vmi: &VirtualMachineInstance,
+    config: &ClusterConfig,
+    ctx: &Context,
+    sidecars: usize,
+) -> Result<Vec<String>, Error> {
+    let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
+    let images = container_disks::image_volumes(config);
+    let architecture = traits::architecture(vmi, config);
+    let with_value: [(&str, Option<String>); 13] = [
+        ("--qemu-timeout", Some(format!("{}s", qemu_timeout(uid, ctx)))),
+        ("--name", vmi.metadata.name.clone()),
+        ("--uid", Some(uid.to_owned())),
+        ("--namespace", vmi.metadata.namespace.clone()),
+        ("--kubevirt-share-dir", Some(paths::SHARE.to_owned())),
+        ("--ephemeral-disk-dir", Some(paths::EPHEMERAL_DISKS.to_owned())),
+        (
+            "--container-disk-dir",
+            Some(if images { paths::CONTAINER_DISKS } else { paths::COPIED_CONTAINER_DISKS }.to_owned()),
+        ),
+        ("--grace-period-seconds", Some(grace_period::launcher(vmi).to_string())),
+        ("--disk-memory-limit", Some(disk_memory_limit(config)?.to_string())),
+        ("--hook-sidecars", (sidecars > 0).then(|| sidecars.to_string())),
+        ("--ovmf-path", traits::has_efi(vmi).then(|| config.ovmf_path(architecture).to_owned())),
+        ("--hypervisor", Some(config.hypervisor().to_owned()).filter(|name| name != "kvm")),
+        ("--libvirt-log-filters", annotation(vmi, annotations::LIBVIRT_LOG_FILTERS).map(str::to_owned)),
+    ];
+    let switches = [
+        ("--image-volume", images),
+        ("--vgpu-dedicated-hook", config.feature_gate("VGPULiveMigration")),
+        ("--vm-stats-collector", config.feature_gate("VMStatsCollector")),
+        ("--firmware-auto-selection", config.feature_gate("FirmwareAutoSelection")),
+        ("--allow-emulation", config.use_emulation()),
+        ("--allow-cross-arch-emulation", config.feature_gate("CrossArchitectureVirtualization")),
+        ("--keep-after-failure", keeps_after_failure(vmi)),
+        ("--simulate-crash", annotation(vmi, SIMULATE_CRASH).is_some()),
+    ];
+    let with_value = with_value.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+    let switches = switches.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag.to_owned());
+    Ok(with_value.flatten().chain(switches).collect())
+}
+
+/// On instances, for tests: the launcher fails as soon as it starts.
+const SIMULATE_CRASH: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
+
+fn keeps_after_failure(vmi: &VirtualMachineInstance) -> bool {
+    let annotations = vmi.metadata.annotations.iter().flatten();
+    let mut asked = annotations.filter(|(key, _)| key.starts_with(annotations::KEEP_LAUNCHER_ALIVE_AFTER_FAILURE));
+    asked.any(|(_, value)| value.is_empty() || value.starts_with("true"))
 }
 
 /// How many bytes a look into a tenant's disk image may take.
@@ -66,28 +137,60 @@ fn disk_memory_limit(config: &ClusterConfig) -> Result<i64, Error> {
 
 /// Instances that start together should not give up together, so the timeout is spread; by UID, so that the same
 /// instance always gets the same Pod.
-fn qemu_timeout(uid: &str) -> u64 {
+fn qemu_timeout(uid: &str, ctx: &Context) -> u64 {
     let hash = uid.bytes().fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
-    QEMU_TIMEOUT_SECONDS + hash % QEMU_TIMEOUT_SPREAD
+    ctx.launcher.qemu_timeout_seconds.saturating_add(hash % QEMU_TIMEOUT_SPREAD)
 }
 
-fn env() -> Vec<EnvVar> {
-    let fixed =
-        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None };
+pub(crate) fn variable(name: &str, value: &str) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
+}
+
+/// libvirtd in session mode keeps its sockets, images' metadata and logs below these.
+pub(crate) fn home() -> Vec<EnvVar> {
+    vec![
+        variable("XDG_CACHE_HOME", paths::PRIVATE),
+        variable("XDG_CONFIG_HOME", paths::PRIVATE),
+        variable("XDG_RUNTIME_DIR", "/var/run"),
+    ]
+}
+
+fn env(vmi: &VirtualMachineInstance, config: &ClusterConfig, shared_paths: &[String]) -> Result<Vec<EnvVar>, Error> {
+    let mut all = if non_root(vmi) { home() } else { vec![] };
+    if !shared_paths.is_empty() {
+        all.push(variable("SHARED_FILESYSTEM_PATHS", &shared_paths.join(":")));
+    }
+    let verbosity = log_verbosity(vmi, config)?;
+    if label(vmi, labels::LOG_VERBOSITY).is_some() || verbosity != DEFAULT_VERBOSITY {
+        all.push(variable(LOG_VERBOSITY_VARIABLE, &verbosity.to_string()));
+    }
+    for (name, key) in
+        [("LIBVIRT_DEBUG_LOGS", labels::DEBUG_LOGS), ("VIRTIOFSD_DEBUG_LOGS", labels::VIRTIOFSD_DEBUG_LOGS)]
+    {
+        let asked = label(vmi, key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
+        if asked || verbosity > DEBUG_VERBOSITY {
+            all.push(variable(name, "1"));
+        }
+    }
     let field = ObjectFieldSelector { field_path: "metadata.name".to_owned(), api_version: None };
     let from = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
-    vec![
-        // libvirtd in session mode keeps its sockets, images' metadata and logs below these.
-        fixed("XDG_CACHE_HOME", paths::PRIVATE),
-        fixed("XDG_CONFIG_HOME", paths::PRIVATE),
-        fixed("XDG_RUNTIME_DIR", "/var/run"),
-        EnvVar { name: "POD_NAME".to_owned(), value: None, value_from: Some(from) },
-    ]
+    all.push(EnvVar { name: "POD_NAME".to_owned(), value: None, value_from: Some(from) });
+    Ok(all)
+}
+
+/// How much the launcher logs: what the instance's label says, else the cluster's configuration.
+pub(crate) fn log_verbosity(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<u64, Error> {
+    let Some(text) = label(vmi, labels::LOG_VERBOSITY) else { return Ok(config.launcher_log_verbosity()) };
+    text.parse().map_err(|_| Error::Invalid {
+        field: "metadata.labels.logVerbosity",
+        value: text.to_owned(),
+        remedy: "use a whole number of at least 0",
+    })
 }
 
 /// The ports the user listed. They open nothing by themselves; they document the Pod and name targets for services.
 fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
-    let listed = vmi.spec.domain.devices.interfaces.iter().flat_map(|interface| &interface.ports);
+    let listed = interfaces(vmi).iter().flat_map(|interface| &interface.ports);
     listed
         .map(|port| ContainerPort {
             name: port.name.clone().filter(|name| !name.is_empty()),
@@ -98,17 +201,23 @@ fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
         .collect()
 }
 
-/// No root, no way to become root, and of all capabilities only the one the DHCP server's port needs.
-fn security_context() -> SecurityContext {
+/// Who a container of the launcher's runs as: nobody with rights and no way to get some, or root where the gate lets it.
+pub(crate) fn user(non_root: bool) -> SecurityContext {
+    let base = SecurityContext { run_as_non_root: Some(non_root), ..SecurityContext::default() };
+    if !non_root {
+        return SecurityContext { run_as_user: Some(0), ..base };
+    }
     SecurityContext {
         run_as_user: Some(NON_ROOT_USER),
         run_as_group: Some(NON_ROOT_USER),
-        run_as_non_root: Some(true),
         allow_privilege_escalation: Some(false),
-        capabilities: Some(Capabilities {
-            add: Some(vec!["NET_BIND_SERVICE".to_owned()]),
-            drop: Some(vec!["ALL".to_owned()]),
-        }),
-        ..SecurityContext::default()
+        ..base
     }
+}
+
+/// The DHCP server's port needs one; pinning of CPUs, for root, another.
+fn capabilities(non_root: bool) -> Capabilities {
+    let add: &[&str] = if non_root { &["NET_BIND_SERVICE"] } else { &["NET_BIND_SERVICE", "SYS_NICE"] };
+    let drop = non_root.then(|| vec!["ALL".to_owned()]);
+    Capabilities { add: Some(add.iter().map(|&name| name.to_owned()).collect()), drop }
 }

@@ -2,27 +2,54 @@
 
 use std::collections::BTreeMap;
 
+use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use api::{annotations, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::{meta, names};
 use sha1::{Digest, Sha1};
 
-use crate::Error;
+use crate::context::Context;
+use crate::error::Error;
+use crate::network;
+use crate::scheduling::reservation_labels;
+use crate::traits::annotation;
 
 /// Annotations that belong to the instance alone: what `kubectl` and the controllers noted about *that* object.
 const PRIVATE_ANNOTATIONS: &[&str] =
     &["kubectl.kubernetes.io", annotations::STORAGE_OBSERVED_API_VERSION, annotations::LATEST_OBSERVED_API_VERSION];
 
-/// The Pod's metadata. Its name is derived from the instance's, so that a second attempt to create it meets the first.
-pub(crate) fn pod_metadata(vmi: &VirtualMachineInstance, overhead: u64) -> Result<ObjectMeta, Error> {
+/// Keys that tell Velero how to freeze a guest for a backup.
+pub const VELERO_KEYS: [&str; 5] = [
+    annotations::VELERO_PRE_HOOK_CONTAINER,
+    annotations::VELERO_PRE_HOOK_COMMAND,
+    annotations::VELERO_PRE_HOOK_TIMEOUT,
+    annotations::VELERO_POST_HOOK_CONTAINER,
+    annotations::VELERO_POST_HOOK_COMMAND,
+];
+
+/// The Pod's metadata. Its name is derived from the instance's and from what the Pod is for, so that a second attempt to
+/// create it meets the first.
+pub(crate) fn pod_metadata(
+    vmi: &VirtualMachineInstance,
+    config: &ClusterConfig,
+    ctx: &Context,
+    purpose: Option<&str>,
+    overhead: u64,
+) -> Result<ObjectMeta, Error> {
     let name = vmi.metadata.name.as_deref().filter(|name| !name.is_empty()).ok_or(Error::Missing("metadata.name"))?;
     let uid = vmi.metadata.uid.as_deref().filter(|uid| !uid.is_empty()).ok_or(Error::Missing("metadata.uid"))?;
+    let seed = purpose.map_or_else(|| uid.to_owned(), |purpose| format!("{uid}/{purpose}"));
+    let mut labels = pod_labels(vmi, name, uid);
+    labels.extend(reservation_labels(vmi, ctx)?.into_iter().map(|label| (label, String::new())));
+    let mut annotations = pod_annotations(vmi, name, overhead);
+    annotations.extend(network::annotations(vmi, config)?);
+    annotations.extend(velero_annotations(vmi));
     Ok(ObjectMeta {
-        name: Some(names::launcher_pod_name(name, uid)),
+        name: Some(names::launcher_pod_name(name, &seed)),
         namespace: vmi.metadata.namespace.clone(),
-        labels: Some(pod_labels(vmi, name, uid)),
-        annotations: Some(pod_annotations(vmi, name, overhead)),
+        labels: Some(labels),
+        annotations: Some(annotations),
         owner_references: meta::controller_ref(vmi).map(|owner| vec![owner]),
         ..ObjectMeta::default()
     })
@@ -30,10 +57,12 @@ pub(crate) fn pod_metadata(vmi: &VirtualMachineInstance, overhead: u64) -> Resul
 
 fn pod_labels(vmi: &VirtualMachineInstance, name: &str, uid: &str) -> BTreeMap<String, String> {
     let mut all = vmi.metadata.labels.clone().unwrap_or_default();
-    all.insert(labels::APP.to_owned(), "virt-launcher".to_owned());
+    all.insert(labels::APP.to_owned(), labels::app::LAUNCHER.to_owned());
     all.insert(labels::CREATED_BY.to_owned(), uid.to_owned());
     all.insert(labels::VM_NAME.to_owned(), hostname(vmi));
     all.insert(labels::VMI_ID.to_owned(), vmi_id(name));
+    let istio = annotation(vmi, labels::ISTIO_INJECT);
+    all.extend(istio.map(|value| (labels::ISTIO_INJECT.to_owned(), value.to_owned())));
     all
 }
 
@@ -52,6 +81,23 @@ fn pod_annotations(vmi: &VirtualMachineInstance, name: &str, overhead: u64) -> B
     all.extend(ours.map(|(key, value)| (key.to_owned(), value.to_owned())));
     all.insert(annotations::MEMORY_OVERHEAD_BYTES.to_owned(), overhead.to_string());
     all
+}
+
+/// How Velero freezes the guest before it takes a backup of its disks and thaws it afterwards; nothing if the instance
+/// wants none of it. The installation's wish is followed once the Pod exists.
+pub fn velero_annotations(vmi: &VirtualMachineInstance) -> BTreeMap<String, String> {
+    let skip = annotation(vmi, annotations::SKIP_BACKUP_HOOKS).unwrap_or_default();
+    if ["1", "t", "T", "true", "TRUE", "True"].contains(&skip) {
+        return BTreeMap::new();
+    }
+    let name = vmi.metadata.name.as_deref().unwrap_or_default();
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    let command = |what: &str| {
+        format!(r#"["/usr/bin/virt-freezer", "--{what}", "--name", "{name}", "--namespace", "{namespace}"]"#)
+    };
+    let container = crate::COMPUTE.to_owned();
+    let values = [container.clone(), command("freeze"), "60s".to_owned(), container, command("unfreeze")];
+    VELERO_KEYS.into_iter().map(str::to_owned).zip(values).collect()
 }
 
 /// The instance's name as a label's value. A name too long for one is cut and told apart by a hash; clients that

@@ -4,14 +4,18 @@
 //! is added to the Pod's memory request (and to its limit, if there is one) so that the scheduler does not overbook
 //! the node and a limit does not kill a well-behaved guest.
 
+use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 
-use crate::resources::vcpus;
+use crate::amount::{parse, value};
+use crate::error::Error;
+use crate::resources::{MEMORY, vcpus};
+use crate::{network, traits};
 
 const MIB: u64 = 1024 * 1024;
 
 /// What the size of the overhead depends on.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Facts {
     /// The memory request written in the instance, in bytes; 0 if it has none.
     pub memory_request: u64,
@@ -21,17 +25,65 @@ pub struct Facts {
     pub graphics: bool,
     /// Whether the guest may run without hardware virtualization.
     pub emulation: bool,
+    /// Whether the guest's firmware is one of arm64.
+    pub arm64: bool,
+    /// Whether devices of the host are handed to the guest.
+    pub vfio: bool,
+    /// Whether figures about the host are kept in memory for the guest.
+    pub downward_metrics: bool,
+    /// How many probes run a command in the guest.
+    pub exec_probes: u64,
+    /// Whether guest memory is encrypted (AMD).
+    pub sev: bool,
+    /// Whether the guest has a TPM.
+    pub tpm: bool,
+    /// Whether the Pod must never take more than it requests.
+    pub guaranteed: bool,
+    /// What the instance itself adds.
+    pub reserved: u64,
+    /// Whether passt connects the guest.
+    pub passt: bool,
+    /// What network binding plugins ask for.
+    pub plugins: u64,
 }
 
 impl Facts {
     /// The facts of one instance.
-    pub(crate) fn of(vmi: &VirtualMachineInstance, memory_request: u64, emulation: bool) -> Self {
-        Facts {
-            memory_request,
-            vcpus: vcpus(vmi).max(1),
-            graphics: vmi.spec.domain.devices.autoattach_graphics_device.unwrap_or(true),
-            emulation,
+    pub(crate) fn of(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Self, Error> {
+        let spec = &vmi.spec;
+        let exec = |probe: &Option<api::v1::Probe>| probe.as_ref().is_some_and(|probe| probe.exec.is_some());
+        let request = spec.domain.resources.as_ref().and_then(|resources| resources.requests.get(MEMORY));
+        let reserved = spec.domain.memory.as_ref().and_then(|memory| memory.reserved_overhead.as_ref());
+        let reserved = reserved.and_then(|reserved| reserved.added_overhead.as_ref());
+        let bytes = |field: &str, amount| parse(field, amount).map(value);
+        let mut plugins = 0;
+        for plugin in network::plugins(vmi, config)?.into_values() {
+            let amount = plugin.compute_resource_overhead.as_ref().and_then(|overhead| overhead.requests.get(MEMORY));
+            let field = "spec.configuration.network.binding.computeResourceOverhead.requests.memory";
+            plugins += amount.map(|amount| bytes(field, amount)).transpose()?.unwrap_or(0);
         }
+        Ok(Facts {
+            memory_request: request
+                .map(|amount| bytes("spec.domain.resources.requests.memory", amount))
+                .transpose()?
+                .unwrap_or(0),
+            vcpus: vcpus(vmi).max(1),
+            graphics: spec.domain.devices.autoattach_graphics_device != Some(false),
+            emulation: config.use_emulation(),
+            arm64: traits::architecture(vmi, config) == "arm64",
+            vfio: traits::has_vfio(vmi),
+            downward_metrics: traits::has_downward_metrics(vmi),
+            exec_probes: [exec(&spec.liveness_probe), exec(&spec.readiness_probe)].into_iter().map(u64::from).sum(),
+            sev: traits::sev(vmi),
+            tpm: traits::has_tpm(vmi),
+            guaranteed: traits::guaranteed(vmi),
+            reserved: reserved
+                .map(|amount| bytes("spec.domain.memory.reservedOverhead.addedOverhead", amount))
+                .transpose()?
+                .unwrap_or(0),
+            passt: traits::interfaces(vmi).iter().any(|interface| interface.passt_binding.is_some()),
+            plugins,
+        })
     }
 }
 
@@ -43,14 +95,18 @@ pub struct Part {
     pub bytes: fn(&Facts) -> u64,
 }
 
-/// Every part, in the order in which it is added.
+const fn when(needed: bool, mebibytes: u64) -> u64 {
+    if needed { mebibytes * MIB } else { 0 }
+}
+
+/// Every part that a configured ratio multiplies, in the order in which it is added.
 ///
 /// The sizes are estimates: chosen below the sum KubeVirt reserves, because there is one process less (no monitor, and
 /// libvirtd logs through the launcher instead of virtlogd) and the launcher carries no garbage-collected heap.
 pub const PARTS: &[Part] = &[
     // Two page table entries of 8 bytes for each 4 KiB page that guest and host map, rounded the way KubeVirt does:
-    // from the *request* in the instance, in whole kibibytes.
-    Part { name: "page tables", bytes: |f| f.memory_request.div_ceil(1024) * 1024 / 512 },
+    // from the *request* in the instance, in whole kilobytes.
+    Part { name: "page tables", bytes: |f| f.memory_request.div_ceil(1000) * 1000 / 512 },
     // A Rust program of a few threads: its heap holds one domain description and a few connections.
     Part { name: "virt-launcher", bytes: |_| 30 * MIB },
     // libvirtd in session mode with the QEMU driver only.
@@ -62,17 +118,38 @@ pub const PARTS: &[Part] = &[
     // The main loop serves disks; its thread pool and bounce buffers grow with load.
     Part { name: "disk IO", bytes: |_| 8 * MIB },
     // 16 MiB of video memory and the VNC server's shadow of it.
-    Part { name: "display", bytes: |f| if f.graphics { 32 * MIB } else { 0 } },
+    Part { name: "display", bytes: |f| when(f.graphics, 32) },
     // Translated guest code. QEMU would take up to 1 GiB for it in the worst case; booting and running an ordinary
     // Linux guest stays far below, and the request is for what is ordinary.
-    Part { name: "code translation", bytes: |f| if f.emulation { 128 * MIB } else { 0 } },
+    Part { name: "code translation", bytes: |f| when(f.emulation, 128) },
+    // Two flash devices of 64 MiB each hold firmware and variables.
+    Part { name: "firmware", bytes: |f| when(f.arm64, 128) },
+    // Windows of devices are mapped, and count as locked, beside the guest's memory; 1 GiB is what hosts set aside.
+    Part { name: "host devices", bytes: |f| when(f.vfio, 1024) },
+    // A directory in memory of at most this size.
+    Part { name: "downward metrics", bytes: |f| when(f.downward_metrics, 1) },
+    // A process per run of a probe, and its page cache.
+    Part { name: "probes", bytes: |f| 10 * MIB * f.exec_probes + when(f.exec_probes > 0, 100) },
+    // Pages that the firmware and QEMU keep locked for an encrypted guest.
+    Part { name: "encrypted memory", bytes: |f| when(f.sev, 256) },
+    // One more process, swtpm: all of its address space.
+    Part { name: "tpm", bytes: |f| when(f.tpm, 53) },
+    // Limits equal requests: what grows for a moment has nowhere to go.
+    Part { name: "no slack", bytes: |f| when(f.guaranteed, 100) },
+    Part { name: "reserved by the instance", bytes: |f| f.reserved },
 ];
 
-/// The whole overhead in bytes. A configured ratio multiplies it, in whole kibibytes as KubeVirt computes it.
+/// Parts that no ratio multiplies: they are bounds, not estimates.
+pub const FIXED_PARTS: &[Part] = &[
+    // passt maps its buffers at its start and never more.
+    Part { name: "passt", bytes: |f| when(f.passt, 250) },
+    Part { name: "network binding plugins", bytes: |f| f.plugins },
+];
+
+/// The whole overhead in bytes. A configured ratio multiplies most of it, in whole kilobytes as KubeVirt computes it.
 pub fn memory_overhead(facts: &Facts, ratio: Option<f64>) -> u64 {
-    let sum: u64 = PARTS.iter().map(|part| (part.bytes)(facts)).sum();
-    match ratio {
-        Some(ratio) => ((sum / 1024) as f64 * ratio) as u64 * 1024,
-        None => sum,
-    }
+    let sum = |parts: &[Part]| parts.iter().map(|part| (part.bytes)(facts)).fold(0, u64::saturating_add);
+    let estimated = sum(PARTS);
+    let more = ratio.map_or(0, |ratio| (estimated.div_ceil(1000) as f64 * (ratio - 1.0)) as u64 * 1000);
+    estimated.saturating_add(more).saturating_add(sum(FIXED_PARTS))
 }

@@ -1,32 +1,95 @@
 //! Compute resources of the `compute` container.
 //!
-//! Starts from what the instance asks for and adds, in this order: scratch space, devices, a memory request, a CPU
-//! request, the memory overhead, and limits where the namespace's quota demands them.
+//! Starts from what the instance asks for and adds, in this order: scratch space, devices, a memory request, CPUs, the
+//! memory overhead, limits where the namespace's quota demands them, and devices of plugins. What the instance writes
+//! itself is changed only where a step says so; everything else is derived and gives way to it.
 
 use std::collections::BTreeMap;
 
+use api::annotations::EMULATOR_THREAD_COMPLETE_TO_EVEN_PARITY;
 use api::config::ClusterConfig;
+use api::labels::AUTO_MEMORY_LIMITS_RATIO;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::{Format, Quantity};
 
-use crate::amount::{bytes, listed, milli, parse};
+use crate::amount::{bytes, count, milli, parse, value};
+use crate::context::Context;
+use crate::devices;
+use crate::error::Error;
 use crate::overhead::{self, Facts};
-use crate::{Context, Error};
+use crate::traits::{self, annotation, hugepages, interfaces};
 
-const CPU: &str = "cpu";
-const MEMORY: &str = "memory";
+pub(crate) const CPU: &str = "cpu";
+pub(crate) const MEMORY: &str = "memory";
 const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// Room for the launcher's logs and sockets on the node's disk, in bytes.
 const SCRATCH_SPACE: i64 = 50_000_000;
-
-const TUN: &str = "devices.kubevirt.io/tun";
-const VHOST_NET: &str = "devices.kubevirt.io/vhost-net";
-const KVM: &str = "devices.kubevirt.io/kvm";
+/// How many times its request the memory limit of a Pod becomes where a quota demands one and the namespace names no
+/// other ratio.
+const MEMORY_LIMIT_RATIO: f64 = 2.0;
 
 type Amounts = BTreeMap<String, Wire>;
+
+/// Requests or limits in the making.
+pub(crate) struct List {
+    field: &'static str,
+    /// What the instance asks for, raised by what it does not know of.
+    written: Amounts,
+    /// What it gets besides.
+    derived: Amounts,
+}
+
+impl List {
+    fn new(field: &'static str, written: &Amounts) -> Self {
+        List { field, written: written.clone(), derived: Amounts::new() }
+    }
+
+    fn written(&self, name: &str) -> Result<Option<Quantity>, Error> {
+        self.parse(name, self.written.get(name))
+    }
+
+    fn parse(&self, name: &str, amount: Option<&Wire>) -> Result<Option<Quantity>, Error> {
+        amount.map(|amount| parse(&format!("spec.domain.resources.{}.{name}", self.field), amount)).transpose()
+    }
+
+    /// Replaces what the instance asks for.
+    fn write(&mut self, name: &str, amount: Quantity) {
+        self.written.insert(name.to_owned(), amount.into());
+    }
+
+    /// Raises what the instance asks for, from nothing if need be.
+    fn raise(&mut self, name: &str, more: Quantity) -> Result<(), Error> {
+        let before = self.written(name)?;
+        self.write(name, before.map_or(more, |before| before + more));
+        Ok(())
+    }
+
+    /// Raises what the instance asks for, if it asks.
+    fn raise_written(&mut self, name: &str, more: Quantity) -> Result<(), Error> {
+        if self.written.contains_key(name) { self.raise(name, more) } else { Ok(()) }
+    }
+
+    /// An amount for when the instance writes none.
+    fn derive(&mut self, name: &str, amount: Quantity) {
+        self.derived.insert(name.to_owned(), amount.into());
+    }
+
+    /// One more of a device.
+    fn one_more(&mut self, name: &str) -> Result<(), Error> {
+        let before = self.parse(name, self.written.get(name).or_else(|| self.derived.get(name)))?;
+        self.derive(name, before.unwrap_or(Quantity::ZERO) + count(1));
+        Ok(())
+    }
+
+    fn finish(self) -> Option<Amounts> {
+        let mut all = self.derived;
+        all.extend(self.written);
+        (!all.is_empty()).then_some(all)
+    }
+}
 
 /// The container's resources, and the memory overhead that went into them.
 pub(crate) struct Compute {
@@ -35,122 +98,195 @@ pub(crate) struct Compute {
 }
 
 pub(crate) fn compute(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Result<Compute, Error> {
+    devices::check_permitted(vmi, config)?;
     let asked = vmi.spec.domain.resources.clone().unwrap_or_default();
-    let (mut requests, mut limits) = (asked.requests.clone(), asked.limits.clone());
-    let written_request = listed("requests", MEMORY, &requests)?.unwrap_or_default();
-    let facts = Facts::of(vmi, written_request.value().max(0).unsigned_abs(), config.use_emulation());
-    let overhead = overhead::memory_overhead(&facts, config.additional_guest_memory_overhead_ratio());
+    let (mut requests, mut limits) = (List::new("requests", &asked.requests), List::new("limits", &asked.limits));
+    let overhead = overhead::memory_overhead(&Facts::of(vmi, config)?, config.additional_guest_memory_overhead_ratio());
     scratch_space(&mut requests, &mut limits)?;
-    devices(vmi, config, &mut requests, &mut limits);
+    for device in devices::virtualization(vmi, config) {
+        limits.write(&device, count(1));
+    }
     memory_request(vmi, config, &mut requests, &limits)?;
-    cpu_request(vmi, config, ctx, &mut requests, &mut limits);
-    if !asked.overcommit_guest_overhead.unwrap_or(false) {
-        add("requests", MEMORY, &mut requests, bytes(overhead))?;
+    if traits::dedicated_cpus(vmi) {
+        dedicated_cpus(vmi, &mut requests, &mut limits)?;
+    } else {
+        shared_cpus(vmi, config, ctx, &mut requests, &mut limits)?;
     }
-    if limits.contains_key(MEMORY) {
-        add("limits", MEMORY, &mut limits, bytes(overhead))?;
+    if hugepages(vmi).is_some() {
+        huge_memory(vmi, overhead, &mut requests, &mut limits)?;
+    } else {
+        let request = if asked.overcommit_guest_overhead == Some(true) { 0 } else { overhead };
+        requests.raise(MEMORY, bytes(request))?;
+        limits.raise_written(MEMORY, bytes(overhead))?;
     }
-    memory_limit(ctx, &requests, &mut limits)?;
-    let requirements = ResourceRequirements { requests: Some(requests), limits: Some(limits), claims: None };
+    if ctx.quotas.limits_memory && !asked.limits.contains_key(MEMORY) {
+        let request = value(requests.written(MEMORY)?.unwrap_or(Quantity::ZERO));
+        limits.derive(MEMORY, bytes((request as f64 * memory_limit_ratio(ctx)) as u64));
+    }
+    for device in devices::plugins(vmi, config, ctx) {
+        requests.one_more(&device)?;
+        limits.one_more(&device)?;
+    }
+    let claims = crate::some(devices::claims(vmi, config));
+    let requirements = ResourceRequirements { requests: requests.finish(), limits: limits.finish(), claims };
     Ok(Compute { requirements, overhead })
 }
 
-fn scratch_space(requests: &mut Amounts, limits: &mut Amounts) -> Result<(), Error> {
+fn scratch_space(requests: &mut List, limits: &mut List) -> Result<(), Error> {
     let scratch = Quantity::new(SCRATCH_SPACE, Format::DecimalSi);
-    add("requests", EPHEMERAL_STORAGE, requests, scratch)?;
-    if limits.contains_key(EPHEMERAL_STORAGE) {
-        add("limits", EPHEMERAL_STORAGE, limits, scratch)?;
-    }
-    Ok(())
+    requests.raise(EPHEMERAL_STORAGE, scratch)?;
+    limits.raise_written(EPHEMERAL_STORAGE, scratch)
 }
 
-/// Device nodes the launcher opens. Kubernetes would copy such limits into the requests; written out, the Pod says the
-/// same everywhere.
-fn devices(vmi: &VirtualMachineInstance, config: &ClusterConfig, requests: &mut Amounts, limits: &mut Amounts) {
-    let devices = &vmi.spec.domain.devices;
-    let networked = !devices.interfaces.is_empty() || devices.autoattach_pod_interface.unwrap_or(true);
-    let virtio = devices.interfaces.iter().any(|i| matches!(i.model.as_deref(), None | Some("" | "virtio")));
-    let needed = [(TUN, networked), (VHOST_NET, virtio && !config.use_emulation()), (KVM, !config.use_emulation())];
-    for (device, _) in needed.into_iter().filter(|(_, needed)| *needed) {
-        for amounts in [&mut *requests, &mut *limits] {
-            amounts.insert(device.to_owned(), Wire("1".to_owned()));
-        }
-    }
-}
-
+/// The guest's memory, or a part of it where memory is overcommitted, unless the instance asks for an amount.
 fn memory_request(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
-    requests: &mut Amounts,
-    limits: &Amounts,
+    requests: &mut List,
+    limits: &List,
 ) -> Result<(), Error> {
-    if requests.contains_key(MEMORY) {
+    let asked = requests.written(MEMORY)?;
+    if asked.is_some_and(|asked| !asked.is_zero()) {
         return Ok(());
     }
-    let request =
-        match (listed("limits", MEMORY, limits)?, vmi.spec.domain.memory.as_ref().and_then(|m| m.guest.as_ref())) {
-            (Some(limit), _) => limit.into(),
-            (None, Some(guest)) => {
-                let guest = parse("spec.domain.memory.guest", guest)?.value().max(0).unsigned_abs();
-                let overcommit = u128::from(config.memory_overcommit().max(1).unsigned_abs());
-                let request = u128::from(guest) * 100 / overcommit;
-                bytes(u64::try_from(request).unwrap_or(u64::MAX)).into()
-            }
-            (None, None) => return Err(Error::Missing("spec.domain.memory.guest")),
-        };
-    requests.insert(MEMORY.to_owned(), request);
+    if let Some(limit) = limits.written(MEMORY)?.filter(|limit| !limit.is_zero()) {
+        requests.write(MEMORY, limit);
+        return Ok(());
+    }
+    if asked.is_some() {
+        return Ok(());
+    }
+    let memory = guest_memory(vmi)?.ok_or(Error::Missing("spec.domain.memory.guest"))?;
+    let overcommit = u128::from(config.memory_overcommit().max(1).unsigned_abs());
+    if overcommit == 100 {
+        requests.write(MEMORY, memory);
+        return Ok(());
+    }
+    let part = i64::try_from(u128::from(value(memory)) * 100 / overcommit).unwrap_or(i64::MAX);
+    requests.write(MEMORY, Quantity::new(part, memory.format()));
     Ok(())
+}
+
+/// What the guest sees as its memory: one huge page if only their size is given.
+fn guest_memory(vmi: &VirtualMachineInstance) -> Result<Option<Quantity>, Error> {
+    let Some(memory) = &vmi.spec.domain.memory else { return Ok(None) };
+    if let Some(guest) = &memory.guest {
+        return parse("spec.domain.memory.guest", guest).map(Some);
+    }
+    let size = memory.hugepages.as_ref().and_then(|pages| pages.page_size.clone());
+    size.map(|size| parse("spec.domain.memory.hugepages.pageSize", &Wire(size))).transpose()
+}
+
+/// Threads that serve disks on CPUs of their own.
+fn io_threads(vmi: &VirtualMachineInstance) -> u64 {
+    let threads = vmi.spec.domain.io_threads.as_ref();
+    threads.and_then(|threads| threads.supplemental_pool_thread_count).unwrap_or(0).into()
+}
+
+/// A whole CPU for each virtual one and for each thread that must not disturb them.
+fn dedicated_cpus(vmi: &VirtualMachineInstance, requests: &mut List, limits: &mut List) -> Result<(), Error> {
+    let (vcpus, io_threads) = (topology_vcpus(vmi), io_threads(vmi));
+    if vcpus > 0 {
+        let all = count(vcpus.saturating_add(io_threads));
+        requests.write(CPU, all);
+        limits.write(CPU, all);
+    } else {
+        requests.raise_written(CPU, count(io_threads))?;
+        limits.raise_written(CPU, count(io_threads))?;
+    }
+    if vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true)) {
+        let emulator = count(emulator_cpus(vmi, limits)?);
+        limits.raise(CPU, emulator)?;
+        requests.raise_written(CPU, emulator)?;
+    }
+    if let Some(memory) = requests.written(MEMORY)? {
+        limits.write(MEMORY, memory);
+    }
+    Ok(())
+}
+
+/// CPUs for QEMU's own threads: one, or two if the total is to be even and would not be.
+fn emulator_cpus(vmi: &VirtualMachineInstance, limits: &List) -> Result<u64, Error> {
+    let pool = vmi.spec.domain.io_threads_policy.as_deref() == Some("supplementalPool");
+    let others = value(limits.written(CPU)?.unwrap_or(Quantity::ZERO)) + if pool { io_threads(vmi) } else { 0 };
+    let even = annotation(vmi, EMULATOR_THREAD_COMPLETE_TO_EVEN_PARITY).is_some();
+    Ok(if even && others.is_multiple_of(2) { 2 } else { 1 })
 }
 
 /// A share of a CPU per virtual CPU, and the whole of them as a limit where the namespace demands limits.
-fn cpu_request(
+fn shared_cpus(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
     ctx: &Context,
-    requests: &mut Amounts,
-    limits: &mut Amounts,
-) {
-    let vcpus = topology_vcpus(vmi).max(1);
+    requests: &mut List,
+    limits: &mut List,
+) -> Result<(), Error> {
+    let vcpus = if vmi.spec.domain.cpu.is_some() { topology_vcpus(vmi) } else { 1 };
+    let all = vcpus.saturating_add(io_threads(vmi));
+    if all == 0 {
+        return Ok(());
+    }
     let ratio = config.cpu_allocation_ratio().max(1).unsigned_abs();
-    requests.entry(CPU.to_owned()).or_insert_with(|| milli(vcpus.saturating_mul(1000) / ratio).into());
-    if ctx.quota_limits_cpu {
-        limits.entry(CPU.to_owned()).or_insert_with(|| milli(vcpus.saturating_mul(1000)).into());
-    }
-}
-
-/// A namespace whose quota counts memory limits refuses Pods without one.
-fn memory_limit(ctx: &Context, requests: &Amounts, limits: &mut Amounts) -> Result<(), Error> {
-    if let Some(ratio) = ctx.quota_memory_limit_ratio
-        && !limits.contains_key(MEMORY)
-    {
-        let request = listed("requests", MEMORY, requests)?.unwrap_or_default();
-        limits.insert(MEMORY.to_owned(), bytes((request.value() as f64 * ratio) as u64).into());
+    requests.derive(CPU, milli(all.saturating_mul(1000).div_ceil(ratio)));
+    if limits_cpu(config, ctx) && limits.written(CPU)?.is_none() {
+        limits.derive(CPU, count(all));
     }
     Ok(())
 }
 
-fn add(list: &str, name: &str, amounts: &mut Amounts, more: Quantity) -> Result<(), Error> {
-    let before = listed(list, name, amounts)?.unwrap_or_default();
-    amounts.insert(name.to_owned(), (before + more).into());
+/// Whether the namespace demands CPU limits, by quota or because the cluster's configuration selects it.
+fn limits_cpu(config: &ClusterConfig, ctx: &Context) -> bool {
+    let selector = config.configuration.auto_cpu_limit_namespace_label_selector.as_ref();
+    let selected = selector.and_then(|selector| machinery::selector::Selector::from_label_selector(selector).ok());
+    ctx.quotas.limits_cpu || selected.is_some_and(|selector| selector.matches(&ctx.namespace_labels))
+}
+
+/// The guest's memory comes in huge pages; what is asked for beyond it, and the overhead, in ordinary ones.
+fn huge_memory(
+    vmi: &VirtualMachineInstance,
+    overhead: u64,
+    requests: &mut List,
+    limits: &mut List,
+) -> Result<(), Error> {
+    let Some(pages) = hugepages(vmi) else { return Ok(()) };
+    let resource = format!("hugepages-{}", pages.page_size.as_deref().unwrap_or_default());
+    let guest = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
+    let guest = guest.map(|guest| parse("spec.domain.memory.guest", guest)).transpose()?;
+    let request = requests.written(MEMORY)?.unwrap_or(Quantity::ZERO);
+    let huge = guest.filter(|guest| request.value() > guest.value()).unwrap_or(request);
+    requests.derive(&resource, huge);
+    limits.derive(&resource, huge);
+    let beyond = |amount: Quantity| guest.map_or(0, |guest| value(amount).saturating_sub(value(guest)));
+    requests.write(MEMORY, bytes(beyond(request).saturating_add(overhead)));
+    if let Some(limit) = limits.written(MEMORY)? {
+        limits.write(MEMORY, bytes(beyond(limit).saturating_add(overhead)));
+    }
     Ok(())
+}
+
+fn memory_limit_ratio(ctx: &Context) -> f64 {
+    let written = ctx.namespace_labels.get(AUTO_MEMORY_LIMITS_RATIO).and_then(|ratio| ratio.parse::<f64>().ok());
+    written.filter(|ratio| *ratio >= 1.0).unwrap_or(MEMORY_LIMIT_RATIO)
 }
 
 /// Virtual CPUs of the guest: its topology, else its CPU limit, else its CPU request; 0 if it has none of them.
 pub(crate) fn vcpus(vmi: &VirtualMachineInstance) -> u64 {
-    let by_topology = topology_vcpus(vmi);
-    if by_topology > 0 {
-        return by_topology;
+    if vmi.spec.domain.cpu.is_some() {
+        return topology_vcpus(vmi);
     }
     let resources = vmi.spec.domain.resources.as_ref();
     let cpus = |amounts: &Amounts| amounts.get(CPU).and_then(|amount| parse(CPU, amount).ok());
-    let cpus = resources.and_then(|r| cpus(&r.limits).or_else(|| cpus(&r.requests))).unwrap_or_default();
-    cpus.value().max(0).unsigned_abs()
+    value(resources.and_then(|r| cpus(&r.limits).or_else(|| cpus(&r.requests))).unwrap_or(Quantity::ZERO))
 }
 
 /// The product of what the topology names; 0 if it names nothing.
 fn topology_vcpus(vmi: &VirtualMachineInstance) -> u64 {
     let Some(cpu) = &vmi.spec.domain.cpu else { return 0 };
-    let named: Vec<u64> =
-        [cpu.sockets, cpu.cores, cpu.threads].into_iter().flatten().filter(|&n| n > 0).map(u64::from).collect();
-    if named.is_empty() { 0 } else { named.iter().copied().fold(1, u64::saturating_mul) }
+    let named = [cpu.sockets, cpu.cores, cpu.threads].into_iter().flatten().filter(|&n| n > 0).map(u64::from);
+    named.reduce(u64::saturating_mul).unwrap_or(0)
+}
+
+/// Whether the guest has a network interface, or gets one.
+pub(crate) fn is_networked(vmi: &VirtualMachineInstance) -> bool {
+    !interfaces(vmi).is_empty() || vmi.spec.domain.devices.autoattach_pod_interface != Some(false)
 }

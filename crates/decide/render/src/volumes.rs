@@ -1,66 +1,269 @@
-//! Volumes of the launcher Pod and where `compute` sees them.
+//! Volumes of the launcher Pod: one for each source of the instance's data, and where `compute` sees it.
 //!
-//! Names of Pod volumes are ours alone: a volume of the instance is known by its index, so a user's volume called
-//! `private` cannot collide with the directory of that name.
+//! A Pod volume is called like the instance's volume it stands for, because the controllers and the node agent find it by
+//! that name. Names that the Pod needs for itself are therefore not free to users; see [`launcher`].
 
-use api::v1::VirtualMachineInstance;
-use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, ImageVolumeSource, Volume, VolumeMount};
+use api::config::ClusterConfig;
+use api::v1::{AccessCredential, HostDisk, SysprepSource, VirtualMachineInstance, Volume as Source};
+use k8s_openapi::api::core::v1::{
+    ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, HostPathVolumeSource, LocalObjectReference,
+    ObjectFieldSelector, Volume, VolumeDevice,
+};
 
-use crate::paths;
+use crate::container_disks::{self, Images};
+use crate::context::Context;
+use crate::error::Error;
+use crate::pod_volumes::{
+    PodVolumes, claim, empty_dir, image, memory_dir, mount, propagated, read_only, secret, sub_path,
+};
+use crate::traits::{self, kernel_boot};
+use crate::{backend_storage, network, paths};
 
-/// Volumes and their mounts, in matching order.
-#[derive(Default)]
-pub(crate) struct Volumes {
-    pub(crate) volumes: Vec<Volume>,
-    pub(crate) mounts: Vec<VolumeMount>,
+/// Everything the launcher Pod mounts, but for what sidecars bring.
+pub(crate) fn launcher(
+    vmi: &VirtualMachineInstance,
+    config: &ClusterConfig,
+    ctx: &Context,
+    images: &Images,
+    hooks: bool,
+) -> Result<PodVolumes, Error> {
+    let mut all = PodVolumes::default();
+    scratch(config, &mut all);
+    configuration(vmi, &mut all);
+    data(vmi, ctx, &mut all)?;
+    access_credentials(&vmi.spec.access_credentials, &mut all);
+    backend_storage::add(vmi, ctx, &mut all)?;
+    if container_disks::image_volumes(config) {
+        container_images(vmi, config, images, &mut all);
+    }
+    if hooks {
+        all.scratch(paths::HOOK_SOCKETS_VOLUME, paths::HOOK_SOCKETS);
+    }
+    if config.feature_gate("Plugins") {
+        all.scratch("kubevirt-plugin-sockets", "/var/run/kubevirt-plugin");
+    }
+    if traits::hugepages(vmi).is_some() {
+        all.add(memory_dir("hugepages", "HugePages", None), mount("hugepages", "/dev/hugepages"));
+        all.scratch("hugetblfs-dir", "/dev/hugepages/libvirt/qemu");
+    }
+    if vmi.spec.domain.devices.disable_hotplug != Some(true) {
+        all.add(empty_dir(paths::HOTPLUG_VOLUME), propagated(mount(paths::HOTPLUG_VOLUME, paths::HOTPLUG_DISKS)));
+    }
+    let device_info = network::plugins(vmi, config)?.values().any(|plugin| network::wants_device_info(plugin));
+    if device_info || traits::has_sriov(vmi) {
+        all.add(network_info(), mount(paths::NETWORK_INFO_VOLUME, paths::NETWORK_INFO));
+    }
+    if traits::has_virtiofs(vmi) {
+        all.scratch(paths::VIRTIOFS_VOLUME, paths::VIRTIOFS);
+    }
+    Ok(all)
 }
 
-/// Scratch directories of every launcher, and one read-only image per container disk and for a directly booted kernel.
-pub(crate) fn volumes(vmi: &VirtualMachineInstance) -> Volumes {
-    let mut all = Volumes::default();
-    for (name, path) in paths::SCRATCH {
-        all.scratch(name, path);
+/// Directories of every launcher.
+fn scratch(config: &ClusterConfig, all: &mut PodVolumes) {
+    all.volumes.extend(paths::SCRATCH.iter().map(|(name, _)| empty_dir(name)));
+    all.volumes.push(empty_dir(paths::BINARIES_VOLUME));
+    all.mounts.extend(paths::SCRATCH.iter().map(|(name, path)| mount(name, path)));
+    if !container_disks::image_volumes(config) {
+        let mount = propagated(mount(paths::CONTAINER_DISKS_VOLUME, paths::COPIED_CONTAINER_DISKS));
+        all.add(empty_dir(paths::CONTAINER_DISKS_VOLUME), mount);
     }
-    for (index, volume) in vmi.spec.volumes.iter().enumerate() {
-        if let Some(disk) = &volume.container_disk {
-            let path = format!("{}/disk_{index}", paths::CONTAINER_DISKS);
-            all.image(format!("disk-{index}"), &disk.image, disk.image_pull_policy.as_deref(), path);
+}
+
+/// Objects of the API as directories. Only those that become a disk are seen by `compute`; others are for virtiofs.
+fn configuration(vmi: &VirtualMachineInstance, all: &mut PodVolumes) {
+    for source in &vmi.spec.volumes {
+        all.volumes.extend(configuration_volume(source));
+    }
+    for disk in &vmi.spec.domain.devices.disks {
+        let source = vmi.spec.volumes.iter().find(|source| source.name == disk.name);
+        let path = source.and_then(configuration_path);
+        all.mounts.extend(path.map(|path| read_only(mount(&disk.name, &path))));
+    }
+}
+
+fn configuration_volume(source: &Source) -> Option<Volume> {
+    let name = source.name.clone();
+    if let Some(from) = &source.secret {
+        return Some(secret(&name, from.secret_name.as_deref().unwrap_or_default(), from.optional));
+    }
+    if let Some(from) = &source.config_map {
+        let config_map = config_map(from.name.as_deref().unwrap_or_default(), from.optional);
+        return Some(Volume { name, config_map: Some(config_map), ..Volume::default() });
+    }
+    let items = source.downward_api.as_ref()?.fields.clone();
+    let downward_api = DownwardAPIVolumeSource { items: crate::some(items), default_mode: None };
+    Some(Volume { name, downward_api: Some(downward_api), ..Volume::default() })
+}
+
+fn config_map(name: &str, optional: Option<bool>) -> ConfigMapVolumeSource {
+    ConfigMapVolumeSource { name: name.to_owned(), optional, ..ConfigMapVolumeSource::default() }
+}
+
+/// Where an object of the API appears as a directory.
+pub(crate) fn configuration_path(source: &Source) -> Option<String> {
+    let directory = if source.secret.is_some() {
+        paths::SECRETS
+    } else if source.config_map.is_some() {
+        paths::CONFIG_MAPS
+    } else if source.downward_api.is_some() {
+        paths::DOWNWARD_API
+    } else {
+        return None;
+    };
+    Some(format!("{directory}/{}", source.name))
+}
+
+/// Disks from claims, files of the node and generated data. Plugged volumes come by attachment Pods instead.
+fn data(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolumes) -> Result<(), Error> {
+    for source in vmi.spec.volumes.iter().filter(|source| !is_plugged(vmi, source)) {
+        let name = source.name.as_str();
+        if let Some(from) = &source.persistent_volume_claim {
+            claimed(name, &from.claim_name, claim(name, &from.claim_name, from.read_only), ctx, all)?;
+        }
+        if let Some(from) = source.ephemeral.as_ref().and_then(|ephemeral| ephemeral.persistent_volume_claim.as_ref()) {
+            claimed(name, &from.claim_name, claim(name, &from.claim_name, from.read_only), ctx, all)?;
+        }
+        if let Some(from) = &source.data_volume {
+            claimed(name, &from.name, claim(name, &from.name, None), ctx, all)?;
+        }
+        if let Some(disk) = &source.host_disk {
+            all.add(host_disk(name, disk), mount(name, &paths::disk_directory(name)));
+        }
+        if source.downward_metrics.is_some() {
+            all.add(memory_dir(name, "Memory", Some("1Mi")), mount(name, paths::DOWNWARD_METRICS));
+        }
+        if let Some(from) = &source.cloud_init_no_cloud {
+            cloud_init(name, &from.secret_ref, &from.network_data_secret_ref, all);
+        }
+        if let Some(from) = &source.cloud_init_config_drive {
+            cloud_init(name, &from.secret_ref, &from.network_data_secret_ref, all);
+        }
+        if let Some(from) = &source.sysprep {
+            all.add(sysprep(name, from)?, read_only(mount(name, &format!("{}/{name}", paths::SYSPREP))));
         }
     }
+    Ok(())
+}
+
+/// Whether a volume was, or will be, plugged into the running guest.
+fn is_plugged(vmi: &VirtualMachineInstance, source: &Source) -> bool {
+    let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let mut plugged = statuses.filter(|status| status.hotplug_volume.is_some());
+    let hotpluggable = source.data_volume.as_ref().is_some_and(|from| from.hotpluggable == Some(true))
+        || source.persistent_volume_claim.as_ref().is_some_and(|from| from.hotpluggable == Some(true));
+    hotpluggable || plugged.any(|status| status.name == source.name)
+}
+
+fn claimed(name: &str, claim: &str, volume: Volume, ctx: &Context, all: &mut PodVolumes) -> Result<(), Error> {
+    let not_found = || Error::ClaimNotFound { volume: name.to_owned(), name: claim.to_owned() };
+    let facts = ctx.claims.get(claim).ok_or_else(not_found)?;
+    all.volumes.push(volume);
+    if facts.block {
+        all.devices.push(VolumeDevice { name: name.to_owned(), device_path: format!("/dev/{name}") });
+        return Ok(());
+    }
+    let path = paths::disk_directory(name);
+    all.mounts.push(mount(name, &path));
+    all.shared_paths.extend(facts.shared.then_some(path));
+    Ok(())
+}
+
+fn host_disk(name: &str, disk: &HostDisk) -> Volume {
+    let directory = match disk.path.rsplit_once('/') {
+        Some(("", _)) => "/",
+        Some((directory, _)) => directory,
+        None => ".",
+    };
+    let type_ = match disk.type_.as_str() {
+        "Disk" => "Directory",
+        "DiskOrCreate" => "DirectoryOrCreate",
+        // Anything else asks for no check.
+        _ => "",
+    };
+    let host_path = HostPathVolumeSource { path: directory.to_owned(), type_: Some(type_.to_owned()) };
+    Volume { name: name.to_owned(), host_path: Some(host_path), ..Volume::default() }
+}
+
+/// Each secret is mounted by its key, in either spelling.
+fn cloud_init(
+    name: &str,
+    user: &Option<LocalObjectReference>,
+    network: &Option<LocalObjectReference>,
+    all: &mut PodVolumes,
+) {
+    for (reference, suffix, keys) in
+        [(user, "udata", ["userdata", "userData"]), (network, "ndata", ["networkdata", "networkData"])]
+    {
+        let Some(reference) = reference else { continue };
+        let volume = format!("{name}-{suffix}");
+        all.volumes.push(secret(&volume, &reference.name, None));
+        for key in keys {
+            let mount = mount(&volume, &format!("{}/{name}/{key}", paths::SECRETS));
+            all.mounts.push(read_only(sub_path(mount, key)));
+        }
+    }
+}
+
+fn sysprep(name: &str, source: &SysprepSource) -> Result<Volume, Error> {
+    match (&source.secret, &source.config_map) {
+        (Some(from), _) => Ok(secret(name, &from.name, None)),
+        (None, Some(from)) => {
+            let config_map = Some(config_map(&from.name, None));
+            Ok(Volume { name: name.to_owned(), config_map, ..Volume::default() })
+        }
+        (None, None) => Err(Error::Missing("spec.volumes[].sysprep.secret or spec.volumes[].sysprep.configMap")),
+    }
+}
+
+/// Secrets with keys and passwords, each once however often it is named.
+fn access_credentials(credentials: &[AccessCredential], all: &mut PodVolumes) {
+    let named = credentials.iter().filter_map(|credential| {
+        let keys = credential.ssh_public_key.as_ref().and_then(|keys| keys.source.secret.as_ref());
+        let password = || credential.user_password.as_ref().and_then(|password| password.source.secret.as_ref());
+        keys.or_else(password).map(|source| source.secret_name.as_str()).filter(|name| !name.is_empty())
+    });
+    for name in named {
+        let volume = format!("{name}-access-cred");
+        if all.volumes.iter().all(|known| known.name != volume) {
+            let mount = read_only(mount(&volume, &format!("{}/{volume}", paths::SECRETS)));
+            all.add(secret(&volume, name, None), mount);
+        }
+    }
+}
+
+/// Images of container disks and of a directly booted kernel, and the one whose program finds out their digests.
+fn container_images(vmi: &VirtualMachineInstance, config: &ClusterConfig, images: &Images, all: &mut PodVolumes) {
+    for (index, source) in vmi.spec.volumes.iter().enumerate() {
+        let Some(disk) = &source.container_disk else { continue };
+        let reference = images.reference(&source.name, &disk.image);
+        let path = format!("{}/disk_{index}", paths::CONTAINER_DISKS);
+        let volume = image(&source.name, reference, disk.image_pull_policy.as_deref());
+        all.add(volume, read_only(mount(&source.name, &path)));
+    }
     if let Some(boot) = kernel_boot(vmi) {
-        let path = paths::KERNEL_BOOT.to_owned();
-        all.image("kernel-boot".to_owned(), &boot.image, boot.image_pull_policy.as_deref(), path);
+        let name = container_disks::KERNEL_BOOT_VOLUME;
+        let reference = images.reference(name, &boot.image);
+        let volume = image(name, reference, boot.image_pull_policy.as_deref());
+        all.add(volume, read_only(mount(name, paths::KERNEL_BOOT)));
     }
-    all
+    if container_disks::discovers_digests(vmi, config, images) {
+        let policy = Some(config.image_pull_policy());
+        all.volumes.push(image(container_disks::LAUNCHER_VOLUME, &config.launcher_image, policy));
+    }
 }
 
-/// Pull secrets of all images, each once.
-pub(crate) fn image_pull_secrets(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let disks = vmi.spec.volumes.iter().filter_map(|volume| volume.container_disk.as_ref()?.image_pull_secret.clone());
-    let kernel = kernel_boot(vmi).and_then(|boot| boot.image_pull_secret.clone());
-    let mut secrets: Vec<String> = disks.chain(kernel).filter(|secret| !secret.is_empty()).collect();
-    secrets.sort();
-    secrets.dedup();
-    secrets
-}
-
-fn kernel_boot(vmi: &VirtualMachineInstance) -> Option<&api::v1::KernelBootContainer> {
-    vmi.spec.domain.firmware.as_ref()?.kernel_boot.as_ref()?.container.as_ref()
-}
-
-impl Volumes {
-    fn scratch(&mut self, name: &str, path: &str) {
-        let source = EmptyDirVolumeSource::default();
-        self.volumes.push(Volume { name: name.to_owned(), empty_dir: Some(source), ..Volume::default() });
-        self.mounts.push(VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() });
-    }
-
-    fn image(&mut self, name: String, image: &str, pull_policy: Option<&str>, path: String) {
-        let source = ImageVolumeSource {
-            reference: Some(image.to_owned()),
-            pull_policy: pull_policy.filter(|policy| !policy.is_empty()).map(str::to_owned),
-        };
-        self.volumes.push(Volume { name: name.clone(), image: Some(source), ..Volume::default() });
-        self.mounts.push(VolumeMount { name, mount_path: path, read_only: Some(true), ..VolumeMount::default() });
-    }
+/// What the node's network plugins tell about devices, as a file.
+fn network_info() -> Volume {
+    let field = ObjectFieldSelector {
+        field_path: format!("metadata.annotations['{}']", api::annotations::NETWORK_INFO),
+        api_version: None,
+    };
+    let file = DownwardAPIVolumeFile {
+        path: "network-info".to_owned(),
+        field_ref: Some(field),
+        ..DownwardAPIVolumeFile::default()
+    };
+    let source = DownwardAPIVolumeSource { items: Some(vec![file]), default_mode: None };
+    Volume { name: paths::NETWORK_INFO_VOLUME.to_owned(), downward_api: Some(source), ..Volume::default() }
 }

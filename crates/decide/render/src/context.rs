@@ -1,0 +1,118 @@
+//! Facts about the world around an instance that its Pods depend on.
+//!
+//! Rendering reads nothing by itself: whoever calls it looks these up and hands them in. Every fact has a neutral value,
+//! so the default is a namespace without quotas, claims or extra networks.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, ResourceQuota};
+use serde::{Deserialize, Serialize};
+
+/// What Pods are rendered from besides the instance and the cluster's configuration.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Context {
+    /// Claims of the instance's namespace, by name. A volume whose claim is not here cannot be rendered.
+    pub claims: BTreeMap<String, Claim>,
+    /// Labels of the instance's namespace.
+    pub namespace_labels: BTreeMap<String, String>,
+    /// What the quotas of the namespace count.
+    pub quotas: Quotas,
+    /// The device plugin resource of each of the instance's networks whose NetworkAttachmentDefinition names one, by
+    /// the network's name in the instance. Read only while the gate ExternalNetResourceInjection is closed.
+    pub network_resources: BTreeMap<String, String>,
+    /// The claim that keeps the guest's TPM, NVRAM and block tracking; needed only by instances that have such state.
+    pub backend_claim: Option<String>,
+    /// ConfigMaps that hook sidecars name and that are known to be absent.
+    pub missing_config_maps: BTreeSet<String>,
+    /// How this installation starts launchers.
+    pub launcher: LauncherSettings,
+}
+
+/// A claim, as far as Pods depend on it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Claim {
+    /// UID of the claim.
+    pub uid: String,
+    /// Whether it is a device rather than a file system.
+    pub block: bool,
+    /// Whether several nodes may write to it at once.
+    pub shared: bool,
+}
+
+impl Claim {
+    /// The facts about one claim.
+    pub fn of(claim: &PersistentVolumeClaim) -> Self {
+        let spec = claim.spec.as_ref();
+        let modes = spec.and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
+        Claim {
+            uid: claim.metadata.uid.clone().unwrap_or_default(),
+            block: spec.and_then(|spec| spec.volume_mode.as_deref()) == Some("Block"),
+            shared: modes.iter().any(|mode| mode == "ReadWriteMany"),
+        }
+    }
+}
+
+/// Which limits a namespace's quotas count: Pods without them would be refused there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Quotas {
+    /// Some quota counts CPU limits.
+    pub limits_cpu: bool,
+    /// Some quota counts memory limits.
+    pub limits_memory: bool,
+}
+
+impl Quotas {
+    /// What all quotas of one namespace count together.
+    pub fn of<'a>(quotas: impl IntoIterator<Item = &'a ResourceQuota>) -> Self {
+        quotas.into_iter().filter_map(|quota| quota.spec.as_ref()?.hard.as_ref()).fold(Self::default(), |all, hard| {
+            Self {
+                limits_cpu: all.limits_cpu || hard.contains_key("limits.cpu"),
+                limits_memory: all.limits_memory || hard.contains_key("limits.memory"),
+            }
+        })
+    }
+}
+
+/// How an installation starts launchers, beyond what the KubeVirt object configures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct LauncherSettings {
+    /// A secret to pull the launcher's image with.
+    pub pull_secret: Option<String>,
+    /// The shortest time to wait for QEMU before the launcher gives up; instances are spread over the next two minutes.
+    pub qemu_timeout_seconds: u64,
+    /// The image of hook sidecars that name none.
+    pub sidecar_shim_image: String,
+}
+
+impl Default for LauncherSettings {
+    fn default() -> Self {
+        LauncherSettings {
+            pull_secret: None,
+            qemu_timeout_seconds: 240,
+            sidecar_shim_image: concat!("ferrovirt/sidecar-shim:v", env!("CARGO_PKG_VERSION")).to_owned(),
+        }
+    }
+}
+
+impl Context {
+    /// The labels of the instance's namespace and what its quotas count.
+    pub fn with_namespace<'a>(
+        mut self,
+        namespace: Option<&Namespace>,
+        quotas: impl IntoIterator<Item = &'a ResourceQuota>,
+    ) -> Self {
+        self.namespace_labels = namespace.and_then(|n| n.metadata.labels.clone()).unwrap_or_default();
+        self.quotas = Quotas::of(quotas);
+        self
+    }
+
+    /// One more claim.
+    pub fn with_claim(mut self, claim: &PersistentVolumeClaim) -> Self {
+        self.claims.insert(claim.metadata.name.clone().unwrap_or_default(), Claim::of(claim));
+        self
+    }
+}

@@ -1,0 +1,99 @@
+//! Why there is no Pod.
+
+/// Why an instance cannot become a Pod. Most of it admission keeps away; an object written around it, a claim that went
+/// missing or a configuration that changed meets these.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Error {
+    /// A field without which there is no Pod.
+    #[error("{0} is not set, and the Pod cannot be made without it")]
+    Missing(&'static str),
+    /// An amount that is not one.
+    #[error("failed to read {field}")]
+    Quantity {
+        /// The field's path.
+        field: String,
+        #[source]
+        source: machinery::quantity::ParseError,
+    },
+    /// A volume whose claim does not exist, or not yet.
+    #[error(
+        "volume {volume} needs the PersistentVolumeClaim {name}, which does not exist in this namespace: create it"
+    )]
+    ClaimNotFound {
+        /// The volume.
+        volume: String,
+        /// The claim.
+        name: String,
+    },
+    /// An instance with persistent state whose claim for it is not there yet.
+    #[error("the claim for the guest's persistent state does not exist yet")]
+    NoBackendClaim,
+    /// A device that the cluster's administrator does not lend to guests.
+    #[error(
+        "{field} asks for {resource}, which spec.configuration.permittedHostDevices of the KubeVirt object does not list"
+    )]
+    NotPermitted {
+        /// The field that names the device.
+        field: String,
+        /// The resource it names.
+        resource: String,
+    },
+    /// An interface bound by a plugin nobody registered.
+    #[error(
+        "interface {interface} is bound by the plugin {plugin}, which spec.configuration.network.binding of the KubeVirt object does not list"
+    )]
+    UnknownBinding {
+        /// The interface.
+        interface: String,
+        /// The plugin.
+        plugin: String,
+    },
+    /// An annotation that describes sidecars and does not decode.
+    #[error("annotation hooks.kubevirt.io/hookSidecars is not a list of sidecars: {0}")]
+    Sidecars(String),
+    /// A sidecar's ConfigMap that does not exist.
+    #[error(
+        "hook sidecar {sidecar} runs a script from the ConfigMap {name}, which does not exist in this namespace: create it"
+    )]
+    ConfigMapNotFound {
+        /// The position of the sidecar, from 0.
+        sidecar: usize,
+        /// The ConfigMap.
+        name: String,
+    },
+    /// A volume called like another one of the Pod.
+    #[error("the launcher Pod already has a volume called {name}: give the instance's volume another name")]
+    VolumeName {
+        /// The name.
+        name: String,
+    },
+    /// A field whose value cannot be honoured.
+    #[error("{field} is {value:?}: {remedy}")]
+    Invalid {
+        /// The field's path.
+        field: &'static str,
+        /// What it says.
+        value: String,
+        /// What it might say instead.
+        remedy: &'static str,
+    },
+    /// The label of the guest's processes is not known yet; disks labelled otherwise would be out of its reach.
+    #[error("status.selinuxContext is not known yet")]
+    NoSelinuxContext,
+    /// A container disk that might be another image on the target.
+    #[error(
+        "the source Pod does not tell the digest of the image of {volume} yet, and a moved guest must find the same image"
+    )]
+    NoDigest {
+        /// The volume, or `kernel-boot-volume`.
+        volume: String,
+    },
+    /// A node that does not tell its CPU model, so that nobody can say where its guests may go.
+    #[error(
+        "node {node} has no label host-model-cpu.node.kubevirt.io/*, so no node can be found to which a guest with its CPU can move"
+    )]
+    NoHostModel {
+        /// The source node.
+        node: String,
+    },
+}

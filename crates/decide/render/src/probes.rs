@@ -1,0 +1,56 @@
+//! Probes of the guest, as the kubelet can run them: inside the launcher's container.
+
+use api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::{ExecAction, Probe};
+
+const PROGRAM: &str = "virt-probe";
+/// libvirt and QEMU must be up before there is anything to probe.
+const STARTUP_SECONDS: i32 = 10;
+/// What asking the guest takes on top of the guest's own answer.
+const DETOUR_SECONDS: i32 = 1;
+
+/// The Pod's probe for one of the instance's. Commands run in the guest, by way of its agent.
+pub(crate) fn probe(vmi: &VirtualMachineInstance, probe: &api::v1::Probe) -> Probe {
+    let at_least = |value: Option<i32>, default: i32| value.filter(|&value| value >= 1).unwrap_or(default);
+    let timeout = at_least(probe.timeout_seconds, 1);
+    let exec = if probe.guest_agent_ping.is_some() {
+        Some(in_guest(vmi, timeout, &["--guestAgentPing".to_owned()]))
+    } else {
+        probe.exec.as_ref().map(|action| wrapped(vmi, timeout, action))
+    };
+    let detour = match &exec {
+        Some(action) if Some(action) != probe.exec.as_ref() => DETOUR_SECONDS,
+        _ => 0,
+    };
+    Probe {
+        exec,
+        http_get: probe.http_get.clone(),
+        tcp_socket: probe.tcp_socket.clone(),
+        initial_delay_seconds: Some(probe.initial_delay_seconds.unwrap_or(0).saturating_add(STARTUP_SECONDS)),
+        timeout_seconds: Some(timeout.saturating_add(detour)),
+        period_seconds: Some(at_least(probe.period_seconds, 10)),
+        success_threshold: Some(at_least(probe.success_threshold, 1)),
+        failure_threshold: Some(at_least(probe.failure_threshold, 3)),
+        ..Probe::default()
+    }
+}
+
+/// A command for the guest; one that already asks the guest stays as it is.
+fn wrapped(vmi: &VirtualMachineInstance, timeout: i32, action: &ExecAction) -> ExecAction {
+    match action.command.as_deref().unwrap_or_default() {
+        [] => action.clone(),
+        [program, ..] if program == PROGRAM => action.clone(),
+        [program, args @ ..] => {
+            let command = ["--command".to_owned(), program.clone(), "--".to_owned()];
+            in_guest(vmi, timeout, &[&command[..], args].concat())
+        }
+    }
+}
+
+fn in_guest(vmi: &VirtualMachineInstance, timeout: i32, rest: &[String]) -> ExecAction {
+    let domain = vmi.domain_name();
+    let timeout = timeout.to_string();
+    let head = [PROGRAM, "--domainName", &domain, "--timeoutSeconds", &timeout];
+    let command = head.into_iter().map(str::to_owned).chain(rest.iter().cloned());
+    ExecAction { command: Some(command.collect()) }
+}

@@ -1,0 +1,158 @@
+//! What an instance is, in the questions that several parts of its Pods ask.
+
+use api::annotations;
+use api::config::ClusterConfig;
+use api::v1::{
+    ChangedBlockTrackingState, Hugepages, Interface, KernelBootContainer, LaunchSecurity, VirtualMachineInstance,
+    Volume,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+use machinery::quantity::Quantity;
+
+pub(crate) fn annotation<'a>(vmi: &'a VirtualMachineInstance, key: &str) -> Option<&'a str> {
+    machinery::meta::annotation(&vmi.metadata, key)
+}
+
+pub(crate) fn label<'a>(vmi: &'a VirtualMachineInstance, key: &str) -> Option<&'a str> {
+    machinery::meta::label(&vmi.metadata, key)
+}
+
+/// Whether the launcher runs as an ordinary user. Admission makes every instance so unless the gate Root is open.
+pub(crate) fn non_root(vmi: &VirtualMachineInstance) -> bool {
+    let user = vmi.status.as_ref().and_then(|status| status.runtime_user).unwrap_or(0);
+    user != 0 || annotation(vmi, annotations::NON_ROOT).is_some()
+}
+
+pub(crate) fn architecture<'a>(vmi: &'a VirtualMachineInstance, config: &'a ClusterConfig) -> &'a str {
+    vmi.spec.architecture.as_deref().filter(|arch| !arch.is_empty()).unwrap_or_else(|| config.default_architecture())
+}
+
+pub(crate) fn dedicated_cpus(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true))
+}
+
+/// Whether every container of the Pod must request what it is limited to: for dedicated CPUs, or because the instance
+/// writes its own amounts that way.
+pub(crate) fn guaranteed(vmi: &VirtualMachineInstance) -> bool {
+    dedicated_cpus(vmi) || wants_guaranteed(vmi)
+}
+
+fn wants_guaranteed(vmi: &VirtualMachineInstance) -> bool {
+    let Some(resources) = &vmi.spec.domain.resources else { return false };
+    let amount = |amount: Option<&Wire>| amount.and_then(|amount| amount.try_into().ok()).unwrap_or(Quantity::ZERO);
+    let both = |name: &str| (amount(resources.requests.get(name)), amount(resources.limits.get(name)));
+    let ((cpu_request, cpu_limit), (request, limit)) = (both("cpu"), both("memory"));
+    let memory = if request.is_zero() { !limit.is_zero() } else { request == limit };
+    memory && !cpu_request.is_zero() && cpu_request == cpu_limit
+}
+
+pub(crate) fn hugepages(vmi: &VirtualMachineInstance) -> Option<&Hugepages> {
+    vmi.spec.domain.memory.as_ref()?.hugepages.as_ref()
+}
+
+/// The image that holds a directly booted kernel.
+pub(crate) fn kernel_boot(vmi: &VirtualMachineInstance) -> Option<&KernelBootContainer> {
+    vmi.spec.domain.firmware.as_ref()?.kernel_boot.as_ref()?.container.as_ref()
+}
+
+pub(crate) fn interfaces(vmi: &VirtualMachineInstance) -> &[Interface] {
+    &vmi.spec.domain.devices.interfaces
+}
+
+pub(crate) fn has_sriov(vmi: &VirtualMachineInstance) -> bool {
+    interfaces(vmi).iter().any(|interface| interface.sriov.is_some())
+}
+
+/// Whether devices of the host reach into the guest's memory.
+pub(crate) fn has_vfio(vmi: &VirtualMachineInstance) -> bool {
+    let devices = &vmi.spec.domain.devices;
+    !devices.host_devices.is_empty() || !devices.gpus.is_empty() || has_sriov(vmi)
+}
+
+pub(crate) fn has_virtiofs(vmi: &VirtualMachineInstance) -> bool {
+    !vmi.spec.domain.devices.filesystems.is_empty()
+}
+
+pub(crate) fn has_downward_metrics(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.volumes.iter().any(|volume| volume.downward_metrics.is_some())
+}
+
+fn launch_security(vmi: &VirtualMachineInstance) -> Option<&LaunchSecurity> {
+    vmi.spec.domain.launch_security.as_ref()
+}
+
+/// AMD's encryption of guest memory, in whatever generation.
+pub(crate) fn sev(vmi: &VirtualMachineInstance) -> bool {
+    launch_security(vmi).is_some_and(|security| security.sev.is_some() || security.snp.is_some())
+}
+
+pub(crate) fn sev_es(vmi: &VirtualMachineInstance) -> bool {
+    let policy = launch_security(vmi).and_then(|security| security.sev.as_ref()?.policy.as_ref());
+    policy.is_some_and(|policy| policy.encrypted_state == Some(true))
+}
+
+pub(crate) fn sev_snp(vmi: &VirtualMachineInstance) -> bool {
+    launch_security(vmi).is_some_and(|security| security.snp.is_some())
+}
+
+pub(crate) fn tdx(vmi: &VirtualMachineInstance) -> bool {
+    launch_security(vmi).is_some_and(|security| security.tdx.is_some())
+}
+
+pub(crate) fn secure_execution(vmi: &VirtualMachineInstance) -> bool {
+    launch_security(vmi).is_some() && vmi.spec.architecture.as_deref() == Some("s390x")
+}
+
+pub(crate) fn has_tpm(vmi: &VirtualMachineInstance) -> bool {
+    vmi.spec.domain.devices.tpm.as_ref().is_some_and(|tpm| tpm.enabled != Some(false))
+}
+
+pub(crate) fn has_persistent_tpm(vmi: &VirtualMachineInstance) -> bool {
+    has_tpm(vmi) && vmi.spec.domain.devices.tpm.as_ref().is_some_and(|tpm| tpm.persistent == Some(true))
+}
+
+pub(crate) fn has_efi(vmi: &VirtualMachineInstance) -> bool {
+    efi_flag(vmi, |_| true)
+}
+
+pub(crate) fn has_persistent_efi(vmi: &VirtualMachineInstance) -> bool {
+    efi_flag(vmi, |efi| efi.persistent == Some(true))
+}
+
+fn efi_flag(vmi: &VirtualMachineInstance, flag: fn(&api::v1::EFI) -> bool) -> bool {
+    let firmware = vmi.spec.domain.firmware.as_ref();
+    firmware.and_then(|firmware| firmware.bootloader.as_ref()?.efi.as_ref()).is_some_and(flag)
+}
+
+/// Whether changed blocks are tracked, or about to be.
+pub(crate) fn tracks_blocks(vmi: &VirtualMachineInstance) -> bool {
+    let tracking = vmi.status.as_ref().and_then(|status| status.changed_block_tracking.as_ref());
+    tracking.is_some_and(|tracking| {
+        matches!(tracking.state, ChangedBlockTrackingState::Initializing | ChangedBlockTrackingState::Enabled)
+    })
+}
+
+/// Whether the guest has state beyond its disks that outlives a run: TPM, NVRAM or block tracking.
+pub fn needs_backend_claim(vmi: &VirtualMachineInstance) -> bool {
+    has_persistent_tpm(vmi) || has_persistent_efi(vmi) || tracks_blocks(vmi)
+}
+
+/// The claim behind a volume; none if its data comes from elsewhere.
+pub fn claim_name(volume: &Volume) -> Option<&str> {
+    let data_volume = volume.data_volume.as_ref().map(|source| source.name.as_str());
+    let claim = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.as_str());
+    let dump = volume.memory_dump.as_ref().map(|source| source.claim_name.as_str());
+    data_volume.or(claim).or(dump)
+}
+
+/// Volumes that disks reserve on their SCSI target.
+pub(crate) fn reserved_volumes(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &Volume> {
+    let disks = vmi.spec.domain.devices.disks.iter();
+    let reserving = disks.filter(|disk| disk.lun.as_ref().is_some_and(|lun| lun.reservation == Some(true)));
+    reserving.filter_map(|disk| vmi.spec.volumes.iter().find(|volume| volume.name == disk.name))
+}
+
+pub(crate) fn has_reservation(vmi: &VirtualMachineInstance) -> bool {
+    let mut disks = vmi.spec.domain.devices.disks.iter();
+    disks.any(|disk| disk.lun.as_ref().is_some_and(|lun| lun.reservation == Some(true)))
+}

@@ -1,0 +1,56 @@
+//! Containers that serve directories to the guest.
+
+use api::config::ClusterConfig;
+use api::v1::{VirtualMachineInstance, Volume};
+use k8s_openapi::api::core::v1::{Container, SecurityContext};
+
+use crate::auxiliary::{self, Kind};
+use crate::pod_volumes::mount;
+use crate::traits::guaranteed;
+use crate::{NON_ROOT_USER, paths, volumes};
+
+/// One container per shared volume. Paths of other containers are shared by whoever adds those to the Pod.
+pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<Container> {
+    let shared: Vec<&str> =
+        vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str()).collect();
+    let volumes = vmi.spec.volumes.iter();
+    let served = volumes.filter(|volume| shared.contains(&volume.name.as_str()) && volume.container_path.is_none());
+    served.map(|volume| container(volume, vmi, config)).collect()
+}
+
+fn container(volume: &Volume, vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Container {
+    let name = volume.name.as_str();
+    let directory = directory(volume);
+    let mut mounts = vec![mount(paths::VIRTIOFS_VOLUME, paths::VIRTIOFS)];
+    if volume.service_account.is_none() {
+        mounts.push(mount(name, &directory));
+    }
+    let args = [
+        format!("--socket-path={}/{name}.sock", paths::VIRTIOFS),
+        format!("--shared-dir={directory}"),
+        "--sandbox=none".to_owned(),
+        "--cache=auto".to_owned(),
+        // A file that cannot be found again on the target fails in the guest instead of the migration, and files are
+        // found by path, which needs no privilege.
+        "--migration-on-error=guest-error".to_owned(),
+        "--migration-mode=find-paths".to_owned(),
+    ];
+    Container {
+        name: format!("virtiofs-{name}"),
+        image: Some(config.launcher_image.clone()),
+        image_pull_policy: Some("IfNotPresent".to_owned()),
+        command: Some(vec!["/usr/libexec/virtiofsd".to_owned()]),
+        args: Some(args.to_vec()),
+        resources: Some(auxiliary::resources(Kind::Virtiofs, guaranteed(vmi), config)),
+        security_context: Some(SecurityContext { run_as_group: Some(NON_ROOT_USER), ..auxiliary::security_context() }),
+        volume_mounts: Some(mounts),
+        ..Container::default()
+    }
+}
+
+fn directory(volume: &Volume) -> String {
+    if volume.service_account.is_some() {
+        return paths::SERVICE_ACCOUNT.to_owned();
+    }
+    volumes::configuration_path(volume).unwrap_or_else(|| format!("/{}", volume.name))
+}
