@@ -3,9 +3,11 @@
 //! [`Recorder`] only puts a note into a bounded queue; a task of its own talks to the API server. An event's name is
 //! derived from what it says, so a repeat (also one by the next process) finds the object and raises its count. Each
 //! object may have 25 events written at once and one more every five minutes; repeats held back are counted in the next
-//! one written.
+//! one written. When ten events about an object differ in nothing but their message, further ones within ten minutes
+//! become one that is counted up and shows the last message: a message with a changing number in it is no new event.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +31,12 @@ const PER_SECOND_PER_OBJECT: f64 = 1.0 / 300.0;
 const ATTEMPTS: u32 = 4;
 /// Beyond this many remembered events and objects memory is dropped; the cost is one read per repeat.
 const REMEMBERED: usize = 4096;
+/// So many messages under one reason are told apart.
+const SIMILAR: usize = 10;
+/// After so long without an event of its kind, messages are told apart again.
+const SIMILAR_FOR: Duration = Duration::from_secs(600);
+/// What messages of combined events begin with, as other components write it.
+const COMBINED: &str = "(combined from similar events): ";
 /// What is still queued at the end gets this long.
 const FLUSH: Duration = Duration::from_secs(2);
 
@@ -73,6 +81,7 @@ impl Recorder {
             instance: instance.to_owned(),
             written: HashMap::new(),
             buckets: HashMap::new(),
+            similar: HashMap::new(),
         };
         tokio::spawn(writer.run(waiting, shutdown));
         Self { component: component.into(), notes }
@@ -106,17 +115,31 @@ struct Writer {
     /// Occurrences per event name, those held back included.
     written: HashMap<String, i32>,
     buckets: HashMap<String, Bucket>,
+    /// By what similar events share.
+    similar: HashMap<u64, Similar>,
+}
+
+/// Events about one object that differ in their message.
+struct Similar {
+    messages: HashSet<u64>,
+    last: Duration,
+}
+
+fn hash_of(value: impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 impl Writer {
     async fn run(mut self, mut waiting: mpsc::Receiver<Note>, shutdown: CancellationToken) {
         while let Some(Some(note)) = shutdown.run_until_cancelled(waiting.recv()).await {
-            self.take(&note).await;
+            self.take(note).await;
         }
         waiting.close();
         let flush = async {
             while let Some(note) = waiting.recv().await {
-                self.take(&note).await;
+                self.take(note).await;
             }
         };
         if timeout(FLUSH, flush).await.is_err() {
@@ -124,8 +147,37 @@ impl Writer {
         }
     }
 
-    async fn take(&mut self, note: &Note) {
-        let name = name(note);
+    /// Whether the note is one too many of its like.
+    fn combines(&mut self, note: &Note) -> bool {
+        let now = self.clock.elapsed();
+        if self.similar.len() > REMEMBERED {
+            self.similar.clear();
+        }
+        let like = hash_of((&note.component, object_identity(&note.about), note.type_, &note.reason));
+        let similar = self.similar.entry(like).or_insert_with(|| Similar { messages: HashSet::new(), last: now });
+        if now.saturating_sub(similar.last) > SIMILAR_FOR {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        let message = hash_of(&note.message);
+        if similar.messages.contains(&message) {
+            return false;
+        }
+        let combines = similar.messages.len() >= SIMILAR;
+        if !combines {
+            similar.messages.insert(message);
+        }
+        combines
+    }
+
+    async fn take(&mut self, mut note: Note) {
+        let combined = self.combines(&note);
+        if combined {
+            note.message.insert_str(0, COMBINED);
+        }
+        // All combined events of a kind are one object, whatever the last message is.
+        let name = name(&note, if combined { COMBINED } else { &note.message });
+        let note = &note;
         if self.buckets.len() > REMEMBERED {
             self.buckets.clear();
         }
@@ -222,10 +274,10 @@ fn object_identity(about: &ObjectReference) -> String {
     format!("{}/{}/{}/{}", field(&about.kind), field(&about.namespace), field(&about.name), field(&about.uid))
 }
 
-fn name(note: &Note) -> String {
+fn name(note: &Note, message: &str) -> String {
     let mut hash = Sha256::new();
     let identity = object_identity(&note.about);
-    for part in [note.component.as_ref(), &identity, note.type_.as_str(), &note.reason, &note.message] {
+    for part in [note.component.as_ref(), &identity, note.type_.as_str(), &note.reason, message] {
         hash.update(part.as_bytes());
         hash.update([0]);
     }

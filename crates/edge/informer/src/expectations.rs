@@ -63,6 +63,15 @@ impl Expectations {
         add(record);
     }
 
+    fn settle(&self, owner: &Key, seen: impl FnOnce(&mut Record)) {
+        let mut records = self.lock();
+        let Some(record) = records.get_mut(owner) else { return };
+        seen(record);
+        if record.creations.is_empty() && record.deletions.is_empty() {
+            records.remove(owner);
+        }
+    }
+
     /// Call before the create; on an error, and on `AlreadyExists`, call [`Expectations::created`] to take it back.
     pub fn expect_creation(&self, owner: &Key, object: Key) {
         self.expect(owner, |record| record.creations.extend([object]));
@@ -75,17 +84,17 @@ impl Expectations {
 
     /// The cache shows `object`.
     pub fn created(&self, owner: &Key, object: &Key) {
-        if let Some(record) = self.lock().get_mut(owner) {
+        self.settle(owner, |record| {
             record.creations.remove(object);
-        }
+        });
     }
 
     /// The cache shows `object` gone or going.
     pub fn deleted(&self, owner: &Key, object: &Key) {
-        if let Some(record) = self.lock().get_mut(owner) {
+        self.settle(owner, |record| {
             record.creations.remove(object);
             record.deletions.remove(object);
-        }
+        });
     }
 
     /// Nothing is expected for `owner`.
@@ -136,15 +145,20 @@ impl OwnWrites {
     /// How long to wait at most for a cache that shows `cached`; `None` if it shows our last write or a later one.
     pub fn behind(&self, key: &Key, cached: Option<&str>) -> Option<Duration> {
         let now = self.clock.elapsed();
-        let versions = self.lock();
+        let mut versions = self.lock();
         let (written, at) = versions.get(key)?;
-        let left = EXPIRY.checked_sub(now.saturating_sub(*at)).filter(|left| !left.is_zero())?;
+        let left = EXPIRY.saturating_sub(now.saturating_sub(*at));
         let caught_up = match (written.parse::<u64>(), cached.unwrap_or_default().parse::<u64>()) {
             (Ok(written), Ok(cached)) => cached >= written,
             // Not numbers after all: only the very same version is certain.
             _ => cached == Some(written),
         };
-        (!caught_up).then_some(left)
+        if caught_up || left.is_zero() {
+            // Caches do not go back, so there is no need to remember.
+            versions.remove(key);
+            return None;
+        }
+        Some(left)
     }
 
     /// The object is gone.

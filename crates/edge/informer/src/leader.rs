@@ -10,8 +10,12 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+
+/// Waits for the lock are stretched by up to this much at random, so that candidates do not keep step.
+const JITTER: f64 = 1.2;
 
 /// Give it a client of its own: controller traffic must not starve the renewal.
 #[derive(Clone)]
@@ -21,7 +25,9 @@ pub struct LeaderConfig {
     pub name: String,
     /// Unique among the candidates, usually the Pod's name.
     pub identity: String,
+    /// How long others wait after the last sign of life of a holder.
     pub lease_duration: Duration,
+    /// How long a holder goes on without having been able to renew.
     pub renew_deadline: Duration,
     pub retry_period: Duration,
 }
@@ -39,40 +45,87 @@ impl LeaderConfig {
             retry_period: Duration::from_secs(2),
         }
     }
+
+    /// What is wrong with the times, if anything: a holder must give up before others may take over.
+    pub fn check(&self) -> Result<(), &'static str> {
+        if self.lease_duration <= self.renew_deadline {
+            return Err("the lease duration must be longer than the renew deadline");
+        }
+        if self.renew_deadline.as_secs_f64() <= self.retry_period.as_secs_f64() * JITTER {
+            return Err("the renew deadline must be longer than 1.2 times the retry period");
+        }
+        if self.lease_duration < Duration::from_secs(1) || self.retry_period.is_zero() {
+            return Err("the lease duration must be at least a second and the retry period above zero");
+        }
+        Ok(())
+    }
 }
 
 /// The lock is ours until `lost` is cancelled. Whoever leads must stop writing at once then.
+///
+/// Dropped without [`Leadership::release`] it is not renewed any more, and others wait for it to run out.
 #[derive(Debug)]
 pub struct Leadership {
     pub lost: CancellationToken,
+    /// Tells the renewal to give the lease back.
+    release: Option<oneshot::Sender<()>>,
+    released: oneshot::Receiver<()>,
 }
 
-/// Waits until this process leads. `None` if `shutdown` came first. After that the lease is renewed in the background
-/// until `shutdown`, which gives it back.
+impl Leadership {
+    /// Gives the lock back, so that the next candidate need not wait. All work must have ended before.
+    pub async fn release(mut self) {
+        if let Some(release) = self.release.take() {
+            // The renewal may have ended by itself: then the lock is lost already.
+            let _ = release.send(());
+            let _ = self.released.await;
+        }
+    }
+}
+
+/// Waits until this process leads. `None` if `shutdown` came first. After that the lease is renewed in the background.
 pub async fn lead(config: LeaderConfig, shutdown: CancellationToken) -> Option<Leadership> {
     let mut candidate =
         Candidate { api: Api::namespaced(config.client.clone(), &config.namespace), config, seen: None };
     loop {
         let patience = candidate.config.renew_deadline;
         match shutdown.run_until_cancelled(timeout(patience, candidate.attempt())).await? {
-            Ok(Ok(true)) => break,
-            Ok(Ok(false)) | Err(_) => {}
+            Ok(Ok(Attempt::Ours)) => break,
+            Ok(Ok(Attempt::Theirs | Attempt::Conflict)) | Err(_) => {}
             Ok(Err(error)) => candidate.complain(&error),
         }
-        shutdown.run_until_cancelled(sleep(candidate.config.retry_period)).await?;
+        let pause = candidate.config.retry_period.mul_f64(1.0 + rand::random::<f64>() * JITTER);
+        shutdown.run_until_cancelled(sleep(pause)).await?;
     }
     tracing::info!(lease = candidate.config.name, identity = candidate.config.identity, "leading");
     let lost = CancellationToken::new();
-    let leadership = Leadership { lost: lost.clone() };
+    let (release, asked) = oneshot::channel();
+    let (gave_back, released) = oneshot::channel();
+    let leadership = Leadership { lost: lost.clone(), release: Some(release), released };
     tokio::spawn(async move {
-        if shutdown.run_until_cancelled(candidate.hold()).await.is_some() {
-            tracing::error!(lease = candidate.config.name, "the lease could not be renewed in time");
-            lost.cancel();
-        } else {
+        let asked = tokio::select! {
+            () = candidate.hold() => {
+                tracing::error!(lease = candidate.config.name, "the lease could not be renewed in time");
+                return lost.cancel();
+            }
+            asked = asked => asked,
+        };
+        if asked.is_ok() {
             candidate.release().await;
+            let _ = gave_back.send(());
         }
     });
     Some(leadership)
+}
+
+/// What came of trying to take or renew the lease.
+#[derive(Debug, PartialEq, Eq)]
+enum Attempt {
+    Ours,
+    /// Somebody else holds it.
+    Theirs,
+    /// The lease changed while we looked; the next attempt sees how.
+    Conflict,
 }
 
 struct Candidate {
@@ -87,61 +140,79 @@ impl Candidate {
         tracing::warn!(lease = self.config.name, error = error as &dyn std::error::Error, "no answer about the lease");
     }
 
-    /// Renews until that fails for the renew deadline.
+    /// Renews until that fails for the renew deadline, or somebody else holds the lease.
     async fn hold(&mut self) {
         let mut renewed = Instant::now();
         loop {
             sleep(self.config.retry_period).await;
             let Some(left) = self.config.renew_deadline.checked_sub(renewed.elapsed()) else { return };
-            match timeout(left, self.attempt()).await {
-                Ok(Ok(true)) => renewed = Instant::now(),
-                Ok(Ok(false)) => return,
+            match timeout(left, self.renew()).await {
+                Ok(Ok(Attempt::Ours)) => renewed = Instant::now(),
+                Ok(Ok(Attempt::Theirs)) | Err(_) => return,
+                Ok(Ok(Attempt::Conflict)) => {}
                 Ok(Err(error)) => self.complain(&error),
-                Err(_) => return,
             }
         }
     }
 
-    /// Takes or renews the lease. False if somebody else holds it.
-    async fn attempt(&mut self) -> Result<bool, Error> {
+    /// Renews what we hold without reading it first; if that fails, looks.
+    async fn renew(&mut self) -> Result<Attempt, Error> {
+        if let Some(lease) = self.seen.as_ref().map(|(lease, _)| lease.clone()).filter(|lease| self.holds(lease)) {
+            let replaced = self.api.replace(&self.config.name, &PostParams::default(), &self.claim(Some(&lease))).await;
+            if let Ok(Attempt::Ours) = self.outcome(replaced) {
+                return Ok(Attempt::Ours);
+            }
+        }
+        self.attempt().await
+    }
+
+    /// Takes or renews the lease.
+    async fn attempt(&mut self) -> Result<Attempt, Error> {
         let Some(lease) = self.api.get_opt(&self.config.name).await? else {
             let created = self.api.create(&PostParams::default(), &self.claim(None)).await;
             return self.outcome(created);
         };
         self.observe(&lease);
         if !self.may_take(&lease) {
-            return Ok(false);
+            return Ok(Attempt::Theirs);
         }
         let replaced = self.api.replace(&self.config.name, &PostParams::default(), &self.claim(Some(&lease))).await;
         self.outcome(replaced)
     }
 
-    fn outcome(&mut self, written: Result<Lease, Error>) -> Result<bool, Error> {
+    fn outcome(&mut self, written: Result<Lease, Error>) -> Result<Attempt, Error> {
         match written {
             Ok(lease) => {
                 self.observe(&lease);
-                Ok(true)
+                Ok(Attempt::Ours)
             }
-            // Another candidate was quicker (or our read was old); the next attempt looks again.
-            Err(Error::Api(status)) if status.code == 409 => Ok(false),
+            // Another candidate was quicker, or our read was old.
+            Err(Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
             Err(error) => Err(error),
         }
     }
 
     fn observe(&mut self, lease: &Lease) {
-        if self.seen.as_ref().is_none_or(|(seen, _)| seen.spec != lease.spec) {
-            self.seen = Some((lease.clone(), Instant::now()));
-        }
+        let since = match &self.seen {
+            Some((seen, since)) if seen.spec == lease.spec => *since,
+            _ => Instant::now(),
+        };
+        self.seen = Some((lease.clone(), since));
+    }
+
+    fn holds(&self, lease: &Lease) -> bool {
+        let holder = lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref());
+        holder == Some(&self.config.identity)
     }
 
     fn may_take(&self, lease: &Lease) -> bool {
-        let spec = lease.spec.clone().unwrap_or_default();
-        let holder = spec.holder_identity.unwrap_or_default();
-        if holder.is_empty() || holder == self.config.identity {
+        let spec = lease.spec.as_ref();
+        let free = spec.and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default().is_empty();
+        if free || self.holds(lease) {
             return true;
         }
-        let promised = spec.lease_duration_seconds.and_then(|s| u64::try_from(s).ok()).map(Duration::from_secs);
-        let promised = promised.unwrap_or(self.config.lease_duration);
+        let promised = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
+        let promised = promised.map_or(self.config.lease_duration, Duration::from_secs);
         self.seen.as_ref().is_some_and(|(_, since)| since.elapsed() > promised)
     }
 
@@ -166,17 +237,21 @@ impl Candidate {
         Lease { metadata, spec: Some(spec) }
     }
 
-    /// Empties the lease so that the next candidate need not wait it out.
+    /// Empties the lease so that the next candidate need not wait it out. A renewal may just have been under way, so the
+    /// lease is read first.
     async fn release(&mut self) {
-        let Some((lease, _)) = self.seen.take() else { return };
-        let mut free = self.claim(Some(&lease));
-        if let Some(spec) = &mut free.spec {
-            spec.holder_identity = Some(String::new());
-            spec.lease_duration_seconds = Some(1);
-        }
-        let params = PostParams::default();
-        let released = self.api.replace(&self.config.name, &params, &free);
-        if let Ok(Err(error)) = timeout(self.config.retry_period, released).await {
+        let give_back = async {
+            let Some(lease) = self.api.get_opt(&self.config.name).await?.filter(|lease| self.holds(lease)) else {
+                return Ok(());
+            };
+            let mut free = self.claim(Some(&lease));
+            if let Some(spec) = &mut free.spec {
+                spec.holder_identity = Some(String::new());
+                spec.lease_duration_seconds = Some(1);
+            }
+            self.api.replace(&self.config.name, &PostParams::default(), &free).await.map(drop)
+        };
+        if let Ok(Err(error)) = timeout(self.config.renew_deadline, give_back).await {
             self.complain(&error);
         }
     }

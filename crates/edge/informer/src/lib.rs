@@ -37,12 +37,15 @@
 //! A handler that needs more than the object's own key uses [`Store::subscribe`], which gives old and new state:
 //! it maps a Pod to its owner, marks [`Expectations`], and adds keys.
 
+pub mod client;
 mod clock;
 mod events;
 mod expectations;
+mod held;
 mod key;
 pub mod leader;
 mod limiter;
+pub mod metrics;
 mod queue;
 mod store;
 mod watch;
@@ -54,6 +57,7 @@ mod tests;
 pub use clock::Clock;
 pub use events::{EventType, Recorder};
 pub use expectations::{EXPIRY, Expectations, OwnWrites};
+pub use held::Lazy;
 pub use key::Key;
 pub use limiter::RetryLimits;
 pub use queue::{Claim, QueueStats, WorkQueue};

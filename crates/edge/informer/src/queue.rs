@@ -10,8 +10,12 @@
 //!
 //! Delays are waited for inside [`WorkQueue::get`]; there is no background task. All time is that of the queue's
 //! [`Clock`].
+//!
+//! Items may have a priority: the highest is handed out first, and among equals the one that came first. Whoever adds an
+//! item again can raise its priority, not lower it. Without priorities the queue is a plain line.
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::hash::Hash;
 use std::ops::Deref;
@@ -22,8 +26,9 @@ use tokio::sync::Notify;
 
 use crate::Clock;
 use crate::limiter::{RetryLimiter, RetryLimits};
+use crate::metrics::{Histogram, QueueMetrics};
 
-/// Counters of a queue, for metrics and tests.
+/// Counters of a queue, for tests and for whoever waits for quiet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
     pub ready: usize,
@@ -37,59 +42,146 @@ pub struct QueueStats {
     pub panics: u64,
 }
 
+/// Where a ready item stands in line: by priority, then by arrival.
+type Place = (Reverse<i32>, u64);
+
+/// An item that wants to run.
+#[derive(Clone, Copy)]
+struct Wanted {
+    priority: i32,
+    since: Duration,
+    /// The place in line; one that runs at the moment has none yet.
+    place: Option<u64>,
+}
+
+/// An item that will be wanted.
+#[derive(Clone, Copy)]
+struct Due {
+    at: Duration,
+    /// Keeps the order of equal times.
+    number: u64,
+    priority: i32,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    priority: i32,
+    since: Duration,
+}
+
 struct State<T> {
-    ready: VecDeque<T>,
-    /// Wants to run: everything in `ready`, and what was added while running.
-    dirty: HashSet<T>,
-    running: HashSet<T>,
-    /// By due time; the number keeps the order of equal times.
+    ready: BTreeMap<Place, T>,
+    wanted: HashMap<T, Wanted>,
+    running: HashMap<T, Running>,
     delayed: BTreeMap<(Duration, u64), T>,
-    due: HashMap<T, (Duration, u64)>,
+    due: HashMap<T, Due>,
+    /// An item added for now is not delayed any more: one wish per item.
+    one_wish: bool,
     sequence: u64,
     limiter: RetryLimiter<T>,
     stats: QueueStats,
+    waited: Histogram,
+    worked: Histogram,
     shut_down: bool,
 }
 
 impl<T: Hash + Eq + Clone> State<T> {
-    fn add(&mut self, item: T) -> bool {
-        if self.shut_down || !self.dirty.insert(item.clone()) {
-            return false;
-        }
-        self.stats.adds += 1;
-        let runs = self.running.contains(&item);
-        if !runs {
-            self.ready.push_back(item);
-        }
-        !runs
+    fn number(&mut self) -> u64 {
+        self.sequence += 1;
+        self.sequence
     }
 
-    fn add_at(&mut self, item: T, at: Duration) {
+    /// Says whether there is something new to take.
+    fn add(&mut self, item: T, mut priority: i32, now: Duration) -> bool {
+        if self.shut_down {
+            return false;
+        }
+        if self.one_wish
+            && let Some(due) = self.due.remove(&item)
+        {
+            self.delayed.remove(&(due.at, due.number));
+            priority = priority.max(due.priority);
+        }
+        match self.wanted.get(&item).copied() {
+            None => {
+                self.stats.adds += 1;
+                let runs = self.running.contains_key(&item);
+                self.want(item, Wanted { priority, since: now, place: None }, !runs);
+                !runs
+            }
+            Some(wanted) if wanted.priority < priority => {
+                if let Some(place) = wanted.place {
+                    self.ready.remove(&(Reverse(wanted.priority), place));
+                }
+                self.want(item, Wanted { priority, ..wanted }, wanted.place.is_some());
+                false
+            }
+            Some(_) => false,
+        }
+    }
+
+    /// Records the wish; in line, if the item does not run.
+    fn want(&mut self, item: T, wanted: Wanted, in_line: bool) {
+        let place = in_line.then(|| wanted.place.unwrap_or_else(|| self.number()));
+        if let Some(place) = place {
+            self.ready.insert((Reverse(wanted.priority), place), item.clone());
+        }
+        self.wanted.insert(item, Wanted { place, ..wanted });
+    }
+
+    fn add_at(&mut self, item: T, at: Duration, mut priority: i32) {
         if self.shut_down {
             return;
         }
+        let mut at = at;
         if let Some(earlier) = self.due.get(&item).copied() {
-            if earlier.0 <= at {
+            if earlier.at <= at && earlier.priority >= priority {
                 return;
             }
-            self.delayed.remove(&earlier);
+            self.delayed.remove(&(earlier.at, earlier.number));
+            at = at.min(earlier.at);
+            priority = priority.max(earlier.priority);
         }
-        self.sequence += 1;
-        self.due.insert(item.clone(), (at, self.sequence));
-        self.delayed.insert((at, self.sequence), item);
+        let number = self.number();
+        self.due.insert(item.clone(), Due { at, number, priority });
+        self.delayed.insert((at, number), item);
     }
 
-    /// Moves what is due to `ready` and returns when the next delay ends.
+    /// Moves what is due into line and returns when the next delay ends.
     fn wake_due(&mut self, now: Duration) -> Option<Duration> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
                 return Some(entry.key().0);
             }
             let item = entry.remove();
-            self.due.remove(&item);
-            self.add(item);
+            let priority = self.due.remove(&item).map_or(0, |due| due.priority);
+            self.add(item, priority, now);
         }
         None
+    }
+
+    /// Takes the first in line.
+    fn take(&mut self, now: Duration) -> Option<(T, i32)> {
+        let ((Reverse(priority), _), item) = self.ready.pop_first()?;
+        if let Some(wanted) = self.wanted.remove(&item) {
+            self.waited.observe(now.saturating_sub(wanted.since));
+        }
+        self.running.insert(item.clone(), Running { priority, since: now });
+        Some((item, priority))
+    }
+
+    /// The item does not run any more. Says whether it waits again.
+    fn done(&mut self, item: &T, now: Duration) -> bool {
+        if let Some(running) = self.running.remove(item) {
+            self.worked.observe(now.saturating_sub(running.since));
+        }
+        match self.wanted.get(item).copied() {
+            Some(wanted) => {
+                self.want(item.clone(), wanted, true);
+                true
+            }
+            None => false,
+        }
     }
 }
 
@@ -118,17 +210,28 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
 
     pub fn with_limits(name: &'static str, limits: RetryLimits, clock: Clock) -> Self {
         let state = State {
-            ready: VecDeque::new(),
-            dirty: HashSet::new(),
-            running: HashSet::new(),
+            ready: BTreeMap::new(),
+            wanted: HashMap::new(),
+            running: HashMap::new(),
             delayed: BTreeMap::new(),
             due: HashMap::new(),
+            one_wish: false,
             sequence: 0,
             limiter: RetryLimiter::new(limits),
             stats: QueueStats::default(),
+            waited: Histogram::default(),
+            worked: Histogram::default(),
             shut_down: false,
         };
         Self { inner: Arc::new(Inner { name, clock, state: Mutex::new(state), wake: Notify::new() }) }
+    }
+
+    /// A queue in which an item is there once, ready or delayed: adding it again keeps the higher priority and the earlier
+    /// time.
+    pub fn prioritized(name: &'static str, limits: RetryLimits, clock: Clock) -> Self {
+        let queue = Self::with_limits(name, limits, clock);
+        queue.inner.lock().one_wish = true;
+        queue
     }
 
     /// The name given to [`WorkQueue::new`], for logs and metrics.
@@ -138,30 +241,42 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
 
     /// `item` runs soon: once more if it is running now, once only if it waits already.
     pub fn add(&self, item: T) {
-        if self.inner.lock().add(item) {
+        self.add_with_priority(item, 0);
+    }
+
+    /// As [`WorkQueue::add`], before all items of a lower priority.
+    pub fn add_with_priority(&self, item: T, priority: i32) {
+        let now = self.inner.clock.elapsed();
+        if self.inner.lock().add(item, priority, now) {
             self.inner.wake.notify_one();
         }
     }
 
     /// `item` runs after `delay`, or earlier if something else adds it. Of several delays the shortest counts.
     pub fn add_after(&self, item: T, delay: Duration) {
+        self.add_after_with_priority(item, delay, 0);
+    }
+
+    /// As [`WorkQueue::add_after`], then before all items of a lower priority.
+    pub fn add_after_with_priority(&self, item: T, delay: Duration, priority: i32) {
         if delay.is_zero() {
-            return self.add(item);
+            return self.add_with_priority(item, priority);
         }
         let at = self.inner.clock.elapsed().saturating_add(delay);
-        self.inner.lock().add_at(item, at);
+        self.inner.lock().add_at(item, at, priority);
         // A waiting worker may have to wake earlier than it planned.
         self.inner.wake.notify_one();
     }
 
-    /// Counts a failure of `item` and runs it again after the back-off.
+    /// Counts a failure of `item` and runs it again after the back-off, with the priority it has if it is running.
     pub fn add_rate_limited(&self, item: T) {
-        let delay = {
+        let (delay, priority) = {
             let mut state = self.inner.lock();
             state.stats.retries += 1;
-            state.limiter.next_delay(&item, self.inner.clock.elapsed())
+            let delay = state.limiter.next_delay(&item, self.inner.clock.elapsed());
+            (delay, state.running.get(&item).map_or(0, |running| running.priority))
         };
-        self.add_after(item, delay);
+        self.add_after_with_priority(item, delay, priority);
     }
 
     /// `item` succeeded; its next failure starts with the shortest back-off again.
@@ -216,13 +331,11 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
             return Taken::ShutDown;
         }
         let next_due = state.wake_due(now);
-        let Some(item) = state.ready.pop_front() else { return Taken::Nothing { next_due } };
-        state.dirty.remove(&item);
-        state.running.insert(item.clone());
+        let Some((item, priority)) = state.take(now) else { return Taken::Nothing { next_due } };
         if !state.ready.is_empty() || next_due.is_some() {
             self.inner.wake.notify_one();
         }
-        Taken::Item(Claim { item, queue: self.inner.clone() })
+        Taken::Item(Claim { item, priority, queue: self.inner.clone() })
     }
 
     /// No more work is handed out or accepted.
@@ -238,6 +351,23 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
             delayed: state.delayed.len(),
             running: state.running.len(),
             ..state.stats
+        }
+    }
+
+    pub fn metrics(&self) -> QueueMetrics {
+        let now = self.inner.clock.elapsed();
+        let state = self.inner.lock();
+        let ages = || state.running.values().map(|running| now.saturating_sub(running.since));
+        QueueMetrics {
+            name: self.inner.name,
+            depth: state.ready.len(),
+            adds: state.stats.adds,
+            retries: state.stats.retries,
+            panics: state.stats.panics,
+            waited: state.waited.clone(),
+            worked: state.worked.clone(),
+            unfinished: ages().sum(),
+            longest_running: ages().max().unwrap_or_default(),
         }
     }
 
@@ -262,7 +392,15 @@ enum Taken<T: Hash + Eq + Clone> {
 /// An item being worked on. While it lives nobody else gets the same item.
 pub struct Claim<T: Hash + Eq + Clone> {
     item: T,
+    priority: i32,
     queue: Arc<Inner<T>>,
+}
+
+impl<T: Hash + Eq + Clone> Claim<T> {
+    /// The priority it was handed out with.
+    pub fn priority(&self) -> i32 {
+        self.priority
+    }
 }
 
 impl<T: Hash + Eq + Clone> Deref for Claim<T> {
@@ -274,12 +412,8 @@ impl<T: Hash + Eq + Clone> Deref for Claim<T> {
 
 impl<T: Hash + Eq + Clone> Drop for Claim<T> {
     fn drop(&mut self) {
-        let mut state = self.queue.lock();
-        state.running.remove(&self.item);
-        if state.dirty.contains(&self.item) {
-            let item = self.item.clone();
-            state.ready.push_back(item);
-            drop(state);
+        let now = self.queue.clock.elapsed();
+        if self.queue.lock().done(&self.item, now) {
             self.queue.wake.notify_one();
         }
     }

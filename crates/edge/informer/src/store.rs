@@ -7,7 +7,7 @@
 //!                       vanished while nobody watched is reported as deleted
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -16,15 +16,15 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
 use crate::Key;
+use crate::held::{Held, Lazy, Packing};
 use crate::queue::WorkQueue;
 
 /// What happened to one object. Objects are shared and never changed in place.
-#[derive(Debug)]
 pub enum Change<K> {
     Added(Arc<K>),
     /// Both states; their resource versions differ.
     Updated {
-        old: Arc<K>,
+        old: Lazy<K>,
         new: Arc<K>,
     },
     /// The last state known. After a gap in the watch this is the cached one, which may be older than the deletion.
@@ -44,63 +44,77 @@ impl<K> Change<K> {
 pub(crate) type IndexFn<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
-struct Index<K> {
-    keys_of: IndexFn<K>,
-    entries: HashMap<String, BTreeSet<Key>>,
+/// How objects come into the cache.
+pub(crate) struct Intake<K> {
+    pub(crate) prune: Box<dyn Fn(&mut K) + Send + Sync>,
+    pub(crate) indexes: Vec<(&'static str, IndexFn<K>)>,
+    pub(crate) packing: Option<Packing<K>>,
 }
 
-impl<K> Index<K> {
-    fn insert(&mut self, key: &Key, object: &K) {
-        for value in (self.keys_of)(object) {
-            self.entries.entry(value).or_default().insert(key.clone());
-        }
-    }
+/// A cached object and what is asked about it without looking inside.
+struct Entry<K> {
+    held: Held<K>,
+    uid: Option<Box<str>>,
+    version: Option<Box<str>>,
+    /// The number of an index and the value under which the object is found there.
+    found_under: Box<[(u8, Arc<str>)]>,
+}
 
-    fn remove(&mut self, key: &Key, object: &K) {
-        for value in (self.keys_of)(object) {
-            if let Some(keys) = self.entries.get_mut(&value) {
-                keys.remove(key);
-                if keys.is_empty() {
-                    self.entries.remove(&value);
-                }
-            }
+impl<K: Resource> Entry<K> {
+    fn new(object: &Arc<K>, intake: &Intake<K>) -> Self {
+        let values = intake.indexes.iter().zip(0..).flat_map(|((_, values_of), number)| {
+            let mut values = values_of(object);
+            values.sort_unstable();
+            values.dedup();
+            values.into_iter().map(move |value| (number, Arc::from(value)))
+        });
+        let meta = object.meta();
+        Self {
+            held: Held::new(object, intake.packing),
+            uid: meta.uid.as_deref().map(Box::from),
+            version: meta.resource_version.as_deref().map(Box::from),
+            found_under: values.collect(),
         }
     }
 }
 
 struct Objects<K> {
-    by_key: BTreeMap<Key, Arc<K>>,
-    indexes: HashMap<&'static str, Index<K>>,
+    by_key: BTreeMap<Arc<Key>, Entry<K>>,
+    /// By number; keys are ordered. Most values have one key, so a plain list serves best.
+    indexes: Vec<HashMap<Arc<str>, Vec<Arc<Key>>>>,
 }
 
 impl<K: Resource> Objects<K> {
-    /// Stores `object` and tells what that means to a listener. Nothing, if it is the state already known.
-    fn upsert(&mut self, object: K) -> Vec<Change<K>> {
-        let key = Key::of(&object);
-        let new = Arc::new(object);
-        let old = self.by_key.insert(key.clone(), new.clone());
-        if let Some(old) = &old {
-            self.indexes.values_mut().for_each(|index| index.remove(&key, old));
+    /// Stores an entry and gives back the one it replaces.
+    fn insert(&mut self, key: &Arc<Key>, entry: Entry<K>) -> Option<Entry<K>> {
+        let old = self.remove(key);
+        for (index, value) in &entry.found_under {
+            let keys = self.indexes[usize::from(*index)].entry(value.clone()).or_default();
+            if let Err(at) = keys.binary_search(key) {
+                keys.insert(at, key.clone());
+            }
         }
-        self.indexes.values_mut().for_each(|index| index.insert(&key, &new));
-        match old {
-            None => vec![Change::Added(new)],
-            Some(old) if old.meta().resource_version == new.meta().resource_version => vec![],
-            // Deleted and made anew under the same name while we looked away.
-            Some(old) if old.meta().uid != new.meta().uid => vec![Change::Deleted(old), Change::Added(new)],
-            Some(old) => vec![Change::Updated { old, new }],
-        }
+        self.by_key.insert(key.clone(), entry);
+        old
     }
 
-    fn remove(&mut self, key: &Key) -> Option<Arc<K>> {
+    fn remove(&mut self, key: &Key) -> Option<Entry<K>> {
         let old = self.by_key.remove(key)?;
-        self.indexes.values_mut().for_each(|index| index.remove(key, &old));
+        for (index, value) in &old.found_under {
+            let entries = &mut self.indexes[usize::from(*index)];
+            let Some(keys) = entries.get_mut(value) else { continue };
+            keys.retain(|other| other.as_ref() != key);
+            if keys.is_empty() {
+                entries.remove(value);
+            }
+        }
         Some(old)
     }
 }
 
 struct Shared<K> {
     objects: RwLock<Objects<K>>,
+    index_names: Vec<&'static str>,
     /// Held while changes are stored *and* told, so that a late subscriber sees each object exactly once.
     handlers: Mutex<Vec<Handler<K>>>,
 }
@@ -128,17 +142,27 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
-        self.read(|objects| objects.by_key.get(key).cloned())
+        let held = self.read(|objects| objects.by_key.get(key).map(|entry| entry.held.clone()));
+        held.map(|held| held.get())
     }
 
     /// Every key, in order.
     pub fn keys(&self) -> Vec<Key> {
-        self.read(|objects| objects.by_key.keys().cloned().collect())
+        self.read(|objects| objects.by_key.keys().map(|key| key.as_ref().clone()).collect())
     }
 
     /// Every object, ordered by key.
     pub fn all(&self) -> Vec<Arc<K>> {
-        self.read(|objects| objects.by_key.values().cloned().collect())
+        unpack(self.read(|objects| objects.by_key.values().map(|entry| entry.held.clone()).collect()))
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.read(|objects| objects.by_key.len())
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
     }
 
     /// The objects that the index function of `index` put under `value`, ordered by key.
@@ -146,20 +170,38 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
     /// # Panics
     /// If the informer was built without that index: a spelling mistake, not a state of the cluster.
     pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
-        self.read(|objects| {
-            let index = objects.indexes.get(index).expect("the informer was built with this index");
-            let keys = index.entries.get(value);
-            keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key).cloned()).collect()
-        })
+        unpack(self.read_index(index, value, |objects, keys| {
+            keys.iter().filter_map(|key| objects.by_key.get(key)).map(|entry| entry.held.clone()).collect()
+        }))
+    }
+
+    /// The keys of [`Store::by_index`], for whoever does not look at the objects.
+    ///
+    /// # Panics
+    /// As [`Store::by_index`].
+    pub fn keys_by_index(&self, index: &str, value: &str) -> Vec<Key> {
+        self.read_index(index, value, |_, keys| keys.iter().map(|key| key.as_ref().clone()).collect())
+    }
+
+    fn read_index<T>(&self, index: &str, value: &str, f: impl FnOnce(&Objects<K>, &[Arc<Key>]) -> T) -> T {
+        let number = self.shared.index_names.iter().position(|name| *name == index);
+        let number = number.expect("the informer was built with this index");
+        self.read(|objects| f(objects, objects.indexes[number].get(value).map(Vec::as_slice).unwrap_or_default()))
     }
 
     /// The objects of one namespace, ordered by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let first = Key::new(namespace, "");
-        self.read(|objects| {
-            let from = objects.by_key.range(first..);
-            from.take_while(|(key, _)| key.namespace == namespace).map(|(_, object)| object.clone()).collect()
-        })
+        unpack(self.read(|objects| {
+            let from = objects.by_key.range::<Key, _>(first..);
+            let inside = from.take_while(|(key, _)| key.namespace == namespace);
+            inside.map(|(_, entry)| entry.held.clone()).collect()
+        }))
+    }
+
+    /// Bytes that packed objects take, what is around them left out.
+    pub fn packed_bytes(&self) -> usize {
+        self.read(|objects| objects.by_key.values().map(|entry| entry.held.packed_bytes()).sum())
     }
 
     pub fn is_synced(&self) -> bool {
@@ -176,12 +218,11 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
     /// The handler runs on the watch itself: it must not wait. Typically it marks expectations and adds keys to a
     /// [`WorkQueue`], whose set of keys is what a slow reader falls behind on. It may read stores; it must not subscribe.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
-        let handler: Handler<K> = Box::new(handler);
+        let handler: [Handler<K>; 1] = [Box::new(handler)];
         let mut handlers = lock(&self.shared.handlers);
-        for object in self.all() {
-            tell(&handler, &Change::Added(object));
-        }
-        handlers.push(handler);
+        let known: Vec<Held<K>> = self.read(|objects| objects.by_key.values().map(|e| e.held.clone()).collect());
+        known.iter().for_each(|held| tell(&handler, &Change::Added(held.get())));
+        handlers.extend(handler);
     }
 
     /// Adds the key of every changed object to `queue`.
@@ -191,71 +232,110 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
     }
 }
 
-/// Calls one handler; its panic is its own affair, the watch and the other handlers go on.
-fn tell<K: Resource>(handler: &Handler<K>, change: &Change<K>) {
-    if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-        tracing::error!(key = %Key::of(change.object().as_ref()), "an event handler panicked");
+/// Calls every handler; the panic of one is its own affair, the watch and the other handlers go on.
+fn tell<K: Resource>(handlers: &[Handler<K>], change: &Change<K>) {
+    for handler in handlers {
+        if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
+            tracing::error!(key = %Key::of(change.object().as_ref()), "an event handler panicked");
+        }
     }
+}
+
+/// Outside the lock: decoding takes a while.
+fn unpack<K>(held: Vec<Held<K>>) -> Vec<Arc<K>> {
+    held.iter().map(Held::get).collect()
 }
 
 /// Write access to the cache of one kind, fed by a watch (or by hand, in a simulation).
 pub struct Ingest<K> {
     shared: Arc<Shared<K>>,
     synced: watch::Sender<bool>,
-    prune: Box<dyn Fn(&mut K) + Send + Sync>,
-    /// The list being received.
-    listing: Option<BTreeMap<Key, K>>,
+    intake: Intake<K>,
+    /// The list being received, packed already: a long one must not be in memory as a whole.
+    listing: Option<BTreeMap<Arc<Key>, Entry<K>>>,
 }
 
-pub(crate) fn cache<K: Resource>(
-    indexes: Vec<(&'static str, IndexFn<K>)>,
-    prune: Box<dyn Fn(&mut K) + Send + Sync>,
-) -> (Store<K>, Ingest<K>) {
-    let indexes =
-        indexes.into_iter().map(|(name, keys_of)| (name, Index { keys_of, entries: HashMap::new() })).collect();
+pub(crate) fn cache<K: Resource>(intake: Intake<K>) -> (Store<K>, Ingest<K>) {
     let shared = Arc::new(Shared {
-        objects: RwLock::new(Objects { by_key: BTreeMap::new(), indexes }),
+        objects: RwLock::new(Objects {
+            by_key: BTreeMap::new(),
+            indexes: intake.indexes.iter().map(|_| HashMap::new()).collect(),
+        }),
+        index_names: intake.indexes.iter().map(|(name, _)| *name).collect(),
         handlers: Mutex::default(),
     });
     let (synced_tx, synced) = watch::channel(false);
-    (Store { shared: shared.clone(), synced }, Ingest { shared, synced: synced_tx, prune, listing: None })
+    (Store { shared: shared.clone(), synced }, Ingest { shared, synced: synced_tx, intake, listing: None })
 }
 
 impl<K: Resource> Ingest<K> {
     /// Takes one event of the watch. During a list nothing becomes visible before its end: the old state stays.
     pub fn apply(&mut self, event: Event<K>) {
-        let event = event.modify(|object| (self.prune)(object));
-        match event {
+        match event.modify(|object| (self.intake.prune)(object)) {
             Event::Init => self.listing = Some(BTreeMap::new()),
             Event::InitApply(object) => {
-                self.listing.get_or_insert_default().insert(Key::of(&object), object);
+                let object = Arc::new(object);
+                let entry = Entry::new(&object, &self.intake);
+                self.listing.get_or_insert_default().insert(Arc::new(Key::of(object.as_ref())), entry);
             }
             Event::InitDone => {
                 let listed = self.listing.take().unwrap_or_default();
-                self.write(|objects| replace(objects, listed));
+                self.replace(listed);
                 self.synced.send_replace(true);
             }
-            Event::Apply(object) => self.write(|objects| objects.upsert(object)),
-            Event::Delete(object) => self.write(|objects| {
-                let known = objects.remove(&Key::of(&object));
-                known.map(|_| Change::Deleted(Arc::new(object))).into_iter().collect()
-            }),
+            Event::Apply(object) => {
+                let object = Arc::new(object);
+                let (key, entry) = (Key::of(object.as_ref()), Entry::new(&object, &self.intake));
+                let handlers = lock(&self.shared.handlers);
+                self.upsert(&handlers, &Arc::new(key), entry, Some(object));
+            }
+            Event::Delete(object) => {
+                let handlers = lock(&self.shared.handlers);
+                let known = self.write(|objects| objects.remove(&Key::of(&object)));
+                if known.is_some() {
+                    tell(&handlers, &Change::Deleted(Arc::new(object)));
+                }
+            }
         }
     }
 
-    fn write(&self, f: impl FnOnce(&mut Objects<K>) -> Vec<Change<K>>) {
+    fn write<T>(&self, f: impl FnOnce(&mut Objects<K>) -> T) -> T {
+        f(&mut self.shared.objects.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Makes the cache equal to a complete list. Deletions come first: they free what additions may wait for. Changes are
+    /// stored and told one by one, so that at most one object of the list is decoded at a time.
+    fn replace(&self, listed: BTreeMap<Arc<Key>, Entry<K>>) {
         let handlers = lock(&self.shared.handlers);
-        let changes = f(&mut self.shared.objects.write().unwrap_or_else(PoisonError::into_inner));
-        for change in &changes {
-            handlers.iter().for_each(|handler| tell(handler, change));
+        let gone: Vec<Arc<Key>> = self
+            .write(|objects| objects.by_key.keys().filter(|key| !listed.contains_key(key.as_ref())).cloned().collect());
+        for key in gone {
+            if let Some(old) = self.write(|objects| objects.remove(&key)) {
+                tell(&handlers, &Change::Deleted(old.held.get()));
+            }
+        }
+        for (key, entry) in listed {
+            self.upsert(&handlers, &key, entry, None);
         }
     }
-}
 
-/// Makes the cache equal to a complete list. Deletions come first: they free what additions may wait for.
-fn replace<K: Resource>(objects: &mut Objects<K>, listed: BTreeMap<Key, K>) -> Vec<Change<K>> {
-    let gone: Vec<Key> = objects.by_key.keys().filter(|key| !listed.contains_key(key)).cloned().collect();
-    let mut changes: Vec<_> = gone.iter().filter_map(|key| objects.remove(key)).map(Change::Deleted).collect();
-    changes.extend(listed.into_values().flat_map(|object| objects.upsert(object)));
-    changes
+    /// Stores an object and tells what that means: nothing, if it is the state already known. `object` is what the entry
+    /// holds, where it is at hand.
+    fn upsert(&self, handlers: &[Handler<K>], key: &Arc<Key>, entry: Entry<K>, object: Option<Arc<K>>) {
+        let (held, uid, version) = (entry.held.clone(), entry.uid.clone(), entry.version.clone());
+        let old = self.write(|objects| objects.insert(key, entry));
+        if handlers.is_empty() || old.as_ref().is_some_and(|old| old.version == version && old.uid == uid) {
+            return;
+        }
+        let new = object.unwrap_or_else(|| held.get());
+        match old {
+            None => tell(handlers, &Change::Added(new)),
+            // Deleted and made anew under the same name while we looked away.
+            Some(old) if old.uid != uid => {
+                tell(handlers, &Change::Deleted(old.held.get()));
+                tell(handlers, &Change::Added(new));
+            }
+            Some(old) => tell(handlers, &Change::Updated { old: Lazy::new(old.held), new }),
+        }
+    }
 }

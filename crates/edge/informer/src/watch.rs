@@ -6,16 +6,19 @@ use std::time::Duration;
 use futures::{Stream, StreamExt};
 use kube::runtime::watcher::{self, DefaultBackoff, Event, InitialListStrategy};
 use kube::{Api, Resource};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
-use crate::store::{IndexFn, Ingest, Store, cache};
+use crate::held::Packing;
+use crate::store::{IndexFn, Ingest, Intake, Store, cache};
 
 /// Describes the cache of one kind; [`Informer::start`] brings it to life. See the crate's example.
 pub struct Informer<K> {
     config: watcher::Config,
     indexes: Vec<(&'static str, IndexFn<K>)>,
     prune: Box<dyn Fn(&mut K) + Send + Sync>,
+    packing: Option<Packing<K>>,
     optional: bool,
 }
 
@@ -33,7 +36,13 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     pub fn new() -> Self {
-        Self { config: watcher::Config::default(), indexes: vec![], prune: Box::new(|_| {}), optional: false }
+        Self {
+            config: watcher::Config::default(),
+            indexes: vec![],
+            prune: Box::new(|_| {}),
+            packing: None,
+            optional: false,
+        }
     }
 
     /// Only objects with these labels, in the API's string form.
@@ -75,16 +84,24 @@ where
         self
     }
 
+    /// Keeps objects as JSON and decodes them for each reader: for kinds of which there are many and of which few are
+    /// looked at at a time.
+    pub fn packed(mut self) -> Self
+    where
+        K: Serialize,
+    {
+        self.packing = Some(Packing::json());
+        self
+    }
+
     /// The cache with its writing end, for whoever feeds it without an API server.
     pub fn detached(self) -> (Store<K>, Ingest<K>) {
         let prune = self.prune;
-        cache(
-            self.indexes,
-            Box::new(move |object: &mut K| {
-                object.meta_mut().managed_fields = None;
-                prune(object);
-            }),
-        )
+        let prune = Box::new(move |object: &mut K| {
+            object.meta_mut().managed_fields = None;
+            prune(object);
+        });
+        cache(Intake { prune, indexes: self.indexes, packing: self.packing })
     }
 
     /// Starts the watch on a task of its own that ends with `shutdown`.
@@ -159,16 +176,16 @@ pub(crate) async fn keep_watching<K, S>(
                 tokio::time::sleep(ABSENT_KIND).await;
                 break;
             }
+            if recovery == Recovery::PlainList {
+                tracing::debug!(kind = %K::kind(&()), "the server does not stream lists");
+                config.initial_list_strategy = InitialListStrategy::ListWatch;
+                break;
+            }
             let pause = pauses.next().unwrap_or(Duration::from_secs(30));
             tracing::warn!(kind = %K::kind(&()), ?pause, error = &error as &dyn std::error::Error, "the watch failed");
             tokio::time::sleep(pause).await;
-            match recovery {
-                Recovery::Continue | Recovery::Absent => {}
-                Recovery::Relist => break,
-                Recovery::PlainList => {
-                    config.initial_list_strategy = InitialListStrategy::ListWatch;
-                    break;
-                }
+            if recovery == Recovery::Relist {
+                break;
             }
         }
     }

@@ -109,3 +109,40 @@ async fn names_of_events_fit_however_long_the_object_is_called() {
     settle().await;
     assert!(api.objects()[0]["metadata"]["name"].as_str().unwrap().len() <= 253);
 }
+
+#[tokio::test(start_paused = true)]
+async fn events_that_differ_only_in_their_message_are_combined_after_ten() {
+    let api = FakeApi::default();
+    let recorder = recorder(&api);
+    for number in 0..14 {
+        recorder.publish(about("vm"), EventType::Warning, "FailedCreate", format!("attempt {number}"));
+    }
+    settle().await;
+    let events = api.objects();
+    assert_eq!(events.len(), 11, "ten on their own and one for the rest");
+    let combined = events.iter().find(|e| e["message"].as_str().unwrap().starts_with("(combined")).unwrap();
+    assert_eq!(combined["message"], "(combined from similar events): attempt 13");
+    assert_eq!(combined["count"], 4);
+
+    recorder.publish(about("vm"), EventType::Warning, "FailedCreate", "attempt 0");
+    settle().await;
+    let first = api.objects().into_iter().find(|e| e["message"] == "attempt 0").unwrap();
+    assert_eq!(first["count"], 2, "a message known before is still counted on its own");
+
+    sleep(Duration::from_secs(601)).await;
+    recorder.publish(about("vm"), EventType::Warning, "FailedCreate", "attempt 99");
+    settle().await;
+    assert!(api.objects().iter().any(|e| e["message"] == "attempt 99"), "after a pause messages are told apart again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn components_of_one_process_share_the_writer_and_sign_with_their_own_names() {
+    let api = FakeApi::default();
+    let recorder = recorder(&api);
+    recorder.publish(about("vm"), EventType::Normal, "Started", "up");
+    recorder.of("node-controller").publish(about("vm"), EventType::Normal, "Started", "up");
+    settle().await;
+    let mut sources: Vec<_> = api.objects().iter().map(|e| e["source"]["component"].clone()).collect();
+    sources.sort_by_key(ToString::to_string);
+    assert_eq!(sources, ["node-controller", "test-controller"]);
+}

@@ -78,6 +78,17 @@ impl FakeApi {
         self.state.lock().unwrap().objects.values().cloned().collect()
     }
 
+    /// Changes every object as somebody else would.
+    pub(super) fn edit(&self, change: impl Fn(&mut Value)) {
+        let mut state = self.state.lock().unwrap();
+        let State { objects, version, .. } = &mut *state;
+        for object in objects.values_mut() {
+            change(object);
+            *version += 1;
+            object["metadata"]["resourceVersion"] = json!(version.to_string());
+        }
+    }
+
     pub(super) fn remove_all(&self) {
         self.state.lock().unwrap().objects.clear();
     }

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::fake_api::FakeApi;
@@ -33,11 +33,10 @@ async fn one_leads_and_the_other_waits_while_it_renews() {
 async fn a_graceful_end_hands_over_within_a_retry_period() {
     let api = FakeApi::default();
     let (a, b) = (CancellationToken::new(), CancellationToken::new());
-    elected(&api, "a", &a).await;
-    a.cancel();
-    sleep(Duration::from_millis(10)).await;
+    elected(&api, "a", &a).await.release().await;
+    assert_eq!(holder(&api), "");
     let start = Instant::now();
-    elected(&api, "b", &b).await;
+    let _leading = elected(&api, "b", &b).await;
     assert!(start.elapsed() <= Duration::from_secs(2), "{:?}", start.elapsed());
     assert_eq!(holder(&api), "b");
     assert_eq!(api.objects()[0]["spec"]["leaseTransitions"], 1);
@@ -46,25 +45,10 @@ async fn a_graceful_end_hands_over_within_a_retry_period() {
 #[tokio::test(start_paused = true)]
 async fn a_silent_holder_is_replaced_after_the_time_it_promised_as_we_saw_it() {
     let api = FakeApi::default();
-    // A holder that wrote once and died: its task is never polled again after the runtime drops it.
-    let dead = CancellationToken::new();
-    let holder_task = tokio::spawn({
-        let (api, dead) = (api.clone(), dead.clone());
-        async move { elected(&api, "dead", &dead).await }
-    });
-    holder_task.await.unwrap();
-    // Freeze its renewals by making the lease look held by someone who never comes back.
-    let lease = api.objects()[0].clone();
-    dead.cancel();
-    sleep(Duration::from_millis(10)).await;
-    api.remove_all();
-    let leases: kube::Api<k8s_openapi::api::coordination::v1::Lease> = kube::Api::namespaced(api.client(), "ns");
-    let mut lease: k8s_openapi::api::coordination::v1::Lease = serde_json::from_value(lease).unwrap();
-    lease.metadata.resource_version = None;
-    leases.create(&Default::default(), &lease).await.unwrap();
-
+    // A holder that dies does not give the lease back.
+    drop(elected(&api, "dead", &CancellationToken::new()).await);
     let start = Instant::now();
-    elected(&api, "b", &CancellationToken::new()).await;
+    let _leading = elected(&api, "b", &CancellationToken::new()).await;
     let waited = start.elapsed();
     assert!(waited > Duration::from_secs(15) && waited <= Duration::from_secs(20), "{waited:?}");
 }
@@ -84,7 +68,48 @@ async fn a_leader_that_cannot_renew_learns_it_before_the_lease_is_over() {
 async fn shutdown_ends_the_wait_for_the_lock() {
     let api = FakeApi::default();
     let (a, b) = (CancellationToken::new(), CancellationToken::new());
-    elected(&api, "a", &a).await;
+    let _leading = elected(&api, "a", &a).await;
     b.cancel();
     assert!(lead(config(&api, "b"), b).await.is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_meets_a_conflict_is_tried_again_and_one_that_finds_another_holder_is_the_end() {
+    let api = FakeApi::default();
+    let leadership = elected(&api, "a", &CancellationToken::new()).await;
+    // Somebody annotates the lease: our next write carries an old version.
+    api.edit(|lease| lease["metadata"]["annotations"] = serde_json::json!({"seen": "yes"}));
+    assert!(timeout(Duration::from_secs(60), leadership.lost.cancelled()).await.is_err());
+    assert_eq!(holder(&api), "a");
+    api.edit(|lease| lease["spec"]["holderIdentity"] = "b".into());
+    let start = Instant::now();
+    leadership.lost.cancelled().await;
+    assert!(start.elapsed() <= Duration::from_secs(3), "{:?}", start.elapsed());
+    assert_eq!(holder(&api), "b", "the other's lease is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewing_costs_one_request() {
+    let api = FakeApi::default();
+    let _leadership = elected(&api, "a", &CancellationToken::new()).await;
+    let before = api.requests();
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    assert_eq!(api.requests() - before, 10);
+}
+
+#[test]
+fn times_that_let_two_lead_are_refused() {
+    let rows = [((15, 10, 2), true), ((10, 10, 2), false), ((15, 2, 2), false), ((15, 10, 0), false)];
+    for ((lease, renew, retry), fine) in rows {
+        let seconds = Duration::from_secs;
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let _guard = runtime.enter();
+        let config = LeaderConfig {
+            lease_duration: seconds(lease),
+            renew_deadline: seconds(renew),
+            retry_period: seconds(retry),
+            ..config(&FakeApi::default(), "a")
+        };
+        assert_eq!(config.check().is_ok(), fine, "{lease} {renew} {retry}");
+    }
 }

@@ -1,3 +1,4 @@
+mod client;
 mod events;
 mod expectations;
 mod fake_api;

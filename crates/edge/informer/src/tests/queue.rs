@@ -3,6 +3,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use tokio::time::{Instant, timeout};
 
+use crate::metrics::{Exposition, write_queues};
 use crate::{Clock, RetryLimits, WorkQueue};
 
 const SOON: Duration = Duration::from_millis(1);
@@ -139,6 +140,132 @@ async fn shutting_down_ends_every_waiting_worker_and_hands_out_nothing_more() {
         assert!(worker.await.unwrap());
     }
     assert!(queue.get().await.is_none());
+}
+
+fn manual() -> Clock {
+    Clock::manual(jiff::Timestamp::UNIX_EPOCH)
+}
+
+#[test]
+fn with_a_manual_clock_a_queue_needs_no_runtime() {
+    let clock = manual();
+    let queue = WorkQueue::with_limits("test", RetryLimits::default(), clock.clone());
+    queue.add_after("late", Duration::from_secs(10));
+    queue.add("now");
+    assert_eq!(queue.try_get().as_deref(), Some(&"now"));
+    assert!(queue.try_get().is_none());
+    assert_eq!(queue.next_due(), Some(Duration::from_secs(10)));
+    clock.advance(Duration::from_secs(10));
+    assert_eq!(queue.try_get().as_deref(), Some(&"late"));
+    assert_eq!(queue.next_due(), None);
+}
+
+fn order(queue: &WorkQueue<&'static str>) -> Vec<(&'static str, i32)> {
+    std::iter::from_fn(|| queue.try_get()).map(|claim| (*claim, claim.priority())).collect()
+}
+
+#[test]
+fn the_highest_priority_comes_first_and_equals_come_in_order_of_arrival() {
+    let queue = WorkQueue::prioritized("test", RetryLimits::default(), manual());
+    for (key, priority) in [("low", -5), ("first", 0), ("high", 20), ("second", 0), ("higher", 100)] {
+        queue.add_with_priority(key, priority);
+    }
+    assert_eq!(order(&queue), [("higher", 100), ("high", 20), ("first", 0), ("second", 0), ("low", -5)]);
+}
+
+#[test]
+fn adding_again_raises_the_priority_and_never_lowers_it() {
+    let queue = WorkQueue::prioritized("test", RetryLimits::default(), manual());
+    queue.add_with_priority("a", 10);
+    queue.add_with_priority("b", 5);
+    queue.add_with_priority("b", 20);
+    queue.add_with_priority("a", 0);
+    assert_eq!(order(&queue), [("b", 20), ("a", 10)]);
+}
+
+#[test]
+fn a_delayed_item_keeps_the_earliest_time_and_the_highest_priority() {
+    let clock = manual();
+    let queue = WorkQueue::prioritized("test", RetryLimits::default(), clock.clone());
+    let seconds = Duration::from_secs;
+    queue.add_after_with_priority("a", seconds(10), 5);
+    queue.add_after_with_priority("a", seconds(30), 50);
+    queue.add_after_with_priority("b", seconds(30), 90);
+    queue.add("b");
+    assert_eq!(order(&queue), [("b", 90)], "at once, and with the priority it had");
+    assert_eq!(queue.stats().delayed, 1, "b waits no more");
+    clock.advance(seconds(10));
+    assert_eq!(order(&queue), [("a", 50)]);
+    clock.advance(seconds(100));
+    assert_eq!(order(&queue), []);
+}
+
+#[test]
+fn a_failed_item_comes_back_with_the_priority_it_was_handed_out_with() {
+    let clock = manual();
+    let queue = WorkQueue::prioritized("test", RetryLimits::default(), clock.clone());
+    queue.add_with_priority("a", 7);
+    let claim = queue.try_get().unwrap();
+    queue.add_rate_limited(*claim);
+    drop(claim);
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(order(&queue), [("a", 7)]);
+}
+
+#[test]
+fn a_queue_measures_how_long_items_wait_and_how_long_they_are_worked_on() {
+    let clock = manual();
+    let queue = WorkQueue::with_limits("test", RetryLimits::default(), clock.clone());
+    queue.add("a");
+    queue.add("b");
+    clock.advance(Duration::from_secs(2));
+    let claim = queue.try_get().unwrap();
+    clock.advance(Duration::from_secs(3));
+    let metrics = queue.metrics();
+    assert_eq!((metrics.depth, metrics.adds), (1, 2));
+    assert_eq!((metrics.unfinished, metrics.longest_running), (Duration::from_secs(3), Duration::from_secs(3)));
+    queue.add_rate_limited(*claim);
+    drop(claim);
+    let mut out = Exposition::default();
+    write_queues(&[queue.metrics()], &mut out);
+    let text = out.into_text();
+    for line in [
+        "# TYPE workqueue_depth gauge",
+        "workqueue_depth{name=\"test\"} 1",
+        "workqueue_adds_total{name=\"test\"} 2",
+        "workqueue_retries_total{name=\"test\"} 1",
+        "workqueue_queue_duration_seconds_bucket{name=\"test\",le=\"1\"} 0",
+        "workqueue_queue_duration_seconds_bucket{name=\"test\",le=\"10\"} 1",
+        "workqueue_queue_duration_seconds_sum{name=\"test\"} 2",
+        "workqueue_work_duration_seconds_sum{name=\"test\"} 3",
+        "workqueue_work_duration_seconds_count{name=\"test\"} 1",
+        "workqueue_unfinished_work_seconds{name=\"test\"} 0",
+        "workqueue_longest_running_processor_seconds{name=\"test\"} 0",
+    ] {
+        assert!(text.lines().any(|other| other == line), "no line {line:?} in\n{text}");
+    }
+}
+
+proptest! {
+    /// Model: a list of wishes, of which the one with the highest priority and, among those, the oldest is next.
+    #[test]
+    fn priorities_agree_with_a_model(ops in prop::collection::vec((0..6usize, prop::option::of(-2..3i32)), 1..60)) {
+        let queue = WorkQueue::prioritized("test", RetryLimits::default(), manual());
+        let mut model: Vec<(usize, i32)> = vec![];
+        for (key, op) in ops {
+            match (op, model.iter_mut().find(|(known, _)| *known == key)) {
+                (Some(priority), Some((_, known))) => { queue.add_with_priority(key, priority); *known = priority.max(*known); }
+                (Some(priority), None) => { queue.add_with_priority(key, priority); model.push((key, priority)); }
+                (None, _) => {
+                    // The first of the highest: `max_by_key` would give the last.
+                    let best = model.iter().map(|(_, priority)| *priority).max();
+                    let next = model.iter().position(|(_, priority)| Some(*priority) == best).map(|at| model.remove(at));
+                    let claim = queue.try_get();
+                    prop_assert_eq!(claim.as_ref().map(|claim| (**claim, claim.priority())), next);
+                }
+            }
+        }
+    }
 }
 
 proptest! {

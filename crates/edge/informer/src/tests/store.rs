@@ -12,6 +12,10 @@ fn informer() -> (Store<ConfigMap>, Ingest<ConfigMap>) {
     Informer::new().index("value", |o: &ConfigMap| vec![value(o)]).detached()
 }
 
+fn packed_informer() -> (Store<ConfigMap>, Ingest<ConfigMap>) {
+    Informer::new().packed().index("value", |o: &ConfigMap| vec![value(o)]).detached()
+}
+
 /// Writes down what a subscriber hears.
 fn listen(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
     let heard = Arc::new(Mutex::new(vec![]));
@@ -140,6 +144,35 @@ fn a_fed_queue_holds_each_changed_key_once() {
     assert_eq!(queue.stats().ready, 1);
 }
 
+#[test]
+fn a_packed_cache_gives_back_what_was_put_in() {
+    let (store, mut ingest) = packed_informer();
+    let log = listen(&store);
+    let (a, b) = (object("a", "1", 1, "x"), object("b", "2", 2, "x"));
+    list(&mut ingest, vec![a.clone()]);
+    ingest.apply(Event::Apply(b.clone()));
+    ingest.apply(Event::Apply(object("a", "1", 3, "y")));
+    assert_eq!(heard(&log), ["+a@1", "+b@2", "a@1->a@3"]);
+    assert_eq!(store.get(&Key::new("ns", "b")).as_deref(), Some(&b));
+    assert_eq!(store.by_index("value", "y")[0].metadata.resource_version.as_deref(), Some("3"));
+    assert_eq!(store.keys_by_index("value", "x"), [Key::new("ns", "b")]);
+    let json = serde_json::to_vec(&b).unwrap().len();
+    assert_eq!(store.packed_bytes(), 2 * json, "nothing is kept but the text");
+}
+
+#[test]
+fn a_namespace_can_be_listed_without_an_index() {
+    let (store, mut ingest) = informer();
+    for (namespace, name) in [("a", "x"), ("b", "z"), ("b", "y"), ("ba", "w")] {
+        let mut o = object(name, name, 1, "v");
+        o.metadata.namespace = Some(namespace.into());
+        ingest.apply(Event::Apply(o));
+    }
+    let names: Vec<_> = store.in_namespace("b").iter().map(|o| o.metadata.name.clone().unwrap()).collect();
+    assert_eq!(names, ["y", "z"]);
+    assert!(store.in_namespace("c").is_empty());
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Apply(u8, u8),
@@ -160,8 +193,8 @@ proptest! {
     /// Whatever happens, the index agrees with a scan, and a subscriber that applies changes to a set of its own ends up
     /// with the same objects.
     #[test]
-    fn index_and_subscriber_agree_with_the_cache(ops in ops()) {
-        let (store, mut ingest) = informer();
+    fn index_and_subscriber_agree_with_the_cache(ops in ops(), packed: bool) {
+        let (store, mut ingest) = if packed { packed_informer() } else { informer() };
         let mirror = Arc::new(Mutex::new(std::collections::BTreeMap::new()));
         let copy = mirror.clone();
         store.subscribe(move |change| {
@@ -171,7 +204,7 @@ proptest! {
                 Change::Added(o) => assert!(copy.insert(key, o.clone()).is_none(), "added twice"),
                 Change::Updated { old, new } => {
                     let before = copy.insert(key, new.clone()).expect("updated without having been added");
-                    assert!(Arc::ptr_eq(&before, old));
+                    assert_eq!(&before, &**old);
                 }
                 Change::Deleted(_) => assert!(copy.remove(&key).is_some(), "deleted without having been added"),
             }

@@ -28,6 +28,14 @@ fn listed(objects: Vec<ConfigMap>) -> Items {
 /// Runs the watch loop over scripted streams; each `open` takes the next one, which stays silent at its end.
 /// Returns the store and how each stream was opened.
 async fn run(config: Config, scripts: Vec<Items>) -> (Store<ConfigMap>, Vec<InitialListStrategy>) {
+    run_optional(false, config, scripts).await
+}
+
+async fn run_optional(
+    optional: bool,
+    config: Config,
+    scripts: Vec<Items>,
+) -> (Store<ConfigMap>, Vec<InitialListStrategy>) {
     let (store, ingest) = Informer::new().detached();
     let scripts = Arc::new(Mutex::new(VecDeque::from(scripts)));
     let opened = Arc::new(Mutex::new(vec![]));
@@ -37,7 +45,7 @@ async fn run(config: Config, scripts: Vec<Items>) -> (Store<ConfigMap>, Vec<Init
         let script = scripts.lock().unwrap().pop_front().unwrap_or_default();
         stream::iter(script).chain(stream::pending()).boxed()
     };
-    timeout(Duration::from_secs(600), keep_watching(config, false, open, ingest)).await.unwrap_err();
+    timeout(Duration::from_secs(600), keep_watching(config, optional, open, ingest)).await.unwrap_err();
     let opened = opened.lock().unwrap().clone();
     (store, opened)
 }
@@ -64,4 +72,30 @@ async fn other_errors_leave_recovery_to_the_stream() {
     let (store, opened) = run(Config::default(), vec![script]).await;
     assert_eq!(opened.len(), 1);
     assert_eq!(store.all().len(), 1);
+}
+
+fn unknown_kind() -> Items {
+    let status = Status { code: 404, message: "no such kind".into(), reason: "NotFound".into(), ..Default::default() };
+    vec![Err(Error::InitialListFailed(kube::Error::Api(Box::new(status))))]
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_may_be_absent_is_complete_and_empty_until_it_appears() {
+    let (store, opened) = run_optional(true, Config::default(), vec![unknown_kind()]).await;
+    assert!(store.is_synced() && store.is_empty());
+    assert!(opened.len() > 1, "it is asked for again");
+
+    let appears = vec![unknown_kind(), unknown_kind(), listed(vec![object("a", "1", 1, "x")])];
+    let (store, _) = run_optional(true, Config::default(), appears).await;
+    assert_eq!(store.len(), 1);
+
+    let goes = vec![listed(vec![object("a", "1", 1, "x")]).into_iter().chain(unknown_kind()).collect(), unknown_kind()];
+    let (store, _) = run_optional(true, Config::default(), goes).await;
+    assert!(store.is_empty(), "with the kind its objects are gone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_that_must_be_there_is_waited_for() {
+    let (store, _) = run(Config::default(), vec![unknown_kind()]).await;
+    assert!(!store.is_synced());
 }

@@ -1,0 +1,151 @@
+//! An API client that keeps within a rate and counts what it asks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use tower::{Layer, Service};
+
+use crate::Clock;
+use crate::limiter::Bucket;
+use crate::metrics::Exposition;
+
+/// So many requests per second, and so many at once after a pause.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    pub per_second: f64,
+    pub burst: f64,
+}
+
+impl Rate {
+    /// What controllers ask of an API server at most, unless told otherwise.
+    pub const CONTROLLER: Self = Self { per_second: 200.0, burst: 400.0 };
+}
+
+/// The rate of one client, which can be changed while it works. Requests wait in the order in which they were made.
+#[derive(Clone)]
+pub struct RateLimit {
+    clock: Clock,
+    state: Arc<Mutex<(Rate, Bucket)>>,
+}
+
+impl RateLimit {
+    pub fn new(rate: Rate, clock: Clock) -> Self {
+        Self { clock, state: Arc::new(Mutex::new((rate, Bucket::new(rate.per_second, rate.burst)))) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, (Rate, Bucket)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on this rate holds. Requests that wait already keep their turn.
+    pub fn set(&self, rate: Rate) {
+        let mut state = self.lock();
+        if state.0 != rate {
+            *state = (rate, Bucket::new(rate.per_second, rate.burst));
+        }
+    }
+
+    /// Takes a token and says how long to wait for it.
+    pub fn reserve(&self) -> Duration {
+        self.lock().1.reserve(self.clock.elapsed())
+    }
+}
+
+/// How many requests were made, by method and answer.
+#[derive(Clone, Default)]
+pub struct RequestCounter {
+    counts: Arc<Mutex<BTreeMap<(String, String, String), u64>>>,
+}
+
+impl RequestCounter {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), u64>> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn count(&self, code: String, host: &str, method: &str) {
+        *self.lock().entry((code, host.to_owned(), method.to_owned())).or_default() += 1;
+    }
+
+    pub fn total(&self) -> u64 {
+        self.lock().values().sum()
+    }
+
+    pub fn write(&self, out: &mut Exposition) {
+        let name = "rest_client_requests_total";
+        out.family(name, "counter", "Number of HTTP requests, partitioned by status code, method, and host");
+        for ((code, host, method), count) in self.lock().iter() {
+            out.sample(name, &[("code", code), ("host", host), ("method", method)], count);
+        }
+    }
+}
+
+/// A client of the server that `config` names. Everything goes through the limit and is counted: reads, writes, the
+/// beginnings of watches, events.
+pub fn client(config: Config, limit: RateLimit, counter: RequestCounter) -> Result<Client, kube::Error> {
+    let layer = Meter { limit, counter, host: config.cluster_url.authority().map(ToString::to_string) };
+    Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
+}
+
+/// Puts the limit and the counter in front of a client's requests.
+pub(crate) struct Meter {
+    pub(crate) limit: RateLimit,
+    pub(crate) counter: RequestCounter,
+    pub(crate) host: Option<String>,
+}
+
+impl<S> Layer<S> for Meter {
+    type Service = Metered<S>;
+
+    fn layer(&self, inner: S) -> Metered<S> {
+        let host = self.host.clone().unwrap_or_default().into();
+        Metered { inner, limit: self.limit.clone(), counter: self.counter.clone(), host }
+    }
+}
+
+pub(crate) struct Metered<S> {
+    inner: S,
+    limit: RateLimit,
+    counter: RequestCounter,
+    host: Arc<str>,
+}
+
+impl<S, B> Service<Request<Body>> for Metered<S>
+where
+    S: Service<Request<Body>, Response = Response<B>>,
+    S::Future: Send + 'static,
+    S::Error: Send,
+    B: Send,
+{
+    type Response = Response<B>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<B>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (counter, host, method) = (self.counter.clone(), self.host.clone(), request.method().clone());
+        let (clock, wait) = (self.limit.clock.clone(), self.limit.reserve());
+        // Nothing is sent before the answer is first waited for.
+        let answer = self.inner.call(request);
+        async move {
+            if !wait.is_zero() {
+                clock.sleep(wait).await;
+            }
+            let answer = answer.await;
+            let code =
+                answer.as_ref().map_or_else(|_| "<error>".to_owned(), |answer| answer.status().as_str().to_owned());
+            counter.count(code, &host, method.as_str());
+            answer
+        }
+        .boxed()
+    }
+}
