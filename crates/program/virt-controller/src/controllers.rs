@@ -15,17 +15,18 @@ use crate::context::Context;
 use crate::reconcile::reconcile;
 use crate::stores::Stores;
 use crate::writer::{WriteCounter, Writer};
-use crate::{vm, vmi};
+use crate::{node, topology, vm, vmi};
 
 /// One of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reconciler {
     Vm,
     Vmi,
+    Node,
 }
 
 impl Reconciler {
-    pub const ALL: &'static [Self] = &[Self::Vm, Self::Vmi];
+    pub const ALL: &'static [Self] = &[Self::Vm, Self::Vmi, Self::Node];
 }
 
 /// What is decided when the process starts.
@@ -45,6 +46,9 @@ pub struct Controllers<A> {
     vm_queue: WorkQueue<Key>,
     vmi: vmi::Controller<A>,
     vmi_queue: WorkQueue<Key>,
+    node: node::Controller<A>,
+    node_queue: WorkQueue<Key>,
+    topology: topology::Updater<A>,
 }
 
 impl<A: Api> Controllers<A> {
@@ -54,14 +58,18 @@ impl<A: Api> Controllers<A> {
         config.follow(&stores.kubevirts);
         let queue = |name| WorkQueue::with_limits(name, RetryLimits::default(), clock.clone());
         let (vm_queue, vmi_queue) = (queue("virt-controller-vm"), queue("virt-controller-vmi"));
+        let node_queue = queue("virt-controller-node");
         let writer = Writer::new(api, settings.writes);
         let hold_starts = settings.hold_starts;
         let ctx = Context { stores, writer, notes, clock, config: config.clone(), hold_starts };
         let vm = vm::Controller::new(ctx.clone());
         vm.register(&vm_queue);
-        let vmi = vmi::Controller::new(ctx);
+        let vmi = vmi::Controller::new(ctx.clone());
         vmi.register(&vmi_queue);
-        Self { config, vm, vm_queue, vmi, vmi_queue }
+        let node = node::Controller::new(ctx.clone());
+        node.register(&node_queue);
+        let topology = topology::Updater::new(ctx);
+        Self { config, vm, vm_queue, vmi, vmi_queue, node, node_queue, topology }
     }
 
     /// The keys that wait for a controller.
@@ -69,6 +77,7 @@ impl<A: Api> Controllers<A> {
         match of {
             Reconciler::Vm => &self.vm_queue,
             Reconciler::Vmi => &self.vmi_queue,
+            Reconciler::Node => &self.node_queue,
         }
     }
 
@@ -82,6 +91,12 @@ impl<A: Api> Controllers<A> {
         match by {
             Reconciler::Vm => reconcile(&self.vm, key).await,
             Reconciler::Vmi => reconcile(&self.vmi, key).await,
+            Reconciler::Node => reconcile(&self.node, key).await,
         }
+    }
+
+    /// Brings every node's labels about time stamp counters up to date, once.
+    pub async fn update_topology(&self) {
+        self.topology.update().await;
     }
 }

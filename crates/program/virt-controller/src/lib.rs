@@ -15,9 +15,11 @@ mod config;
 mod context;
 mod controllers;
 mod error;
+mod node;
 mod owned;
 mod reconcile;
 pub mod stores;
+mod topology;
 mod vm;
 mod vmi;
 mod writer;
@@ -57,6 +59,7 @@ pub struct Config {
     pub leader_election: Option<Client>,
     pub vm_workers: usize,
     pub vmi_workers: usize,
+    pub node_workers: usize,
     /// Start nothing: the cluster is being emptied.
     pub hold_starts: bool,
     /// Counts writes to the API by virtual machine.
@@ -64,7 +67,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: no leader election, three workers for virtual machines and ten for instances.
+    /// The defaults: no leader election, three workers for virtual machines and for nodes, and ten for instances.
     pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
         Self {
             client,
@@ -74,6 +77,7 @@ impl Config {
             leader_election: None,
             vm_workers: 3,
             vmi_workers: 10,
+            node_workers: 3,
             hold_starts: false,
             writes: Arc::default(),
         }
@@ -120,6 +124,7 @@ async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown:
         let workers = match reconciler {
             Reconciler::Vm => config.vm_workers,
             Reconciler::Vmi => config.vmi_workers,
+            Reconciler::Node => config.node_workers,
         };
         let (queue, controllers) = (controllers.queue(reconciler).clone(), controllers.clone());
         pools.spawn(run_workers(queue, workers, shutdown.clone(), move |key: Key| {
@@ -127,5 +132,19 @@ async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown:
             async move { controllers.reconcile(reconciler, &key).await }
         }));
     }
+    pools.spawn(update_topology(controllers, config.identity.clone(), shutdown.clone()));
     while pools.join_next().await.is_some() {}
+}
+
+/// Looks after the nodes' labels until `shutdown`.
+async fn update_topology(controllers: Arc<Controllers<KubeApi>>, identity: String, shutdown: CancellationToken) {
+    for pass in 0.. {
+        let look = async {
+            controllers.update_topology().await;
+            tokio::time::sleep(topology::pause(&identity, pass)).await;
+        };
+        if shutdown.run_until_cancelled(look).await.is_none() {
+            return;
+        }
+    }
 }

@@ -50,6 +50,11 @@ const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
 /// How often nodes are looked at.
 const RECHECK: Duration = Duration::from_secs(60);
 
+/// Whether the node's agent has fallen silent, or the node is gone. Only then does it matter what runs there.
+pub fn is_silent(node: Option<&Node>, now: &Time) -> bool {
+    is_responsive(node, now) == Ok(false)
+}
+
 /// What to do about one node, going by the caches.
 pub fn decide(w: &World) -> Vec<Action> {
     let again = (w.node.is_some() || !w.vmis.is_empty()).then_some(Action::RequeueAfter(RECHECK));

@@ -10,6 +10,6 @@ mod world;
 mod tests;
 
 pub use action::Action;
-pub use decide::{decide, judge};
+pub use decide::{decide, is_silent, judge};
 pub use topology::lowest_tsc_frequency;
 pub use world::{Agents, Live, World};

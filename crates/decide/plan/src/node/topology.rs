@@ -53,6 +53,11 @@ pub fn lowest_tsc_frequency<'a>(
     Ok(lowest.unwrap_or(0))
 }
 
+/// Whether the node tells the frequency of its counter.
+pub fn offers_counter(node: &Node) -> bool {
+    frequency(node).is_some()
+}
+
 /// The frequency an instance was promised, if it was.
 pub fn promised_frequency(vmi: &VirtualMachineInstance) -> Option<i64> {
     let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;

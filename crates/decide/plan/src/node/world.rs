@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 pub struct World {
     pub name: String,
     pub node: Option<Arc<Node>>,
-    /// Every instance that carries the node's label.
+    /// If the node [is silent](super::is_silent): every instance that was handed to it.
     pub vmis: Vec<Arc<VirtualMachineInstance>>,
     pub now: Time,
 }

@@ -1,0 +1,81 @@
+//! The topology updater: keeps the nodes' labels about time stamp counters in line with what instances were promised.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use informer::Key;
+use k8s_openapi::api::core::v1::Node;
+use plan::node::lowest_tsc_frequency;
+use plan::node::topology::{Relabel, offers_counter, promised_frequency, relabel};
+
+use crate::Error;
+use crate::api::Api;
+use crate::context::Context;
+use crate::stores::BY_NODE;
+
+/// The pause between two passes is at least this.
+const PERIOD: Duration = Duration::from_secs(30);
+/// Up to this many hundredths of the period come on top, so that controllers of several clusters do not march in step.
+const JITTER_PERCENT: u64 = 120;
+
+pub(crate) struct Updater<A> {
+    ctx: Context<A>,
+}
+
+impl<A: Api> Updater<A> {
+    pub(crate) fn new(ctx: Context<A>) -> Self {
+        Self { ctx }
+    }
+
+    /// One pass over all nodes. A node that cannot be written does not hold up the others; the next pass tries again.
+    pub(crate) async fn update(&self) {
+        for Relabel { node, patch } in self.outdated() {
+            let key = Key::new("", &node);
+            let patched: Result<Node, Error> = self.ctx.writer.merge_strategic(&key, &node, patch).await;
+            if let Err(error) = patched {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(node, error, "the labels of time stamp counters could not be brought up to date");
+            }
+        }
+    }
+
+    fn outdated(&self) -> Vec<Relabel> {
+        let nodes = self.ctx.stores.nodes.all();
+        if !nodes.iter().any(|node| offers_counter(node)) {
+            return vec![]; // and nobody need look at every instance
+        }
+        let vmis = &self.ctx.stores.vmis;
+        let runs_vmis = |node: &str| !vmis.by_index(BY_NODE, node).is_empty();
+        match lowest_tsc_frequency(&nodes, runs_vmis, &self.ctx.config.now()) {
+            Ok(lowest) => {
+                let promised = vmis.all().iter().filter_map(|vmi| promised_frequency(vmi)).collect();
+                relabel(&nodes, &promised, lowest)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "the labels of time stamp counters are left as they are");
+                vec![]
+            }
+        }
+    }
+}
+
+/// How long to wait after a pass. Derived, not drawn: `identity` and the number of the pass make the difference.
+pub(crate) fn pause(identity: &str, pass: u64) -> Duration {
+    let mut hasher = DefaultHasher::new();
+    (identity, pass).hash(&mut hasher);
+    let jitter = hasher.finish() % (JITTER_PERCENT + 1);
+    PERIOD + PERIOD * u32::try_from(jitter).unwrap_or(0) / 100
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_differ_and_stay_within_their_bounds() {
+        let pauses: Vec<Duration> = (0..200).map(|pass| pause("a", pass)).collect();
+        assert!(pauses.iter().all(|pause| (PERIOD..=PERIOD * 22 / 10).contains(pause)), "{pauses:?}");
+        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
+        assert_ne!(pauses, (0..200).map(|pass| pause("b", pass)).collect::<Vec<_>>());
+    }
+}
