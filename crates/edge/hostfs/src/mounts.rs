@@ -58,6 +58,12 @@ pub fn make_private_recursive(target: impl AsRef<Path>) -> Result<()> {
         .doing("make private the mounts below", target)
 }
 
+/// Lets later mounts of others below `target` show up in this namespace, and keeps its own to itself.
+pub fn make_slave_recursive(target: impl AsRef<Path>) -> Result<()> {
+    mount_change(target.as_ref(), MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
+        .doing("follow the mounts below", target)
+}
+
 /// Mounts a fresh file system that has no device, such as `tmpfs`, `proc` or `devpts`.
 pub fn mount_fresh(kind: &str, target: impl AsRef<Path>, flags: MountFlags, options: &str) -> Result<()> {
     let target = target.as_ref();

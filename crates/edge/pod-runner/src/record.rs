@@ -166,6 +166,9 @@ pub(crate) struct MountSpec {
     pub(crate) sub_path: Option<String>,
     pub(crate) target: String,
     pub(crate) read_only: bool,
+    /// What the node mounts below the source later shows up in the container.
+    #[serde(default)]
+    pub(crate) follows_node: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -99,6 +99,7 @@ fn mounts(container: &Container, volumes: &BTreeMap<String, VolumePlan>) -> Resu
             sub_path,
             target: mount.mount_path.clone(),
             read_only: volume.read_only() || mount.read_only == Some(true),
+            follows_node: mount.mount_propagation.as_deref() == Some("HostToContainer"),
         });
     }
     mounts.sort_by_key(|m| m.target.split('/').filter(|part| !part.is_empty()).count());

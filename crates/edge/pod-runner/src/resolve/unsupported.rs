@@ -91,8 +91,9 @@ fn container_fields(path: &str, container: &Container) -> Result<(), Unsupported
         return refuse(format!("{path}.{field}"), why);
     }
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
-        if mount.mount_propagation.as_deref().is_some_and(|p| p != "None") {
-            return refuse(format!("{path}.volumeMounts[{i}].mountPropagation"), "mounts are private to the container");
+        if mount.mount_propagation.as_deref().is_some_and(|p| !matches!(p, "None" | "HostToContainer")) {
+            let field = format!("{path}.volumeMounts[{i}].mountPropagation");
+            return refuse(field, "what a container mounts stays in the container; use None or HostToContainer");
         }
         if mount.sub_path_expr.is_some() {
             return refuse(format!("{path}.volumeMounts[{i}].subPathExpr"), "not supported; use subPath");

@@ -90,7 +90,7 @@ fn become_container(launch: &Launch<'_>, output: &OwnedFd) -> Result<Never, Star
     }
 
     umask(Mode::empty());
-    mounts::make_private_recursive("/")?;
+    mounts::make_slave_recursive("/")?;
     let root = rootfs::build(launch)?;
     redirect(container, output)?;
     mounts::pivot_root(root)?;

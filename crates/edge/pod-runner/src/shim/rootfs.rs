@@ -103,6 +103,7 @@ fn compose_host(base: &Path, place: &Path) -> Result<(), StartError> {
                 fs::create_dir(&here).map_err(StartError::io("make", &here))?;
                 mounts::bind_recursive(&host, &here)?;
                 mounts::restrict_recursive(&here)?;
+                mounts::make_private_recursive(&here)?;
             }
             _ => {}
         }
@@ -186,6 +187,13 @@ fn restrict(root: &Root, path: &Path, flags: MountFlags) -> Result<(), StartErro
     Ok(())
 }
 
+/// Keeps what the node mounts there later out of the container. Mounts made from the node's follow them by themselves.
+fn keep_apart(root: &Root, path: &Path) -> Result<(), StartError> {
+    let on_top = root.mount_point(path, MountPoint::Directory)?;
+    mounts::make_private_recursive(descriptor_path(&on_top))?;
+    Ok(())
+}
+
 fn names_in_etc(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     root.mount_point("/etc", MountPoint::Directory)?;
     let etc = root.open_dir("etc")?;
@@ -234,6 +242,7 @@ fn programs(root: &Root, exe: &Path) -> Result<(), StartError> {
         let place = root.mount_point(&path, MountPoint::File)?;
         mounts::bind(exe, descriptor_path(&place))?;
         restrict(root, &path, MountFlags::RDONLY | MountFlags::NODEV | MountFlags::NOSUID)?;
+        keep_apart(root, &path)?;
     }
     Ok(())
 }
@@ -259,7 +268,8 @@ fn mount_volume(root: &Root, launch: &Launch<'_>, mount: &MountSpec) -> Result<(
     mounts::bind(&source, descriptor_path(&place))?;
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
     flags.set(MountFlags::RDONLY, mount.read_only);
-    restrict(root, Path::new(&mount.target), flags)
+    restrict(root, Path::new(&mount.target), flags)?;
+    if mount.follows_node { Ok(()) } else { keep_apart(root, Path::new(&mount.target)) }
 }
 
 /// A container that shares the volume may have put a link there: it is not followed.
@@ -279,5 +289,5 @@ fn termination_message(root: &Root, launch: &Launch<'_>) -> Result<(), StartErro
     let file = launch.paths.termination(&launch.container.name);
     let place = root.mount_point(&launch.container.termination.path, MountPoint::File)?;
     mounts::bind(file, descriptor_path(&place))?;
-    Ok(())
+    keep_apart(root, Path::new(&launch.container.termination.path))
 }
