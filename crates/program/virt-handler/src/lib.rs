@@ -20,6 +20,7 @@ mod agents;
 mod config;
 mod error;
 mod launcher;
+mod machines;
 mod network;
 mod node;
 mod records;
@@ -78,7 +79,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let pods = hostfs::beneath::Root::open(&pods_dir)?;
     let records = Records::open(&private_dir)?;
 
-    let presence = node::Presence { client: client.clone(), node_name: node_name.clone(), address };
+    let machines = tokio::task::spawn_blocking(machines::labels).await.map_err(Error::Probe)?;
+    let presence = node::Presence { client: client.clone(), node_name: node_name.clone(), address, machines };
     presence.withdraw().await; // until everything below is ready; a predecessor may have left the label on
 
     let selector = format!("{}={node_name}", labels::NODE_NAME);

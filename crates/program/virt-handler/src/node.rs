@@ -1,5 +1,6 @@
 //! The node's own object: whether VMs may come here, where the agent listens, and that it is alive.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// Where virt-api finds an agent that has no Pod.
@@ -23,6 +24,8 @@ pub(crate) struct Presence {
     pub(crate) client: Client,
     pub(crate) node_name: String,
     pub(crate) address: SocketAddr,
+    /// Labels of the machine types that guests here can have.
+    pub(crate) machines: Vec<String>,
 }
 
 impl Presence {
@@ -51,17 +54,28 @@ impl Presence {
         }
     }
 
+    /// What must change about the machine types: those that came, and those that went with an older QEMU.
+    fn machine_labels(&self, before: &BTreeMap<String, String>) -> Map<String, Value> {
+        let came = self.machines.iter().filter(|label| before.get(*label).map(String::as_str) != Some("true"));
+        let known = before.keys().filter(|label| label.starts_with(labels::MACHINE_TYPE_PREFIX));
+        let gone = known.filter(|label| !self.machines.contains(label));
+        came.map(|label| (label.clone(), json!("true"))).chain(gone.map(|label| (label.clone(), Value::Null))).collect()
+    }
+
     async fn patch(&self, schedulable: bool) -> Result<(), kube::Error> {
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let before = nodes.get(&self.node_name).await?.metadata.labels.unwrap_or_default();
+        let mut labels = self.machine_labels(&before);
+        labels.insert(labels::SCHEDULABLE.to_owned(), json!(schedulable.to_string()));
         let patch = json!({
             "metadata": {
-                "labels": { labels::SCHEDULABLE: schedulable.to_string() },
+                "labels": labels,
                 "annotations": {
                     annotations::HEARTBEAT: Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
                     HANDLER_ADDRESS: self.address.to_string(),
                 },
             },
         });
-        let nodes: Api<Node> = Api::all(self.client.clone());
         nodes.patch(&self.node_name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 }

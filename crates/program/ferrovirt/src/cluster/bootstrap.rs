@@ -29,6 +29,7 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
     let emulation = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": !kvm_usable}}}});
     match kubevirts.get_opt("kubevirt").await.context("cannot read the KubeVirt object")? {
         Some(existing) => {
+            keep_annotation(&kubevirts, &existing).await?;
             // A configuration that cannot be read is the user's to mend; admission keeps its last valid one meanwhile.
             let emulates = ClusterConfig::from_kubevirt(&existing).map(|config| config.use_emulation());
             if emulates.is_ok_and(|emulates| emulates == kvm_usable) {
@@ -52,11 +53,27 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
     Ok(())
 }
 
+/// An object from before containers could be asked for digests says nothing about it, and this shape's runner has no
+/// image to run them from.
+async fn keep_annotation(kubevirts: &Api<KubeVirt>, existing: &KubeVirt) -> Result<()> {
+    let key = api::annotations::SKIP_DIGEST_RESOLUTION;
+    if existing.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key)) {
+        return Ok(());
+    }
+    let skip = json!({"metadata": {"annotations": {key: "true"}}});
+    let patched = kubevirts.patch("kubevirt", &PatchParams::default(), &Patch::Merge(skip)).await;
+    patched.context("cannot adjust the KubeVirt object to this shape").map(drop)
+}
+
 fn initial(kvm_usable: bool) -> serde_json::Value {
     json!({
         "apiVersion": "kubevirt.io/v1",
         "kind": "KubeVirt",
-        "metadata": {"name": "kubevirt", "namespace": INSTALL_NAMESPACE},
+        "metadata": {
+            "name": "kubevirt",
+            "namespace": INSTALL_NAMESPACE,
+            "annotations": {api::annotations::SKIP_DIGEST_RESOLUTION: "true"},
+        },
         "spec": {"configuration": {
             "developerConfiguration": {"useEmulation": !kvm_usable},
             "network": {"defaultNetworkInterface": "masquerade"},
