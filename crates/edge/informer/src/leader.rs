@@ -25,6 +25,24 @@ pub struct LeaderConfig {
     pub name: String,
     /// Unique among the candidates, usually the Pod's name.
     pub identity: String,
+    pub times: LeaseTimes,
+}
+
+impl LeaderConfig {
+    pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
+        Self {
+            client,
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+            identity: identity.to_owned(),
+            times: LeaseTimes::default(),
+        }
+    }
+}
+
+/// How patient candidates and holders are. All candidates should have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LeaseTimes {
     /// How long others wait after the last sign of life of a holder.
     pub lease_duration: Duration,
     /// How long a holder goes on without having been able to renew.
@@ -32,20 +50,18 @@ pub struct LeaderConfig {
     pub retry_period: Duration,
 }
 
-impl LeaderConfig {
+impl Default for LeaseTimes {
     /// The usual times: 15 s, 10 s, 2 s.
-    pub fn new(client: Client, namespace: &str, name: &str, identity: &str) -> Self {
+    fn default() -> Self {
         Self {
-            client,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-            identity: identity.to_owned(),
             lease_duration: Duration::from_secs(15),
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
         }
     }
+}
 
+impl LeaseTimes {
     /// What is wrong with the times, if anything: a holder must give up before others may take over.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.lease_duration <= self.renew_deadline {
@@ -88,13 +104,13 @@ pub async fn lead(config: LeaderConfig, shutdown: CancellationToken) -> Option<L
     let mut candidate =
         Candidate { api: Api::namespaced(config.client.clone(), &config.namespace), config, seen: None };
     loop {
-        let patience = candidate.config.renew_deadline;
+        let patience = candidate.config.times.renew_deadline;
         match shutdown.run_until_cancelled(timeout(patience, candidate.attempt())).await? {
             Ok(Ok(Attempt::Ours)) => break,
             Ok(Ok(Attempt::Theirs | Attempt::Conflict)) | Err(_) => {}
             Ok(Err(error)) => candidate.complain(&error),
         }
-        let pause = candidate.config.retry_period.mul_f64(1.0 + rand::random::<f64>() * JITTER);
+        let pause = candidate.config.times.retry_period.mul_f64(1.0 + rand::random::<f64>() * JITTER);
         shutdown.run_until_cancelled(sleep(pause)).await?;
     }
     tracing::info!(lease = candidate.config.name, identity = candidate.config.identity, "leading");
@@ -144,8 +160,8 @@ impl Candidate {
     async fn hold(&mut self) {
         let mut renewed = Instant::now();
         loop {
-            sleep(self.config.retry_period).await;
-            let Some(left) = self.config.renew_deadline.checked_sub(renewed.elapsed()) else { return };
+            sleep(self.config.times.retry_period).await;
+            let Some(left) = self.config.times.renew_deadline.checked_sub(renewed.elapsed()) else { return };
             match timeout(left, self.renew()).await {
                 Ok(Ok(Attempt::Ours)) => renewed = Instant::now(),
                 Ok(Ok(Attempt::Theirs)) | Err(_) => return,
@@ -212,7 +228,7 @@ impl Candidate {
             return true;
         }
         let promised = spec.and_then(|spec| spec.lease_duration_seconds).and_then(|s| u64::try_from(s).ok());
-        let promised = promised.map_or(self.config.lease_duration, Duration::from_secs);
+        let promised = promised.map_or(self.config.times.lease_duration, Duration::from_secs);
         self.seen.as_ref().is_some_and(|(_, since)| since.elapsed() > promised)
     }
 
@@ -228,7 +244,7 @@ impl Candidate {
         );
         let spec = LeaseSpec {
             holder_identity: Some(self.config.identity.clone()),
-            lease_duration_seconds: i32::try_from(self.config.lease_duration.as_secs()).ok(),
+            lease_duration_seconds: i32::try_from(self.config.times.lease_duration.as_secs()).ok(),
             acquire_time: old.acquire_time.filter(|_| ours).or(Some(now.clone())),
             renew_time: Some(now),
             lease_transitions: Some(if ours || current.is_none() { transitions } else { transitions + 1 }),
@@ -251,7 +267,7 @@ impl Candidate {
             }
             self.api.replace(&self.config.name, &PostParams::default(), &free).await.map(drop)
         };
-        if let Ok(Err(error)) = timeout(self.config.renew_deadline, give_back).await {
+        if let Ok(Err(error)) = timeout(self.config.times.renew_deadline, give_back).await {
             self.complain(&error);
         }
     }

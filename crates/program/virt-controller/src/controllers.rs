@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::config::ClusterConfig;
 use informer::{Clock, Key, Requeue, RetryLimits, WorkQueue};
+use render::LauncherSettings;
 
 use crate::Error;
 use crate::api::{Api, Notes};
@@ -34,6 +35,8 @@ impl Reconciler {
 pub struct Settings {
     /// What this installation starts from; the KubeVirt object is laid over it.
     pub base: ClusterConfig,
+    /// How launchers are started, beyond what the KubeVirt object configures.
+    pub launcher: LauncherSettings,
     /// Start nothing: the cluster is being emptied.
     pub hold_starts: bool,
     /// Counts writes to the API by virtual machine.
@@ -60,8 +63,15 @@ impl<A: Api> Controllers<A> {
         let (vm_queue, vmi_queue) = (queue("virt-controller-vm"), queue("virt-controller-vmi"));
         let node_queue = queue("virt-controller-node");
         let writer = Writer::new(api, settings.writes);
-        let hold_starts = settings.hold_starts;
-        let ctx = Context { stores, writer, notes, clock, config: config.clone(), hold_starts };
+        let ctx = Context {
+            stores,
+            writer,
+            notes,
+            clock,
+            config: config.clone(),
+            launcher: settings.launcher,
+            hold_starts: settings.hold_starts,
+        };
         let vm = vm::Controller::new(ctx.clone());
         vm.register(&vm_queue);
         let vmi = vmi::Controller::new(ctx.clone());

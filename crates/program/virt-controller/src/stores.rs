@@ -25,6 +25,10 @@ pub const BY_NODE: &str = "node";
 pub const BY_DATA_VOLUME: &str = "dv";
 /// Index: machines and instances by `namespace/name` of the claims they use as such.
 pub const BY_CLAIM: &str = "pvc";
+/// Index: claims with a guest's own state by `namespace/name` of the instance, one per claim.
+pub const BY_STATE: &str = "state";
+/// Index: instances by the address of their guest's socket.
+pub const BY_VSOCK: &str = "vsock";
 /// Index: migrations by `namespace/name` of their instance.
 pub const BY_INSTANCE: &str = "vmi";
 /// Index: migrations by UID.
@@ -59,6 +63,11 @@ macro_rules! stores {
                 (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
             }
 
+            /// How many objects each cache holds.
+            pub fn sizes(&self) -> Vec<(&'static str, usize)> {
+                vec![$((stringify!($field), self.$field.len()),)*]
+            }
+
             /// Waits until every cache is complete. False if the watches were stopped before that.
             pub async fn synced(&self) -> bool {
                 true $(&& self.$field.synced().await)*
@@ -73,6 +82,7 @@ stores! {
         .index(BY_CLAIM, |vm: &VirtualMachine| claims(&vm.metadata, template_volumes(vm)));
     vmis: VirtualMachineInstance = Informer::new()
         .index(BY_NODE, |vmi: &VirtualMachineInstance| node_of(vmi))
+        .index(BY_VSOCK, |vmi: &VirtualMachineInstance| vsock_cid(vmi))
         .index(BY_DATA_VOLUME, |vmi: &VirtualMachineInstance| data_volumes(&vmi.metadata, &vmi.spec.volumes))
         .index(BY_CLAIM, |vmi: &VirtualMachineInstance| claims(&vmi.metadata, &vmi.spec.volumes));
     /// Launcher Pods and their helpers, which carry the label; the rest of the cluster's Pods is not our business.
@@ -89,7 +99,8 @@ stores! {
         .index(BY_UID, |migration: &VirtualMachineInstanceMigration| migration.metadata.uid.iter().cloned().collect())
         .index(BY_PROGRESS, |migration: &VirtualMachineInstanceMigration| progress(migration));
     claims: PersistentVolumeClaim = Informer::new()
-        .index(BY_CONTROLLER, |claim: &PersistentVolumeClaim| controller(&claim.metadata));
+        .index(BY_CONTROLLER, |claim: &PersistentVolumeClaim| controller(&claim.metadata))
+        .index(BY_STATE, |claim: &PersistentVolumeClaim| guest_of(&claim.metadata));
     storage_classes: StorageClass = Informer::new();
     namespaces: Namespace = Informer::new();
     quotas: ResourceQuota = Informer::new();
@@ -135,6 +146,21 @@ fn claims(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
 fn node_of(vmi: &VirtualMachineInstance) -> Vec<String> {
     let name = vmi.status.as_ref().and_then(|status| status.node_name.clone());
     name.into_iter().filter(|name| !name.is_empty()).collect()
+}
+
+/// The key under which [`BY_STATE`] has the claims of an instance.
+pub(crate) fn state_of(namespace: &str, name: &str) -> String {
+    format!("{namespace}/{name}")
+}
+
+fn guest_of(meta: &ObjectMeta) -> Vec<String> {
+    let names = label(meta, api::labels::PERSISTENT_STATE_FOR);
+    names.iter().map(|name| state_of(meta.namespace.as_deref().unwrap_or_default(), name)).collect()
+}
+
+fn vsock_cid(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let cid = vmi.status.as_ref().and_then(|status| status.vsock_cid);
+    cid.iter().map(ToString::to_string).collect()
 }
 
 fn instance_of(migration: &VirtualMachineInstanceMigration) -> Vec<String> {

@@ -13,8 +13,8 @@ use crate::api::Api;
 use crate::context::Context;
 use crate::stores::BY_NODE;
 
-/// The pause between two passes is at least this.
-const PERIOD: Duration = Duration::from_secs(30);
+/// The pause between two passes is at least this, unless told otherwise.
+pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 /// Up to this many hundredths of the period come on top, so that controllers of several clusters do not march in step.
 const JITTER_PERCENT: u64 = 120;
 
@@ -60,11 +60,11 @@ impl<A: Api> Updater<A> {
 }
 
 /// How long to wait after a pass. Derived, not drawn: `identity` and the number of the pass make the difference.
-pub(crate) fn pause(identity: &str, pass: u64) -> Duration {
+pub(crate) fn pause(period: Duration, identity: &str, pass: u64) -> Duration {
     let mut hasher = DefaultHasher::new();
     (identity, pass).hash(&mut hasher);
     let jitter = hasher.finish() % (JITTER_PERCENT + 1);
-    PERIOD + PERIOD * u32::try_from(jitter).unwrap_or(0) / 100
+    period + period * u32::try_from(jitter).unwrap_or(0) / 100
 }
 
 #[cfg(test)]
@@ -73,9 +73,9 @@ mod tests {
 
     #[test]
     fn pauses_differ_and_stay_within_their_bounds() {
-        let pauses: Vec<Duration> = (0..200).map(|pass| pause("a", pass)).collect();
+        let pauses: Vec<Duration> = (0..200).map(|pass| pause(PERIOD, "a", pass)).collect();
         assert!(pauses.iter().all(|pause| (PERIOD..=PERIOD * 22 / 10).contains(pause)), "{pauses:?}");
         assert!(pauses.iter().any(|pause| *pause != pauses[0]));
-        assert_ne!(pauses, (0..200).map(|pass| pause("b", pass)).collect::<Vec<_>>());
+        assert_ne!(pauses, (0..200).map(|pass| pause(PERIOD, "b", pass)).collect::<Vec<_>>());
     }
 }

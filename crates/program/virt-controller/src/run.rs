@@ -1,0 +1,214 @@
+//! The program: leader election, caches, workers, and an end in good order.
+//!
+//! ```text
+//! wait for the lease ──► start the caches ──► complete: lead ──► workers ──► shutdown: workers end ──► lease given back
+//!                                                                       └──► lease lost: everything stops at once
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE};
+use informer::client::{Rate, RateLimit};
+use informer::leader::{self, LeaderConfig, LeaseTimes};
+use informer::{Clock, Key, Recorder, run_workers};
+use kube::Client;
+use render::LauncherSettings;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::KubeApi;
+use crate::controllers::{Controllers, Reconciler, Settings};
+use crate::error::Error;
+use crate::status::Status;
+use crate::stores::Stores;
+use crate::topology;
+use crate::writer::WriteCounter;
+
+/// The component that users see in events, unless a controller says otherwise.
+const COMPONENT: &str = "virt-controller";
+/// The lock that candidates for leadership wait for.
+pub const LEASE: &str = "virt-controller";
+/// What is under way when the end comes gets this long.
+const LAST_PASSES: Duration = Duration::from_secs(20);
+
+/// What the controllers need.
+#[derive(Clone)]
+pub struct Config {
+    pub client: Client,
+    /// What this installation starts from, the launcher's image included; the KubeVirt object is laid over it.
+    pub base: ClusterConfig,
+    /// How launchers are started, beyond what the KubeVirt object configures.
+    pub launcher: LauncherSettings,
+    /// The namespace the system is installed in; leader election takes place there.
+    pub install_namespace: String,
+    /// This process among its like, usually the Pod's or host's name.
+    pub identity: String,
+    /// Wait for the lease before doing anything. A client of its own keeps renewal apart from other traffic.
+    pub leader_election: Option<Client>,
+    pub lease_times: LeaseTimes,
+    pub vm_workers: usize,
+    pub vmi_workers: usize,
+    pub node_workers: usize,
+    /// The least pause between two looks at the time stamp counters of nodes.
+    pub node_topology_update_period: Duration,
+    /// Start nothing: the cluster is being emptied.
+    pub hold_starts: bool,
+    /// Counts writes to the API by virtual machine.
+    pub writes: Arc<WriteCounter>,
+    /// Told how things are.
+    pub status: Arc<Status>,
+    /// The limit of `client`, which follows the cluster's configuration.
+    pub rate_limit: Option<RateLimit>,
+    /// Called with the cluster's configuration, at first and whenever it changes. It must not wait.
+    pub on_configuration: Option<Arc<dyn Fn(&ClusterConfig) + Send + Sync>>,
+}
+
+impl Config {
+    /// The defaults: no leader election, three workers for virtual machines and for nodes, and ten for instances.
+    pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
+        Self {
+            client,
+            base: ClusterConfig { launcher_image: launcher_image.into(), ..ClusterConfig::default() },
+            launcher: LauncherSettings::default(),
+            install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
+            identity: "virt-controller".to_owned(),
+            leader_election: None,
+            lease_times: LeaseTimes::default(),
+            vm_workers: 3,
+            vmi_workers: 10,
+            node_workers: 3,
+            node_topology_update_period: topology::PERIOD,
+            hold_starts: false,
+            writes: Arc::default(),
+            status: Arc::default(),
+            rate_limit: None,
+            on_configuration: None,
+        }
+    }
+
+    fn election(&self, client: Client) -> LeaderConfig {
+        let election = LeaderConfig::new(client, &self.install_namespace, LEASE, &self.identity);
+        LeaderConfig { times: self.lease_times, ..election }
+    }
+
+    fn settings(&self) -> Settings {
+        Settings {
+            base: self.base.clone(),
+            launcher: self.launcher.clone(),
+            hold_starts: self.hold_starts,
+            writes: self.writes.clone(),
+        }
+    }
+}
+
+/// Runs the controllers until `shutdown`. Whoever was elected and loses the lease stops at once with an error; the
+/// process must end then.
+pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
+    // Dropping the guard ends every watch and the recorder, however this function is left.
+    let stop = CancellationToken::new();
+    let _guard = stop.clone().drop_guard();
+    config.status.set_ready();
+    let Some(election) = config.leader_election.clone() else {
+        control(&config, &shutdown, stop).await;
+        return Ok(());
+    };
+    let Some(leadership) = leader::lead(config.election(election), shutdown.clone()).await else { return Ok(()) };
+    let lost = leadership.lost.clone();
+    tokio::select! {
+        biased;
+        () = lost.cancelled() => {
+            config.status.set_leads(false);
+            Err(Error::LeaseLost)
+        }
+        () = control(&config, &shutdown, stop) => {
+            leadership.release().await;
+            Ok(())
+        }
+    }
+}
+
+/// Works until `shutdown`. Caches and the recorder go on until `stop`, since the last passes need them.
+async fn control(config: &Config, shutdown: &CancellationToken, stop: CancellationToken) {
+    let stores = Stores::start(&config.client, &stop);
+    let recorder = Recorder::start(config.client.clone(), COMPONENT, &config.identity, stop.clone());
+    let api = KubeApi::new(config.client.clone());
+    let notes = Arc::new(recorder);
+    let controllers = Controllers::new(stores.clone(), api, notes, Clock::system(), config.settings());
+    follow_configuration(config, &controllers);
+    let queues = Reconciler::ALL.iter().map(|reconciler| controllers.queue(*reconciler).clone());
+    config.status.watch_queues(queues.collect());
+    config.status.watch_caches({
+        let stores = stores.clone();
+        move || stores.sizes()
+    });
+    if shutdown.run_until_cancelled(stores.synced()).await != Some(true) {
+        return;
+    }
+    config.status.set_leads(true);
+    tracing::info!("controllers start");
+    work(Arc::new(controllers), config, shutdown).await;
+    config.status.set_leads(false);
+}
+
+fn follow_configuration(config: &Config, controllers: &Controllers<KubeApi>) {
+    if let Some(listener) = config.on_configuration.clone() {
+        controllers.config().on_change(move |config| listener(config));
+    }
+    if let Some(limit) = config.rate_limit.clone() {
+        controllers.config().on_change(move |config| limit.set(rate(config)));
+    }
+}
+
+/// What the cluster's configuration allows the controllers to ask of the API server.
+fn rate(config: &ClusterConfig) -> Rate {
+    let component = config.configuration.controller_configuration.as_ref();
+    let limiter = component.and_then(|component| component.rest_client.as_ref()?.rate_limiter.as_ref());
+    let bucket = limiter.and_then(|limiter| limiter.token_bucket_rate_limiter.as_ref());
+    match bucket {
+        Some(bucket) if bucket.qps > 0.0 && bucket.burst > 0 => {
+            Rate { per_second: bucket.qps, burst: bucket.burst as f64 }
+        }
+        _ => Rate::CONTROLLER,
+    }
+}
+
+/// Runs every controller's workers until `shutdown`, and lets them finish what they are at.
+async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown: &CancellationToken) {
+    let mut pools = JoinSet::new();
+    for &reconciler in Reconciler::ALL {
+        let workers = match reconciler {
+            Reconciler::Vm => config.vm_workers,
+            Reconciler::Vmi => config.vmi_workers,
+            Reconciler::Node => config.node_workers,
+        };
+        let (queue, controllers) = (controllers.queue(reconciler).clone(), controllers.clone());
+        pools.spawn(run_workers(queue, workers, shutdown.clone(), move |key: Key| {
+            let controllers = controllers.clone();
+            async move { controllers.reconcile(reconciler, &key).await }
+        }));
+    }
+    pools.spawn(update_topology(controllers, config.clone(), shutdown.clone()));
+    let all_ended = async { while pools.join_next().await.is_some() {} };
+    tokio::pin!(all_ended);
+    tokio::select! {
+        () = &mut all_ended => return,
+        () = shutdown.cancelled() => {}
+    }
+    if tokio::time::timeout(LAST_PASSES, all_ended).await.is_err() {
+        tracing::warn!("some passes did not end in time and are cut off");
+    }
+}
+
+/// Looks after the nodes' labels until `shutdown`.
+async fn update_topology(controllers: Arc<Controllers<KubeApi>>, config: Config, shutdown: CancellationToken) {
+    for pass in 0.. {
+        let look = async {
+            controllers.update_topology().await;
+            tokio::time::sleep(topology::pause(config.node_topology_update_period, &config.identity, pass)).await;
+        };
+        if shutdown.run_until_cancelled(look).await.is_none() {
+            return;
+        }
+    }
+}
