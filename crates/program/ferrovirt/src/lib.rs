@@ -16,9 +16,11 @@ use std::ffi::OsString;
 use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use anyhow::Context as _;
 use clap::Parser;
+use tracing_subscriber::EnvFilter;
 
 /// Virtual machines as Kubernetes objects.
 #[derive(Debug, Parser)]
@@ -42,6 +44,7 @@ enum Command {
     Cli(cli::Command),
     /// Start, stop, pause VMs and attach to their consoles: KubeVirt's command line
     Virtctl(virtctl::Cli),
+    Controller(Box<cli::controller::Args>),
     /// One node of the embedded cluster (started by `up`)
     #[command(hide = true)]
     Node(node::Args),
@@ -81,6 +84,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => block_on(async { demo::run(args).await.map(|()| ExitCode::SUCCESS) }),
         Command::Cli(command) => block_on(cli::run(command)),
         Command::Virtctl(cli) => block_on(virtctl::run(cli)),
+        Command::Controller(args) => cli::controller::run(*args),
         Command::Node(args) => block_on(async { node::run(args).await.map(|()| ExitCode::SUCCESS) }),
     }
 }
@@ -98,12 +102,36 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Res
     result
 }
 
-/// `FERROVIRT_LOG` takes tracing's filter language; by default people see what went wrong, logs what happened. kube's
-/// client reports each failed connection by itself, also those that whoever asked expects and retries.
+/// Changes how much is logged; there is none while `FERROVIRT_LOG` decides.
+static LOG: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
+
+/// kube's client reports each failed connection by itself, also those that whoever asked expects and retries.
+const NOT_KUBE: &str = "kube_client=off";
+
+/// `FERROVIRT_LOG` takes tracing's filter language; by default people see what went wrong, logs what happened.
 fn log_to_stderr() {
     use std::io::IsTerminal as _;
-    let default = if std::io::stderr().is_terminal() { "warn,kube_client=off" } else { "info,kube_client=off" };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("FERROVIRT_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false).init();
+    let default = if std::io::stderr().is_terminal() { "warn" } else { "info" };
+    let told = EnvFilter::try_from_env("FERROVIRT_LOG").ok();
+    let free = told.is_none();
+    let filter = told.unwrap_or_else(|| EnvFilter::new(format!("{default},{NOT_KUBE}")));
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(false);
+    let log = log.with_filter_reloading();
+    if free {
+        let handle = log.reload_handle();
+        // Nobody else sets it; a filter that cannot be changed any more is the end of the program.
+        let _ = LOG.set(Box::new(move |filter| drop(handle.reload(filter))));
+    }
+    log.init();
+}
+
+/// Logs as much as klog's number says, unless `FERROVIRT_LOG` decides: up to 2 what operators want to know, up to 5 each
+/// decision of ours, beyond that everything.
+fn log_at(verbosity: u64) {
+    let Some(change) = LOG.get() else { return };
+    change(EnvFilter::new(match verbosity {
+        0..=2 => format!("info,{NOT_KUBE}"),
+        3..=5 => format!("info,virt_controller=debug,informer=debug,{NOT_KUBE}"),
+        _ => "debug,hyper_util=info,h2=info,rustls=info,tower=info".to_owned(),
+    }));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use informer::{Clock, EventType};
 use k8s_openapi::api::core::v1::ObjectReference;
-use render::LauncherSettings;
+use plan::vmi::Settings as InstanceSettings;
 
 use crate::api::Notes;
 use crate::config::LiveConfig;
@@ -18,8 +18,8 @@ pub(crate) struct Context<A> {
     pub(crate) notes: Arc<dyn Notes>,
     pub(crate) clock: Clock,
     pub(crate) config: LiveConfig,
-    /// How launchers are started, beyond what the KubeVirt object configures.
-    pub(crate) launcher: LauncherSettings,
+    /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
+    pub(crate) instances: Arc<InstanceSettings>,
     /// Start nothing: the cluster is being emptied.
     pub(crate) hold_starts: bool,
 }

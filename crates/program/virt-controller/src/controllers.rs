@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use api::config::ClusterConfig;
 use informer::{Clock, Key, Requeue, RetryLimits, WorkQueue};
-use render::LauncherSettings;
+use plan::vmi::Settings as InstanceSettings;
 
 use crate::Error;
 use crate::api::{Api, Notes};
@@ -31,12 +31,12 @@ impl Reconciler {
 }
 
 /// What is decided when the process starts.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct Settings {
     /// What this installation starts from; the KubeVirt object is laid over it.
     pub base: ClusterConfig,
-    /// How launchers are started, beyond what the KubeVirt object configures.
-    pub launcher: LauncherSettings,
+    /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
+    pub instances: InstanceSettings,
     /// Start nothing: the cluster is being emptied.
     pub hold_starts: bool,
     /// Counts writes to the API by virtual machine.
@@ -69,7 +69,7 @@ impl<A: Api> Controllers<A> {
             notes,
             clock,
             config: config.clone(),
-            launcher: settings.launcher,
+            instances: Arc::new(settings.instances),
             hold_starts: settings.hold_starts,
         };
         let vm = vm::Controller::new(ctx.clone());

@@ -36,3 +36,4 @@ pub use crate::run::{Config, LEASE, run};
 pub use crate::status::Status;
 pub use crate::stores::{Feeds, Stores};
 pub use crate::writer::WriteCounter;
+pub use plan::vmi::Settings as InstanceSettings;

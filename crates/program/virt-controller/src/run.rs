@@ -13,7 +13,7 @@ use informer::client::{Rate, RateLimit};
 use informer::leader::{self, LeaderConfig, LeaseTimes};
 use informer::{Clock, Key, Recorder, run_workers};
 use kube::Client;
-use render::LauncherSettings;
+use plan::vmi::Settings as InstanceSettings;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -38,8 +38,8 @@ pub struct Config {
     pub client: Client,
     /// What this installation starts from, the launcher's image included; the KubeVirt object is laid over it.
     pub base: ClusterConfig,
-    /// How launchers are started, beyond what the KubeVirt object configures.
-    pub launcher: LauncherSettings,
+    /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
+    pub instances: InstanceSettings,
     /// The namespace the system is installed in; leader election takes place there.
     pub install_namespace: String,
     /// This process among its like, usually the Pod's or host's name.
@@ -70,7 +70,7 @@ impl Config {
         Self {
             client,
             base: ClusterConfig { launcher_image: launcher_image.into(), ..ClusterConfig::default() },
-            launcher: LauncherSettings::default(),
+            instances: InstanceSettings::default(),
             install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
             identity: "virt-controller".to_owned(),
             leader_election: None,
@@ -95,7 +95,7 @@ impl Config {
     fn settings(&self) -> Settings {
         Settings {
             base: self.base.clone(),
-            launcher: self.launcher.clone(),
+            instances: self.instances.clone(),
             hold_starts: self.hold_starts,
             writes: self.writes.clone(),
         }

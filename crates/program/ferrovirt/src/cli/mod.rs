@@ -2,6 +2,7 @@
 
 mod age;
 mod apply;
+pub(crate) mod controller;
 mod delete;
 mod describe;
 mod errors;
