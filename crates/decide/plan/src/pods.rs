@@ -19,6 +19,19 @@ pub(crate) fn is_down(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
+pub(crate) fn is_running(pod: &Pod) -> bool {
+    phase(pod) == "Running"
+}
+
+pub(crate) fn is_succeeded(pod: &Pod) -> bool {
+    phase(pod) == "Succeeded"
+}
+
+/// It only provokes the binding of volumes and never runs a guest.
+pub(crate) fn is_temporary(pod: &Pod) -> bool {
+    crate::meta::annotation(&pod.metadata, api::annotations::EPHEMERAL_PROVISIONING).is_some()
+}
+
 pub(crate) fn is_deleting(pod: &Pod) -> bool {
     crate::meta::is_deleting(&pod.metadata)
 }
@@ -29,6 +42,18 @@ pub(crate) fn is_down_or_going_down(pod: &Pod) -> bool {
     is_down(pod) || ended || is_deleting(pod)
 }
 
+/// It did not do what it was made for, or will not.
+pub(crate) fn is_failed_or_going_down(pod: &Pod) -> bool {
+    let ended = compute(pod).and_then(|c| c.state.as_ref()).and_then(|state| state.terminated.as_ref());
+    phase(pod) == "Failed" || ended.is_some_and(|ended| ended.exit_code != 0) || is_deleting(pod)
+}
+
+/// It has one container, and that is ready.
+pub(crate) fn is_single_container_ready(pod: &Pod) -> bool {
+    let mut all = containers(pod);
+    matches!((all.next(), all.next()), (Some(only), None) if only.ready)
+}
+
 /// The node agent can take over: every container is up. Readiness of `compute` itself is the guest's matter, and a
 /// service mesh proxy becomes ready only with the guest.
 pub(crate) fn is_ready_for_handover(pod: &Pod) -> bool {
@@ -36,7 +61,7 @@ pub(crate) fn is_ready_for_handover(pod: &Pod) -> bool {
         render::COMPUTE | "istio-proxy" => container.state.as_ref().is_some_and(|state| state.running.is_some()),
         _ => container.ready,
     };
-    !is_down_or_going_down(pod) && phase(pod) == "Running" && compute(pod).is_some() && containers(pod).all(up)
+    !is_down_or_going_down(pod) && is_running(pod) && compute(pod).is_some() && containers(pod).all(up)
 }
 
 pub(crate) fn node_name(pod: &Pod) -> Option<&str> {

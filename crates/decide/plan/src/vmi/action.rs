@@ -4,7 +4,7 @@ use std::time::Duration;
 use api::reasons;
 use api::v1::VirtualMachineInstance;
 use json_patch::Patch;
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
 
 use crate::guard::paths;
 use crate::{Note, meta};
@@ -16,17 +16,26 @@ pub enum Action {
     UpdateVmi(Box<VirtualMachineInstance>),
     /// Patches the instance, guarded by tests. While the node agent owns it.
     PatchVmi(Patch),
-    /// Creates the launcher Pod. One of this name controlled by our instance is success.
+    /// Creates a Pod. One of this name with the same controller is success.
     CreatePod { pod: Box<Pod>, because: &'static str },
-    /// Deletes a Pod if it still has this UID; `at_once` leaves it no grace.
-    DeletePod { name: String, uid: String, at_once: bool, because: &'static str },
+    /// Deletes a Pod if it still has this UID; `at_once` leaves it no grace. A failure shows as `on_failure`.
+    DeletePod { name: String, uid: String, at_once: bool, because: &'static str, on_failure: &'static str },
     /// Patches labels and annotations of a Pod.
     PatchPod { name: String, patch: Patch },
     /// Sets one condition in a Pod's status, leaving those of others alone.
     SetPodCondition { name: String, uid: String, condition: Box<PodCondition> },
+    /// Creates the claim for the guest's state. One of this name with the same controller is success.
+    CreateClaim { claim: Box<PersistentVolumeClaim>, because: &'static str },
+    /// Deletes a claim if it still has this UID.
+    DeleteClaim { name: String, uid: String, because: &'static str },
+    /// Patches labels of a claim.
+    PatchClaim { name: String, patch: Patch },
     /// Reads the instance's Pods live, those on `node` if one is named. If there are none, `then` follows; otherwise the
     /// cache is behind, and the key is looked at again shortly.
     ConfirmNoPods { node: Option<String>, then: Vec<Action> },
+    /// Reads the claims with this instance's state live, by their label. If there are none, `then` follows; otherwise
+    /// the cache is behind, and the key is looked at again shortly.
+    ConfirmNoStateClaim { then: Vec<Action> },
     /// Publishes an event on the instance.
     Note(Note),
     /// Another look after this time.
@@ -39,9 +48,13 @@ impl Action {
     pub fn failure_reason(&self) -> Option<&'static str> {
         match self {
             Self::CreatePod { .. } => Some(reasons::FAILED_CREATE),
-            Self::DeletePod { .. } => Some(reasons::FAILED_DELETE),
+            Self::DeletePod { on_failure, .. } => Some(on_failure),
             Self::PatchPod { .. } | Self::SetPodCondition { .. } => Some(reasons::FAILED_POD_PATCH),
-            Self::UpdateVmi(_) | Self::PatchVmi(_) | Self::ConfirmNoPods { .. } => None,
+            Self::CreateClaim { .. } | Self::DeleteClaim { .. } | Self::PatchClaim { .. } => {
+                Some(reasons::FAILED_BACKEND_STORAGE_CREATE)
+            }
+            Self::UpdateVmi(_) | Self::PatchVmi(_) => None,
+            Self::ConfirmNoPods { .. } | Self::ConfirmNoStateClaim { .. } => None,
             Self::Note(_) | Self::RequeueAfter(_) => None,
         }
     }
@@ -59,14 +72,22 @@ impl fmt::Display for Action {
             Self::SetPodCondition { name, condition, .. } => {
                 write!(f, "set {}={} on Pod {name}", condition.type_, condition.status)
             }
-            Self::ConfirmNoPods { then, .. } => {
-                f.write_str("if no Pod is left:")?;
-                then.iter().try_for_each(|action| write!(f, " {action};"))
+            Self::CreateClaim { claim, because } => {
+                write!(f, "create PersistentVolumeClaim {}: {because}", meta::name(&claim.metadata))
             }
+            Self::DeleteClaim { name, because, .. } => write!(f, "delete PersistentVolumeClaim {name}: {because}"),
+            Self::PatchClaim { name, patch } => write!(f, "patch PersistentVolumeClaim {name}: {}", paths(patch)),
+            Self::ConfirmNoPods { then, .. } => confirmed(f, "if no Pod is left:", then),
+            Self::ConfirmNoStateClaim { then } => confirmed(f, "if no claim keeps the guest's state:", then),
             Self::Note(note) => write!(f, "event {}", note.reason),
             Self::RequeueAfter(delay) => write!(f, "look again after {delay:?}"),
         }
     }
+}
+
+fn confirmed(f: &mut fmt::Formatter<'_>, when: &str, then: &[Action]) -> fmt::Result {
+    f.write_str(when)?;
+    then.iter().try_for_each(|action| write!(f, " {action};"))
 }
 
 fn phase(vmi: &VirtualMachineInstance) -> &str {

@@ -3,23 +3,31 @@
 //! ```text
 //!            Pod created          Pod's containers run         guest started
 //!  Pending ───────────────► Scheduling ─────────────► Scheduled ─────────────► Running ──► Succeeded / Failed
-//!     │                         │                         │   node agent from here  │
-//!     └── deleted ──► Failed ◄──┴── Pod ended or gone ◄───┴── Pod gone (confirmed) ◄┘
+//!     │                      ▲  │                         │   node agent from here  │
+//!     └── deleted ──► Failed │◄─┴── Pod ended or gone ◄───┴── Pod gone (confirmed) ◄┘
+//!     │                      │
+//!     └── receives ──► WaitingForSync ◄── receivers end here instead of in Failed, and may try again
 //! ```
 //!
-//! A fresh instance gets its launcher Pod; the Pod's appearance makes it Scheduling, its running containers make it
-//! Scheduled. That write is the hand-over: label, node name and phase in one. From then on the node agent owns the
-//! instance and only a few fields are patched here. After the end the finalizers go with the last Pod.
+//! A fresh instance gets its launcher Pod once its volumes, its claim for the guest's own state and its topology hints are
+//! there. Volumes that wait for their first consumer get a temporary Pod first, which never runs a guest. The launcher
+//! Pod's appearance makes the instance Scheduling, its running containers make it Scheduled. That write is the hand-over:
+//! label, node name, volumes, interfaces and phase in one. From then on the node agent owns the instance and only a few
+//! fields are patched here. Volumes that are plugged come through attachment Pods. After the end the finalizers go with
+//! the last Pod.
 //!
 //! # Guarantees
 //!
 //! - Over the life of one UID at most one launcher Pod is created: only an instance that is unset or Pending, not being
 //!   deleted and holds its finalizer gets one, and the Pod's name is derived from the UID.
 //! - An instance in phase Scheduled or Running is written only by patches that test what they change.
-//! - Nothing is failed and no finalizer removed for want of a Pod in the cache: its absence is read live first.
+//! - Nothing is failed, no finalizer removed and no claim for state made for want of an object in the cache: its absence
+//!   is read live first.
 //! - A pass that changes nothing writes nothing. A wait shows in a condition: PodScheduled carries the scheduler's words,
-//!   Synchronized what went wrong last.
-//! - Succeeded and Failed stay.
+//!   DataVolumesReady and Provisioning what volumes wait for, Synchronized what went wrong last, `volumeStatus` what
+//!   keeps a plugged volume away.
+//! - While something of a plugged volume is in use, the attachment Pod that brought it stays.
+//! - Succeeded and Failed stay. A receiver is not failed before its guest runs.
 //!
 //! # Assumptions
 //!
@@ -28,7 +36,8 @@
 //!
 //! # Caveats
 //!
-//! `status.volumeStatus` and `status.interfaces` are written at the hand-over and belong to the node agent afterwards.
+//! Phases of plugged volumes beyond AttachedToNode, and what is known of interfaces beyond their place in the Pod, are the
+//! node agent's; both lists are replaced as wholes and guarded by the resource version, so each side may have to try again.
 
 use api::finalizers;
 
@@ -51,9 +60,9 @@ pub fn decide(w: &World) -> Vec<Action> {
     }
     let sync = pod::sync(w);
     if sync.creates {
-        return sync.actions; // the Pod's appearance brings us back; the status reports what was seen, not hoped for
+        return sync.actions; // what was made brings us back; the status reports what was seen, not hoped for
     }
     let mut actions = sync.actions;
-    actions.extend(status::report(w, sync.error.as_ref(), sync.attempts));
+    actions.extend(status::report(w, sync.error.as_ref()));
     actions
 }

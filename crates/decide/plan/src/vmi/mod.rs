@@ -2,10 +2,19 @@
 //! and the clean end.
 
 mod action;
+mod backend;
+mod conditions;
 mod decide;
+mod follow;
+mod hotplug;
+mod network;
 mod phase;
 mod pod;
 mod status;
+mod topology;
+mod volume_status;
+mod volumes;
+mod vsock;
 mod world;
 
 #[cfg(test)]
@@ -13,4 +22,8 @@ mod tests;
 
 pub use action::Action;
 pub use decide::decide;
-pub use world::{Owner, World};
+/// Whether the guest has state of its own that a claim must keep.
+pub use render::needs_backend_claim as keeps_state;
+pub use topology::awaits_hints;
+pub use vsock::vsock_cid;
+pub use world::{Owner, Settings, Storage, World};

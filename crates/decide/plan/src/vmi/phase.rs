@@ -2,9 +2,12 @@
 
 use api::reasons;
 use api::v1::VirtualMachineInstancePhase as Phase;
+use k8s_openapi::api::core::v1::Pod;
 
+use super::volumes;
 use super::world::World;
-use crate::{Note, SyncError, pods};
+use crate::claims;
+use crate::{Note, SyncError, meta, pods};
 
 /// Where the instance goes from here.
 #[derive(Debug, PartialEq)]
@@ -17,6 +20,10 @@ pub(super) enum Move {
     Fail(Note),
     /// To Failed, if a live look confirms that there is no Pod.
     FailIfPodGone(Note),
+    /// Back to waiting for a guest from elsewhere: this attempt to receive one is over.
+    WaitAgain,
+    /// The same, if a live look confirms that there is no Pod.
+    WaitAgainIfPodGone,
     /// The end: finalizers go, if a live look confirms that there is no Pod.
     Release,
     /// Stays, and this is why. Somebody else has told the user already.
@@ -26,44 +33,106 @@ pub(super) enum Move {
 }
 
 pub(super) fn next(w: &World) -> Move {
-    let pod = w.current_pod();
     let deleting = w.vmi.is_marked_for_deletion();
     match w.vmi.phase() {
-        None | Some(Phase::Pending) => match pod {
-            Some(_) => Move::To(Phase::Scheduling),
-            None if deleting => {
-                Move::Fail(Note::normal(reasons::SUCCESSFUL_DELETE, "Deleted before a launcher Pod was created"))
-            }
-            None => Move::To(Phase::Pending),
-        },
-        Some(Phase::Scheduling) => match pod {
-            None => gone("Scheduling"),
-            Some(pod) if pods::is_down_or_going_down(pod) && deleting => Move::To(Phase::Failed),
-            Some(pod) if pods::is_down_or_going_down(pod) => {
-                Move::Fail(Note::warning(reasons::POD_TERMINATING, pods::obituary(pod)))
-            }
-            Some(pod) if pods::is_ready_for_handover(pod) && !deleting => match missing_guarantee(w) {
-                Some(error) => Move::Refused(error),
-                None => Move::HandOver,
-            },
-            Some(pod) => match pods::blocked_container(pod) {
-                Some((reason, message)) => Move::Blocked(SyncError { reason, message }),
-                None => Move::Stay,
-            },
-        },
-        Some(Phase::Scheduled) if pod.is_none() => gone("Scheduled"),
-        Some(Phase::Running) if pod.is_none() => gone("Running"),
-        Some(Phase::Scheduled | Phase::Running) => Move::Stay,
+        None | Some(Phase::Pending) => from_pending(w),
+        Some(Phase::Scheduling) => from_scheduling(w),
+        Some(Phase::Scheduled) => from_scheduled(w),
+        Some(Phase::Running) => from_running(w),
         Some(Phase::Succeeded | Phase::Failed) if w.pods.is_empty() => Move::Release,
         Some(Phase::Succeeded | Phase::Failed) => Move::Stay,
-        Some(Phase::WaitingForSync | Phase::Unknown | Phase::Other(_)) if deleting && w.pods.is_empty() => {
-            Move::Release
+        Some(Phase::WaitingForSync | Phase::Unknown | Phase::Other(_)) if deleting => {
+            if w.pods.is_empty() { Move::Release } else { Move::Stay }
         }
-        Some(other @ (Phase::WaitingForSync | Phase::Unknown | Phase::Other(_))) => {
+        Some(Phase::WaitingForSync) => from_waiting(w),
+        Some(other @ (Phase::Unknown | Phase::Other(_))) => {
             let message = format!("phase {other} is not one this controller can act on; delete the instance to go on");
-            Move::Refused(SyncError::new("UnknownPhase", message))
+            Move::Refused(SyncError::new(reasons::UNKNOWN_PHASE, message))
         }
     }
+}
+
+fn from_pending(w: &World) -> Move {
+    if w.launcher_pod().is_some() {
+        return Move::To(Phase::Scheduling);
+    }
+    if w.vmi.is_marked_for_deletion() {
+        return Move::Fail(Note::normal(reasons::SUCCESSFUL_DELETE, "Deleted before a launcher Pod was created"));
+    }
+    let data_volumes = volumes::data_volumes(w);
+    if let Some(failed) = volumes::failed_data_volume(&data_volumes) {
+        let message = format!("The content of a volume will not come: {}", claims::waiting(failed));
+        return Move::Fail(Note::warning(reasons::FAILED_DATA_VOLUME_IMPORT, message));
+    }
+    if w.is_receiver() && !w.has_target_node() {
+        return Move::To(Phase::WaitingForSync);
+    }
+    match w.current_pod() {
+        Some(temporary) if volumes::waits_for_consumer(&data_volumes) && pods::is_failed_or_going_down(temporary) => {
+            Move::Fail(Note::warning(reasons::POD_TERMINATING, pods::obituary(temporary)))
+        }
+        None if w.launched => gone("Pending"),
+        _ => Move::To(Phase::Pending),
+    }
+}
+
+fn from_scheduling(w: &World) -> Move {
+    let (deleting, receiver) = (w.vmi.is_marked_for_deletion(), w.is_receiver());
+    let Some(pod) = w.launcher_pod() else {
+        return if receiver { Move::WaitAgainIfPodGone } else { gone("Scheduling") };
+    };
+    if pods::is_down_or_going_down(pod) {
+        return match (receiver, deleting) {
+            (true, _) => Move::WaitAgain,
+            (false, true) => Move::To(Phase::Failed),
+            (false, false) => Move::Fail(Note::warning(reasons::POD_TERMINATING, pods::obituary(pod))),
+        };
+    }
+    if pods::is_ready_for_handover(pod) && !deleting {
+        return match missing_guarantee(w, pod) {
+            Some(error) => Move::Refused(error),
+            None => Move::HandOver,
+        };
+    }
+    match pods::blocked_container(pod) {
+        Some((reason, message)) => Move::Blocked(SyncError { reason, message }),
+        None => Move::Stay,
+    }
+}
+
+fn from_scheduled(w: &World) -> Move {
+    match (w.launcher_pod(), w.is_receiver()) {
+        (None, false) => gone("Scheduled"),
+        (None, true) => Move::WaitAgainIfPodGone,
+        (Some(pod), true) if pods::is_down(pod) || migration_failed(w) => Move::WaitAgain,
+        (Some(_), _) => Move::Stay,
+    }
+}
+
+fn from_running(w: &World) -> Move {
+    let Some(pod) = w.launcher_pod() else { return gone("Running") };
+    let left = w.migration_state().is_some_and(|state| state.completed == Some(true) && is_between_clusters(state));
+    if left && pods::is_succeeded(pod) { Move::To(Phase::Succeeded) } else { Move::Stay }
+}
+
+fn from_waiting(w: &World) -> Move {
+    if w.launcher_pod().is_some_and(|pod| !pods::is_down(pod)) && !migration_failed(w) {
+        return Move::To(Phase::Scheduling);
+    }
+    let message = "the instance receives a guest that runs elsewhere: it waits for a migration with spec.receive, and \
+                   for the other side to send";
+    Move::Blocked(SyncError::new(reasons::WAITING_FOR_SYNC, message))
+}
+
+fn migration_failed(w: &World) -> bool {
+    w.migration_state().is_some_and(|state| state.failed == Some(true))
+}
+
+/// Whether one side of the migration is not ours to see.
+fn is_between_clusters(state: &api::v1::VirtualMachineInstanceMigrationState) -> bool {
+    let set = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
+    let (Some(source), Some(target)) = (&state.source_state, &state.target_state) else { return false };
+    set(&source.sync_address) != set(&target.sync_address)
 }
 
 fn gone(phase: &str) -> Move {
@@ -72,11 +141,14 @@ fn gone(phase: &str) -> Move {
 }
 
 /// Pinned CPUs need a Pod with guaranteed resources; a limit range or a webhook may have taken that away.
-fn missing_guarantee(w: &World) -> Option<SyncError> {
+fn missing_guarantee(w: &World, pod: &Pod) -> Option<SyncError> {
     let dedicated = w.vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true);
-    let class = w.current_pod().and_then(pods::qos_class).unwrap_or("unknown");
+    let class = pods::qos_class(pod).unwrap_or("unknown");
     (dedicated && class != "Guaranteed").then(|| {
-        let message = format!("dedicatedCpuPlacement needs a Pod of QoS class Guaranteed, and this one is {class}");
+        let message = format!(
+            "dedicatedCpuPlacement needs a Pod of QoS class Guaranteed, and {} is {class}",
+            meta::name(&pod.metadata)
+        );
         SyncError::new(reasons::FAILED_GUARANTEE_RESOURCES, message)
     })
 }

@@ -1,74 +1,218 @@
-//! Creating, marking and deleting the launcher Pod.
+//! Creating, marking and deleting the Pods of an instance, in the order in which one thing rules out the next.
 
-use std::collections::BTreeMap;
-
-use api::{annotations, conditions, labels, reasons};
-use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use api::v1::VirtualMachineInstanceMigrationPhase as MigrationPhase;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use api::reasons;
+use k8s_openapi::api::core::v1::Pod;
 
 use super::action::Action;
+use super::volumes::{self, Gate};
 use super::world::World;
-use crate::guard::Guarded;
+use super::{backend, follow, hotplug, topology};
 use crate::{Note, SyncError, meta, pods};
 
-/// Annotations of the instance that follow it onto the Pod, and off it again.
-const FOLLOWING_ANNOTATIONS: [&str; 2] =
-    ["descheduler.alpha.kubernetes.io/evict", "descheduler.alpha.kubernetes.io/prefer-no-eviction"];
-/// Labels of the instance that do the same.
-const FOLLOWING_LABELS: [&str; 2] = [labels::NODE_NAME, labels::OUTDATED_LAUNCHER_IMAGE];
+/// The feature gate that lets guests mount directories of their launcher's container.
+const CONTAINER_PATH_VOLUMES: &str = "ContainerPathVolumes";
 
-/// What is done about the Pod in this pass.
+/// What is done about the Pods in this pass.
 #[derive(Default)]
 pub(super) struct Sync {
     pub(super) actions: Vec<Action>,
-    /// Something that can fail is among the actions: an earlier failure is not over before they have succeeded.
-    pub(super) attempts: bool,
-    /// A Pod is among them.
+    /// A launcher Pod, or a claim without which there is none, is among them.
     pub(super) creates: bool,
     pub(super) error: Option<SyncError>,
 }
 
 impl Sync {
-    fn attempt(actions: Vec<Action>) -> Self {
-        Self { attempts: !actions.is_empty(), actions, ..Self::default() }
+    fn doing(actions: Vec<Action>) -> Self {
+        Self { actions, ..Self::default() }
+    }
+
+    fn creating(actions: Vec<Action>) -> Self {
+        Self { creates: true, ..Self::doing(actions) }
     }
 
     fn error(actions: Vec<Action>, error: SyncError) -> Self {
         Self { actions, error: Some(error), ..Self::default() }
     }
+
+    /// An error with the event that goes with it, unless the instance shows it already.
+    fn told(w: &World, error: SyncError, note: Note) -> Self {
+        let note = (!w.shows(&error)).then_some(Action::Note(note));
+        Self::error(note.into_iter().collect(), error)
+    }
+
+    fn warned(w: &World, error: SyncError) -> Self {
+        let note = Note::warning(&error.reason, error.message.clone());
+        Self::told(w, error, note)
+    }
+
+    fn after(mut self, mut before: Vec<Action>) -> Self {
+        before.append(&mut self.actions);
+        self.actions = before;
+        self
+    }
 }
 
 pub(super) fn sync(w: &World) -> Sync {
     if let Some(error) = &w.failed {
+        let error = explained(error);
         let note = Action::Note(Note::warning(&error.reason, error.message.clone()));
-        return Sync::error(vec![note], error.clone());
+        return Sync::error(vec![note], error);
     }
     if w.vmi.is_marked_for_deletion() {
-        return Sync::attempt(w.pods.iter().flat_map(|pod| delete(pod)).collect());
+        return Sync::doing(w.pods.iter().flat_map(|pod| delete(pod)).collect());
     }
     if w.vmi.is_final() {
+        let current = w.current_pod().into_iter().flat_map(|pod| w.helpers_of(pod));
+        return Sync::doing(current.flat_map(|pod| detach(pod, "the instance has ended")).collect());
+    }
+    let orphans: Vec<Action> = orphans(w).flat_map(|pod| detach(pod, "its launcher Pod has ended")).collect();
+    let sync = match w.current_pod() {
+        Some(pod) if !pods::is_temporary(pod) => attend(w, pod),
+        temporary if w.vmi.is_unprocessed() => prepare(w, temporary),
+        _ => Sync::default(),
+    };
+    sync.after(orphans)
+}
+
+/// A refusal that its words alone do not explain.
+fn explained(error: &SyncError) -> SyncError {
+    let mut error = error.clone();
+    if error.reason == reasons::FAILED_CREATE && error.message.contains("violates PodSecurity") {
+        error.message.push_str(
+            "; a launcher Pod needs a namespace that enforces no stricter Pod security standard than privileged",
+        );
+    }
+    error
+}
+
+/// Helpers of Pods that have ended.
+fn orphans(w: &World) -> impl Iterator<Item = &Pod> {
+    w.pods.iter().filter(|pod| pods::is_down(pod)).flat_map(|pod| w.helpers_of(pod))
+}
+
+fn detach(pod: &Pod, because: &'static str) -> Vec<Action> {
+    let message = format!("Deleted attachment pod {}", meta::name(&pod.metadata));
+    hotplug::remove(pod, because, reasons::FAILED_HOTPLUG_SYNC, message)
+}
+
+/// Brings an instance without a launcher Pod to one: everything it needs, then the Pod.
+fn prepare(w: &World, temporary: Option<&Pod>) -> Sync {
+    let gate = match volumes::gate(w) {
+        Gate::Blocked { error, note } => return Sync::told(w, error, note),
+        gate => gate,
+    };
+    if w.is_receiver() && !w.has_target_node() {
+        return Sync::default(); // the migration brings the Pod
+    }
+    if let Some(pod) = temporary {
+        let spent = gate != Gate::WaitsForConsumer && (pods::is_running(pod) || pods::is_down(pod));
+        return Sync::doing(if spent { remove_temporary(pod) } else { vec![] });
+    }
+    if topology::awaits_hints(w) || gate == Gate::NotReady {
         return Sync::default();
     }
-    match w.current_pod() {
-        None if w.vmi.is_unprocessed() => create(w),
-        None => Sync::default(),
-        Some(pod) => Sync::attempt(mark(w, pod)),
+    if w.launched {
+        return Sync::default(); // it was there, and is not made twice
+    }
+    if let Some(migration) = w.migrations.iter().find(|migration| is_running(migration)) {
+        let name = meta::name(&migration.metadata);
+        let message = format!("migration {name} of an earlier instance of this name is still running");
+        return Sync::warned(w, SyncError::new(reasons::FAILED_CREATE, message));
+    }
+    let backend = match backend::prepare(w) {
+        Ok(backend) => backend,
+        Err(error) => return Sync::warned(w, error),
+    };
+    if backend.making {
+        return Sync::creating(backend.actions);
+    }
+    if shares_own_directory(&w.vmi).next().is_some() && !w.config.feature_gate(CONTAINER_PATH_VOLUMES) {
+        let message = "the instance shares a directory of its container, which the feature gate ContainerPathVolumes \
+                       does not allow";
+        return Sync::warned(w, SyncError::new(reasons::CONTAINER_PATH_VOLUMES_DISABLED, message));
+    }
+    create(w, gate == Gate::WaitsForConsumer, backend.claim.as_deref()).after(backend.actions)
+}
+
+fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync {
+    let context = w.context(backend_claim);
+    let (rendered, because) = if first_consumer {
+        (render::first_consumer_pod(&w.vmi, &w.config, &context), "volumes wait for their first consumer")
+    } else {
+        (render::launcher_pod(&w.vmi, &w.config, &context), "the instance has no launcher Pod yet")
+    };
+    match rendered {
+        Ok(pod) => {
+            let message = format!("Created virtual machine pod {}", meta::name(&pod.metadata));
+            let create = Action::CreatePod { pod: Box::new(pod), because };
+            Sync::creating(vec![create, Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message))])
+        }
+        Err(error @ render::Error::ClaimNotFound { .. }) => {
+            Sync::warned(w, SyncError::caused_by(reasons::FAILED_PVC_NOT_FOUND, &error))
+        }
+        Err(error) => Sync::warned(w, SyncError::caused_by(reasons::FAILED_CREATE, &error)),
     }
 }
 
-fn create(w: &World) -> Sync {
-    match render::launcher_pod(&w.vmi, &w.config, &render::Context::default()) {
-        Ok(pod) => {
-            let message = format!("Created virtual machine pod {}", meta::name(&pod.metadata));
-            let create = Action::CreatePod { pod: Box::new(pod), because: "the instance has no launcher Pod yet" };
-            let note = Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message));
-            Sync { creates: true, ..Sync::attempt(vec![create, note]) }
-        }
-        Err(error) => {
-            let error = SyncError::caused_by(reasons::FAILED_CREATE, &error);
-            let note = (!w.shows(&error)).then(|| Action::Note(Note::warning(&error.reason, error.message.clone())));
-            Sync::error(note.into_iter().collect(), error)
+/// A migration that has a target, or is about to get one. Its guest may be alive.
+fn is_running(migration: &VirtualMachineInstanceMigration) -> bool {
+    use MigrationPhase::{Failed, Pending, Scheduling, Succeeded, Synchronizing, WaitingForSync};
+    let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
+    let sends = migration.spec.send_to.is_some() && migration.spec.receive.is_none();
+    match phase {
+        None | Some(Pending | WaitingForSync | Synchronizing | Succeeded | Failed) => false,
+        Some(Scheduling) => !sends,
+        Some(other) => !other.as_str().is_empty(),
+    }
+}
+
+/// Volumes with a directory of the launcher's own container that the guest mounts.
+fn shares_own_directory(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &str> {
+    let shared = vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str());
+    let own = |name: &&str| vmi.spec.volumes.iter().any(|volume| volume.name == **name && volume.container_path.is_some());
+    shared.filter(own)
+}
+
+fn remove_temporary(pod: &Pod) -> Vec<Action> {
+    let message = format!("Deleted temporary pod {}", meta::name(&pod.metadata));
+    hotplug::remove(pod, "its volumes need no consumer any more", reasons::FAILED_DELETE, message)
+}
+
+/// Looks after the launcher Pod and what belongs to it.
+fn attend(w: &World, pod: &Pod) -> Sync {
+    let spent = w.pods.iter().map(AsRef::as_ref).filter(|pod| pods::is_temporary(pod));
+    let spent = spent.chain(hotplug::spent_triggers(w, pod));
+    let ended = spent.filter(|pod| pods::is_running(pod) || pods::is_down(pod));
+    let mut actions: Vec<Action> = ended.flat_map(remove_temporary).collect();
+    if let Some(error) = missing_virtiofs(w, pod) {
+        return Sync::warned(w, error).after(actions);
+    }
+    if pods::is_down_or_going_down(pod) {
+        return Sync::doing(actions);
+    }
+    actions.extend(follow::pause_gate(w, pod));
+    if pods::is_ready_for_handover(pod) {
+        match hotplug::sync(w, pod) {
+            Ok(plugging) => actions.extend(plugging),
+            Err(error) => return Sync::warned(w, error).after(actions),
         }
     }
+    Sync::doing(actions)
+}
+
+fn missing_virtiofs(w: &World, pod: &Pod) -> Option<SyncError> {
+    let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
+    let missing = shares_own_directory(&w.vmi).find(|volume| {
+        let expected = format!("virtiofs-{volume}");
+        !containers().any(|container| container.name == expected)
+    })?;
+    let message = format!(
+        "launcher Pod {} has no container to share the directory of volume {missing}: restart the instance",
+        meta::name(&pod.metadata)
+    );
+    Some(SyncError::new(reasons::MISSING_VIRTIOFS_CONTAINERS, message))
 }
 
 /// Deletes a Pod unless that was done. One that has ended while going is deleted once more without grace: nobody may be
@@ -82,65 +226,6 @@ fn delete(pod: &Pod) -> Vec<Action> {
         (true, _) => return vec![],
     };
     let note = Note::normal(reasons::SUCCESSFUL_DELETE, format!("Deleted virtual machine pod {name}"));
-    vec![Action::DeletePod { name, uid, at_once, because }, Action::Note(note)]
-}
-
-/// Keeps the Pod's metadata and its pause gate in step with the instance.
-fn mark(w: &World, pod: &Pod) -> Vec<Action> {
-    if pods::is_down_or_going_down(pod) {
-        return vec![];
-    }
-    let mut actions = vec![];
-    actions.extend(pause_gate(w, pod));
-    if pods::is_ready_for_handover(pod) {
-        actions.extend(metadata(w, pod));
-    }
-    actions
-}
-
-/// The Pod counts as ready only while the guest is not paused.
-fn pause_gate(w: &World, pod: &Pod) -> Option<Action> {
-    let paused = w.vmi.has_condition(conditions::PAUSED);
-    let gate = pods::condition(pod, conditions::VIRTUAL_MACHINE_UNPAUSED).map(|c| c.status.as_str());
-    let (status, reason, message) = match (paused, gate) {
-        (true, Some("True")) => ("False", reasons::PAUSED, "the guest is paused"),
-        (false, gate) if gate != Some("True") => ("True", reasons::NOT_PAUSED, "the guest is not paused"),
-        _ => return None,
-    };
-    let condition = PodCondition {
-        type_: conditions::VIRTUAL_MACHINE_UNPAUSED.to_owned(),
-        status: status.to_owned(),
-        reason: Some(reason.to_owned()),
-        message: Some(message.to_owned()),
-        last_transition_time: Some(w.now.clone()),
-        ..PodCondition::default()
-    };
-    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
-    Some(Action::SetPodCondition { name, uid, condition: Box::new(condition) })
-}
-
-fn metadata(w: &World, pod: &Pod) -> Option<Action> {
-    let mut new = pod.metadata.clone();
-    let annotations = new.annotations.get_or_insert_default();
-    follow(&FOLLOWING_ANNOTATIONS, w.vmi.metadata.annotations.as_ref(), annotations);
-    annotations.insert(annotations::DESCHEDULER_REQUEST_EVICT_ONLY.to_owned(), String::new());
-    let evacuating = w.vmi.status.as_ref().and_then(|s| s.evacuation_node_name.as_deref()).unwrap_or_default();
-    if evacuating.is_empty() {
-        annotations.remove(annotations::DESCHEDULER_EVICTION_IN_PROGRESS);
-    } else {
-        annotations.insert(annotations::DESCHEDULER_EVICTION_IN_PROGRESS.to_owned(), "true".to_owned());
-    }
-    let annotations = annotations.clone();
-    follow(&FOLLOWING_LABELS, w.vmi.metadata.labels.as_ref(), new.labels.get_or_insert_default());
-    let patch = Guarded::new(&pod.metadata).labels(&new).annotations(&annotations).build()?;
-    Some(Action::PatchPod { name: meta::name(&pod.metadata).to_owned(), patch })
-}
-
-fn follow(keys: &[&str], from: Option<&BTreeMap<String, String>>, onto: &mut BTreeMap<String, String>) {
-    for key in keys {
-        match from.and_then(|map| map.get(*key)) {
-            Some(value) => drop(onto.insert((*key).to_owned(), value.clone())),
-            None => drop(onto.remove(*key)),
-        }
-    }
+    let on_failure = reasons::FAILED_DELETE;
+    vec![Action::DeletePod { name, uid, at_once, because, on_failure }, Action::Note(note)]
 }

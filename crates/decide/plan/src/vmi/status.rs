@@ -1,10 +1,12 @@
 //! What is written onto the instance, and how.
 
+use std::collections::BTreeMap;
+
 use api::v1::{
-    Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceNetworkInterface,
-    VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp as Transition, VolumeStatus,
+    Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus, VolumeStatus,
 };
-use api::{annotations, conditions, finalizers, labels, reasons};
+use api::{annotations, conditions, finalizers, labels};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -12,11 +14,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::action::Action;
 use super::phase::{Move, next};
 use super::world::{Owner, World};
+use super::{backend, conditions as kept, follow, network, topology, volume_status};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
-
-/// The name of a Pod's own interface inside the Pod.
-const POD_INTERFACE: &str = "eth0";
 
 /// Repairs an instance that came around admission: finalizer, phase, stamp.
 pub(super) fn admit(w: &World) -> Action {
@@ -28,64 +28,90 @@ pub(super) fn admit(w: &World) -> Action {
     Action::UpdateVmi(Box::new(new))
 }
 
-/// The write that brings the instance's own record up to date, if it is not.
+/// What one pass reports.
+struct Report {
+    new: VirtualMachineInstance,
+    error: Option<SyncError>,
+    notes: Vec<Note>,
+    /// The write follows only if a live look finds no Pod, on the node if one is named.
+    confirm: Option<Option<String>>,
+    /// Another look, whether anything is written or not.
+    again: Option<Action>,
+}
+
+/// The writes that bring the instance's own record up to date, if it is not, and its Pod's with it.
 ///
-/// `attempts`: actions of the same pass may still fail, so a failure on record is not cleared yet.
-pub(super) fn report(w: &World, error: Option<&SyncError>, attempts: bool) -> Vec<Action> {
-    let mut new = (*w.vmi).clone();
-    observe(w, &mut new);
-    let mut error = error.cloned();
-    let mut notes = vec![];
-    let mut confirm = None;
-    match next(w) {
-        Move::Stay => {}
-        Move::To(phase) => enter(&mut new, phase, &w.now),
-        Move::HandOver => hand_over(w, &mut new),
+/// They come last: an earlier failure is over once everything before them has succeeded.
+pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
+    let mut report =
+        Report { new: (*w.vmi).clone(), error: error.cloned(), notes: vec![], confirm: None, again: None };
+    observe(w, &mut report.new);
+    advance(w, next(w), &mut report);
+    let Report { new, error, notes, confirm, again } = report;
+    let pod = mark_pod(w, &new);
+    let write = write(w, new, error.as_ref());
+    let mut then: Vec<Action> = write.into_iter().collect();
+    if !then.is_empty() {
+        then.extend(notes.into_iter().map(Action::Note));
+    }
+    if let Some(node) = confirm.filter(|_| !then.is_empty()) {
+        then = vec![Action::ConfirmNoPods { node, then }];
+    }
+    pod.into_iter().chain(then).chain(again).collect()
+}
+
+/// The launcher Pod's labels and annotations follow what the instance is about to be.
+fn mark_pod(w: &World, new: &VirtualMachineInstance) -> Option<Action> {
+    if w.failed.is_some() || w.vmi.is_marked_for_deletion() || w.vmi.is_final() {
+        return None;
+    }
+    let pod = w.launcher_pod().filter(|pod| !pods::is_down_or_going_down(pod))?;
+    follow::metadata(w, pod, new.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
+}
+
+/// Makes the move, with all that belongs to it.
+fn advance(w: &World, to: Move, report: &mut Report) {
+    match to {
+        Move::Stay => dwell(w, report),
+        Move::To(phase) => {
+            pending(w, &phase, report);
+            enter(&mut report.new, phase, &w.now);
+        }
+        Move::HandOver => hand_over(w, report),
         Move::Fail(note) => {
-            enter(&mut new, Phase::Failed, &w.now);
-            notes.push(note);
+            enter(&mut report.new, Phase::Failed, &w.now);
+            report.notes.push(note);
         }
         Move::FailIfPodGone(note) => {
-            enter(&mut new, Phase::Failed, &w.now);
-            notes.push(note);
-            confirm = Some(w.node().map(str::to_owned));
+            enter(&mut report.new, Phase::Failed, &w.now);
+            report.notes.push(note);
+            report.confirm = Some(w.node().map(str::to_owned));
         }
-        Move::Release => confirm = release(w, &mut new).then_some(None),
-        Move::Blocked(why) => error = Some(why),
+        Move::WaitAgain => wait_again(w, &mut report.new),
+        Move::WaitAgainIfPodGone => {
+            wait_again(w, &mut report.new);
+            report.confirm = Some(w.node().map(str::to_owned));
+        }
+        Move::Release => report.confirm = release(w, &mut report.new).then_some(None),
+        Move::Blocked(why) => report.error = Some(why),
         Move::Refused(why) => {
-            notes.extend((!w.shows(&why)).then(|| Note::warning(&why.reason, why.message.clone())));
-            error = Some(why);
+            report.notes.extend((!w.shows(&why)).then(|| Note::warning(&why.reason, why.message.clone())));
+            report.error = Some(why);
         }
-    }
-    let mut then = write(w, new, error.as_ref(), attempts);
-    if then.is_empty() {
-        return then;
-    }
-    then.extend(notes.into_iter().map(Action::Note));
-    match confirm {
-        Some(node) => vec![Action::ConfirmNoPods { node, then }],
-        None => then,
     }
 }
 
 /// What is true of an instance in any phase.
 fn observe(w: &World, new: &mut VirtualMachineInstance) {
     replace_legacy_finalizer(new);
-    let pod = w.current_pod();
-    let ready = ready(w, pod);
     let status = new.status_mut();
     let node = |pod: &Pod| pods::node_name(pod).unwrap_or_default().to_owned();
     status.active_pods = w.pods.iter().map(|pod| (meta::uid(&pod.metadata).to_owned(), node(pod))).collect();
-    conditions::set(&mut status.conditions, ready);
-    if status.evacuation_node_name.as_deref().unwrap_or_default().is_empty() {
-        conditions::remove(&mut status.conditions, conditions::EVICTION_REQUESTED);
-    } else {
-        let message = "the launcher Pod was asked to leave its node";
-        let (type_, reason) = (conditions::EVICTION_REQUESTED, reasons::EVICTION_REQUESTED);
-        let asked = Condition::new(type_, ConditionStatus::True, reason, message, w.now.clone());
-        conditions::set(&mut status.conditions, asked);
-    }
-    if let Some(pod) = pod {
+    conditions::set(&mut status.conditions, kept::ready(w));
+    kept::eviction(w, &mut status.conditions);
+    kept::data_volumes(w, &mut status.conditions);
+    backend::record(w, &mut status.volume_status);
+    if let Some(pod) = w.launcher_pod() {
         observe_pod(w, pod, new);
     }
 }
@@ -105,56 +131,47 @@ fn observe_pod(w: &World, pod: &Pod, new: &mut VirtualMachineInstance) {
         status.memory.get_or_insert_default().memory_overhead = Some(Quantity(bytes.to_owned()));
     }
     if w.vmi.phase() == Some(&Phase::Scheduling) {
+        conditions::remove(&mut status.conditions, conditions::PROVISIONING);
         status.qos_class = pods::qos_class(pod).map(str::to_owned);
-        copy_scheduled(pod, &mut status.conditions);
+        kept::scheduled(pod, &mut status.conditions);
     }
 }
 
-/// Keeps the scheduler's latest words visible while no node fits.
-fn copy_scheduled(pod: &Pod, list: &mut Vec<Condition>) {
-    let unscheduled = pods::condition(pod, conditions::POD_SCHEDULED).filter(|c| c.status == "False");
-    let Some(seen) = unscheduled else {
-        conditions::remove(list, conditions::POD_SCHEDULED);
+/// What an instance without a launcher Pod waits for.
+fn pending(w: &World, to: &Phase, report: &mut Report) {
+    if !matches!(to, Phase::Pending | Phase::WaitingForSync) {
         return;
-    };
-    let copy = Condition {
-        type_: conditions::POD_SCHEDULED.to_owned(),
-        status: ConditionStatus::False,
-        reason: seen.reason.clone(),
-        message: seen.message.clone(),
-        last_probe_time: None,
-        last_transition_time: seen.last_transition_time.clone(),
-    };
-    // Unlike other conditions this one is replaced for a new message too: which nodes do not fit, and why, is what the
-    // user waits for.
-    if conditions::find(list, conditions::POD_SCHEDULED).is_some_and(|old| old.message != copy.message) {
-        conditions::remove(list, conditions::POD_SCHEDULED);
     }
-    conditions::set(list, copy);
+    let list = &mut report.new.status_mut().conditions;
+    kept::provisioning(w, list);
+    kept::missing_claim(w, report.error.as_ref(), list);
+    if let Some((error, note)) = topology::add_hints(w, &mut report.new)
+        && report.error.is_none()
+    {
+        report.notes.extend((!w.shows(&error)).then_some(note));
+        report.error = Some(error);
+    }
 }
 
-fn ready(w: &World, pod: Option<&Pod>) -> Condition {
-    let not = |reason, message: &str| {
-        Condition::new(conditions::READY, ConditionStatus::False, reason, message, w.now.clone())
-    };
-    let Some(pod) = pod else { return not(reasons::POD_NOT_EXISTS, "the instance has no launcher Pod") };
-    if pods::is_down_or_going_down(pod) {
-        return not(reasons::POD_TERMINATING, "the launcher Pod is ending or has ended");
+/// What is kept up to date while the node agent owns the instance.
+fn dwell(w: &World, report: &mut Report) {
+    let Some(pod) = w.launcher_pod() else { return };
+    let node_owned = matches!(w.vmi.phase(), Some(Phase::Scheduled | Phase::Running));
+    if !node_owned {
+        return;
     }
-    if !w.vmi.is_running() {
-        return not(reasons::GUEST_NOT_RUNNING, "the guest is not reported as running");
+    observe_volumes(w, pod, report);
+    if w.vmi.is_running() {
+        report.new.status_mut().interfaces = network::interfaces(&w.vmi, pod);
+        kept::hotplug(w, &mut report.new);
+        report.again = network::migration_required(w, pod, &mut report.new.status_mut().conditions);
     }
-    match pods::condition(pod, "Ready") {
-        None => not(reasons::POD_CONDITION_MISSING, "the launcher Pod has no Ready condition"),
-        Some(seen) => Condition {
-            type_: conditions::READY.to_owned(),
-            status: ConditionStatus::from(seen.status.as_str()),
-            reason: seen.reason.clone(),
-            message: seen.message.clone(),
-            last_probe_time: seen.last_probe_time.clone(),
-            last_transition_time: seen.last_transition_time.clone(),
-        },
-    }
+}
+
+fn observe_volumes(w: &World, pod: &Pod, report: &mut Report) {
+    let (volumes, notes) = volume_status::compute(w, pod);
+    report.new.status_mut().volume_status = volumes;
+    report.notes.extend(notes);
 }
 
 /// Enters a phase; the time of the first entry is kept.
@@ -168,29 +185,33 @@ fn enter(vmi: &mut VirtualMachineInstance, phase: Phase, now: &Time) {
 }
 
 /// Everything the node agent needs to find its instance and start, in one write.
-fn hand_over(w: &World, new: &mut VirtualMachineInstance) {
-    let Some(pod) = w.current_pod() else { return };
+fn hand_over(w: &World, report: &mut Report) {
+    let Some(pod) = w.launcher_pod() else { return };
     let Some(node) = pods::node_name(pod) else { return };
+    observe_volumes(w, pod, report);
+    let new = &mut report.new;
     enter(new, Phase::Scheduled, &w.now);
     new.metadata.labels.get_or_insert_default().insert(labels::NODE_NAME.to_owned(), node.to_owned());
-    let mut names: Vec<String> = new.spec.volumes.iter().map(|volume| volume.name.clone()).collect();
-    names.sort();
-    let pod_networks: Vec<String> =
-        new.spec.networks.iter().filter(|network| network.pod.is_some()).map(|network| network.name.clone()).collect();
+    let wants_socket = new.spec.domain.devices.autoattach_vsock == Some(true);
     let status = new.status_mut();
     status.node_name = Some(node.to_owned());
-    status.volume_status = names.into_iter().map(|name| VolumeStatus { name, ..VolumeStatus::default() }).collect();
-    for name in pod_networks {
-        if !status.interfaces.iter().any(|interface| interface.name.as_deref() == Some(&name)) {
-            status.interfaces.push(VirtualMachineInstanceNetworkInterface {
-                name: Some(name),
-                pod_interface_name: Some(POD_INTERFACE.to_owned()),
-                ..VirtualMachineInstanceNetworkInterface::default()
-            });
-        }
-    }
+    status.interfaces = network::interfaces(&w.vmi, pod);
     if meta::annotation(&pod.metadata, annotations::MIGRATION_TRANSPORT_UNIX).is_some() {
         status.migration_transport = Some("Unix".to_owned());
+    }
+    if wants_socket && status.vsock_cid.is_none() {
+        status.vsock_cid = w.vsock_cid;
+    }
+}
+
+/// This attempt to receive a guest is over; another may follow.
+fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
+    let was_scheduled = w.vmi.is_scheduled();
+    enter(new, Phase::WaitingForSync, &w.now);
+    if let Some(state) = new.status_mut().migration_state.as_mut().filter(|_| was_scheduled) {
+        state.failed = Some(true);
+        state.completed = Some(true);
+        state.end_timestamp.get_or_insert_with(|| w.now.clone());
     }
 }
 
@@ -216,10 +237,10 @@ fn replace_legacy_finalizer(vmi: &mut VirtualMachineInstance) {
 }
 
 /// Picks the style of the write by who owned the instance before this pass.
-fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>, attempts: bool) -> Vec<Action> {
+fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>) -> Option<Action> {
     match w.vmi.phase() {
-        Some(Phase::Scheduled | Phase::Running) => patch(&w.vmi, &new).map(Action::PatchVmi).into_iter().collect(),
-        _ => update(w, new, error, attempts).into_iter().collect(),
+        Some(Phase::Scheduled | Phase::Running) => patch(&w.vmi, &new).map(Action::PatchVmi),
+        _ => update(w, new, error),
     }
 }
 
@@ -227,8 +248,14 @@ fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>, atte
 fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<json_patch::Patch> {
     let (before, after) = (old.status.clone().unwrap_or_default(), new.status.clone().unwrap_or_default());
     let image = "launcherContainerImageVersion";
+    let volumes = if same_volumes(&before, &after) { &before.volume_status } else { &after.volume_status };
+    let same_interfaces = network::same(&before.interfaces, &after.interfaces);
+    let interfaces = if same_interfaces { &before.interfaces } else { &after.interfaces };
     Guarded::new(&old.metadata)
         .whole(&["status", "conditions"], &before.conditions, &after.conditions)
+        .whole(&["status", "volumeStatus"], &before.volume_status, volumes)
+        .whole(&["status", "interfaces"], &before.interfaces, interfaces)
+        .whole(&["status", "migrationState"], &before.migration_state, &after.migration_state)
         .field(&["status", "activePods"], &before.active_pods, &after.active_pods)
         .field(&["status", "phase"], &before.phase, &after.phase)
         .field(&["status", image], &before.launcher_container_image_version, &after.launcher_container_image_version)
@@ -237,7 +264,17 @@ fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<j
         .build()
 }
 
-fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>, attempts: bool) -> Option<Action> {
+/// The node agent may have them in another order.
+fn same_volumes(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> bool {
+    let sorted = |status: &VirtualMachineInstanceStatus| -> Vec<VolumeStatus> {
+        let mut list = status.volume_status.clone();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    };
+    sorted(before) == sorted(after)
+}
+
+fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>) -> Option<Action> {
     meta::stamp(&mut new.metadata);
     let list = &mut new.status_mut().conditions;
     match error {
@@ -248,13 +285,30 @@ fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>,
             let failed = Condition::new(type_, ConditionStatus::False, &error.reason, message, w.now.clone());
             conditions::set(list, failed);
         }
-        None if !attempts => drop(conditions::remove(list, conditions::SYNCHRONIZED)),
-        None => {}
+        None => drop(conditions::remove(list, conditions::SYNCHRONIZED)),
     }
+    if is_same(&w.vmi, &new) || only_a_node_was_found(&w.vmi, &new) {
+        return None;
+    }
+    Some(Action::UpdateVmi(Box::new(new)))
+}
+
+fn is_same(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {
     let labels = |vmi: &VirtualMachineInstance| vmi.metadata.labels.clone().unwrap_or_default();
-    let same = labels(&new) == labels(&w.vmi)
-        && new.metadata.annotations == w.vmi.metadata.annotations
-        && new.metadata.finalizers == w.vmi.metadata.finalizers
-        && new.status == w.vmi.status;
-    (!same).then(|| Action::UpdateVmi(Box::new(new)))
+    labels(new) == labels(old)
+        && new.metadata.annotations == old.metadata.annotations
+        && new.metadata.finalizers == old.metadata.finalizers
+        && new.status == old.status
+}
+
+/// Nothing has changed but the nodes of Pods that are known: nobody looks at them before the hand-over, which tells
+/// them too.
+fn only_a_node_was_found(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {
+    let (Some(before), Some(after)) = (&old.status, &new.status) else { return false };
+    if old.phase() != Some(&Phase::Scheduling) || !before.active_pods.keys().eq(after.active_pods.keys()) {
+        return false;
+    }
+    let mut as_before = new.clone();
+    as_before.status_mut().active_pods = before.active_pods.clone();
+    is_same(old, &as_before)
 }

@@ -1,12 +1,18 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::cdi::{FilesystemOverhead, StorageProfile};
 use api::config::ClusterConfig;
-use api::v1::VirtualMachineInstance;
-use k8s_openapi::api::core::v1::Pod;
+use api::v1::VirtualMachineInstancePhase as Phase;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationState};
+use api::{annotations, labels};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::SyncError;
+use crate::claims::Claims;
+use crate::{SyncError, meta, pods};
 
 /// The virtual machine an instance was made by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,14 +24,54 @@ pub enum Owner {
     Gone,
 }
 
+/// What the cluster's storage offers. Only looked up for instances that use claims.
+#[derive(Clone, Debug, Default)]
+pub struct Storage {
+    pub classes: Vec<Arc<StorageClass>>,
+    /// What the importer knows of each class, by the class's name.
+    pub profiles: BTreeMap<String, Arc<StorageProfile>>,
+    /// What file systems take away from their volumes, if the importer says so.
+    pub overhead: Option<FilesystemOverhead>,
+}
+
+/// What the process was told about launchers, beyond the cluster's configuration.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Settings {
+    pub launcher: render::LauncherSettings,
+    /// Labels of instances that their Pods follow, besides the usual ones. A trailing `*` stands for any ending.
+    pub follow_labels: Vec<String>,
+    /// Annotations, likewise.
+    pub follow_annotations: Vec<String>,
+}
+
 /// Everything the decision may see.
 #[derive(Clone, Debug)]
 pub struct World {
     pub vmi: Arc<VirtualMachineInstance>,
     /// Every Pod the instance controls, by UID of the owner.
     pub pods: Vec<Arc<Pod>>,
+    /// Every Pod that those Pods control: attachment Pods and trigger Pods.
+    pub helpers: Vec<Arc<Pod>>,
     pub owner: Owner,
+    /// The claims and DataVolumes that the instance names.
+    pub claims: Claims,
+    /// The claims that keep the guest's own state: by their label, or by the name that older versions gave them.
+    pub state_claims: Vec<Arc<PersistentVolumeClaim>>,
+    pub storage: Storage,
+    /// Every migration that names the instance.
+    pub migrations: Vec<Arc<VirtualMachineInstanceMigration>>,
+    pub namespace: Option<Arc<Namespace>>,
+    pub quotas: Vec<Arc<ResourceQuota>>,
+    /// The device plugin resources of the instance's networks, by the network's name in the instance.
+    pub network_resources: BTreeMap<String, String>,
+    /// The lowest frequency of the nodes' time stamp counters, or why it is not known.
+    pub lowest_tsc: Result<i64, String>,
+    /// An address for the guest's socket that no other guest has. See [`super::vsock_cid`].
+    pub vsock_cid: Option<u32>,
     pub config: Arc<ClusterConfig>,
+    pub settings: Arc<Settings>,
+    /// This process has created the launcher Pod of this UID before.
+    pub launched: bool,
     /// Our own writes are not in the caches yet; they will be within this time, or never.
     pub behind: Option<Duration>,
     /// The attempt made a moment ago failed.
@@ -35,22 +81,102 @@ pub struct World {
 }
 
 impl World {
+    /// An instance that stands alone, with nothing around it.
+    pub fn new(vmi: Arc<VirtualMachineInstance>, config: Arc<ClusterConfig>, now: Time) -> Self {
+        Self {
+            vmi,
+            pods: vec![],
+            helpers: vec![],
+            owner: Owner::Nobody,
+            claims: Claims::default(),
+            state_claims: vec![],
+            storage: Storage::default(),
+            migrations: vec![],
+            namespace: None,
+            quotas: vec![],
+            network_resources: BTreeMap::new(),
+            lowest_tsc: Ok(0),
+            vsock_cid: None,
+            config,
+            settings: Arc::default(),
+            launched: false,
+            behind: None,
+            failed: None,
+            now,
+        }
+    }
+
     /// The Pod that runs or will run the guest: on the instance's node if it has one, the youngest if there are several.
+    /// It may be a temporary one.
     pub(super) fn current_pod(&self) -> Option<&Pod> {
         let node = self.node();
-        let on_node = |pod: &&Arc<Pod>| node.is_none() || crate::pods::node_name(pod) == node;
-        let age = |pod: &&Arc<Pod>| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone());
+        let on_node = |pod: &&Arc<Pod>| node.is_none() || pods::node_name(pod) == node;
+        let age = |pod: &&Arc<Pod>| {
+            (pod.metadata.creation_timestamp.clone(), !pods::is_temporary(pod), pod.metadata.name.clone())
+        };
         self.pods.iter().filter(on_node).max_by_key(age).map(AsRef::as_ref)
     }
 
-    /// The node the instance was handed to.
+    /// The current Pod, if it is one that runs a guest.
+    pub(super) fn launcher_pod(&self) -> Option<&Pod> {
+        self.current_pod().filter(|pod| !pods::is_temporary(pod))
+    }
+
+    /// The Pods that `pod` controls.
+    pub(super) fn helpers_of(&self, pod: &Pod) -> impl Iterator<Item = &Pod> {
+        let uid = meta::uid(&pod.metadata).to_owned();
+        self.helpers.iter().map(AsRef::as_ref).filter(move |helper| meta::is_controlled_by(&helper.metadata, &uid))
+    }
+
+    /// The node the instance was handed to. Before the hand-over a name may be left from an earlier attempt to receive
+    /// the guest, and means nothing.
     pub(super) fn node(&self) -> Option<&str> {
-        self.vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).filter(|name| !name.is_empty())
+        let handed_over = !matches!(
+            self.vmi.phase(),
+            None | Some(Phase::Pending | Phase::Scheduling | Phase::WaitingForSync)
+        );
+        let name = self.vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+        name.filter(|name| handed_over && !name.is_empty())
+    }
+
+    /// Whether the instance waits for a guest that runs elsewhere.
+    pub(super) fn is_receiver(&self) -> bool {
+        meta::annotation(&self.vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true")
+    }
+
+    /// Whether a migration has chosen a node to receive the guest.
+    pub(super) fn has_target_node(&self) -> bool {
+        let label = machinery::meta::label(&self.vmi.metadata, labels::MIGRATION_TARGET_NODE_NAME);
+        label.is_some_and(|node| !node.is_empty())
+    }
+
+    pub(super) fn migration_state(&self) -> Option<&VirtualMachineInstanceMigrationState> {
+        self.vmi.status.as_ref()?.migration_state.as_ref()
+    }
+
+    /// Whether the guest is on its way to another node right now.
+    pub(super) fn is_migrating(&self) -> bool {
+        let past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= self.now.0);
+        self.migration_state().is_some_and(|state| past(&state.start_timestamp) && !past(&state.end_timestamp))
     }
 
     /// Whether this failure is on the instance already, so that it needs no second event.
     pub(super) fn shows(&self, error: &SyncError) -> bool {
         let shown = self.vmi.condition(api::conditions::SYNCHRONIZED);
         shown.is_some_and(|condition| condition.is_false() && condition.reason() == error.reason)
+    }
+
+    /// The facts that Pods are rendered from.
+    pub(super) fn context(&self, backend_claim: Option<&str>) -> render::Context {
+        let base = render::Context {
+            network_resources: self.network_resources.clone(),
+            backend_claim: backend_claim.map(str::to_owned),
+            launcher: self.settings.launcher.clone(),
+            ..render::Context::default()
+        };
+        let claims = self.claims.claims.values().chain(&self.state_claims);
+        let with_namespace =
+            base.with_namespace(self.namespace.as_deref(), self.quotas.iter().map(AsRef::as_ref));
+        claims.fold(with_namespace, |context, claim| context.with_claim(claim))
     }
 }

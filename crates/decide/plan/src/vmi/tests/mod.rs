@@ -95,6 +95,9 @@ fn pod(state: &str) -> Pod {
     if scheduled {
         value["spec"]["nodeName"] = json!("n1");
     }
+    for (key, text) in render::velero_annotations(&vmi("")) {
+        value["metadata"]["annotations"][key] = json!(text);
+    }
     if state == "terminating" {
         value["metadata"]["deletionTimestamp"] = json!(time(1));
         value["metadata"]["deletionGracePeriodSeconds"] = json!(30);
@@ -103,14 +106,10 @@ fn pod(state: &str) -> Pod {
 }
 
 fn world(vmi: VirtualMachineInstance, pods: Vec<Pod>) -> World {
+    let config = ClusterConfig { launcher_image: "launcher:1".into(), ..ClusterConfig::default() };
     World {
-        vmi: Arc::new(vmi),
         pods: pods.into_iter().map(Arc::new).collect(),
-        owner: Owner::Nobody,
-        config: Arc::new(ClusterConfig { launcher_image: "launcher:1".into(), ..ClusterConfig::default() }),
-        behind: None,
-        failed: None,
-        now: time(100),
+        ..World::new(Arc::new(vmi), Arc::new(config), time(100))
     }
 }
 
@@ -128,7 +127,7 @@ fn written(w: &World, actions: &[Action]) -> Option<VirtualMachineInstance> {
             machinery::patch::apply(&mut value, patch).expect("the patch fits what it was made from");
             Some(serde_json::from_value(value).unwrap())
         }
-        Action::ConfirmNoPods { then, .. } => written(w, then),
+        Action::ConfirmNoPods { then, .. } | Action::ConfirmNoStateClaim { then } => written(w, then),
         _ => None,
     })
 }

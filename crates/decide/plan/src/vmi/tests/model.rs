@@ -87,6 +87,10 @@ impl Cluster {
                         self.carry_out(w, then);
                     }
                 }
+                Action::CreateClaim { .. } | Action::DeleteClaim { .. } | Action::PatchClaim { .. } => {
+                    panic!("this guest keeps no state: {action}")
+                }
+                Action::ConfirmNoStateClaim { .. } => panic!("this guest keeps no state: {action}"),
                 Action::Note(_) | Action::RequeueAfter(_) => {}
             }
         }

@@ -22,6 +22,9 @@ fn an_instance_of_the_node_agent_is_patched_and_never_replaced() {
 fn a_patch_touches_only_fields_that_are_the_controllers_and_guards_each() {
     let allowed = [
         "/status/conditions",
+        "/status/volumeStatus",
+        "/status/interfaces",
+        "/status/migrationState",
         "/status/activePods",
         "/status/phase",
         "/status/launcherContainerImageVersion",

@@ -1,0 +1,103 @@
+//! What a launcher Pod is told about its instance: labels, annotations, and whether the guest is paused.
+
+use std::collections::BTreeMap;
+
+use api::{annotations, conditions, labels, reasons};
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+
+use super::action::Action;
+use super::network;
+use super::world::World;
+use crate::guard::Guarded;
+use crate::{meta, pods};
+
+type Map = BTreeMap<String, String>;
+
+/// Annotations of the instance that follow it onto the Pod, and off it again.
+const FOLLOWING_ANNOTATIONS: [&str; 2] =
+    [annotations::DESCHEDULER_EVICT, annotations::DESCHEDULER_PREFER_NO_EVICTION];
+/// Labels of the instance that do the same.
+const FOLLOWING_LABELS: [&str; 2] = [labels::NODE_NAME, labels::OUTDATED_LAUNCHER_IMAGE];
+/// The Pod's labels and annotations, if they are not what they should be. `labels` are those the instance is about to
+/// have: the hand-over reaches Pod and instance in one pass.
+pub(super) fn metadata(w: &World, pod: &Pod, labels: &Map) -> Option<Action> {
+    let mut new = pod.metadata.clone();
+    let pod_labels = new.labels.get_or_insert_default();
+    follow(&FOLLOWING_LABELS, &w.settings.follow_labels, labels, pod_labels);
+    let own = w.vmi.metadata.annotations.clone().unwrap_or_default();
+    let pod_annotations = new.annotations.get_or_insert_default();
+    follow(&FOLLOWING_ANNOTATIONS, &w.settings.follow_annotations, &own, pod_annotations);
+    hooks(w, pod_annotations);
+    if pods::is_ready_for_handover(pod) {
+        pod_annotations.insert(annotations::DESCHEDULER_REQUEST_EVICT_ONLY.to_owned(), String::new());
+        pod_annotations.extend(network::annotations(w, pod));
+        eviction(w, pod_annotations);
+    }
+    let after = pod_annotations.clone();
+    let patch = Guarded::new(&pod.metadata).labels(&new).annotations(&after).build()?;
+    Some(Action::PatchPod { name: meta::name(&pod.metadata).to_owned(), patch })
+}
+
+/// Sets what the instance has of these keys and removes what it has not.
+fn follow(fixed: &[&str], patterns: &[String], from: &Map, onto: &mut Map) {
+    let matches = |key: &str| fixed.contains(&key) || patterns.iter().any(|pattern| is_match(pattern, key));
+    onto.retain(|key, _| !matches(key) || from.contains_key(key));
+    let chosen = from.iter().filter(|(key, _)| matches(key));
+    onto.extend(chosen.map(|(key, value)| (key.clone(), value.clone())));
+}
+
+/// A bare `*` would take everything along, which nobody can mean.
+fn is_match(pattern: &str, key: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => !prefix.is_empty() && key.starts_with(prefix),
+        None => pattern == key,
+    }
+}
+
+/// Velero's hooks are there unless the instance or, if it says nothing, the installation does without them.
+fn hooks(w: &World, onto: &mut Map) {
+    let own = meta::annotation(&w.vmi.metadata, annotations::SKIP_BACKUP_HOOKS);
+    let general = w.config.annotations.get(annotations::SKIP_BACKUP_HOOKS).map(String::as_str);
+    if own.or(general).is_some_and(is_truthy) {
+        onto.retain(|key, _| !render::VELERO_KEYS.contains(&key.as_str()));
+    } else {
+        onto.extend(render::velero_annotations(&w.vmi));
+    }
+}
+
+fn is_truthy(value: &str) -> bool {
+    matches!(value, "1" | "t" | "T" | "true" | "TRUE" | "True")
+}
+
+fn eviction(w: &World, onto: &mut Map) {
+    let node = w.vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref()).unwrap_or_default();
+    if node.is_empty() {
+        onto.remove(annotations::DESCHEDULER_EVICTION_IN_PROGRESS);
+    } else {
+        onto.insert(annotations::DESCHEDULER_EVICTION_IN_PROGRESS.to_owned(), "true".to_owned());
+    }
+}
+
+/// The Pod counts as ready only while the guest is not paused. Before its containers run nobody asks, so the first
+/// write waits for them.
+pub(super) fn pause_gate(w: &World, pod: &Pod) -> Option<Action> {
+    let paused = w.vmi.has_condition(conditions::PAUSED);
+    let gate = pods::condition(pod, conditions::VIRTUAL_MACHINE_UNPAUSED).map(|c| c.status.as_str());
+    let (status, reason, message) = match (paused, gate) {
+        (true, Some("True")) => ("False", reasons::PAUSED, "the guest is paused"),
+        (false, gate) if gate != Some("True") && pods::is_ready_for_handover(pod) => {
+            ("True", reasons::NOT_PAUSED, "the guest is not paused")
+        }
+        _ => return None,
+    };
+    let condition = PodCondition {
+        type_: conditions::VIRTUAL_MACHINE_UNPAUSED.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message.to_owned()),
+        last_transition_time: Some(w.now.clone()),
+        ..PodCondition::default()
+    };
+    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
+    Some(Action::SetPodCondition { name, uid, condition: Box::new(condition) })
+}

@@ -1,0 +1,236 @@
+//! Volumes that come and go while the guest runs.
+//!
+//! A launcher Pod cannot gain volumes, so an attachment Pod on the same node mounts all plugged claims and the node agent
+//! moves them over. Another set of claims needs another Pod: the new one runs before the old one goes, and a Pod that
+//! holds something a guest still sees stays until the node agent has let go of it.
+
+use std::collections::BTreeSet;
+
+use api::reasons;
+use api::v1::{VirtualMachineInstance, Volume, VolumePhase, VolumeStatus};
+use k8s_openapi::api::core::v1::Pod;
+use render::Attachment;
+
+use super::action::Action;
+use super::world::World;
+use crate::claims::{self, State};
+use crate::{Note, SyncError, meta, pods};
+
+/// A claim that the instance wants plugged.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanted {
+    pub(super) volume: String,
+    pub(super) claim: String,
+    /// It serves a purpose of ours and not the guest's; then it must hold files.
+    pub(super) utility: bool,
+}
+
+impl Wanted {
+    fn attachment(&self) -> Attachment {
+        Attachment { volume: self.volume.clone(), claim: self.claim.clone() }
+    }
+}
+
+/// Every claim that the launcher Pod does not have itself.
+pub(super) fn wanted(vmi: &VirtualMachineInstance, launcher: &Pod) -> Vec<Wanted> {
+    let spec = launcher.spec.as_ref();
+    let has = |name: &str| spec.is_some_and(|spec| spec.volumes.iter().flatten().any(|volume| volume.name == name));
+    let plugged = vmi.spec.volumes.iter().filter_map(|volume: &Volume| {
+        let claim = claims::claim_name(volume)?;
+        Some(Wanted { volume: volume.name.clone(), claim: claim.to_owned(), utility: false })
+    });
+    let utility = vmi.spec.utility_volumes.iter().map(|volume| Wanted {
+        volume: volume.name.clone(),
+        claim: volume.claim_name.clone(),
+        utility: true,
+    });
+    let mut all: Vec<Wanted> = plugged.chain(utility).filter(|wanted| !has(&wanted.volume)).collect();
+    all.sort();
+    all.dedup_by(|a, b| a.volume == b.volume);
+    all
+}
+
+/// Attachment Pods, triggers aside.
+pub(super) fn attachment_pods<'a>(w: &'a World, launcher: &Pod) -> Vec<&'a Pod> {
+    let mut all: Vec<&Pod> = w.helpers_of(launcher).filter(|pod| !pods::is_temporary(pod)).collect();
+    let age = |pod: &&Pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone());
+    all.sort_by_key(|pod| std::cmp::Reverse(age(pod)));
+    all
+}
+
+/// What an attachment Pod mounts.
+pub(super) fn cargo(pod: &Pod) -> BTreeSet<Attachment> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let claims = volumes.filter_map(|volume| {
+        let claim = volume.persistent_volume_claim.as_ref()?;
+        Some(Attachment { volume: volume.name.clone(), claim: claim.claim_name.clone() })
+    });
+    claims.collect()
+}
+
+pub(super) fn carries(pod: &Pod, volume: &str) -> bool {
+    cargo(pod).iter().any(|attachment| attachment.volume == volume)
+}
+
+/// Which of the wanted claims can be plugged now, and which need a Pod to provoke their binding first.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Sorted {
+    pub(super) ready: BTreeSet<Attachment>,
+    waiting: Vec<Attachment>,
+}
+
+pub(super) fn sort(w: &World, wanted: &[Wanted]) -> Sorted {
+    let mut sorted = Sorted::default();
+    for want in wanted {
+        let Some(claim) = w.claims.claim(&want.claim) else { continue };
+        if want.utility && is_block(claim) {
+            continue;
+        }
+        match w.claims.state(&want.claim) {
+            State::Ready => drop(sorted.ready.insert(want.attachment())),
+            // What has reached the guest stays, whatever becomes of the DataVolume it came from.
+            _ if status_of(&w.vmi, &want.volume).is_some_and(is_in_use) => {
+                sorted.ready.insert(want.attachment());
+            }
+            State::WaitsForConsumer => sorted.waiting.push(want.attachment()),
+            State::NotReady(_) | State::NotFound(_) | State::Orphaned(_) => {}
+        }
+    }
+    sorted
+}
+
+pub(super) fn is_block(claim: &k8s_openapi::api::core::v1::PersistentVolumeClaim) -> bool {
+    claim.spec.as_ref().and_then(|spec| spec.volume_mode.as_deref()) == Some("Block")
+}
+
+pub(super) fn status_of<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Option<&'a VolumeStatus> {
+    let plugged = vmi.status.iter().flat_map(|status| &status.volume_status);
+    plugged.filter(|status| status.hotplug_volume.is_some()).find(|status| status.name == volume)
+}
+
+/// The launcher or the guest holds it, so that the Pod that brought it must stay.
+pub(super) fn is_in_use(status: &VolumeStatus) -> bool {
+    matches!(status.phase, Some(VolumePhase::Ready | VolumePhase::MountedToPod))
+}
+
+/// The attachment Pod with just this cargo.
+pub(super) fn current<'a>(attachments: &[&'a Pod], cargo_wanted: &BTreeSet<Attachment>) -> Option<&'a Pod> {
+    if cargo_wanted.is_empty() {
+        return None;
+    }
+    attachments.iter().copied().find(|pod| !pods::is_deleting(pod) && cargo(pod) == *cargo_wanted)
+}
+
+/// Brings the attachment Pods in line with the instance's volumes.
+pub(super) fn sync(w: &World, launcher: &Pod) -> Result<Vec<Action>, SyncError> {
+    let wanted = wanted(&w.vmi, launcher);
+    let attachments = attachment_pods(w, launcher);
+    if wanted.is_empty() && attachments.is_empty() {
+        return Ok(vec![]);
+    }
+    let Sorted { ready, waiting } = sort(w, &wanted);
+    let mut actions = trigger(w, launcher, &waiting)?;
+    let current = current(&attachments, &ready);
+    let others: Vec<&Pod> =
+        attachments.into_iter().filter(|pod| current.is_none_or(|c| c.metadata.uid != pod.metadata.uid)).collect();
+    let pending = others.iter().any(|pod| !pods::is_running(pod) && !pods::is_down(pod));
+    if current.is_none() && !pending && !ready.is_empty() {
+        actions.extend(attach(w, launcher, &ready, &others)?);
+    }
+    let current_runs = current.filter(|pod| pods::is_running(pod));
+    for pod in retired(w, &wanted, &ready, current_runs, &others) {
+        let name = meta::name(&pod.metadata);
+        let because = "another attachment Pod holds what is still plugged";
+        actions.extend(remove(pod, because, reasons::FAILED_DELETE, format!("Deleted attachment pod {name}")));
+    }
+    Ok(actions)
+}
+
+/// The Pods that nothing depends on any more.
+fn retired<'a>(
+    w: &World,
+    wanted: &[Wanted],
+    ready: &BTreeSet<Attachment>,
+    current: Option<&Pod>,
+    others: &[&'a Pod],
+) -> Vec<&'a Pod> {
+    let in_use = |volume: &str| status_of(&w.vmi, volume).is_some_and(is_in_use);
+    let is_wanted = |volume: &str| wanted.iter().any(|want| want.volume == volume);
+    let elsewhere = |volume: &str| is_wanted(volume) && current.is_some_and(|pod| carries(pod, volume));
+    let holds = |pod: &Pod| cargo(pod).iter().any(|a| in_use(&a.volume) && !elsewhere(&a.volume));
+    let useful = |pod: &Pod| holds(pod) || cargo(pod).iter().any(|a| is_wanted(&a.volume));
+    let alive = |pod: &&&Pod| pods::is_running(pod) && !pods::is_deleting(pod);
+    let fallback = others
+        .iter()
+        .filter(alive)
+        .find(|pod| !ready.is_empty() && current.is_none() && useful(pod))
+        .map(|pod| pod.metadata.uid.clone());
+    let keep = |pod: &Pod| {
+        let is_fallback = fallback.as_ref().is_some_and(|uid| *uid == pod.metadata.uid);
+        pods::is_deleting(pod) || is_fallback || holds(pod)
+    };
+    others.iter().copied().filter(|pod| !keep(pod)).collect()
+}
+
+fn attach(
+    w: &World,
+    launcher: &Pod,
+    ready: &BTreeSet<Attachment>,
+    others: &[&Pod],
+) -> Result<Vec<Action>, SyncError> {
+    let volumes: Vec<Attachment> = ready.iter().cloned().collect();
+    let pod = match render::attachment_pod(&w.vmi, launcher, &volumes, &w.config, &w.context(None)) {
+        Ok(pod) => pod,
+        // The node agent has not told the guest's label yet, or a claim has just gone: both will wake us.
+        Err(render::Error::NoSelinuxContext | render::Error::ClaimNotFound { .. }) => return Ok(vec![]),
+        Err(error) => return Err(SyncError::caused_by(reasons::FAILED_CREATE, &error)),
+    };
+    let name = meta::name(&pod.metadata).to_owned();
+    if others.iter().any(|other| meta::name(&other.metadata) == name) {
+        return Ok(vec![]); // its namesake is on its way out
+    }
+    let message = format!("Created attachment pod {name}");
+    Ok(create(pod, "volumes were plugged or unplugged", message))
+}
+
+/// One Pod per claim that waits for its first consumer. A trigger that has ended stays as long as its claim waits: it
+/// has said what it could, and another one would say the same.
+fn trigger(w: &World, launcher: &Pod, waiting: &[Attachment]) -> Result<Vec<Action>, SyncError> {
+    let mut actions = vec![];
+    for attachment in waiting {
+        let pod = match render::trigger_pod(&w.vmi, launcher, attachment, &w.config, &w.context(None)) {
+            Ok(pod) => pod,
+            Err(render::Error::NoSelinuxContext) => continue,
+            Err(error) => return Err(SyncError::caused_by(reasons::FAILED_CREATE, &error)),
+        };
+        let name = meta::name(&pod.metadata);
+        if w.helpers_of(launcher).any(|helper| meta::name(&helper.metadata) == name) {
+            continue;
+        }
+        let message = format!("Created hotplug trigger pod for volume {}", attachment.volume);
+        actions.extend(create(pod, "a plugged claim waits for its first consumer", message));
+    }
+    Ok(actions)
+}
+
+/// Triggers whose claim waits no more.
+pub(super) fn spent_triggers<'a>(w: &'a World, launcher: &Pod) -> Vec<&'a Pod> {
+    let Sorted { waiting, .. } = sort(w, &wanted(&w.vmi, launcher));
+    let waits = |pod: &Pod| cargo(pod).iter().any(|attachment| waiting.contains(attachment));
+    w.helpers_of(launcher).filter(|pod| pods::is_temporary(pod) && !waits(pod)).collect()
+}
+
+fn create(pod: Pod, because: &'static str, message: String) -> Vec<Action> {
+    let note = Note::normal(reasons::SUCCESSFUL_CREATE, message);
+    vec![Action::CreatePod { pod: Box::new(pod), because }, Action::Note(note)]
+}
+
+/// Deletes a helper at once, unless that was done.
+pub(super) fn remove(pod: &Pod, because: &'static str, on_failure: &'static str, message: String) -> Vec<Action> {
+    if pods::is_deleting(pod) {
+        return vec![];
+    }
+    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
+    let note = Note::normal(reasons::SUCCESSFUL_DELETE, message);
+    vec![Action::DeletePod { name, uid, at_once: true, because, on_failure }, Action::Note(note)]
+}

@@ -1,0 +1,278 @@
+//! What the Pod's networks mean to the instance: its interfaces' status, and which of its wishes only a move can fulfil.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::nad;
+use api::v1::{
+    Condition, ConditionStatus, Interface, Network, VirtualMachineInstance,
+    VirtualMachineInstanceNetworkInterface as Status,
+};
+use api::{annotations, conditions, reasons};
+use k8s_openapi::api::core::v1::Pod;
+use render::network::Naming;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::action::Action;
+use super::world::World;
+use crate::meta;
+
+const PRIMARY: &str = "eth0";
+const MULTUS_STATUS: &str = "multus-status";
+const DOMAIN: &str = "domain";
+const SEPARATOR: &str = ", ";
+const ABSENT: &str = "absent";
+/// How long a change is left to whoever can plug interfaces into running Pods.
+const GRACE_SECONDS: i64 = 15;
+/// When a change that was left to others is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// A network the Pod has joined, as Multus tells.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Joined {
+    name: String,
+    interface: String,
+    mac: String,
+    default: bool,
+    #[serde(rename = "device-info")]
+    device_info: Option<Value>,
+}
+
+fn joined(pod: &Pod) -> Vec<Joined> {
+    let text = meta::annotation(&pod.metadata, nad::NETWORK_STATUS).unwrap_or_default();
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+/// The network that brings the Pod its default route.
+fn is_primary(network: &Network) -> bool {
+    network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
+}
+
+fn is_secondary(network: &Network) -> bool {
+    network.multus.is_some() && !is_primary(network)
+}
+
+fn status_of<'a>(list: &'a [Status], name: &str) -> Option<&'a Status> {
+    list.iter().find(|status| status.name.as_deref() == Some(name))
+}
+
+fn known(vmi: &VirtualMachineInstance) -> &[Status] {
+    vmi.status.as_ref().map(|status| status.interfaces.as_slice()).unwrap_or_default()
+}
+
+fn is_absent(interface: &Interface) -> bool {
+    interface.state.as_deref() == Some(ABSENT)
+}
+
+/// The interfaces as the Pod shows them, with what the node agent has found out about each.
+pub(super) fn interfaces(vmi: &VirtualMachineInstance, pod: &Pod) -> Vec<Status> {
+    let joined = joined(pod);
+    let names = Naming::of_pod(pod).names(&vmi.spec.networks);
+    let old = known(vmi);
+    let mut all = vec![];
+    if let Some(network) = vmi.spec.networks.iter().find(|network| is_primary(network)) {
+        let given = joined.iter().find(|joined| joined.default).map(|joined| joined.interface.as_str());
+        let name = given.filter(|name| !name.is_empty()).unwrap_or(PRIMARY);
+        let mut status = status_of(old, &network.name).cloned().unwrap_or_default();
+        status.name = Some(network.name.clone());
+        status.pod_interface_name = Some(name.to_owned());
+        all.push(status);
+    }
+    for network in vmi.spec.networks.iter().filter(|network| !is_primary(network)) {
+        let before = status_of(old, &network.name);
+        match names.get(&network.name).filter(|_| is_secondary(network)) {
+            Some(name) => all.extend(secondary(&network.name, name, &joined, before)),
+            None => all.extend(before.cloned()),
+        }
+    }
+    let foreign = |status: &&Status| !vmi.spec.networks.iter().any(|n| status.name.as_deref() == Some(&n.name));
+    all.extend(old.iter().filter(foreign).cloned());
+    all
+}
+
+fn secondary(network: &str, interface: &str, joined: &[Joined], before: Option<&Status>) -> Option<Status> {
+    let exists = joined.iter().any(|joined| joined.interface == interface);
+    if !exists && before.is_none() {
+        return None;
+    }
+    let mut status = before.cloned().unwrap_or_default();
+    status.name = Some(network.to_owned());
+    status.pod_interface_name = Some(interface.to_owned());
+    let sources = status.info_source.unwrap_or_default();
+    let mut sources: Vec<&str> = sources.split(SEPARATOR).filter(|source| !source.is_empty()).collect();
+    if exists && !sources.contains(&MULTUS_STATUS) {
+        sources.push(MULTUS_STATUS);
+    } else if !exists {
+        sources.retain(|source| *source != MULTUS_STATUS);
+    }
+    status.info_source = Some(sources.join(SEPARATOR)).filter(|sources| !sources.is_empty());
+    Some(status)
+}
+
+fn has_source(status: &Status, source: &str) -> bool {
+    status.info_source.as_deref().is_some_and(|sources| sources.split(SEPARATOR).any(|known| known == source))
+}
+
+/// Whether two lists tell the same, whatever their order.
+pub(super) fn same(a: &[Status], b: &[Status]) -> bool {
+    let sorted = |list: &[Status]| {
+        let mut list = list.to_vec();
+        list.sort_by(|a, b| a.name.cmp(&b.name));
+        list
+    };
+    a.len() == b.len() && sorted(a) == sorted(b)
+}
+
+/// Annotations of a running launcher Pod that follow its networks: which to join, and the devices behind them.
+pub(super) fn annotations(w: &World, pod: &Pod) -> BTreeMap<String, String> {
+    let devices = device_info(w, pod).map(|info| (annotations::NETWORK_INFO.to_owned(), info));
+    let networks = networks(w, pod).map(|networks| (nad::NETWORKS.to_owned(), networks));
+    devices.into_iter().chain(networks).collect()
+}
+
+/// What the launcher learns of its network devices through the downward API.
+fn device_info(w: &World, pod: &Pod) -> Option<String> {
+    #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Device<'a> {
+        network: &'a str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        device_info: Option<&'a Value>,
+        #[serde(skip_serializing_if = "str::is_empty")]
+        mac: &'a str,
+    }
+    #[derive(Serialize)]
+    struct Info<'a> {
+        interfaces: Vec<Device<'a>>,
+    }
+    let wants_info = |interface: &&Interface| {
+        let plugin = interface.binding.as_ref().map(|binding| binding.name.as_str());
+        let told = w.config.network_bindings().find(|(name, _)| Some(*name) == plugin);
+        interface.sriov.is_some() || told.is_some_and(|(_, p)| p.downward_api.as_deref() == Some("device-info"))
+    };
+    let wanting: Vec<&Interface> = w.vmi.spec.domain.devices.interfaces.iter().filter(wants_info).collect();
+    if wanting.is_empty() {
+        return None;
+    }
+    let joined = joined(pod);
+    let names = Naming::of_pod(pod).names(&w.vmi.spec.networks);
+    let mut interfaces: Vec<Device<'_>> = wanting
+        .iter()
+        .filter_map(|interface| {
+            let name = names.get(&interface.name)?;
+            let found = joined.iter().find(|joined| joined.interface == *name)?;
+            let (device_info, mac) = (found.device_info.as_ref(), found.mac.as_str());
+            Some(Device { network: &interface.name, device_info, mac })
+        })
+        .collect();
+    interfaces.sort_by_key(|device| device.network);
+    (!interfaces.is_empty()).then(|| serde_json::to_string(&Info { interfaces }).ok()).flatten()
+}
+
+/// The list of networks to join, if interfaces are to be plugged or unplugged. An SR-IOV device cannot come to a running
+/// Pod, so one that is not there yet is left out.
+fn networks(w: &World, pod: &Pod) -> Option<String> {
+    let all = &w.vmi.spec.domain.devices.interfaces;
+    let statuses = known(&w.vmi);
+    let plugged = |interface: &Interface| status_of(statuses, &interface.name).is_some();
+    let joining: Vec<&Interface> = all.iter().filter(|i| !is_absent(i) && (i.sriov.is_none() || plugged(i))).collect();
+    let unplugs = all.iter().any(is_absent);
+    if !unplugs && joining.iter().all(|interface| plugged(interface)) {
+        return None;
+    }
+    let mut wished = (*w.vmi).clone();
+    wished.spec.networks.retain(|network| joining.iter().any(|interface| interface.name == network.name));
+    wished.spec.domain.devices.interfaces = joining.into_iter().cloned().collect();
+    let rendered = render::launcher_pod(&wished, &w.config, &w.context(super::backend::current_name(w))).ok()?;
+    let list = meta::annotation(&rendered.metadata, nad::NETWORKS).unwrap_or_default();
+    match Naming::of_pod(pod) {
+        Naming::Hashed => Some(list.to_owned()),
+        naming @ Naming::Ordinal => renamed(list, &Naming::Hashed.names(&w.vmi.spec.networks), naming, &wished),
+    }
+}
+
+/// A Pod keeps the naming it started with.
+fn renamed(list: &str, from: &BTreeMap<String, String>, to: Naming, vmi: &VirtualMachineInstance) -> Option<String> {
+    let names = to.names(&vmi.spec.networks);
+    let mut elements: Vec<Value> = serde_json::from_str(list).ok()?;
+    for element in &mut elements {
+        let given = element.get("interface").and_then(Value::as_str);
+        let network = from.iter().find(|(_, name)| Some(name.as_str()) == given).map(|(network, _)| network);
+        if let Some(name) = network.and_then(|network| names.get(network)) {
+            element["interface"] = Value::String(name.clone());
+        }
+    }
+    serde_json::to_string(&elements).ok()
+}
+
+/// How a change of interfaces comes into force.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Change {
+    None,
+    /// Somebody may do it in place; if nobody does, by migrating.
+    Pending,
+    ByMigrating,
+}
+
+/// Keeps the condition that a change takes effect only by migrating. It needs another look while others may do it in
+/// place.
+pub(super) fn migration_required(w: &World, pod: &Pod, list: &mut Vec<Condition>) -> Option<Action> {
+    if w.is_migrating() {
+        return None;
+    }
+    let type_ = conditions::MIGRATION_REQUIRED;
+    let before = conditions::find(list, type_).cloned();
+    let change = change(w, pod);
+    if change == Change::None {
+        conditions::remove(list, type_);
+        return None;
+    }
+    if before.as_ref().is_some_and(Condition::is_true) {
+        return None;
+    }
+    let since = before.as_ref().and_then(|condition| condition.last_transition_time.as_ref());
+    let waited = since.map_or(0, |since| w.now.0.as_second() - since.0.as_second());
+    let now = change == Change::ByMigrating || waited > GRACE_SECONDS;
+    let (status, reason, message) = if now {
+        let message = "interfaces or networks were changed, which takes effect by migrating";
+        (ConditionStatus::True, reasons::AUTO_MIGRATION_DUE_TO_LIVE_UPDATE, message)
+    } else {
+        let message = "interfaces were changed; unless that happens in place shortly, the guest migrates";
+        (ConditionStatus::False, reasons::AUTO_MIGRATION_PENDING, message)
+    };
+    conditions::set(list, Condition::new(type_, status, reason, message, w.now.clone()));
+    (!now).then_some(Action::RequeueAfter(LOOK_AGAIN))
+}
+
+fn change(w: &World, pod: &Pod) -> Change {
+    let joined = joined(pod);
+    let statuses = known(&w.vmi);
+    for interface in &w.vmi.spec.domain.devices.interfaces {
+        let network = w.vmi.spec.networks.iter().find(|n| n.name == interface.name && is_secondary(n));
+        let Some(definition) = network.and_then(|network| network.multus.as_ref()) else { continue };
+        let Some(status) = status_of(statuses, &interface.name) else {
+            match (is_absent(interface), interface.sriov.is_some()) {
+                (true, _) => continue,
+                (false, true) => return Change::ByMigrating,
+                (false, false) => return Change::Pending,
+            }
+        };
+        if is_absent(interface) && has_source(status, MULTUS_STATUS) && !has_source(status, DOMAIN) {
+            return Change::Pending;
+        }
+        let inside = status.pod_interface_name.as_deref().filter(|name| !name.is_empty());
+        let found = joined.iter().find(|joined| Some(joined.interface.as_str()) == inside);
+        if found.is_some_and(|found| !is_definition(&w.vmi, &definition.network_name, &found.name)) {
+            return Change::ByMigrating;
+        }
+    }
+    Change::None
+}
+
+/// Whether the name in the spec, which may lack its namespace, means the definition the Pod has joined.
+fn is_definition(vmi: &VirtualMachineInstance, named: &str, joined: &str) -> bool {
+    let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
+    named == joined || (!named.contains('/') && format!("{namespace}/{named}") == joined)
+}

@@ -1,0 +1,90 @@
+//! What the instance's volumes wait for before it can start.
+
+use api::cdi::{self, DataVolume, DataVolumePhase};
+use api::reasons;
+use api::v1::Volume;
+
+use super::world::World;
+use crate::claims::{self, State};
+use crate::{Note, SyncError};
+
+/// Whether the volumes that a launcher Pod needs from the start can be used.
+#[derive(Debug, PartialEq)]
+pub(super) enum Gate {
+    Ready,
+    /// Some are filled only once a Pod uses them; all others are ready.
+    WaitsForConsumer,
+    /// Some are being filled. The condition `DataVolumesReady` says which.
+    NotReady,
+    /// They cannot become ready as things stand.
+    Blocked { error: SyncError, note: Note },
+}
+
+/// Volumes that can be plugged do not hold up a start.
+fn needed_at_start(w: &World) -> impl Iterator<Item = &Volume> {
+    let with_claim = |volume: &&Volume| volume.data_volume.is_some() || volume.persistent_volume_claim.is_some();
+    w.vmi.spec.volumes.iter().filter(with_claim).filter(|volume| !claims::is_hotpluggable(volume))
+}
+
+pub(super) fn gate(w: &World) -> Gate {
+    let mut gate = Gate::Ready;
+    for volume in needed_at_start(w) {
+        let Some(claim) = claims::claim_name(volume) else { continue };
+        match w.claims.state(claim) {
+            State::Ready => {}
+            State::WaitsForConsumer if gate == Gate::Ready => gate = Gate::WaitsForConsumer,
+            State::WaitsForConsumer => {}
+            State::NotReady(_) => gate = Gate::NotReady,
+            State::NotFound(why) => {
+                // Somebody may be about to make it; that will wake us.
+                let message = format!("volume {}: {why}", volume.name);
+                let note = Note::normal(reasons::FAILED_PVC_NOT_FOUND, message.clone());
+                return Gate::Blocked { error: SyncError::new(reasons::FAILED_PVC_NOT_FOUND, message), note };
+            }
+            State::Orphaned(why) => {
+                let message = format!("volume {}: {why}", volume.name);
+                let note = Note::warning(reasons::FAILED_PVC_NOT_FOUND, message.clone());
+                return Gate::Blocked { error: SyncError::new(reasons::FAILED_DATA_VOLUME_IMPORT, message), note };
+            }
+        }
+    }
+    gate
+}
+
+/// The DataVolumes behind the instance's volumes: those it names, and those that control claims it names.
+pub(super) fn data_volumes(w: &World) -> Vec<&DataVolume> {
+    let behind = |volume: &Volume| -> Option<&DataVolume> {
+        if let Some(source) = &volume.data_volume {
+            return w.claims.data_volume(&source.name);
+        }
+        let source = volume.persistent_volume_claim.as_ref()?;
+        w.claims.data_volume_of(w.claims.claim(&source.claim_name)?)
+    };
+    w.vmi.spec.volumes.iter().filter_map(behind).collect()
+}
+
+/// The first DataVolume whose content will not come.
+pub(super) fn failed_data_volume<'a>(all: &[&'a DataVolume]) -> Option<&'a DataVolume> {
+    all.iter().copied().find(|dv| claims::phase(dv) == Some(&DataVolumePhase::Failed))
+}
+
+/// Whether the content of some DataVolume comes only once a Pod uses its claim.
+pub(super) fn waits_for_consumer(all: &[&DataVolume]) -> bool {
+    all.iter().any(|dv| claims::phase(dv) == Some(&DataVolumePhase::WaitForFirstConsumer))
+}
+
+/// How ready the DataVolumes are together, as `True`, `False` or `Unknown`, and what they wait for.
+pub(super) fn readiness(all: &[&DataVolume]) -> (&'static str, String) {
+    let of = |dv: &DataVolume| -> &'static str {
+        let conditions = dv.status.iter().flat_map(|status| &status.conditions);
+        let ready = conditions.into_iter().find(|condition| condition.type_ == cdi::CONDITION_READY);
+        match ready.map(|condition| condition.status.as_str()) {
+            Some("True") => "True",
+            Some("False") => "False",
+            _ => "Unknown",
+        }
+    };
+    let worst = ["False", "Unknown"].into_iter().find(|status| all.iter().any(|dv| of(dv) == *status));
+    let waiting: Vec<String> = all.iter().filter(|dv| of(dv) != "True").map(|dv| claims::waiting(dv)).collect();
+    (worst.unwrap_or("True"), waiting.join("; "))
+}

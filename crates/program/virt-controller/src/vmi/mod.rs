@@ -1,0 +1,184 @@
+//! The VirtualMachineInstance controller: observes from the stores and acts on the API.
+
+mod observe;
+mod triggers;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstance;
+use informer::{Expectations, Key, OwnWrites};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use machinery::meta::{annotation, controller_of, is_controlled_by, is_deleting};
+use plan::SyncError;
+use plan::vmi::{Action, Settings, World, decide};
+use serde_json::json;
+
+use crate::Error;
+use crate::api::{Api, Kind};
+use crate::context::Context;
+use crate::owned::uid;
+use crate::reconcile::{Control, Next};
+use crate::writer::Done;
+
+/// The component that users see in events.
+const COMPONENT: &str = "virtualmachine-controller";
+
+/// An object was found that the cache does not show yet; its event is on the way.
+const CACHE_CATCHES_UP: Duration = Duration::from_secs(1);
+
+pub(crate) struct Controller<A> {
+    ctx: Context<A>,
+    settings: Arc<Settings>,
+    pods: Expectations,
+    claims: Expectations,
+    writes: OwnWrites,
+    /// Instances whose launcher Pod this process has made and which do not show it yet, with their UIDs.
+    launched: Mutex<HashMap<Key, String>>,
+}
+
+impl<A: Api> Controller<A> {
+    pub(crate) fn new(ctx: Context<A>) -> Self {
+        let clock = ctx.clock.clone();
+        Self {
+            settings: ctx.instances.clone(),
+            ctx,
+            pods: Expectations::new(clock.clone()),
+            claims: Expectations::new(clock.clone()),
+            writes: OwnWrites::new(clock),
+            launched: Mutex::default(),
+        }
+    }
+
+    fn launched(&self) -> MutexGuard<'_, HashMap<Key, String>> {
+        self.launched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn create_pod(&self, key: &Key, world: &World, pod: &Pod) -> Result<(), Error> {
+        self.create(key, pod, &self.pods).await?;
+        let runs_guest = annotation(&pod.metadata, api::annotations::EPHEMERAL_PROVISIONING).is_none();
+        let instance = uid(&world.vmi.metadata);
+        if runs_guest && is_controlled_by(&pod.metadata, instance) {
+            self.launched().insert(key.clone(), instance.to_owned());
+        }
+        Ok(())
+    }
+
+    /// Creates an object, or finds that its controller has it.
+    async fn create<K: Kind>(&self, key: &Key, object: &K, expected: &Expectations) -> Result<(), Error> {
+        let object_key = Key::new(&key.namespace, object.meta().name.clone().unwrap_or_default());
+        let owner = controller_of(object.meta()).map(|owner| owner.uid.clone()).unwrap_or_default();
+        expected.expect_creation(key, object_key.clone());
+        let created = self.ctx.writer.create(key, object, &owner).await;
+        if !matches!(created, Ok(Done::Now)) {
+            expected.created(key, &object_key);
+        }
+        created.map(drop)
+    }
+
+    async fn delete<K: Kind>(
+        &self,
+        key: &Key,
+        (name, uid): (&str, &str),
+        grace: Option<u32>,
+        expected: &Expectations,
+    ) -> Result<(), Error> {
+        let object_key = Key::new(&key.namespace, name);
+        expected.expect_deletion(key, object_key.clone());
+        let deleted = self.ctx.writer.delete::<K>(key, name, uid, grace).await;
+        if !matches!(deleted, Ok(Done::Now)) {
+            expected.deleted(key, &object_key);
+        }
+        deleted.map(drop)
+    }
+
+    /// Reads live whether a Pod of the instance exists, on this node if one is named.
+    async fn has_pod(&self, key: &Key, world: &World, node: Option<&str>) -> Result<bool, Error> {
+        let uid = uid(&world.vmi.metadata);
+        let labels = format!("{}={uid}", api::labels::CREATED_BY);
+        let pods: Vec<Pod> = self.ctx.writer.list(&key.namespace, &labels).await?;
+        let here = |pod: &Pod| node.is_none() || pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
+        Ok(pods.iter().any(|pod| is_controlled_by(&pod.metadata, uid) && here(pod)))
+    }
+
+    /// Reads live whether a claim with the guest's own state exists.
+    async fn has_state_claim(&self, key: &Key) -> Result<bool, Error> {
+        let labels = format!("{}={}", api::labels::PERSISTENT_STATE_FOR, key.name);
+        let claims: Vec<PersistentVolumeClaim> = self.ctx.writer.list(&key.namespace, &labels).await?;
+        Ok(claims.iter().any(|claim| !is_deleting(&claim.metadata)))
+    }
+
+    fn wrote(&self, key: &Key, stored: &ObjectMeta) {
+        self.writes.wrote(key, stored.resource_version.as_deref());
+    }
+}
+
+/// What follows a live look for something that the cache lacks.
+fn unless(found: bool, then: Vec<Action>) -> Next<Action> {
+    if found { Next::StopUntil(CACHE_CATCHES_UP) } else { Next::Insert(then) }
+}
+
+impl<A: Api> Control for Controller<A> {
+    type World = World;
+    type Action = Action;
+
+    fn observe(&self, key: &Key) -> Option<World> {
+        self.world(key)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.pods.forget(key);
+        self.claims.forget(key);
+        self.writes.forget(key);
+        self.launched().remove(key);
+    }
+
+    fn decide(world: &World) -> Vec<Action> {
+        decide(world)
+    }
+
+    fn fail(world: &mut World, error: SyncError) {
+        world.failed = Some(error);
+    }
+
+    fn failure_reason(action: &Action) -> Option<&'static str> {
+        action.failure_reason()
+    }
+
+    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
+        let writer = &self.ctx.writer;
+        match action {
+            Action::UpdateVmi(vmi) => self.wrote(key, &writer.replace(key, vmi.as_ref()).await?.metadata),
+            Action::PatchVmi(patch) => {
+                let stored: VirtualMachineInstance = writer.patch(key, &key.name, patch).await?;
+                self.wrote(key, &stored.metadata);
+            }
+            Action::CreatePod { pod, because: _ } => self.create_pod(key, world, &pod).await?,
+            Action::DeletePod { name, uid, at_once, because: _, on_failure: _ } => {
+                self.delete::<Pod>(key, (&name, &uid), at_once.then_some(0), &self.pods).await?;
+            }
+            Action::PatchPod { name, patch } => drop(writer.patch::<Pod>(key, &name, patch).await?),
+            Action::SetPodCondition { name, uid, condition } => {
+                let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
+                drop(writer.merge_status::<Pod>(key, &name, patch).await?);
+            }
+            Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
+            Action::DeleteClaim { name, uid, because: _ } => {
+                self.delete::<PersistentVolumeClaim>(key, (&name, &uid), None, &self.claims).await?;
+            }
+            Action::PatchClaim { name, patch } => {
+                drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
+            }
+            Action::ConfirmNoPods { node, then } => {
+                return Ok(unless(self.has_pod(key, world, node.as_deref()).await?, then));
+            }
+            Action::ConfirmNoStateClaim { then } => return Ok(unless(self.has_state_claim(key).await?, then)),
+            Action::Note(note) => self.ctx.publish(COMPONENT, world.vmi.object_ref(&()), note),
+            Action::RequeueAfter(delay) => return Ok(Next::After(delay)),
+        }
+        Ok(Next::Continue)
+    }
+}

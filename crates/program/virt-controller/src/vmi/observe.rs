@@ -1,0 +1,138 @@
+//! Gathers what a decision about an instance may see. What only some instances need is only looked up for them.
+
+use std::sync::Arc;
+
+use api::cdi::{CDIConfig, CONFIG_NAME, FilesystemOverhead};
+use api::v1::{VirtualMachine, VirtualMachineInstance};
+use informer::Key;
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use machinery::meta::controller_of;
+use plan::claims::{Claims, claim_name};
+use plan::node::lowest_tsc_frequency;
+use plan::vmi::{Owner, Storage, World, vsock_cid};
+
+use super::Controller;
+use crate::api::Api;
+use crate::owned::uid;
+use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE, BY_STATE, BY_VSOCK, state_of};
+
+impl<A: Api> Controller<A> {
+    pub(super) fn world(&self, key: &Key) -> Option<World> {
+        let stores = &self.ctx.stores;
+        let vmi = stores.vmis.get(key)?;
+        let config = self.ctx.config.now();
+        let pods = stores.pods.by_index(BY_CONTROLLER, uid(&vmi.metadata));
+        let unseen = self.writes.behind(key, vmi.metadata.resource_version.as_deref());
+        let expected = [self.pods.open(key), self.claims.open(key)].into_iter().flatten();
+        let claims = self.claims_of(&vmi);
+        let state_claims = stores.claims.by_index(BY_STATE, &state_of(&key.namespace, &key.name));
+        let uses_storage = !claims.claims.is_empty() || plan::vmi::keeps_state(&vmi);
+        let mut world = World {
+            helpers: pods.iter().flat_map(|pod: &Arc<Pod>| self.helpers_of(pod)).collect(),
+            pods,
+            owner: self.owner(&vmi),
+            state_claims: self.with_legacy(key, state_claims),
+            storage: if uses_storage { self.storage() } else { Storage::default() },
+            claims,
+            launched: self.has_launched(key, &vmi),
+            settings: self.settings.clone(),
+            behind: unseen.into_iter().chain(expected).max(),
+            ..World::new(vmi, config, self.ctx.clock.api_time())
+        };
+        if !world.vmi.is_final() {
+            self.surroundings(key, &mut world);
+        }
+        Some(world)
+    }
+
+    /// What Pods are rendered from.
+    fn surroundings(&self, key: &Key, world: &mut World) {
+        let stores = &self.ctx.stores;
+        world.namespace = stores.namespaces.get(&Key::new("", &key.namespace));
+        world.quotas = stores.quotas.in_namespace(&key.namespace);
+        if world.vmi.is_unprocessed() {
+            world.migrations = stores.migrations.by_index(BY_INSTANCE, &key.to_string());
+        }
+        if plan::vmi::awaits_hints(world) {
+            let runs_vmis = |node: &str| !stores.vmis.keys_by_index(BY_NODE, node).is_empty();
+            let lowest = lowest_tsc_frequency(&stores.nodes.all(), runs_vmis, &world.config);
+            world.lowest_tsc = lowest.map_err(|error| error.to_string());
+        }
+        if world.vmi.spec.domain.devices.autoattach_vsock == Some(true) {
+            let taken = |cid: u32| stores.vmis.keys_by_index(BY_VSOCK, &cid.to_string()).iter().any(|other| other != key);
+            world.vsock_cid = vsock_cid(uid(&world.vmi.metadata), taken);
+        }
+    }
+
+    fn helpers_of(&self, pod: &Pod) -> Vec<Arc<Pod>> {
+        self.ctx.stores.pods.by_index(BY_CONTROLLER, uid(&pod.metadata))
+    }
+
+    fn owner(&self, vmi: &VirtualMachineInstance) -> Owner {
+        let controller = controller_of(&vmi.metadata).filter(|owner| owner.kind == VirtualMachine::KIND);
+        let Some(owner) = controller else { return Owner::Nobody };
+        let key = Key::new(vmi.metadata.namespace.clone().unwrap_or_default(), &owner.name);
+        let vm = self.ctx.stores.vms.get(&key).filter(|vm| vm.metadata.uid.as_ref() == Some(&owner.uid));
+        if vm.is_some() { Owner::Alive } else { Owner::Gone }
+    }
+
+    /// Once the instance shows that it had a Pod, there is no need to remember.
+    fn has_launched(&self, key: &Key, vmi: &VirtualMachineInstance) -> bool {
+        let mut launched = self.launched();
+        let same = launched.get(key).is_some_and(|made_for| made_for == uid(&vmi.metadata));
+        if !same || !vmi.is_unprocessed() {
+            launched.remove(key);
+        }
+        same && vmi.is_unprocessed()
+    }
+
+    /// The claims behind the instance's volumes, and the DataVolumes behind those.
+    fn claims_of(&self, vmi: &VirtualMachineInstance) -> Claims {
+        let stores = &self.ctx.stores;
+        let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
+        let own = vmi.spec.volumes.iter().filter_map(claim_name);
+        let below = vmi.spec.volumes.iter().filter_map(|volume| {
+            volume.ephemeral.as_ref()?.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str())
+        });
+        let utility = vmi.spec.utility_volumes.iter().map(|volume| volume.claim_name.as_str());
+        let mut found = Claims::default();
+        for name in own.chain(below).chain(utility) {
+            let mut data_volume = name.to_owned();
+            if let Some(claim) = stores.claims.get(&Key::new(&namespace, name)) {
+                if let Some(owner) = controller_of(&claim.metadata).filter(|owner| owner.kind == "DataVolume") {
+                    data_volume = owner.name.clone();
+                }
+                found.claims.insert(name.to_owned(), claim);
+            }
+            if let Some(dv) = stores.data_volumes.get(&Key::new(&namespace, &data_volume)) {
+                found.data_volumes.insert(data_volume, dv);
+            }
+        }
+        found
+    }
+
+    /// Claims for a guest's state were once known by their name alone.
+    fn with_legacy(&self, key: &Key, mut claims: Vec<Arc<PersistentVolumeClaim>>) -> Vec<Arc<PersistentVolumeClaim>> {
+        let name = format!("{}-{}", api::labels::PERSISTENT_STATE_FOR, key.name);
+        if !claims.iter().any(|claim| claim.metadata.name.as_ref() == Some(&name)) {
+            claims.extend(self.ctx.stores.claims.get(&Key::new(&key.namespace, &name)));
+        }
+        claims
+    }
+
+    fn storage(&self) -> Storage {
+        let stores = &self.ctx.stores;
+        let profiles = stores.storage_profiles.all();
+        let by_name = profiles.into_iter().map(|profile| (profile.metadata.name.clone().unwrap_or_default(), profile));
+        Storage { classes: stores.storage_classes.all(), profiles: by_name.collect(), overhead: self.overhead() }
+    }
+
+    /// With no importer, or several, its settings mean nothing.
+    fn overhead(&self) -> Option<FilesystemOverhead> {
+        let stores = &self.ctx.stores;
+        let config: Arc<CDIConfig> = stores.cdi_configs.get(&Key::new("", CONFIG_NAME))?;
+        let status = config.status.as_ref().filter(|_| stores.cdis.len() == 1)?;
+        status.filesystem_overhead.clone()
+    }
+}
