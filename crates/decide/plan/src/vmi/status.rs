@@ -219,7 +219,8 @@ fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
 fn release(w: &World, new: &mut VirtualMachineInstance) -> bool {
     let held = meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
     meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
-    if w.owner == Owner::Gone {
+    // An orphan keeps the finalizer of the machine that let it go.
+    if w.owner != Owner::Alive {
         meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     }
     if let Some(labels) = &mut new.metadata.labels {

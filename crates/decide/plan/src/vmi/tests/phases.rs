@@ -131,9 +131,11 @@ fn finalizers_leave_with_the_last_pod_and_the_vms_own_only_if_the_vm_is_gone() {
     let mut ended = vmi("Succeeded");
     ended.metadata.finalizers.as_mut().unwrap().push(finalizers::VIRTUAL_MACHINE_CONTROLLER.into());
     ended.status_mut().launcher_container_image_version = Some("launcher:1".into());
-    for (owner, left) in
-        [(Owner::Alive, Some(vec![finalizers::VIRTUAL_MACHINE_CONTROLLER.to_owned()])), (Owner::Gone, None)]
-    {
+    for (owner, left) in [
+        (Owner::Alive, Some(vec![finalizers::VIRTUAL_MACHINE_CONTROLLER.to_owned()])),
+        (Owner::Gone, None),
+        (Owner::Nobody, None),
+    ] {
         let w = World { owner, ..world(ended.clone(), vec![]) };
         let new = written(&w, &decide(&w)).unwrap();
         assert_eq!(new.metadata.finalizers, left, "{owner:?}");
