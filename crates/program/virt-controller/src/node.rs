@@ -63,14 +63,15 @@ impl<A: Api> Controller<A> {
     /// Lists a kind that a server may not have, or may not show us, where agents are no Pods.
     async fn list_if_served<K: Kind>(&self, labels: &str) -> Result<Vec<K>, Error> {
         match self.ctx.writer.list("", labels).await {
-            Err(Error::Api { source, .. })
-                if matches!(source.as_ref(), kube::Error::Api(status) if matches!(status.code, 403 | 404)) =>
-            {
-                Ok(vec![])
-            }
+            Err(error) if is_not_served(&error) => Ok(vec![]),
             listed => listed,
         }
     }
+}
+
+fn is_not_served(error: &Error) -> bool {
+    let Error::Api { source, .. } = error else { return false };
+    matches!(source.as_ref(), kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
 /// The node the instance was handed to, if the cache does not have it.
