@@ -18,6 +18,7 @@ mod endpoints;
 mod error;
 mod node;
 mod owned;
+mod prune;
 mod reconcile;
 mod run;
 mod status;

@@ -15,6 +15,8 @@ use kube::{Api, Client};
 use machinery::meta::controller_of;
 use tokio_util::sync::CancellationToken;
 
+use crate::prune;
+
 /// Index: objects by the UID of the one that controls them.
 pub const BY_CONTROLLER: &str = "controller";
 /// Index: Pods by the UID of the instance they were made for, whoever controls them.
@@ -54,7 +56,7 @@ macro_rules! stores {
         impl Stores {
             /// Starts all watches; they end with `stop`.
             pub fn start(client: &Client, stop: &CancellationToken) -> Self {
-                Self { $($field: $informer.start(Api::all(client.clone()), stop.clone()),)* }
+                Self { $($field: $informer.streaming_lists().start(Api::all(client.clone()), stop.clone()),)* }
             }
 
             /// Caches without watches.
@@ -78,9 +80,11 @@ macro_rules! stores {
 
 stores! {
     vms: VirtualMachine = Informer::new()
+        .packed()
         .index(BY_DATA_VOLUME, |vm: &VirtualMachine| data_volumes(&vm.metadata, template_volumes(vm)))
         .index(BY_CLAIM, |vm: &VirtualMachine| claims(&vm.metadata, template_volumes(vm)));
     vmis: VirtualMachineInstance = Informer::new()
+        .packed()
         .index(BY_NODE, |vmi: &VirtualMachineInstance| node_of(vmi))
         .index(BY_VSOCK, |vmi: &VirtualMachineInstance| vsock_cid(vmi))
         .index(BY_DATA_VOLUME, |vmi: &VirtualMachineInstance| data_volumes(&vmi.metadata, &vmi.spec.volumes))
@@ -88,10 +92,13 @@ stores! {
     /// Launcher Pods and their helpers, which carry the label; the rest of the cluster's Pods is not our business.
     pods: Pod = Informer::new()
         .labels(api::labels::APP)
+        .prune(prune::pod)
+        .packed()
         .index(BY_CONTROLLER, |pod: &Pod| controller(&pod.metadata))
         .index(BY_CREATOR, |pod: &Pod| label(&pod.metadata, api::labels::CREATED_BY))
         .index(BY_NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
     revisions: ControllerRevision = Informer::new()
+        .packed()
         .index(BY_CONTROLLER, |revision: &ControllerRevision| controller(&revision.metadata));
     kubevirts: KubeVirt = Informer::new();
     migrations: VirtualMachineInstanceMigration = Informer::new()
@@ -99,18 +106,20 @@ stores! {
         .index(BY_UID, |migration: &VirtualMachineInstanceMigration| migration.metadata.uid.iter().cloned().collect())
         .index(BY_PROGRESS, |migration: &VirtualMachineInstanceMigration| progress(migration));
     claims: PersistentVolumeClaim = Informer::new()
+        .packed()
         .index(BY_CONTROLLER, |claim: &PersistentVolumeClaim| controller(&claim.metadata))
         .index(BY_STATE, |claim: &PersistentVolumeClaim| guest_of(&claim.metadata));
     storage_classes: StorageClass = Informer::new();
     namespaces: Namespace = Informer::new();
     quotas: ResourceQuota = Informer::new();
-    nodes: Node = Informer::new().prune(prune_node);
+    nodes: Node = Informer::new().prune(prune::node);
     instancetypes: VirtualMachineInstancetype = Informer::new();
     cluster_instancetypes: VirtualMachineClusterInstancetype = Informer::new();
     preferences: VirtualMachinePreference = Informer::new();
     cluster_preferences: VirtualMachineClusterPreference = Informer::new();
     data_volumes: DataVolume = Informer::new()
         .optional()
+        .packed()
         .index(BY_CONTROLLER, |volume: &DataVolume| controller(&volume.metadata));
     data_sources: DataSource = Informer::new().optional();
     storage_profiles: StorageProfile = Informer::new().optional();
@@ -171,13 +180,4 @@ fn progress(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
     use api::v1::VirtualMachineInstanceMigrationPhase::{Failed, Succeeded};
     let ended = matches!(migration.status.as_ref().and_then(|status| status.phase.as_ref()), Some(Succeeded | Failed));
     if ended { vec![] } else { vec![UNFINISHED.to_owned()] }
-}
-
-/// What nodes say of their images is long and of no use to us.
-fn prune_node(node: &mut Node) {
-    if let Some(status) = &mut node.status {
-        status.images = None;
-        status.volumes_in_use = None;
-        status.volumes_attached = None;
-    }
 }
