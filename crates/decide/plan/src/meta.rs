@@ -1,5 +1,7 @@
 //! Small readings of object metadata.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 pub(crate) use machinery::meta::{
@@ -20,5 +22,27 @@ pub(crate) fn stamp(meta: &mut ObjectMeta) {
     let annotations = meta.annotations.get_or_insert_default();
     for key in [api::annotations::LATEST_OBSERVED_API_VERSION, api::annotations::STORAGE_OBSERVED_API_VERSION] {
         annotations.insert(key.to_owned(), api::v1::VERSION.to_owned());
+    }
+}
+
+/// Makes `onto` say about some keys what `from` says, nothing included. A `*` at the end of a pattern stands for any
+/// ending.
+pub(crate) fn follow(
+    fixed: &[&str],
+    patterns: &[String],
+    from: &BTreeMap<String, String>,
+    onto: &mut BTreeMap<String, String>,
+) {
+    let matches = |key: &str| fixed.contains(&key) || patterns.iter().any(|pattern| is_match(pattern, key));
+    onto.retain(|key, _| !matches(key) || from.contains_key(key));
+    let chosen = from.iter().filter(|(key, _)| matches(key));
+    onto.extend(chosen.map(|(key, value)| (key.clone(), value.clone())));
+}
+
+/// A bare `*` would take everything along, which nobody can mean.
+fn is_match(pattern: &str, key: &str) -> bool {
+    match pattern.strip_suffix('*') {
+        Some(prefix) => !prefix.is_empty() && key.starts_with(prefix),
+        None => pattern == key,
     }
 }

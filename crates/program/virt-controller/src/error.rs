@@ -25,6 +25,11 @@ pub enum Error {
     NameTaken { kind: &'static str, name: String },
     #[error("the owner {name} was deleted or replaced meanwhile")]
     OwnerGone { name: String },
+    #[error(
+        "{user} may not copy {source_name} from namespace {namespace} into DataVolume {name}; \
+         grant it create on datavolumes/source there"
+    )]
+    NotAuthorized { name: String, user: String, source_name: String, namespace: String },
     #[error("the leader election lease was lost")]
     LeaseLost,
 }

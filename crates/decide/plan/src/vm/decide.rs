@@ -1,9 +1,11 @@
 //! # Expected flow
 //!
 //! ```text
-//!  new VM ──► finalizer, firmware UUID, stamp ──► run strategy says start ──► revision, instance
-//!                                                        ▲                        │
-//!                        instance gone ◄── outcome recorded, finalizer off ◄── ended or deleted
+//!  new VM ─► finalizer, firmware UUID, stamp ─► instance type and preference on record ─► DataVolumes made and ready
+//!                                                                                                │
+//!       instance gone ◄─ outcome recorded, finalizer off ◄─ ended or deleted ◄─ revision, instance ◄─ run strategy
+//!                                                                                    │
+//!                     changes of the template that a running guest can take ─────────┘
 //! ```
 //!
 //! # Guarantees
@@ -14,7 +16,11 @@
 //! - The instance's finalizer goes after its outcome is on record: first the status, then the patch.
 //! - An instance that ended without ever running is replaced only after a pause that grows with each failure in a row.
 //!   The pause is derived from the failed instance's UID: the same world gives the same time.
+//! - A DataVolume is copied only from what the guest's own service account may read; that is asked live, just before.
+//! - What an instance type or preference says is captured before it is used.
+//! - All that a pass changes about the instance is one patch, guarded by what was seen.
 //! - `printableStatus` is a function of what is seen, first matching row wins.
+//! - Whatever holds a start up is told: by the condition `Failure` if somebody has to act, else by `Ready`.
 //! - A pass that changes nothing writes nothing.
 //!
 //! # Assumptions
@@ -24,22 +30,30 @@
 //!
 //! # Caveats
 //!
-//! This build applies no template change to a running instance; every change of the template's spec asks for a restart.
+//! A stop waits for nothing: it is carried out although a DataVolume is not ready or an instance type is gone, which in
+//! KubeVirt keep a running guest from being stopped. Volumes are not moved between claims while a guest runs
+//! (`updateVolumesStrategy: Migration`); only what is on record about such a move is kept.
 
 use std::time::Duration;
 
-use api::v1::VirtualMachineInstance;
-use api::{conditions, finalizers, reasons};
+use api::v1::{RunStrategy, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use api::{annotations, conditions, events, finalizers, reasons};
 
-use super::action::Action;
+use super::action::{Action, BOOKKEEPING};
+use super::data_volumes::{self, Provision};
+use super::instancetype::{self, Refs};
+use super::restart_required::Restart;
 use super::strategy::{self, Verdict};
 use super::world::World;
-use super::{revision, start, status};
+use super::{start, status, update};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta};
 
 /// A virtual machine that orphans what it owns leaves its instance running.
 const ORPHAN: &str = "orphan";
+
+/// Between looks for an object that the virtual machine names and that does not exist. Not all of them are watched for.
+const UNTIL_IT_EXISTS: Duration = Duration::from_secs(15);
 
 /// What to do about one virtual machine.
 pub fn decide(w: &World) -> Vec<Action> {
@@ -49,36 +63,61 @@ pub fn decide(w: &World) -> Vec<Action> {
     if !w.vm.is_marked_for_deletion()
         && let Some(patch) = start::prepare(w)
     {
-        return vec![Action::PatchVm(patch)]; // the patch brings us back here
+        return vec![Action::PatchVm { patch, reason: reasons::FIRMWARE_UUID_ERROR }]; // it brings us back here
     }
     if let Some(release) = release(w) {
         return vec![release];
     }
-    let plan = sync(w);
-    let comes_back =
-        |action: &Action| matches!(action, Action::CreateVmi { .. } | Action::AdoptVmi { .. } | Action::PatchVm(_));
+    let mut plan = sync(w);
+    let mut actions = std::mem::take(&mut plan.first);
     if plan.actions.iter().any(comes_back) {
-        return plan.actions; // what they change brings us back; the status reports what was seen, not hoped for
+        actions.extend(plan.actions);
+        return actions; // what they change brings us back; the status reports what was seen, not hoped for
     }
-    // The status goes first: the outcome is on record before anything is torn down.
-    let mut actions: Vec<Action> = status::update(w, &plan).into_iter().collect();
+    // The status goes before the rest: the outcome is on record before anything is torn down.
+    actions.extend(status::update(w, &plan));
     actions.extend(plan.actions);
     actions.extend(release_instance(w));
     actions
 }
 
+/// What the action does is seen by the next pass, which is not far.
+fn comes_back(action: &Action) -> bool {
+    use Action::{AdoptDataVolume, AdoptVmi, Authorize, CreateDataVolume, CreateVmi, PatchVm};
+    matches!(
+        action,
+        CreateVmi { .. }
+            | AdoptVmi { .. }
+            | AdoptDataVolume { .. }
+            | PatchVm { .. }
+            | Authorize { .. }
+            | CreateDataVolume { .. }
+    )
+}
+
 /// What the pass tries, and what it already knows to be wrong.
 #[derive(Default)]
 pub(super) struct Plan {
+    /// Must have succeeded before the status is written.
+    pub(super) first: Vec<Action>,
     pub(super) actions: Vec<Action>,
     pub(super) error: Option<SyncError>,
     /// The failed instance is to be replaced although its strategy only starts on request.
     pub(super) rerun: bool,
+    /// Why there is no instance, in words.
+    pub(super) waits: Option<String>,
+    /// What the status is to say about instance type and preference, if that changes.
+    pub(super) refs: Option<Refs>,
+    pub(super) restart: Restart,
 }
 
 impl Plan {
-    fn act(actions: Vec<Action>) -> Self {
+    pub(super) fn act(actions: Vec<Action>) -> Self {
         Self { actions, ..Self::default() }
+    }
+
+    fn wait(words: impl Into<String>) -> Self {
+        Self { waits: Some(words.into()), ..Self::default() }
     }
 
     /// Something among the actions can fail: an earlier failure is not over before it has succeeded.
@@ -89,8 +128,12 @@ impl Plan {
 
 fn sync(w: &World) -> Plan {
     if let Some(error) = &w.failed {
-        let note = Action::Note(Note::warning(&error.reason, error.message.clone()));
-        return Plan { actions: vec![note], error: Some(error.clone()), rerun: false };
+        return report(error);
+    }
+    if let Some(left) = w.expects_instance.into_iter().chain(w.expects_data_volumes).max() {
+        let waits =
+            if w.expects_creation() { "its instance is being created" } else { "its last change is not visible" };
+        return Plan { actions: vec![Action::RequeueAfter(left)], ..Plan::wait(waits) };
     }
     if w.vm.is_marked_for_deletion() {
         let keeps = meta::has_finalizer(&w.vm.metadata, ORPHAN);
@@ -100,40 +143,94 @@ fn sync(w: &World) -> Plan {
     if let Some(vmi) = w.orphaned_instance() {
         return Plan::act(adopt(w, vmi).into_iter().collect());
     }
-    let mut plan = carry_out(w, strategy::judge(w));
-    plan.actions.extend(revision::bump(w));
-    plan
-}
-
-fn carry_out(w: &World, verdict: Verdict) -> Plan {
-    match verdict {
-        Verdict::Leave => Plan::default(),
+    match strategy::judge(w) {
+        Verdict::Refuse(error) => refuse(w, error, None),
         Verdict::Delete { because, rerun } => {
             let actions = w.instance().map(|vmi| delete(vmi, because)).unwrap_or_default();
-            Plan { actions, rerun, error: None }
+            Plan { actions, rerun, ..Plan::default() }
         }
-        Verdict::Start { paused } => match w.foreign_instance() {
-            None => Plan::act(start::start(w, paused)),
+        verdict => bring_forward(w, verdict).unwrap_or_else(|error| {
+            let mut plan = refuse(w, error, None);
+            plan.actions.push(Action::RequeueAfter(UNTIL_IT_EXISTS));
+            plan
+        }),
+    }
+}
+
+/// The failure of the last attempt. Some events are more telling than the condition.
+fn report(error: &SyncError) -> Plan {
+    let note = Action::Note(Note::warning(&error.reason, error.message.clone()));
+    let of_data_volume = [events::UNAUTHORIZED_DATA_VOLUME_CREATE, events::FAILED_DATA_VOLUME_CREATE];
+    let mut shown = error.clone();
+    if of_data_volume.contains(&error.reason.as_str()) {
+        shown.reason = reasons::FAILED_CREATE.to_owned();
+    }
+    Plan { actions: vec![note], error: Some(shown), ..Plan::default() }
+}
+
+/// Everything but taking an instance away.
+fn bring_forward(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
+    if let Some(adopt) = data_volumes::adopt(w) {
+        return Ok(Plan::act(vec![adopt]));
+    }
+    if let Some(plan) = instancetype::sync(w)? {
+        return Ok(plan);
+    }
+    let deferred = meta::annotation(&w.vm.metadata, annotations::IMMEDIATE_DATA_VOLUME_CREATION) == Some("false");
+    let starts = matches!(verdict, Verdict::Start(_));
+    let Provision { actions, waits, refusal } =
+        if deferred && !starts { Provision::default() } else { data_volumes::provide(w)? };
+    if let Some((error, event)) = refusal {
+        let mut plan = refuse(w, error, Some(event));
+        plan.actions.extend(actions);
+        return Ok(plan);
+    }
+    let halted = w.vm.run_strategy().is_ok_and(|strategy| strategy == RunStrategy::Halted);
+    if let Some(words) = waits.filter(|_| !halted) {
+        return Ok(Plan { actions, ..Plan::wait(format!("it waits for its volumes: {words}")) });
+    }
+    let mut plan = carry_out(w, verdict)?;
+    plan.actions.splice(0..0, actions);
+    if plan.actions.iter().any(comes_back) || plan.error.is_some() {
+        return Ok(plan);
+    }
+    update::update(w, &mut plan);
+    Ok(plan)
+}
+
+fn carry_out(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
+    Ok(match verdict {
+        Verdict::Leave(words) => Plan::wait(words),
+        Verdict::Start(how) => match w.foreign_instance() {
+            None => Plan::act(start::start(w, how)?),
             Some(vmi) => {
                 let owner =
                     meta::controller_of(&vmi.metadata).map(|o| format!("{} {}", o.kind, o.name)).unwrap_or_default();
                 let name = meta::name(&vmi.metadata);
                 let message = format!("the VirtualMachineInstance {name} exists and belongs to {owner}");
-                refuse(w, SyncError::new(reasons::FAILED_CREATE, message))
+                refuse(w, SyncError::new(reasons::FAILED_CREATE, message), None)
             }
         },
-        Verdict::Wait(left) => Plan::act(vec![Action::RequeueAfter(left.max(Duration::from_secs(1)))]),
-        Verdict::Switch(patch) => Plan::act(vec![Action::PatchVm(patch)]),
-        Verdict::Refuse(error) => refuse(w, error),
-    }
+        Verdict::Wait(words, left) => {
+            Plan { actions: vec![Action::RequeueAfter(left.max(Duration::from_secs(1)))], ..Plan::wait(words) }
+        }
+        Verdict::Switch(patch) => Plan::act(vec![Action::PatchVm { patch, reason: reasons::FAILED_UPDATE_ERROR }]),
+        Verdict::Refuse(error) => refuse(w, error, None),
+        Verdict::Delete { .. } => Plan::default(),
+    })
 }
 
-/// Nothing can be done before the user does something; said once by an event, and by a condition as long as it lasts.
-fn refuse(w: &World, error: SyncError) -> Plan {
+/// Nothing can be done before somebody does something; said once by an event, and by a condition as long as it lasts.
+fn refuse(w: &World, error: SyncError, event: Option<&str>) -> Plan {
+    let reason = event.unwrap_or(&error.reason);
+    let note = (!is_told(w, &error)).then(|| Action::Note(Note::warning(reason, error.message.clone())));
+    Plan { actions: note.into_iter().collect(), error: Some(error), ..Plan::default() }
+}
+
+/// The virtual machine shows this failure already.
+pub(super) fn is_told(w: &World, error: &SyncError) -> bool {
     let shown = w.vm.condition(conditions::FAILURE);
-    let told = shown.is_some_and(|c| c.reason() == error.reason && c.message() == error.message);
-    let note = (!told).then(|| Action::Note(Note::warning(&error.reason, error.message.clone())));
-    Plan { actions: note.into_iter().collect(), error: Some(error), rerun: false }
+    shown.is_some_and(|c| c.reason() == error.reason && c.message() == error.message)
 }
 
 fn delete(vmi: &VirtualMachineInstance, because: &'static str) -> Vec<Action> {
@@ -156,22 +253,31 @@ fn adopt(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     Some(Action::AdoptVmi { name, uid, owner })
 }
 
-/// An ended instance may go: the status before this action recorded its outcome.
+/// An ended instance may go: the status before this action recorded its outcome. One that waited for a guest and is
+/// deleted has none.
 fn release_instance(w: &World) -> Option<Action> {
-    let vmi = w.instance().filter(|vmi| vmi.is_final())?;
+    let never_came =
+        |vmi: &VirtualMachineInstance| vmi.phase() == Some(&Phase::WaitingForSync) && vmi.is_marked_for_deletion();
+    let vmi = w.instance().filter(|vmi| vmi.is_final() || never_came(vmi))?;
     let mut meta = vmi.metadata.clone();
     meta::remove_finalizer(&mut meta, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     let patch = Guarded::new(&vmi.metadata).finalizers(&meta).build()?;
-    Some(Action::PatchVmi { name: meta::name(&vmi.metadata).to_owned(), patch })
+    Some(Action::PatchVmi { name: meta::name(&vmi.metadata).to_owned(), patch, reason: BOOKKEEPING })
 }
 
 /// A deleted virtual machine goes when its instance is gone, or at once if it leaves the instance behind.
 fn release(w: &World) -> Option<Action> {
     let leaves = meta::has_finalizer(&w.vm.metadata, ORPHAN);
-    if !w.vm.is_marked_for_deletion() || (w.instance().is_some() && !leaves) {
+    if !w.vm.is_marked_for_deletion() || (w.instance().is_some() && !leaves) || w.expects_creation() {
         return None;
     }
     let mut meta = w.vm.metadata.clone();
     meta::remove_finalizer(&mut meta, finalizers::VIRTUAL_MACHINE_CONTROLLER);
-    Guarded::new(&w.vm.metadata).finalizers(&meta).build().map(Action::PatchVm)
+    let patch = Guarded::new(&w.vm.metadata).finalizers(&meta).build()?;
+    let release = Action::PatchVm { patch, reason: BOOKKEEPING };
+    if leaves {
+        return Some(release);
+    }
+    // An instance that a lagging cache does not show would be left without anybody to record its end.
+    Some(Action::ConfirmNoInstance { name: meta::name(&w.vm.metadata).to_owned(), then: vec![release] })
 }

@@ -7,7 +7,10 @@ use api::v1::{
 use api::{conditions, reasons};
 
 use super::backoff::{counts_failures, failed_starts};
+use super::data_volumes;
+use super::strategy::is_set_to_start;
 use super::world::World;
+use crate::claims::claim_name;
 
 /// `vm` is the virtual machine with the status of this pass.
 pub(super) fn status(w: &World, vm: &VirtualMachine, strategy: &RunStrategy) -> Status {
@@ -16,22 +19,28 @@ pub(super) fn status(w: &World, vm: &VirtualMachine, strategy: &RunStrategy) -> 
     let ended = vmi.is_some_and(VirtualMachineInstance::is_final);
     let paused = vmi.is_some_and(|vmi| vmi.has_condition(conditions::PAUSED));
     let running = phase == Some(&Phase::Running);
-    let absent_or_ended = vmi.is_none() || ended;
-    let deleting = vmi.is_some_and(VirtualMachineInstance::is_marked_for_deletion);
-    let starting = vmi.is_some() && matches!(phase, None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
+    let none = vmi.is_none() && !w.expects_creation();
+    let going = vmi.is_some_and(|vmi| vmi.is_marked_for_deletion() || w.expects_deletion());
+    let coming = vmi.is_some() && matches!(phase, None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
     let unsynced = |reason: &str| has_false(vmi, conditions::SYNCHRONIZED, reason);
+    let receives = *strategy == RunStrategy::WaitAsReceiver && (vmi.is_none() || phase == Some(&Phase::WaitingForSync));
     let table = [
         (Status::Terminating, vm.is_marked_for_deletion()),
-        (Status::Stopping, !ended && deleting),
-        (Status::Migrating, vmi.is_some_and(|vmi| is_migrating(vmi, w))),
+        (Status::Stopping, !ended && going),
+        (Status::Migrating, vmi.is_some_and(|vmi| w.is_migrating(vmi))),
         (Status::Paused, running && paused),
         (Status::Running, running),
+        (Status::ErrorPvcNotFound, unsynced(reasons::FAILED_PVC_NOT_FOUND)),
+        (Status::DataVolumeError, data_volumes::has_error(w)),
         (Status::ErrorUnschedulable, has_false(vmi, conditions::POD_SCHEDULED, reasons::UNSCHEDULABLE)),
+        (Status::Provisioning, data_volumes::is_provisioning(w)),
+        (Status::WaitingForVolumeBinding, is_set_to_start(w, strategy) && has_unbound_claim(w)),
         (Status::ErrImagePull, unsynced(reasons::ERR_IMAGE_PULL)),
         (Status::ImagePullBackOff, unsynced(reasons::IMAGE_PULL_BACK_OFF)),
-        (Status::Starting, starting),
-        (Status::CrashLoopBackOff, absent_or_ended && failed_starts(vm) > 0 && counts_failures(strategy)),
-        (Status::Stopped, absent_or_ended),
+        (Status::Starting, w.expects_creation() || coming),
+        (Status::CrashLoopBackOff, (none || ended) && failed_starts(vm) > 0 && counts_failures(strategy)),
+        (Status::Stopped, none || ended),
+        (Status::WaitingForReceiver, receives),
     ];
     table.into_iter().find(|(_, holds)| *holds).map_or(Status::Unknown, |(status, _)| status)
 }
@@ -41,8 +50,9 @@ fn has_false(vmi: Option<&VirtualMachineInstance>, type_: &str, reason: &str) ->
         .is_some_and(|condition| condition.is_false() && condition.reason() == reason)
 }
 
-fn is_migrating(vmi: &VirtualMachineInstance, w: &World) -> bool {
-    let Some(state) = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()) else { return false };
-    let reached = |time: &Option<_>| time.as_ref().is_some_and(|time| *time <= w.now);
-    reached(&state.start_timestamp) && !reached(&state.end_timestamp)
+/// A claim of the template exists and has no volume yet.
+fn has_unbound_claim(w: &World) -> bool {
+    let names = w.vm.spec.template.spec.volumes.iter().filter_map(claim_name);
+    let mut claims = names.filter_map(|name| w.claims.claim(name));
+    claims.any(|claim| claim.status.as_ref().and_then(|status| status.phase.as_deref()) != Some("Bound"))
 }

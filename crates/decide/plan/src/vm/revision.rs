@@ -1,15 +1,17 @@
-//! The spec an instance was started from, kept as a ControllerRevision, and what it says about changes since.
+//! The spec an instance was started from, kept as a ControllerRevision, for what changes since.
+
+use std::sync::Arc;
 
 use api::annotations;
-use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
+use api::v1::{InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::json;
 
 use super::action::Action;
+use super::wanted::recorded_revision;
 use super::world::World;
-use crate::guard::Guarded;
 use crate::meta;
 
 /// The prefix of every start revision's name; UID and generation follow.
@@ -23,21 +25,28 @@ pub(super) fn generation(vm: &VirtualMachine) -> i64 {
     vm.metadata.generation.unwrap_or(0)
 }
 
-/// Keeps the current spec, unless it is kept, and drops those of earlier starts.
-pub(super) fn keep(w: &World) -> Vec<Action> {
+/// Keeps the current spec, unless it is kept.
+pub(super) fn keep(w: &World) -> Option<Action> {
     let name = name(&w.vm);
-    let mut actions = vec![];
-    if !w.revisions.iter().any(|revision| meta::name(&revision.metadata) == name) {
-        actions.push(Action::CreateRevision(Box::new(revision(&w.vm, &name))));
-    }
-    for old in &w.revisions {
-        let old_name = meta::name(&old.metadata);
-        if old_name.starts_with(PREFIX) && old_name != name {
-            let uid = meta::uid(&old.metadata).to_owned();
-            actions.push(Action::DeleteRevision { name: old_name.to_owned(), uid });
-        }
-    }
-    actions
+    w.revision(&name).is_none().then(|| Action::CreateRevision(Box::new(revision(&w.vm, &name))))
+}
+
+/// Drops the specs of earlier starts, now that there is an instance of a later one. Not before it shows: the instance
+/// might turn out to exist already, started from one of those. Generations only grow, so what is dropped by an instance
+/// that has itself been replaced meanwhile is not what its successor was started from.
+pub(super) fn drop_earlier(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let name = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.as_deref());
+    let Some(current) = name.and_then(|name| w.revision(name)) else { return vec![] };
+    let earlier = w.revisions.iter().filter(|revision| {
+        meta::name(&revision.metadata).starts_with(PREFIX)
+            && meta::is_controlled_by(&revision.metadata, meta::uid(&w.vm.metadata))
+            && revision.revision < current.revision
+    });
+    let delete = |revision: &Arc<ControllerRevision>| {
+        let (name, uid) = (meta::name(&revision.metadata).to_owned(), meta::uid(&revision.metadata).to_owned());
+        Action::DeleteRevision { name, uid }
+    };
+    earlier.map(delete).collect()
 }
 
 fn revision(vm: &VirtualMachine, name: &str) -> ControllerRevision {
@@ -48,16 +57,31 @@ fn revision(vm: &VirtualMachine, name: &str) -> ControllerRevision {
             owner_references: meta::controller_ref(vm).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
-        data: Some(RawExtension(json!({ "spec": vm.spec }))),
+        data: Some(RawExtension(json!({ "spec": pinned(vm) }))),
         revision: generation(vm),
     }
 }
 
+/// The spec with the revisions of instance type and preference that are in force.
+fn pinned(vm: &VirtualMachine) -> VirtualMachineSpec {
+    let mut spec = vm.spec.clone();
+    let status = vm.status.as_ref();
+    let name = |one: Option<&InstancetypeStatusRef>| one.and_then(recorded_revision).map(str::to_owned);
+    if let Some(matcher) = &mut spec.instancetype {
+        let recorded = name(status.and_then(|status| status.instancetype_ref.as_ref()));
+        matcher.revision_name = recorded.or(matcher.revision_name.take());
+    }
+    if let Some(matcher) = &mut spec.preference {
+        let recorded = name(status.and_then(|status| status.preference_ref.as_ref()));
+        matcher.revision_name = recorded.or(matcher.revision_name.take());
+    }
+    spec
+}
+
 /// The spec the instance was started from, if it is still kept and readable.
-fn started_from(w: &World, vmi: &VirtualMachineInstance) -> Option<VirtualMachineSpec> {
+pub(super) fn started_from(w: &World, vmi: &VirtualMachineInstance) -> Option<VirtualMachineSpec> {
     let name = vmi.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
-    let revision = w.revisions.iter().find(|revision| meta::name(&revision.metadata) == name)?;
-    let spec = revision.data.as_ref()?.0.get("spec")?.clone();
+    let spec = w.revision(name)?.data.as_ref()?.0.get("spec")?.clone();
     serde_json::from_value(spec).ok()
 }
 
@@ -71,28 +95,9 @@ pub(super) fn observed_generation(vmi: &VirtualMachineInstance) -> Option<i64> {
 }
 
 /// A change outside the template leaves the instance up to date; its note of the generation follows.
-pub(super) fn bump(w: &World) -> Option<Action> {
-    let vmi = w.instance().filter(|vmi| !vmi.is_marked_for_deletion() && !vmi.is_final())?;
-    let current = generation(&w.vm).to_string();
-    let noted = meta::annotation(&vmi.metadata, annotations::VM_GENERATION);
-    if noted == Some(&current) || started_from(w, vmi)?.template != w.vm.spec.template {
-        return None;
+pub(super) fn bump(w: &World, started: &VirtualMachineSpec, vmi: &mut VirtualMachineInstance) {
+    if started.template == w.vm.spec.template {
+        let noted = vmi.metadata.annotations.get_or_insert_default();
+        noted.insert(annotations::VM_GENERATION.to_owned(), generation(&w.vm).to_string());
     }
-    let mut annotations = vmi.metadata.annotations.clone().unwrap_or_default();
-    annotations.insert(annotations::VM_GENERATION.to_owned(), current);
-    let patch = Guarded::new(&vmi.metadata).annotations(&annotations).build()?;
-    Some(Action::PatchVmi { name: meta::name(&vmi.metadata).to_owned(), patch })
-}
-
-/// Whether the instance lacks a change of the template that only a restart can bring.
-pub(super) fn restart_required(w: &World) -> bool {
-    let Some(vmi) = w.instance().filter(|vmi| !vmi.is_marked_for_deletion() && !vmi.is_final()) else { return false };
-    let Some(mut started) = started_from(w, vmi) else { return false };
-    let firmware_uuid = |firmware: &Option<api::v1::Firmware>| firmware.as_ref().and_then(|f| f.uuid.clone());
-    let wanted = firmware_uuid(&w.vm.spec.template.spec.domain.firmware);
-    if wanted.is_some() && firmware_uuid(&vmi.spec.domain.firmware) == wanted {
-        // Written into the template after the start; the instance has had it all along.
-        started.template.spec.domain.firmware.get_or_insert_default().uuid = wanted;
-    }
-    started.template.spec != w.vm.spec.template.spec
 }

@@ -1,16 +1,27 @@
 //! Making a virtual machine fit to start, and its instance.
 
 use admission::firmware_uuid;
-use api::v1::{Disk, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceStatus};
+use api::config::ClusterConfig;
+use api::v1::{
+    Disk, Empty, Input, Interface, MemoryDumpPhase, Network, PodNetwork, VirtualMachine, VirtualMachineInstance,
+    VirtualMachineInstanceSpec, VirtualMachineInstanceStatus,
+};
 use api::{annotations, finalizers, reasons};
+use instancetype::{Subject, apply_autoattach};
 use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::action::Action;
-use super::revision;
+use super::strategy::Start;
 use super::world::World;
+use super::{changed_blocks, expand, memory_dump, revision};
 use crate::guard::Guarded;
-use crate::{Note, meta};
+use crate::{Note, SyncError, meta};
+
+/// The interface and network of a guest that names none.
+const DEFAULT_NETWORK: &str = "default";
+/// The pointing device of a guest that wants one and names none.
+const DEFAULT_INPUT: &str = "default-0";
 
 /// What every virtual machine gets once, in one write: finalizer, stamp, firmware UUID.
 pub(super) fn prepare(w: &World) -> Option<Patch> {
@@ -32,53 +43,118 @@ pub(super) fn prepare(w: &World) -> Option<Patch> {
 }
 
 /// Keeps the spec and creates the instance from it.
-pub(super) fn start(w: &World, paused: bool) -> Vec<Action> {
-    let mut actions = revision::keep(w);
-    let vmi = instance(&w.vm, paused);
+pub(super) fn start(w: &World, how: Start) -> Result<Vec<Action>, SyncError> {
+    let vmi = instance(w, how)?;
+    let mut actions: Vec<Action> = revision::keep(w).into_iter().collect();
     let message = format!(
         "Started the virtual machine by creating the new virtual machine instance {}",
         meta::name(&vmi.metadata)
     );
     actions.push(Action::CreateVmi { vmi: Box::new(vmi), because: "the run strategy asks for an instance" });
     actions.push(Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)));
-    actions
+    Ok(actions)
 }
 
-fn instance(vm: &VirtualMachine, paused: bool) -> VirtualMachineInstance {
-    let template = &vm.spec.template;
-    let stamped = template.metadata.clone().unwrap_or_default();
-    let mut annotations = stamped.annotations.unwrap_or_default();
-    annotations.insert(annotations::VM_GENERATION.to_owned(), revision::generation(vm).to_string());
-    let mut spec = template.spec.clone();
-    if paused {
+fn instance(w: &World, how: Start) -> Result<VirtualMachineInstance, SyncError> {
+    let vm = &w.vm;
+    let stamped = vm.spec.template.metadata.clone().unwrap_or_default();
+    let mut noted = stamped.annotations.unwrap_or_default();
+    noted.insert(annotations::VM_GENERATION.to_owned(), revision::generation(vm).to_string());
+    if how.as_receiver {
+        noted.insert(annotations::CREATE_MIGRATION_TARGET.to_owned(), "true".to_owned());
+    }
+    let mut metadata = ObjectMeta {
+        name: vm.metadata.name.clone(),
+        namespace: vm.metadata.namespace.clone(),
+        labels: stamped.labels,
+        annotations: Some(noted),
+        finalizers: Some(vec![finalizers::VIRTUAL_MACHINE_CONTROLLER.to_owned()]),
+        owner_references: meta::controller_ref(vm.as_ref()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    };
+    let mut spec = vm.spec.template.spec.clone();
+    complete(w, how, &mut spec);
+    apply(w, &mut spec, &mut metadata)?;
+    let status = VirtualMachineInstanceStatus {
+        virtual_machine_revision_name: Some(revision::name(vm)),
+        changed_block_tracking: changed_blocks::of_new_instance(w),
+        ..VirtualMachineInstanceStatus::default()
+    };
+    Ok(VirtualMachineInstance { metadata, spec, status: Some(status) })
+}
+
+/// What the template leaves to the start.
+fn complete(w: &World, how: Start, spec: &mut VirtualMachineInstanceSpec) {
+    if how.paused {
         spec.start_strategy = Some("Paused".to_owned());
+    }
+    let request = w.vm.status.as_ref().and_then(|status| status.memory_dump_request.as_ref());
+    if let Some(request) = request
+        && !matches!(request.phase, MemoryDumpPhase::Associating | MemoryDumpPhase::InProgress)
+    {
+        memory_dump::take_out(spec, &request.claim_name); // the dump is made; the claim is not this guest's business
     }
     let firmware = spec.domain.firmware.get_or_insert_default();
     if firmware.uuid.as_deref().unwrap_or_default().is_empty() {
-        firmware.uuid = Some(firmware_uuid(meta::name(&vm.metadata)));
+        firmware.uuid = Some(firmware_uuid(meta::name(&w.vm.metadata)));
     }
-    attach_loose_volumes(&mut spec);
-    VirtualMachineInstance {
-        metadata: ObjectMeta {
-            name: vm.metadata.name.clone(),
-            namespace: vm.metadata.namespace.clone(),
-            labels: stamped.labels,
-            annotations: Some(annotations),
-            finalizers: Some(vec![finalizers::VIRTUAL_MACHINE_CONTROLLER.to_owned()]),
-            owner_references: meta::controller_ref(vm).map(|owner| vec![owner]),
-            ..ObjectMeta::default()
-        },
-        spec,
-        status: Some(VirtualMachineInstanceStatus {
-            virtual_machine_revision_name: Some(revision::name(vm)),
-            ..VirtualMachineInstanceStatus::default()
-        }),
+    attach_loose_volumes(spec);
+}
+
+/// Applies instance type and preference. Devices that nobody listed come first: the preference says more about them.
+fn apply(w: &World, spec: &mut VirtualMachineInstanceSpec, metadata: &mut ObjectMeta) -> Result<(), SyncError> {
+    let found = expand::find(w, &w.vm)?;
+    if let Some(preference) = &found.preference {
+        apply_autoattach(preference, spec);
+    }
+    let devices = &mut spec.domain.devices;
+    if devices.autoattach_input_device == Some(true) && devices.inputs.is_empty() {
+        devices.inputs.push(Input { name: DEFAULT_INPUT.to_owned(), ..Input::default() });
+    }
+    if found.instancetype.is_none() && found.preference.is_none() {
+        return Ok(()); // admission adds the interface
+    }
+    attach_default_network(spec, &w.config);
+    name_sources(&w.vm, metadata);
+    found.apply("spec", spec, metadata)
+}
+
+/// Notes on the instance what it was sized by.
+fn name_sources(vm: &VirtualMachine, metadata: &mut ObjectMeta) {
+    let noted = metadata.annotations.get_or_insert_default();
+    if let Some(matcher) = &vm.spec.instancetype {
+        let cluster = expand::is_cluster_wide(Subject::Instancetype, matcher.kind.as_deref());
+        let key = if cluster { annotations::CLUSTER_INSTANCETYPE } else { annotations::INSTANCETYPE };
+        noted.insert(key.to_owned(), matcher.name.clone().unwrap_or_default());
+    }
+    if let Some(matcher) = &vm.spec.preference {
+        let cluster = expand::is_cluster_wide(Subject::Preference, matcher.kind.as_deref());
+        let key = if cluster { annotations::CLUSTER_PREFERENCE } else { annotations::PREFERENCE };
+        noted.insert(key.to_owned(), matcher.name.clone().unwrap_or_default());
     }
 }
 
-/// A volume that is neither disk nor file system becomes a disk.
-fn attach_loose_volumes(spec: &mut api::v1::VirtualMachineInstanceSpec) {
-    for volume in &spec.volumes {
+/// A guest without any network gets the Pod's, unless its owner wants none. Bindings that the cluster does not permit are
+/// left out: admission refuses the instance and says why.
+pub(super) fn attach_default_network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
+    let devices = &mut spec.domain.devices;
+    if devices.autoattach_pod_interface == Some(false) || !devices.interfaces.is_empty() || !spec.networks.is_empty() {
+        return;
+    }
+    let mut interface = Interface { name: DEFAULT_NETWORK.to_owned(), ..Interface::default() };
+    match config.default_network_interface() {
+        "masquerade" => interface.masquerade = Some(Empty {}),
+        "bridge" if config.permit_bridge_on_pod_network() => interface.bridge = Some(Empty {}),
+        _ => return,
+    }
+    devices.interfaces.push(interface);
+    let pod = Some(PodNetwork::default());
+    spec.networks.push(Network { name: DEFAULT_NETWORK.to_owned(), pod, ..Network::default() });
+}
+
+/// A volume that is neither disk nor file system becomes a disk. A claim for a memory dump is for nobody to see.
+pub(super) fn attach_loose_volumes(spec: &mut VirtualMachineInstanceSpec) {
+    for volume in spec.volumes.iter().filter(|volume| volume.memory_dump.is_none()) {
         let devices = &mut spec.domain.devices;
         let used = devices.disks.iter().any(|disk| disk.name == volume.name)
             || devices.filesystems.iter().any(|filesystem| filesystem.name == volume.name);

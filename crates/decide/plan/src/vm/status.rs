@@ -7,11 +7,14 @@ use api::{conditions, reasons};
 
 use super::action::Action;
 use super::decide::Plan;
+use super::restart_required::Restart;
+use super::update::is_done;
 use super::world::World;
-use super::{backoff, printable, revision};
+use super::{backoff, changed_blocks, memory_dump, printable, revision, volume_migration};
 
 /// Conditions that are ours; all others are the instance's, mirrored.
-const OWN: [&str; 3] = [conditions::READY, conditions::FAILURE, conditions::RESTART_REQUIRED];
+const OWN: [&str; 4] =
+    [conditions::READY, conditions::FAILURE, conditions::RESTART_REQUIRED, conditions::MANUAL_RECOVERY_REQUIRED];
 
 /// The write that brings the status up to date, if it is not.
 pub(super) fn update(w: &World, plan: &Plan) -> Option<Action> {
@@ -28,13 +31,21 @@ pub(super) fn update(w: &World, plan: &Plan) -> Option<Action> {
     if vmi.is_some() || status.run_strategy.is_some() {
         status.run_strategy = Some(strategy.clone()).filter(|strategy| !strategy.as_str().is_empty());
     }
+    if let Some(refs) = &plan.refs {
+        refs.record(status);
+    }
+    status.volume_requests.retain(|request| !is_done(request, &w.vm.spec.template.spec));
+    status.memory_dump_request = status.memory_dump_request.as_ref().and_then(|old| memory_dump::progress(w, old));
     requests(&mut status.state_change_requests, vmi, plan.rerun);
     if w.vm.run_strategy().is_ok() {
         status.start_failure = backoff::record(status.start_failure.as_ref(), &strategy, vmi, &w.now);
     }
+    volume_migration::keep_record(w, status);
     condition_list(w, plan, &mut status.conditions);
     let word = printable::status(w, &vm, &strategy);
-    vm.status_mut().printable_status = Some(word);
+    let status = vm.status_mut();
+    status.printable_status = Some(word);
+    status.changed_block_tracking = changed_blocks::status(w);
     let same = vm.status == w.vm.status;
     (!same).then(|| Action::UpdateStatus(Box::new(vm)))
 }
@@ -63,7 +74,7 @@ fn condition_list(w: &World, plan: &Plan, list: &mut Vec<Condition>) {
     if let Some(vmi) = vmi {
         mirror(vmi, list);
     }
-    put(list, ready(w, vmi));
+    put(list, ready(w, plan));
     match &plan.error {
         Some(error) => {
             let (type_, message) = (conditions::FAILURE, error.message.clone());
@@ -72,12 +83,18 @@ fn condition_list(w: &World, plan: &Plan, list: &mut Vec<Condition>) {
         None if !plan.attempts() => drop(conditions::remove(list, conditions::FAILURE)),
         None => {}
     }
-    if revision::restart_required(w) {
-        let message = "a field of the template was changed that the running instance cannot take over";
-        let type_ = conditions::RESTART_REQUIRED;
-        conditions::set(list, Condition::new(type_, ConditionStatus::True, "", message, w.now.clone()));
-    } else {
-        conditions::remove(list, conditions::RESTART_REQUIRED);
+    restart(w, plan, list);
+}
+
+/// Without an instance there is nothing to restart.
+fn restart(w: &World, plan: &Plan, list: &mut Vec<Condition>) {
+    match &plan.restart {
+        Restart::Unknown if w.living_instance().is_some() => {}
+        Restart::Required(message) if w.living_instance().is_some() => {
+            let type_ = conditions::RESTART_REQUIRED;
+            put(list, Condition::new(type_, ConditionStatus::True, "", message, w.now.clone()));
+        }
+        _ => drop(conditions::remove(list, conditions::RESTART_REQUIRED)),
     }
 }
 
@@ -90,17 +107,20 @@ fn mirror(vmi: &VirtualMachineInstance, list: &mut Vec<Condition>) {
     theirs.iter().filter(|condition| condition.type_ != conditions::READY).for_each(|theirs| put(list, theirs.clone()));
 }
 
-fn ready(w: &World, vmi: Option<&VirtualMachineInstance>) -> Condition {
+/// As ready as the instance; and if there is none, why.
+fn ready(w: &World, plan: &Plan) -> Condition {
     let not = |reason, message: &str| {
         Condition::new(conditions::READY, ConditionStatus::False, reason, message, w.now.clone())
     };
-    match vmi {
-        None => not(reasons::VMI_NOT_EXISTS, "the virtual machine has no instance"),
-        Some(vmi) => vmi
-            .condition(conditions::READY)
-            .cloned()
-            .unwrap_or_else(|| not(reasons::VMI_CONDITION_MISSING, "the instance has no Ready condition")),
-    }
+    let Some(vmi) = w.instance() else {
+        let why = plan.waits.as_deref().filter(|why| !why.is_empty());
+        let why = why.or_else(|| plan.error.as_ref().map(|_| "see the condition Failure"));
+        let message = "the virtual machine has no instance".to_owned();
+        let message = why.map_or(message.clone(), |why| format!("{message}: {why}"));
+        return not(reasons::VMI_NOT_EXISTS, &message);
+    };
+    let missing = || not(reasons::VMI_CONDITION_MISSING, "the instance has no Ready condition");
+    vmi.condition(conditions::READY).cloned().unwrap_or_else(missing)
 }
 
 /// Stores a condition if it says anything new, its message included: here one writer copies from one source, so words

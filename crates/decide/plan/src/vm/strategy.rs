@@ -2,30 +2,40 @@
 
 use std::time::Duration;
 
-use api::reasons;
-use api::v1::{RunStrategy, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use api::v1::{RunStrategy, VirtualMachineInstance, VirtualMachineInstancePhase as Phase, VirtualMachineSpec};
+use api::{annotations, conditions, reasons};
 use json_patch::Patch;
 
 use super::backoff;
 use super::world::World;
-use crate::SyncError;
 use crate::guard::Guarded;
+use crate::{SyncError, meta};
+
+/// How long the two sides of a migration between clusters are given between looks.
+const BETWEEN_CLUSTERS: Duration = Duration::from_secs(2);
 
 pub(super) enum Verdict {
-    Leave,
-    Start {
-        paused: bool,
-    },
+    /// Nothing to do; why there is no instance, if there is none.
+    Leave(&'static str),
+    Start(Start),
     /// `rerun`: it failed, and its strategy wants another one.
     Delete {
         because: &'static str,
         rerun: bool,
     },
-    /// Starting would be right, but not yet.
-    Wait(Duration),
+    /// Not yet, in words, and when to look again.
+    Wait(String, Duration),
     /// The strategy itself has to change first.
     Switch(Patch),
     Refuse(SyncError),
+}
+
+/// How an instance is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) paused: bool,
+    /// It receives a guest instead of starting one.
+    pub(super) as_receiver: bool,
 }
 
 pub(super) fn judge(w: &World) -> Verdict {
@@ -33,9 +43,9 @@ pub(super) fn judge(w: &World) -> Verdict {
         Ok(strategy) => strategy,
         Err(error) => return Verdict::Refuse(SyncError::new(reasons::FAILED_CREATE, error.to_string())),
     };
-    if let RunStrategy::WaitAsReceiver | RunStrategy::Other(_) = strategy {
+    if let RunStrategy::Other(_) = strategy {
         let message = format!(
-            "run strategy {strategy} is not supported; use Always, RerunOnFailure, Manual, Halted or Once in spec.runStrategy"
+            "run strategy {strategy} is not known; use Always, RerunOnFailure, Manual, Halted or Once in spec.runStrategy"
         );
         return Verdict::Refuse(SyncError::new(reasons::FAILED_CREATE, message));
     }
@@ -50,57 +60,139 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
     let stop = w.stop_requested(vmi);
     match strategy {
         RunStrategy::Halted => delete("the virtual machine is halted"),
-        RunStrategy::Always | RunStrategy::RerunOnFailure | RunStrategy::Manual if stop => {
-            delete("a stop was requested")
-        }
-        RunStrategy::Always if vmi.is_final() => delete("the instance has ended and is replaced"),
-        RunStrategy::RerunOnFailure if vmi.is_final() && !vmi.is_marked_for_deletion() => {
+        RunStrategy::Always if stop || vmi.is_final() => always(w, vmi, stop),
+        RunStrategy::RerunOnFailure if !vmi.is_marked_for_deletion() && (stop || vmi.is_final()) => {
             let failed = vmi.phase() == Some(&Phase::Failed);
-            let because = if failed { "the instance has failed and is replaced" } else { "the instance has succeeded" };
+            let because = match (vmi.is_final(), failed) {
+                (false, _) => "a stop was requested",
+                (true, true) => "the instance has failed and is replaced",
+                (true, false) => "the instance has succeeded",
+            };
             Verdict::Delete { because, rerun: failed }
         }
-        _ => Verdict::Leave,
+        RunStrategy::Manual if stop => delete("a stop was requested"),
+        RunStrategy::WaitAsReceiver if !is_receiver(vmi) => received(w, vmi),
+        _ => Verdict::Leave(""),
     }
+}
+
+/// A guest that has moved to another cluster is not started here again.
+fn always(w: &World, vmi: &VirtualMachineInstance, stop: bool) -> Verdict {
+    let because = if stop { "a stop was requested" } else { "the instance has ended and is replaced" };
+    if !moves_between_clusters(vmi) {
+        return Verdict::Delete { because, rerun: false };
+    }
+    if has_moved(vmi) {
+        return switch(w, RunStrategy::Halted);
+    }
+    Verdict::Wait("its guest is moving to another cluster".to_owned(), BETWEEN_CLUSTERS)
+}
+
+/// A guest that has arrived is from now on run as its owner said.
+fn received(w: &World, vmi: &VirtualMachineInstance) -> Verdict {
+    if !has_moved(vmi) {
+        let message = "the instance waits for no guest, although spec.runStrategy is WaitAsReceiver; \
+                       delete the instance or choose another strategy";
+        return Verdict::Refuse(SyncError::new(reasons::FAILED_CREATE, message));
+    }
+    match meta::annotation(&w.vm.metadata, annotations::RESTORE_RUN_STRATEGY) {
+        Some(strategy) => switch(w, strategy.into()),
+        None => Verdict::Leave(""),
+    }
+}
+
+fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
+    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true")
+}
+
+fn has_moved(vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| state.completed == Some(true))
+}
+
+/// Both sides have spoken, and exactly one of them is elsewhere.
+fn moves_between_clusters(vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let Some((source, target)) = state.and_then(|s| s.source_state.as_ref().zip(s.target_state.as_ref())) else {
+        return false;
+    };
+    let reached = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
+    reached(&source.sync_address) != reached(&target.sync_address)
 }
 
 fn absent(w: &World, strategy: &RunStrategy) -> Verdict {
     if w.hold_starts {
-        return Verdict::Leave;
+        return Verdict::Leave("the cluster is being emptied, and nothing is started");
     }
     let paused = w.start_requested()
         && w.request().and_then(|request| request.data.get("paused")).is_some_and(|paused| paused == "true");
-    let start = Verdict::Start { paused };
-    let started_before = w.vm.status.as_ref().and_then(|status| status.run_strategy.as_ref()) == Some(strategy);
-    match strategy {
+    let start = Verdict::Start(Start { paused, as_receiver: false });
+    let verdict = match strategy {
         RunStrategy::Once => start,
+        RunStrategy::WaitAsReceiver => Verdict::Start(Start { paused, as_receiver: true }),
         RunStrategy::Manual if w.start_requested() => start,
-        RunStrategy::Halted if w.start_requested() => switch_on(w),
+        RunStrategy::Manual => Verdict::Leave("the run strategy is Manual, and no start was requested"),
+        RunStrategy::Halted if w.start_requested() => switch(w, RunStrategy::Always),
+        RunStrategy::Halted => Verdict::Leave("the run strategy is Halted"),
         RunStrategy::Always => unless_backing_off(w, start),
-        RunStrategy::RerunOnFailure if w.start_requested() || !started_before => unless_backing_off(w, start),
-        _ => Verdict::Leave,
+        RunStrategy::RerunOnFailure if is_rerun(w, strategy) => unless_backing_off(w, start),
+        _ => Verdict::Leave("the run strategy is RerunOnFailure, and the last instance did not fail"),
+    };
+    let blocked = w.vm.condition(conditions::MANUAL_RECOVERY_REQUIRED).is_some_and(|condition| condition.is_true());
+    match verdict {
+        Verdict::Start(_) if blocked => {
+            Verdict::Leave("a change of its volumes was interrupted; see the condition ManualRecoveryRequired")
+        }
+        verdict => verdict,
     }
+}
+
+/// A start was asked for, or the strategy is new here.
+fn is_rerun(w: &World, strategy: &RunStrategy) -> bool {
+    let last = w.vm.status.as_ref().and_then(|status| status.run_strategy.as_ref());
+    w.start_requested() || last != Some(strategy)
 }
 
 fn unless_backing_off(w: &World, start: Verdict) -> Verdict {
     let failure = w.vm.status.as_ref().and_then(|status| status.start_failure.as_ref());
-    match failure.and_then(|failure| backoff::left(failure, &w.now)) {
-        Some(left) => Verdict::Wait(left),
-        None => start,
+    let Some((failure, left)) = failure.and_then(|failure| Some((failure, backoff::left(failure, &w.now)?))) else {
+        return start;
+    };
+    let count = failure.consecutive_fail_count.unwrap_or(0);
+    let retry = failure.retry_after_timestamp.as_ref().map(|time| time.0.to_string()).unwrap_or_default();
+    Verdict::Wait(format!("{count} starts in a row have failed; the next one is tried at {retry}"), left)
+}
+
+/// Whether the virtual machine is on its way up, or up.
+pub(super) fn is_set_to_start(w: &World, strategy: &RunStrategy) -> bool {
+    let vmi = w.instance();
+    match strategy {
+        RunStrategy::Always => true,
+        RunStrategy::Manual => vmi.map_or_else(|| w.start_requested(), |vmi| !w.stop_requested(vmi)),
+        RunStrategy::RerunOnFailure => {
+            vmi.map_or_else(|| is_rerun(w, strategy), |vmi| vmi.phase() != Some(&Phase::Succeeded))
+        }
+        RunStrategy::Once => vmi.is_none(),
+        _ => false,
     }
 }
 
-/// A start request to a halted virtual machine means: run from now on. The request stays until there is an instance.
-fn switch_on(w: &World) -> Verdict {
+/// Writes another strategy into the field its owner uses. A request stays until there is an instance.
+fn switch(w: &World, strategy: RunStrategy) -> Verdict {
     let (old, mut new) = (&w.vm.spec, w.vm.spec.clone());
-    if old.running.is_some() {
-        new.running = Some(true);
+    let plain = matches!(strategy, RunStrategy::Always | RunStrategy::Halted);
+    if old.running.is_some() && plain {
+        new.running = Some(strategy == RunStrategy::Always);
     } else {
-        new.run_strategy = Some(RunStrategy::Always);
+        new.running = None;
+        new.run_strategy = Some(strategy);
     }
-    let patch = Guarded::new(&w.vm.metadata).whole(&["spec", "running"], &old.running, &new.running).whole(
+    let field = |spec: &VirtualMachineSpec| (spec.running, spec.run_strategy.clone());
+    let ((old_running, old_strategy), (running, strategy)) = (field(old), field(&new));
+    let patch = Guarded::new(&w.vm.metadata).whole(&["spec", "running"], &old_running, &running).whole(
         &["spec", "runStrategy"],
-        &old.run_strategy,
-        &new.run_strategy,
+        &old_strategy,
+        &strategy,
     );
-    patch.build().map_or(Verdict::Leave, Verdict::Switch)
+    patch.build().map_or(Verdict::Leave(""), Verdict::Switch)
 }

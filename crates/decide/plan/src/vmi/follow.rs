@@ -23,10 +23,10 @@ const FOLLOWING_LABELS: [&str; 2] = [labels::NODE_NAME, labels::OUTDATED_LAUNCHE
 pub(super) fn metadata(w: &World, pod: &Pod, labels: &Map) -> Option<Action> {
     let mut new = pod.metadata.clone();
     let pod_labels = new.labels.get_or_insert_default();
-    follow(&FOLLOWING_LABELS, &w.settings.follow_labels, labels, pod_labels);
+    meta::follow(&FOLLOWING_LABELS, &w.settings.follow_labels, labels, pod_labels);
     let own = w.vmi.metadata.annotations.clone().unwrap_or_default();
     let pod_annotations = new.annotations.get_or_insert_default();
-    follow(&FOLLOWING_ANNOTATIONS, &w.settings.follow_annotations, &own, pod_annotations);
+    meta::follow(&FOLLOWING_ANNOTATIONS, &w.settings.follow_annotations, &own, pod_annotations);
     hooks(w, pod_annotations);
     if pods::is_ready_for_handover(pod) {
         pod_annotations.insert(annotations::DESCHEDULER_REQUEST_EVICT_ONLY.to_owned(), String::new());
@@ -36,22 +36,6 @@ pub(super) fn metadata(w: &World, pod: &Pod, labels: &Map) -> Option<Action> {
     let after = pod_annotations.clone();
     let patch = Guarded::new(&pod.metadata).labels(&new).annotations(&after).build()?;
     Some(Action::PatchPod { name: meta::name(&pod.metadata).to_owned(), patch })
-}
-
-/// Sets what the instance has of these keys and removes what it has not.
-fn follow(fixed: &[&str], patterns: &[String], from: &Map, onto: &mut Map) {
-    let matches = |key: &str| fixed.contains(&key) || patterns.iter().any(|pattern| is_match(pattern, key));
-    onto.retain(|key, _| !matches(key) || from.contains_key(key));
-    let chosen = from.iter().filter(|(key, _)| matches(key));
-    onto.extend(chosen.map(|(key, value)| (key.clone(), value.clone())));
-}
-
-/// A bare `*` would take everything along, which nobody can mean.
-fn is_match(pattern: &str, key: &str) -> bool {
-    match pattern.strip_suffix('*') {
-        Some(prefix) => !prefix.is_empty() && key.starts_with(prefix),
-        None => pattern == key,
-    }
 }
 
 /// Velero's hooks are there unless the instance or, if it says nothing, the installation does without them.

@@ -3,14 +3,17 @@ mod starts;
 mod states;
 mod strategies;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use api::config::ClusterConfig;
 use api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{Action, World, decide};
+use crate::claims::Claims;
 use admission::firmware_uuid;
 
 fn time(seconds: i64) -> Time {
@@ -72,7 +75,9 @@ fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
 /// The revision that the current spec was started from.
 fn revision(vm: &VirtualMachine) -> ControllerRevision {
     serde_json::from_value(json!({
-        "metadata": {"name": "revision-start-vm-vm-uid-3", "namespace": "ns", "uid": "rev-uid"},
+        "metadata": {"name": "revision-start-vm-vm-uid-3", "namespace": "ns", "uid": "rev-uid",
+                     "ownerReferences": [{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm",
+                                          "uid": "vm-uid", "controller": true}]},
         "revision": 3, "data": {"spec": vm.spec},
     }))
     .unwrap()
@@ -83,7 +88,17 @@ fn world(vm: VirtualMachine, vmi: Option<VirtualMachineInstance>) -> World {
         revisions: vec![Arc::new(revision(&vm))],
         vm: Arc::new(vm),
         vmi: vmi.map(Arc::new),
+        claims: Claims::default(),
+        copied_claims: BTreeSet::new(),
+        data_sources: BTreeMap::new(),
+        instancetype: None,
+        preference: None,
+        namespace_labels: BTreeMap::new(),
+        config: Arc::new(ClusterConfig::default()),
+        settings: Arc::default(),
         behind: None,
+        expects_instance: None,
+        expects_data_volumes: None,
         hold_starts: false,
         failed: None,
         now: time(100),

@@ -11,7 +11,7 @@ fn a_new_machine_is_prepared_in_one_write() {
     bare.spec.template.spec.domain.firmware = None;
     let w = world(bare, None);
     let actions = decide(&w);
-    let [Action::PatchVm(patch)] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::PatchVm { patch, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
     let ready = patched(&*w.vm, patch);
     assert_eq!(ready.metadata.finalizers.clone().unwrap(), [finalizers::VIRTUAL_MACHINE_CONTROLLER]);
     assert_eq!(ready.metadata.annotations.clone().unwrap()[annotations::LATEST_OBSERVED_API_VERSION], "v1");
@@ -25,7 +25,7 @@ fn a_firmware_uuid_that_the_owner_chose_stays() {
     let mut named = vm("Always");
     named.spec.template.spec.domain.firmware.as_mut().unwrap().uuid = Some("chosen".into());
     let actions = decide(&world(named, None));
-    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm(_))));
+    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm { .. })));
     assert_eq!(creates(&actions).unwrap().spec.domain.firmware.clone().unwrap().uuid.as_deref(), Some("chosen"));
 }
 
@@ -53,12 +53,12 @@ fn a_paused_start_is_a_paused_start() {
 }
 
 #[test]
-fn each_start_keeps_its_own_spec_and_drops_earlier_ones() {
+fn each_start_keeps_its_own_spec_and_earlier_ones_go_once_it_shows() {
     let mut w = world(vm("Always"), None);
     let mut old = revision(&w.vm);
-    old.metadata.name = Some("revision-start-vm-vm-uid-2".into());
+    (old.metadata.name, old.revision) = (Some("revision-start-vm-vm-uid-2".into()), 2);
     let mut other = revision(&w.vm);
-    other.metadata.name = Some("vm-instancetype-1".into());
+    (other.metadata.name, other.revision) = (Some("vm-instancetype-1".into()), 0);
     w.revisions = vec![Arc::new(old), Arc::new(other)];
     let actions = decide(&w);
     let Action::CreateRevision(kept) = &actions[0] else { panic!("{actions:#?}") };
@@ -66,10 +66,28 @@ fn each_start_keeps_its_own_spec_and_drops_earlier_ones() {
     assert_eq!(kept.revision, 3);
     assert_eq!(kept.data.as_ref().unwrap().0["spec"], serde_json::to_value(&w.vm.spec).unwrap());
     assert!(machinery::meta::is_controlled_by(&kept.metadata, "vm-uid"));
-    assert!(matches!(&actions[1], Action::DeleteRevision { name, .. } if name.ends_with("-2")), "{actions:#?}");
-    assert!(matches!(&actions[2], Action::CreateVmi { .. }));
-    w.revisions = vec![Arc::new(revision(&w.vm))];
+    assert!(matches!(&actions[1], Action::CreateVmi { .. }), "{actions:#?}");
+
+    w.revisions.push(Arc::new((**kept).clone()));
     assert!(matches!(&decide(&w)[0], Action::CreateVmi { .. }), "kept already");
+    w.vmi = Some(Arc::new(vmi("Pending")));
+    let dropped: Vec<_> = decide(&w)
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::DeleteRevision { name, .. } => Some(name),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(dropped, ["revision-start-vm-vm-uid-2"]);
+}
+
+#[test]
+fn an_instance_that_lags_behind_does_not_drop_what_its_successor_was_started_from() {
+    let mut w = world(vm("Always"), Some(vmi("Running")));
+    let mut later = revision(&w.vm);
+    (later.metadata.name, later.revision) = (Some("revision-start-vm-vm-uid-4".into()), 4);
+    w.revisions.push(Arc::new(later));
+    assert!(!decide(&w).iter().any(|action| matches!(action, Action::DeleteRevision { .. })));
 }
 
 #[test]

@@ -123,12 +123,13 @@ fn a_deleted_machine_takes_its_instance_along_and_goes_after_it() {
     let waiting = decide(&world(going.clone(), Some(deleting(vmi("Running")))));
     assert!(waiting.iter().all(|action| matches!(action, Action::UpdateStatus(_))), "{waiting:#?}");
     let last = decide(&world(going.clone(), None));
-    let [Action::PatchVm(patch)] = last.as_slice() else { panic!("{last:#?}") };
+    let [Action::ConfirmNoInstance { then, .. }] = last.as_slice() else { panic!("{last:#?}") };
+    let [Action::PatchVm { patch, .. }] = then.as_slice() else { panic!("{then:#?}") };
     assert_eq!(patched(&going, patch).metadata.finalizers, None);
 
     going.metadata.finalizers.as_mut().unwrap().push("orphan".into());
     let orphaning = decide(&world(going.clone(), Some(vmi("Running"))));
-    let [Action::PatchVm(patch)] = orphaning.as_slice() else { panic!("{orphaning:#?}") };
+    let [Action::PatchVm { patch, .. }] = orphaning.as_slice() else { panic!("{orphaning:#?}") };
     assert_eq!(patched(&going, patch).metadata.finalizers.unwrap(), ["orphan"], "the instance stays");
 }
 
@@ -139,5 +140,5 @@ fn a_deleted_machine_is_not_prepared_again() {
     going.metadata.finalizers = Some(vec!["somebody.else/finalizer".into()]);
     going.metadata.annotations = None;
     let actions = decide(&world(going, None));
-    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm(_))), "{actions:#?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm { .. })), "{actions:#?}");
 }

@@ -1,0 +1,174 @@
+//! Bringing what changed to the running instance, and what the instance decided back to the template.
+//!
+//! Each step works on drafts of the virtual machine and its instance; at the end each draft that differs becomes one
+//! guarded patch, however many steps had a part in it. A step that cannot go on stops those after it, and its reason
+//! becomes the virtual machine's condition `Failure`.
+//!
+//! Volumes are plugged by a patch of the instance and not through its subresources: those make the same patch with
+//! our words instead of our guards, and the API front end would have to be up for a guest to keep its disks.
+
+mod compute;
+mod metadata;
+mod network;
+mod placement;
+mod volumes;
+
+use std::time::Duration;
+
+use api::reasons;
+use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
+use json_patch::Patch;
+
+use super::action::{Action, BOOKKEEPING};
+use super::decide::Plan;
+use super::restart_required::{self, Restart};
+use super::world::World;
+use super::{memory_dump, revision};
+use crate::guard::Guarded;
+use crate::{Note, SyncError, meta};
+
+pub(super) use volumes::is_done;
+
+/// Between looks at an instance whose migration holds a change up.
+const WHILE_MIGRATING: Duration = Duration::from_secs(5);
+
+/// What the steps work on.
+pub(super) struct Draft {
+    pub(super) spec: VirtualMachineSpec,
+    /// The instance, unless it is on its way out.
+    pub(super) vmi: Option<VirtualMachineInstance>,
+    /// Annotations for claims.
+    pub(super) claims: Vec<Action>,
+    /// A change that only a restart can bring.
+    pub(super) restart: Option<String>,
+}
+
+/// Why a step cannot go on.
+pub(super) type Obstacle = String;
+
+type Step = fn(&World, &mut Draft) -> Result<(), Obstacle>;
+
+/// Done in every pass, in this order.
+const ALWAYS: [(Step, &str); 6] = [
+    (network::sync, reasons::HOT_PLUG_NETWORK_INTERFACE_ERROR),
+    (volumes::requested, reasons::HOT_PLUG_VOLUME_ERROR),
+    (volumes::declared, reasons::HOT_PLUG_VOLUME_ERROR),
+    (memory_dump::carry_on, reasons::MEMORY_DUMP_ERROR),
+    (metadata::to_instance, reasons::ANNOTATIONS_LABELS_CHANGE_ERROR),
+    (metadata::to_template, reasons::ANNOTATIONS_LABELS_CHANGE_ERROR),
+];
+
+/// Done after those, if the cluster lets changes reach running guests and this guest needs no restart.
+const LIVE: [(Step, &str); 4] = [
+    (compute::cpu, reasons::HOT_PLUG_CPU_ERROR),
+    (placement::affinity, reasons::AFFINITY_CHANGE_ERROR),
+    (placement::tolerations, reasons::TOLERATIONS_CHANGE_ERROR),
+    (compute::memory, reasons::HOT_PLUG_MEMORY_ERROR),
+];
+
+/// Adds what has to change to the plan.
+pub(super) fn update(w: &World, plan: &mut Plan) {
+    let mut draft = Draft { spec: w.vm.spec.clone(), vmi: w.living_instance().cloned(), claims: vec![], restart: None };
+    if let Some(vmi) = &mut draft.vmi
+        && let Some(started) = revision::started_from(w, vmi)
+    {
+        revision::bump(w, &started, vmi);
+        plan.restart = restart_required::judge(w, vmi, &started);
+        plan.actions.extend(revision::drop_earlier(w, vmi));
+    }
+    let mut reason = BOOKKEEPING;
+    let mut stopped = run(w, &ALWAYS, &mut draft, &mut reason);
+    if stopped.is_none() && is_live(w, plan) {
+        stopped = run(w, &LIVE, &mut draft, &mut reason);
+    }
+    if let Some(message) = draft.restart.take() {
+        plan.restart = Restart::Required(message);
+    }
+    plan.actions.append(&mut draft.claims);
+    plan.actions.extend(patches(w, &draft, reason));
+    if let Some(error) = stopped {
+        fail(w, plan, error);
+    }
+}
+
+/// Runs steps until one meets an obstacle. `reason` becomes that of the first step that changes anything.
+fn run(w: &World, steps: &[(Step, &'static str)], draft: &mut Draft, reason: &mut &'static str) -> Option<SyncError> {
+    for (step, own) in steps {
+        let before = (*reason == BOOKKEEPING).then(|| (draft.spec.clone(), draft.vmi.clone()));
+        if let Err(obstacle) = step(w, draft) {
+            return Some(SyncError::new(own, obstacle));
+        }
+        if before.is_some_and(|before| before.0 != draft.spec || before.1 != draft.vmi) {
+            *reason = own;
+        }
+    }
+    None
+}
+
+/// A restart brings all changes at once; until then none is brought by itself.
+fn is_live(w: &World, plan: &Plan) -> bool {
+    let said = || w.vm.condition(api::conditions::RESTART_REQUIRED).is_some_and(|condition| condition.is_true());
+    let restart = match &plan.restart {
+        Restart::Unknown => said(),
+        Restart::No => false,
+        Restart::Required(_) => true,
+    };
+    w.config.is_live_update() && !restart && w.living_instance().is_some()
+}
+
+fn fail(w: &World, plan: &mut Plan, error: SyncError) {
+    if !super::decide::is_told(w, &error) {
+        plan.actions.push(Action::Note(Note::warning(&error.reason, error.message.clone())));
+    }
+    if w.living_instance().is_some_and(|vmi| w.is_migrating(vmi)) {
+        plan.actions.push(Action::RequeueAfter(WHILE_MIGRATING));
+    }
+    plan.error = Some(error);
+}
+
+/// The instance first: a template that is ahead of it would read as a change to undo.
+fn patches(w: &World, draft: &Draft, reason: &'static str) -> Vec<Action> {
+    let vmi = w.living_instance().zip(draft.vmi.as_ref());
+    let of_instance = vmi.and_then(|(old, new)| {
+        let name = meta::name(&old.metadata).to_owned();
+        Some(Action::PatchVmi { name, patch: instance_patch(old, new)?, reason })
+    });
+    let of_machine = machine_patch(&w.vm, &draft.spec);
+    let of_machine = of_machine.map(|patch| Action::PatchVm { patch, reason: reasons::FAILED_UPDATE_ERROR });
+    of_instance.into_iter().chain(of_machine).collect()
+}
+
+fn instance_patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<Patch> {
+    let noted = new.metadata.annotations.clone().unwrap_or_default();
+    let (old_spec, new_spec) = (&old.spec, &new.spec);
+    let (old_domain, new_domain) = (&old_spec.domain, &new_spec.domain);
+    let (old_devices, new_devices) = (&old_domain.devices, &new_domain.devices);
+    Guarded::new(&old.metadata)
+        .labels(&new.metadata)
+        .annotations(&noted)
+        .whole(&["spec", "networks"], &old_spec.networks, &new_spec.networks)
+        .whole(&["spec", "domain", "devices", "interfaces"], &old_devices.interfaces, &new_devices.interfaces)
+        .whole(&["spec", "volumes"], &old_spec.volumes, &new_spec.volumes)
+        .whole(&["spec", "domain", "devices", "disks"], &old_devices.disks, &new_devices.disks)
+        .whole(&["spec", "domain", "cpu"], &old_domain.cpu, &new_domain.cpu)
+        .whole(&["spec", "domain", "memory"], &old_domain.memory, &new_domain.memory)
+        .whole(&["spec", "domain", "resources"], &old_domain.resources, &new_domain.resources)
+        .whole(&["spec", "nodeSelector"], &old_spec.node_selector, &new_spec.node_selector)
+        .whole(&["spec", "affinity"], &old_spec.affinity, &new_spec.affinity)
+        .whole(&["spec", "tolerations"], &old_spec.tolerations, &new_spec.tolerations)
+        .build()
+}
+
+fn machine_patch(vm: &VirtualMachine, new: &VirtualMachineSpec) -> Option<Patch> {
+    let (old, new) = (&vm.spec.template, &new.template);
+    let (old_spec, new_spec) = (&old.spec, &new.spec);
+    let (old_devices, new_devices) = (&old_spec.domain.devices, &new_spec.domain.devices);
+    let path = |rest: &[&'static str]| [&["spec", "template"], rest].concat();
+    Guarded::new(&vm.metadata)
+        .whole(&path(&["metadata"]), &old.metadata, &new.metadata)
+        .whole(&path(&["spec", "networks"]), &old_spec.networks, &new_spec.networks)
+        .whole(&path(&["spec", "domain", "devices", "interfaces"]), &old_devices.interfaces, &new_devices.interfaces)
+        .whole(&path(&["spec", "volumes"]), &old_spec.volumes, &new_spec.volumes)
+        .whole(&path(&["spec", "domain", "devices", "disks"]), &old_devices.disks, &new_devices.disks)
+        .build()
+}

@@ -1,0 +1,114 @@
+//! Volumes that come and go while the guest runs: by request, or because the template says so.
+
+use api::v1::{
+    AddVolumeOptions, Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineVolumeRequest, Volume,
+};
+
+use super::{Draft, Obstacle};
+use crate::claims;
+use crate::vm::world::World;
+
+/// Requests on record, applied to the template and to the instance. They are dropped when the template shows them.
+pub(super) fn requested(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
+    let requests = w.vm.status.as_ref().map(|status| status.volume_requests.as_slice()).unwrap_or_default();
+    for request in requests {
+        apply(request, &mut draft.spec.template.spec);
+        if let Some(vmi) = &mut draft.vmi {
+            apply(request, &mut vmi.spec);
+        }
+    }
+    Ok(())
+}
+
+fn apply(request: &VirtualMachineVolumeRequest, spec: &mut VirtualMachineInstanceSpec) {
+    let VirtualMachineVolumeRequest { add_volume_options, remove_volume_options } = request;
+    if let Some(add) = add_volume_options {
+        if !spec.volumes.iter().any(|volume| volume.name == add.name) {
+            spec.volumes.push(volume(add));
+            spec.domain.devices.disks.push(Disk { name: add.name.clone(), ..add.disk.clone() });
+        }
+    } else if let Some(remove) = remove_volume_options {
+        spec.volumes.retain(|volume| volume.name != remove.name);
+        spec.domain.devices.disks.retain(|disk| disk.name != remove.name);
+    }
+}
+
+/// A volume that came while the guest ran may go while it runs.
+fn volume(add: &AddVolumeOptions) -> Volume {
+    let mut volume = Volume {
+        name: add.name.clone(),
+        persistent_volume_claim: add.volume_source.persistent_volume_claim.clone(),
+        data_volume: add.volume_source.data_volume.clone(),
+        ..Volume::default()
+    };
+    if let Some(claim) = &mut volume.persistent_volume_claim {
+        claim.hotpluggable = Some(true);
+    }
+    if let Some(data_volume) = &mut volume.data_volume {
+        data_volume.hotpluggable = Some(true);
+    }
+    volume
+}
+
+/// Whether the template shows what a request asks for.
+pub(in crate::vm) fn is_done(request: &VirtualMachineVolumeRequest, spec: &VirtualMachineInstanceSpec) -> bool {
+    let volume = |name: &str| spec.volumes.iter().any(|volume| volume.name == name);
+    let disk = |name: &str| spec.domain.devices.disks.iter().any(|disk| disk.name == name);
+    match (&request.add_volume_options, &request.remove_volume_options) {
+        (Some(add), _) => volume(&add.name) && disk(&add.name),
+        (None, Some(remove)) => !volume(&remove.name) && !disk(&remove.name),
+        (None, None) => true,
+    }
+}
+
+/// The template's pluggable volumes become the running instance's.
+pub(super) fn declared(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
+    let active = !w.config.feature_gate("HotplugVolumes") && w.config.feature_gate("DeclarativeHotplugVolumes");
+    let migrates = draft.spec.update_volumes_strategy.as_deref() == Some("Migration");
+    if let Some(vmi) = draft.vmi.as_mut().filter(|vmi| active && !migrates && vmi.is_running()) {
+        follow(&draft.spec.template.spec, vmi);
+    }
+    Ok(())
+}
+
+/// Claims for memory dumps come and go by requests of their own.
+fn is_pluggable(volume: &Volume) -> bool {
+    volume.memory_dump.is_none() && claims::is_hotpluggable(volume)
+}
+
+fn follow(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance) {
+    let wanted = |name: &str| template.volumes.iter().find(|volume| volume.name == name);
+    let stays = |volume: &Volume| match wanted(&volume.name) {
+        _ if !is_pluggable(volume) => true,
+        None => false,
+        Some(wanted) => !is_pluggable(wanted) || wanted == volume,
+    };
+    let mut volumes = vmi.spec.volumes.clone();
+    volumes.retain(stays);
+    // A volume still on its way out is not plugged again before it is gone.
+    let reported = |name: &str| vmi.status.iter().flat_map(|status| &status.volume_status).any(|v| v.name == name);
+    let before = |name: &str| vmi.spec.volumes.iter().any(|volume| volume.name == name);
+    let new = template.volumes.iter().filter(|volume| is_pluggable(volume));
+    volumes.extend(new.filter(|volume| !before(&volume.name) && !reported(&volume.name)).cloned());
+    let disks = disks(template, vmi, &volumes);
+    vmi.spec.volumes = volumes;
+    vmi.spec.domain.devices.disks = disks;
+}
+
+/// The disks that go with the new volumes. The tray of a CD-ROM stays when its disc changes or goes.
+fn disks(template: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, volumes: &[Volume]) -> Vec<Disk> {
+    let wanted = |name: &str| template.domain.devices.disks.iter().find(|disk| disk.name == name);
+    let has_volume = |name: &str| volumes.iter().any(|volume| volume.name == name);
+    let in_template = |name: &str| template.volumes.iter().any(|volume| volume.name == name);
+    let stays = |disk: &&Disk| match wanted(&disk.name) {
+        _ if has_volume(&disk.name) => true,
+        None => false,
+        Some(wanted) => !in_template(&disk.name) || (wanted.cdrom.is_some() && disk.cdrom.is_some()),
+    };
+    let current = &vmi.spec.domain.devices.disks;
+    let mut disks: Vec<Disk> = current.iter().filter(stays).cloned().collect();
+    let plugged = |disk: &&Disk| volumes.iter().any(|volume| volume.name == disk.name && is_pluggable(volume));
+    let new = template.domain.devices.disks.iter().filter(plugged);
+    disks.extend(new.filter(|disk| !current.iter().any(|current| current.name == disk.name)).cloned());
+    disks
+}
