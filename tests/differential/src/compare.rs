@@ -121,7 +121,12 @@ pub fn pattern(path: &str) -> String {
     text
 }
 
-fn values(ours: Option<&Value>, theirs: Option<&Value>, path: &mut String, differences: &mut Vec<Difference>) {
+pub(crate) fn values(
+    ours: Option<&Value>,
+    theirs: Option<&Value>,
+    path: &mut String,
+    differences: &mut Vec<Difference>,
+) {
     let length = path.len();
     match (ours, theirs) {
         (Some(Value::Object(ours)), Some(Value::Object(theirs))) => {

@@ -200,7 +200,7 @@ pub fn row(evidence: &Evidence<'_>) -> Option<usize> {
 }
 
 /// Whether a text has the shape of a key with stars.
-fn matches(key: &str, text: &str) -> bool {
+pub(crate) fn matches(key: &str, text: &str) -> bool {
     match key.split_once('*') {
         None => key == text,
         Some((start, rest)) => text.strip_prefix(start).is_some_and(|text| {

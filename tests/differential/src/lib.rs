@@ -15,6 +15,7 @@ pub mod judge;
 pub mod misnomers;
 pub mod newer;
 pub mod ours;
+pub mod pods;
 pub mod report;
 pub mod shrink;
 pub mod verdict;

@@ -3,9 +3,11 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::LazyLock;
 
-use admission::{Operation, Refusal, Request, User};
+use admission::{Judged, Operation, Refusal, Request, User, World};
+use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::FieldError;
+use serde_json::Value;
 
 use crate::generate::Case;
 use crate::verdict::{Cause, Verdict};
@@ -14,29 +16,40 @@ static SOMEBODY: LazyLock<User> = LazyLock::new(User::default);
 static NOW: LazyLock<Time> =
     LazyLock::new(|| serde_json::from_str("\"2026-01-01T00:00:00Z\"").expect("a constant that is a time"));
 
-/// Our verdict on a case.
-pub fn judge(case: &Case) -> Verdict {
-    let resource = if case.kind() == "VirtualMachine" { "virtualmachines" } else { "virtualmachineinstances" };
+/// What our admission makes of a new object, or of one that takes the place of another.
+pub(crate) fn judged(
+    object: &Value,
+    old: Option<&Value>,
+    config: &ClusterConfig,
+    world: &World,
+) -> Result<Judged, Refusal> {
+    let vm = object["kind"] == "VirtualMachine";
     let request = Request {
-        operation: if case.old.is_some() { Operation::Update } else { Operation::Create },
+        operation: if old.is_some() { Operation::Update } else { Operation::Create },
         version: "v1",
-        resource,
+        resource: if vm { "virtualmachines" } else { "virtualmachineinstances" },
         subresource: "",
         user: &SOMEBODY,
-        old: case.old.as_ref(),
-        object: &case.object,
+        old,
+        object,
         now: NOW.clone(),
     };
+    admission::judge(&request, config, world)
+}
+
+/// Our verdict on a case.
+pub fn judge(case: &Case) -> Verdict {
+    let Case { object, old, cluster } = case;
     // A panic is a difference like any other: it has an object that shows it.
     let judged =
-        panic::catch_unwind(AssertUnwindSafe(|| admission::judge(&request, &case.cluster.config, &case.cluster.world)));
+        panic::catch_unwind(AssertUnwindSafe(|| judged(object, old.as_ref(), &cluster.config, &cluster.world)));
     let verdict = match judged {
         Ok(Ok(judged)) => Verdict { object: Some(judged.object), causes: causes(judged.causes), ..Verdict::default() },
         Ok(Err(Refusal::Invalid(errors))) => Verdict { causes: causes(errors), ..Verdict::default() },
         Ok(Err(Refusal::BadRequest(message))) => Verdict { refusal: Some(message), ..Verdict::default() },
         Err(_) => Verdict { panicked: true, ..Verdict::default() },
     };
-    verdict.without_chance(&case.object)
+    verdict.without_chance(object)
 }
 
 /// Our verdicts on these cases, in their order, with all processors at work.

@@ -86,7 +86,7 @@ fn without(case: &Case, parts: &[String]) -> Option<Case> {
     (old_holds && keeps_schema(case.kind(), &smaller.object)).then_some(smaller)
 }
 
-fn remove(object: &mut Value, pointer: &str) {
+pub(crate) fn remove(object: &mut Value, pointer: &str) {
     let Some((parent, name)) = pointer.rsplit_once('/') else { return };
     match object.pointer_mut(parent) {
         Some(Value::Object(fields)) => _ = fields.remove(&name.replace("~1", "/").replace("~0", "~")),
@@ -99,7 +99,8 @@ fn remove(object: &mut Value, pointer: &str) {
     }
 }
 
-fn parts(value: &Value, pointer: String, pointers: &mut Vec<String>) {
+/// Everything in an object that might be spared.
+pub(crate) fn parts(value: &Value, pointer: String, pointers: &mut Vec<String>) {
     const KEPT: [&str; 5] = ["/apiVersion", "/kind", "/metadata", "/metadata/name", "/metadata/namespace"];
     if !pointer.is_empty() && !KEPT.contains(&pointer.as_str()) {
         pointers.push(pointer.clone());

@@ -20,6 +20,7 @@ use crate::clusters::{self, Cluster};
 pub use rng::Rng;
 
 pub(crate) use grow::{VM, VMI};
+pub(crate) use vmi::spec as vmi_spec;
 
 /// One object, and the cluster it is to be written to.
 #[derive(Clone)]
