@@ -169,7 +169,7 @@ fn metadata<const N: usize>(
     let own = [(annotations::OWNER_VMI_NAME, name), (annotations::OWNER_VMI_UID, instance)];
     let annotations = own.into_iter().chain(more).map(|(key, value)| (key.to_owned(), value.to_owned()));
     Ok(ObjectMeta {
-        name: Some(format!("hp-volume-{}", names::suffix(seed))),
+        name: Some(names::truncated_name(&format!("hp-volume-{name}"), &names::suffix(seed), names::LABEL_MAX)),
         namespace: vmi.metadata.namespace.clone(),
         labels: Some(BTreeMap::from([(labels::APP.to_owned(), labels::app::HOTPLUG_DISK.to_owned())])),
         annotations: Some(annotations.collect()),

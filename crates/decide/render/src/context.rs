@@ -5,8 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, ResourceQuota};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::network;
 
 /// What Pods are rendered from besides the instance and the cluster's configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -114,5 +118,46 @@ impl Context {
     pub fn with_claim(mut self, claim: &PersistentVolumeClaim) -> Self {
         self.claims.insert(claim.metadata.name.clone().unwrap_or_default(), Claim::of(claim));
         self
+    }
+
+    /// Takes from an object of the API what Pods of the instance depend on. Says whether there may be something: other
+    /// kinds, and objects of other namespaces, are passed over.
+    pub fn learn(&mut self, vmi: &VirtualMachineInstance, object: &Value) -> Result<bool, serde_json::Error> {
+        let own = vmi.metadata.namespace.as_deref().unwrap_or("default");
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or(own);
+        match object["kind"].as_str().unwrap_or_default() {
+            "PersistentVolumeClaim" if namespace == own => {
+                let claim = PersistentVolumeClaim::deserialize(object)?;
+                let state_of = machinery::meta::label(&claim.metadata, api::labels::PERSISTENT_STATE_FOR);
+                if state_of.is_some() && state_of == vmi.metadata.name.as_deref() {
+                    self.backend_claim = claim.metadata.name.clone();
+                }
+                *self = std::mem::take(self).with_claim(&claim);
+            }
+            "Namespace" if object["metadata"]["name"] == own => {
+                self.namespace_labels = Namespace::deserialize(object)?.metadata.labels.unwrap_or_default();
+            }
+            "ResourceQuota" if namespace == own => {
+                let more = Quotas::of([&ResourceQuota::deserialize(object)?]);
+                self.quotas.limits_cpu |= more.limits_cpu;
+                self.quotas.limits_memory |= more.limits_memory;
+            }
+            "NetworkAttachmentDefinition" => self.learn_network(vmi, namespace, object),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+
+    fn learn_network(&mut self, vmi: &VirtualMachineInstance, namespace: &str, object: &Value) {
+        let Some(resource) = object["metadata"]["annotations"][network::RESOURCE_NAME].as_str() else { return };
+        let own = vmi.metadata.namespace.as_deref().unwrap_or("default");
+        let joined = vmi.spec.networks.iter().filter_map(|n| Some((n, n.multus.as_ref()?)));
+        for (network, multus) in joined {
+            if network::definition(own, &multus.network_name)
+                == (namespace, object["metadata"]["name"].as_str().unwrap_or_default())
+            {
+                self.network_resources.insert(network.name.clone(), resource.to_owned());
+            }
+        }
     }
 }

@@ -22,6 +22,9 @@ pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// Read by Multus: the network a Pod joins instead of the cluster's.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 
+/// On network definitions: the device plugin resource that joining takes one of.
+pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
+
 /// The name of the primary network inside the Pod.
 const PRIMARY: &str = "eth0";
 
@@ -155,7 +158,7 @@ fn networks_annotation(
 }
 
 /// The namespace and name of a definition, which may carry its namespace in front.
-fn definition<'a>(own: &'a str, name: &'a str) -> (&'a str, &'a str) {
+pub(crate) fn definition<'a>(own: &'a str, name: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((own, name))
 }
 

@@ -1,40 +1,50 @@
-//! Whole Pods, beside the instances they come from.
+//! Whole Pods, beside the shapes they come from.
 
-use api::config::ClusterConfig;
-use api::v1::VirtualMachineInstance;
-use render::{Context, launcher_pod};
+use crate::shapes::{self, Shape};
 
-fn check(name: &str, instance: &str, configure: impl FnOnce(&mut ClusterConfig)) {
-    let vmi: VirtualMachineInstance = serde_saphyr::from_str(instance).expect("the instance decodes");
-    let mut config = ClusterConfig { launcher_image: "ferrovirt.io/host".to_owned(), ..ClusterConfig::default() };
-    configure(&mut config);
-    let pod = launcher_pod(&vmi, &config, &Context::default()).expect("the instance renders");
-    let again = launcher_pod(&vmi, &config, &Context::default()).expect("the instance renders again");
-    assert_eq!(pod, again, "rendering draws nothing");
-    insta::assert_snapshot!(name, serde_saphyr::to_string(&pod).expect("the Pod encodes"));
+#[test]
+fn every_shape_renders_to_its_golden_pod() {
+    let all = shapes::all();
+    assert!(all.len() >= 40, "{} shapes", all.len());
+    let wrong: Vec<String> = all.iter().filter_map(difference).collect();
+    assert!(wrong.is_empty(), "review these and run with FERROVIRT_UPDATE=1:\n{}", wrong.join("\n"));
+}
+
+/// Where a shape's Pod is not what is written down. Writes it down instead if that was asked for.
+fn difference(shape: &Shape) -> Option<String> {
+    let mut pod = serde_json::to_value(shape.render().unwrap_or_else(|error| panic!("{}: {error}", shape.name)))
+        .expect("a Pod encodes");
+    pod["apiVersion"] = "v1".into();
+    pod["kind"] = "Pod".into();
+    let text = manifests::to_yaml(&pod).expect("a Pod encodes");
+    let file = shapes::golden(shape);
+    if std::env::var_os("FERROVIRT_UPDATE").is_some() {
+        std::fs::create_dir_all(file.parent().expect("a folder")).expect("the folder can be made");
+        std::fs::write(&file, text).expect("the file can be written");
+        return None;
+    }
+    let written = std::fs::read_to_string(&file).unwrap_or_default();
+    let mut lines = text.lines().zip(written.lines());
+    let first =
+        lines.position(|(now, then)| now != then).unwrap_or_else(|| text.lines().count().min(written.lines().count()));
+    let line = |text: &str| text.lines().nth(first).unwrap_or("the end").to_owned();
+    (text != written)
+        .then(|| format!("{}, line {}:\n- {}\n+ {}", file.display(), first + 1, line(&written), line(&text)))
 }
 
 #[test]
-fn a_directly_booted_kernel() {
-    check("kernel_boot", include_str!("instances/kernel-boot.yaml"), |config| {
-        config.configuration.developer_configuration.get_or_insert_default().use_emulation = Some(true);
-    });
+fn rendering_draws_nothing() {
+    for shape in shapes::all() {
+        assert_eq!(shape.render(), shape.render(), "{}", shape.name);
+    }
 }
 
 #[test]
-fn a_container_disk_with_cloud_init_and_a_scratch_disk() {
-    check("container_disk", include_str!("instances/container-disk.yaml"), |_| {});
-}
-
-#[test]
-fn placement_naming_and_limits() {
-    check("placement", include_str!("instances/placement.yaml"), |config| {
-        config.configuration.selinux_launcher_type = Some("virt_launcher.process".to_owned());
-        config.configuration.default_runtime_class = Some("vm".to_owned());
-        let developer = config.configuration.developer_configuration.get_or_insert_default();
-        developer.node_selectors.insert("pool".to_owned(), "vms".to_owned());
-        config.configuration.seccomp_configuration =
-            serde_saphyr::from_str("virtualMachineInstanceProfile: {customProfile: {runtimeDefaultProfile: true}}")
-                .expect("the profile decodes");
-    });
+fn every_golden_pod_has_a_shape() {
+    let known: Vec<_> = shapes::all().iter().map(shapes::golden).collect();
+    let folder = known[0].parent().expect("a folder");
+    for file in std::fs::read_dir(folder).expect("there are golden Pods") {
+        let file = file.expect("a file").path();
+        assert!(known.contains(&file), "{} comes from no shape", file.display());
+    }
 }

@@ -1,8 +1,13 @@
 //! Launcher Pods as a whole, and their resources step by step.
 
+mod attachment;
 mod golden;
+mod migration;
+mod properties;
 mod resources;
 mod scheduling;
+mod shapes;
+mod volumes;
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
