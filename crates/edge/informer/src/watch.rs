@@ -94,6 +94,12 @@ where
         self
     }
 
+    /// Takes back [`Informer::packed`]: for a simulation, which lacks time and not memory.
+    pub fn whole(mut self) -> Self {
+        self.packing = None;
+        self
+    }
+
     /// The cache with its writing end, for whoever feeds it without an API server.
     pub fn detached(self) -> (Store<K>, Ingest<K>) {
         let prune = self.prune;

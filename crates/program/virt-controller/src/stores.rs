@@ -65,6 +65,12 @@ macro_rules! stores {
                 (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
             }
 
+            /// Caches without watches that keep objects as they are, for a simulation: it lacks time and not memory.
+            pub fn detached_whole() -> (Self, Feeds) {
+                $(let $field = $informer.whole().detached();)*
+                (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
+            }
+
             /// How many objects each cache holds.
             pub fn sizes(&self) -> Vec<(&'static str, usize)> {
                 vec![$((stringify!($field), self.$field.len()),)*]
