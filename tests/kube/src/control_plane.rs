@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::json;
 
@@ -46,8 +45,9 @@ pub struct ControlPlane {
     config: Config,
     kubeconfig: PathBuf,
     programs: PathBuf,
-    /// The key that signs tokens.
-    tokens: PathBuf,
+    pki: Pki,
+    /// The port requests are answered on.
+    secure: u16,
     workdir: Workdir,
 }
 
@@ -87,10 +87,9 @@ impl ControlPlane {
         }
         let apiserver = Process::start("kube-apiserver", apiserver, folder)?;
         let kubeconfig = folder.join("kubeconfig");
-        let admin = kubeconfig_of(&pki, secure);
-        fs::write(&kubeconfig, admin.to_string()).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
-        let admin: Kubeconfig = serde_json::from_value(admin).context("cannot read our own kubeconfig")?;
-        let config = Config::from_custom_kubeconfig(admin, &KubeConfigOptions::default()).await?;
+        let admin = pki.kubeconfig(secure).to_string();
+        fs::write(&kubeconfig, admin).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        let config = pki.client_config(secure).await?;
         let (scheduler, controller_manager, programs) = (None, None, programs.to_owned());
         let started = ControlPlane {
             scheduler,
@@ -101,7 +100,8 @@ impl ControlPlane {
             config,
             kubeconfig,
             programs,
-            tokens: pki.tokens.key,
+            pki,
+            secure,
             workdir,
         };
         started.wait_until_ready().await?;
@@ -120,7 +120,7 @@ impl ControlPlane {
     pub fn with_controller_manager(mut self) -> Result<ControlPlane> {
         let mut command = self.client_program("kube-controller-manager");
         command.arg(format!("--controllers=*,{CONTROLLERS_OF_NODES}"));
-        command.arg(flag("service-account-private-key-file", &self.tokens));
+        command.arg(flag("service-account-private-key-file", &self.pki.tokens.key));
         self.controller_manager = Some(Process::start("kube-controller-manager", command, self.workdir.path())?);
         Ok(self)
     }
@@ -189,8 +189,32 @@ impl ControlPlane {
     /// Puts an object into the store behind the server's back: one that an older release let in and this one would refuse.
     pub fn put_into_etcd(&self, key: &str, object: &serde_json::Value) -> Result<()> {
         let encode = |text: &str| BASE64_STANDARD.encode(text);
-        let body = json!({ "key": encode(key), "value": encode(&object.to_string()) }).to_string();
-        let head = format!("POST /v3/kv/put HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
+        let answer = self.ask_etcd("put", &json!({ "key": encode(key), "value": encode(&object.to_string()) }))?;
+        match answer.lines().next() {
+            Some(status) if status.contains(" 200 ") => Ok(()),
+            _ => bail!("etcd does not take {key}: {answer}{}", self.etcd.tail()),
+        }
+    }
+
+    /// Makes the store forget all versions of all objects but the last, and the server with it, which is started anew.
+    /// Connections break; the server is as it was otherwise, but keeps no audit log any more.
+    pub async fn forget_old_versions(&mut self) -> Result<()> {
+        let answer = self.ask_etcd("range", &json!({ "key": BASE64_STANDARD.encode("x"), "limit": 1 }))?;
+        let revision = answer.split("\"revision\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        let revision = revision.with_context(|| format!("etcd does not tell its revision: {answer}"))?;
+        let answer = self.ask_etcd("compaction", &json!({ "revision": revision }))?;
+        ensure!(answer.contains(" 200 "), "etcd does not forget: {answer}{}", self.etcd.tail());
+        let folder = self.workdir.path();
+        let command = apiserver(&self.programs, folder, &self.pki, self.clients, self.secure);
+        self.apiserver.end();
+        self.apiserver = Process::start("kube-apiserver", command, folder)?;
+        self.wait_until_ready().await
+    }
+
+    /// What etcd's gateway answers, head and body.
+    fn ask_etcd(&self, what: &str, question: &serde_json::Value) -> Result<String> {
+        let body = question.to_string();
+        let head = format!("POST /v3/kv/{what} HTTP/1.0\r\nContent-Length: {}\r\n\r\n", body.len());
         let mut answer = String::new();
         TcpStream::connect((Ipv4Addr::LOCALHOST, self.clients))
             .and_then(|mut etcd| {
@@ -198,10 +222,7 @@ impl ControlPlane {
                 etcd.read_to_string(&mut answer)
             })
             .context("cannot speak to etcd")?;
-        match answer.lines().next() {
-            Some(status) if status.contains(" 200 ") => Ok(()),
-            _ => bail!("etcd does not take {key}: {answer}{}", self.etcd.tail()),
-        }
+        Ok(answer)
     }
 }
 
@@ -277,23 +298,6 @@ fn flag(name: &str, path: &Path) -> std::ffi::OsString {
     let mut flag = std::ffi::OsString::from(format!("--{name}="));
     flag.push(path);
     flag
-}
-
-fn kubeconfig_of(pki: &Pki, secure: u16) -> serde_json::Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "clusters": [{ "name": "test", "cluster": {
-            "server": format!("https://127.0.0.1:{secure}"),
-            "certificate-authority": pki.ca,
-        } }],
-        "users": [{ "name": "admin", "user": {
-            "client-certificate": pki.admin.public,
-            "client-key": pki.admin.key,
-        } }],
-        "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin" } }],
-    })
 }
 
 #[cfg(test)]

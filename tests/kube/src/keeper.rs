@@ -74,13 +74,20 @@ impl Process {
     }
 }
 
-impl Drop for Process {
-    fn drop(&mut self) {
+impl Process {
+    /// Ends the process, and waits until it has gone.
+    pub(crate) fn end(&mut self) {
         // It is gone already, or the signal ends it; either way the keeper has waited for it when it returns.
         let _ = self.id.signal(Signal::KILL);
         if let Some(keeper) = self.keeper.take() {
             let _ = keeper.join();
         }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 

@@ -13,3 +13,4 @@ mod workdir;
 
 pub use control_plane::ControlPlane;
 pub use fake_nodes::{FakeNodes, Fate, NodeShape};
+pub use pki::{Pair, Pki};

@@ -4,25 +4,29 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use kube::Config;
+use kube::config::{KubeConfigOptions, Kubeconfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use serde_json::{Value, json};
 
-/// The files kube-apiserver and its first user need.
-pub(crate) struct Pki {
-    pub(crate) ca: PathBuf,
-    pub(crate) server: Pair,
-    pub(crate) admin: Pair,
+/// The files an API server on loopback and its first user need.
+pub struct Pki {
+    pub ca: PathBuf,
+    pub server: Pair,
+    pub admin: Pair,
     /// Signs the tokens of service accounts, and tells a good signature.
-    pub(crate) tokens: Pair,
+    pub tokens: Pair,
 }
 
 /// A key, and its certificate or public half.
-pub(crate) struct Pair {
-    pub(crate) public: PathBuf,
-    pub(crate) key: PathBuf,
+pub struct Pair {
+    pub public: PathBuf,
+    pub key: PathBuf,
 }
 
 impl Pki {
-    pub(crate) fn new(folder: &Path) -> Result<Pki> {
+    /// Makes them in a folder.
+    pub fn new(folder: &Path) -> Result<Pki> {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, "ferrovirt-kube");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -45,6 +49,33 @@ impl Pki {
                 key: write(folder, "tokens.key", &tokens.serialize_pem())?,
             },
         })
+    }
+
+    /// How the first user reaches a server on this port, as a kubeconfig file says it.
+    pub fn kubeconfig(&self, port: u16) -> Value {
+        json!({
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "test",
+            "clusters": [{ "name": "test", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"),
+                "certificate-authority": self.ca,
+            } }],
+            "users": [{ "name": "admin", "user": {
+                "client-certificate": self.admin.public,
+                "client-key": self.admin.key,
+            } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin" } }],
+        })
+    }
+
+    /// The same for a client of ours, which takes every answer as it comes.
+    pub async fn client_config(&self, port: u16) -> Result<Config> {
+        let kubeconfig: Kubeconfig =
+            serde_json::from_value(self.kubeconfig(port)).context("cannot read our own kubeconfig")?;
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+        config.default_retry = false;
+        Ok(config)
     }
 }
 

@@ -6,6 +6,8 @@ mod cluster;
 mod definitions;
 mod kubectl;
 mod nodes;
+mod parity;
+mod pods;
 mod schema;
 
 use std::process::ExitCode;
@@ -28,7 +30,10 @@ fn main() -> ExitCode {
             }
         }
     }
-    let trials = [definitions::trials(), kubectl::trials(), nodes::trials(), schema::trials()].into_iter().flatten();
+    let trials =
+        [definitions::trials(), kubectl::trials(), nodes::trials(), parity::trials(), pods::trials(), schema::trials()]
+            .into_iter()
+            .flatten();
     let trials = trials.map(|trial| trial.with_ignored_flag(skipped)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     cluster::take_away();

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use admission::Refusal;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use machinery::field::{Cause, FieldPath};
 use machinery::status::{self, About};
 use serde_json::Value;
@@ -42,8 +42,8 @@ pub(crate) enum ApiError {
     Invalid(Subject, Vec<FieldError>),
     /// The rules of one of our kinds say no.
     Refused(Subject, Vec<FieldError>),
-    /// Query parameters that contradict each other.
-    InvalidOptions(Vec<FieldError>),
+    /// Query parameters that mean nothing or contradict each other, and the kind of options they are.
+    InvalidOptions(&'static str, Vec<FieldError>),
     Forbidden(Subject, String),
     /// RBAC says no.
     Denied(Box<Attributes>),
@@ -51,11 +51,11 @@ pub(crate) enum ApiError {
     BadRequest(String),
     /// A JSON patch that does not fit the object.
     Unprocessable(String),
-    MethodNotAllowed(Subject, &'static str),
+    MethodNotAllowed(&'static str),
     /// The media types that would do.
     UnsupportedMediaType(Vec<&'static str>),
     NotAcceptable,
-    TooLarge(usize),
+    TooLarge(String),
     /// The resource version is no longer, or not yet, known.
     Expired(String),
     FutureRevision {
@@ -67,6 +67,8 @@ pub(crate) enum ApiError {
     Store(Arc<StoreError>),
     ShuttingDown,
     UnknownPath,
+    /// A kind made by a definition has no such part.
+    UnknownSubresource(Subject),
 }
 
 impl ApiError {
@@ -100,13 +102,33 @@ impl ApiError {
         }
     }
 
-    /// Fields of the `scale` subresource are wrong.
-    pub(crate) fn invalid_scale(name: &str, errors: Vec<FieldError>) -> Self {
-        Self::Invalid(Subject { group: "autoscaling", resource: "Scale", name: name.to_owned() }, errors)
+    /// The same, where Kubernetes names the resource and not the kind.
+    pub(crate) fn invalid_resource(definition: &Definition, name: &str, errors: Vec<FieldError>) -> Self {
+        Self::Invalid(Subject::of(definition, name), errors)
     }
 
-    pub(crate) fn method_not_allowed(definition: &Definition, verb: &'static str) -> Self {
-        Self::MethodNotAllowed(Subject::of(definition, ""), verb)
+    /// What a patch makes of an object cannot be read as one: the patch is invalid, and not the request.
+    pub(crate) fn of_patch(self) -> Self {
+        let Self::BadRequest(why) = self else { return self };
+        let error = FieldError::new(Cause::Invalid, FieldPath::new("patch"), format!("Invalid value: {why}"));
+        Self::Invalid(Subject { group: "", resource: "", name: String::new() }, vec![error])
+    }
+
+    /// A precondition of a deletion does not hold. Kubernetes names the kind, and not the resource, here.
+    pub(crate) fn precondition(definition: &Definition, name: &str, why: String) -> Self {
+        Self::Conflict(Subject { resource: definition.kind, ..Subject::of(definition, name) }, why)
+    }
+
+    pub(crate) fn unknown_subresource(definition: &Definition, name: &str) -> Self {
+        match definition.is_custom() {
+            true => Self::UnknownSubresource(Subject::of(definition, name)),
+            false => Self::UnknownPath,
+        }
+    }
+
+    /// A Pod cannot be bound.
+    pub(crate) fn unbindable(definition: &Definition, name: &str, why: String) -> Self {
+        Self::Conflict(Subject { resource: "pods/binding", ..Subject::of(definition, name) }, why)
     }
 
     /// The answer. What happened inside goes to the log, not to the client.
@@ -117,15 +139,16 @@ impl ApiError {
             Self::Conflict(subject, why) => status::conflict(subject.about(), why),
             Self::Invalid(subject, errors) => status::invalid(subject.about(), errors.clone()),
             Self::Refused(subject, errors) => refused(subject, errors),
-            Self::InvalidOptions(errors) => {
-                status::invalid(About::new("meta.k8s.io", "ListOptions", ""), errors.clone())
-            }
+            Self::InvalidOptions(kind, errors) => status::invalid(About::new("meta.k8s.io", kind, ""), errors.clone()),
             Self::Forbidden(subject, why) => status::forbidden(subject.about(), why),
             Self::Denied(attributes) => denied(attributes),
             Self::Unauthorized => status::unauthorized(),
             Self::BadRequest(message) => status::bad_request(message),
             Self::Unprocessable(message) => failure(422, "Invalid", message.clone()),
-            Self::MethodNotAllowed(subject, verb) => status::method_not_allowed(subject.about(), verb),
+            Self::MethodNotAllowed(what) => {
+                let text = format!("the server does not allow this method on the requested resource: {what}");
+                failure(405, "MethodNotAllowed", text)
+            }
             Self::UnsupportedMediaType(types) => {
                 let list = types.join(", ");
                 let text = "the body of the request was in an unknown format - accepted media types include";
@@ -135,18 +158,19 @@ impl ApiError {
                 let text = "only the following media types are accepted: application/json";
                 failure(406, "NotAcceptable", text.into())
             }
-            Self::TooLarge(limit) => {
-                failure(413, "RequestEntityTooLarge", format!("Request entity too large: limit is {limit}"))
+            Self::TooLarge(why) => {
+                let text = format!("Request entity too large: {why}");
+                Status { details: None, ..failure(413, "RequestEntityTooLarge", text) }
             }
             Self::Expired(message) => status::expired(message),
-            Self::FutureRevision { asked, current } => {
-                let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
-                failure(504, "Timeout", text)
-            }
+            Self::FutureRevision { asked, current } => future_revision(*asked, *current),
             Self::Internal(why) => status::internal(why),
             Self::Store(err) => store_failure(err),
             Self::ShuttingDown => status::service_unavailable("the server is shutting down"),
             Self::UnknownPath => status::unknown_path(),
+            Self::UnknownSubresource(subject) => {
+                Status { message: status::unknown_path().message, ..status::not_found(subject.about()) }
+            }
         }
     }
 }
@@ -203,9 +227,22 @@ fn store_failure(err: &StoreError) -> Status {
     }
 }
 
+/// A version that a client has seen and this server has not, yet.
+fn future_revision(asked: u64, current: u64) -> Status {
+    let cause = StatusCause {
+        message: Some("Too large resource version".into()),
+        reason: Some("ResourceVersionTooLarge".into()),
+        field: None,
+    };
+    let details = StatusDetails { causes: Some(vec![cause]), retry_after_seconds: Some(1), ..StatusDetails::default() };
+    let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
+    Status { details: Some(details), ..failure(504, "Timeout", text) }
+}
+
 fn failure(code: i32, reason: &str, message: String) -> Status {
     Status {
         code: Some(code),
+        details: Some(StatusDetails::default()),
         message: Some(message),
         reason: Some(reason.into()),
         status: Some("Failure".into()),

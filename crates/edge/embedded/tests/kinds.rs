@@ -108,8 +108,17 @@ async fn the_definitions_of_our_kinds_can_be_read_and_not_changed() {
     let (code, definition) = raw_json(&client, "GET", &one, &Value::Null).await;
     assert_eq!((code, &definition["spec"]["names"]["kind"]), (200, &json!("VirtualMachine")));
     assert_eq!(raw_json(&client, "DELETE", &one, &Value::Null).await.0, 405);
-    assert_eq!(raw_json(&client, "PUT", &one, &definition).await.0, 405);
-    assert_eq!(raw_json(&client, "POST", path, &definition).await.0, 405);
+    let mut other = definition;
+    other["spec"]["names"]["shortNames"] = json!(["other"]);
+    assert_eq!(raw_json(&client, "PUT", &one, &other).await.0, 405);
+    other["metadata"]["name"] = json!("others.kubevirt.io");
+    assert_eq!(raw_json(&client, "POST", path, &other).await.0, 405);
+    for definition in api::crds() {
+        let name = definition["metadata"]["name"].as_str().unwrap();
+        assert_eq!(raw_json(&client, "POST", path, &definition).await.0, 409, "{name} is there");
+        let (code, answer) = raw_json(&client, "PUT", &format!("{path}/{name}"), &definition).await;
+        assert_eq!((code, &answer["spec"]), (200, &definition["spec"]), "{name} is accepted as it is");
+    }
 }
 
 #[tokio::test]

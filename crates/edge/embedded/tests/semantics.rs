@@ -296,10 +296,9 @@ async fn a_pod_on_a_node_is_deleted_by_its_node() {
     let client = server.admin().await;
     let api: Api<Pod> = Api::default_namespaced(client.clone());
     api.create(&PostParams::default(), &pod("free")).await.unwrap();
-    assert!(
-        api.delete("free", &DeleteParams::default()).await.unwrap().is_right(),
-        "no node knows it: it goes at once"
-    );
+    let gone = api.delete("free", &DeleteParams::default()).await.unwrap().left().expect("its last version");
+    assert_eq!(gone.metadata.deletion_grace_period_seconds, Some(0));
+    assert!(api.get_opt("free").await.unwrap().is_none(), "no node knows it: it goes at once");
 
     let bound = api.create(&PostParams::default(), &pod("bound")).await.unwrap();
     let binding = json!({"metadata": {"name": "bound", "uid": bound.uid()}, "target": {"kind": "Node", "name": "n1"}});
@@ -319,7 +318,8 @@ async fn a_pod_on_a_node_is_deleted_by_its_node() {
     let wrong = DeleteParams::default()
         .preconditions(kube::api::Preconditions { uid: Some("other".into()), ..Default::default() });
     assert_eq!(refusal(api.delete("bound", &wrong).await).0, 409);
-    assert!(api.delete("bound", &common::now()).await.unwrap().is_right());
+    api.delete("bound", &common::now()).await.unwrap();
+    assert!(api.get_opt("bound").await.unwrap().is_none());
 }
 
 #[tokio::test]

@@ -75,8 +75,8 @@ async fn a_watch_tells_what_happens_after_its_version() {
         let mut watch = Lines::open(&client, &format!("{MAPS}?watch=1{start}")).await;
         watch.expect("ADDED", "before").await;
     }
-    let mut watch = Lines::open(&client, &format!("{MAPS}/before?watch=1")).await;
-    watch.expect("ADDED", "before").await;
+    let by_name = format!("{MAPS}?watch=1&fieldSelector=metadata.name%3Dbefore");
+    Lines::open(&client, &by_name).await.expect("ADDED", "before").await;
 }
 
 #[tokio::test]

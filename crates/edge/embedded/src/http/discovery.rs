@@ -188,15 +188,19 @@ fn resource_list(group: &str, version: &str) -> Option<Value> {
     let mut entries = vec![];
     let here = |resource: &&Resource| resource.group == group && resource.version == version;
     for resource in RESOURCES.iter().filter(here) {
-        entries.push(json!({
+        let mut entry = json!({
             "name": resource.plural,
             "singularName": resource.singular,
             "namespaced": resource.namespaced,
             "kind": resource.kind,
             "verbs": resource.verbs,
-            "shortNames": resource.short_names,
-            "categories": resource.categories,
-        }));
+        });
+        for (name, list) in [("shortNames", resource.short_names), ("categories", resource.categories)] {
+            if !list.is_empty() {
+                entry[name] = json!(list);
+            }
+        }
+        entries.push(entry);
         entries.extend(resource.subresources.iter().map(|subresource| {
             let mut entry = json!({
                 "name": format!("{}/{}", resource.plural, subresource.name),

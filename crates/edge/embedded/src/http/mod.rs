@@ -67,7 +67,8 @@ impl Api {
         let params = Params::parse(&parts.uri)?;
         refuse_other_identities(user, &parts.headers)?;
         let path = ResourcePath::parse(parts.uri.path());
-        let watch = params.flag("watch");
+        // One object is read, whatever else is asked: to follow it, a client selects it by its name.
+        let watch = params.flag("watch") && path.as_ref().is_none_or(|path| path.name.is_empty());
         self.authorize(user, &parts, path.as_ref(), watch, &params)?;
         if parts.uri.path().split('/').nth(2) == Some(SUBRESOURCES) {
             return self.forward(user, Request::from_parts(parts, body)).await;
@@ -121,11 +122,11 @@ impl Api {
         let scale = path.subresource == "scale" && served.definition.scale.is_some();
         let status_of_one = path.subresource == "status" && served.definition.status;
         if !path.subresource.is_empty() && !status_of_one && !scale {
-            return Err(ApiError::UnknownPath);
+            return Err(ApiError::unknown_subresource(served.definition, &path.name));
         }
         if watch {
             let shutdown = peer.shutdown.clone();
-            let stream = watch::watch(cache, served, form, &path.namespace, &path.name, params, shutdown).await?;
+            let stream = watch::watch(cache, served, form, &path.namespace, params, shutdown).await?;
             return Ok(answer(StatusCode::OK, http::HeaderValue::from_static("application/json"), stream));
         }
         let body = if path.name.is_empty() {

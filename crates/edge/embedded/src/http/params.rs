@@ -61,31 +61,29 @@ impl Params {
         }
     }
 
-    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
+    pub(crate) fn dry_run(&self, options: &'static str) -> Result<bool, ApiError> {
         match self.get("dryRun") {
             None => Ok(false),
-            Some(value) => dry_run(std::iter::once(value)),
+            Some(value) => dry_run(std::iter::once(value), options),
         }
     }
 
-    pub(crate) fn field_validation(&self) -> Result<FieldValidation, ApiError> {
+    pub(crate) fn field_validation(&self, options: &'static str) -> Result<FieldValidation, ApiError> {
         match self.get("fieldValidation") {
             None => Ok(FieldValidation::default()),
             Some("Ignore") => Ok(FieldValidation::Ignore),
             Some("Warn") => Ok(FieldValidation::Warn),
             Some("Strict") => Ok(FieldValidation::Strict),
-            Some(other) => {
-                Err(ApiError::BadRequest(format!("fieldValidation: {other:?} is none of Ignore, Warn, Strict")))
-            }
+            Some(other) => Err(unsupported(options, "fieldValidation", other, &["Ignore", "Strict", "Warn"])),
         }
     }
 
-    /// Namespace from the path, selectors from the query. `name` restricts a watch of one object.
-    pub(crate) fn filter(&self, served: Served, namespace: &str, name: &str) -> Result<Filter, ApiError> {
+    /// Namespace from the path, selectors from the query.
+    pub(crate) fn filter(&self, served: Served, namespace: &str) -> Result<Filter, ApiError> {
         let labels = Selector::parse(self.get("labelSelector").unwrap_or_default())
             .map_err(|err| ApiError::BadRequest(err.to_string()))?;
-        let fields =
-            FieldSelector::parse(&self.field_selector(name)).map_err(|err| ApiError::BadRequest(err.to_string()))?;
+        let fields = FieldSelector::parse(self.get("fieldSelector").unwrap_or_default())
+            .map_err(|err| ApiError::BadRequest(err.to_string()))?;
         let strategy = Kinds::get().strategy(served.kind);
         if let Some(term) = fields.terms().iter().find(|term| !is_selectable(strategy, &term.field)) {
             let (field, resource) = (&term.field, served.definition.resource_name());
@@ -93,15 +91,6 @@ impl Params {
             return Err(ApiError::BadRequest(text));
         }
         Ok(Filter::new(namespace, labels, fields))
-    }
-
-    fn field_selector(&self, name: &str) -> String {
-        let given = self.get("fieldSelector").unwrap_or_default();
-        match (given, name) {
-            (_, "") => given.to_owned(),
-            ("", _) => format!("metadata.name={name}"),
-            _ => format!("{given},metadata.name={name}"),
-        }
     }
 
     /// The one name that a list or watch asks for, if it does: it counts for `resourceNames` in roles.
@@ -127,10 +116,9 @@ impl Params {
 }
 
 /// `All` is the only kind of dry run there is.
-pub(crate) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>) -> Result<bool, ApiError> {
-    let bad = |value| ApiError::BadRequest(format!("dryRun: Unsupported value: {value:?}: supported values: \"All\""));
+pub(crate) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>, options: &'static str) -> Result<bool, ApiError> {
     match values.find(|value| *value != "All") {
-        Some(value) => Err(bad(value)),
+        Some(value) => Err(unsupported(options, "dryRun", value, &["All"])),
         None => Ok(true),
     }
 }
@@ -143,8 +131,7 @@ fn propagation(policy: Option<&str>, orphan: Option<bool>) -> Result<Option<Prop
         (None, Some(false)) => Ok(Some(Propagation::Background)),
         (None, None) => Ok(None),
         (Some(other), _) => {
-            let text = format!("propagationPolicy: {other:?} is none of Background, Foreground, Orphan");
-            Err(ApiError::BadRequest(text))
+            Err(unsupported("DeleteOptions", "propagationPolicy", other, &["Background", "Foreground", "Orphan"]))
         }
     }
 }
@@ -157,5 +144,10 @@ fn is_selectable(strategy: &dyn Strategy, field: &str) -> bool {
 /// An error about the parameters themselves, in the form Kubernetes gives it.
 pub(crate) fn forbidden_option(field: &str, detail: &str) -> ApiError {
     let error: FieldError = forbidden(field, detail);
-    ApiError::InvalidOptions(vec![error])
+    ApiError::InvalidOptions("ListOptions", vec![error])
+}
+
+/// A parameter has a value that it cannot have.
+fn unsupported(options: &'static str, field: &str, value: &str, known: &[&str]) -> ApiError {
+    ApiError::InvalidOptions(options, vec![FieldError::not_supported(field.into(), value, known)])
 }

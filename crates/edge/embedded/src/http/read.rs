@@ -89,7 +89,7 @@ pub(crate) async fn list(
     namespace: &str,
     params: &Params,
 ) -> Result<Bytes, ApiError> {
-    let filter = params.filter(served, namespace, "")?;
+    let filter = params.filter(served, namespace)?;
     let token = params.get("continue").map(decode_token).transpose()?;
     let snapshot = snapshot(cache, served, filter.namespace(), params, token.as_ref()).await?;
     let after = token.map(|token| ObjectName { namespace: token.namespace, name: token.name });
@@ -112,6 +112,12 @@ pub(crate) async fn list(
         }
     }
     Ok(encode(served, form, &meta, &objects))
+}
+
+/// A list of all objects of a snapshot.
+pub(crate) fn whole(served: Served, snapshot: &Snapshot) -> Bytes {
+    let form = Form { shape: Shape::Object, include: IncludeObject::Metadata };
+    encode(served, form, &json!({"resourceVersion": snapshot.revision.to_string()}), &snapshot.objects)
 }
 
 /// The state that the list's parameters ask for.

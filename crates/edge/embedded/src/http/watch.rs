@@ -30,11 +30,10 @@ pub(crate) async fn watch(
     served: Served,
     form: Form,
     namespace: &str,
-    name: &str,
     params: &Params,
     shutdown: CancellationToken,
 ) -> Result<Body, ApiError> {
-    let filter = params.filter(served, namespace, name)?;
+    let filter = params.filter(served, namespace)?;
     let bookmarks = params.flag("allowWatchBookmarks");
     let start = start(cache, params, bookmarks).await?;
     let seconds = match params.timeout_seconds()? {

@@ -3,6 +3,7 @@
 use axum::body::Body;
 use http::request::Parts;
 use http::{Method, StatusCode};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::status::{self, About};
 use serde_json::{Value, json};
 
@@ -10,11 +11,12 @@ use super::negotiate::{self, Encoding};
 use super::params::{Params, dry_run};
 use super::path::ResourcePath;
 use super::protobuf;
+use super::read;
 use super::respond::{Answer, WithWarnings as _, json_answer};
 use crate::auth::User;
 use crate::cache::ObjectName;
 use crate::errors::ApiError;
-use crate::registry::{Deleted, Part, Patch, Registry, ScaleChange, WriteContext};
+use crate::registry::{Deleted, Outcome, Part, Patch, Registry, ScaleChange, WriteContext};
 use crate::views::Served;
 
 /// As Kubernetes has it: twice what an object may measure.
@@ -25,9 +27,9 @@ pub(crate) async fn body(parts: &Parts, body: Body, encoding: Encoding) -> Resul
     let length = parts.headers.get(http::header::CONTENT_LENGTH);
     let announced = length.and_then(|value| value.to_str().ok()).and_then(|text| text.parse::<usize>().ok());
     if announced.is_some_and(|length| length > MAX_BODY) {
-        return Err(ApiError::TooLarge(MAX_BODY));
+        return Err(too_large());
     }
-    let bytes = axum::body::to_bytes(body, MAX_BODY).await.map_err(|_| ApiError::TooLarge(MAX_BODY))?;
+    let bytes = axum::body::to_bytes(body, MAX_BODY).await.map_err(|_| too_large())?;
     if bytes.is_empty() {
         return Ok(Value::Null);
     }
@@ -46,6 +48,10 @@ pub(crate) async fn body(parts: &Parts, body: Body, encoding: Encoding) -> Resul
     .map_err(|err| ApiError::BadRequest(format!("the body of the request could not be decoded: {err}")))
 }
 
+fn too_large() -> ApiError {
+    ApiError::TooLarge(format!("limit is {MAX_BODY}"))
+}
+
 /// What a write acts on.
 pub(crate) struct Writing<'a> {
     pub(crate) registry: &'a Registry,
@@ -60,11 +66,12 @@ impl Writing<'_> {
         ObjectName::new(&self.path.namespace, &self.path.name)
     }
 
-    fn context(&self) -> Result<WriteContext, ApiError> {
+    /// `options` is the kind of options that the query stands for.
+    fn context(&self, options: &'static str) -> Result<WriteContext, ApiError> {
         Ok(WriteContext {
             user: self.user.clone(),
-            dry_run: self.params.dry_run()?,
-            field_validation: self.params.field_validation()?,
+            dry_run: self.params.dry_run(options)?,
+            field_validation: self.params.field_validation(options)?,
             warnings: vec![],
         })
     }
@@ -76,7 +83,7 @@ impl Writing<'_> {
             ("status", definition) if definition.status => Ok(Part::Status),
             ("scale", definition) if definition.scale.is_some() => Ok(Part::Scale),
             ("finalize", definition) if definition.plural == "namespaces" => Ok(Part::Finalize),
-            _ => Err(ApiError::UnknownPath),
+            (_, definition) => Err(ApiError::unknown_subresource(definition, &self.path.name)),
         }
     }
 
@@ -84,7 +91,7 @@ impl Writing<'_> {
     pub(crate) async fn run(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
         let named = !self.path.name.is_empty();
         if !self.served.definition.writable {
-            return Err(ApiError::method_not_allowed(self.served.definition, "a change by a client"));
+            return self.confirm(parts, body).await;
         }
         let pod_binding = self.path.subresource == "binding" && self.served.definition.plural == "pods";
         match parts.method {
@@ -93,17 +100,37 @@ impl Writing<'_> {
             Method::PUT if named => self.replace(parts, body).await,
             Method::PATCH if named => self.patch(parts, body).await,
             Method::DELETE if self.path.subresource.is_empty() => self.delete(parts, body).await,
-            Method::POST => Err(ApiError::method_not_allowed(self.served.definition, "create")),
-            _ => Err(ApiError::method_not_allowed(self.served.definition, "the request's method")),
+            Method::POST => Err(ApiError::MethodNotAllowed("new objects are made in a collection")),
+            _ => Err(ApiError::MethodNotAllowed("it is for single objects")),
         }
+    }
+
+    /// Nothing can be changed here. Who asks for what there is, as an installer does, is told that it is there.
+    async fn confirm(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {
+        let refused = || ApiError::MethodNotAllowed("it is part of the server and stays as it is");
+        if parts.method == Method::POST && self.path.name.is_empty() {
+            let object = decode(parts, body_stream).await?;
+            let name = object["metadata"]["name"].as_str().unwrap_or_default();
+            self.registry.get(self.served.kind, &ObjectName::new("", name)).map_err(|_| refused())?;
+            return Err(ApiError::already_exists(self.served.definition, name));
+        }
+        if parts.method != Method::PUT || !self.path.subresource.is_empty() {
+            return Err(refused());
+        }
+        let current = self.registry.get(self.served.kind, &self.name())?;
+        let wanted = decode(parts, body_stream).await?;
+        if wanted["spec"] != current.value()["spec"] {
+            return Err(refused());
+        }
+        Ok(json_answer(StatusCode::OK, Outcome::Committed(current).into_json(&self.served)))
     }
 
     async fn create(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
         if self.served.definition.namespaced && self.path.namespace.is_empty() {
-            return Err(ApiError::method_not_allowed(self.served.definition, "create without a namespace"));
+            return Err(ApiError::MethodNotAllowed("new objects are made in a namespace"));
         }
         let object = decode(parts, body).await?;
-        let mut cx = self.context()?;
+        let mut cx = self.context("CreateOptions")?;
         let outcome = self.registry.create(&self.served, &self.path.namespace, object, &mut cx).await?;
         Ok(json_answer(StatusCode::CREATED, outcome.into_json(&self.served)).with_warnings(cx.warnings))
     }
@@ -111,7 +138,7 @@ impl Writing<'_> {
     async fn replace(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
         let part = self.part()?;
         let object = decode(parts, body).await?;
-        let mut cx = self.context()?;
+        let mut cx = self.context("UpdateOptions")?;
         if part == Part::Scale {
             return self.rescale(&ScaleChange::Replace(object), &mut cx).await;
         }
@@ -124,7 +151,7 @@ impl Writing<'_> {
         let strategic = !self.served.definition.is_custom();
         let kind = negotiate::patch_type(&parts.headers, strategic)?;
         let document = body(parts, body_stream, Encoding::Json).await?;
-        let mut cx = self.context()?;
+        let mut cx = self.context("PatchOptions")?;
         let patch = Patch { kind, document };
         if part == Part::Scale {
             return self.rescale(&ScaleChange::Patch(patch), &mut cx).await;
@@ -141,36 +168,40 @@ impl Writing<'_> {
     async fn delete(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {
         let options_body = body(parts, body_stream, negotiate::encoding(&parts.headers)?).await?;
         let options = self.params.delete_options(&options_body)?;
-        let mut cx = self.context()?;
+        let mut cx = self.context("DeleteOptions")?;
         let wishes: Vec<&str> =
             options_body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        cx.dry_run |= !wishes.is_empty() && dry_run(wishes.into_iter())?;
+        cx.dry_run |= !wishes.is_empty() && dry_run(wishes.into_iter(), "DeleteOptions")?;
         if self.path.name.is_empty() {
-            let filter = self.params.filter(self.served, &self.path.namespace, "")?;
-            self.registry.delete_collection(self.served.kind, &filter, &options, &mut cx).await?;
-            return Ok(self.success(None));
+            let filter = self.params.filter(self.served, &self.path.namespace)?;
+            let deleted = self.registry.delete_collection(self.served.kind, &filter, &options, &mut cx).await?;
+            return Ok(json_answer(StatusCode::OK, read::whole(self.served, &deleted)));
         }
         match self.registry.delete(self.served.kind, &self.name(), &options, &mut cx).await? {
-            Deleted::Gone(object) => Ok(self.success(Some(&object.uid))),
+            Deleted::Gone(object) if self.served.definition.returns_deleted() => {
+                Ok(json_answer(StatusCode::OK, Outcome::Removed(object).into_json(&self.served)))
+            }
+            Deleted::Gone(object) => Ok(self.success(object["metadata"]["uid"].as_str().unwrap_or_default())),
             Deleted::Terminating(outcome) => Ok(json_answer(StatusCode::OK, outcome.into_json(&self.served))),
         }
     }
 
     async fn bind(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
         let binding = decode(parts, body).await?;
-        let mut cx = self.context()?;
+        let mut cx = self.context("CreateOptions")?;
         self.registry.bind(self.served.kind, &self.name(), &binding, &mut cx).await?;
-        Ok(json_answer(StatusCode::CREATED, done(&status::success(About::default(), None))))
+        let bound = Status { code: Some(201), details: None, ..status::success(About::default(), None) };
+        Ok(json_answer(StatusCode::CREATED, done(&bound)))
     }
 
-    fn success(&self, uid: Option<&str>) -> Answer {
+    fn success(&self, uid: &str) -> Answer {
         let definition = self.served.definition;
         let about = About::new(definition.group, definition.plural, &self.path.name);
-        json_answer(StatusCode::OK, done(&status::success(about, uid)))
+        json_answer(StatusCode::OK, done(&status::success(about, Some(uid))))
     }
 }
 
-fn done(status: &k8s_openapi::apimachinery::pkg::apis::meta::v1::Status) -> bytes::Bytes {
+fn done(status: &Status) -> bytes::Bytes {
     json!(status).to_string().into()
 }
 

@@ -82,6 +82,16 @@ const KIND: Definition = Definition {
     fields: Fields::Kept(as_it_is),
 };
 
+const RETURNED_WHEN_DELETED: &[&str] = &[
+    "persistentvolumeclaims",
+    "persistentvolumes",
+    "pods",
+    "resourcequotas",
+    "serviceaccounts",
+    "services",
+    "storageclasses",
+];
+
 /// Reads a value as a type and writes it back: the result has the fields that the type knows.
 pub(crate) type RoundTrip = fn(&Value) -> Result<Value, serde_json::Error>;
 
@@ -125,6 +135,11 @@ impl Definition {
     /// Whether it would be a custom resource in Kubernetes; such kinds take no strategic merge patches.
     pub(crate) fn is_custom(&self) -> bool {
         !matches!(self.fields, Fields::Typed(_))
+    }
+
+    /// Whether a deletion is answered with the object that went. Most are answered with a `Status`.
+    pub(crate) fn returns_deleted(&self) -> bool {
+        !self.is_custom() && RETURNED_WHEN_DELETED.contains(&self.plural)
     }
 
     /// Whether it is one of the kinds that `admission` judges.

@@ -25,7 +25,7 @@ impl Registry {
         }
         let current = self.get(pods, name)?;
         let pod = current.value();
-        check_bindable(&pod, binding).map_err(|text| ApiError::conflict(definition, &name.name, text))?;
+        check_bindable(&pod, binding).map_err(|text| ApiError::unbindable(definition, &name.name, text))?;
         if cx.dry_run {
             return Ok(());
         }

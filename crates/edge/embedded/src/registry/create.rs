@@ -88,7 +88,7 @@ impl Registry {
             .into_iter()
             .map(|detail| invalid("metadata.name", &json!(name), &detail))
             .collect();
-        errors.extend(metadata::validate(&object));
+        errors.extend(metadata::validate(&object, definition.is_custom()));
         errors.extend(strategy.validate(&object));
         errors.extend(strategy.validate_schema(&object, None));
         if !errors.is_empty() {

@@ -7,14 +7,12 @@
 //!      └─ deletionTimestamp ─► terminating ─┘  last finalizer removed, or deleted again without grace
 //! ```
 
-use std::sync::Arc;
-
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::update::is_released;
 use super::{Outcome, RETRIES, Registry, SubmitError, WriteContext, metadata, modified};
-use crate::cache::{Filter, Key, Object, ObjectName};
+use crate::cache::{Filter, Key, Object, ObjectName, Snapshot};
 use crate::errors::ApiError;
 use crate::kinds::{KindId, Strategy};
 use crate::store::{Expect, Op};
@@ -46,7 +44,8 @@ pub(crate) struct DeleteOptions {
 /// What became of the object.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    Gone(Arc<Object>),
+    /// The last version, which says when its deletion was asked for.
+    Gone(Value),
     Terminating(Outcome),
 }
 
@@ -75,11 +74,11 @@ impl Registry {
             self.judge_deletion(kind, &old, cx)?;
             let gone = is_released(strategy, &object);
             if cx.dry_run {
-                return Ok(if gone { Deleted::Gone(current) } else { Deleted::Terminating(Outcome::DryRun(object)) });
+                return Ok(if gone { Deleted::Gone(object) } else { Deleted::Terminating(Outcome::DryRun(object)) });
             }
-            let op = if gone { Op::Delete } else { Op::Put(object) };
+            let (op, last) = if gone { (Op::Delete, object) } else { (Op::Put(object), Value::Null) };
             match self.submit(&key, Expect::Revision(current.revision), op).await {
-                Ok(object) if gone => return Ok(Deleted::Gone(object)),
+                Ok(_) if gone => return Ok(Deleted::Gone(last)),
                 Ok(object) => return Ok(Deleted::Terminating(Outcome::Committed(object))),
                 Err(SubmitError::Conflict { .. }) => {}
                 Err(SubmitError::Other(err)) => return Err(err),
@@ -88,31 +87,31 @@ impl Registry {
         Err(modified(definition, &name.name))
     }
 
-    /// Deletes everything that a filter lets through; what vanishes meanwhile is as good as deleted.
+    /// Deletes everything that a filter lets through, and tells what that was; what vanishes meanwhile is as good as
+    /// deleted.
     pub(crate) async fn delete_collection(
         &self,
         kind: KindId,
         filter: &Filter,
         options: &DeleteOptions,
         cx: &mut WriteContext,
-    ) -> Result<(), ApiError> {
-        for object in self.cache.list(kind, filter.namespace()).objects {
-            if !filter.matches(&object) {
-                continue;
-            }
+    ) -> Result<Snapshot, ApiError> {
+        let mut snapshot = self.cache.list(kind, filter.namespace());
+        snapshot.objects.retain(|object| filter.matches(object));
+        for object in &snapshot.objects {
             match self.delete(kind, &object.name, options, cx).await {
                 Ok(_) | Err(ApiError::NotFound(_)) => {}
                 Err(err) => return Err(err),
             }
         }
-        Ok(())
+        Ok(snapshot)
     }
 
     fn check_preconditions(&self, key: &Key, options: &DeleteOptions, current: &Object) -> Result<(), ApiError> {
         let conflict = |what: &str, expected: &str, actual: &str| {
             let text =
                 format!("Precondition failed: {what} in precondition: {expected}, {what} in object meta: {actual}");
-            Err(ApiError::conflict(self.kinds.definition(key.kind), &key.name.name, text))
+            Err(ApiError::precondition(self.kinds.definition(key.kind), &key.name.name, text))
         };
         if let Some(uid) = &options.uid
             && *uid != current.uid
@@ -138,7 +137,10 @@ fn terminating(strategy: &dyn Strategy, old: &Value, options: &DeleteOptions, no
     if !already || grace < running {
         let at = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
         object["metadata"]["deletionTimestamp"] = json!(metadata::time(at));
-        object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        // A namespace ends when it is empty; grace has nothing to do with it.
+        if strategy.definition().plural != "namespaces" {
+            object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        }
     }
     if !already {
         if strategy.definition().generation {

@@ -125,8 +125,8 @@ pub(super) fn validate_finalizers(object: &Value, old: &Value) -> Option<FieldEr
     Some(forbidden("metadata.finalizers", &text))
 }
 
-/// Labels, annotations and owners are well formed.
-pub(super) fn validate(object: &Value) -> Vec<FieldError> {
+/// Labels, annotations, finalizers and owners are well formed. Kinds made by definitions are freer in their finalizers.
+pub(super) fn validate(object: &Value, custom: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let entries = |field: &str| object["metadata"][field].as_object().into_iter().flatten();
     for (key, value) in entries("labels") {
@@ -142,16 +142,38 @@ pub(super) fn validate(object: &Value) -> Vec<FieldError> {
             errors.push(invalid("metadata.annotations", &json!(key), &detail));
         }
     }
-    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
-    for (index, owner) in owners.enumerate() {
+    let list = |field: &str| object["metadata"][field].as_array().into_iter().flatten();
+    for (index, finalizer) in list("finalizers").enumerate() {
+        errors.extend(validate_finalizer(&format!("metadata.finalizers[{index}]"), finalizer, custom));
+    }
+    for owner in list("ownerReferences") {
         for field in ["apiVersion", "kind", "name", "uid"] {
             if text(&owner[field]).is_empty() {
-                let path = format!("metadata.ownerReferences[{index}].{field}");
-                errors.push(invalid(&path, &owner[field], &format!("{field} must not be empty")));
+                let path = format!("metadata.ownerReferences.{field}");
+                errors.push(invalid(&path, &owner[field], "must not be empty"));
             }
         }
     }
+    let in_charge = list("ownerReferences").filter(|owner| owner["controller"] == true).count();
+    if in_charge > 1 {
+        let owners = &object["metadata"]["ownerReferences"];
+        errors.push(invalid("metadata.ownerReferences", owners, "only one reference can have Controller set to true"));
+    }
     errors
+}
+
+/// Finalizers of Kubernetes itself that came before the rule that each has a domain.
+const OLD_FINALIZERS: &[&str] = &[super::FOREGROUND, super::ORPHAN, "kubernetes"];
+
+fn validate_finalizer(path: &str, finalizer: &Value, custom: bool) -> Option<FieldError> {
+    let name = text(finalizer);
+    if let Some(detail) = check_qualified_name(name).first() {
+        return Some(invalid(path, finalizer, detail));
+    }
+    if custom || name.contains('/') || OLD_FINALIZERS.contains(&name) {
+        return None;
+    }
+    Some(invalid(path, finalizer, "name is neither a standard finalizer name nor is it fully qualified"))
 }
 
 fn text(value: &Value) -> &str {

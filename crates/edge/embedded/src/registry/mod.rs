@@ -66,6 +66,8 @@ pub(crate) enum Outcome {
     Committed(Arc<Object>),
     /// What would have been written.
     DryRun(Value),
+    /// The last version of an object that went with this write.
+    Removed(Value),
 }
 
 impl Outcome {
@@ -74,7 +76,7 @@ impl Outcome {
         match self {
             Self::Committed(object) if served.is_stored_form() => object.json.clone(),
             Self::Committed(object) => served.serve(object.value()).to_string().into(),
-            Self::DryRun(object) => served.serve(object).to_string().into(),
+            Self::DryRun(object) | Self::Removed(object) => served.serve(object).to_string().into(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Patches: three ways to say what changes.
 
+use machinery::patch::PatchError;
 use serde_json::Value;
 
 use super::update::Wanted;
@@ -7,9 +8,6 @@ use super::{Outcome, Part, Registry, WriteContext};
 use crate::cache::ObjectName;
 use crate::errors::ApiError;
 use crate::views::Served;
-
-/// A document of more operations than this is refused: a few copies can grow an object beyond all bounds.
-const MAX_OPERATIONS: usize = 10_000;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PatchType {
@@ -43,7 +41,7 @@ impl Registry {
             // A patch that names a resourceVersion has been compared with the current one by now or will be;
             // one that does not applies to whatever is there.
             let same = object["metadata"]["resourceVersion"].as_str() == Some(&current.revision.to_string());
-            Ok(Wanted { object, unconditional: same && !names_revision(patch) })
+            Ok(Wanted { object, unconditional: same && !names_revision(patch), patched: true })
         })
         .await
     }
@@ -53,18 +51,12 @@ pub(super) fn apply(served: &Served, patch: &Patch, object: &mut Value) -> Resul
     let document = &patch.document;
     match patch.kind {
         PatchType::Json => {
-            let operations: json_patch::Patch = serde_json::from_value(document.clone())
-                .map_err(|err| ApiError::BadRequest(format!("error decoding patch: {err}")))?;
-            let count = operations.0.len();
-            if count > MAX_OPERATIONS {
-                let text = format!("the patch has {count} operations, at most {MAX_OPERATIONS} are allowed");
-                return Err(ApiError::BadRequest(text));
+            if !document.as_array().is_some_and(|operations| operations.iter().all(Value::is_object)) {
+                return Err(ApiError::BadRequest("error decoding patch: it is no list of operations".into()));
             }
-            machinery::patch::apply(object, &operations).map_err(|err| {
-                let cause = std::error::Error::source(&err).map(|cause| format!(": {cause}")).unwrap_or_default();
-                let text = "the server rejected our request due to an error in our request";
-                ApiError::Unprocessable(format!("{text}: {err}{cause}"))
-            })
+            let operations: json_patch::Patch = serde_json::from_value(document.clone())
+                .map_err(|err| ApiError::Unprocessable(format!("an operation of the patch is none: {err}")))?;
+            machinery::patch::apply(object, &operations).map_err(refused)
         }
         PatchType::Merge => {
             machinery::patch::merge(object, document);
@@ -72,6 +64,17 @@ pub(super) fn apply(served: &Served, patch: &Patch, object: &mut Value) -> Resul
         }
         PatchType::Strategic => machinery::strategic::apply(served.definition.kind, object, document)
             .map_err(|err| ApiError::BadRequest(format!("error applying the strategic merge patch: {err}"))),
+    }
+}
+
+fn refused(err: PatchError) -> ApiError {
+    match err {
+        PatchError::TooManyOperations(_) => ApiError::TooLarge(err.to_string()),
+        _ => {
+            let cause = std::error::Error::source(&err).map(|cause| format!(": {cause}")).unwrap_or_default();
+            let text = "the server rejected our request due to an error in our request";
+            ApiError::Unprocessable(format!("{text}: {err}{cause}"))
+        }
     }
 }
 

@@ -43,12 +43,12 @@ impl Registry {
                 }
                 let after = read(&after)?;
                 unconditional |= after.metadata.resource_version.as_deref().unwrap_or_default().is_empty();
-                Ok(Wanted { object: scaled(definition, object, name, after)?, unconditional })
+                Ok(Wanted { object: scaled(definition, object, name, after)?, unconditional, patched: false })
             })
             .await?;
         let object = match outcome {
             Outcome::Committed(object) => object.value(),
-            Outcome::DryRun(object) => object,
+            Outcome::DryRun(object) | Outcome::Removed(object) => object,
         };
         Ok(json!(scale(definition, &object)?))
     }
@@ -71,7 +71,8 @@ pub(crate) fn scale(definition: &Definition, object: &Value) -> Result<Scale, Ap
             creation_timestamp: metadata.creation_timestamp,
             ..ObjectMeta::default()
         },
-        spec: Some(ScaleSpec { replicas: Some(replicas) }),
+        // Where nothing is wanted, nothing is said.
+        spec: Some(ScaleSpec { replicas: Some(replicas).filter(|replicas| *replicas != 0) }),
         status: Some(ScaleStatus {
             replicas: number(paths.status_replicas).unwrap_or(0),
             selector: at(object, field(paths.label_selector)).as_str().map(str::to_owned),
@@ -98,8 +99,12 @@ fn scaled(definition: &Definition, mut object: Value, name: &ObjectName, wanted:
     }
     let replicas = wanted.spec.and_then(|spec| spec.replicas).unwrap_or(0);
     if replicas < 0 {
-        let error = invalid("spec.replicas", &json!(replicas), "must be greater than or equal to 0");
-        return Err(ApiError::invalid_scale(&name.name, vec![error]));
+        let error = invalid(
+            definition.scale.map_or("", |paths| paths.spec_replicas),
+            &json!(replicas),
+            "should be a non-negative integer",
+        );
+        return Err(ApiError::invalid(definition, &name.name, vec![error]));
     }
     let paths = definition.scale.ok_or(ApiError::UnknownPath)?;
     let target = field(paths.spec_replicas).split('.').fold(&mut object, |value, step| &mut value[step]);

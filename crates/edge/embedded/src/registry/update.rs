@@ -40,6 +40,8 @@ pub(super) struct Wanted {
     pub(super) object: Value,
     /// Whether a concurrent change may be overwritten: then the update starts over instead of failing.
     pub(super) unconditional: bool,
+    /// Whether a patch made it: what is wrong with it is the patch's fault then.
+    pub(super) patched: bool,
 }
 
 impl Registry {
@@ -57,7 +59,7 @@ impl Registry {
         let unconditional = revision.is_empty() || revision == "0";
         if unconditional && !definition.unconditional_update {
             let error = invalid("metadata.resourceVersion", &json!(0), "must be specified for an update");
-            return Err(ApiError::invalid(definition, &name.name, vec![error]));
+            return Err(ApiError::invalid_resource(definition, &name.name, vec![error]));
         }
         let claimed = body["metadata"]["name"].as_str().unwrap_or_default();
         if claimed != name.name {
@@ -65,7 +67,8 @@ impl Registry {
             let text = format!("the name of the object ({claimed}) does not match the name on the URL ({on_url})");
             return Err(ApiError::BadRequest(text));
         }
-        self.update(served, name, part, cx, |_| Ok(Wanted { object: body.clone(), unconditional })).await
+        self.update(served, name, part, cx, |_| Ok(Wanted { object: body.clone(), unconditional, patched: false }))
+            .await
     }
 
     /// A change by the server itself, made to whatever version is there.
@@ -74,7 +77,7 @@ impl Registry {
         self.update(&served, &key.name, part, &mut WriteContext::server(), |current| {
             let mut object = current.value();
             change(&mut object);
-            Ok(Wanted { object, unconditional: true })
+            Ok(Wanted { object, unconditional: true, patched: false })
         })
         .await
     }
@@ -95,7 +98,8 @@ impl Registry {
             let old = current.value();
             let wanted = make(&current)?;
             cx.warnings.clear();
-            let object = intake::intake(served, wanted.object, cx.field_validation, &mut cx.warnings)?;
+            let object = intake::intake(served, wanted.object, cx.field_validation, &mut cx.warnings);
+            let object = if wanted.patched { object.map_err(ApiError::of_patch)? } else { object? };
             check_preconditions(definition, name, &object, &current)?;
             let object = self.next_version(served, part, object, &old, cx)?;
             if object == old {
@@ -104,6 +108,7 @@ impl Registry {
             if cx.dry_run {
                 return Ok(Outcome::DryRun(object));
             }
+            let released = is_released(self.kinds.strategy(key.kind), &object).then(|| object.clone());
             match self.write_version(&key, &current, object).await {
                 Err(SubmitError::Conflict { exists: true }) if wanted.unconditional => {}
                 Err(SubmitError::Conflict { exists: false }) => {
@@ -111,7 +116,8 @@ impl Registry {
                 }
                 Err(SubmitError::Conflict { .. }) => return Err(modified(definition, &name.name)),
                 Err(SubmitError::Other(err)) => return Err(err),
-                Ok(written) => return Ok(Outcome::Committed(written)),
+                // What it was at the end, not what was last stored.
+                Ok(written) => return Ok(released.map_or(Outcome::Committed(written), Outcome::Removed)),
             }
         }
         Err(modified(definition, &name.name))
@@ -162,7 +168,7 @@ impl Registry {
 fn validate(strategy: &dyn Strategy, part: Part, object: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors: Vec<FieldError> = metadata::validate_finalizers(object, old).into_iter().collect();
     if part == Part::Main {
-        errors.extend(metadata::validate(object));
+        errors.extend(metadata::validate(object, strategy.definition().is_custom()));
         errors.extend(strategy.validate(object));
         errors.extend(strategy.validate_update(object, old));
     }
