@@ -7,7 +7,7 @@ use json_patch::Patch;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
 
 use crate::guard::paths;
-use crate::{Note, meta};
+use crate::{Note, meta, pods};
 
 /// Every effect this controller can have.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,9 +30,9 @@ pub enum Action {
     DeleteClaim { name: String, uid: String, because: &'static str },
     /// Patches labels of a claim.
     PatchClaim { name: String, patch: Patch },
-    /// Reads the instance's Pods live, those on `node` if one is named. If there are none, `then` follows; otherwise the
-    /// cache is behind, and the key is looked at again shortly.
-    ConfirmNoPods { node: Option<String>, then: Vec<Action> },
+    /// Reads the instance's Pods live, those of this sort. If there are none, `then` follows; otherwise the cache is
+    /// behind, and the key is looked at again shortly.
+    ConfirmNoPods { sort: Sort, then: Vec<Action> },
     /// Reads the claims with this instance's state live, by their label. If there are none, `then` follows; otherwise
     /// the cache is behind, and the key is looked at again shortly.
     ConfirmNoStateClaim { then: Vec<Action> },
@@ -40,6 +40,27 @@ pub enum Action {
     Note(Note),
     /// Another look after this time.
     RequeueAfter(Duration),
+}
+
+/// Which of an instance's Pods count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sort {
+    /// Every one.
+    All,
+    /// Those that run a guest or may do so, on this node if one is named.
+    Launchers { node: Option<String> },
+}
+
+impl Sort {
+    /// Whether this Pod of the instance counts.
+    pub fn includes(&self, pod: &Pod) -> bool {
+        match self {
+            Self::All => true,
+            Self::Launchers { node } => {
+                !pods::is_temporary(pod) && (node.is_none() || pods::node_name(pod) == node.as_deref())
+            }
+        }
+    }
 }
 
 impl Action {

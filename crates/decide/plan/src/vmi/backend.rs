@@ -8,9 +8,7 @@ use api::annotations;
 use api::cdi::{APPLY_STORAGE_PROFILE, ClaimPropertySet};
 use api::v1::{ChangedBlockTrackingState as Tracking, PersistentVolumeClaimInfo, VirtualMachineInstance, VolumeStatus};
 use api::{labels, reasons};
-use k8s_openapi::api::core::v1::{
-    PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements,
-};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimSpec, VolumeResourceRequirements};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -141,7 +139,8 @@ fn storage_class(w: &World) -> Result<String, SyncError> {
         all.sort_by_key(|class| meta::name(&class.metadata));
         all.first().map(|class| meta::name(&class.metadata).to_owned())
     };
-    let default = marked(annotations::DEFAULT_VIRT_STORAGE_CLASS).or_else(|| marked(annotations::DEFAULT_STORAGE_CLASS));
+    let default =
+        marked(annotations::DEFAULT_VIRT_STORAGE_CLASS).or_else(|| marked(annotations::DEFAULT_STORAGE_CLASS));
     default.ok_or_else(|| {
         let message = "the guest keeps state, and no storage class is marked as default to keep it: mark one, or name \
                        one in spec.configuration.vmStateStorageClass of the KubeVirt object";

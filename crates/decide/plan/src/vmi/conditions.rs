@@ -111,8 +111,7 @@ pub(super) fn missing_claim(w: &World, error: Option<&SyncError>, list: &mut Vec
     match missing {
         Some(error) => {
             let (type_, reason) = (conditions::POD_SCHEDULED, reasons::UNSCHEDULABLE);
-            let condition =
-                Condition::new(type_, ConditionStatus::False, reason, error.message.clone(), w.now.clone());
+            let condition = Condition::new(type_, ConditionStatus::False, reason, error.message.clone(), w.now.clone());
             conditions::set(list, condition);
         }
         // Without a Pod nobody else says this.

@@ -14,8 +14,7 @@ use crate::{meta, pods};
 type Map = BTreeMap<String, String>;
 
 /// Annotations of the instance that follow it onto the Pod, and off it again.
-const FOLLOWING_ANNOTATIONS: [&str; 2] =
-    [annotations::DESCHEDULER_EVICT, annotations::DESCHEDULER_PREFER_NO_EVICTION];
+const FOLLOWING_ANNOTATIONS: [&str; 2] = [annotations::DESCHEDULER_EVICT, annotations::DESCHEDULER_PREFER_NO_EVICTION];
 /// Labels of the instance that do the same.
 const FOLLOWING_LABELS: [&str; 2] = [labels::NODE_NAME, labels::OUTDATED_LAUNCHER_IMAGE];
 /// The Pod's labels and annotations, if they are not what they should be. `labels` are those the instance is about to

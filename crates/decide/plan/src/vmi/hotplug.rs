@@ -172,12 +172,7 @@ fn retired<'a>(
     others.iter().copied().filter(|pod| !keep(pod)).collect()
 }
 
-fn attach(
-    w: &World,
-    launcher: &Pod,
-    ready: &BTreeSet<Attachment>,
-    others: &[&Pod],
-) -> Result<Vec<Action>, SyncError> {
+fn attach(w: &World, launcher: &Pod, ready: &BTreeSet<Attachment>, others: &[&Pod]) -> Result<Vec<Action>, SyncError> {
     let volumes: Vec<Attachment> = ready.iter().cloned().collect();
     let pod = match render::attachment_pod(&w.vmi, launcher, &volumes, &w.config, &w.context(None)) {
         Ok(pod) => pod,

@@ -20,7 +20,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use action::Action;
+pub use action::{Action, Sort};
 pub use decide::decide;
 /// Whether the guest has state of its own that a claim must keep.
 pub use render::needs_backend_claim as keeps_state;

@@ -42,7 +42,11 @@ pub(super) fn next(w: &World) -> Move {
         Some(Phase::Succeeded | Phase::Failed) if w.pods.is_empty() => Move::Release,
         Some(Phase::Succeeded | Phase::Failed) => Move::Stay,
         Some(Phase::WaitingForSync | Phase::Unknown | Phase::Other(_)) if deleting => {
-            if w.pods.is_empty() { Move::Release } else { Move::Stay }
+            if w.pods.is_empty() {
+                Move::Release
+            } else {
+                Move::Stay
+            }
         }
         Some(Phase::WaitingForSync) => from_waiting(w),
         Some(other @ (Phase::Unknown | Phase::Other(_))) => {
@@ -116,7 +120,8 @@ fn from_running(w: &World) -> Move {
 }
 
 fn from_waiting(w: &World) -> Move {
-    if w.launcher_pod().is_some_and(|pod| !pods::is_down(pod)) && !migration_failed(w) {
+    // One that is going down would bring us back here at once, and so on for as long as it takes.
+    if w.launcher_pod().is_some_and(|pod| !pods::is_down_or_going_down(pod)) && !migration_failed(w) {
         return Move::To(Phase::Scheduling);
     }
     let message = "the instance receives a guest that runs elsewhere: it waits for a migration with spec.receive, and \

@@ -1,8 +1,8 @@
 //! Creating, marking and deleting the Pods of an instance, in the order in which one thing rules out the next.
 
+use api::reasons;
 use api::v1::VirtualMachineInstanceMigrationPhase as MigrationPhase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use api::reasons;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::Action;
@@ -71,7 +71,8 @@ pub(super) fn sync(w: &World) -> Sync {
     let sync = match w.current_pod() {
         Some(pod) if !pods::is_temporary(pod) => attend(w, pod),
         temporary if w.vmi.is_unprocessed() => prepare(w, temporary),
-        _ => Sync::default(),
+        Some(temporary) => Sync::doing(remove_temporary(temporary)), // its time is over, whatever it does
+        None => Sync::default(),
     };
     sync.after(orphans)
 }
@@ -171,7 +172,8 @@ fn is_running(migration: &VirtualMachineInstanceMigration) -> bool {
 /// Volumes with a directory of the launcher's own container that the guest mounts.
 fn shares_own_directory(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &str> {
     let shared = vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str());
-    let own = |name: &&str| vmi.spec.volumes.iter().any(|volume| volume.name == **name && volume.container_path.is_some());
+    let own =
+        |name: &&str| vmi.spec.volumes.iter().any(|volume| volume.name == **name && volume.container_path.is_some());
     shared.filter(own)
 }
 

@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::action::Action;
+use super::action::{Action, Sort};
 use super::phase::{Move, next};
 use super::world::{Owner, World};
 use super::{backend, conditions as kept, follow, network, topology, volume_status};
@@ -33,8 +33,8 @@ struct Report {
     new: VirtualMachineInstance,
     error: Option<SyncError>,
     notes: Vec<Note>,
-    /// The write follows only if a live look finds no Pod, on the node if one is named.
-    confirm: Option<Option<String>>,
+    /// The write follows only if a live look finds no Pod of this sort.
+    confirm: Option<Sort>,
     /// Another look, whether anything is written or not.
     again: Option<Action>,
 }
@@ -43,8 +43,7 @@ struct Report {
 ///
 /// They come last: an earlier failure is over once everything before them has succeeded.
 pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
-    let mut report =
-        Report { new: (*w.vmi).clone(), error: error.cloned(), notes: vec![], confirm: None, again: None };
+    let mut report = Report { new: (*w.vmi).clone(), error: error.cloned(), notes: vec![], confirm: None, again: None };
     observe(w, &mut report.new);
     advance(w, next(w), &mut report);
     let Report { new, error, notes, confirm, again } = report;
@@ -54,8 +53,8 @@ pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
     if !then.is_empty() {
         then.extend(notes.into_iter().map(Action::Note));
     }
-    if let Some(node) = confirm.filter(|_| !then.is_empty()) {
-        then = vec![Action::ConfirmNoPods { node, then }];
+    if let Some(sort) = confirm.filter(|_| !then.is_empty()) {
+        then = vec![Action::ConfirmNoPods { sort, then }];
     }
     pod.into_iter().chain(then).chain(again).collect()
 }
@@ -85,14 +84,14 @@ fn advance(w: &World, to: Move, report: &mut Report) {
         Move::FailIfPodGone(note) => {
             enter(&mut report.new, Phase::Failed, &w.now);
             report.notes.push(note);
-            report.confirm = Some(w.node().map(str::to_owned));
+            report.confirm = Some(Sort::Launchers { node: w.node().map(str::to_owned) });
         }
         Move::WaitAgain => wait_again(w, &mut report.new),
         Move::WaitAgainIfPodGone => {
             wait_again(w, &mut report.new);
-            report.confirm = Some(w.node().map(str::to_owned));
+            report.confirm = Some(Sort::Launchers { node: w.node().map(str::to_owned) });
         }
-        Move::Release => report.confirm = release(w, &mut report.new).then_some(None),
+        Move::Release => report.confirm = release(w, &mut report.new).then_some(Sort::All),
         Move::Blocked(why) => report.error = Some(why),
         Move::Refused(why) => {
             report.notes.extend((!w.shows(&why)).then(|| Note::warning(&why.reason, why.message.clone())));
@@ -130,7 +129,8 @@ fn observe_pod(w: &World, pod: &Pod, new: &mut VirtualMachineInstance) {
     if let Some(bytes) = meta::annotation(&pod.metadata, annotations::MEMORY_OVERHEAD_BYTES) {
         status.memory.get_or_insert_default().memory_overhead = Some(Quantity(bytes.to_owned()));
     }
-    if w.vmi.phase() == Some(&Phase::Scheduling) {
+    // Everything the Pod shows goes into the write that makes the instance Scheduling; a second one would be waste.
+    if !matches!(w.vmi.phase(), Some(Phase::Scheduled | Phase::Running | Phase::Succeeded | Phase::Failed)) {
         conditions::remove(&mut status.conditions, conditions::PROVISIONING);
         status.qos_class = pods::qos_class(pod).map(str::to_owned);
         kept::scheduled(pod, &mut status.conditions);

@@ -38,20 +38,21 @@ pub fn awaits_hints(w: &World) -> bool {
     hints.is_none() && requirement(&w.vmi, w.config.default_architecture()) != Requirement::Nothing
 }
 
-/// Adds the hints if they are wanted and missing. Says what went wrong if the guest cannot start without them.
+/// Adds the hints if they are wanted and missing. Says what went wrong if the guest cannot start without them; one that
+/// only could not move gets a frequency that means nothing.
 pub(super) fn add_hints(w: &World, new: &mut VirtualMachineInstance) -> Option<(SyncError, Note)> {
     if !awaits_hints(w) {
         return None;
     }
-    match &w.lowest_tsc {
-        Ok(frequency) => {
-            new.status_mut().topology_hints = Some(TopologyHints { tsc_frequency: Some(*frequency) });
-            None
-        }
-        Err(why) => {
+    let frequency = match &w.lowest_tsc {
+        Ok(frequency) => *frequency,
+        Err(why) if requirement(&w.vmi, w.config.default_architecture()) == Requirement::Boot => {
             let message = format!("the frequency of the nodes' time stamp counters is not known: {why}");
             let error = SyncError::new(reasons::FAILED_GATHERING_CLUSTER_TOPOLOGY_HINTS, message.clone());
-            Some((error, Note::warning(reasons::FAILED_GATHERING_CLUSTER_TOPOLOGY_HINTS, message)))
+            return Some((error, Note::warning(reasons::FAILED_GATHERING_CLUSTER_TOPOLOGY_HINTS, message)));
         }
-    }
+        Err(_) => 0,
+    };
+    new.status_mut().topology_hints = Some(TopologyHints { tsc_frequency: Some(frequency) });
+    None
 }

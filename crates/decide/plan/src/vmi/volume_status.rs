@@ -4,9 +4,7 @@ use std::collections::BTreeMap;
 
 use api::cdi;
 use api::reasons;
-use api::v1::{
-    DomainMemoryDumpInfo, PersistentVolumeClaimInfo, Volume, VolumePhase, VolumeStatus,
-};
+use api::v1::{DomainMemoryDumpInfo, PersistentVolumeClaimInfo, Volume, VolumePhase, VolumeStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
 use super::world::World;
@@ -47,7 +45,8 @@ pub(super) fn compute(w: &World, launcher: &Pod) -> (Vec<VolumeStatus>, Vec<Note
         plugged(w, &want.claim, current, &attachments, &mut status, &mut notes);
         match w.claims.claim(&want.claim) {
             Some(claim) if hotplug::is_block(claim) => {
-                let message = format!("PersistentVolumeClaim {} is a device, and a utility volume must hold files", want.claim);
+                let message =
+                    format!("PersistentVolumeClaim {} is a device, and a utility volume must hold files", want.claim);
                 set(&mut status, VolumePhase::Pending, reasons::PVC_NOT_READY, message);
             }
             claim => describe(w, claim, &mut status),
@@ -146,7 +145,8 @@ fn from_claim(w: &World, claim: &str, status: &mut VolumeStatus) {
     let found = w.claims.claim(claim);
     let state = w.claims.state(claim);
     let bound = found.and_then(|claim| claim.status.as_ref()?.phase.as_deref()).unwrap_or("Pending");
-    let words = state.obstacle().map_or_else(|| format!("PersistentVolumeClaim {claim} is in phase {bound}"), str::to_owned);
+    let words =
+        state.obstacle().map_or_else(|| format!("PersistentVolumeClaim {claim} is in phase {bound}"), str::to_owned);
     let (phase, reason) = match (found, bound) {
         (None, _) => (VolumePhase::Pending, reasons::FAILED_PVC_NOT_FOUND),
         (Some(_), "Bound") => (VolumePhase::Bound, reasons::PVC_NOT_READY),

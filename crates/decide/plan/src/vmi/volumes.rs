@@ -17,7 +17,10 @@ pub(super) enum Gate {
     /// Some are being filled. The condition `DataVolumesReady` says which.
     NotReady,
     /// They cannot become ready as things stand.
-    Blocked { error: SyncError, note: Note },
+    Blocked {
+        error: SyncError,
+        note: Note,
+    },
 }
 
 /// Volumes that can be plugged do not hold up a start.

@@ -131,10 +131,8 @@ impl World {
     /// The node the instance was handed to. Before the hand-over a name may be left from an earlier attempt to receive
     /// the guest, and means nothing.
     pub(super) fn node(&self) -> Option<&str> {
-        let handed_over = !matches!(
-            self.vmi.phase(),
-            None | Some(Phase::Pending | Phase::Scheduling | Phase::WaitingForSync)
-        );
+        let handed_over =
+            !matches!(self.vmi.phase(), None | Some(Phase::Pending | Phase::Scheduling | Phase::WaitingForSync));
         let name = self.vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
         name.filter(|name| handed_over && !name.is_empty())
     }
@@ -175,8 +173,7 @@ impl World {
             ..render::Context::default()
         };
         let claims = self.claims.claims.values().chain(&self.state_claims);
-        let with_namespace =
-            base.with_namespace(self.namespace.as_deref(), self.quotas.iter().map(AsRef::as_ref));
+        let with_namespace = base.with_namespace(self.namespace.as_deref(), self.quotas.iter().map(AsRef::as_ref));
         claims.fold(with_namespace, |context, claim| context.with_claim(claim))
     }
 }

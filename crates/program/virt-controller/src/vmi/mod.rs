@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use machinery::meta::{annotation, controller_of, is_controlled_by, is_deleting};
 use plan::SyncError;
-use plan::vmi::{Action, Settings, World, decide};
+use plan::vmi::{Action, Settings, Sort, World, decide};
 use serde_json::json;
 
 use crate::Error;
@@ -95,13 +95,12 @@ impl<A: Api> Controller<A> {
         deleted.map(drop)
     }
 
-    /// Reads live whether a Pod of the instance exists, on this node if one is named.
-    async fn has_pod(&self, key: &Key, world: &World, node: Option<&str>) -> Result<bool, Error> {
+    /// Reads live whether a Pod of the instance exists, of this sort.
+    async fn has_pod(&self, key: &Key, world: &World, sort: &Sort) -> Result<bool, Error> {
         let uid = uid(&world.vmi.metadata);
         let labels = format!("{}={uid}", api::labels::CREATED_BY);
         let pods: Vec<Pod> = self.ctx.writer.list(&key.namespace, &labels).await?;
-        let here = |pod: &Pod| node.is_none() || pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()) == node;
-        Ok(pods.iter().any(|pod| is_controlled_by(&pod.metadata, uid) && here(pod)))
+        Ok(pods.iter().any(|pod| is_controlled_by(&pod.metadata, uid) && sort.includes(pod)))
     }
 
     /// Reads live whether a claim with the guest's own state exists.
@@ -172,9 +171,7 @@ impl<A: Api> Control for Controller<A> {
             Action::PatchClaim { name, patch } => {
                 drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
             }
-            Action::ConfirmNoPods { node, then } => {
-                return Ok(unless(self.has_pod(key, world, node.as_deref()).await?, then));
-            }
+            Action::ConfirmNoPods { sort, then } => return Ok(unless(self.has_pod(key, world, &sort).await?, then)),
             Action::ConfirmNoStateClaim { then } => return Ok(unless(self.has_state_claim(key).await?, then)),
             Action::Note(note) => self.ctx.publish(COMPONENT, world.vmi.object_ref(&()), note),
             Action::RequeueAfter(delay) => return Ok(Next::After(delay)),

@@ -60,7 +60,8 @@ impl<A: Api> Controller<A> {
             world.lowest_tsc = lowest.map_err(|error| error.to_string());
         }
         if world.vmi.spec.domain.devices.autoattach_vsock == Some(true) {
-            let taken = |cid: u32| stores.vmis.keys_by_index(BY_VSOCK, &cid.to_string()).iter().any(|other| other != key);
+            let taken =
+                |cid: u32| stores.vmis.keys_by_index(BY_VSOCK, &cid.to_string()).iter().any(|other| other != key);
             world.vsock_cid = vsock_cid(uid(&world.vmi.metadata), taken);
         }
     }

@@ -1,14 +1,22 @@
+mod backend;
+mod changes;
+mod hotplug;
 mod model;
+mod network;
 mod phases;
 mod pods;
+mod receivers;
+mod steps;
+mod volumes;
 mod writes;
 
 use std::sync::Arc;
 
+use api::cdi::DataVolume;
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
@@ -107,10 +115,96 @@ fn pod(state: &str) -> Pod {
 
 fn world(vmi: VirtualMachineInstance, pods: Vec<Pod>) -> World {
     let config = ClusterConfig { launcher_image: "launcher:1".into(), ..ClusterConfig::default() };
-    World {
-        pods: pods.into_iter().map(Arc::new).collect(),
-        ..World::new(Arc::new(vmi), Arc::new(config), time(100))
-    }
+    World { pods: pods.into_iter().map(Arc::new).collect(), ..World::new(Arc::new(vmi), Arc::new(config), time(100)) }
+}
+
+/// A Pod that only provokes the binding of volumes.
+fn temporary(state: &str) -> Pod {
+    let mut pod = pod(state);
+    pod.metadata.name = Some("virt-launcher-vm-temp".into());
+    pod.metadata.uid = Some("temp-uid".into());
+    let annotations = pod.metadata.annotations.get_or_insert_default();
+    annotations.insert(api::annotations::EPHEMERAL_PROVISIONING.into(), "true".into());
+    pod
+}
+
+/// A Pod of the launcher's that mounts claims under the names of volumes.
+fn attachment(name: &str, volumes: &[&str], state: &str) -> Pod {
+    let ready = state == "Running";
+    let claims = volumes.iter().map(|volume| json!({"name": volume, "persistentVolumeClaim": {"claimName": volume}}));
+    let mut all: Vec<Value> = vec![json!({"name": "hotplug-disks", "emptyDir": {}})];
+    all.extend(claims);
+    let value = json!({
+        "metadata": {
+            "name": name, "namespace": "ns", "uid": format!("{name}-uid"), "resourceVersion": "1",
+            "creationTimestamp": time(10), "labels": {api::labels::APP: "hotplug-disk"},
+            "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "virt-launcher-vm-x", "uid": "pod-uid",
+                                 "controller": true}],
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "hotplug-disk"}], "volumes": all},
+        "status": {"phase": state, "containerStatuses": [
+            {"name": "hotplug-disk", "ready": ready, "image": "", "imageID": "", "restartCount": 0}]},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+/// A bound claim that a DataVolume of its name controls.
+fn claim(name: &str) -> PersistentVolumeClaim {
+    let value = json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("{name}-uid"), "resourceVersion": "1",
+            "ownerReferences": [{"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "name": name,
+                                 "uid": format!("{name}-dv-uid"), "controller": true}]},
+        "spec": {"accessModes": ["ReadWriteOnce"], "volumeMode": "Filesystem", "storageClassName": "fast",
+                 "resources": {"requests": {"storage": "1Gi"}}},
+        "status": {"phase": "Bound", "capacity": {"storage": "2Gi"}},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn data_volume(name: &str, phase: &str) -> DataVolume {
+    let ready = if phase == "Succeeded" { "True" } else { "False" };
+    let value = json!({
+        "metadata": {"name": name, "namespace": "ns", "uid": format!("{name}-dv-uid"), "resourceVersion": "1"},
+        "spec": {},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+/// Puts a claim and its DataVolume into the world.
+fn with_claim(mut w: World, name: &str, phase: &str) -> World {
+    w.claims.claims.insert(name.to_owned(), Arc::new(claim(name)));
+    w.claims.data_volumes.insert(name.to_owned(), Arc::new(data_volume(name, phase)));
+    w
+}
+
+/// The instance with one more volume.
+fn with_volume(mut vmi: VirtualMachineInstance, volume: Value) -> VirtualMachineInstance {
+    vmi.spec.volumes.push(serde_json::from_value(volume).unwrap());
+    vmi
+}
+
+/// The names of Pods that are created.
+fn created(actions: &[Action]) -> Vec<&Pod> {
+    actions
+        .iter()
+        .filter_map(|action| if let Action::CreatePod { pod, .. } = action { Some(&**pod) } else { None })
+        .collect()
+}
+
+/// The names of Pods that are deleted at once.
+fn deleted(actions: &[Action]) -> Vec<&str> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::DeletePod { name, at_once: true, .. } => Some(name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn condition<'a>(vmi: &'a VirtualMachineInstance, type_: &str) -> &'a api::v1::Condition {
+    vmi.condition(type_).unwrap_or_else(|| panic!("no condition {type_} in {:#?}", vmi.status))
 }
 
 fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {

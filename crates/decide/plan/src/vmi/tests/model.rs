@@ -1,9 +1,10 @@
-//! A cluster in miniature: actions are carried out on it, Pods and node agent move at random.
+//! A cluster in miniature: actions are carried out on it, Pods, importer and node agent move at random.
 
+use api::v1::VolumePhase;
 use k8s_openapi::api::core::v1::PodCondition;
 use proptest::prelude::*;
 
-use super::super::decide;
+use super::super::{decide, hotplug};
 use super::*;
 
 const POD_STATES: [&str; 10] = [
@@ -30,20 +31,56 @@ const PHASES: [&str; 10] = [
     "Unknown",
     "Invented",
 ];
+const DATA_VOLUMES: [&str; 5] = ["Pending", "ImportInProgress", "WaitForFirstConsumer", "Succeeded", "Failed"];
+/// Volumes that come and go.
+const PLUGS: [&str; 3] = ["a", "b", "c"];
 
 /// The objects that exist. `vmi` is gone when nothing holds it any more.
 #[derive(Clone, Debug)]
 struct Cluster {
     vmi: Option<VirtualMachineInstance>,
     pods: Vec<Pod>,
+    helpers: Vec<Pod>,
+    /// The phase of the DataVolume that the instance needs from the start, if it needs one.
+    data: Option<&'static str>,
+    /// Those of the volumes that are plugged.
+    plugged: [&'static str; 3],
+    launchers_made: usize,
     pods_made: usize,
+    writes: usize,
     version: u32,
     owner: Owner,
 }
 
 impl Cluster {
+    fn new(vmi: VirtualMachineInstance) -> Self {
+        Self {
+            vmi: Some(vmi),
+            pods: vec![],
+            helpers: vec![],
+            data: None,
+            plugged: ["Succeeded"; 3],
+            launchers_made: 0,
+            pods_made: 0,
+            writes: 0,
+            version: 1,
+            owner: Owner::Alive,
+        }
+    }
+
     fn world(&self) -> Option<World> {
-        Some(World { owner: self.owner, ..world(self.vmi.clone()?, self.pods.clone()) })
+        let mut w = World {
+            owner: self.owner,
+            helpers: self.helpers.iter().cloned().map(Arc::new).collect(),
+            ..world(self.vmi.clone()?, self.pods.clone())
+        };
+        if let Some(phase) = self.data {
+            w = with_claim(w, "data", phase);
+        }
+        for (name, phase) in PLUGS.into_iter().zip(self.plugged) {
+            w = with_claim(w, name, phase);
+        }
+        Some(w)
     }
 
     fn store(&mut self, mut vmi: VirtualMachineInstance) {
@@ -55,35 +92,20 @@ impl Cluster {
 
     fn carry_out(&mut self, w: &World, actions: &[Action]) {
         for action in actions {
+            self.writes += usize::from(!matches!(action, Action::RequeueAfter(_) | Action::ConfirmNoPods { .. }));
             match action {
                 Action::UpdateVmi(_) | Action::PatchVmi(_) => {
                     let new = written(w, std::slice::from_ref(action)).unwrap();
                     self.store(new);
                 }
-                Action::CreatePod { pod, .. } => {
-                    assert!(!self.pods.iter().any(|p| p.metadata.name == pod.metadata.name));
-                    self.pods_made += 1;
-                    let mut pod = (**pod).clone();
-                    pod.metadata.uid = Some(format!("pod-{}", self.pods_made));
-                    pod.metadata.creation_timestamp = Some(time(i64::try_from(self.pods_made).unwrap()));
-                    pod.status = super::pod("new").status;
-                    self.pods.push(pod);
-                }
-                Action::DeletePod { uid, at_once, .. } => {
-                    let scheduled = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-                    self.pods.retain(|p| p.metadata.uid.as_ref() != Some(uid) || (!at_once && scheduled(p)));
-                    for pod in self.pods.iter_mut().filter(|p| p.metadata.uid.as_ref() == Some(uid)) {
-                        pod.metadata.deletion_timestamp = Some(time(60));
-                        pod.metadata.deletion_grace_period_seconds = Some(60);
-                    }
-                }
+                Action::CreatePod { pod, .. } => self.create(pod),
+                Action::DeletePod { uid, at_once, .. } => self.delete(uid, *at_once),
                 Action::PatchPod { name, patch } => self.change_pod(name, |value| {
                     machinery::patch::apply(value, patch).unwrap();
                 }),
                 Action::SetPodCondition { name, condition, .. } => self.set_condition(name, condition),
-                Action::ConfirmNoPods { node, then } => {
-                    let here = |pod: &Pod| node.is_none() || crate::pods::node_name(pod) == node.as_deref();
-                    if !self.pods.iter().any(here) {
+                Action::ConfirmNoPods { sort, then } => {
+                    if !self.pods.iter().any(|pod| sort.includes(pod)) {
                         self.carry_out(w, then);
                     }
                 }
@@ -93,6 +115,33 @@ impl Cluster {
                 Action::ConfirmNoStateClaim { .. } => panic!("this guest keeps no state: {action}"),
                 Action::Note(_) | Action::RequeueAfter(_) => {}
             }
+        }
+    }
+
+    fn create(&mut self, pod: &Pod) {
+        let all = || self.pods.iter().chain(&self.helpers);
+        assert!(!all().any(|p| p.metadata.name == pod.metadata.name), "made twice: {:?}", pod.metadata.name);
+        self.pods_made += 1;
+        let mut pod = pod.clone();
+        pod.metadata.uid = Some(format!("pod-{}", self.pods_made));
+        pod.metadata.creation_timestamp = Some(time(i64::try_from(self.pods_made).unwrap()));
+        pod.status = super::pod("new").status;
+        if machinery::meta::is_controlled_by(&pod.metadata, "vmi-uid") {
+            self.launchers_made += usize::from(!crate::pods::is_temporary(&pod));
+            self.pods.push(pod);
+        } else {
+            self.helpers.push(pod);
+        }
+    }
+
+    fn delete(&mut self, uid: &str, at_once: bool) {
+        let is = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
+        let scheduled = |pod: &Pod| pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+        self.helpers.retain(|pod| !is(pod));
+        self.pods.retain(|pod| !is(pod) || (!at_once && scheduled(pod)));
+        for pod in self.pods.iter_mut().filter(|pod| is(pod)) {
+            pod.metadata.deletion_timestamp = Some(time(60));
+            pod.metadata.deletion_grace_period_seconds = Some(60);
         }
     }
 
@@ -114,7 +163,7 @@ impl Cluster {
     fn settle(&mut self) {
         for _ in 0..20 {
             let Some(w) = self.world() else { return };
-            let before = (self.vmi.clone(), self.pods.clone());
+            let before = (self.vmi.clone(), self.pods.clone(), self.helpers.clone());
             let actions = decide(&w);
             check_pass(&w, &actions);
             self.carry_out(&w, &actions);
@@ -123,51 +172,103 @@ impl Cluster {
                 assert_eq!(actions, [], "a settled world gives nothing to do");
                 return;
             }
-            if before == (self.vmi.clone(), self.pods.clone()) {
+            if before == (self.vmi.clone(), self.pods.clone(), self.helpers.clone()) {
                 panic!("a write that changes nothing: {actions:#?}");
             }
         }
         panic!("never settles: {:#?}", self.world().map(|w| decide(&w)));
     }
 
-    /// What kubelet, node agent and users do. `kind` picks one.
+    /// What kubelet, importer, node agent and users do. `kind` picks one.
     fn stir(&mut self, kind: u8, state: usize) {
         match kind {
-            0..=3 => {
-                // The kubelet moves a Pod to another state; conditions others set survive.
-                if let Some(pod) = self.pods.last_mut().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
-                    let template = super::pod(POD_STATES[state % 9]);
-                    let gate = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
-                    let mut status = template.status.unwrap();
-                    let list = status.conditions.get_or_insert_default();
-                    let known: Vec<String> = list.iter().map(|c| c.type_.clone()).collect();
-                    list.extend(gate.into_iter().filter(|c| c.type_.contains('/') && !known.contains(&c.type_)));
-                    pod.status = Some(status);
-                    let node = template.spec.and_then(|spec| spec.node_name);
-                    let spec = pod.spec.as_mut().unwrap();
-                    spec.node_name = spec.node_name.clone().or(node);
-                }
+            0..=3 => self.move_pod(state),
+            4 => {
+                // A Pod vanishes, and its dependents with it.
+                let uid = self.pods.pop().and_then(|pod| pod.metadata.uid).unwrap_or_default();
+                self.helpers.retain(|pod| !machinery::meta::is_controlled_by(&pod.metadata, &uid));
             }
-            4 => drop(self.pods.pop()),
-            5 => {
-                let phase = match self.vmi.as_ref().and_then(|vmi| vmi.phase()) {
-                    Some(Phase::Scheduled) => Phase::Running,
-                    Some(Phase::Running) => [Phase::Succeeded, Phase::Failed][state % 2].clone(),
-                    _ => return,
-                };
-                if let Some(mut vmi) = self.vmi.take() {
-                    vmi.status_mut().phase = Some(phase);
-                    self.store(vmi);
-                }
-            }
+            5 => self.move_guest(state),
             6 => {
                 if let Some(mut vmi) = self.vmi.take() {
                     vmi.metadata.deletion_timestamp.get_or_insert(time(50));
                     self.store(vmi);
                 }
             }
-            _ => self.owner = Owner::Gone,
+            7 => self.owner = Owner::Gone,
+            8 => self.data = self.data.map(|_| DATA_VOLUMES[state % 5]),
+            9 => self.plugged[state % 3] = DATA_VOLUMES[state % 4],
+            10..=12 => self.move_helper(state),
+            13..=14 => self.plug(PLUGS[state % 3]),
+            _ => self.move_volume(PLUGS[state % 3]),
         }
+    }
+
+    /// The kubelet moves a Pod to another state; conditions that others set survive.
+    fn move_pod(&mut self, state: usize) {
+        let Some(pod) = self.pods.last_mut().filter(|pod| pod.metadata.deletion_timestamp.is_none()) else { return };
+        let template = super::pod(POD_STATES[state % 9]);
+        let gate = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
+        let mut status = template.status.unwrap();
+        let list = status.conditions.get_or_insert_default();
+        let known: Vec<String> = list.iter().map(|c| c.type_.clone()).collect();
+        list.extend(gate.into_iter().filter(|c| c.type_.contains('/') && !known.contains(&c.type_)));
+        pod.status = Some(status);
+        let node = template.spec.and_then(|spec| spec.node_name);
+        let spec = pod.spec.as_mut().unwrap();
+        spec.node_name = spec.node_name.clone().or(node);
+    }
+
+    /// The node agent starts the guest, or tells of its end.
+    fn move_guest(&mut self, state: usize) {
+        let phase = match self.vmi.as_ref().and_then(|vmi| vmi.phase()) {
+            Some(Phase::Scheduled) => Phase::Running,
+            Some(Phase::Running) => [Phase::Succeeded, Phase::Failed][state % 2].clone(),
+            _ => return,
+        };
+        if let Some(mut vmi) = self.vmi.take() {
+            vmi.status_mut().phase = Some(phase);
+            vmi.status_mut().selinux_context = Some("none".into());
+            self.store(vmi);
+        }
+    }
+
+    fn move_helper(&mut self, state: usize) {
+        let count = self.helpers.len().max(1);
+        if let Some(pod) = self.helpers.get_mut(state % count) {
+            let phase = if crate::pods::is_temporary(pod) { "Succeeded" } else { "Running" };
+            pod.status = attachment("x", &[], phase).status;
+        }
+    }
+
+    /// A user plugs a volume, or unplugs it.
+    fn plug(&mut self, name: &str) {
+        let Some(mut vmi) = self.vmi.take() else { return };
+        if vmi.spec.volumes.iter().any(|volume| volume.name == name) {
+            vmi.spec.volumes.retain(|volume| volume.name != name);
+        } else {
+            let volume = json!({"name": name, "persistentVolumeClaim": {"claimName": name, "hotpluggable": true}});
+            vmi = with_volume(vmi, volume);
+        }
+        self.store(vmi);
+    }
+
+    /// The node agent brings a volume a step further into the guest, or out of it.
+    fn move_volume(&mut self, name: &str) {
+        let Some(mut vmi) = self.vmi.take() else { return };
+        let wanted = vmi.spec.volumes.iter().any(|volume| volume.name == name);
+        let running = vmi.is_running();
+        if let Some(status) = vmi.status_mut().volume_status.iter_mut().find(|status| status.name == name && running) {
+            let attached = status.hotplug_volume.as_ref().is_some_and(|hotplug| hotplug.attach_pod_uid.is_some());
+            let next = match (wanted, status.phase.clone()) {
+                (true, Some(VolumePhase::AttachedToNode)) if attached => Some(VolumePhase::MountedToPod),
+                (true, Some(VolumePhase::MountedToPod)) => Some(VolumePhase::Ready),
+                (false, Some(VolumePhase::Ready | VolumePhase::MountedToPod)) => Some(VolumePhase::UnMountedFromPod),
+                (_, phase) => phase,
+            };
+            status.phase = next;
+        }
+        self.store(vmi);
     }
 }
 
@@ -185,45 +286,108 @@ fn check_pass(w: &World, actions: &[Action]) {
         match action {
             Action::UpdateVmi(_) => assert!(!node_owned),
             Action::PatchVmi(_) => assert!(node_owned),
-            Action::CreatePod { .. } => {
-                assert!(w.vmi.is_unprocessed() && !w.vmi.is_marked_for_deletion() && w.pods.is_empty());
-                assert!(w.vmi.metadata.finalizers.is_some());
-            }
-            Action::DeletePod { .. } => assert!(w.vmi.is_marked_for_deletion()),
+            Action::CreatePod { pod, .. } => check_creation(w, pod),
+            Action::DeletePod { uid, .. } => check_deletion(w, uid),
             _ => {}
         }
     }
     if let Some(new) = written(w, actions) {
-        if w.vmi.is_final() {
-            assert_eq!(new.phase(), w.vmi.phase(), "the end is final");
-        }
-        if new.metadata.finalizers.is_none() && w.vmi.metadata.finalizers.is_some() {
-            assert!(w.pods.is_empty(), "a finalizer left before its Pod");
-        }
-        let ready = new.condition(api::conditions::READY).is_some_and(|c| c.is_true());
-        assert!(!ready || w.vmi.is_running());
-        assert_eq!(new.spec, w.vmi.spec, "the spec is never ours to write");
+        check_write(w, &new, node_owned);
+    }
+}
+
+fn check_creation(w: &World, pod: &Pod) {
+    assert!(!w.vmi.is_marked_for_deletion());
+    if machinery::meta::is_controlled_by(&pod.metadata, "vmi-uid") {
+        assert!(w.vmi.is_unprocessed() && w.pods.is_empty() && w.vmi.metadata.finalizers.is_some());
+        return;
+    }
+    let launcher = w.launcher_pod().expect("helpers belong to a launcher");
+    assert!(machinery::meta::is_controlled_by(&pod.metadata, launcher.metadata.uid.as_ref().unwrap()));
+    if !crate::pods::is_temporary(pod) {
+        let attachments = hotplug::attachment_pods(w, launcher);
+        let pending = |pod: &&&Pod| !crate::pods::is_running(pod) && !crate::pods::is_down(pod);
+        assert_eq!(attachments.iter().filter(pending).count(), 0, "one attachment Pod at a time");
+    }
+}
+
+/// What the guest still sees keeps its Pod, unless the guest is gone or another Pod that runs has it too.
+fn check_deletion(w: &World, uid: &str) {
+    if w.vmi.is_marked_for_deletion() || w.vmi.is_final() {
+        return;
+    }
+    let is = |pod: &&Arc<Pod>| pod.metadata.uid.as_deref() == Some(uid);
+    if let Some(pod) = w.pods.iter().find(is) {
+        assert!(crate::pods::is_temporary(pod), "a launcher is not deleted under its guest");
+        return;
+    }
+    let pod = w.helpers.iter().find(is).expect("only what is there is deleted");
+    let launcher = w.launcher_pod().filter(|pod| !crate::pods::is_down(pod));
+    let Some(launcher) =
+        launcher.filter(|l| machinery::meta::is_controlled_by(&pod.metadata, l.metadata.uid.as_ref().unwrap()))
+    else {
+        return;
+    };
+    for volume in hotplug::cargo(pod).into_iter().map(|attachment| attachment.volume) {
+        let held = hotplug::status_of(&w.vmi, &volume).is_some_and(hotplug::is_in_use);
+        let wanted = w.vmi.spec.volumes.iter().any(|v| v.name == volume);
+        let others = hotplug::attachment_pods(w, launcher);
+        let elsewhere = others.iter().any(|other| {
+            other.metadata.uid != pod.metadata.uid && crate::pods::is_running(other) && hotplug::carries(other, &volume)
+        });
+        assert!(!held || (wanted && elsewhere), "{volume} is in use");
+    }
+}
+
+fn check_write(w: &World, new: &VirtualMachineInstance, node_owned: bool) {
+    if w.vmi.is_final() {
+        assert_eq!(new.phase(), w.vmi.phase(), "the end is final");
+    }
+    if new.metadata.finalizers.is_none() && w.vmi.metadata.finalizers.is_some() {
+        assert!(w.pods.is_empty(), "a finalizer left before its Pod");
+    }
+    let ready = new.condition(api::conditions::READY).is_some_and(|c| c.is_true());
+    assert!(!ready || w.vmi.is_running());
+    assert_eq!(new.spec, w.vmi.spec, "the spec is never ours to write");
+    if new.phase() == Some(&Phase::Scheduling) && w.vmi.is_unprocessed() {
+        assert!(w.launcher_pod().is_some(), "a temporary Pod is no launcher");
+    }
+    let (before, after) = (w.vmi.status.clone().unwrap_or_default(), new.status.clone().unwrap_or_default());
+    let mut names: Vec<&str> = after.volume_status.iter().map(|status| status.name.as_str()).collect();
+    names.dedup();
+    assert_eq!(names.len(), after.volume_status.len(), "one entry per volume");
+    if node_owned {
+        assert_eq!(before.node_name, after.node_name);
+        assert_eq!(before.qos_class, after.qos_class);
+        assert_eq!(before.phase_transition_timestamps, after.phase_transition_timestamps);
+        let synchronized = api::conditions::SYNCHRONIZED;
+        assert_eq!(w.vmi.condition(synchronized), new.condition(synchronized));
     }
 }
 
 fn start() -> Cluster {
-    Cluster { vmi: Some(vmi("Pending")), pods: vec![], pods_made: 0, version: 1, owner: Owner::Alive }
+    Cluster::new(vmi("Pending"))
 }
 
 #[test]
 fn an_instance_runs_and_ends_in_few_writes() {
     let mut c = start();
     c.settle();
-    assert_eq!((c.pods_made, c.vmi.as_ref().unwrap().phase()), (1, Some(&Phase::Scheduling)));
+    assert_eq!((c.launchers_made, c.vmi.as_ref().unwrap().phase()), (1, Some(&Phase::Scheduling)));
+    assert_eq!(c.writes, 3, "a Pod, its event, and one update");
+    c.stir(0, 2); // the Pod is bound to a node
+    c.settle();
+    assert_eq!(c.writes, 3, "nobody needs to know");
     c.stir(0, 4); // the Pod's containers run
     c.settle();
     assert_eq!(c.vmi.as_ref().unwrap().phase(), Some(&Phase::Scheduled));
+    assert_eq!(c.writes, 6, "the Pod's label, its gate, and the hand-over");
     c.stir(5, 0); // the node agent starts the guest
     c.settle();
     c.stir(0, 5);
     c.settle();
     assert!(c.vmi.as_ref().unwrap().has_condition(api::conditions::READY));
-    assert!(c.version <= 6, "{} writes to the instance until it was ready", c.version - 1);
+    assert!(c.writes <= 8, "{} writes until it was ready", c.writes);
     c.stir(6, 0); // a user deletes it
     c.settle();
     assert!(c.pods[0].metadata.deletion_timestamp.is_some());
@@ -233,15 +397,65 @@ fn an_instance_runs_and_ends_in_few_writes() {
     assert!(c.vmi.is_none(), "nothing holds the instance any more");
 }
 
+/// Plugging two volumes one after the other and unplugging the first, with everybody doing their part.
+#[test]
+fn volumes_move_in_and_out_of_a_running_guest() {
+    let mut c = start();
+    for (kind, state) in [(0, 5), (5, 0), (0, 5)] {
+        c.settle();
+        c.stir(kind, state);
+    }
+    let phase = |c: &Cluster, name: &str| {
+        let status = c.vmi.as_ref().unwrap().status.clone().unwrap();
+        status.volume_status.iter().find(|v| v.name == name).and_then(|v| v.phase.clone())
+    };
+    let cargos = |c: &Cluster| -> Vec<Vec<String>> {
+        c.helpers.iter().map(|pod| hotplug::cargo(pod).into_iter().map(|a| a.volume).collect()).collect()
+    };
+    c.stir(13, 0); // plug a
+    c.settle();
+    assert_eq!(cargos(&c), [["a"]]);
+    for _ in 0..3 {
+        c.stir(10, 0); // its Pod runs, the node agent goes on
+        c.settle();
+        c.stir(15, 0);
+        c.settle();
+    }
+    assert_eq!(phase(&c, "a"), Some(VolumePhase::Ready));
+    c.stir(13, 1); // plug b
+    c.settle();
+    assert_eq!(cargos(&c), [vec!["a"], vec!["a", "b"]], "the first Pod stays until the second runs");
+    c.stir(10, 1);
+    c.settle();
+    assert_eq!(cargos(&c), [["a", "b"]]);
+    for _ in 0..2 {
+        c.stir(15, 1);
+        c.settle();
+    }
+    assert_eq!((phase(&c, "a"), phase(&c, "b")), (Some(VolumePhase::Ready), Some(VolumePhase::Ready)));
+    c.stir(13, 0); // unplug a
+    c.settle();
+    assert_eq!(cargos(&c), [vec!["a", "b"], vec!["b"]], "the guest still sees a");
+    c.stir(10, 1);
+    c.settle();
+    assert_eq!(cargos(&c).len(), 2);
+    c.stir(15, 0); // the node agent lets go
+    c.settle();
+    assert_eq!(cargos(&c), [["b"]]);
+    assert_eq!(phase(&c, "a"), None, "the last trace");
+    assert_eq!(phase(&c, "b"), Some(VolumePhase::Ready));
+}
+
 proptest! {
     /// From any state, however odd: no panic, every pass keeps the rules, and without outside events peace comes.
     #[test]
     fn any_world_settles(
         phase in 0..PHASES.len(),
-        pods in prop::collection::vec(0..POD_STATES.len(), 0..3),
-        deleted: bool,
-        finalizer: bool,
-        gone: bool,
+        pods in prop::collection::vec((0..POD_STATES.len(), any::<bool>()), 0..3),
+        helpers in prop::collection::vec((0..7usize, 0..4usize), 0..3),
+        volumes in prop::collection::vec((0..3usize, 0..5usize), 0..3),
+        data in prop::option::of(0..5usize),
+        (deleted, finalizer, gone, receives) in any::<(bool, bool, bool, bool)>(),
     ) {
         let mut vmi = vmi(PHASES[phase]);
         if !finalizer {
@@ -249,32 +463,66 @@ proptest! {
         } else if deleted {
             vmi.metadata.deletion_timestamp = Some(time(50));
         }
-        let pods = pods.iter().enumerate().map(|(index, state)| {
-            let mut pod = pod(POD_STATES[*state]);
+        if receives {
+            let annotations = vmi.metadata.annotations.get_or_insert_default();
+            annotations.insert(api::annotations::CREATE_MIGRATION_TARGET.into(), "true".into());
+        }
+        if vmi.phase().is_some() {
+            vmi.status_mut().selinux_context = Some("none".into());
+        }
+        let mut cluster = Cluster::new(vmi);
+        if let Some(data) = data {
+            cluster.data = Some(DATA_VOLUMES[data]);
+            let volume = json!({"name": "data", "dataVolume": {"name": "data"}});
+            cluster.vmi = cluster.vmi.map(|vmi| with_volume(vmi, volume));
+        }
+        for (name, phase) in volumes {
+            cluster.plug(PLUGS[name]);
+            cluster.plugged[name] = DATA_VOLUMES[phase % 4];
+        }
+        cluster.pods = pods.iter().enumerate().map(|(index, (state, temp))| {
+            let mut pod = if *temp { temporary(POD_STATES[*state]) } else { pod(POD_STATES[*state]) };
             pod.metadata.name = Some(format!("virt-launcher-{index}"));
             pod.metadata.uid = Some(format!("pod-{index}"));
+            let mut volumes = vec![json!({"name": "root"})];
+            volumes.extend(data.map(|_| json!({"name": "data"})));
+            pod.spec.as_mut().unwrap().volumes = serde_json::from_value(json!(volumes)).unwrap();
             pod
-        });
-        let owner = if gone { Owner::Gone } else { Owner::Alive };
-        let mut cluster = Cluster { vmi: Some(vmi), pods: pods.collect(), pods_made: 0, version: 1, owner };
+        }).collect();
+        cluster.helpers = helpers.iter().enumerate().map(|(index, (volumes, state))| {
+            let cargo: Vec<&str> = PLUGS.into_iter().enumerate().filter(|(i, _)| volumes & (1 << i) != 0).map(|(_, n)| n).collect();
+            let mut pod = attachment(&format!("hp-{index}"), &cargo, ["Pending", "Running", "Succeeded", "Failed"][*state]);
+            pod.metadata.owner_references.as_mut().unwrap()[0].uid = "pod-0".into();
+            pod
+        }).collect();
+        cluster.owner = if gone { Owner::Gone } else { Owner::Alive };
+        cluster.pods_made = 10;
         cluster.settle();
     }
 
-    /// Over one life, whatever kubelet, node agent and users do: one Pod, peace after every step, and a deleted instance
-    /// goes once its Pods are gone.
+    /// Over one life, whatever kubelet, importer, node agent and users do: one launcher Pod, peace after every step, and a
+    /// deleted instance goes once its Pods are gone.
     #[test]
-    fn one_life_makes_one_pod_and_ends_clean(steps in prop::collection::vec((0..8u8, 0..9usize), 0..25)) {
+    fn one_life_makes_one_launcher_and_ends_clean(
+        data in prop::option::of(0..5usize),
+        steps in prop::collection::vec((0..18u8, 0..12usize), 0..40),
+    ) {
         let mut cluster = start();
+        if let Some(data) = data {
+            cluster.data = Some(DATA_VOLUMES[data]);
+            cluster.vmi = cluster.vmi.map(|vmi| with_volume(vmi, json!({"name": "data", "dataVolume": {"name": "data"}})));
+        }
         for (kind, state) in steps {
             cluster.settle();
             cluster.stir(kind, state);
-            prop_assert!(cluster.pods_made <= 1);
+            prop_assert!(cluster.launchers_made <= 1);
         }
         cluster.settle();
         cluster.stir(6, 0);
         cluster.owner = Owner::Gone;
         cluster.settle();
         cluster.pods.clear();
+        cluster.helpers.clear();
         cluster.settle();
         prop_assert!(cluster.vmi.is_none(), "left behind: {:#?}", cluster.vmi);
     }

@@ -1,7 +1,6 @@
-use api::v1::Condition;
 use api::{conditions, finalizers, reasons};
 
-use super::super::decide;
+use super::super::{Sort, decide};
 use super::*;
 
 /// One row of the phase machine: phase, Pod, being deleted → phase, needs confirmation.
@@ -52,8 +51,8 @@ fn a_phase_of_another_node_is_not_taken_for_the_pod_of_this_one() {
     let mut other = pod("ready");
     other.spec.as_mut().unwrap().node_name = Some("n2".into());
     let actions = decide(&world(vmi("Running"), vec![other]));
-    let [Action::ConfirmNoPods { node, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
-    assert_eq!(node.as_deref(), Some("n1"), "only Pods on the instance's node count");
+    let [Action::ConfirmNoPods { sort, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    assert_eq!(*sort, Sort::Launchers { node: Some("n1".into()) }, "only Pods on the instance's node count");
 }
 
 #[test]
@@ -146,10 +145,6 @@ fn finalizers_leave_with_the_last_pod_and_the_vms_own_only_if_the_vm_is_gone() {
     assert_eq!(new.metadata.finalizers.unwrap().len(), 2, "a Pod is left");
 }
 
-fn condition(vmi: &VirtualMachineInstance, type_: &str) -> Condition {
-    vmi.condition(type_).cloned().unwrap_or_else(|| panic!("no condition {type_}"))
-}
-
 #[test]
 fn each_row_of_the_ready_table_holds() {
     let rows = [
@@ -165,7 +160,8 @@ fn each_row_of_the_ready_table_holds() {
         // A failure makes the pass report instead of creating a Pod.
         let failed = Some(crate::SyncError::new(reasons::FAILED_CREATE, "quota"));
         let w = World { failed, ..world(vmi(phase), pod_state.map(pod).into_iter().collect()) };
-        let ready = condition(&written(&w, &decide(&w)).unwrap(), conditions::READY);
+        let new = written(&w, &decide(&w)).unwrap();
+        let ready = condition(&new, conditions::READY);
         assert_eq!((ready.status.as_str(), ready.reason()), (status, reason), "{phase}, Pod {pod_state:?}");
     }
 }
