@@ -1,0 +1,148 @@
+//! The objects a history starts with, and those the user makes.
+
+use std::sync::OnceLock;
+
+use api::v1::{KubeVirt, RunStrategy, VirtualMachine, VirtualMachineInstance};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
+use k8s_openapi::api::storage::v1::StorageClass;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::script::{Disk, NAMESPACE, node_name, vm_name};
+use crate::server::{Server, Writer};
+
+/// The last one never fails.
+pub(crate) const NODES: u8 = 3;
+
+fn read<T: DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).expect("a constant object")
+}
+
+fn instance_spec(volume: Value) -> Value {
+    json!({
+        "architecture": "amd64",
+        "terminationGracePeriodSeconds": 30,
+        "domain": {
+            "machine": {"type": "q35"},
+            "cpu": {"sockets": 1, "cores": 1, "threads": 1},
+            "memory": {"guest": "128Mi"},
+            "resources": {"requests": {"memory": "128Mi"}},
+            "devices": {
+                "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
+                "interfaces": [{"name": "default", "masquerade": {}}]
+            }
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [volume]
+    })
+}
+
+fn templates() -> &'static [VirtualMachine; 3] {
+    static TEMPLATES: OnceLock<[VirtualMachine; 3]> = OnceLock::new();
+    TEMPLATES.get_or_init(|| {
+        let vm = |volume: Value| -> VirtualMachine {
+            read(json!({
+                "metadata": {"namespace": NAMESPACE},
+                "spec": {"template": {"metadata": {"labels": {"app": "guest"}}, "spec": instance_spec(volume)}}
+            }))
+        };
+        [
+            vm(json!({"name": "root", "containerDisk": {"image": "example.com/guest:1"}})),
+            vm(json!({"name": "root", "dataVolume": {"name": "root"}})),
+            vm(json!({"name": "root", "persistentVolumeClaim": {"claimName": "claim"}})),
+        ]
+    })
+}
+
+pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk) -> VirtualMachine {
+    let name = vm_name(number);
+    let mut vm = templates()[disk as usize].clone();
+    vm.spec.run_strategy = Some(strategy.clone());
+    let root = &mut vm.spec.template.spec.volumes[0];
+    match disk {
+        Disk::Image => {}
+        Disk::Template => {
+            let volume = format!("{name}-root");
+            vm.spec.data_volume_templates = vec![read(json!({
+                "metadata": {"name": volume},
+                "spec": {
+                    "source": {"http": {"url": "http://images.example.com/guest.img"}},
+                    "pvc": {
+                        "accessModes": ["ReadWriteOnce"],
+                        "storageClassName": "standard",
+                        "resources": {"requests": {"storage": "1Gi"}}
+                    }
+                }
+            }))];
+            root.data_volume.as_mut().expect("the template has it").name = volume;
+        }
+        Disk::Claim => {
+            let source = root.persistent_volume_claim.as_mut().expect("the template has it");
+            source.claim_name = format!("{name}-claim");
+        }
+    }
+    vm.metadata.name = Some(name);
+    vm
+}
+
+/// An instance that belongs to no virtual machine.
+pub(crate) fn vmi(number: u8) -> VirtualMachineInstance {
+    let template = &templates()[Disk::Image as usize];
+    let mut vmi = VirtualMachineInstance { spec: template.spec.template.spec.clone(), ..Default::default() };
+    vmi.metadata.name = Some(vm_name(number));
+    vmi.metadata.namespace = Some(NAMESPACE.to_owned());
+    vmi
+}
+
+/// A claim that is bound already.
+pub(crate) fn claim(name: &str) -> PersistentVolumeClaim {
+    read(json!({
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "spec": {
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "standard",
+            "volumeMode": "Filesystem",
+            "resources": {"requests": {"storage": "1Gi"}}
+        },
+        "status": {"phase": "Bound", "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}
+    }))
+}
+
+pub(crate) fn node(number: u8, heartbeat: &str) -> Node {
+    let name = node_name(number);
+    read(json!({
+        "metadata": {
+            "name": name,
+            "labels": {
+                "kubernetes.io/hostname": name,
+                "kubernetes.io/arch": "amd64",
+                "kubevirt.io/schedulable": "true",
+                "machine-type.node.kubevirt.io/q35": "true"
+            },
+            "annotations": {"kubevirt.io/heartbeat": heartbeat}
+        },
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]}
+    }))
+}
+
+/// The cluster before anybody came.
+pub(crate) fn furniture(server: &mut Server) {
+    let heartbeat = server.time().0.to_string();
+    let put = "an empty cluster takes everything";
+    let namespace: Namespace = read(json!({"metadata": {"name": NAMESPACE}}));
+    server.create(Writer::User, namespace).expect(put);
+    let class: StorageClass = read(json!({
+        "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
+        "provisioner": "example.com/disk",
+        "volumeBindingMode": "WaitForFirstConsumer"
+    }));
+    server.create(Writer::User, class).expect(put);
+    let kubevirt: KubeVirt = read(json!({
+        "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+        "spec": {"configuration": {"developerConfiguration": {"featureGates": ["HotplugVolumes"]}}}
+    }));
+    server.create(Writer::User, kubevirt).expect(put);
+    for number in 0..NODES {
+        server.create(Writer::NodeAgent, node(number, &heartbeat)).expect(put);
+    }
+}

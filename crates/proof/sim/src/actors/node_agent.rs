@@ -1,0 +1,131 @@
+//! The node agent of every node: starts guests that were handed over, and tells how they end.
+
+use api::labels;
+use api::v1::{
+    VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
+    VirtualMachineInstancePhaseTransitionTimestamp as PhaseTransition, VolumePhase,
+};
+use informer::Key;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinery::meta::{is_deleting, label};
+use virt_controller::api::Part;
+
+use super::{has_ended, launchers_of, node_of};
+use crate::engine::{Actor, Sim};
+use crate::hub::lock;
+use crate::kinds::Object;
+use crate::script::GuestFate;
+use crate::server::Writer;
+
+/// What the agent finds of the launcher.
+enum Launcher {
+    Absent,
+    Ended,
+    Ending,
+    Alive,
+}
+
+pub(super) fn set_phase(vmi: &mut VirtualMachineInstance, phase: Phase, now: Time) {
+    let status = vmi.status_mut();
+    let known = |transition: &PhaseTransition| transition.phase.as_ref() == Some(&phase);
+    if !status.phase_transition_timestamps.iter().any(known) {
+        let transition = PhaseTransition { phase: Some(phase.clone()), phase_transition_timestamp: Some(now) };
+        status.phase_transition_timestamps.push(transition);
+    }
+    status.phase = Some(phase);
+}
+
+impl Sim {
+    /// Looks after one instance: one step, and another look if there is more to do.
+    pub(super) fn attend(&mut self, key: &Key, uid: &str) {
+        let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
+        let Some(node) = label(&vmi.metadata, labels::NODE_NAME) else { return };
+        if !self.answers(node) {
+            return;
+        }
+        let launcher = self.launcher(uid, node);
+        let phase = match (vmi.phase(), launcher) {
+            (Some(Phase::Scheduled), Launcher::Ended) => Phase::Failed,
+            (Some(Phase::Scheduled), Launcher::Alive) => return self.start_guest(&vmi),
+            (Some(Phase::Running), Launcher::Ended) => Phase::Failed,
+            (Some(Phase::Running), Launcher::Ending) => Phase::Succeeded,
+            (Some(Phase::Running), Launcher::Alive) if is_deleting(&vmi.metadata) => Phase::Succeeded,
+            (Some(Phase::Running), Launcher::Alive) => return self.attend_volumes(&vmi),
+            _ => return,
+        };
+        self.set_guest_phase(&vmi, phase);
+    }
+
+    fn launcher(&self, uid: &str, node: &str) -> Launcher {
+        let hub = lock(&self.hub);
+        match launchers_of(&hub.server, uid).find(|pod| node_of(pod) == Some(node)) {
+            None => Launcher::Absent,
+            Some(pod) if has_ended(pod) => Launcher::Ended,
+            Some(pod) if is_deleting(&pod.metadata) => Launcher::Ending,
+            Some(_) => Launcher::Alive,
+        }
+    }
+
+    fn set_guest_phase(&mut self, vmi: &VirtualMachineInstance, phase: Phase) {
+        let mut new = vmi.clone();
+        let mut hub = lock(&self.hub);
+        set_phase(&mut new, phase, hub.server.time());
+        hub.server.update(Writer::NodeAgent, Part::Object, new).expect("written right after it was read");
+    }
+
+    fn start_guest(&mut self, vmi: &VirtualMachineInstance) {
+        let object = Object::Vmi(vmi.clone().into());
+        let seen = vmi.status.as_ref().is_some_and(|status| status.guest_os_info.is_some());
+        if !seen && !self.world.attended.contains(object.uid()) {
+            self.world.attended.insert(object.uid().to_owned());
+            self.draw_guest_fate(object.uid());
+        }
+        match self.world.guest_fates.get(object.uid()).copied() {
+            Some(GuestFate::NeverStarts) => return self.set_guest_phase(vmi, Phase::Failed),
+            Some(GuestFate::SlowStart(wait)) => {
+                self.world.guest_fates.remove(object.uid());
+                return self.act_after(wait, Actor::NodeAgent, &object);
+            }
+            Some(GuestFate::ShutsDown(after)) => {
+                self.act_after(after, Actor::GuestEnds { crashed: false }, &object);
+            }
+            Some(GuestFate::Crashes(after)) => self.act_after(after, Actor::GuestEnds { crashed: true }, &object),
+            None => {}
+        }
+        self.set_guest_phase(vmi, Phase::Running);
+    }
+
+    /// The guest ends by itself.
+    pub(super) fn end_guest(&mut self, key: &Key, uid: &str, crashed: bool) {
+        let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid).filter(|vmi| vmi.is_running()) else { return };
+        if label(&vmi.metadata, labels::NODE_NAME).is_some_and(|node| self.answers(node)) {
+            self.set_guest_phase(&vmi, if crashed { Phase::Failed } else { Phase::Succeeded });
+        }
+    }
+
+    /// Mounts and attaches what was brought to the node; lets go of what left the spec.
+    fn attend_volumes(&mut self, vmi: &VirtualMachineInstance) {
+        let mut new = vmi.clone();
+        let wanted: Vec<String> = vmi.spec.volumes.iter().map(|volume| volume.name.clone()).collect();
+        let mut more = false;
+        for entry in &mut new.status_mut().volume_status {
+            let Some(plugged) = &entry.hotplug_volume else { continue };
+            let held = plugged.attach_pod_uid.as_deref().is_some_and(|uid| !uid.is_empty());
+            let next = match (&entry.phase, wanted.contains(&entry.name)) {
+                (Some(VolumePhase::AttachedToNode), true) if held => VolumePhase::MountedToPod,
+                (Some(VolumePhase::MountedToPod), true) => VolumePhase::Ready,
+                (Some(VolumePhase::MountedToPod | VolumePhase::Ready), false) => VolumePhase::UnMountedFromPod,
+                _ => continue,
+            };
+            entry.target = "sda".to_owned();
+            entry.phase = Some(next);
+            more = true;
+        }
+        if more {
+            let stored = lock(&self.hub).server.update(Writer::NodeAgent, Part::Object, new);
+            let stored = Object::Vmi(stored.expect("written right after it was read"));
+            let after = self.some_ms(100, 2_000);
+            self.act_after(after, Actor::NodeAgent, &stored);
+        }
+    }
+}

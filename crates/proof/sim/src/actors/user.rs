@@ -1,0 +1,243 @@
+//! The user, and the API front end that turns wishes into requests.
+
+use api::v1::{
+    AddVolumeOptions, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
+    PersistentVolumeClaimVolumeSource, RemoveVolumeOptions, RunStrategy, StateChangeRequestAction, VirtualMachine,
+    VirtualMachineInstance, VirtualMachineStateChangeRequest as StateChange, VirtualMachineVolumeRequest, Volume,
+};
+use api::{conditions, labels};
+use informer::Key;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use machinery::meta::{is_deleting, label};
+use virt_controller::api::Part;
+
+use super::{build, launchers_of};
+use crate::engine::{Actor, Sim};
+use crate::hub::lock;
+use crate::kinds::{Object, key, uid};
+use crate::script::{Deed, NAMESPACE, vm_name, volume_name};
+use crate::server::{Propagation, Server, Writer};
+
+const USER: Writer = Writer::User;
+
+fn at(vm: u8) -> Key {
+    Key::new(NAMESPACE, vm_name(vm))
+}
+
+impl Sim {
+    pub(crate) fn deed(&mut self, number: usize) {
+        let deed = self.script.user[number].1.clone();
+        self.timeline.line(self.now, "user", &deed.to_string());
+        // A wish that cannot be granted now (no such object, name taken) is answered with an error and forgotten.
+        self.try_deed(&deed);
+    }
+
+    fn try_deed(&mut self, deed: &Deed) -> Option<()> {
+        let hub = self.hub.clone();
+        let server = &mut lock(&hub).server;
+        match deed {
+            Deed::CreateVm { vm, strategy, disk } => {
+                server.create(USER, build::vm(*vm, strategy, *disk)).ok()?;
+            }
+            Deed::CreateVmi { vm } => {
+                server.create(USER, build::vmi(*vm)).ok()?;
+            }
+            Deed::CreateClaim { vm } => {
+                server.create(USER, build::claim(&format!("{}-claim", vm_name(*vm)))).ok()?;
+            }
+            Deed::Start { vm } => start(server, &at(*vm))?,
+            Deed::Stop { vm } => stop(server, &at(*vm))?,
+            Deed::Restart { vm } => restart(server, &at(*vm))?,
+            Deed::SetStrategy { vm, strategy } => {
+                edit_vm(server, &at(*vm), |vm| vm.spec.run_strategy = Some(strategy.clone()))?;
+            }
+            Deed::EditTemplate { vm } => edit_vm(server, &at(*vm), |vm| {
+                let seconds = &mut vm.spec.template.spec.termination_grace_period_seconds;
+                *seconds = Some(seconds.unwrap_or(30) + 1);
+            })?,
+            Deed::Annotate { vm } => edit_vm(server, &at(*vm), |vm| {
+                let notes = vm.metadata.annotations.get_or_insert_default();
+                let count = notes.len().to_string();
+                notes.insert("example.com/note".to_owned(), count);
+            })?,
+            Deed::Plug { vm, volume } => plug(server, *vm, *volume)?,
+            Deed::Unplug { vm, volume } => unplug(server, *vm, *volume)?,
+            Deed::DeleteVm { vm } => delete::<VirtualMachine>(server, &at(*vm), Propagation::Background)?,
+            Deed::OrphanVm { vm } => delete::<VirtualMachine>(server, &at(*vm), Propagation::Orphan)?,
+            Deed::DeleteVmi { vm } => delete::<VirtualMachineInstance>(server, &at(*vm), Propagation::Background)?,
+            Deed::DeletePod { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
+                let pod = launchers_of(server, uid(&vmi.metadata)).next()?;
+                let pod = key(&pod.metadata);
+                delete::<Pod>(server, &pod, Propagation::Background)?;
+            }
+            Deed::Pause { vm } => self.pause(server, *vm, true)?,
+            Deed::Unpause { vm } => self.pause(server, *vm, false)?,
+            Deed::ShutDown { vm } | Deed::Crash { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
+                let crashed = matches!(deed, Deed::Crash { .. });
+                let after = self.some_ms(10, 1_000);
+                self.act_after(after, Actor::GuestEnds { crashed }, &Object::Vmi(vmi));
+            }
+        }
+        Some(())
+    }
+
+    /// The front end asks the node agent, which tells of it in a condition.
+    fn pause(&mut self, server: &mut Server, vm: u8, paused: bool) -> Option<()> {
+        let vmi = server.lookup::<VirtualMachineInstance>(&at(vm)).filter(|vmi| vmi.is_running())?;
+        label(&vmi.metadata, labels::NODE_NAME).filter(|node| self.answers(node))?;
+        let (mut vmi, now) = ((*vmi).clone(), server.time());
+        let list = &mut vmi.status_mut().conditions;
+        list.retain(|condition| condition.type_ != conditions::PAUSED);
+        if paused {
+            list.push(Condition::new(
+                conditions::PAUSED,
+                ConditionStatus::True,
+                "PausedByUser",
+                "VMI was paused by user",
+                now,
+            ));
+        }
+        server.update(Writer::NodeAgent, Part::Object, vmi).ok()?;
+        Some(())
+    }
+}
+
+fn delete<K>(server: &mut Server, key: &Key, propagation: Propagation) -> Option<()>
+where
+    K: kube::Resource<DynamicType = ()> + Clone + 'static,
+{
+    server.delete::<K>(USER, key, None, None, propagation).ok()
+}
+
+fn edit_vm(server: &mut Server, key: &Key, edit: impl FnOnce(&mut VirtualMachine)) -> Option<()> {
+    let mut vm = (*server.lookup::<VirtualMachine>(key)?).clone();
+    edit(&mut vm);
+    server.update(USER, Part::Object, vm).ok()?;
+    Some(())
+}
+
+fn request(server: &mut Server, key: &Key, requests: Vec<StateChange>) -> Option<()> {
+    let mut vm = (*server.lookup::<VirtualMachine>(key)?).clone();
+    vm.status_mut().state_change_requests = requests;
+    server.update(USER, Part::Status, vm).ok()?;
+    Some(())
+}
+
+fn change(action: StateChangeRequestAction, uid: Option<&str>) -> StateChange {
+    StateChange { action, uid: uid.map(str::to_owned), ..StateChange::default() }
+}
+
+fn start(server: &mut Server, key: &Key) -> Option<()> {
+    let vm = server.lookup::<VirtualMachine>(key)?;
+    let vmi = server.lookup::<VirtualMachineInstance>(key);
+    if vmi.is_some_and(|vmi| !vmi.is_final()) || !requests(&vm).is_empty() {
+        return None;
+    }
+    match vm.run_strategy().ok()? {
+        RunStrategy::Manual | RunStrategy::RerunOnFailure => {
+            request(server, key, vec![change(StateChangeRequestAction::Start, None)])
+        }
+        RunStrategy::Halted => edit_vm(server, key, |vm| vm.spec.run_strategy = Some(RunStrategy::Always)),
+        _ => None,
+    }
+}
+
+fn stop(server: &mut Server, key: &Key) -> Option<()> {
+    let vm = server.lookup::<VirtualMachine>(key)?;
+    match vm.run_strategy().ok()? {
+        RunStrategy::Manual | RunStrategy::RerunOnFailure => {
+            let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
+            request(server, key, vec![change(StateChangeRequestAction::Stop, vmi.metadata.uid.as_deref())])
+        }
+        RunStrategy::Always => edit_vm(server, key, |vm| vm.spec.run_strategy = Some(RunStrategy::Halted)),
+        _ => None,
+    }
+}
+
+fn restart(server: &mut Server, key: &Key) -> Option<()> {
+    let vm = server.lookup::<VirtualMachine>(key)?;
+    let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
+    if vm.run_strategy().ok()? == RunStrategy::Halted || !requests(&vm).is_empty() {
+        return None;
+    }
+    let stop = change(StateChangeRequestAction::Stop, vmi.metadata.uid.as_deref());
+    request(server, key, vec![stop, change(StateChangeRequestAction::Start, None)])
+}
+
+fn requests(vm: &VirtualMachine) -> &[StateChange] {
+    vm.status.as_ref().map_or(&[], |status| &status.state_change_requests)
+}
+
+fn extra_disk(name: &str) -> Disk {
+    let target = DiskTarget { bus: Some("scsi".to_owned()), ..DiskTarget::default() };
+    Disk { name: name.to_owned(), disk: Some(target), ..Disk::default() }
+}
+
+/// Plugs a claim: through the virtual machine if there is one, else into the instance itself.
+fn plug(server: &mut Server, vm: u8, volume: u8) -> Option<()> {
+    let (key, name) = (at(vm), volume_name(volume));
+    let vmi = server.lookup::<VirtualMachineInstance>(&key).filter(|vmi| vmi.is_running())?;
+    if is_deleting(&vmi.metadata) || vmi.spec.volumes.iter().any(|volume| volume.name == name) {
+        return None;
+    }
+    let claim_name = format!("{}-{name}", vm_name(vm));
+    if server.lookup::<PersistentVolumeClaim>(&Key::new(NAMESPACE, &claim_name)).is_none() {
+        server.create(USER, build::claim(&claim_name)).ok()?;
+    }
+    let claim = PersistentVolumeClaimVolumeSource {
+        claim_name,
+        hotpluggable: Some(true),
+        ..PersistentVolumeClaimVolumeSource::default()
+    };
+    if server.lookup::<VirtualMachine>(&key).is_some() {
+        let source = HotplugVolumeSource { persistent_volume_claim: Some(claim), data_volume: None };
+        let options = AddVolumeOptions { disk: extra_disk(&name), name, volume_source: source, dry_run: vec![] };
+        return request_volume(
+            server,
+            &key,
+            VirtualMachineVolumeRequest { add_volume_options: Some(options), remove_volume_options: None },
+        );
+    }
+    let mut vmi = (*vmi).clone();
+    vmi.spec.domain.devices.disks.push(extra_disk(&name));
+    vmi.spec.volumes.push(Volume { name, persistent_volume_claim: Some(claim), ..Volume::default() });
+    server.update(USER, Part::Object, vmi).ok()?;
+    Some(())
+}
+
+fn unplug(server: &mut Server, vm: u8, volume: u8) -> Option<()> {
+    let (key, name) = (at(vm), volume_name(volume));
+    let vmi = server.lookup::<VirtualMachineInstance>(&key).filter(|vmi| vmi.is_running())?;
+    vmi.spec.volumes.iter().find(|volume| volume.name == name)?;
+    if server.lookup::<VirtualMachine>(&key).is_some() {
+        let options = RemoveVolumeOptions { name, dry_run: vec![] };
+        return request_volume(
+            server,
+            &key,
+            VirtualMachineVolumeRequest { add_volume_options: None, remove_volume_options: Some(options) },
+        );
+    }
+    let mut vmi = (*vmi).clone();
+    vmi.spec.domain.devices.disks.retain(|disk| disk.name != name);
+    vmi.spec.volumes.retain(|volume| volume.name != name);
+    server.update(USER, Part::Object, vmi).ok()?;
+    Some(())
+}
+
+/// As the front end does it: one request per volume name at a time.
+fn request_volume(server: &mut Server, key: &Key, request: VirtualMachineVolumeRequest) -> Option<()> {
+    let mut vm = (*server.lookup::<VirtualMachine>(key)?).clone();
+    let requests = &mut vm.status_mut().volume_requests;
+    let name = |request: &VirtualMachineVolumeRequest| {
+        let added = request.add_volume_options.as_ref().map(|options| options.name.clone());
+        added.or_else(|| request.remove_volume_options.as_ref().map(|options| options.name.clone()))
+    };
+    if requests.iter().any(|pending| name(pending) == name(&request)) {
+        return None;
+    }
+    requests.push(request);
+    server.update(USER, Part::Status, vm).ok()?;
+    Some(())
+}

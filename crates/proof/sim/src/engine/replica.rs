@@ -1,0 +1,492 @@
+//! A process of virt-controller: the real controllers over caches that we feed.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use api::config::ClusterConfig;
+use futures::task::noop_waker;
+use informer::{Claim, Classify, ErrorClass, Key, Requeue};
+use kube::runtime::watcher::Event as WatchEvent;
+use virt_controller::{Controllers, Error, Feeds, Reconciler, Settings, Stores, WriteCounter};
+
+use super::{Event, Sim};
+use crate::hub::{Client, Permit, Request, Silence, lock};
+use crate::kinds::{Kind, Object};
+use crate::plant::Plant;
+use crate::server::Writer;
+
+type Pass = Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send>>;
+
+/// A pass, as the judge knows it.
+#[derive(Clone, Debug)]
+pub struct PassInfo {
+    pub id: u64,
+    pub replica: u32,
+    pub controller: Reconciler,
+    pub key: Key,
+    /// How many changes of each kind the caches had taken in when it began.
+    pub seen: Vec<usize>,
+    /// How many changes there had been in all.
+    pub begun: usize,
+}
+
+/// Where a pass stands.
+#[derive(Debug)]
+enum Stage {
+    /// Its request is on the way to the server; `number` among all requests.
+    Sent { number: u64 },
+    /// The answer is on its way back.
+    Answered { lost: bool },
+    /// It waits for something that is no request.
+    Waiting,
+}
+
+pub(crate) struct Task {
+    pub(crate) info: Arc<PassInfo>,
+    writer: Writer,
+    future: Pass,
+    claim: Claim<Key>,
+    stage: Stage,
+    request: Option<Request>,
+}
+
+pub(crate) struct Replica {
+    pub(crate) id: u32,
+    pub(crate) controllers: Arc<Controllers<Client>>,
+    feeds: Feeds,
+    pub(crate) stores: Stores,
+    /// By kind: changes taken in.
+    taken: Vec<usize>,
+    /// By kind: whether there is a watch.
+    watched: Vec<bool>,
+    /// By kind: when the last delivery that is on its way arrives. Events of one kind keep their order.
+    due: Vec<Duration>,
+    pub(crate) tasks: BTreeMap<u64, Task>,
+    next_look: Option<Duration>,
+}
+
+impl Replica {
+    fn seen(&self) -> Vec<usize> {
+        self.taken.clone()
+    }
+
+    /// Keys a controller works on at once.
+    fn workers(controller: Reconciler) -> usize {
+        match controller {
+            Reconciler::Vm | Reconciler::Vmi => 2,
+            Reconciler::Node => 1,
+        }
+    }
+}
+
+fn controller_name(controller: Reconciler) -> &'static str {
+    match controller {
+        Reconciler::Vm => "vm-controller",
+        Reconciler::Vmi => "vmi-controller",
+        Reconciler::Node => "node-controller",
+    }
+}
+
+/// Applies one watch event of any kind to the cache it belongs to.
+macro_rules! feed {
+    ($feeds:expr, $object:expr, $event:ident, [$($kind:ident => $field:ident),* $(,)?]) => {
+        match $object {
+            $(Object::$kind(object) => $feeds.$field.apply(WatchEvent::$event((**object).clone())),)*
+        }
+    };
+}
+
+macro_rules! each_kind {
+    ($macro:ident!($($head:tt)*)) => {
+        $macro!($($head)*, [
+            Vm => vms, Vmi => vmis, Pod => pods, Revision => revisions, KubeVirt => kubevirts, Migration => migrations,
+            Claim => claims, StorageClass => storage_classes, Namespace => namespaces, Quota => quotas, Node => nodes,
+            Instancetype => instancetypes, ClusterInstancetype => cluster_instancetypes, Preference => preferences,
+            ClusterPreference => cluster_preferences, DataVolume => data_volumes, DataSource => data_sources,
+            StorageProfile => storage_profiles, Cdi => cdis, CdiConfig => cdi_configs,
+        ])
+    };
+}
+
+macro_rules! frame {
+    ($feeds:expr, $kind:expr, $event:ident, [$($name:ident => $field:ident),* $(,)?]) => {
+        match $kind { $(Kind::$name => $feeds.$field.apply(WatchEvent::$event),)* }
+    };
+}
+
+/// Pods without the label are not in the controllers' selector.
+fn is_watched(object: &Object) -> bool {
+    let Object::Pod(pod) = object else { return true };
+    pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(api::labels::APP))
+}
+
+impl Replica {
+    fn apply(&mut self, object: &Object) {
+        if is_watched(object) {
+            each_kind!(feed!(self.feeds, object, Apply));
+        }
+    }
+
+    fn delete(&mut self, object: &Object) {
+        if is_watched(object) {
+            each_kind!(feed!(self.feeds, object, Delete));
+        }
+    }
+
+    fn relist(&mut self, kind: Kind, objects: &[Object]) {
+        each_kind!(frame!(self.feeds, kind, Init));
+        for object in objects.iter().filter(|object| is_watched(object)) {
+            each_kind!(feed!(self.feeds, object, InitApply));
+        }
+        each_kind!(frame!(self.feeds, kind, InitDone));
+    }
+}
+
+impl Sim {
+    /// A new process: empty caches, no memory of what its predecessor did.
+    pub(super) fn lead(&mut self) {
+        if self.replica.is_some() {
+            return;
+        }
+        self.replicas += 1;
+        let id = self.replicas;
+        self.timeline.line(self.now, "process", &format!("process {id} leads"));
+        let (stores, feeds) = Stores::detached_whole();
+        self.judge.image = format!("launcher:{}", self.image);
+        let base = ClusterConfig { launcher_image: self.judge.image.clone(), ..ClusterConfig::default() };
+        let settings = Settings {
+            base,
+            instances: Default::default(),
+            hold_starts: false,
+            writes: Arc::<WriteCounter>::default(),
+        };
+        let client = Client { hub: self.hub.clone() };
+        let controllers = Controllers::new(stores.clone(), client, Arc::new(Silence), self.clock.clone(), settings);
+        self.replica = Some(Replica {
+            id,
+            controllers: Arc::new(controllers),
+            feeds,
+            stores,
+            taken: vec![0; Kind::ALL.len()],
+            watched: vec![false; Kind::ALL.len()],
+            due: vec![Duration::ZERO; Kind::ALL.len()],
+            tasks: BTreeMap::new(),
+            next_look: None,
+        });
+        for &kind in Kind::ALL {
+            let after = self.some_ms(5, 300);
+            self.schedule(after, Event::List { replica: id, kind });
+        }
+    }
+
+    pub(super) fn leader(&mut self, id: u32) -> Option<&mut Replica> {
+        self.replica.as_mut().filter(|replica| replica.id == id)
+    }
+
+    pub(super) fn list(&mut self, id: u32, kind: Kind) {
+        let (objects, seen) = {
+            let hub = lock(&self.hub);
+            (hub.server.tables.objects(kind), hub.server.stream(kind).len())
+        };
+        let Some(replica) = self.leader(id) else { return };
+        replica.relist(kind, &objects);
+        replica.taken[kind as usize] = seen;
+        replica.watched[kind as usize] = true;
+        self.look_soon();
+    }
+
+    /// A change of this kind was stored: it will reach the cache, after those before it.
+    pub(super) fn announce(&mut self, kind: Kind) {
+        let lag = self.lag(kind);
+        let (now, latency) = (self.now, self.some_ms(2, 120) + lag);
+        let nth = lock(&self.hub).server.stream(kind).len() - 1;
+        let Some(replica) = &mut self.replica else { return };
+        if !replica.watched[kind as usize] {
+            return; // the list will show it
+        }
+        let due = (now + latency).max(replica.due[kind as usize]);
+        replica.due[kind as usize] = due;
+        let replica = replica.id;
+        self.schedule(due - now, Event::Deliver { replica, kind, nth });
+    }
+
+    pub(super) fn deliver(&mut self, id: u32, kind: Kind, nth: usize) {
+        let hub = self.hub.clone();
+        let Some(replica) = self.leader(id) else { return };
+        // No watch, or a newer one whose list showed it.
+        if !replica.watched[kind as usize] || replica.taken[kind as usize] > nth {
+            return;
+        }
+        replica.taken[kind as usize] = nth + 1;
+        let hub = lock(&hub);
+        let change = &hub.server.log[hub.server.stream(kind)[nth]];
+        let (is, last) = (change.is.clone(), change.last.clone());
+        drop(hub);
+        match is {
+            Some(object) => replica.apply(&object),
+            None => replica.delete(&last),
+        }
+        self.look_soon();
+    }
+
+    pub(super) fn break_watch(&mut self, kind: Kind, lasts: Duration) {
+        let Some(replica) = &mut self.replica else { return };
+        replica.watched[kind as usize] = false;
+        let replica = replica.id;
+        self.schedule(lasts, Event::List { replica, kind });
+    }
+
+    /// Workers look for keys a moment from now.
+    pub(super) fn look_soon(&mut self) {
+        let after = self.some_ms(0, 20);
+        self.look_after(after);
+    }
+
+    fn look_after(&mut self, after: Duration) {
+        let at = self.now + after;
+        let now = self.now;
+        let Some(replica) = &mut self.replica else { return };
+        if replica.next_look.is_some_and(|look| look > now && look <= at) {
+            return;
+        }
+        replica.next_look = Some(at);
+        let replica = replica.id;
+        self.schedule(after, Event::Work { replica });
+    }
+
+    /// Takes what is ready from the queues and begins passes.
+    pub(super) fn work(&mut self, id: u32) {
+        let Some(replica) = self.leader(id) else { return };
+        if !replica.synced() {
+            return;
+        }
+        let mut started = Vec::new();
+        for &controller in Reconciler::ALL {
+            let mut free = Replica::workers(controller)
+                .saturating_sub(replica.tasks.values().filter(|task| task.info.controller == controller).count());
+            while free > 0
+                && let Some(claim) = replica.controllers.queue(controller).try_get()
+            {
+                started.push((controller, claim));
+                free -= 1;
+            }
+        }
+        for (controller, claim) in started {
+            self.start_pass(controller, claim);
+        }
+        let Some(replica) = self.leader(id) else { return };
+        let dues = Reconciler::ALL.iter().filter_map(|&of| replica.controllers.queue(of).next_due());
+        if let Some(due) = dues.min() {
+            self.look_after(due.saturating_sub(self.now).max(Duration::from_millis(1)));
+        }
+    }
+
+    fn start_pass(&mut self, controller: Reconciler, claim: Claim<Key>) {
+        self.passes += 1;
+        let id = self.passes;
+        let Some(replica) = &self.replica else { return };
+        let info = Arc::new(PassInfo {
+            id,
+            replica: replica.id,
+            controller,
+            key: claim.clone(),
+            seen: replica.seen(),
+            begun: lock(&self.hub).server.log.len(),
+        });
+        let writer = Writer::Controller { replica: replica.id, pass: id, name: controller_name(controller) };
+        let (controllers, key) = (replica.controllers.clone(), info.key.clone());
+        let future: Pass = Box::pin(async move { controllers.reconcile(controller, &key).await });
+        self.timeline.pass(self.now, controller_name(controller), &info.key);
+        self.judge.pass_begins(&info);
+        let task = Task { info, writer, future, claim, stage: Stage::Waiting, request: None };
+        self.advance(task, None);
+    }
+
+    /// Polls a pass with a permit, and files it under what it waits for now.
+    fn advance(&mut self, mut task: Task, permit: Option<Permit>) {
+        let Some(replica) = &self.replica else { return };
+        let seen = replica.seen();
+        {
+            let mut hub = lock(&self.hub);
+            (hub.pass, hub.permit, hub.seen) = (task.writer, permit, seen);
+        }
+        let polled = poll(&mut task.future);
+        let (sent, answered) = {
+            let mut hub = lock(&self.hub);
+            hub.permit = None;
+            (hub.sent.take(), hub.answered.take())
+        };
+        match polled {
+            Err(message) => self.judge.panicked(&task.info, &message),
+            Ok(Poll::Ready(result)) => self.end_pass(task, result),
+            Ok(Poll::Pending) => {
+                if let Some(request) = sent {
+                    self.send(task, request);
+                } else if let Some(answer) = answered {
+                    self.answer(task, answer);
+                } else {
+                    task.stage = Stage::Waiting;
+                    self.file(task, Duration::from_millis(500));
+                }
+            }
+        }
+    }
+
+    fn file(&mut self, task: Task, after: Duration) {
+        let id = task.info.id;
+        let Some(replica) = &mut self.replica else { return };
+        replica.tasks.insert(id, task);
+        let replica = replica.id;
+        self.schedule(after, Event::Resume { replica, task: id });
+    }
+
+    fn send(&mut self, mut task: Task, request: Request) {
+        let number = self.requests;
+        self.requests += 1;
+        self.writes += u64::from(request.writes());
+        self.timeline.request(self.now, number, &request);
+        self.judge.request(&lock(&self.hub).server, &task.info, &request);
+        task.stage = Stage::Sent { number };
+        let latency = self.latency(&task.info.key);
+        task.request = Some(request);
+        self.file(task, latency);
+    }
+
+    fn answer(&mut self, mut task: Task, answer: Result<(), u16>) {
+        let Stage::Sent { number } = task.stage else { return };
+        if self.crashes_at(number, true) {
+            self.timeline.line(self.now, "process", "dies before it hears the answer");
+            return self.crash();
+        }
+        let lost = self.loses_answer(number);
+        if let Some(request) = task.request.as_ref().filter(|_| !lost) {
+            self.judge.answer(&lock(&self.hub).server, &task.info, request, answer);
+        }
+        if answer.is_ok() && !lost && self.plant() == Some(Plant::NoExpectations) {
+            self.plant_seen(&task);
+        }
+        task.stage = Stage::Answered { lost };
+        let latency = self.latency(&task.info.key);
+        self.file(task, latency);
+    }
+
+    pub(super) fn resume(&mut self, id: u32, task: u64) {
+        let Some(task) = self.leader(id).and_then(|replica| replica.tasks.remove(&task)) else { return };
+        let permit = match task.stage {
+            Stage::Waiting => None,
+            Stage::Answered { lost: true } => Some(Permit::Lose),
+            Stage::Answered { lost: false } => Some(Permit::Answer),
+            Stage::Sent { number } => {
+                if self.crashes_at(number, false) {
+                    self.timeline.line(self.now, "process", "dies before its request takes effect");
+                    return self.crash();
+                }
+                match self.refusal(number) {
+                    Some(status) => Some(Permit::Refuse(status)),
+                    None => {
+                        self.interfere(number, task.request.as_ref());
+                        Some(Permit::Serve)
+                    }
+                }
+            }
+        };
+        self.advance(task, permit);
+    }
+
+    /// What the workers of `informer` do with the end of a pass.
+    fn end_pass(&mut self, task: Task, result: Result<Requeue, Error>) {
+        let Some(replica) = &self.replica else { return };
+        let queue = replica.controllers.queue(task.info.controller);
+        match &result {
+            Ok(Requeue::No) => queue.forget(&task.claim),
+            Ok(Requeue::After(delay)) => {
+                queue.forget(&task.claim);
+                queue.add_after(task.claim.clone(), *delay);
+            }
+            Err(error) if error.class() == ErrorClass::Terminal => queue.forget(&task.claim),
+            Err(_) => queue.add_rate_limited(task.claim.clone()),
+        }
+        self.timeline.pass_end(self.now, &task.info.key, &result);
+        self.judge.pass_ends(&lock(&self.hub).server, &task.info, result.is_ok());
+        drop(task);
+        self.look_soon();
+    }
+
+    /// The process and all it knew are gone; another one starts.
+    pub(super) fn crash(&mut self) {
+        self.replica = None;
+        let after = self.some_ms(200, 9_000);
+        self.schedule(after, Event::Lead);
+    }
+
+    /// Another process leads at once. What the old one had sent is still on its way.
+    pub(super) fn change_leader(&mut self, in_flight: Duration) {
+        let Some(old) = self.replica.take() else { return };
+        for (id, task) in old.tasks {
+            if matches!(task.stage, Stage::Sent { .. }) {
+                self.stragglers.push(task);
+                self.schedule(in_flight, Event::Straggler { task: id });
+            }
+        }
+        self.lead();
+    }
+
+    /// The request has its effect; nobody hears the answer.
+    pub(super) fn straggle(&mut self, id: u64) {
+        let Some(at) = self.stragglers.iter().position(|task| task.info.id == id) else { return };
+        let mut task = self.stragglers.swap_remove(at);
+        {
+            let mut hub = lock(&self.hub);
+            (hub.pass, hub.permit) = (task.writer, Some(Permit::Serve));
+        }
+        // The pass stops at the second gate and is dropped there.
+        let _ = poll(&mut task.future);
+        let mut hub = lock(&self.hub);
+        (hub.permit, hub.sent, hub.answered) = (None, None, None);
+    }
+
+    fn plant(&self) -> Option<Plant> {
+        lock(&self.hub).plant
+    }
+
+    /// [`Plant::NoExpectations`]: the handlers hear of the object for a moment, the cache is as before.
+    fn plant_seen(&mut self, task: &Task) {
+        let change = lock(&self.hub).server.log.last().cloned();
+        let Some(change) = change.filter(|change| change.by == task.writer) else { return };
+        let Some(replica) = &mut self.replica else { return };
+        if change.was.is_none() && matches!(change.kind(), Kind::Pod | Kind::Vmi | Kind::DataVolume) {
+            replica.apply(&change.last);
+            replica.delete(&change.last);
+        }
+    }
+}
+
+impl Replica {
+    /// The caches were complete once; a broken watch later does not stop the workers.
+    fn synced(&self) -> bool {
+        Kind::ALL.iter().all(|&kind| self.was_listed(kind))
+    }
+
+    fn was_listed(&self, kind: Kind) -> bool {
+        macro_rules! synced {
+            ($stores:expr, $kind:expr, [$($name:ident => $field:ident),* $(,)?]) => {
+                match $kind { $(Kind::$name => $stores.$field.is_synced(),)* }
+            };
+        }
+        each_kind!(synced!(self.stores, kind))
+    }
+}
+
+/// Polls once. A panic is told, not passed on.
+fn poll(future: &mut Pass) -> Result<Poll<Result<Requeue, Error>>, String> {
+    let waker = noop_waker();
+    let mut context = Context::from_waker(&waker);
+    catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(&mut context))).map_err(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "a panic".to_owned())
+    })
+}

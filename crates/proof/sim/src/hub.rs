@@ -1,0 +1,268 @@
+//! The line between the controllers and the server: every request stops twice, so that the engine decides what happens.
+//!
+//! ```text
+//! controller ──► sent ──►│ gate │──► the server acts ──►│ gate │──► answer ──► controller goes on
+//!                          refused, delayed,              delayed, lost,
+//!                          or its sender dies             or its receiver dies
+//! ```
+//!
+//! Nothing here waits for a waker. The engine polls one pass at a time; a gate is open while a permit lies on the table.
+
+use std::future::poll_fn;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+
+use informer::Key;
+use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use machinery::status;
+use virt_controller::Notes;
+use virt_controller::api::{Api, Kind as AnyKind, Part, Patch};
+
+use crate::kinds::{Kind, Object, key};
+use crate::plant::Plant;
+use crate::server::{Answer, Propagation, Server, Writer};
+
+/// What a controller asks for.
+#[derive(Clone, Debug)]
+pub enum Op {
+    Get,
+    List,
+    Create(Option<Object>),
+    Delete { uid: String, grace: Option<u32> },
+    Replace { part: Part, object: Option<Object> },
+    Patch { part: Part, patch: Patch },
+}
+
+/// A request on its way.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Nothing for kinds the cluster does not have.
+    pub kind: Option<Kind>,
+    pub key: Key,
+    pub op: Op,
+}
+
+impl Request {
+    pub fn writes(&self) -> bool {
+        !matches!(self.op, Op::Get | Op::List)
+    }
+
+    /// Whether it fails if the object has changed.
+    pub fn is_guarded(&self) -> bool {
+        matches!(self.op, Op::Replace { .. } | Op::Patch { .. })
+    }
+}
+
+/// Lets a request through one gate.
+#[derive(Clone, Debug)]
+pub(crate) enum Permit {
+    /// First gate: the server takes the request.
+    Serve,
+    /// First gate: the server answers this instead.
+    Refuse(Box<Status>),
+    /// Second gate: the answer arrives.
+    Answer,
+    /// Second gate: the connection breaks.
+    Lose,
+}
+
+/// What passes between engine, server and controllers.
+pub(crate) struct Hub {
+    pub(crate) server: Server,
+    /// The pass being polled.
+    pub(crate) pass: Writer,
+    pub(crate) permit: Option<Permit>,
+    /// What the pass being polled has just sent.
+    pub(crate) sent: Option<Request>,
+    /// How the server answered the pass being polled.
+    pub(crate) answered: Option<Result<(), u16>>,
+    /// The code that a plant has turned into success.
+    pub(crate) swallowed: Option<u16>,
+    pub(crate) plant: Option<Plant>,
+    /// What the process whose pass is polled has seen of each kind, for a plant that answers from caches.
+    pub(crate) seen: Vec<usize>,
+    pub(crate) drawn: u64,
+}
+
+impl Hub {
+    /// What the judge hears is what the server meant, whatever a plant made of it.
+    fn note_answer(&mut self, answer: Result<(), u16>) {
+        self.answered = Some(self.swallowed.take().map_or(answer, Err));
+    }
+}
+
+pub(crate) type SharedHub = Arc<Mutex<Hub>>;
+
+/// A poisoned lock means a panic that the engine reports anyway.
+pub(crate) fn lock(hub: &Mutex<Hub>) -> MutexGuard<'_, Hub> {
+    hub.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The API as a controller of the simulation has it.
+#[derive(Clone)]
+pub(crate) struct Client {
+    pub(crate) hub: SharedHub,
+}
+
+fn refused(status: Status) -> kube::Error {
+    let status = kube::core::Status {
+        code: machinery::status::code(&status),
+        message: status.message.unwrap_or_default(),
+        reason: status.reason.unwrap_or_default(),
+        ..kube::core::Status::default()
+    };
+    kube::Error::Api(Box::new(status))
+}
+
+impl Client {
+    async fn gate(&self, mut request: Option<Request>) -> Permit {
+        poll_fn(|_| {
+            let mut hub = lock(&self.hub);
+            if let Some(permit) = hub.permit.take() {
+                return Poll::Ready(permit);
+            }
+            if let Some(request) = request.take() {
+                hub.sent = Some(request);
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    async fn call<T>(
+        &self,
+        request: Request,
+        act: impl FnOnce(&mut Hub) -> Answer<T> + Send,
+    ) -> Result<T, kube::Error> {
+        let answer = match self.gate(Some(request)).await {
+            Permit::Refuse(status) => Err(status),
+            _ => act(&mut lock(&self.hub)),
+        };
+        let code = answer.as_ref().map(drop).map_err(|status| status::code(status));
+        lock(&self.hub).note_answer(code);
+        match self.gate(None).await {
+            Permit::Lose => Err(refused(status::internal("the connection was lost"))),
+            _ => answer.map_err(|status| refused(*status)),
+        }
+    }
+}
+
+fn request<K: AnyKind>(key: Key, op: impl FnOnce() -> Op) -> Request {
+    let kind = Kind::of::<K>();
+    Request { kind, key, op: op() }
+}
+
+impl Api for Client {
+    async fn get<K: AnyKind>(&self, namespace: &str, name: &str) -> Result<Option<K>, kube::Error> {
+        let key = Key::new(namespace, name);
+        let sent = request::<K>(key.clone(), || Op::Get);
+        self.call(sent, move |hub| {
+            if let Some(cached) = hub.from_cache::<K>() {
+                return Ok(cached
+                    .into_iter()
+                    .find(|object| crate::kinds::key(object.meta()) == key)
+                    .map(|o| (*o).clone()));
+            }
+            Ok(hub.server.lookup::<K>(&key).map(|object| (*object).clone()))
+        })
+        .await
+    }
+
+    async fn list<K: AnyKind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, kube::Error> {
+        let sent = request::<K>(Key::new(namespace, labels), || Op::List);
+        let (namespace, labels) = (namespace.to_owned(), labels.to_owned());
+        self.call(sent, move |hub| {
+            let found = match hub.from_cache::<K>() {
+                Some(cached) => crate::server::select(cached.iter(), &namespace, &labels)?,
+                None => hub.server.list::<K>(&namespace, &labels)?,
+            };
+            Ok(found.iter().map(|object| (**object).clone()).collect())
+        })
+        .await
+    }
+
+    async fn create<K: AnyKind>(&self, namespace: &str, object: &K) -> Result<K, kube::Error> {
+        let mut object = object.clone();
+        if !namespace.is_empty() {
+            object.meta_mut().namespace = Some(namespace.to_owned());
+        }
+        let sent = request::<K>(key(object.meta()), || Op::Create(Object::wrap(&object)));
+        self.call(sent, move |hub| {
+            hub.plant_name(&mut object);
+            let by = hub.pass;
+            hub.server.create(by, object).map(|stored| (*stored).clone())
+        })
+        .await
+    }
+
+    async fn delete<K: AnyKind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        grace_seconds: Option<u32>,
+    ) -> Result<(), kube::Error> {
+        let key = Key::new(namespace, name);
+        let sent = request::<K>(key.clone(), || Op::Delete { uid: uid.to_owned(), grace: grace_seconds });
+        let uid = uid.to_owned();
+        self.call(sent, move |hub| {
+            let by = hub.pass;
+            let grace = grace_seconds.map(i64::from);
+            hub.server.delete::<K>(by, &key, Some(&uid), grace, Propagation::Background)
+        })
+        .await
+    }
+
+    async fn replace<K: AnyKind>(&self, namespace: &str, part: Part, object: &K) -> Result<K, kube::Error> {
+        let mut object = object.clone();
+        if !namespace.is_empty() {
+            object.meta_mut().namespace = Some(namespace.to_owned());
+        }
+        let sent = request::<K>(key(object.meta()), || Op::Replace { part, object: Object::wrap(&object) });
+        self.call(sent, move |hub| {
+            let (by, copy) = (hub.pass, hub.plant.map(|_| object.clone()));
+            let stored = hub.server.update(by, part, object).map(|stored| (*stored).clone());
+            hub.plant_conflict(stored, copy)
+        })
+        .await
+    }
+
+    async fn patch<K: AnyKind>(
+        &self,
+        namespace: &str,
+        name: &str,
+        part: Part,
+        patch: &Patch,
+    ) -> Result<K, kube::Error> {
+        let key = Key::new(namespace, name);
+        let sent = request::<K>(key.clone(), || Op::Patch { part, patch: patch.clone() });
+        let patch = patch.clone();
+        self.call(sent, move |hub| {
+            let by = hub.pass;
+            let copy = hub.plant.and_then(|_| hub.server.lookup::<K>(&key)).map(|object| (*object).clone());
+            let stored = hub.server.patch::<K>(by, &key, part, &patch).map(|stored| (*stored).clone());
+            hub.plant_conflict(stored, copy)
+        })
+        .await
+    }
+
+    /// Everybody may do everything.
+    async fn review(&self, review: &SubjectAccessReview) -> Result<SubjectAccessReview, kube::Error> {
+        let mut review = review.clone();
+        let sent = Request { kind: None, key: Key::default(), op: Op::Get };
+        self.call(sent, move |_| {
+            review.status = Some(SubjectAccessReviewStatus { allowed: true, ..SubjectAccessReviewStatus::default() });
+            Ok(review)
+        })
+        .await
+    }
+}
+
+/// Events are for people; the simulation has none.
+pub(crate) struct Silence;
+
+impl Notes for Silence {
+    fn publish(&self, _: &'static str, _: ObjectReference, _: informer::EventType, _: &str, _: String) {}
+}

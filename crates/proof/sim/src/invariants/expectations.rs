@@ -1,0 +1,67 @@
+//! 3, 22: while something that a controller created or deleted for a key is not yet in its cache, it creates and deletes
+//! nothing for that key, for five minutes at most.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use informer::{EXPIRY, Key};
+use virt_controller::Reconciler;
+
+use super::{Invariant, Scene, Verdict};
+use crate::engine::PassInfo;
+use crate::hub::{Op, Request};
+use crate::kinds::Kind;
+
+#[derive(Default)]
+pub(crate) struct Rule {
+    open: BTreeMap<(u32, Reconciler, Key), Vec<Expected>>,
+}
+
+/// Something a pass has done, and heard that it was done.
+struct Expected {
+    pass: u64,
+    kind: Kind,
+    name: String,
+    /// The number of the change among those of its kind.
+    nth: usize,
+    at: Duration,
+}
+
+fn counts(request: &Request) -> Option<Kind> {
+    let kind = request.kind.filter(|kind| matches!(kind, Kind::Pod | Kind::Vmi | Kind::DataVolume))?;
+    matches!(request.op, Op::Create(_) | Op::Delete { .. }).then_some(kind)
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "expectations"
+    }
+
+    fn request(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request) -> Verdict {
+        let Some(_) = counts(request) else { return Ok(()) };
+        let key = (pass.replica, pass.controller, pass.key.clone());
+        let Some(open) = self.open.get_mut(&key) else { return Ok(()) };
+        open.retain(|expected| pass.seen[expected.kind as usize] <= expected.nth && scene.server.now - expected.at < EXPIRY);
+        match open.iter().find(|expected| expected.pass != pass.id) {
+            Some(expected) => Err(format!("{} is asked for while {} is not in the cache yet", request.key, expected.name)),
+            None => Ok(()),
+        }
+    }
+
+    fn answer(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request, answer: Result<(), u16>) -> Verdict {
+        let Some(kind) = counts(request).filter(|_| answer.is_ok()) else { return Ok(()) };
+        let own = scene.server.log.last().filter(|change| scene.pass(change.by).is_some_and(|by| by.id == pass.id));
+        if own.is_some_and(|change| change.kind() == kind) {
+            let expected = Expected {
+                pass: pass.id,
+                kind,
+                name: request.key.name.clone(),
+                nth: scene.server.stream(kind).len() - 1,
+                at: scene.server.now,
+            };
+            let key = (pass.replica, pass.controller, pass.key.clone());
+            self.open.entry(key).or_default().push(expected);
+        }
+        Ok(())
+    }
+}

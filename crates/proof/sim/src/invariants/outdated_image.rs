@@ -1,0 +1,36 @@
+//! 14: an instance carries the label of an outdated launcher exactly if its launcher's image is not the controller's.
+
+use api::labels::OUTDATED_LAUNCHER_IMAGE;
+use machinery::meta::label;
+use virt_controller::Stores;
+
+use super::support::{ensure, name, pods_of};
+use super::{Invariant, Scene, Verdict};
+use crate::actors::is_launcher;
+use crate::kinds::uid;
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "outdated_image"
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
+        for vmi in scene.server.tables.vmis.all().filter(|vmi| !vmi.is_final()) {
+            let Some(pod) = pods_of(scene.server, uid(&vmi.metadata)).find(|pod| is_launcher(pod)) else { continue };
+            let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+            let image = containers.filter(|container| container.name == "compute").find_map(|container| container.image.clone());
+            let outdated = image.as_deref() != Some(scene.image.as_str());
+            let status = vmi.status.clone().unwrap_or_default();
+            ensure(status.launcher_container_image_version == image, || {
+                format!("instance {} shows image {:?}, its launcher has {image:?}", name(vmi), status.launcher_container_image_version)
+            })?;
+            ensure(label(&vmi.metadata, OUTDATED_LAUNCHER_IMAGE).is_some() == outdated, || {
+                format!("instance {} has launcher image {image:?}, the controller brings {}", name(vmi), scene.image)
+            })?;
+        }
+        Ok(())
+    }
+}

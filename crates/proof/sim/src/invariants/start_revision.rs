@@ -1,0 +1,36 @@
+//! 27: a started virtual machine has exactly one start revision, and its instance was built from what is in it.
+
+use serde_json::Value;
+use virt_controller::Stores;
+
+use super::support::{ensure, owner_vm};
+use super::{Invariant, Scene, Verdict};
+use crate::kinds::uid;
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "start_revision"
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
+        let tables = &scene.server.tables;
+        for vmi in tables.vmis.all().filter(|vmi| vmi.is_running()) {
+            let Some(vm) = owner_vm(scene.server, vmi) else { continue };
+            let Some(named) = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone()) else { continue };
+            let prefix = format!("revision-start-vm-{}-", uid(&vm.metadata));
+            let is_start = |name: Option<&String>| name.is_some_and(|name| name.starts_with(&prefix));
+            let all: Vec<_> = tables.revisions.all().filter(|revision| is_start(revision.metadata.name.as_ref())).collect();
+            ensure(all.len() == 1, || format!("{} has {} start revisions", vm.metadata.name.as_deref().unwrap_or_default(), all.len()))?;
+            ensure(all[0].metadata.name.as_deref() == Some(&named), || format!("the instance names revision {named}"))?;
+            let seconds = |value: &Value| value["spec"]["template"]["spec"]["terminationGracePeriodSeconds"].as_i64();
+            let kept = all[0].data.as_ref().and_then(|data| seconds(&data.0));
+            ensure(kept == vmi.spec.termination_grace_period_seconds, || {
+                format!("revision {named} holds another template than the instance was built from")
+            })?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,110 @@
+//! Questions that several invariants ask.
+
+use std::sync::Arc;
+
+use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use k8s_openapi::api::core::v1::Pod;
+use machinery::meta::is_controlled_by;
+use virt_controller::Reconciler;
+
+use super::{Scene, Verdict};
+use crate::engine::PassInfo;
+use crate::kinds::{Kind, Object, uid};
+use crate::server::{Change, Server};
+
+/// A change of an instance: before, after.
+pub(super) fn vmi_change(
+    change: &Change,
+) -> Option<(Option<&Arc<VirtualMachineInstance>>, &Arc<VirtualMachineInstance>)> {
+    let Object::Vmi(last) = &change.last else { return None };
+    let was = match &change.was {
+        Some(Object::Vmi(was)) => Some(was),
+        _ => None,
+    };
+    Some((was, last))
+}
+
+/// A change of a virtual machine: before, after.
+pub(super) fn vm_change(change: &Change) -> Option<(Option<&Arc<VirtualMachine>>, &Arc<VirtualMachine>)> {
+    let Object::Vm(last) = &change.last else { return None };
+    let was = match &change.was {
+        Some(Object::Vm(was)) => Some(was),
+        _ => None,
+    };
+    Some((was, last))
+}
+
+/// A Pod that has just been created.
+pub(super) fn new_pod(change: &Change) -> Option<&Arc<Pod>> {
+    match (&change.last, &change.was) {
+        (Object::Pod(pod), None) => Some(pod),
+        _ => None,
+    }
+}
+
+/// An instance that has just been created.
+pub(super) fn new_vmi(change: &Change) -> Option<&Arc<VirtualMachineInstance>> {
+    match (&change.last, &change.was) {
+        (Object::Vmi(vmi), None) => Some(vmi),
+        _ => None,
+    }
+}
+
+/// The pass behind a change, if it is one of this controller.
+pub(super) fn pass_of<'a>(scene: &'a Scene<'_>, change: &Change, controller: Reconciler) -> Option<&'a PassInfo> {
+    scene.pass(change.by).filter(|pass| pass.controller == controller)
+}
+
+/// The Pods that an object with this UID controls and that exist.
+pub(super) fn pods_of<'a>(server: &'a Server, owner: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
+    server.tables.pods.all().filter(move |pod| is_controlled_by(&pod.metadata, owner))
+}
+
+/// The Pods that an object with this UID controlled, as the pass had them in its cache.
+pub(super) fn cached_pods_of(scene: &Scene<'_>, pass: &PassInfo, owner: &str) -> Vec<Arc<Pod>> {
+    let pods = scene.all_cached(pass, Kind::Pod).into_iter().filter_map(|object| match object {
+        Object::Pod(pod) => Some(pod),
+        _ => None,
+    });
+    pods.filter(|pod| is_controlled_by(&pod.metadata, owner)).collect()
+}
+
+/// The instance the pass works on, as its cache had it.
+pub(super) fn cached_vmi(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<VirtualMachineInstance>> {
+    match scene.cached(pass, Kind::Vmi, &pass.key)? {
+        Object::Vmi(vmi) => Some(vmi),
+        _ => None,
+    }
+}
+
+/// The virtual machine the pass works on, as its cache had it.
+pub(super) fn cached_vm(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<VirtualMachine>> {
+    match scene.cached(pass, Kind::Vm, &pass.key)? {
+        Object::Vm(vm) => Some(vm),
+        _ => None,
+    }
+}
+
+/// Whether the node agent owns the instance.
+pub(super) fn is_handed_over(vmi: &VirtualMachineInstance) -> bool {
+    matches!(vmi.phase(), Some(Phase::Scheduled | Phase::Running))
+}
+
+pub(super) fn phase(vmi: &VirtualMachineInstance) -> &str {
+    vmi.phase().map_or("unset", Phase::as_str)
+}
+
+pub(super) fn name(vmi: &VirtualMachineInstance) -> &str {
+    vmi.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// The virtual machine that controls the instance, if it exists.
+pub(super) fn owner_vm<'a>(server: &'a Server, vmi: &VirtualMachineInstance) -> Option<&'a Arc<VirtualMachine>> {
+    let owner = machinery::meta::controller_of(&vmi.metadata)?;
+    server.tables.vms.all().find(|vm| uid(&vm.metadata) == owner.uid)
+}
+
+/// Fails with a sentence unless it holds.
+pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(message()) }
+}

@@ -1,0 +1,41 @@
+//! 20: from the hand-over on every volume of the spec has exactly one entry in the volumes' status, sorted by name.
+
+use virt_controller::Reconciler;
+
+use super::support::{ensure, is_handed_over, name, pass_of, vmi_change};
+use super::{Invariant, Scene, Verdict};
+use crate::server::Change;
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "volume_status"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
+        let entries = |vmi: &api::v1::VirtualMachineInstance| vmi.status.as_ref().map(|status| status.volume_status.clone()).unwrap_or_default();
+        if !is_handed_over(is) || entries(was) == entries(is) || pass_of(scene, change, Reconciler::Vmi).is_none() {
+            return Ok(());
+        }
+        let names: Vec<String> = entries(is).into_iter().map(|entry| entry.name).collect();
+        ensure(names.is_sorted_by(|a, b| a < b), || format!("instance {}: volumes {names:?} are not in order", name(is)))
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &virt_controller::Stores) -> Verdict {
+        for vmi in scene.server.tables.vmis.all().filter(|vmi| vmi.is_running()) {
+            let entries: Vec<&str> = vmi.status.iter().flat_map(|status| &status.volume_status).map(|entry| entry.name.as_str()).collect();
+            let missing = vmi.spec.volumes.iter().find(|volume| !entries.contains(&volume.name.as_str()));
+            if let Some(volume) = missing {
+                return Err(format!("instance {}: volume {} has no status", name(vmi), volume.name));
+            }
+            let stale = entries.iter().find(|entry| !vmi.spec.volumes.iter().any(|volume| volume.name == **entry));
+            if let Some(entry) = stale {
+                return Err(format!("instance {}: volume {entry} left the spec, but not the status", name(vmi)));
+            }
+        }
+        Ok(())
+    }
+}

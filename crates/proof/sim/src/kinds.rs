@@ -1,0 +1,277 @@
+//! The kinds of the simulated cluster, and what the API does differently for each.
+
+use std::any::{Any, TypeId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::cdi::{CDI, CDIConfig, DataSource, DataVolume, StorageProfile};
+use api::instancetype::{
+    VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
+    VirtualMachinePreference,
+};
+use api::v1::{
+    KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
+    VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp as PhaseTransition,
+};
+use informer::Key;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use kube::Resource as _;
+
+/// What the API does differently for a kind.
+pub trait Stored: PartialEq + Sized {
+    /// Whether the status has an endpoint of its own.
+    const STATUS_APART: bool = false;
+    /// Takes over another one's status.
+    fn copy_status(&mut self, _from: &Self) {}
+    /// Whether nothing changed that counts as a new generation.
+    fn same_generation(&self, _other: &Self) -> bool {
+        true
+    }
+    /// What admission adds to a new object.
+    fn begin(&mut self, _now: &Time) {}
+}
+
+macro_rules! status_apart {
+    ($($type:ty),*) => {$(
+        impl Stored for $type {
+            const STATUS_APART: bool = true;
+            fn copy_status(&mut self, from: &Self) {
+                self.status.clone_from(&from.status);
+            }
+            fn same_generation(&self, other: &Self) -> bool {
+                self.spec == other.spec
+            }
+        }
+    )*};
+}
+macro_rules! plain {
+    ($($type:ty),*) => {$(impl Stored for $type {})*};
+}
+
+status_apart!(
+    VirtualMachine,
+    VirtualMachineInstanceMigration,
+    KubeVirt,
+    DataVolume,
+    PersistentVolumeClaim,
+    Node,
+    Namespace,
+    ResourceQuota
+);
+plain!(
+    ControllerRevision,
+    StorageClass,
+    VirtualMachineInstancetype,
+    VirtualMachineClusterInstancetype,
+    VirtualMachinePreference,
+    VirtualMachineClusterPreference,
+    DataSource,
+    StorageProfile,
+    CDI,
+    CDIConfig
+);
+
+/// Spec and status share one endpoint, so a change of either is a new generation.
+impl Stored for VirtualMachineInstance {
+    fn same_generation(&self, other: &Self) -> bool {
+        self.spec == other.spec && self.status == other.status
+    }
+
+    fn begin(&mut self, now: &Time) {
+        machinery::meta::add_finalizer(&mut self.metadata, api::finalizers::VIRTUAL_MACHINE_INSTANCE);
+        let status = self.status_mut();
+        if status.phase.is_none() {
+            status.phase = Some(Phase::Pending);
+            status.phase_transition_timestamps =
+                vec![PhaseTransition { phase: Some(Phase::Pending), phase_transition_timestamp: Some(now.clone()) }];
+        }
+    }
+}
+
+impl Stored for Pod {
+    const STATUS_APART: bool = true;
+
+    fn copy_status(&mut self, from: &Self) {
+        self.status.clone_from(&from.status);
+    }
+
+    fn begin(&mut self, _now: &Time) {
+        let status = self.status.get_or_insert_default();
+        status.phase = Some("Pending".to_owned());
+        // The exact class is the kubelet's business; nothing here asks for dedicated CPUs.
+        status.qos_class = Some("Burstable".to_owned());
+    }
+}
+
+/// The objects of one kind, and its rules as values: a caller that knows the type only as a parameter can use them.
+pub struct Table<K> {
+    pub(crate) objects: BTreeMap<Key, Arc<K>>,
+    pub(crate) kind: Kind,
+    pub(crate) wrap: fn(Arc<K>) -> Object,
+    pub(crate) status_apart: bool,
+    pub(crate) copy_status: fn(&mut K, &K),
+    pub(crate) same: fn(&K, &K) -> bool,
+    pub(crate) same_generation: fn(&K, &K) -> bool,
+    pub(crate) begin: fn(&mut K, &Time),
+}
+
+impl<K: Stored> Table<K> {
+    fn new(kind: Kind, wrap: fn(Arc<K>) -> Object) -> Self {
+        Self {
+            objects: BTreeMap::new(),
+            kind,
+            wrap,
+            status_apart: K::STATUS_APART,
+            copy_status: K::copy_status,
+            same: |a, b| a == b,
+            same_generation: K::same_generation,
+            begin: K::begin,
+        }
+    }
+}
+
+impl<K> Table<K> {
+    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
+        self.objects.get(key)
+    }
+
+    pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ident $type:ty => $table:ident,)*) => {
+        /// A kind of the cluster.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Kind { $($kind,)* }
+
+        impl Kind {
+            pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
+
+            /// The kind of a type, if the cluster has it.
+            pub(crate) fn of<K: 'static>() -> Option<Kind> {
+                let wanted = TypeId::of::<K>();
+                $(if wanted == TypeId::of::<$type>() { return Some(Kind::$kind); })*
+                None
+            }
+        }
+
+        /// An object of any kind, as it was stored at some time.
+        #[derive(Clone, Debug)]
+        pub enum Object { $($kind(Arc<$type>),)* }
+
+        impl Object {
+            pub fn kind(&self) -> Kind {
+                match self { $(Self::$kind(_) => Kind::$kind,)* }
+            }
+
+            pub fn meta(&self) -> &ObjectMeta {
+                match self { $(Self::$kind(object) => &object.metadata,)* }
+            }
+
+            /// An object of a type that is a kind of the cluster.
+            pub(crate) fn wrap<K: Clone + 'static>(object: &K) -> Option<Object> {
+                let object: &dyn Any = object;
+                $(if let Some(object) = object.downcast_ref::<$type>() {
+                    return Some(Object::$kind(Arc::new(object.clone())));
+                })*
+                None
+            }
+
+            /// The object, if it is of the type asked for.
+            pub(crate) fn downcast<K: 'static>(&self) -> Option<&Arc<K>> {
+                match self { $(Self::$kind(object) => (object as &dyn Any).downcast_ref(),)* }
+            }
+        }
+
+        /// All that is stored.
+        pub struct Tables { $(pub $table: Table<$type>,)* }
+
+        impl Default for Tables {
+            fn default() -> Self {
+                Self { $($table: Table::new(Kind::$kind, Object::$kind),)* }
+            }
+        }
+
+        impl Tables {
+            /// The table of a type, if it is a kind of the cluster.
+            pub(crate) fn of<K: 'static>(&self) -> Option<&Table<K>> {
+                $(if let Some(table) = (&self.$table as &dyn Any).downcast_ref() { return Some(table); })*
+                None
+            }
+
+            pub(crate) fn of_mut<K: 'static>(&mut self) -> Option<&mut Table<K>> {
+                // Looked for first: a reference that is returned early stays borrowed otherwise.
+                $(if (&self.$table as &dyn Any).is::<Table<K>>() {
+                    return (&mut self.$table as &mut dyn Any).downcast_mut();
+                })*
+                None
+            }
+
+            /// Every object of a kind, in the order of names.
+            pub fn objects(&self, kind: Kind) -> Vec<Object> {
+                match kind { $(Kind::$kind => self.$table.all().cloned().map(Object::$kind).collect(),)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    Vm VirtualMachine => vms,
+    Vmi VirtualMachineInstance => vmis,
+    Pod Pod => pods,
+    Revision ControllerRevision => revisions,
+    KubeVirt KubeVirt => kubevirts,
+    Migration VirtualMachineInstanceMigration => migrations,
+    Claim PersistentVolumeClaim => claims,
+    StorageClass StorageClass => storage_classes,
+    Namespace Namespace => namespaces,
+    Quota ResourceQuota => quotas,
+    Node Node => nodes,
+    Instancetype VirtualMachineInstancetype => instancetypes,
+    ClusterInstancetype VirtualMachineClusterInstancetype => cluster_instancetypes,
+    Preference VirtualMachinePreference => preferences,
+    ClusterPreference VirtualMachineClusterPreference => cluster_preferences,
+    DataVolume DataVolume => data_volumes,
+    DataSource DataSource => data_sources,
+    StorageProfile StorageProfile => storage_profiles,
+    Cdi CDI => cdis,
+    CdiConfig CDIConfig => cdi_configs,
+}
+
+impl Object {
+    pub fn key(&self) -> Key {
+        key(self.meta())
+    }
+
+    pub fn uid(&self) -> &str {
+        uid(self.meta())
+    }
+
+    /// Kind and name, as a timeline prints them.
+    pub fn title(&self) -> String {
+        let kind = match self {
+            Self::Vm(_) => "vm",
+            Self::Vmi(_) => "vmi",
+            Self::Pod(_) => "pod",
+            Self::Revision(_) => "revision",
+            Self::Claim(_) => "pvc",
+            Self::DataVolume(_) => "dv",
+            Self::Node(node) => return format!("node/{}", node.meta().name.as_deref().unwrap_or_default()),
+            other => return format!("{:?}/{}", other.kind(), other.key().name),
+        };
+        format!("{kind}/{}", self.key().name)
+    }
+}
+
+pub fn key(meta: &ObjectMeta) -> Key {
+    Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
+}
+
+pub fn uid(meta: &ObjectMeta) -> &str {
+    meta.uid.as_deref().unwrap_or_default()
+}

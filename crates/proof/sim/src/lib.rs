@@ -1,0 +1,36 @@
+//! The whole control plane in one thread on virtual time: the real controllers of virt-controller over an API in memory,
+//! caches that lag, watches that break, processes that die, and a cluster around them that fails now and then.
+//!
+//! ```text
+//! seed ──► profile ──► script ──► engine ──► outcome
+//!            what is     deeds      │ server   the API, with true semantics
+//!            likely      and        │ replica  caches, queues, passes of the real controllers
+//!                        faults     │ hub      every request stops twice on its way
+//!                                   │ actors   scheduler, kubelet, node agent, importer, collector, user
+//!                                   └ invariants   what must hold, one file each
+//! ```
+//!
+//! One number gives the whole history. A failing one is made shorter ([`shrink`](shrink::shrink)) and printed as a timeline.
+
+mod actors;
+mod campaign;
+mod engine;
+mod hub;
+mod invariants;
+mod kinds;
+mod plant;
+mod profile;
+mod rng;
+pub mod scenario;
+mod script;
+mod server;
+mod shrink;
+mod timeline;
+
+pub use campaign::{Campaign, Failure, Report, run};
+pub use engine::{Options, Outcome, play};
+pub use invariants::Violation;
+pub use plant::Plant;
+pub use profile::{PROFILES, Profile, profile_for};
+pub use script::{Deed, Disk, Fault, GuestFate, PodFate, Script, VolumeFate};
+pub use shrink::shrink;

@@ -1,0 +1,88 @@
+//! `ferrovirt-sim`: plays histories and prints the first that breaks an invariant, made as short as it gets.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use sim::{Campaign, Options, Script, play, profile_for, run, shrink};
+
+/// Plays simulated histories of the control plane.
+#[derive(Parser)]
+#[command(name = "ferrovirt-sim")]
+struct Args {
+    /// How many histories to play.
+    #[arg(long, default_value_t = 20_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, default_value_t = 0)]
+    start: u64,
+    /// A profile's name, or `mixed` for all in turn.
+    #[arg(long, default_value = "mixed")]
+    profile: String,
+    /// Plays this one history and prints all of it.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// With --seed: do not make the history shorter.
+    #[arg(long)]
+    whole: bool,
+    /// Plays a script and prints what is written.
+    #[arg(long)]
+    script: Option<std::path::PathBuf>,
+    /// Lists the profiles.
+    #[arg(long)]
+    profiles: bool,
+    #[arg(long, default_value_t = threads())]
+    threads: usize,
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn main() -> anyhow::Result<ExitCode> {
+    let args = Args::parse();
+    if args.profiles {
+        sim::PROFILES.iter().for_each(|profile| println!("{:<10} {}", profile.name, profile.about));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if let Some(path) = &args.script {
+        print!("{}", sim::scenario::tell(&std::fs::read_to_string(path)?)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let profile = profile_for(&args.profile, args.seed.unwrap_or(args.start));
+    let Some(profile) = profile else { anyhow::bail!("there is no profile {:?}; see --profiles", args.profile) };
+    if let Some(seed) = args.seed {
+        return Ok(replay(profile.script(seed), args.whole));
+    }
+    let campaign = Campaign {
+        start: args.start,
+        seeds: args.seeds,
+        profile: args.profile.clone(),
+        plant: None,
+        threads: args.threads,
+    };
+    let report = run(&campaign);
+    let seconds = report.took.as_secs_f64();
+    println!(
+        "{} histories in {seconds:.1} s, {:.0} per second; {} passes, {} requests",
+        report.histories,
+        report.histories as f64 / seconds,
+        report.passes,
+        report.requests
+    );
+    let Some(failure) = report.failure else { return Ok(ExitCode::SUCCESS) };
+    println!("seed {}: {}\n", failure.seed, failure.violation);
+    let profile = profile_for(&args.profile, failure.seed).expect("it was found before");
+    Ok(replay(profile.script(failure.seed), false))
+}
+
+/// Plays one history and prints it; a failing one is made shorter first.
+fn replay(script: Script, whole: bool) -> ExitCode {
+    let script = if whole { script } else { shrink(&script, Options::default()) };
+    println!("seed {}, calm from {:?}", script.seed, script.calm);
+    script.user.iter().for_each(|(at, deed)| println!("  at {at:?}: {deed}"));
+    script.faults.iter().for_each(|fault| println!("  {fault}"));
+    println!();
+    let outcome = play(&script, Options { verbose: true, ..Options::default() });
+    outcome.timeline.iter().for_each(|line| println!("{line}"));
+    if outcome.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}

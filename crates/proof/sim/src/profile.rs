@@ -1,0 +1,309 @@
+//! Kinds of histories: what a seed is likely to bring.
+
+use std::time::Duration;
+
+use api::v1::RunStrategy;
+
+use crate::kinds::Kind;
+use crate::rng::Rng;
+use crate::script::{Deed, Disk, Fault, GuestFate, PodFate, Script, VolumeFate};
+
+/// How likely each kind of trouble is. Numbers are counts per history, at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    pub name: &'static str,
+    pub about: &'static str,
+    vms: u64,
+    deeds: u64,
+    lags: u64,
+    outages: u64,
+    refusals: u64,
+    lost_answers: u64,
+    strangers: u64,
+    crashes: u64,
+    leaders: u64,
+    slow: u64,
+    pods: u64,
+    guests: u64,
+    nodes: u64,
+    /// In percent: virtual machines with a DataVolume or a claim.
+    storage: u64,
+    /// In percent: deeds that plug or unplug.
+    plugs: u64,
+}
+
+const CALM: Profile = Profile {
+    name: "calm",
+    about: "a user and a healthy cluster",
+    vms: 2,
+    deeds: 6,
+    lags: 0,
+    outages: 0,
+    refusals: 0,
+    lost_answers: 0,
+    strangers: 0,
+    crashes: 0,
+    leaders: 0,
+    slow: 0,
+    pods: 0,
+    guests: 1,
+    nodes: 0,
+    storage: 20,
+    plugs: 5,
+};
+
+/// Every profile by its name. The first is what runs if none is named: a mixture of all others.
+pub const PROFILES: &[Profile] = &[
+    CALM,
+    Profile { name: "stale", about: "caches that lag and watches that break", lags: 5, outages: 3, ..CALM },
+    Profile {
+        name: "crash",
+        about: "the controller dies, loses its lease, is upgraded",
+        lags: 2,
+        crashes: 3,
+        leaders: 2,
+        lost_answers: 2,
+        ..CALM
+    },
+    Profile {
+        name: "storm",
+        about: "everything at once",
+        lags: 3,
+        outages: 2,
+        refusals: 3,
+        lost_answers: 2,
+        strangers: 3,
+        crashes: 2,
+        leaders: 1,
+        slow: 1,
+        pods: 2,
+        guests: 2,
+        nodes: 1,
+        vms: 3,
+        deeds: 9,
+        ..CALM
+    },
+    Profile {
+        name: "errors",
+        about: "refused requests, lost answers, other writers, slow keys",
+        refusals: 4,
+        lost_answers: 3,
+        strangers: 4,
+        slow: 2,
+        lags: 1,
+        ..CALM
+    },
+    Profile { name: "storage", about: "DataVolumes and claims", storage: 90, lags: 2, crashes: 1, ..CALM },
+    Profile {
+        name: "hotplug",
+        about: "volumes come and go",
+        plugs: 55,
+        deeds: 10,
+        lags: 2,
+        crashes: 1,
+        vms: 1,
+        ..CALM
+    },
+    Profile { name: "workload", about: "Pods and guests that fail", pods: 4, guests: 4, lags: 2, ..CALM },
+    Profile { name: "nodes", about: "nodes that stop answering", nodes: 2, lags: 1, deeds: 4, ..CALM },
+];
+
+/// The profile of this name; `mixed` gives each seed one of them in turn.
+pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
+    if name == "mixed" {
+        return Some(&PROFILES[(seed % PROFILES.len() as u64) as usize]);
+    }
+    PROFILES.iter().find(|profile| profile.name == name)
+}
+
+const fn secs(n: u64) -> Duration {
+    Duration::from_secs(n)
+}
+
+fn time(rng: &mut Rng, low_ms: u64, high_ms: u64) -> Duration {
+    Duration::from_millis(rng.within(low_ms, high_ms))
+}
+
+/// When the user has done everything and nothing goes wrong any more.
+const ACTIVE: u64 = 180_000;
+/// Lost nodes take longer than that to be noticed.
+const NODES_ACTIVE: u64 = 600_000;
+
+impl Profile {
+    /// The history of a seed.
+    pub fn script(&self, seed: u64) -> Script {
+        let root = Rng::new(seed);
+        let user = self.user(&mut root.fork("user"));
+        let mut faults = Vec::new();
+        let rng = &mut root.fork("faults");
+        self.watch_faults(rng, &mut faults);
+        self.request_faults(rng, &mut faults);
+        self.process_faults(rng, &mut faults);
+        self.world_faults(&mut root.fork("world"), &mut faults);
+        let lost = faults.iter().any(|fault| matches!(fault, Fault::NodeOutage { .. } | Fault::NodeLoss { .. }));
+        let calm = Duration::from_millis(if lost { NODES_ACTIVE } else { ACTIVE });
+        Script { seed, user, faults, calm }
+    }
+
+    fn user(&self, rng: &mut Rng) -> Vec<(Duration, Deed)> {
+        let mut deeds = Vec::new();
+        let vms = rng.within(1, self.vms) as u8;
+        for vm in 0..vms {
+            deeds.push((time(rng, 0, 20_000), self.birth(rng, vm)));
+            if rng.chance(50) {
+                deeds.push((time(rng, 0, 60_000), Deed::CreateClaim { vm }));
+            }
+        }
+        for _ in 0..rng.within(1, self.deeds) {
+            let vm = rng.below(u64::from(vms)) as u8;
+            let at = time(rng, 1_000, ACTIVE - 20_000);
+            deeds.push((at, self.deed(rng, vm)));
+            // Haste: a second thought right after the first.
+            if rng.chance(25) {
+                deeds.push((at + time(rng, 1, 2_000), self.deed(rng, vm)));
+            }
+        }
+        deeds.sort_by_key(|(at, _)| *at);
+        deeds
+    }
+
+    fn birth(&self, rng: &mut Rng, vm: u8) -> Deed {
+        if rng.chance(15) {
+            return Deed::CreateVmi { vm };
+        }
+        let disk = match rng.chance(self.storage) {
+            false => Disk::Image,
+            true if rng.chance(70) => Disk::Template,
+            true => Disk::Claim,
+        };
+        Deed::CreateVm { vm, strategy: strategy(rng), disk }
+    }
+
+    fn deed(&self, rng: &mut Rng, vm: u8) -> Deed {
+        if rng.chance(self.plugs) {
+            let volume = rng.below(3) as u8;
+            return if rng.chance(60) { Deed::Plug { vm, volume } } else { Deed::Unplug { vm, volume } };
+        }
+        match rng.below(20) {
+            0..=2 => Deed::Start { vm },
+            3..=5 => Deed::Stop { vm },
+            6..=7 => Deed::Restart { vm },
+            8..=9 => Deed::SetStrategy { vm, strategy: strategy(rng) },
+            10 => Deed::EditTemplate { vm },
+            11 => Deed::Annotate { vm },
+            12 => Deed::Pause { vm },
+            13 => Deed::Unpause { vm },
+            14 => Deed::DeleteVm { vm },
+            15 => Deed::OrphanVm { vm },
+            16 => Deed::DeleteVmi { vm },
+            17 => Deed::DeletePod { vm },
+            18 => {
+                if rng.chance(50) {
+                    Deed::ShutDown { vm }
+                } else {
+                    Deed::Crash { vm }
+                }
+            }
+            _ => self.birth(rng, vm),
+        }
+    }
+
+    fn watch_faults(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
+        const KINDS: [Kind; 7] = [Kind::Pod, Kind::Pod, Kind::Vmi, Kind::Vmi, Kind::Vm, Kind::DataVolume, Kind::Claim];
+        for _ in 0..rng.within(0, self.lags) {
+            let from = time(rng, 0, ACTIVE - 40_000);
+            let until = from + time(rng, 500, 40_000);
+            faults.push(Fault::Lag { kind: *rng.pick(&KINDS), from, until, by: time(rng, 100, 15_000) });
+        }
+        for _ in 0..rng.within(0, self.outages) {
+            let at = time(rng, 0, ACTIVE - 40_000);
+            faults.push(Fault::Outage { kind: *rng.pick(&KINDS), at, lasts: time(rng, 500, 30_000) });
+        }
+    }
+
+    fn request_faults(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
+        for _ in 0..rng.within(0, self.refusals) {
+            let code = *rng.pick(&[429, 500, 503]);
+            faults.push(Fault::Refuse { from: rng.below(60), count: rng.within(1, 6), code });
+        }
+        for _ in 0..rng.within(0, self.lost_answers) {
+            faults.push(Fault::LoseAnswer { request: rng.below(60) });
+        }
+        for _ in 0..rng.within(0, self.strangers) {
+            faults.push(Fault::Interfere { request: rng.below(60) });
+        }
+        for _ in 0..rng.within(0, self.slow) {
+            let from = time(rng, 0, ACTIVE - 60_000);
+            let until = from + time(rng, 5_000, 40_000);
+            faults.push(Fault::SlowKey { vm: rng.below(self.vms) as u8, from, until, latency: time(rng, 500, 10_000) });
+        }
+    }
+
+    fn process_faults(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
+        for _ in 0..rng.within(0, self.crashes) {
+            faults.push(match rng.below(4) {
+                0 => Fault::Crash { at: time(rng, 0, ACTIVE - 10_000) },
+                1 if rng.chance(40) => Fault::Upgrade { at: time(rng, 0, ACTIVE - 10_000) },
+                _ => Fault::CrashAt { request: rng.below(50), after: rng.chance(60) },
+            });
+        }
+        for _ in 0..rng.within(0, self.leaders) {
+            let at = time(rng, 0, ACTIVE - 10_000);
+            faults.push(Fault::NewLeader { at, in_flight: time(rng, 1, 8_000) });
+        }
+    }
+
+    fn world_faults(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
+        for _ in 0..rng.within(0, self.pods) {
+            let fate = match rng.below(5) {
+                0 => PodFate::Unschedulable(time(rng, 2_000, 60_000)),
+                1 => PodFate::ImagePull(time(rng, 2_000, 60_000)),
+                2 => PodFate::FailsEarly,
+                3 => PodFate::Evicted(time(rng, 0, 30_000)),
+                _ => PodFate::Killed(time(rng, 0, 30_000)),
+            };
+            faults.push(Fault::Pod { nth: rng.below(4), fate });
+        }
+        for _ in 0..rng.within(0, self.guests) {
+            let fate = match rng.below(4) {
+                0 => GuestFate::NeverStarts,
+                1 => GuestFate::SlowStart(time(rng, 1_000, 30_000)),
+                2 => GuestFate::ShutsDown(time(rng, 0, 40_000)),
+                _ => GuestFate::Crashes(time(rng, 0, 40_000)),
+            };
+            faults.push(Fault::Guest { nth: rng.below(4), fate });
+        }
+        if self.storage > 50 || rng.chance(30) {
+            for nth in 0..3 {
+                let fate = match rng.below(6) {
+                    0 | 1 => VolumeFate::WaitsForConsumer,
+                    2 => VolumeFate::Slow(time(rng, 2_000, 60_000)),
+                    3 if rng.chance(40) => VolumeFate::Fails,
+                    _ => continue,
+                };
+                faults.push(Fault::Volume { nth, fate });
+            }
+        }
+        for _ in 0..rng.within(0, self.nodes) {
+            let (node, at) = (rng.below(2) as u8, time(rng, 5_000, 120_000));
+            if rng.chance(50) {
+                faults.push(Fault::NodeOutage { node, at, lasts: time(rng, 20_000, 420_000) });
+            } else if !faults.iter().any(|fault| matches!(fault, Fault::NodeLoss { .. })) {
+                faults.push(Fault::NodeLoss { node, at });
+            }
+        }
+    }
+}
+
+fn strategy(rng: &mut Rng) -> RunStrategy {
+    match rng.below(10) {
+        0..=3 => RunStrategy::Always,
+        4..=5 => RunStrategy::RerunOnFailure,
+        6..=7 => RunStrategy::Manual,
+        8 => RunStrategy::Halted,
+        _ => RunStrategy::Once,
+    }
+}
+
+/// How long a lost node is kept in the cluster before somebody removes it.
+pub const NODE_REMOVED_AFTER: Duration = secs(340);

@@ -1,0 +1,131 @@
+//! Histories written by hand: a small language for scripts, and what is printed of them.
+//!
+//! ```text
+//! # A comment.
+//! at 0 create vm0 Always Image
+//! at 60 stop vm0
+//! guest 0 crashes 5
+//! lose node0 at 90
+//! calm 120
+//! ```
+//!
+//! Times are seconds. Everything else is lucky: the same seed as ever, no fault that is not named.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+
+use crate::engine::{Options, play};
+use crate::script::{Deed, Disk, Fault, GuestFate, PodFate, Script, VolumeFate};
+
+/// Reads a script.
+pub fn parse(text: &str) -> anyhow::Result<Script> {
+    let mut script = Script { seed: 1, user: Vec::new(), faults: Vec::new(), calm: Duration::from_secs(120) };
+    for (number, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+        let read = match words.as_slice() {
+            [] => Ok(()),
+            ["calm", at] => seconds(at).map(|at| script.calm = at),
+            ["at", at, deed @ ..] => seconds(at).and_then(|at| Ok(script.user.push((at, parse_deed(deed)?)))),
+            fault => parse_fault(fault).map(|fault| script.faults.push(fault)),
+        };
+        read.with_context(|| format!("line {}: {line}", number + 1))?;
+    }
+    script.user.sort_by_key(|(at, _)| *at);
+    Ok(script)
+}
+
+fn seconds(text: &str) -> anyhow::Result<Duration> {
+    let seconds: f64 = text.parse().with_context(|| format!("{text:?} is no number of seconds"))?;
+    Duration::try_from_secs_f64(seconds).with_context(|| format!("{text:?} is no time"))
+}
+
+/// The number at the end of a name like `vm0`.
+fn numbered(text: &str, prefix: &str) -> anyhow::Result<u8> {
+    let number = text.strip_prefix(prefix).and_then(|number| number.parse().ok());
+    number.with_context(|| format!("{text:?} is not called like {prefix}0"))
+}
+
+fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
+    let (Some(verb), Some(vm)) = (words.first(), words.get(1)) else { bail!("a deed and a name are wanted") };
+    let vm = numbered(vm, "vm")?;
+    Ok(match (*verb, &words[2..]) {
+        ("create", [strategy, disk]) => {
+            let disk = match *disk {
+                "Image" => Disk::Image,
+                "Template" => Disk::Template,
+                "Claim" => Disk::Claim,
+                other => bail!("{other:?} is no disk: Image, Template or Claim"),
+            };
+            Deed::CreateVm { vm, strategy: (*strategy).into(), disk }
+        }
+        ("create-vmi", []) => Deed::CreateVmi { vm },
+        ("claim", []) => Deed::CreateClaim { vm },
+        ("start", []) => Deed::Start { vm },
+        ("stop", []) => Deed::Stop { vm },
+        ("restart", []) => Deed::Restart { vm },
+        ("strategy", [strategy]) => Deed::SetStrategy { vm, strategy: (*strategy).into() },
+        ("edit", []) => Deed::EditTemplate { vm },
+        ("annotate", []) => Deed::Annotate { vm },
+        ("pause", []) => Deed::Pause { vm },
+        ("unpause", []) => Deed::Unpause { vm },
+        ("plug", [volume]) => Deed::Plug { vm, volume: numbered(volume, "extra")? },
+        ("unplug", [volume]) => Deed::Unplug { vm, volume: numbered(volume, "extra")? },
+        ("delete", []) => Deed::DeleteVm { vm },
+        ("orphan", []) => Deed::OrphanVm { vm },
+        ("delete-vmi", []) => Deed::DeleteVmi { vm },
+        ("delete-pod", []) => Deed::DeletePod { vm },
+        ("shut-down", []) => Deed::ShutDown { vm },
+        ("crash", []) => Deed::Crash { vm },
+        _ => bail!("unknown deed"),
+    })
+}
+
+fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
+    Ok(match words {
+        ["lose", node, "at", at] => Fault::NodeLoss { node: numbered(node, "node")?, at: seconds(at)? },
+        ["silence", node, "at", at, "for", lasts] => {
+            Fault::NodeOutage { node: numbered(node, "node")?, at: seconds(at)?, lasts: seconds(lasts)? }
+        }
+        ["crash", "at", at] => Fault::Crash { at: seconds(at)? },
+        ["pod", nth, fate @ ..] => {
+            let fate = match fate {
+                ["unschedulable", wait] => PodFate::Unschedulable(seconds(wait)?),
+                ["image-pull", wait] => PodFate::ImagePull(seconds(wait)?),
+                ["fails-early"] => PodFate::FailsEarly,
+                ["evicted", after] => PodFate::Evicted(seconds(after)?),
+                ["killed", after] => PodFate::Killed(seconds(after)?),
+                _ => bail!("unknown fate of a Pod"),
+            };
+            Fault::Pod { nth: nth.parse()?, fate }
+        }
+        ["guest", nth, fate @ ..] => {
+            let fate = match fate {
+                ["never-starts"] => GuestFate::NeverStarts,
+                ["slow", wait] => GuestFate::SlowStart(seconds(wait)?),
+                ["shuts-down", after] => GuestFate::ShutsDown(seconds(after)?),
+                ["crashes", after] => GuestFate::Crashes(seconds(after)?),
+                _ => bail!("unknown fate of a guest"),
+            };
+            Fault::Guest { nth: nth.parse()?, fate }
+        }
+        ["volume", nth, fate @ ..] => {
+            let fate = match fate {
+                ["waits-for-consumer"] => VolumeFate::WaitsForConsumer,
+                ["slow", wait] => VolumeFate::Slow(seconds(wait)?),
+                ["fails"] => VolumeFate::Fails,
+                _ => bail!("unknown fate of a DataVolume"),
+            };
+            Fault::Volume { nth: nth.parse()?, fate }
+        }
+        _ => bail!("unknown line"),
+    })
+}
+
+/// Plays a script and tells what was written, line by line; at the end, what is left.
+pub fn tell(text: &str) -> anyhow::Result<String> {
+    let outcome = play(&parse(text)?, Options { writes: true, ..Options::default() });
+    let mut lines = outcome.timeline;
+    lines.extend(outcome.left);
+    Ok(lines.join("\n") + "\n")
+}

@@ -1,0 +1,321 @@
+//! What happens in a history: what the user does, and what goes wrong.
+//!
+//! A script is data. A seed makes one ([`crate::profile`]), a scenario writes one by hand, and a failing one is made
+//! shorter by leaving parts out ([`crate::shrink`]); what is left plays as before.
+
+use std::fmt;
+use std::time::Duration;
+
+use api::v1::RunStrategy;
+
+use crate::kinds::Kind;
+
+/// A whole history before it is played.
+#[derive(Clone, Debug)]
+pub struct Script {
+    /// Decides latencies and all other small luck.
+    pub seed: u64,
+    pub user: Vec<(Duration, Deed)>,
+    pub faults: Vec<Fault>,
+    /// From here on nothing goes wrong any more and the user rests; everything must settle.
+    pub calm: Duration,
+}
+
+/// Where the disk of a virtual machine comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Disk {
+    /// A container image: nothing to wait for.
+    Image,
+    /// A DataVolume the virtual machine brings along.
+    Template,
+    /// A claim somebody else makes, perhaps later.
+    Claim,
+}
+
+/// What the user does. Virtual machines are numbered; a name is used again after a deletion.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Deed {
+    CreateVm {
+        vm: u8,
+        strategy: RunStrategy,
+        disk: Disk,
+    },
+    /// An instance without a virtual machine.
+    CreateVmi {
+        vm: u8,
+    },
+    Start {
+        vm: u8,
+    },
+    Stop {
+        vm: u8,
+    },
+    Restart {
+        vm: u8,
+    },
+    SetStrategy {
+        vm: u8,
+        strategy: RunStrategy,
+    },
+    /// A change of the template that needs a restart.
+    EditTemplate {
+        vm: u8,
+    },
+    /// A change outside of the template.
+    Annotate {
+        vm: u8,
+    },
+    Pause {
+        vm: u8,
+    },
+    Unpause {
+        vm: u8,
+    },
+    CreateClaim {
+        vm: u8,
+    },
+    /// Plugs claim `volume` into the running instance.
+    Plug {
+        vm: u8,
+        volume: u8,
+    },
+    Unplug {
+        vm: u8,
+        volume: u8,
+    },
+    DeleteVm {
+        vm: u8,
+    },
+    OrphanVm {
+        vm: u8,
+    },
+    DeleteVmi {
+        vm: u8,
+    },
+    /// Deletes the launcher Pod behind everybody's back.
+    DeletePod {
+        vm: u8,
+    },
+    /// The guest shuts itself down.
+    ShutDown {
+        vm: u8,
+    },
+    /// The guest dies.
+    Crash {
+        vm: u8,
+    },
+}
+
+/// What becomes of a launcher Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodFate {
+    Unschedulable(Duration),
+    ImagePull(Duration),
+    FailsEarly,
+    /// Evicted so long after it began to run.
+    Evicted(Duration),
+    /// Its containers die so long after they began to run.
+    Killed(Duration),
+}
+
+/// What becomes of a guest that was handed over to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GuestFate {
+    NeverStarts,
+    SlowStart(Duration),
+    ShutsDown(Duration),
+    Crashes(Duration),
+}
+
+/// What becomes of a DataVolume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VolumeFate {
+    WaitsForConsumer,
+    Slow(Duration),
+    Fails,
+}
+
+/// What goes wrong. Each fault stands for itself and can be left out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fault {
+    /// Events of a kind arrive later.
+    Lag {
+        kind: Kind,
+        from: Duration,
+        until: Duration,
+        by: Duration,
+    },
+    /// The watch of a kind breaks; what happens meanwhile is only seen in the list that follows.
+    Outage {
+        kind: Kind,
+        at: Duration,
+        lasts: Duration,
+    },
+    /// Requests number `from` and the `count` after it are refused.
+    Refuse {
+        from: u64,
+        count: u64,
+        code: u16,
+    },
+    /// The request has its effect, but the answer does not arrive.
+    LoseAnswer {
+        request: u64,
+    },
+    /// Somebody else changes the object just before this write.
+    Interfere {
+        request: u64,
+    },
+    /// The process dies when this request is on its way; `after` it has had its effect or before.
+    CrashAt {
+        request: u64,
+        after: bool,
+    },
+    Crash {
+        at: Duration,
+    },
+    /// Another process leads. What the old one had sent arrives yet, after a while.
+    NewLeader {
+        at: Duration,
+        in_flight: Duration,
+    },
+    /// The process comes back with a newer launcher image.
+    Upgrade {
+        at: Duration,
+    },
+    /// All requests for one virtual machine are slow.
+    SlowKey {
+        vm: u8,
+        from: Duration,
+        until: Duration,
+        latency: Duration,
+    },
+    /// A node stops answering and comes back.
+    NodeOutage {
+        node: u8,
+        at: Duration,
+        lasts: Duration,
+    },
+    /// A node stops answering and is removed for good.
+    NodeLoss {
+        node: u8,
+        at: Duration,
+    },
+    /// The n-th launcher Pod.
+    Pod {
+        nth: u64,
+        fate: PodFate,
+    },
+    /// The n-th guest.
+    Guest {
+        nth: u64,
+        fate: GuestFate,
+    },
+    /// The n-th DataVolume.
+    Volume {
+        nth: u64,
+        fate: VolumeFate,
+    },
+}
+
+impl Deed {
+    pub fn vm(&self) -> u8 {
+        match self {
+            Self::CreateVm { vm, .. }
+            | Self::SetStrategy { vm, .. }
+            | Self::Plug { vm, .. }
+            | Self::Unplug { vm, .. } => *vm,
+            Self::CreateVmi { vm }
+            | Self::Start { vm }
+            | Self::Stop { vm }
+            | Self::Restart { vm }
+            | Self::EditTemplate { vm }
+            | Self::Annotate { vm }
+            | Self::Pause { vm }
+            | Self::Unpause { vm }
+            | Self::CreateClaim { vm }
+            | Self::DeleteVm { vm }
+            | Self::OrphanVm { vm }
+            | Self::DeleteVmi { vm }
+            | Self::DeletePod { vm }
+            | Self::ShutDown { vm }
+            | Self::Crash { vm } => *vm,
+        }
+    }
+}
+
+impl fmt::Display for Deed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = vm_name(self.vm());
+        match self {
+            Self::CreateVm { strategy, disk, .. } => {
+                write!(f, "create virtual machine {name}, {}, disk from {disk:?}", strategy.as_str())
+            }
+            Self::CreateVmi { .. } => write!(f, "create instance {name} without a virtual machine"),
+            Self::Start { .. } => write!(f, "start {name}"),
+            Self::Stop { .. } => write!(f, "stop {name}"),
+            Self::Restart { .. } => write!(f, "restart {name}"),
+            Self::SetStrategy { strategy, .. } => write!(f, "set {name} to {}", strategy.as_str()),
+            Self::EditTemplate { .. } => write!(f, "edit the template of {name}"),
+            Self::Annotate { .. } => write!(f, "annotate {name}"),
+            Self::Pause { .. } => write!(f, "pause {name}"),
+            Self::Unpause { .. } => write!(f, "unpause {name}"),
+            Self::CreateClaim { .. } => write!(f, "create the claim of {name}"),
+            Self::Plug { volume, .. } => write!(f, "plug {} into {name}", volume_name(*volume)),
+            Self::Unplug { volume, .. } => write!(f, "unplug {} from {name}", volume_name(*volume)),
+            Self::DeleteVm { .. } => write!(f, "delete virtual machine {name}"),
+            Self::OrphanVm { .. } => write!(f, "delete virtual machine {name} and leave its instance"),
+            Self::DeleteVmi { .. } => write!(f, "delete instance {name}"),
+            Self::DeletePod { .. } => write!(f, "delete the launcher Pod of {name}"),
+            Self::ShutDown { .. } => write!(f, "shut {name} down from inside"),
+            Self::Crash { .. } => write!(f, "crash the guest of {name}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Lag { kind, from, until, by } => {
+                write!(f, "events of {kind:?} come {by:?} late from {from:?} to {until:?}")
+            }
+            Self::Outage { kind, at, lasts } => write!(f, "the watch of {kind:?} is down for {lasts:?} at {at:?}"),
+            Self::Refuse { from, count, code } => write!(f, "requests {from} to {} are answered {code}", from + count),
+            Self::LoseAnswer { request } => write!(f, "the answer to request {request} is lost"),
+            Self::Interfere { request } => write!(f, "somebody else writes just before request {request}"),
+            Self::CrashAt { request, after: false } => {
+                write!(f, "the process dies before request {request} takes effect")
+            }
+            Self::CrashAt { request, after: true } => write!(f, "the process dies after request {request} took effect"),
+            Self::Crash { at } => write!(f, "the process dies at {at:?}"),
+            Self::NewLeader { at, in_flight } => {
+                write!(f, "another process leads at {at:?}; what was sent arrives {in_flight:?} later")
+            }
+            Self::Upgrade { at } => write!(f, "the process is replaced by a newer version at {at:?}"),
+            Self::SlowKey { vm, from, until, latency } => {
+                write!(f, "requests for {} take {latency:?} from {from:?} to {until:?}", vm_name(*vm))
+            }
+            Self::NodeOutage { node, at, lasts } => {
+                write!(f, "{} does not answer for {lasts:?} at {at:?}", node_name(*node))
+            }
+            Self::NodeLoss { node, at } => write!(f, "{} is lost at {at:?}", node_name(*node)),
+            Self::Pod { nth, fate } => write!(f, "launcher Pod {nth}: {fate:?}"),
+            Self::Guest { nth, fate } => write!(f, "guest {nth}: {fate:?}"),
+            Self::Volume { nth, fate } => write!(f, "DataVolume {nth}: {fate:?}"),
+        }
+    }
+}
+
+/// The namespace everything happens in.
+pub const NAMESPACE: &str = "default";
+
+pub fn vm_name(vm: u8) -> String {
+    format!("vm{vm}")
+}
+
+pub fn volume_name(volume: u8) -> String {
+    format!("extra{volume}")
+}
+
+pub fn node_name(node: u8) -> String {
+    format!("node{node}")
+}

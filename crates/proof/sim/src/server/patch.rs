@@ -1,0 +1,47 @@
+//! Patching: the one place where objects become JSON.
+
+use std::sync::Arc;
+
+use informer::Key;
+use kube::Resource;
+use machinery::status::{self, About};
+use machinery::{patch as json, strategic};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use virt_controller::api::{Part, Patch};
+
+use super::{Answer, Server, Verb, Writer};
+
+impl Server {
+    pub fn patch<K>(&mut self, by: Writer, key: &Key, part: Part, patch: &Patch) -> Answer<Arc<K>>
+    where
+        K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + 'static,
+    {
+        let old = self.stored::<K>(key)?;
+        let invalid = |why: String| {
+            let (group, kind) = (K::group(&()), K::kind(&()));
+            let mut answer = status::invalid(About::new(&group, &kind, &key.name), Vec::new());
+            answer.message = Some(why);
+            Box::new(answer)
+        };
+        let internal = |error: serde_json::Error| Box::new(status::internal(&error.to_string()));
+        let mut document = serde_json::to_value(old.as_ref()).map_err(internal)?;
+        // The version must not guard a patch that does not name one.
+        if let Some(meta) = document.get_mut("metadata").and_then(|meta| meta.as_object_mut())
+            && !matches!(patch, Patch::Json(_))
+        {
+            meta.remove("resourceVersion");
+            meta.remove("uid");
+        }
+        match patch {
+            Patch::Json(patch) => json::apply(&mut document, patch).map_err(|error| invalid(error.to_string()))?,
+            Patch::Merge(patch) => json::merge(&mut document, patch),
+            Patch::Strategic(patch) => {
+                strategic::apply(&K::kind(&()), &mut document, patch).map_err(|error| invalid(error.to_string()))?;
+            }
+        }
+        let new: K = serde_json::from_value(document).map_err(|error| invalid(error.to_string()))?;
+        let verb = if part == Part::Status { Verb::PatchStatus } else { Verb::Patch };
+        self.replace(by, verb, part, new)
+    }
+}
