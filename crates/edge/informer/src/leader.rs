@@ -121,7 +121,7 @@ pub async fn lead(config: LeaderConfig, shutdown: CancellationToken) -> Option<L
     tokio::spawn(async move {
         let asked = tokio::select! {
             () = candidate.hold() => {
-                tracing::error!(lease = candidate.config.name, "the lease could not be renewed in time");
+                tracing::error!(lease = candidate.config.name, "the lease is lost: it could not be renewed in time, or somebody else holds it");
                 return lost.cancel();
             }
             asked = asked => asked,

@@ -2,16 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use admission::{Judged, Operation, Refusal, Request, User, Wanted, World};
 use api::config::ClusterConfig;
 use api::resources::{self, RESOURCES, Resource};
-use api::v1::{KubeVirt, RunStrategy, VirtualMachine, VirtualMachineInstance};
+use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance};
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::{Cause, FieldError, FieldPath};
-use plan::vm::{Action, decide};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -185,36 +183,13 @@ impl Judge {
         }
     }
 
-    /// The instance that the controller makes of a virtual machine, by asking the controller's own decision until it
-    /// creates one.
-    fn start(&self, mut vm: VirtualMachine) -> Result<VirtualMachineInstance, Vec<FieldError>> {
-        vm.spec.running = None;
-        vm.spec.run_strategy = Some(RunStrategy::Always);
-        // One pass to prepare the machine, one to start it, and one to spare.
-        for _ in 0..3 {
-            let actions = decide(&plan::vm::World {
-                vm: Arc::new(vm.clone()),
-                vmi: None,
-                revisions: Vec::new(),
-                behind: None,
-                hold_starts: false,
-                failed: None,
-                now: now(),
-            });
-            for action in actions {
-                match action {
-                    Action::CreateVmi { vmi, because: _ } => return Ok(*vmi),
-                    Action::PatchVm(patch) => {
-                        let mut object = serde_json::to_value(&vm).map_err(|error| vec![undecodable(&error)])?;
-                        machinery::patch::apply(&mut object, &patch).map_err(|error| vec![undecodable(&error)])?;
-                        vm = decode(object)?;
-                    }
-                    _ => {}
-                }
-            }
-        }
-        let message = "the controller would not start this virtual machine";
-        Err(vec![FieldError::new(Cause::Invalid, FieldPath::new("spec"), message)])
+    /// The instance that the controller makes of a virtual machine.
+    fn start(&self, vm: VirtualMachine) -> Result<VirtualMachineInstance, Vec<FieldError>> {
+        let started = super::start::instance(vm, &self.objects, &self.config);
+        started.map_err(|error| vec![undecodable(&error)])?.ok_or_else(|| {
+            let message = "the controller would not start this virtual machine";
+            vec![FieldError::new(Cause::Invalid, FieldPath::new("spec"), message)]
+        })
     }
 }
 
@@ -293,7 +268,7 @@ fn as_written(judged: &mut Value, written: &Value) {
 }
 
 /// An object as it would be after it was stored.
-fn stored(mut object: Value) -> Value {
+pub(crate) fn stored(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("uid").or_insert_with(|| json!(MADE_UP_UID));
         metadata.entry("namespace").or_insert_with(|| json!(NAMESPACE));

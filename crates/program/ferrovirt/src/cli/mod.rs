@@ -14,6 +14,7 @@ mod manifest;
 mod nearest;
 mod render;
 mod resources;
+mod start;
 mod table;
 mod targets;
 mod three_way;

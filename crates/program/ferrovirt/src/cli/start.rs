@@ -1,0 +1,108 @@
+//! The instance that the controller makes of a virtual machine, without a cluster: its own decisions are asked, and what
+//! they ask for is taken for done, until they create the instance.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use api::config::ClusterConfig;
+use api::v1::{RunStrategy, VirtualMachine, VirtualMachineInstance};
+use instancetype::Live;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use plan::claims::Claims;
+use plan::vm::{Action, World, decide, wanted};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// More passes than any virtual machine needs before it starts.
+const PASSES: usize = 8;
+
+/// `objects` are those the virtual machine may refer to. Claims that are not among them are taken to exist in the
+/// cluster. Nothing, if the controller would not start it.
+pub(super) fn instance(
+    mut vm: VirtualMachine,
+    objects: &[Value],
+    config: &ClusterConfig,
+) -> Result<Option<VirtualMachineInstance>, serde_json::Error> {
+    vm.spec.running = None;
+    vm.spec.run_strategy = Some(RunStrategy::Always);
+    let mut revisions = vec![];
+    for _ in 0..PASSES {
+        let mut actions = decide(&world(&vm, &revisions, objects, config));
+        actions.reverse(); // a stack: the next action is the last
+        while let Some(action) = actions.pop() {
+            match action {
+                Action::CreateVmi { vmi, because: _ } => return Ok(Some(*vmi)),
+                Action::PatchVm { patch, reason: _ } => {
+                    let mut object = serde_json::to_value(&vm)?;
+                    machinery::patch::apply(&mut object, &patch).map_err(serde::de::Error::custom)?;
+                    vm = serde_json::from_value(object)?;
+                }
+                Action::UpdateStatus(updated) => vm.status = updated.status,
+                Action::CreateRevision(revision) => revisions.push(Arc::new(*revision)),
+                Action::Authorize { then, .. } | Action::ConfirmNoInstance { then, .. } => {
+                    actions.extend(then.into_iter().rev());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn world(
+    vm: &VirtualMachine,
+    revisions: &[Arc<ControllerRevision>],
+    objects: &[Value],
+    config: &ClusterConfig,
+) -> World {
+    let wanted = wanted(vm, None, &BTreeMap::new());
+    let claim = |name: &String| {
+        let found = find(objects, "PersistentVolumeClaim", name).unwrap_or_else(|| PersistentVolumeClaim {
+            metadata: ObjectMeta { name: Some(name.clone()), ..ObjectMeta::default() },
+            ..PersistentVolumeClaim::default()
+        });
+        (name.clone(), Arc::new(found))
+    };
+    World {
+        vm: Arc::new(vm.clone()),
+        vmi: None,
+        revisions: revisions.to_vec(),
+        claims: Claims { claims: wanted.claims.iter().map(claim).collect(), ..Claims::default() },
+        copied_claims: wanted.copied_claims,
+        data_sources: BTreeMap::new(),
+        instancetype: wanted.instancetype.and_then(|object| {
+            let kinds = ["VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"];
+            live(objects, kinds[usize::from(object.cluster)], &object.name)
+        }),
+        preference: wanted.preference.and_then(|object| {
+            let kinds = ["VirtualMachinePreference", "VirtualMachineClusterPreference"];
+            live(objects, kinds[usize::from(object.cluster)], &object.name)
+        }),
+        namespace_labels: BTreeMap::new(),
+        config: Arc::new(config.clone()),
+        settings: Arc::default(),
+        behind: None,
+        expects_instance: None,
+        expects_data_volumes: None,
+        hold_starts: false,
+        failed: None,
+        now: Time(Timestamp::now()),
+    }
+}
+
+fn named<'a>(objects: &'a [Value], kind: &str, name: &str) -> Option<&'a Value> {
+    objects.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name)
+}
+
+fn find<T: DeserializeOwned>(objects: &[Value], kind: &str, name: &str) -> Option<T> {
+    serde_json::from_value(named(objects, kind, name)?.clone()).ok()
+}
+
+fn live<T: DeserializeOwned>(objects: &[Value], kind: &str, name: &str) -> Option<Live<T>> {
+    let object = named(objects, kind, name)?;
+    let metadata = serde_json::from_value(object["metadata"].clone()).ok()?;
+    Some(Live { kind: kind.to_owned(), metadata, spec: serde_json::from_value(object["spec"].clone()).ok()? })
+}
