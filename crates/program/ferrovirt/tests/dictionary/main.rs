@@ -6,6 +6,7 @@
 
 mod api_document;
 mod examples;
+mod render;
 mod validate;
 
 use std::path::{Path, PathBuf};
