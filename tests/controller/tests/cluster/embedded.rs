@@ -1,0 +1,67 @@
+//! The embedded API server with its real admission and RBAC, and the scheduler that comes with it.
+
+use std::net::TcpListener;
+
+use anyhow::Result;
+use kube::Client;
+use tokio_util::sync::CancellationToken;
+
+use super::pki::Pki;
+
+/// Everything ends with it.
+pub(crate) struct Embedded {
+    pub(super) admin: Client,
+    pki: Pki,
+    url: String,
+    stop: CancellationToken,
+    server: embedded::Server,
+    _dir: tempfile::TempDir,
+}
+
+impl Embedded {
+    pub(crate) async fn start() -> Result<Self> {
+        let dir = tempfile::tempdir()?;
+        let pki = Pki::new();
+        let (cert_pem, key_pem) = pki.server();
+        let config = embedded::Config {
+            store_path: dir.path().join("store.redb"),
+            client_ca_pem: pki.ca_pem(),
+            cert_pem,
+            key_pem,
+        };
+        let server = embedded::Server::open(config).await?;
+        server.bootstrap().await?;
+        // Its usual nodes cannot run all that the controllers can decide about; these here pretend anyway.
+        server.accept_unsupported();
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let url = format!("https://{}", listener.local_addr()?);
+        let stop = CancellationToken::new();
+        tokio::spawn({
+            let (server, stop) = (server.clone(), stop.clone());
+            async move { server.serve(listener, stop).await.unwrap() }
+        });
+        let scheduler = pki.client(&url, "system:kube-scheduler", "system:authenticated").await;
+        tokio::spawn(embedded::scheduler::run(scheduler, stop.clone()));
+        let admin = pki.client(&url, "kubernetes-admin", "system:masters").await;
+        Ok(Self { admin, pki, url, stop, server, _dir: dir })
+    }
+
+    pub(super) async fn controller(&self) -> Client {
+        let account = "system:serviceaccount:kubevirt:kubevirt-controller";
+        self.pki.client(&self.url, account, "system:serviceaccounts").await
+    }
+
+    pub(super) async fn agent(&self, node: &str) -> Client {
+        let group = format!("ferrovirt:node:{node}");
+        self.pki.client(&self.url, "system:serviceaccount:kubevirt:kubevirt-handler", &group).await
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        // The store is closed before its folder goes.
+        let server = self.server.clone();
+        tokio::task::block_in_place(|| crate::runtime().block_on(server.close()));
+    }
+}

@@ -1,0 +1,58 @@
+//! The real controllers on two servers: ours, and Kubernetes' own with its scheduler and controllers.
+//!
+//! Every scenario is run on both, in a namespace of its own; the scenarios of one server share it, and one run of the
+//! controllers. What ends controllers on purpose has a server to itself.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
+
+mod agent;
+mod cluster;
+mod env;
+mod faults;
+mod scenarios;
+
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use anyhow::Result;
+use libtest_mimic::{Arguments, Failed, Trial};
+use tokio::runtime::Runtime;
+
+use cluster::{Cluster, Kind};
+
+/// One runtime for all: connections outlive a test.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| Runtime::new().expect("a runtime can be made"))
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::from_args();
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let filter = tracing_subscriber::EnvFilter::from_default_env();
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    let mut skipped = false;
+    if !arguments.list {
+        match peers::build_or_skip("kube", "no controller runs against a real kube-apiserver") {
+            Ok(Some(programs)) => cluster::use_programs(programs),
+            Ok(None) => skipped = true,
+            Err(reason) => {
+                eprintln!("there is no kube-apiserver to run against: {reason}");
+                return ExitCode::FAILURE;
+            }
+        }
+    }
+    let mut trials = faults::trials();
+    for kind in Kind::ALL {
+        let ignored = skipped && *kind == Kind::Kube;
+        trials.extend(scenarios::trials(*kind).into_iter().map(|trial| trial.with_ignored_flag(ignored)));
+    }
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    Cluster::end_all();
+    conclusion.exit_code()
+}
+
+/// A test whose body needs the runtime.
+fn trial(name: String, body: impl AsyncFnOnce() -> Result<()> + Send + 'static) -> Trial {
+    Trial::test(name, move || runtime().block_on(body()).map_err(|err| Failed::from(format!("{err:#}"))))
+}

@@ -1,0 +1,56 @@
+//! What users do, and what they see; each on both servers.
+
+mod life;
+mod nodes;
+mod waits;
+
+use std::pin::Pin;
+
+use anyhow::Result;
+use libtest_mimic::Trial;
+
+use crate::cluster::{Cluster, Kind};
+use crate::env::Env;
+
+type Body = fn(Env) -> Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+/// The name, which is the namespace as well, and what happens.
+struct Scenario {
+    name: &'static str,
+    body: Body,
+}
+
+macro_rules! scenarios {
+    ($($module:ident::$body:ident,)*) => {
+        &[$(Scenario { name: stringify!($body), body: |env| Box::pin($module::$body(env)) },)*]
+    };
+}
+
+const SCENARIOS: &[Scenario] = scenarios![
+    life::a_halted_machine_waits_for_its_user,
+    life::a_machine_starts_when_asked,
+    life::a_machine_stops_when_asked,
+    life::a_restart_makes_one_new_instance,
+    life::a_deleted_machine_takes_everything_along,
+    life::an_orphaned_instance_runs_on,
+    life::a_guest_whose_pod_was_taken_away_is_replaced,
+    waits::a_crash_loop_slows_down_and_recovers,
+    waits::a_data_volume_that_is_not_ready_is_waited_for,
+    waits::a_missing_claim_is_waited_for,
+    waits::a_pod_that_fits_nowhere_says_what_the_scheduler_said,
+    waits::an_image_that_cannot_be_had_is_named,
+    nodes::a_guest_on_a_lost_node_is_given_up_once_its_pod_has_ended,
+];
+
+pub(crate) fn trials(kind: Kind) -> Vec<Trial> {
+    let each = SCENARIOS.iter().map(|scenario| {
+        let (namespace, body) = (scenario.name.replace('_', "-"), scenario.body);
+        // Starting the cluster blocks, so it is done before the runtime is entered.
+        Trial::test(format!("{}::{}", kind.name(), scenario.name), move || {
+            let cluster = Cluster::shared(kind).map_err(|err| format!("{err:#}"))?;
+            let run = async { body(Env::new(cluster, &namespace[..namespace.len().min(63)]).await?).await };
+            crate::runtime().block_on(run).map_err(|err| format!("{err:#}").into())
+        })
+    });
+    each.collect()
+}
