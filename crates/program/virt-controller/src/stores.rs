@@ -94,7 +94,7 @@ stores! {
         .index(BY_NODE, |vmi: &VirtualMachineInstance| node_of(vmi))
         .index(BY_VSOCK, |vmi: &VirtualMachineInstance| vsock_cid(vmi))
         .index(BY_DATA_VOLUME, |vmi: &VirtualMachineInstance| data_volumes(&vmi.metadata, &vmi.spec.volumes))
-        .index(BY_CLAIM, |vmi: &VirtualMachineInstance| claims(&vmi.metadata, &vmi.spec.volumes));
+        .index(BY_CLAIM, |vmi: &VirtualMachineInstance| plugged_claims(vmi));
     /// Launcher Pods and their helpers, which carry the label; the rest of the cluster's Pods is not our business.
     pods: Pod = Informer::new()
         .labels(api::labels::APP)
@@ -156,6 +156,15 @@ fn data_volumes(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
 fn claims(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
     let sources = volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
     sources.map(|source| beside(meta, &source.claim_name)).collect()
+}
+
+/// Besides the claims it uses as such, those it writes its memory to and those that serve a purpose of ours: their coming
+/// must wake it too.
+fn plugged_claims(vmi: &VirtualMachineInstance) -> Vec<String> {
+    let dumps = vmi.spec.volumes.iter().filter_map(|volume| volume.memory_dump.as_ref()).map(|dump| &dump.claim_name);
+    let utility = vmi.spec.utility_volumes.iter().map(|volume| &volume.claim_name);
+    let more = dumps.chain(utility).map(|name| beside(&vmi.metadata, name));
+    claims(&vmi.metadata, &vmi.spec.volumes).into_iter().chain(more).collect()
 }
 
 fn node_of(vmi: &VirtualMachineInstance) -> Vec<String> {

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use super::action::Action;
 use super::world::World;
-use crate::meta;
+use crate::{SyncError, meta};
 
 const PRIMARY: &str = "eth0";
 const MULTUS_STATUS: &str = "multus-status";
@@ -205,6 +205,44 @@ fn renamed(list: &str, from: &BTreeMap<String, String>, to: Naming, vmi: &Virtua
         }
     }
     serde_json::to_string(&elements).ok()
+}
+
+/// What is wrong with the interfaces and networks by the rules in force now, which may be stricter than those at admission.
+pub(super) fn refused(w: &World) -> Option<SyncError> {
+    if is_plain(&w.vmi) {
+        return None;
+    }
+    let object = serde_json::to_value(&*w.vmi).ok()?;
+    let request = admission::Request {
+        operation: admission::Operation::Create,
+        version: api::v1::VERSION,
+        resource: "virtualmachineinstances",
+        subresource: "",
+        user: &admission::User::default(),
+        old: None,
+        object: &object,
+        now: w.now.clone(),
+    };
+    let judged = admission::judge(&request, &w.config, &admission::World::default()).ok()?;
+    let about_networks =
+        |field: &str| field.starts_with("spec.networks") || field.starts_with("spec.domain.devices.interfaces");
+    let wrong = judged.causes.into_iter().find(|cause| about_networks(&cause.field.to_string()))?;
+    Some(SyncError::new(reasons::FAILED_CREATE_VALIDATION, format!("{}: {}", wrong.field, wrong.message)))
+}
+
+/// The usual case, in which there is nothing to judge: one interface behind the Pod's address, or none at all.
+fn is_plain(vmi: &VirtualMachineInstance) -> bool {
+    match (vmi.spec.domain.devices.interfaces.as_slice(), vmi.spec.networks.as_slice()) {
+        ([], []) => true,
+        ([interface], [network]) => {
+            interface.name == network.name
+                && network.pod.is_some()
+                && interface.masquerade.is_some()
+                && interface.ports.is_empty()
+                && interface.state.is_none()
+        }
+        _ => false,
+    }
 }
 
 /// How a change of interfaces comes into force.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::action::Action;
 use super::volumes::{self, Gate};
 use super::world::World;
-use super::{backend, follow, hotplug, topology};
+use super::{backend, follow, hotplug, network, topology};
 use crate::{Note, SyncError, meta, pods};
 
 /// The feature gate that lets guests mount directories of their launcher's container.
@@ -144,6 +144,10 @@ fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync 
     } else {
         (render::launcher_pod(&w.vmi, &w.config, &context), "the instance has no launcher Pod yet")
     };
+    let refused = rendered.is_ok().then(|| network::refused(w)).flatten();
+    if let Some(error) = refused {
+        return Sync::warned(w, error);
+    }
     match rendered {
         Ok(pod) => {
             let message = format!("Created virtual machine pod {}", meta::name(&pod.metadata));

@@ -177,3 +177,24 @@ fn running_migrations_hold_a_start_and_others_do_not() {
         assert_eq!(created(&decide(&w)).is_empty(), holds, "{phase}, sends {sends}");
     }
 }
+
+#[test]
+fn networks_that_the_rules_of_today_refuse_hold_the_start() {
+    let mut bridged = vmi("Pending");
+    let interface = &mut bridged.spec.domain.devices.interfaces[0];
+    (interface.masquerade, interface.bridge) = (None, Some(Default::default()));
+    let w = world(bridged, vec![]);
+    assert_eq!(created(&decide(&w)).len(), 1);
+    let mut strict = w.clone();
+    Arc::make_mut(&mut strict.config)
+        .configuration
+        .network
+        .get_or_insert_default()
+        .permit_bridge_interface_on_pod_network = Some(false);
+    let actions = decide(&strict);
+    assert!(created(&actions).is_empty());
+    let new = written(&strict, &actions).unwrap();
+    let seen = condition(&new, conditions::SYNCHRONIZED);
+    assert_eq!(seen.reason(), reasons::FAILED_CREATE_VALIDATION);
+    assert!(seen.message().starts_with("spec.domain.devices.interfaces[0]"), "{}", seen.message());
+}
