@@ -31,6 +31,7 @@ const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy"
   "rules": [{"level": "Metadata"}]}"#;
 
 const AUDIT_LOG: &str = "audit.log";
+const CONTROLLER_KUBECONFIG: &str = "controller.kubeconfig";
 
 /// An API server with its store. By itself there is nothing that acts on what is in it: no controllers, no scheduler, no
 /// nodes. Its user is an administrator.
@@ -44,6 +45,7 @@ pub struct ControlPlane {
     clients: u16,
     config: Config,
     kubeconfig: PathBuf,
+    controller_kubeconfig: PathBuf,
     programs: PathBuf,
     pki: Pki,
     /// The port requests are answered on.
@@ -86,9 +88,14 @@ impl ControlPlane {
             apiserver.args([flag("audit-policy-file", &policy), flag("audit-log-path", &folder.join(AUDIT_LOG))]);
         }
         let apiserver = Process::start("kube-apiserver", apiserver, folder)?;
-        let kubeconfig = folder.join("kubeconfig");
-        let admin = pki.kubeconfig(secure).to_string();
-        fs::write(&kubeconfig, admin).with_context(|| format!("cannot write {}", kubeconfig.display()))?;
+        let [kubeconfig, controller_kubeconfig] =
+            [("kubeconfig", &pki.admin), (CONTROLLER_KUBECONFIG, &pki.controller)]
+                .map(|(name, user)| (folder.join(name), pki.kubeconfig(secure, user)))
+                .map(|(path, text)| {
+                    fs::write(&path, text.to_string()).with_context(|| format!("cannot write {}", path.display()))?;
+                    anyhow::Ok(path)
+                });
+        let (kubeconfig, controller_kubeconfig) = (kubeconfig?, controller_kubeconfig?);
         let config = pki.client_config(secure).await?;
         let (scheduler, controller_manager, programs) = (None, None, programs.to_owned());
         let started = ControlPlane {
@@ -99,6 +106,7 @@ impl ControlPlane {
             clients,
             config,
             kubeconfig,
+            controller_kubeconfig,
             programs,
             pki,
             secure,
@@ -167,6 +175,11 @@ impl ControlPlane {
     /// The file by which any Kubernetes client reaches the server.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
+    }
+
+    /// The same for the user [`CONTROLLER`](crate::CONTROLLER), whose requests can be told from those of tests.
+    pub fn controller_kubeconfig(&self) -> &Path {
+        &self.controller_kubeconfig
     }
 
     /// What every client asked of an audited server so far: a line of JSON for each request, once it is answered.

@@ -7,8 +7,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, ensure};
 use hostfs::process::{ProcessId, Signal};
 use rustix::process::{getpid, getppid, set_parent_process_death_signal};
 
@@ -16,7 +17,7 @@ use rustix::process::{getpid, getppid, set_parent_process_death_signal};
 const TAIL: usize = 20;
 
 /// A running process. It is killed when this value goes: what it holds is thrown away, so it need not tidy up.
-pub(crate) struct Process {
+pub struct Process {
     name: &'static str,
     id: ProcessId,
     log: PathBuf,
@@ -30,7 +31,7 @@ impl Process {
     ///
     /// The kernel kills it when the thread that started it ends. Threads of tests come and go, so one is kept that does
     /// nothing else but wait for the process.
-    pub(crate) fn start(name: &'static str, mut command: Command, folder: &Path) -> Result<Process> {
+    pub fn start(name: &'static str, mut command: Command, folder: &Path) -> Result<Process> {
         let log = folder.join(format!("{name}.log"));
         let file = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
         let errors = file.try_clone().with_context(|| format!("cannot share {}", log.display()))?;
@@ -60,12 +61,12 @@ impl Process {
     }
 
     /// An error with the end of the log if the process is no longer there.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         self.ended.get().map_or(Ok(()), |how| Err(anyhow!("{} ended ({how}){}", self.name, self.tail())))
     }
 
     /// The end of the log, under a heading.
-    pub(crate) fn tail(&self) -> String {
+    pub fn tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();
@@ -75,8 +76,21 @@ impl Process {
 }
 
 impl Process {
+    /// The process as the kernel numbers it.
+    pub fn pid(&self) -> i32 {
+        self.id.pid
+    }
+
+    /// Asks the process to end, and waits so long for it.
+    pub fn terminate(&mut self, patience: Duration) -> Result<()> {
+        self.id.signal(Signal::TERM).with_context(|| format!("cannot ask {} to end", self.name))?;
+        let gone = self.id.wait_gone(patience).with_context(|| format!("cannot wait for {}", self.name))?;
+        ensure!(gone, "{} does not end within {} s{}", self.name, patience.as_secs(), self.tail());
+        Ok(())
+    }
+
     /// Ends the process, and waits until it has gone.
-    pub(crate) fn end(&mut self) {
+    pub fn end(&mut self) {
         // It is gone already, or the signal ends it; either way the keeper has waited for it when it returns.
         let _ = self.id.signal(Signal::KILL);
         if let Some(keeper) = self.keeper.take() {

@@ -13,4 +13,5 @@ mod workdir;
 
 pub use control_plane::ControlPlane;
 pub use fake_nodes::{FakeNodes, Fate, NodeShape};
-pub use pki::{Pair, Pki};
+pub use keeper::Process;
+pub use pki::{CONTROLLER, Pair, Pki};

@@ -9,11 +9,16 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
 use serde_json::{Value, json};
 
+/// The name of the second administrator.
+pub const CONTROLLER: &str = "controller";
+
 /// The files an API server on loopback and its first user need.
 pub struct Pki {
     pub ca: PathBuf,
     pub server: Pair,
     pub admin: Pair,
+    /// A second administrator, for what a test watches.
+    pub controller: Pair,
     /// Signs the tokens of service accounts, and tells a good signature.
     pub tokens: Pair,
 }
@@ -34,16 +39,13 @@ impl Pki {
 
         let mut server = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
         server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        let mut admin = CertificateParams::default();
-        admin.distinguished_name.push(DnType::CommonName, "admin");
-        admin.distinguished_name.push(DnType::OrganizationName, "system:masters");
-        admin.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
 
         let tokens = KeyPair::generate()?;
         Ok(Pki {
             ca: write(folder, "ca.crt", &ca.pem())?,
             server: issue(&ca, server, folder, "server")?,
-            admin: issue(&ca, admin, folder, "admin")?,
+            admin: issue(&ca, administrator("admin"), folder, "admin")?,
+            controller: issue(&ca, administrator(CONTROLLER), folder, CONTROLLER)?,
             tokens: Pair {
                 public: write(folder, "tokens.pub", &tokens.public_key_pem())?,
                 key: write(folder, "tokens.key", &tokens.serialize_pem())?,
@@ -51,8 +53,8 @@ impl Pki {
         })
     }
 
-    /// How the first user reaches a server on this port, as a kubeconfig file says it.
-    pub fn kubeconfig(&self, port: u16) -> Value {
+    /// How a user reaches a server on this port, as a kubeconfig file says it.
+    pub fn kubeconfig(&self, port: u16, user: &Pair) -> Value {
         json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -61,22 +63,28 @@ impl Pki {
                 "server": format!("https://127.0.0.1:{port}"),
                 "certificate-authority": self.ca,
             } }],
-            "users": [{ "name": "admin", "user": {
-                "client-certificate": self.admin.public,
-                "client-key": self.admin.key,
-            } }],
-            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "admin" } }],
+            "users": [{ "name": "user", "user": { "client-certificate": user.public, "client-key": user.key } }],
+            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "user" } }],
         })
     }
 
-    /// The same for a client of ours, which takes every answer as it comes.
+    /// The same for a client of the first administrator, which takes every answer as it comes.
     pub async fn client_config(&self, port: u16) -> Result<Config> {
         let kubeconfig: Kubeconfig =
-            serde_json::from_value(self.kubeconfig(port)).context("cannot read our own kubeconfig")?;
+            serde_json::from_value(self.kubeconfig(port, &self.admin)).context("cannot read our own kubeconfig")?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
         Ok(config)
     }
+}
+
+/// A user who may do anything.
+fn administrator(name: &str) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    params
 }
 
 fn issue(ca: &CertifiedIssuer<'static, KeyPair>, params: CertificateParams, folder: &Path, name: &str) -> Result<Pair> {
