@@ -20,6 +20,8 @@ pub(super) struct Provision {
     pub(super) actions: Vec<Action>,
     /// What the virtual machine has to wait for, in words.
     pub(super) waits: Option<String>,
+    /// The same as an event, if it will not come without help.
+    pub(super) warning: Option<Action>,
     /// Why a DataVolume that exists will not do, and under which reason its event goes.
     pub(super) refusal: Option<(SyncError, &'static str)>,
 }
@@ -45,7 +47,7 @@ pub(super) fn provide(w: &World) -> Result<Provision, SyncError> {
             provision.refusal.get_or_insert((error, reasons::FAILED_DATA_VOLUME_IMPORT));
         } else if phase(found) == Some(&DataVolumePhase::Failed) && provision.waits.is_none() && !is_told(w, &words) {
             let note = Note::warning(reasons::FAILED_DATA_VOLUME_IMPORT, words.clone());
-            provision.actions.push(Action::Note(note));
+            provision.warning = Some(Action::Note(note));
         }
         provision.waits.get_or_insert(words);
     }

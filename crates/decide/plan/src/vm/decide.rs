@@ -31,7 +31,8 @@
 //! # Caveats
 //!
 //! A stop waits for nothing: it is carried out although a DataVolume is not ready or an instance type is gone, which in
-//! KubeVirt keep a running guest from being stopped. Volumes are not moved between claims while a guest runs
+//! KubeVirt keep a running guest from being stopped. Nor do changes of a running guest wait for DataVolumes: a volume
+//! that is plugged shows on the instance what it waits for. Volumes are not moved between claims while a guest runs
 //! (`updateVolumesStrategy: Migration`); only what is on record about such a move is kept.
 
 use std::time::Duration;
@@ -178,7 +179,7 @@ fn bring_forward(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
     }
     let deferred = meta::annotation(&w.vm.metadata, annotations::IMMEDIATE_DATA_VOLUME_CREATION) == Some("false");
     let starts = matches!(verdict, Verdict::Start(_));
-    let Provision { actions, waits, refusal } =
+    let Provision { actions, waits, warning, refusal } =
         if deferred && !starts { Provision::default() } else { data_volumes::provide(w)? };
     if let Some((error, event)) = refusal {
         let mut plan = refuse(w, error, Some(event));
@@ -186,7 +187,8 @@ fn bring_forward(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
         return Ok(plan);
     }
     let halted = w.vm.run_strategy().is_ok_and(|strategy| strategy == RunStrategy::Halted);
-    if let Some(words) = waits.filter(|_| !halted) {
+    if let Some(words) = waits.filter(|_| !halted && w.instance().is_none()) {
+        let actions = actions.into_iter().chain(warning).collect();
         return Ok(Plan { actions, ..Plan::wait(format!("it waits for its volumes: {words}")) });
     }
     let mut plan = carry_out(w, verdict)?;

@@ -1,7 +1,19 @@
+mod data_volumes;
+mod instancetypes;
+mod live_updates;
+mod memory_dumps;
 mod model;
+mod networks;
+mod printables;
+mod properties;
+mod receivers;
+mod restarts;
+mod sequences;
 mod starts;
 mod states;
 mod strategies;
+mod tracking;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,6 +21,7 @@ use std::sync::Arc;
 use api::config::ClusterConfig;
 use api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
@@ -134,4 +147,66 @@ fn patched<T: serde::Serialize + serde::de::DeserializeOwned>(object: &T, patch:
     let mut value = serde_json::to_value(object).unwrap();
     machinery::patch::apply(&mut value, patch).expect("the patch fits what it was made from");
     serde_json::from_value(value).unwrap()
+}
+
+/// The object with some JSON merged into it.
+fn with<T: serde::Serialize + serde::de::DeserializeOwned>(object: T, change: Value) -> T {
+    let mut value = serde_json::to_value(object).unwrap();
+    machinery::patch::merge(&mut value, &change);
+    serde_json::from_value(value).unwrap()
+}
+
+/// A configuration with some settings.
+fn config(settings: Value) -> Arc<ClusterConfig> {
+    let kubevirt = json!({"metadata": {"name": "kubevirt"}, "spec": {"configuration": settings}});
+    Arc::new(ClusterConfig::from_kubevirt(&serde_json::from_value(kubevirt).unwrap()).unwrap())
+}
+
+fn data_volume(name: &str, status: Value) -> Arc<api::cdi::DataVolume> {
+    let owner = json!([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": "vm-uid",
+                        "controller": true}]);
+    let value = json!({"metadata": {"name": name, "namespace": "ns", "uid": "dv-uid", "ownerReferences": owner},
+                       "spec": {}, "status": status});
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+fn claim(name: &str, phase: &str) -> Arc<PersistentVolumeClaim> {
+    let value = json!({"metadata": {"name": name, "namespace": "ns", "uid": "claim-uid"}, "status": {"phase": phase}});
+    Arc::new(serde_json::from_value(value).unwrap())
+}
+
+/// The instance as the actions leave it, and whether they patch it.
+fn instance_after(w: &World) -> Option<VirtualMachineInstance> {
+    decide(w).iter().find_map(|action| match action {
+        Action::PatchVmi { patch, .. } => Some(patched(w.vmi.as_deref().unwrap(), patch)),
+        _ => None,
+    })
+}
+
+/// The virtual machine as a patch of its spec leaves it.
+fn machine_after(w: &World) -> Option<VirtualMachine> {
+    decide(w).iter().find_map(|action| match action {
+        Action::PatchVm { patch, .. } => Some(patched(w.vm.as_ref(), patch)),
+        _ => None,
+    })
+}
+
+/// Reason and message of the condition that tells of a failure.
+fn failure(w: &World) -> Option<(String, String)> {
+    let after = status_after(w);
+    let failure = after.condition(api::conditions::FAILURE)?;
+    Some((failure.reason().to_owned(), failure.message().to_owned()))
+}
+
+/// What the condition Ready says about the missing instance.
+fn waits_for(w: &World) -> String {
+    status_after(w).condition(api::conditions::READY).unwrap().message().to_owned()
+}
+
+/// A running instance whose machine has since been changed.
+fn changed(change: Value) -> World {
+    let started = vm("Manual");
+    let mut after = with(started.clone(), change);
+    after.metadata.generation = Some(4);
+    World { revisions: vec![Arc::new(revision(&started))], ..world(after, Some(vmi("Running"))) }
 }

@@ -8,32 +8,53 @@ use super::*;
 const STRATEGIES: [&str; 7] = ["Always", "RerunOnFailure", "Manual", "Halted", "Once", "WaitAsReceiver", "Sometimes"];
 
 #[derive(Clone, Debug)]
-struct Cluster {
-    vm: Option<VirtualMachine>,
-    vmi: Option<VirtualMachineInstance>,
+pub(super) struct Cluster {
+    pub(super) vm: Option<VirtualMachine>,
+    pub(super) vmi: Option<VirtualMachineInstance>,
     revisions: Vec<ControllerRevision>,
+    pub(super) claims: Claims,
+    pub(super) config: Arc<ClusterConfig>,
     made: u32,
     version: u32,
     clock: i64,
+    /// Writes to the API, by what they are.
+    pub(super) writes: Vec<&'static str>,
 }
 
 impl Cluster {
-    fn new(strategy: &str) -> Self {
+    /// A cluster in a state of its own.
+    pub(super) fn of(w: &World) -> Self {
+        Self {
+            vm: Some((*w.vm).clone()),
+            vmi: w.vmi.as_deref().cloned(),
+            revisions: w.revisions.iter().map(|revision| (**revision).clone()).collect(),
+            claims: w.claims.clone(),
+            config: w.config.clone(),
+            made: 0,
+            version: 100,
+            clock: 100,
+            writes: vec![],
+        }
+    }
+
+    pub(super) fn new(strategy: &str) -> Self {
         let mut vm = vm(strategy);
         vm.metadata.finalizers = None;
         vm.metadata.annotations = None;
         vm.spec.template.spec.domain.firmware = None;
-        Self { vm: Some(vm), vmi: None, revisions: vec![], made: 0, version: 1, clock: 0 }
+        Self { revisions: vec![], clock: 0, ..Self::of(&world(vm, None)) }
     }
 
-    fn world(&self) -> Option<World> {
+    pub(super) fn world(&self) -> Option<World> {
         let mut w = world(self.vm.clone()?, self.vmi.clone());
         w.revisions = self.revisions.iter().cloned().map(Arc::new).collect();
+        w.claims = self.claims.clone();
+        w.config = self.config.clone();
         w.now = time(self.clock);
         Some(w)
     }
 
-    fn store_vm(&mut self, mut new: VirtualMachine) {
+    pub(super) fn store_vm(&mut self, mut new: VirtualMachine) {
         self.version += 1;
         new.metadata.resource_version = Some(self.version.to_string());
         if self.vm.as_ref().is_some_and(|old| old.spec != new.spec) {
@@ -43,67 +64,107 @@ impl Cluster {
         self.vm = (!gone).then_some(new);
     }
 
-    fn store_vmi(&mut self, mut new: VirtualMachineInstance) {
+    pub(super) fn store_vmi(&mut self, mut new: VirtualMachineInstance) {
         self.version += 1;
         new.metadata.resource_version = Some(self.version.to_string());
         let gone = new.is_marked_for_deletion() && new.metadata.finalizers.is_none();
         self.vmi = (!gone).then_some(new);
     }
 
-    fn carry_out(&mut self, actions: &[Action]) {
+    pub(super) fn carry_out(&mut self, actions: &[Action]) {
         for action in actions {
             match action {
-                Action::PatchVm { patch, .. } => self.store_vm(patched(self.vm.as_ref().unwrap(), patch)),
-                Action::UpdateStatus(new) => self.store_vm((**new).clone()),
+                Action::PatchVm { patch, .. } => {
+                    self.writes.push("patch VM");
+                    self.store_vm(patched(self.vm.as_ref().unwrap(), patch));
+                }
+                Action::UpdateStatus(new) => {
+                    self.writes.push("VM status");
+                    self.store_vm((**new).clone());
+                }
                 Action::AdoptVmi { owner, .. } => {
                     let mut vmi = self.vmi.clone().unwrap();
                     vmi.metadata.owner_references = Some(vec![owner.clone()]);
                     self.store_vmi(vmi);
                 }
                 Action::CreateRevision(revision) => {
+                    self.writes.push("create revision");
                     let mut revision = (**revision).clone();
                     revision.metadata.uid = revision.metadata.name.clone();
                     self.revisions.push(revision);
                 }
                 Action::DeleteRevision { name, .. } => {
-                    self.revisions.retain(|r| r.metadata.name.as_ref() != Some(name))
+                    self.writes.push("delete revision");
+                    self.revisions.retain(|r| r.metadata.name.as_ref() != Some(name));
                 }
-                Action::CreateVmi { vmi, .. } => {
-                    assert!(self.vmi.is_none(), "two instances");
-                    let wanted = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone());
-                    assert!(self.revisions.iter().any(|kept| kept.metadata.name == wanted), "its spec is not kept");
-                    self.made += 1;
-                    let mut vmi = (**vmi).clone();
-                    vmi.metadata.uid = Some(format!("vmi-{}", self.made));
-                    // As admission does.
-                    vmi.metadata.finalizers.as_mut().unwrap().push(api::finalizers::VIRTUAL_MACHINE_INSTANCE.into());
-                    vmi.status_mut().phase = Some(Phase::Pending);
-                    self.store_vmi(vmi);
-                }
+                Action::CreateVmi { vmi, .. } => self.create_instance(vmi),
                 Action::DeleteVmi { .. } => {
+                    self.writes.push("delete VMI");
                     let mut vmi = self.vmi.clone().unwrap();
                     vmi.metadata.deletion_timestamp = Some(time(self.clock));
                     self.store_vmi(vmi);
                 }
-                Action::PatchVmi { patch, .. } => self.store_vmi(patched(self.vmi.as_ref().unwrap(), patch)),
+                Action::PatchVmi { patch, .. } => {
+                    self.writes.push("patch VMI");
+                    self.store_vmi(patched(self.vmi.as_ref().unwrap(), patch));
+                }
                 Action::ConfirmNoInstance { then, .. } if self.vmi.is_none() => self.carry_out(then),
                 Action::ConfirmNoInstance { .. } => {}
-                Action::AdoptDataVolume { .. }
-                | Action::Authorize { .. }
-                | Action::CreateDataVolume { .. }
-                | Action::PatchClaim { .. } => panic!("there are no volumes here"),
+                Action::AdoptDataVolume { name, owner, .. } => {
+                    let found = Arc::make_mut(self.claims.data_volumes.get_mut(name).unwrap());
+                    found.metadata.owner_references = Some(vec![owner.clone()]);
+                }
+                Action::Authorize { then, .. } => self.carry_out(then),
+                Action::CreateDataVolume { data_volume, .. } => {
+                    self.writes.push("create DataVolume");
+                    let name = data_volume.metadata.name.clone().unwrap();
+                    assert!(self.claims.data_volume(&name).is_none(), "two of a name");
+                    self.claims.data_volumes.insert(name, Arc::new((**data_volume).clone()));
+                }
+                Action::PatchClaim { name, patch } => {
+                    let found = self.claims.claims.get_mut(name).unwrap();
+                    *found = Arc::new(patched(found.as_ref(), patch));
+                }
                 Action::Note(_) | Action::RequeueAfter(_) => {}
             }
         }
     }
 
-    fn settle(&mut self) {
+    fn create_instance(&mut self, vmi: &VirtualMachineInstance) {
+        self.writes.push("create VMI");
+        assert!(self.vmi.is_none(), "two instances");
+        let wanted = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone());
+        assert!(self.revisions.iter().any(|kept| kept.metadata.name == wanted), "its spec is not kept");
+        self.made += 1;
+        let mut vmi = vmi.clone();
+        vmi.metadata.uid = Some(format!("vmi-{}", self.made));
+        // As admission does.
+        vmi.metadata.finalizers.as_mut().unwrap().push(api::finalizers::VIRTUAL_MACHINE_INSTANCE.into());
+        vmi.status_mut().phase = Some(Phase::Pending);
+        self.store_vmi(vmi);
+    }
+
+    /// One pass. Says whether it did anything.
+    pub(super) fn pass(&mut self) -> bool {
+        let Some(w) = self.world() else { return false };
+        let actions = decide(&w);
+        check_pass(&w, &actions);
+        self.carry_out(&actions);
+        !actions.iter().all(|action| matches!(action, Action::RequeueAfter(_)))
+    }
+
+    /// Moves the instance to a phase.
+    pub(super) fn enter(&mut self, phase: Phase) {
+        let mut vmi = self.vmi.clone().unwrap();
+        let entered = json!({"phase": phase, "phaseTransitionTimestamp": time(self.clock)});
+        vmi.status_mut().phase_transition_timestamps.push(serde_json::from_value(entered).unwrap());
+        vmi.status_mut().phase = Some(phase);
+        self.store_vmi(vmi);
+    }
+
+    pub(super) fn settle(&mut self) {
         for _ in 0..20 {
-            let Some(w) = self.world() else { return };
-            let actions = decide(&w);
-            check_pass(&w, &actions);
-            self.carry_out(&actions);
-            if actions.iter().all(|action| matches!(action, Action::RequeueAfter(_))) {
+            if !self.pass() {
                 return;
             }
         }
@@ -137,6 +198,7 @@ impl Cluster {
             6 => {
                 if let Some(mut vm) = self.vm.clone() {
                     vm.spec.template.spec.domain.cpu.get_or_insert_default().cores = u32::try_from(pick).ok();
+                    vm.spec.template.spec.node_selector = [("zone".to_owned(), pick.to_string())].into();
                     self.store_vm(vm);
                 }
             }
@@ -145,7 +207,7 @@ impl Cluster {
     }
 
     /// The instance moves one step; a deleted one ends, and one that has ended loses the other controller's finalizer.
-    fn advance_instance(&mut self, pick: usize) {
+    pub(super) fn advance_instance(&mut self, pick: usize) {
         let Some(mut vmi) = self.vmi.clone() else { return };
         let phase = match vmi.phase() {
             _ if vmi.is_final() => {
@@ -157,15 +219,12 @@ impl Cluster {
             Some(Phase::Scheduled) => Phase::Running,
             _ => Phase::Succeeded,
         };
-        let entered = json!({"phase": phase, "phaseTransitionTimestamp": time(self.clock)});
-        vmi.status_mut().phase_transition_timestamps.push(serde_json::from_value(entered).unwrap());
-        vmi.status_mut().phase = Some(phase);
-        self.store_vmi(vmi);
+        self.enter(phase);
     }
 }
 
 /// What must hold of every single pass.
-fn check_pass(w: &World, actions: &[Action]) {
+pub(super) fn check_pass(w: &World, actions: &[Action]) {
     let create = creates(actions).is_some();
     let delete = actions.iter().any(|action| matches!(action, Action::DeleteVmi { .. }));
     assert!(!(create && delete), "both in one pass");

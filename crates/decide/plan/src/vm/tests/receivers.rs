@@ -1,0 +1,59 @@
+//! Guests that move between clusters.
+
+use api::v1::RunStrategy;
+use std::time::Duration;
+
+use super::*;
+
+fn moving(completed: bool, phase: &str) -> VirtualMachineInstance {
+    let state = json!({"completed": completed, "sourceState": {"syncAddress": "10.0.0.1:9185"}, "targetState": {}});
+    with(vmi(phase), json!({"status": {"migrationState": state}}))
+}
+
+#[test]
+fn a_machine_that_waits_starts_an_instance_that_receives() {
+    let w = world(vm("WaitAsReceiver"), None);
+    let actions = decide(&w);
+    let noted = creates(&actions).unwrap().metadata.annotations.clone().unwrap();
+    assert_eq!(noted["kubevirt.io/create-migration-target"], "true");
+    let receiver = with(
+        vmi("WaitingForSync"),
+        json!({"metadata": {"annotations": {"kubevirt.io/create-migration-target": "true"}}}),
+    );
+    let waiting = world(vm("WaitAsReceiver"), Some(receiver));
+    assert!(machine_after(&waiting).is_none() && failure(&waiting).is_none());
+}
+
+#[test]
+fn a_guest_that_has_arrived_is_run_as_its_owner_said() {
+    let mut receiving = vm("WaitAsReceiver");
+    receiving.metadata.annotations.as_mut().unwrap().insert("kubevirt.io/restore-run-strategy".into(), "Manual".into());
+    let w = world(receiving, Some(moving(true, "Running")));
+    assert_eq!(machine_after(&w).unwrap().spec.run_strategy, Some(RunStrategy::Manual));
+    let silent = world(vm("WaitAsReceiver"), Some(moving(true, "Running")));
+    assert!(machine_after(&silent).is_none() && failure(&silent).is_none());
+    let (reason, message) = failure(&world(vm("WaitAsReceiver"), Some(vmi("Running")))).unwrap();
+    assert_eq!(reason, "FailedCreate");
+    assert!(message.contains("waits for no guest"), "{message}");
+}
+
+#[test]
+fn a_guest_that_has_left_is_halted_here_and_not_started_again() {
+    let w = world(vm("Always"), Some(moving(true, "Succeeded")));
+    assert_eq!(machine_after(&w).unwrap().spec.run_strategy, Some(RunStrategy::Halted));
+    assert!(!deletes(&decide(&w)));
+    let leaving = world(vm("Always"), Some(moving(false, "Succeeded")));
+    let actions = decide(&leaving);
+    assert!(actions.contains(&Action::RequeueAfter(Duration::from_secs(2))), "{actions:#?}");
+    assert!(!deletes(&actions));
+    let local = with(vmi("Succeeded"), json!({"status": {"migrationState": {"completed": true}}}));
+    assert!(deletes(&decide(&world(vm("Always"), Some(local)))), "a migration within the cluster is none");
+}
+
+#[test]
+fn an_instance_whose_guest_never_came_is_let_go() {
+    let gone = deleting(vmi("WaitingForSync"));
+    let after = instance_after(&world(vm("Halted"), Some(gone))).unwrap();
+    assert_eq!(after.metadata.finalizers, None);
+    assert!(instance_after(&world(vm("Manual"), Some(vmi("WaitingForSync")))).is_none());
+}
