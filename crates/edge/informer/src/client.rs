@@ -26,6 +26,8 @@ pub struct Rate {
 impl Rate {
     /// What controllers ask of an API server at most, unless told otherwise.
     pub const CONTROLLER: Self = Self { per_second: 200.0, burst: 400.0 };
+    /// What their events may take beside that.
+    pub const EVENTS: Self = Self { per_second: 50.0, burst: 200.0 };
 }
 
 /// The rate of one client, which can be changed while it works. Requests wait in the order in which they were made.

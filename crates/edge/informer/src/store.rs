@@ -225,10 +225,14 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         handlers.extend(handler);
     }
 
-    /// Adds the key of every changed object to `queue`.
+    /// Adds the key of every changed object to `queue`. New objects go before those that are being looked after already:
+    /// somebody waits for them, and the first pass is the one that gets things going.
     pub fn feed(&self, queue: &WorkQueue<Key>) {
         let queue = queue.clone();
-        self.subscribe(move |change| queue.add(Key::of(change.object().as_ref())));
+        self.subscribe(move |change| {
+            let priority = i32::from(matches!(change, Change::Added(_)));
+            queue.add_with_priority(Key::of(change.object().as_ref()), priority);
+        });
     }
 }
 

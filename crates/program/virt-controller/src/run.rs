@@ -36,6 +36,8 @@ const LAST_PASSES: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub struct Config {
     pub client: Client,
+    /// Writes events, if they are not to compete with everything else for the limit of `client`.
+    pub events: Option<Client>,
     /// What this installation starts from, the launcher's image included; the KubeVirt object is laid over it.
     pub base: ClusterConfig,
     /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
@@ -69,6 +71,7 @@ impl Config {
     pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
         Self {
             client,
+            events: None,
             base: ClusterConfig { launcher_image: launcher_image.into(), ..ClusterConfig::default() },
             instances: InstanceSettings::default(),
             install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
@@ -131,7 +134,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
 /// Works until `shutdown`. Caches and the recorder go on until `stop`, since the last passes need them.
 async fn control(config: &Config, shutdown: &CancellationToken, stop: CancellationToken) {
     let stores = Stores::start(&config.client, &stop);
-    let recorder = Recorder::start(config.client.clone(), COMPONENT, &config.identity, stop.clone());
+    let events = config.events.as_ref().unwrap_or(&config.client).clone();
+    let recorder = Recorder::start(events, COMPONENT, &config.identity, stop.clone());
     let api = KubeApi::new(config.client.clone());
     let notes = Arc::new(recorder);
     let controllers = Controllers::new(stores.clone(), api, notes, Clock::system(), config.settings());

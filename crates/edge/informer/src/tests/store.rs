@@ -173,6 +173,21 @@ fn a_namespace_can_be_listed_without_an_index() {
     assert!(store.in_namespace("c").is_empty());
 }
 
+#[test]
+fn a_new_object_goes_before_those_that_are_looked_after_already() {
+    let (store, mut ingest) = informer();
+    let queue = WorkQueue::new("test");
+    store.feed(&queue);
+    for (name, version) in [("old", 1), ("older", 2)] {
+        ingest.apply(Event::Apply(object(name, name, version, "x")));
+        drop(queue.try_get());
+    }
+    ingest.apply(Event::Apply(object("old", "old", 3, "x")));
+    ingest.apply(Event::Apply(object("new", "new", 4, "x")));
+    let order: Vec<String> = std::iter::from_fn(|| queue.try_get()).map(|claim| claim.name.clone()).collect();
+    assert_eq!(order, ["new", "old"]);
+}
+
 #[derive(Clone, Debug)]
 enum Op {
     Apply(u8, u8),
