@@ -137,6 +137,8 @@ pub(crate) struct Sim {
     passes: u64,
     /// Changes already told to everybody.
     told: usize,
+    /// The same by kind.
+    told_of: Vec<usize>,
     last_write: Duration,
     pub(crate) world: World,
     pub(crate) judge: Judge,
@@ -180,6 +182,7 @@ impl Sim {
             writes: 0,
             passes: 0,
             told: 0,
+            told_of: vec![0; Kind::ALL.len()],
             last_write: Duration::ZERO,
             world: World::default(),
             judge: Judge::new(),
@@ -276,7 +279,10 @@ impl Sim {
             }
             self.timeline.change(&change);
             self.judge.change(&lock(&self.hub).server, &change);
-            self.announce(change.kind());
+            let nth = &mut self.told_of[change.kind() as usize];
+            *nth += 1;
+            let nth = *nth - 1;
+            self.announce(change.kind(), nth);
             self.notice(&change);
         }
     }

@@ -200,10 +200,9 @@ impl Sim {
     }
 
     /// A change of this kind was stored: it will reach the cache, after those before it.
-    pub(super) fn announce(&mut self, kind: Kind) {
+    pub(super) fn announce(&mut self, kind: Kind, nth: usize) {
         let lag = self.lag(kind);
         let (now, latency) = (self.now, self.some_ms(2, 120) + lag);
-        let nth = lock(&self.hub).server.stream(kind).len() - 1;
         let Some(replica) = &mut self.replica else { return };
         if !replica.watched[kind as usize] {
             return; // the list will show it

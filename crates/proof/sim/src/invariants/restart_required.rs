@@ -3,7 +3,7 @@
 
 use virt_controller::Stores;
 
-use super::support::{ensure, name, owner_vm};
+use super::support::{ensure, name, own_revision, owner_vm};
 use super::{Invariant, Scene, Verdict};
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ impl Invariant for Rule {
         for vmi in scene.server.tables.vmis.all().filter(|vmi| vmi.is_running()) {
             let Some(vm) = owner_vm(scene.server, vmi) else { continue };
             // An adopted instance was started by nobody who kept its template.
-            if vmi.status.as_ref().is_none_or(|status| status.virtual_machine_revision_name.is_none()) {
+            if own_revision(vm, vmi).is_none() {
                 continue;
             }
             let differs = vm.spec.template.spec.termination_grace_period_seconds != vmi.spec.termination_grace_period_seconds;

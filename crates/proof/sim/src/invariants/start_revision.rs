@@ -3,7 +3,7 @@
 use serde_json::Value;
 use virt_controller::Stores;
 
-use super::support::{ensure, owner_vm};
+use super::support::{ensure, own_revision, owner_vm};
 use super::{Invariant, Scene, Verdict};
 use crate::kinds::uid;
 
@@ -19,7 +19,7 @@ impl Invariant for Rule {
         let tables = &scene.server.tables;
         for vmi in tables.vmis.all().filter(|vmi| vmi.is_running()) {
             let Some(vm) = owner_vm(scene.server, vmi) else { continue };
-            let Some(named) = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.clone()) else { continue };
+            let Some(named) = own_revision(vm, vmi) else { continue };
             let prefix = format!("revision-start-vm-{}-", uid(&vm.metadata));
             let is_start = |name: Option<&String>| name.is_some_and(|name| name.starts_with(&prefix));
             let all: Vec<_> = tables.revisions.all().filter(|revision| is_start(revision.metadata.name.as_ref())).collect();

@@ -108,3 +108,9 @@ pub(super) fn owner_vm<'a>(server: &'a Server, vmi: &VirtualMachineInstance) -> 
 pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(message()) }
 }
+
+/// The start revision of the virtual machine that the instance names. An adopted one names an earlier machine's, or none.
+pub(super) fn own_revision(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> Option<String> {
+    let named = vmi.status.as_ref()?.virtual_machine_revision_name.clone()?;
+    named.starts_with(&format!("revision-start-vm-{}-", uid(&vm.metadata))).then_some(named)
+}
