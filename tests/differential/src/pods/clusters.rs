@@ -82,6 +82,7 @@ const OPEN: &[&str] = &[
 
 /// Gates that are open in some clusters and closed in the others.
 const SOMETIMES: &[&str] = &[
+    "ConfigurableHypervisor",
     "DockerSELinuxMCSWorkaround",
     "ExternalNetResourceInjection",
     "HypervStrictCheck",
@@ -157,6 +158,7 @@ fn settings() -> Vec<(&'static str, usize, Value)> {
                 { "type": "hotplug-disk", "resources": { "limits": { "cpu": "20m", "memory": "30M" } } },
             ] }),
         ),
+        ("another hypervisor", 15, json!({ "hypervisors": [{ "name": "hyperv-direct" }] })),
         (
             "a firmware of its own",
             20,
@@ -295,7 +297,7 @@ fn objects(rng: &mut Rng, plain: bool) -> Vec<Value> {
     }));
     for (name, shared) in [("claim-1", false), ("claim-2", true), ("dv-1", false), ("dv-2", true), ("dv-3", true)] {
         // Now and then a claim is missing.
-        if name != "dv-3" || !chance(20) {
+        if name != "dv-3" || !chance(40) {
             objects.push(claim(name, shared, chance(40)));
         }
     }

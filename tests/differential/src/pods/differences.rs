@@ -95,10 +95,16 @@ pub const ROWS: &[Row] = &[
         when: |case, _| case.vmi.to_string().contains("\"claimName\":\"claim\""),
     },
     Row {
-        keys: &["* ours metadata.labels.pr.kubevirt.io/uid-of-*", "* ours spec.affinity*"],
-        reason: "Since the judge's release, guests that reserve the same disk keep away from each other.",
+        keys: &[
+            "* ours metadata.labels.pr.kubevirt.io/uid-of-*",
+            "* ours spec.affinity*",
+            "launcher error ours volume vol-# needs *",
+        ],
+        reason: "Since the judge's release, guests that reserve the same disk keep away from each other. The claim's UID tells \
+                 whether it is the same, also where the disk is plugged later.",
         when: |case, difference| {
-            let about = format!("{}{}", difference.key, difference.ours).contains("pr.kubevirt.io/uid-of-");
+            let text = format!("{}{}", difference.key, difference.ours);
+            let about = text.contains("pr.kubevirt.io/uid-of-") || text.contains(" error ours ");
             about && case.vmi.to_string().contains("\"reservation\":true")
         },
     },

@@ -23,6 +23,7 @@ fn instance(rng: &mut Rng) -> Value {
     let mut spec = generate::vmi_spec(rng);
     storage(&mut spec, rng);
     devices(&mut spec, rng);
+    resources(&mut spec, rng);
     let name = match rng.below(20) {
         0 => "guest.of.example",
         1 => "a-guest-with-a-name-that-is-longer-than-any-label-of-a-host-may-be-dot",
@@ -62,6 +63,7 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("kubevirt.io/keep-launcher-alive-after-failure", "false"),
     ("kubevirt.io/func-test-virt-launcher-fail-fast", ""),
     ("kubevirt.io/skip-velero-hooks", "true"),
+    ("kubevirt.io/nonroot", "true"),
     ("sidecar.istio.io/inject", "true"),
     ("sidecar.istio.io/inject", "false"),
     ("alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity", ""),
@@ -106,12 +108,25 @@ fn storage(spec: &mut Value, rng: &mut Rng) {
     if spec["volumes"].is_null() {
         spec.as_object_mut().map(|fields| fields.remove("volumes"));
     }
+    if rng.chance(10) {
+        let volume = json!({ "name": "vol-9", "dataVolume": { "name": "dv-3", "hotpluggable": true } });
+        list(&mut spec["volumes"]).push(volume);
+        list(&mut spec["domain"]["devices"]["disks"]).push(json!({ "name": "vol-9", "disk": { "bus": "scsi" } }));
+    }
     let disks = spec.pointer_mut("/domain/devices/disks").and_then(Value::as_array_mut);
     for disk in disks.into_iter().flatten() {
         if disk.get("lun").is_some() && rng.chance(40) {
             disk["lun"] = json!({ "bus": "scsi", "reservation": true });
         }
     }
+}
+
+/// The items of a list, which is made if it is not there.
+fn list(value: &mut Value) -> &mut Vec<Value> {
+    if !value.is_array() {
+        *value = json!([]);
+    }
+    value.as_array_mut().expect("it was made a list")
 }
 
 /// Devices that change the Pod, more of them than would grow by themselves.
@@ -151,6 +166,33 @@ fn devices(spec: &mut Value, rng: &mut Rng) {
     }
 }
 
+/// Processors and amounts in the combinations that matter.
+fn resources(spec: &mut Value, rng: &mut Rng) {
+    if rng.chance(8) {
+        let domain = &mut spec["domain"];
+        domain["cpu"] = json!({ "dedicatedCpuPlacement": true, "isolateEmulatorThread": rng.chance(70), "cores": *rng.pick(&[1, 2, 3]) });
+        domain["resources"] = json!({ "requests": { "memory": "1Gi" } });
+        domain["memory"] = json!({ "guest": "1Gi" });
+        if rng.chance(50) {
+            domain["ioThreadsPolicy"] = json!("supplementalPool");
+            domain["ioThreads"] = json!({ "supplementalPoolThreadCount": *rng.pick(&[1, 2]) });
+        }
+    } else if rng.chance(8) {
+        let resources = &mut spec["domain"]["resources"];
+        resources["requests"]["ephemeral-storage"] = json!("100Mi");
+        if rng.chance(50) {
+            resources["limits"]["ephemeral-storage"] = json!("1Gi");
+        }
+        if rng.chance(50) {
+            resources["limits"]["example.org/thing"] = json!("3");
+            resources["requests"]["example.org/thing"] = json!("3");
+        }
+    }
+    if rng.chance(3) {
+        spec["utilityVolumes"] = json!([{ "name": "utility", "claimName": "claim-2" }]);
+    }
+}
+
 /// What our admission makes of an instance, if it lets it in.
 fn admitted(instance: &Value, cluster: &Cluster) -> Option<Value> {
     if !generate::keeps_schema("VirtualMachineInstance", instance) {
@@ -180,15 +222,17 @@ fn complete(mut vmi: Value, cluster: &'static Cluster, rng: &mut Rng) -> Case {
     if rng.chance(10) {
         vmi["status"]["machine"] = json!({ "type": "pc-q35-9.0" });
     }
+    if rng.chance(5)
+        && let Some(interface) = vmi.pointer_mut("/spec/domain/devices/interfaces/1")
+    {
+        interface["state"] = json!("absent");
+    }
     for name in &plugged {
         if rng.chance(30) {
             let phase = *rng.pick(&["Ready", "MountedToPod", "AttachedToNode", "Pending"]);
             let status =
                 json!({ "name": name, "phase": phase, "target": "", "hotplugVolume": { "attachPodName": "hp" } });
-            match vmi["status"]["volumeStatus"].as_array_mut() {
-                Some(statuses) => statuses.push(status),
-                None => vmi["status"]["volumeStatus"] = json!([status]),
-            }
+            list(&mut vmi["status"]["volumeStatus"]).push(status);
         }
     }
     if rng.chance(90) {
