@@ -121,16 +121,6 @@ impl<A: Api> Writer<A> {
         self.write_patch(key, name, Part::Object, Patch::Json(patch)).await
     }
 
-    /// Patches the status of an object. Returns what is stored now.
-    pub(crate) async fn patch_status<K: Kind>(
-        &self,
-        key: &Key,
-        name: &str,
-        patch: json_patch::Patch,
-    ) -> Result<K, Error> {
-        self.write_patch(key, name, Part::Status, Patch::Json(patch)).await
-    }
-
     /// Merges into an object; the UID in it is the guard.
     pub(crate) async fn merge<K: Kind>(&self, key: &Key, name: &str, patch: Value) -> Result<K, Error> {
         self.write_patch(key, name, Part::Object, Patch::Merge(patch)).await

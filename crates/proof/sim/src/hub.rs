@@ -20,24 +20,24 @@ use machinery::status;
 use virt_controller::Notes;
 use virt_controller::api::{Api, Kind as AnyKind, Part, Patch};
 
-use crate::kinds::{Kind, Object, key};
+use crate::kinds::{Kind, key};
 use crate::plant::Plant;
 use crate::server::{Answer, Propagation, Server, Writer};
 
 /// What a controller asks for.
 #[derive(Clone, Debug)]
-pub enum Op {
+pub(crate) enum Op {
     Get,
     List,
-    Create(Option<Object>),
-    Delete { uid: String, grace: Option<u32> },
-    Replace { part: Part, object: Option<Object> },
-    Patch { part: Part, patch: Patch },
+    Create,
+    Delete { uid: String },
+    Replace,
+    Patch(Patch),
 }
 
 /// A request on its way.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub(crate) struct Request {
     /// Nothing for kinds the cluster does not have.
     pub kind: Option<Kind>,
     pub key: Key,
@@ -45,13 +45,13 @@ pub struct Request {
 }
 
 impl Request {
-    pub fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         !matches!(self.op, Op::Get | Op::List)
     }
 
     /// Whether it fails if the object has changed.
-    pub fn is_guarded(&self) -> bool {
-        matches!(self.op, Op::Replace { .. } | Op::Patch { .. })
+    pub(crate) fn is_guarded(&self) -> bool {
+        matches!(self.op, Op::Replace | Op::Patch(_))
     }
 }
 
@@ -149,15 +149,14 @@ impl Client {
     }
 }
 
-fn request<K: AnyKind>(key: Key, op: impl FnOnce() -> Op) -> Request {
-    let kind = Kind::of::<K>();
-    Request { kind, key, op: op() }
+fn request<K: AnyKind>(key: Key, op: Op) -> Request {
+    Request { kind: Kind::of::<K>(), key, op }
 }
 
 impl Api for Client {
     async fn get<K: AnyKind>(&self, namespace: &str, name: &str) -> Result<Option<K>, kube::Error> {
         let key = Key::new(namespace, name);
-        let sent = request::<K>(key.clone(), || Op::Get);
+        let sent = request::<K>(key.clone(), Op::Get);
         self.call(sent, move |hub| {
             if let Some(cached) = hub.from_cache::<K>() {
                 return Ok(cached
@@ -171,7 +170,7 @@ impl Api for Client {
     }
 
     async fn list<K: AnyKind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, kube::Error> {
-        let sent = request::<K>(Key::new(namespace, labels), || Op::List);
+        let sent = request::<K>(Key::new(namespace, labels), Op::List);
         let (namespace, labels) = (namespace.to_owned(), labels.to_owned());
         self.call(sent, move |hub| {
             let found = match hub.from_cache::<K>() {
@@ -188,7 +187,7 @@ impl Api for Client {
         if !namespace.is_empty() {
             object.meta_mut().namespace = Some(namespace.to_owned());
         }
-        let sent = request::<K>(key(object.meta()), || Op::Create(Object::wrap(&object)));
+        let sent = request::<K>(key(object.meta()), Op::Create);
         self.call(sent, move |hub| {
             hub.plant_name(&mut object);
             let by = hub.pass;
@@ -205,7 +204,7 @@ impl Api for Client {
         grace_seconds: Option<u32>,
     ) -> Result<(), kube::Error> {
         let key = Key::new(namespace, name);
-        let sent = request::<K>(key.clone(), || Op::Delete { uid: uid.to_owned(), grace: grace_seconds });
+        let sent = request::<K>(key.clone(), Op::Delete { uid: uid.to_owned() });
         let uid = uid.to_owned();
         self.call(sent, move |hub| {
             let by = hub.pass;
@@ -220,7 +219,7 @@ impl Api for Client {
         if !namespace.is_empty() {
             object.meta_mut().namespace = Some(namespace.to_owned());
         }
-        let sent = request::<K>(key(object.meta()), || Op::Replace { part, object: Object::wrap(&object) });
+        let sent = request::<K>(key(object.meta()), Op::Replace);
         self.call(sent, move |hub| {
             let (by, copy) = (hub.pass, hub.plant.map(|_| object.clone()));
             let stored = hub.server.update(by, part, object).map(|stored| (*stored).clone());
@@ -237,7 +236,7 @@ impl Api for Client {
         patch: &Patch,
     ) -> Result<K, kube::Error> {
         let key = Key::new(namespace, name);
-        let sent = request::<K>(key.clone(), || Op::Patch { part, patch: patch.clone() });
+        let sent = request::<K>(key.clone(), Op::Patch(patch.clone()));
         let patch = patch.clone();
         self.call(sent, move |hub| {
             let by = hub.pass;

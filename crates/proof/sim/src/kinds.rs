@@ -21,7 +21,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource as _;
 
 /// What the API does differently for a kind.
-pub trait Stored: PartialEq + Sized {
+pub(crate) trait Stored: PartialEq + Sized {
     /// Whether the status has an endpoint of its own.
     const STATUS_APART: bool = false;
     /// Takes over another one's status.
@@ -107,9 +107,8 @@ impl Stored for Pod {
 }
 
 /// The objects of one kind, and its rules as values: a caller that knows the type only as a parameter can use them.
-pub struct Table<K> {
+pub(crate) struct Table<K> {
     pub(crate) objects: BTreeMap<Key, Arc<K>>,
-    pub(crate) kind: Kind,
     pub(crate) wrap: fn(Arc<K>) -> Object,
     pub(crate) status_apart: bool,
     pub(crate) copy_status: fn(&mut K, &K),
@@ -119,10 +118,9 @@ pub struct Table<K> {
 }
 
 impl<K: Stored> Table<K> {
-    fn new(kind: Kind, wrap: fn(Arc<K>) -> Object) -> Self {
+    fn new(wrap: fn(Arc<K>) -> Object) -> Self {
         Self {
             objects: BTreeMap::new(),
-            kind,
             wrap,
             status_apart: K::STATUS_APART,
             copy_status: K::copy_status,
@@ -134,11 +132,11 @@ impl<K: Stored> Table<K> {
 }
 
 impl<K> Table<K> {
-    pub fn get(&self, key: &Key) -> Option<&Arc<K>> {
+    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<K>> {
         self.objects.get(key)
     }
 
-    pub fn all(&self) -> impl Iterator<Item = &Arc<K>> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arc<K>> {
         self.objects.values()
     }
 }
@@ -162,24 +160,15 @@ macro_rules! kinds {
 
         /// An object of any kind, as it was stored at some time.
         #[derive(Clone, Debug)]
-        pub enum Object { $($kind(Arc<$type>),)* }
+        pub(crate) enum Object { $($kind(Arc<$type>),)* }
 
         impl Object {
-            pub fn kind(&self) -> Kind {
+            pub(crate) fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind,)* }
             }
 
-            pub fn meta(&self) -> &ObjectMeta {
+            pub(crate) fn meta(&self) -> &ObjectMeta {
                 match self { $(Self::$kind(object) => &object.metadata,)* }
-            }
-
-            /// An object of a type that is a kind of the cluster.
-            pub(crate) fn wrap<K: Clone + 'static>(object: &K) -> Option<Object> {
-                let object: &dyn Any = object;
-                $(if let Some(object) = object.downcast_ref::<$type>() {
-                    return Some(Object::$kind(Arc::new(object.clone())));
-                })*
-                None
             }
 
             /// The object, if it is of the type asked for.
@@ -189,11 +178,11 @@ macro_rules! kinds {
         }
 
         /// All that is stored.
-        pub struct Tables { $(pub $table: Table<$type>,)* }
+        pub(crate) struct Tables { $(pub $table: Table<$type>,)* }
 
         impl Default for Tables {
             fn default() -> Self {
-                Self { $($table: Table::new(Kind::$kind, Object::$kind),)* }
+                Self { $($table: Table::new(Object::$kind),)* }
             }
         }
 
@@ -213,7 +202,7 @@ macro_rules! kinds {
             }
 
             /// Every object of a kind, in the order of names.
-            pub fn objects(&self, kind: Kind) -> Vec<Object> {
+            pub(crate) fn objects(&self, kind: Kind) -> Vec<Object> {
                 match kind { $(Kind::$kind => self.$table.all().cloned().map(Object::$kind).collect(),)* }
             }
         }
@@ -244,16 +233,16 @@ kinds! {
 }
 
 impl Object {
-    pub fn key(&self) -> Key {
+    pub(crate) fn key(&self) -> Key {
         key(self.meta())
     }
 
-    pub fn uid(&self) -> &str {
+    pub(crate) fn uid(&self) -> &str {
         uid(self.meta())
     }
 
     /// Kind and name, as a timeline prints them.
-    pub fn title(&self) -> String {
+    pub(crate) fn title(&self) -> String {
         let kind = match self {
             Self::Vm(_) => "vm",
             Self::Vmi(_) => "vmi",
@@ -268,10 +257,10 @@ impl Object {
     }
 }
 
-pub fn key(meta: &ObjectMeta) -> Key {
+pub(crate) fn key(meta: &ObjectMeta) -> Key {
     Key::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
 }
 
-pub fn uid(meta: &ObjectMeta) -> &str {
+pub(crate) fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }

@@ -306,4 +306,4 @@ fn strategy(rng: &mut Rng) -> RunStrategy {
 }
 
 /// How long a lost node is kept in the cluster before somebody removes it.
-pub const NODE_REMOVED_AFTER: Duration = secs(340);
+pub(crate) const NODE_REMOVED_AFTER: Duration = secs(340);

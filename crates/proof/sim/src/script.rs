@@ -306,16 +306,16 @@ impl fmt::Display for Fault {
 }
 
 /// The namespace everything happens in.
-pub const NAMESPACE: &str = "default";
+pub(crate) const NAMESPACE: &str = "default";
 
-pub fn vm_name(vm: u8) -> String {
+pub(crate) fn vm_name(vm: u8) -> String {
     format!("vm{vm}")
 }
 
-pub fn volume_name(volume: u8) -> String {
+pub(crate) fn volume_name(volume: u8) -> String {
     format!("extra{volume}")
 }
 
-pub fn node_name(node: u8) -> String {
+pub(crate) fn node_name(node: u8) -> String {
     format!("node{node}")
 }

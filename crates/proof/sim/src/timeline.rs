@@ -76,10 +76,10 @@ impl Timeline {
             let op = match &request.op {
                 Op::Get => "get",
                 Op::List => "list",
-                Op::Create(_) => "create",
+                Op::Create => "create",
                 Op::Delete { .. } => "delete",
-                Op::Replace { .. } => "replace",
-                Op::Patch { .. } => "patch",
+                Op::Replace => "replace",
+                Op::Patch(_) => "patch",
             };
             let kind = request.kind.map_or_else(|| "something".to_owned(), |kind| format!("{kind:?}"));
             self.push(at, "", &format!("request {number}: {op} {kind} {}", request.key));

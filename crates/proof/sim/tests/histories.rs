@@ -32,7 +32,10 @@ fn twenty_thousand_histories_with_faults_hold() {
             outcome.timeline.join("\n")
         );
     }
-    println!("{} histories, {} passes, {} requests, {:?}", report.histories, report.passes, report.requests, report.took);
+    println!(
+        "{} histories, {} passes, {} requests, {:?}",
+        report.histories, report.passes, report.requests, report.took
+    );
 }
 
 /// The seeds are among those that hold without the bug.

@@ -69,6 +69,10 @@ impl Sim {
     fn set_guest_phase(&mut self, vmi: &VirtualMachineInstance, phase: Phase) {
         let mut new = vmi.clone();
         let mut hub = lock(&self.hub);
+        if phase == Phase::Running {
+            // Nothing is attached to a guest whose label is not known.
+            new.status_mut().selinux_context = Some("none".to_owned());
+        }
         set_phase(&mut new, phase, hub.server.time());
         hub.server.update(Writer::NodeAgent, Part::Object, new).expect("written right after it was read");
     }

@@ -71,8 +71,13 @@ impl Sim {
         slow.max().unwrap_or_default() + self.some_ms(1, 25)
     }
 
+    /// Faults that wait for a request of some number, as long as something may go wrong.
+    fn faults_of_requests(&self) -> &[Fault] {
+        if self.now < self.script.calm { &self.script.faults } else { &[] }
+    }
+
     pub(super) fn refusal(&self, number: u64) -> Option<Box<Status>> {
-        self.script.faults.iter().find_map(|fault| match fault {
+        self.faults_of_requests().iter().find_map(|fault| match fault {
             Fault::Refuse { from, count, code } if (*from..from + count).contains(&number) => {
                 Some(Box::new(match code {
                     429 => status::too_many_requests("too many requests, try again later", 1),
@@ -85,16 +90,16 @@ impl Sim {
     }
 
     pub(super) fn loses_answer(&self, number: u64) -> bool {
-        self.script.faults.contains(&Fault::LoseAnswer { request: number })
+        self.faults_of_requests().contains(&Fault::LoseAnswer { request: number })
     }
 
     pub(super) fn crashes_at(&self, number: u64, after: bool) -> bool {
-        self.script.faults.contains(&Fault::CrashAt { request: number, after })
+        self.faults_of_requests().contains(&Fault::CrashAt { request: number, after })
     }
 
     /// Somebody else writes the same object first.
     pub(super) fn interfere(&mut self, number: u64, request: Option<&Request>) {
-        if !self.script.faults.contains(&Fault::Interfere { request: number }) {
+        if !self.faults_of_requests().contains(&Fault::Interfere { request: number }) {
             return;
         }
         let Some(request) = request.filter(|request| request.is_guarded()) else { return };

@@ -1,6 +1,6 @@
 //! A process of virt-controller: the real controllers over caches that we feed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ type Pass = Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send>>;
 
 /// A pass, as the judge knows it.
 #[derive(Clone, Debug)]
-pub struct PassInfo {
+pub(crate) struct PassInfo {
     pub id: u64,
     pub replica: u32,
     pub controller: Reconciler,
@@ -66,10 +66,26 @@ pub(crate) struct Replica {
     /// By kind: when the last delivery that is on its way arrives. Events of one kind keep their order.
     due: Vec<Duration>,
     pub(crate) tasks: BTreeMap<u64, Task>,
+    /// Keys whose last pass failed, and which are tried again.
+    failed: BTreeSet<(&'static str, Key)>,
     next_look: Option<Duration>,
 }
 
 impl Replica {
+    /// Whether some key waits for its next attempt after a failure.
+    pub(super) fn tries_again(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
+    fn note_end(&mut self, pass: &PassInfo, result: &Result<Requeue, Error>) {
+        let key = (controller_name(pass.controller), pass.key.clone());
+        if result.as_ref().is_err_and(|error| error.class() != ErrorClass::Terminal) {
+            self.failed.insert(key);
+        } else {
+            self.failed.remove(&key);
+        }
+    }
+
     fn seen(&self) -> Vec<usize> {
         self.taken.clone()
     }
@@ -175,6 +191,7 @@ impl Sim {
             watched: vec![false; Kind::ALL.len()],
             due: vec![Duration::ZERO; Kind::ALL.len()],
             tasks: BTreeMap::new(),
+            failed: BTreeSet::new(),
             next_look: None,
         });
         for &kind in Kind::ALL {
@@ -398,7 +415,7 @@ impl Sim {
 
     /// What the workers of `informer` do with the end of a pass.
     fn end_pass(&mut self, task: Task, result: Result<Requeue, Error>) {
-        let Some(replica) = &self.replica else { return };
+        let Some(replica) = &mut self.replica else { return };
         let queue = replica.controllers.queue(task.info.controller);
         match &result {
             Ok(Requeue::No) => queue.forget(&task.claim),
@@ -409,6 +426,7 @@ impl Sim {
             Err(error) if error.class() == ErrorClass::Terminal => queue.forget(&task.claim),
             Err(_) => queue.add_rate_limited(task.claim.clone()),
         }
+        replica.note_end(&task.info, &result);
         self.timeline.pass_end(self.now, &task.info.key, &result);
         self.judge.pass_ends(&lock(&self.hub).server, &task.info, result.is_ok());
         drop(task);

@@ -9,7 +9,7 @@ use super::{Event, Sim};
 use crate::hub::lock;
 use crate::invariants::Violation;
 
-/// Nobody wrote for so long: longer than expectations last and a crash loop pauses.
+/// Nobody wrote for so long: longer than expectations last and a crash loop pauses. A key that failed may pause for longer.
 const QUIET: Duration = Duration::from_secs(330);
 /// Everything settles within this time after the last fault, or never.
 const PATIENCE: Duration = Duration::from_secs(3600);
@@ -19,7 +19,7 @@ impl Sim {
     pub(super) fn quiet_at(&self, at: Duration) -> bool {
         at > self.script.calm
             && at.saturating_sub(self.last_write.max(self.script.calm)) > QUIET
-            && self.replica.is_some()
+            && self.replica.as_ref().is_some_and(|replica| !replica.tries_again())
             || at > self.script.calm + PATIENCE
     }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use informer::{EXPIRY, Key};
+use machinery::meta::is_deleting;
 use virt_controller::Reconciler;
 
 use super::{Invariant, Scene, Verdict};
@@ -29,7 +30,14 @@ struct Expected {
 
 fn counts(request: &Request) -> Option<Kind> {
     let kind = request.kind.filter(|kind| matches!(kind, Kind::Pod | Kind::Vmi | Kind::DataVolume))?;
-    matches!(request.op, Op::Create(_) | Op::Delete { .. }).then_some(kind)
+    matches!(request.op, Op::Create | Op::Delete { .. }).then_some(kind)
+}
+
+/// The change that shows a deletion: the first with the mark, whoever set it.
+fn shows(scene: &Scene<'_>, kind: Kind, request: &Request) -> Option<usize> {
+    let Op::Delete { uid } = &request.op else { return None };
+    let changes = scene.server.stream(kind).iter().map(|&at| &scene.server.log[at]);
+    changes.map(|change| &change.last).position(|object| object.uid() == uid && is_deleting(object.meta()))
 }
 
 impl Invariant for Rule {
@@ -52,13 +60,9 @@ impl Invariant for Rule {
         let Some(kind) = counts(request).filter(|_| answer.is_ok()) else { return Ok(()) };
         let own = scene.server.log.last().filter(|change| scene.pass(change.by).is_some_and(|by| by.id == pass.id));
         if own.is_some_and(|change| change.kind() == kind) {
-            let expected = Expected {
-                pass: pass.id,
-                kind,
-                name: request.key.name.clone(),
-                nth: scene.server.stream(kind).len() - 1,
-                at: scene.server.now,
-            };
+            let nth = shows(scene, kind, request).unwrap_or(scene.server.stream(kind).len() - 1);
+            let expected =
+                Expected { pass: pass.id, kind, name: request.key.name.clone(), nth, at: scene.server.now };
             let key = (pass.replica, pass.controller, pass.key.clone());
             self.open.entry(key).or_default().push(expected);
         }

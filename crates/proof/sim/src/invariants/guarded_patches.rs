@@ -27,8 +27,8 @@ impl Invariant for Rule {
             return Ok(());
         }
         match &request.op {
-            Op::Replace { .. } => Err(format!("instance {} was handed over and is replaced as a whole", request.key)),
-            Op::Patch { patch: Patch::Json(patch), .. } => check(patch).map_err(|why| format!("instance {}: {why}", request.key)),
+            Op::Replace => Err(format!("instance {} was handed over and is replaced as a whole", request.key)),
+            Op::Patch(Patch::Json(patch)) => check(patch).map_err(|why| format!("instance {}: {why}", request.key)),
             // An adoption carries the UID as its guard.
             _ => Ok(()),
         }

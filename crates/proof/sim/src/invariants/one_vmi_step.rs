@@ -24,7 +24,7 @@ impl Invariant for Rule {
         }
         let step = self.steps.entry(pass.id).or_default();
         match request.op {
-            Op::Create(_) => step.0 = true,
+            Op::Create => step.0 = true,
             Op::Delete { .. } => step.1 = true,
             _ => {}
         }

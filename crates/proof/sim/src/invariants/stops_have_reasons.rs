@@ -21,7 +21,7 @@ impl Invariant for Rule {
     }
 
     fn request(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request) -> Verdict {
-        let Op::Delete { uid: meant, .. } = &request.op else { return Ok(()) };
+        let Op::Delete { uid: meant } = &request.op else { return Ok(()) };
         if pass.controller != Reconciler::Vm || request.kind != Some(Kind::Vmi) {
             return Ok(());
         }

@@ -14,7 +14,7 @@ use super::{Answer, Server, Verb, Writer, about};
 
 /// What becomes of the dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Propagation {
+pub(crate) enum Propagation {
     /// They go when the object has gone.
     Background,
     /// They stay, ownerless.
@@ -26,7 +26,7 @@ const POD_GRACE: i64 = 30;
 
 impl Server {
     /// Deletes the object, if it has this UID.
-    pub fn delete<K>(
+    pub(crate) fn delete<K>(
         &mut self,
         by: Writer,
         key: &Key,

@@ -26,14 +26,14 @@ use machinery::status::{self, About};
 
 use crate::kinds::{Kind, Object, Tables};
 
-pub use delete::Propagation;
+pub(crate) use delete::Propagation;
 
 /// What the server says when it refuses.
-pub type Answer<T> = Result<T, Box<Status>>;
+pub(crate) type Answer<T> = Result<T, Box<Status>>;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Writer {
+pub(crate) enum Writer {
     /// A pass of a controller in a process of virt-controller.
     Controller {
         replica: u32,
@@ -51,7 +51,7 @@ pub enum Writer {
 }
 
 impl Writer {
-    pub fn name(&self) -> &'static str {
+    pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::Controller { name, .. } => name,
             Self::User => "user",
@@ -64,14 +64,14 @@ impl Writer {
         }
     }
 
-    pub fn is_controller(&self) -> bool {
+    pub(crate) fn is_controller(&self) -> bool {
         matches!(self, Self::Controller { .. })
     }
 }
 
 /// By which request an object changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
+pub(crate) enum Verb {
     Create,
     Update,
     UpdateStatus,
@@ -82,7 +82,7 @@ pub enum Verb {
 
 /// One change of one object.
 #[derive(Clone, Debug)]
-pub struct Change {
+pub(crate) struct Change {
     /// Since the history began.
     pub at: Duration,
     pub by: Writer,
@@ -95,14 +95,14 @@ pub struct Change {
 }
 
 impl Change {
-    pub fn kind(&self) -> Kind {
+    pub(crate) fn kind(&self) -> Kind {
         self.last.kind()
     }
 }
 
 /// See the module.
 #[derive(Default)]
-pub struct Server {
+pub(crate) struct Server {
     pub tables: Tables,
     /// All changes in order. A watch of one kind is a walk over those of its kind.
     pub log: Vec<Change>,
@@ -117,22 +117,22 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(start: Timestamp) -> Self {
+    pub(crate) fn new(start: Timestamp) -> Self {
         Self { start, ..Self::default() }
     }
 
     /// The time of day as objects carry it: whole seconds.
-    pub fn time(&self) -> Time {
+    pub(crate) fn time(&self) -> Time {
         Time(self.start + Duration::from_secs(self.now.as_secs()))
     }
 
     /// The changes of one kind, oldest first.
-    pub fn stream(&self, kind: Kind) -> &[usize] {
+    pub(crate) fn stream(&self, kind: Kind) -> &[usize] {
         self.streams.get(&kind).map_or(&[], Vec::as_slice)
     }
 
     /// Whether the object with this UID still exists.
-    pub fn exists(&self, uid: &str) -> bool {
+    pub(crate) fn exists(&self, uid: &str) -> bool {
         self.alive.contains(uid)
     }
 
@@ -150,7 +150,7 @@ impl Server {
     }
 
     /// The objects of a kind as a watcher knew them that had taken in the first `seen` changes of it.
-    pub fn seen(&self, kind: Kind, seen: usize) -> BTreeMap<Key, Object> {
+    pub(crate) fn seen(&self, kind: Kind, seen: usize) -> BTreeMap<Key, Object> {
         let mut objects = BTreeMap::new();
         for &position in self.stream(kind).iter().take(seen) {
             let change = &self.log[position];

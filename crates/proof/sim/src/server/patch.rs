@@ -13,7 +13,7 @@ use virt_controller::api::{Part, Patch};
 use super::{Answer, Server, Verb, Writer};
 
 impl Server {
-    pub fn patch<K>(&mut self, by: Writer, key: &Key, part: Part, patch: &Patch) -> Answer<Arc<K>>
+    pub(crate) fn patch<K>(&mut self, by: Writer, key: &Key, part: Part, patch: &Patch) -> Answer<Arc<K>>
     where
         K: Resource<DynamicType = ()> + Clone + Serialize + DeserializeOwned + 'static,
     {

@@ -20,7 +20,7 @@ impl Server {
         self.table::<K>()?.get(key).cloned().ok_or_else(|| about::<K>(key, status::not_found))
     }
 
-    pub fn create<K>(&mut self, by: Writer, mut object: K) -> Answer<Arc<K>>
+    pub(crate) fn create<K>(&mut self, by: Writer, mut object: K) -> Answer<Arc<K>>
     where
         K: Resource<DynamicType = ()> + Clone + 'static,
     {
@@ -48,7 +48,7 @@ impl Server {
     }
 
     /// Replaces the object, or only its status, if the resource version in it is the stored one or none.
-    pub fn update<K>(&mut self, by: Writer, part: Part, object: K) -> Answer<Arc<K>>
+    pub(crate) fn update<K>(&mut self, by: Writer, part: Part, object: K) -> Answer<Arc<K>>
     where
         K: Resource<DynamicType = ()> + Clone + 'static,
     {

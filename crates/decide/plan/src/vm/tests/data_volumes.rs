@@ -66,7 +66,10 @@ fn each_state_of_a_data_volume_lets_the_machine_start_or_says_what_it_waits_for(
         (json!({"phase": "Succeeded"}), None),
         (json!({"phase": "WaitForFirstConsumer"}), None),
         (json!({"phase": "PendingPopulation"}), None),
-        (json!({"phase": "ImportInProgress", "progress": "12.0%"}), Some("DataVolume root is in phase ImportInProgress")),
+        (
+            json!({"phase": "ImportInProgress", "progress": "12.0%"}),
+            Some("DataVolume root is in phase ImportInProgress"),
+        ),
         (json!({"phase": "Failed"}), Some("has failed")),
         (json!({}), Some("Data Importer running?")),
         (
@@ -83,7 +86,8 @@ fn each_state_of_a_data_volume_lets_the_machine_start_or_says_what_it_waits_for(
             assert_eq!(failure(&w), None, "a wait is no failure");
         }
     }
-    let progress = |percent: &str| waits_for(&world_with("Always", json!({"phase": "ImportInProgress", "progress": percent})));
+    let progress =
+        |percent: &str| waits_for(&world_with("Always", json!({"phase": "ImportInProgress", "progress": percent})));
     assert_eq!(progress("1.0%"), progress("99.0%"), "progress alone is not worth a write");
 }
 
@@ -142,7 +146,8 @@ fn a_stop_does_not_wait_for_volumes() {
 fn a_running_guest_is_changed_while_a_further_volume_is_on_its_way() {
     let mut w = world_with("Manual", json!({"phase": "ImportInProgress"}));
     w.vmi = Some(Arc::new(vmi("Running")));
-    let evict = json!({"spec": {"template": {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "true"}}}}});
+    let evict =
+        json!({"spec": {"template": {"metadata": {"annotations": {"descheduler.alpha.kubernetes.io/evict": "true"}}}}});
     w.vm = Arc::new(with((*w.vm).clone(), evict));
     assert!(instance_after(&w).is_some());
 }
@@ -190,14 +195,16 @@ fn a_data_source_is_followed_to_what_it_stands_for() {
 
     w.data_sources.insert(place("fedora"), data_source("images", "fedora", json!({"dataSource": {"name": "f40"}})));
     assert!(failure(&w).unwrap().1.contains("f40"));
-    w.data_sources.insert(place("f40"), data_source("images", "f40", json!({"pvc": {"name": "disk", "namespace": ""}})));
+    w.data_sources
+        .insert(place("f40"), data_source("images", "f40", json!({"pvc": {"name": "disk", "namespace": ""}})));
     let made = created(&w);
     let (made, questions) = &made[0];
     assert_eq!(made.spec.source_ref, None);
     let source = made.spec.source.clone().unwrap().pvc.unwrap();
     assert_eq!((source.namespace.as_str(), source.name.as_str()), ("images", "disk"));
     assert!(!questions.is_empty(), "it is another namespace's");
-    let missing = |w: &World| decide(w).iter().any(|a| matches!(a, Action::Note(n) if n.reason == "SourcePVCNotAvailabe"));
+    let missing =
+        |w: &World| decide(w).iter().any(|a| matches!(a, Action::Note(n) if n.reason == "SourcePVCNotAvailabe"));
     assert!(missing(&w));
     w.copied_claims.insert(place("disk"));
     assert!(!missing(&w));

@@ -80,7 +80,10 @@ fn an_instance_is_sized_and_equipped_and_says_by_what() {
     assert_eq!(domain.cpu.as_ref().unwrap().sockets, Some(2));
     assert_eq!(domain.memory.as_ref().unwrap().guest.as_ref().unwrap().0, "1Gi");
     let input = &domain.devices.inputs[0];
-    assert_eq!((input.name.as_str(), input.bus.as_deref(), input.type_.as_str()), ("default-0", Some("virtio"), "tablet"));
+    assert_eq!(
+        (input.name.as_str(), input.bus.as_deref(), input.type_.as_str()),
+        ("default-0", Some("virtio"), "tablet")
+    );
     assert_eq!(domain.devices.interfaces[0].model.as_deref(), Some("e1000"), "the default interface is there in time");
     assert!(domain.devices.interfaces[0].masquerade.is_some());
     assert_eq!(domain.devices.disks[0].disk.as_ref().unwrap().bus.as_deref(), Some("sata"));
@@ -89,7 +92,10 @@ fn an_instance_is_sized_and_equipped_and_says_by_what() {
     assert_eq!(noted["kubevirt.io/preference-name"], "linux");
     let Action::CreateRevision(kept) = &actions[0] else { panic!("{actions:#?}") };
     let spec = &kept.data.as_ref().unwrap().0["spec"];
-    assert_eq!((&spec["instancetype"]["revisionName"], &spec["preference"]["revisionName"]), (&json!(PINNED), &json!(PREFERRED)));
+    assert_eq!(
+        (&spec["instancetype"]["revisionName"], &spec["preference"]["revisionName"]),
+        (&json!(PINNED), &json!(PREFERRED))
+    );
 }
 
 #[test]
@@ -176,7 +182,8 @@ fn a_revision_of_an_old_version_is_replaced() {
     let recorded = json!({"status": {"instancetypeRef": {"controllerRevisionRef": {"name": "old"}}}});
     w.vm = Arc::new(with((*w.vm).clone(), recorded));
     let actions = decide(&w);
-    let [Action::CreateRevision(new), Action::UpdateStatus(_), Action::DeleteRevision { name, .. }] = actions.as_slice()
+    let [Action::CreateRevision(new), Action::UpdateStatus(_), Action::DeleteRevision { name, .. }] =
+        actions.as_slice()
     else {
         panic!("{actions:#?}")
     };

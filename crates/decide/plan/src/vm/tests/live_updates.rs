@@ -61,11 +61,9 @@ fn more_sockets_reach_the_instance_with_their_share_of_the_request() {
 
 #[test]
 fn sockets_that_the_guest_cannot_take_need_a_restart() {
-    for (change, arch, words) in [
-        (sockets(16), "amd64", "room"),
-        (sockets(1), "amd64", "taken away"),
-        (sockets(4), "arm64", "architecture"),
-    ] {
+    for (change, arch, words) in
+        [(sockets(16), "amd64", "room"), (sockets(1), "amd64", "taken away"), (sockets(4), "arm64", "architecture")]
+    {
         let mut w = running(change, json!({}));
         let arch = json!({"spec": {"template": {"spec": {"architecture": arch}}}});
         w.vm = Arc::new(with((*w.vm).clone(), arch.clone()));
@@ -91,20 +89,29 @@ fn memory_grows_with_its_request_and_limit() {
     for (request, limit, current, grown, limited) in rows {
         let resources = json!({"requests": {"memory": request}, "limits": {"memory": limit}});
         let change = json!({"domain": {"memory": {"guest": "4Gi"}, "resources": resources}});
-        let size = json!({"spec": {"domain": {"resources": resources}}, "status": {"memory": {"guestCurrent": current}}});
+        let size =
+            json!({"spec": {"domain": {"resources": resources}}, "status": {"memory": {"guestCurrent": current}}});
         let mut w = running(change, size);
         let started = with((*w.vm).clone(), json!({"spec": {"template": {"spec": memory("2Gi")}}}));
         w.revisions = vec![Arc::new(revision(&started))];
         let after = instance_after(&w).unwrap().spec.domain.resources.unwrap();
         let bytes = |wire| machinery::quantity::Quantity::try_from(wire).unwrap().value();
-        assert_eq!((bytes(&after.requests["memory"]), bytes(&after.limits["memory"])), (grown, limited), "{request} {current}");
+        assert_eq!(
+            (bytes(&after.requests["memory"]), bytes(&after.limits["memory"])),
+            (grown, limited),
+            "{request} {current}"
+        );
     }
 }
 
 #[test]
 fn memory_that_the_guest_cannot_take_needs_a_restart() {
     let rows = [
-        (memory("4Gi"), json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "False"}]}}), "cannot migrate"),
+        (
+            memory("4Gi"),
+            json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "False"}]}}),
+            "cannot migrate",
+        ),
         (memory("4Gi"), json!({"spec": {"domain": {"memory": {"maxGuest": null}}}}), "no room"),
         (memory("16Gi"), json!({}), "maxGuest"),
         (memory("1Gi"), json!({}), "started with"),
@@ -203,7 +210,8 @@ fn the_pci_layout_of_the_first_start_is_kept_in_the_template() {
     let noted = machine_after(&w).unwrap().spec.template.metadata.unwrap().annotations.unwrap();
     assert_eq!(noted["kubevirt.io/pci-topology-version"], "v3");
     assert_eq!(noted["kubevirt.io/pci-interface-slot-count"], "4");
-    let older = json!({"spec": {"template": {"metadata": {"annotations": {"kubevirt.io/pci-topology-version": "v2"}}}}});
+    let older =
+        json!({"spec": {"template": {"metadata": {"annotations": {"kubevirt.io/pci-topology-version": "v2"}}}}});
     let w = world(with(vm("Manual"), older), Some(with(vmi("Running"), layout)));
     assert!(machine_after(&w).is_none(), "once");
 }

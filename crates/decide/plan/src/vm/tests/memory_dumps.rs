@@ -19,8 +19,10 @@ fn root() -> Value {
 }
 
 fn reporting(phase: &str) -> VirtualMachineInstance {
-    let info = json!({"claimName": "dump", "startTimestamp": time(1), "endTimestamp": time(2), "targetFileName": "vm.dump"});
-    let status = json!([{"name": "dump", "target": "", "phase": phase, "message": "disk full", "memoryDumpVolume": info}]);
+    let info =
+        json!({"claimName": "dump", "startTimestamp": time(1), "endTimestamp": time(2), "targetFileName": "vm.dump"});
+    let status =
+        json!([{"name": "dump", "target": "", "phase": phase, "message": "disk full", "memoryDumpVolume": info}]);
     with(vmi("Running"), json!({"spec": {"volumes": [root(), dump_volume()]}, "status": {"volumeStatus": status}}))
 }
 
@@ -51,14 +53,19 @@ fn a_dump_ends_as_the_node_reports() {
     let going = after(&w("MemoryDumpInProgress")).unwrap();
     assert_eq!((going.phase, going.start_timestamp), (Phase::InProgress, Some(time(1))));
     let done = after(&w("MemoryDumpCompleted")).unwrap();
-    assert_eq!((done.phase, done.file_name.as_deref(), done.end_timestamp), (Phase::Unmounting, Some("vm.dump"), Some(time(2))));
+    assert_eq!(
+        (done.phase, done.file_name.as_deref(), done.end_timestamp),
+        (Phase::Unmounting, Some("vm.dump"), Some(time(2)))
+    );
     let failed = after(&w("MemoryDumpFailed")).unwrap();
     assert_eq!((failed.phase, failed.message.as_deref()), (Phase::Failed, Some("disk full")));
 }
 
 #[test]
 fn the_claim_says_what_is_in_it_and_leaves_the_guest_but_not_the_template() {
-    for (phase, file, words) in [("Unmounting", json!("vm.dump"), "vm.dump"), ("Failed", json!(null), "Memory dump failed")] {
+    for (phase, file, words) in
+        [("Unmounting", json!("vm.dump"), "vm.dump"), ("Failed", json!(null), "Memory dump failed")]
+    {
         let request = json!({"claimName": "dump", "phase": phase, "fileName": file});
         let mut w = world(plugged(asked(request)), Some(reporting("MemoryDumpCompleted")));
         let (reason, message) = failure(&w).unwrap();

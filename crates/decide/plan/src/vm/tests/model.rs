@@ -108,8 +108,12 @@ impl Cluster {
                     self.writes.push("patch VMI");
                     self.store_vmi(patched(self.vmi.as_ref().unwrap(), patch));
                 }
-                Action::ConfirmNoInstance { then, .. } if self.vmi.is_none() => self.carry_out(then),
-                Action::ConfirmNoInstance { .. } => {}
+                Action::ConfirmNoInstance { then, .. } => {
+                    // As the controller does: somebody else's instance of the name does not count.
+                    if self.world().is_some_and(|w| w.instance().is_none()) {
+                        self.carry_out(then);
+                    }
+                }
                 Action::AdoptDataVolume { name, owner, .. } => {
                     let found = Arc::make_mut(self.claims.data_volumes.get_mut(name).unwrap());
                     found.metadata.owner_references = Some(vec![owner.clone()]);

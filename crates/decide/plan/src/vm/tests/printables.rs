@@ -91,8 +91,14 @@ fn rows() -> Vec<Row> {
             let failure = json!({"consecutiveFailCount": 1, "lastFailedVMIUID": "x", "retryAfterTimestamp": time(500)});
             set_vm(w, json!({"status": {"startFailure": failure}}));
         }),
-        row(Printable::Stopped, |w| set_vmi(w, "Succeeded", json!({"status": {"phaseTransitionTimestamps":
-            [{"phase": "Running", "phaseTransitionTimestamp": time(1)}]}}))),
+        row(Printable::Stopped, |w| {
+            set_vmi(
+                w,
+                "Succeeded",
+                json!({"status": {"phaseTransitionTimestamps":
+            [{"phase": "Running", "phaseTransitionTimestamp": time(1)}]}}),
+            )
+        }),
         row(Printable::WaitingForReceiver, |w| {
             set_vm(w, json!({"spec": {"runStrategy": "WaitAsReceiver"}}));
             let receiver = json!({"metadata": {"annotations": {"kubevirt.io/create-migration-target": "true"}}});
@@ -117,7 +123,7 @@ fn of_two_rows_that_hold_the_first_wins() {
     for (first, earlier) in all.iter().enumerate() {
         for later in &all[first..] {
             let mut w = world(vm("Always"), None);
-                (later.makes)(&mut w);
+            (later.makes)(&mut w);
             // What two rows cannot both have is the earlier one's.
             w.expects_instance = None;
             set_vm(&mut w, json!({"spec": {"runStrategy": "Always"}}));

@@ -67,29 +67,33 @@ fn instance_traits() -> Vec<Value> {
 
 fn any_world() -> impl Strategy<Value = World> {
     let machine = prop::collection::vec(0..machine_traits().len(), 0..5);
-    let instance = prop::option::weighted(0.7, (0..PHASES.len(), prop::collection::vec(0..instance_traits().len(), 0..4)));
-    let rest = (0..IMPORTS.len() + 1, any::<bool>(), any::<bool>(), prop::option::weighted(0.1, Just(Duration::from_secs(5))));
-    (0..STRATEGIES.len(), machine, instance, rest).prop_map(|(strategy, machine, instance, (import, dump, stage, expects))| {
-        let base = vm(STRATEGIES[strategy]);
-        let mut changed = machine.iter().fold(base.clone(), |vm, index| with(vm, machine_traits()[*index].clone()));
-        changed.metadata.name = Some("vm".into());
-        let vmi = instance.map(|(phase, traits)| {
-            traits.iter().fold(vmi(PHASES[phase]), |vmi, index| with(vmi, instance_traits()[*index].clone()))
-        });
-        let mut w = world(changed, vmi);
-        w.revisions = vec![Arc::new(revision(&base))];
-        if let Some(phase) = IMPORTS.get(import) {
-            w.claims.data_volumes.insert("made".into(), data_volume("made", json!({"phase": phase})));
-        }
-        if dump {
-            w.claims.claims.insert("dump".into(), claim("dump", "Bound"));
-        }
-        if stage {
-            w.config = config(json!({"vmRolloutStrategy": "Stage"}));
-        }
-        w.expects_instance = expects;
-        w
-    })
+    let instance =
+        prop::option::weighted(0.7, (0..PHASES.len(), prop::collection::vec(0..instance_traits().len(), 0..4)));
+    let rest =
+        (0..IMPORTS.len() + 1, any::<bool>(), any::<bool>(), prop::option::weighted(0.1, Just(Duration::from_secs(5))));
+    (0..STRATEGIES.len(), machine, instance, rest).prop_map(
+        |(strategy, machine, instance, (import, dump, stage, expects))| {
+            let base = vm(STRATEGIES[strategy]);
+            let mut changed = machine.iter().fold(base.clone(), |vm, index| with(vm, machine_traits()[*index].clone()));
+            changed.metadata.name = Some("vm".into());
+            let vmi = instance.map(|(phase, traits)| {
+                traits.iter().fold(vmi(PHASES[phase]), |vmi, index| with(vmi, instance_traits()[*index].clone()))
+            });
+            let mut w = world(changed, vmi);
+            w.revisions = vec![Arc::new(revision(&base))];
+            if let Some(phase) = IMPORTS.get(import) {
+                w.claims.data_volumes.insert("made".into(), data_volume("made", json!({"phase": phase})));
+            }
+            if dump {
+                w.claims.claims.insert("dump".into(), claim("dump", "Bound"));
+            }
+            if stage {
+                w.config = config(json!({"vmRolloutStrategy": "Stage"}));
+            }
+            w.expects_instance = expects;
+            w
+        },
+    )
 }
 
 proptest! {

@@ -46,21 +46,50 @@ fn each_kind_of_change_needs_a_restart_or_does_not() {
         ("a pluggable volume", volumes(json!([root()])), volumes(json!([root(), hot])), false),
         ("another claim of a pluggable volume", volumes(json!([root(), hot])), volumes(json!([root(), hot_b])), false),
         ("a pluggable volume gone", volumes(json!([root(), hot])), volumes(json!([root()])), false),
-        ("a plain volume gone", volumes(json!([root(), claim_volume("p", "a", false)])), volumes(json!([root()])), true),
-        ("another image", volumes(json!([root()])),
-         volumes(json!([{"name": "root", "containerDisk": {"image": "disk:2"}}])), true),
-        ("a disk of a pluggable volume", volumes(json!([root()])),
-         both(json!([root(), hot]), json!([{"name": "hot", "disk": {"bus": "scsi"}}])), false),
+        (
+            "a plain volume gone",
+            volumes(json!([root(), claim_volume("p", "a", false)])),
+            volumes(json!([root()])),
+            true,
+        ),
+        (
+            "another image",
+            volumes(json!([root()])),
+            volumes(json!([{"name": "root", "containerDisk": {"image": "disk:2"}}])),
+            true,
+        ),
+        (
+            "a disk of a pluggable volume",
+            volumes(json!([root()])),
+            both(json!([root(), hot]), json!([{"name": "hot", "disk": {"bus": "scsi"}}])),
+            false,
+        ),
         ("a disk of nothing", disks(json!([])), disks(json!([{"name": "x", "disk": {}}])), true),
-        ("a changed disk", disks(json!([{"name": "root", "disk": {"bus": "sata"}}])),
-         disks(json!([{"name": "root", "disk": {"bus": "virtio"}}])), true),
+        (
+            "a changed disk",
+            disks(json!([{"name": "root", "disk": {"bus": "sata"}}])),
+            disks(json!([{"name": "root", "disk": {"bus": "virtio"}}])),
+            true,
+        ),
         ("a plain disk gone", disks(json!([{"name": "root", "disk": {}}])), disks(json!([])), true),
-        ("a pluggable disk gone", both(json!([root(), hot]), json!([{"name": "hot", "disk": {}}])),
-         both(json!([root()]), json!([])), false),
-        ("a CD-ROM gone", both(json!([root(), hot]), json!([{"name": "hot", "cdrom": {}}])),
-         both(json!([root()]), json!([])), true),
-        ("a disc ejected", both(json!([root(), hot]), json!([{"name": "hot", "cdrom": {}}])),
-         both(json!([root()]), json!([{"name": "hot", "cdrom": {}}])), false),
+        (
+            "a pluggable disk gone",
+            both(json!([root(), hot]), json!([{"name": "hot", "disk": {}}])),
+            both(json!([root()]), json!([])),
+            false,
+        ),
+        (
+            "a CD-ROM gone",
+            both(json!([root(), hot]), json!([{"name": "hot", "cdrom": {}}])),
+            both(json!([root()]), json!([])),
+            true,
+        ),
+        (
+            "a disc ejected",
+            both(json!([root(), hot]), json!([{"name": "hot", "cdrom": {}}])),
+            both(json!([root()]), json!([{"name": "hot", "cdrom": {}}])),
+            false,
+        ),
     ];
     for (what, before, after, expected) in rows {
         let w = between(before, after);
@@ -71,8 +100,12 @@ fn each_kind_of_change_needs_a_restart_or_does_not() {
 #[test]
 fn where_changes_wait_for_a_restart_all_of_them_do() {
     let stage = || config(json!({"vmRolloutStrategy": "Stage"}));
-    for change in [json!({"nodeSelector": {"a": "b"}}), json!({"domain": {"cpu": {"sockets": 2}}}),
-                   json!({"tolerations": [{"key": "k"}]}), json!({"domain": {"memory": {"guest": "2Gi"}}})] {
+    for change in [
+        json!({"nodeSelector": {"a": "b"}}),
+        json!({"domain": {"cpu": {"sockets": 2}}}),
+        json!({"tolerations": [{"key": "k"}]}),
+        json!({"domain": {"memory": {"guest": "2Gi"}}}),
+    ] {
         let w = World { config: stage(), ..between(json!({}), change.clone()) };
         assert!(restart(&w).is_some(), "{change}");
         assert!(instance_after(&w).is_none(), "{change}");

@@ -9,10 +9,12 @@ fn tracked(gate: bool, selected: bool, own: Option<&str>, vmi: Option<Option<&st
     let selectors = json!({"virtualMachineLabelSelector": {"matchLabels": {"backup": "yes"}},
                            "namespaceLabelSelector": {"matchLabels": {"backup": "all"}}});
     let labels = if selected { json!({"backup": "yes"}) } else { json!({}) };
-    let state = |state: Option<&str>| state.map_or(json!({}), |state| json!({"changedBlockTracking": {"state": state}}));
+    let state =
+        |state: Option<&str>| state.map_or(json!({}), |state| json!({"changedBlockTracking": {"state": state}}));
     let vm = with(vm("Manual"), json!({"metadata": {"labels": labels}, "status": state(own)}));
     let vmi = vmi.map(|theirs| with(super::vmi("Running"), json!({"status": state(theirs)})));
-    let settings = json!({"developerConfiguration": {"featureGates": gates}, "changedBlockTrackingLabelSelectors": selectors});
+    let settings =
+        json!({"developerConfiguration": {"featureGates": gates}, "changedBlockTrackingLabelSelectors": selectors});
     World { config: config(settings), ..world(vm, vmi) }
 }
 

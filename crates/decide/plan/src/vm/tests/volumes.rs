@@ -42,7 +42,8 @@ fn a_request_to_plug_reaches_template_and_guest_and_is_dropped_when_it_shows() {
     assert_eq!(status_after(&shown).status.unwrap().volume_requests.len(), 0);
     let stopped = world(requested(add()), None);
     assert!(machine_after(&stopped).is_some(), "the next start brings it");
-    let data_volume = json!({"addVolumeOptions": {"name": "dv", "disk": {}, "volumeSource": {"dataVolume": {"name": "dv"}}}});
+    let data_volume =
+        json!({"addVolumeOptions": {"name": "dv", "disk": {}, "volumeSource": {"dataVolume": {"name": "dv"}}}});
     let after = machine_after(&world(requested(data_volume), None)).unwrap();
     assert_eq!(after.spec.template.spec.volumes[1].data_volume.as_ref().unwrap().hotpluggable, Some(true));
 }
@@ -116,7 +117,9 @@ fn the_template_is_followed_only_where_the_cluster_says_so_and_the_guest_runs() 
     let guest = spec(json!([root()]), json!([]));
     let w = running(template.clone(), guest.clone());
     assert!(instance_after(&w).is_some());
-    let gates = |on: Value, off: Value| config(json!({"developerConfiguration": {"featureGates": on, "disabledFeatureGates": off}}));
+    let gates = |on: Value, off: Value| {
+        config(json!({"developerConfiguration": {"featureGates": on, "disabledFeatureGates": off}}))
+    };
     let imperative = World { config: gates(json!(["HotplugVolumes"]), json!([])), ..w.clone() };
     assert!(instance_after(&imperative).is_none());
     let off = World { config: gates(json!([]), json!(["DeclarativeHotplugVolumes"])), ..w.clone() };
