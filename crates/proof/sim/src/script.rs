@@ -138,7 +138,7 @@ pub enum VolumeFate {
 /// What goes wrong. Each fault stands for itself and can be left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// Events of a kind arrive later.
+    /// Events of a kind arrive later, and lists show what was so long ago.
     Lag {
         kind: Kind,
         from: Duration,

@@ -204,16 +204,24 @@ impl Sim {
         self.replica.as_mut().filter(|replica| replica.id == id)
     }
 
+    /// The watch of a kind begins with a list. While events of the kind come late, the server that is asked is behind
+    /// as well: it shows what was so long ago, though nothing older than what this process has seen before.
     pub(super) fn list(&mut self, id: u32, kind: Kind) {
-        let (objects, seen) = {
-            let hub = lock(&self.hub);
-            (hub.server.tables.objects(kind), hub.server.stream(kind).len())
-        };
+        let until = self.now.saturating_sub(self.lag(kind));
+        let hub = self.hub.clone();
         let Some(replica) = self.leader(id) else { return };
+        let (objects, seen, late) = {
+            let server = &lock(&hub).server;
+            let stream = server.stream(kind);
+            let shown = stream.iter().take_while(|&&at| server.log[at].at <= until).count();
+            let seen = shown.max(replica.taken[kind as usize]);
+            (server.seen(kind, seen).into_values().collect::<Vec<_>>(), seen, seen..stream.len())
+        };
         replica.relist(kind, &objects);
         replica.taken[kind as usize] = seen;
         replica.watched[kind as usize] = true;
         self.look_soon();
+        late.for_each(|nth| self.announce(kind, nth));
     }
 
     /// A change of this kind was stored: it will reach the cache, after those before it.

@@ -20,7 +20,13 @@ fn allowed(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> &'stati
         Some(vmi) if vmi.is_running() && vmi.has_condition(conditions::PAUSED) => &[Printable::Paused],
         Some(vmi) if vmi.is_running() => &[Printable::Running],
         Some(vmi) if vmi.is_final() && failures => &[Printable::CrashLoopBackOff, Printable::Stopped, Printable::DataVolumeError],
-        Some(vmi) if vmi.is_final() => &[Printable::Stopped, Printable::DataVolumeError, Printable::Provisioning],
+        // An adopted one may have run from other volumes than the machine's own, which need not be there.
+        Some(vmi) if vmi.is_final() => &[
+            Printable::Stopped,
+            Printable::DataVolumeError,
+            Printable::Provisioning,
+            Printable::WaitingForVolumeBinding,
+        ],
         Some(_) => &[
             Printable::Starting,
             Printable::Provisioning,
