@@ -83,6 +83,8 @@ fn advance(w: &World, to: Move, report: &mut Report) {
         }
         Move::FailIfPodGone(note) => {
             enter(&mut report.new, Phase::Failed, &w.now);
+            // A Pod that is gone waits for no node any more.
+            conditions::remove(&mut report.new.status_mut().conditions, conditions::POD_SCHEDULED);
             report.notes.push(note);
             report.confirm = Some(Sort::Launchers { node: w.node().map(str::to_owned) });
         }

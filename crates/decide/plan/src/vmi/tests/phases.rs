@@ -187,6 +187,17 @@ fn the_schedulers_latest_words_are_kept_until_the_pod_is_scheduled() {
 }
 
 #[test]
+fn a_pod_that_is_gone_waits_for_no_node_any_more() {
+    let waiting = world(vmi("Scheduling"), vec![pod("unschedulable")]);
+    let waits = written(&waiting, &decide(&waiting)).unwrap();
+    assert!(waits.condition(api::conditions::POD_SCHEDULED).is_some());
+    let gone = world(waits, vec![]);
+    let failed = written(&gone, &decide(&gone)).unwrap();
+    assert_eq!(failed.phase(), Some(&Phase::Failed));
+    assert!(failed.condition(api::conditions::POD_SCHEDULED).is_none());
+}
+
+#[test]
 fn a_container_that_cannot_start_is_named_with_the_kubelets_reason_and_message() {
     let w = world(vmi("Scheduling"), vec![pod("image missing")]);
     let blocked = written(&w, &decide(&w)).unwrap();
