@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
+.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -46,6 +46,9 @@ bench-dictionary: setup-bench ## instructions and throughput of judging an insta
 bench-controller: ## what our controller costs beside KubeVirt's, on a real kube-apiserver; ARGS="--instances 10000"
 	$(CARGO) build --profile bench-fast -p ferrovirt
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- $(ARGS)
+
+sim: ## 1,000,000 simulated histories with faults, for a night; ARGS="--seeds 50000" for fewer
+	$(CARGO) run -q --profile bench-fast -p sim -- $(or $(ARGS),--seeds 1000000)
 
 fuzz: setup-fuzz ## 60 s of mutated manifests through reader, schemas, defaults and rules
 	$(CARGO) run -q -p xtask -- fuzz 60

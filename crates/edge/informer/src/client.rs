@@ -60,14 +60,17 @@ impl RateLimit {
     }
 }
 
+/// Requests by code of the answer, host and method.
+type Counts = BTreeMap<(String, String, String), u64>;
+
 /// How many requests were made, by method and answer.
 #[derive(Clone, Default)]
 pub struct RequestCounter {
-    counts: Arc<Mutex<BTreeMap<(String, String, String), u64>>>,
+    counts: Arc<Mutex<Counts>>,
 }
 
 impl RequestCounter {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<(String, String, String), u64>> {
+    fn lock(&self) -> MutexGuard<'_, Counts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +84,7 @@ impl RequestCounter {
 
     pub fn write(&self, out: &mut Exposition) {
         let name = "rest_client_requests_total";
-        out.family(name, "counter", "Number of HTTP requests, partitioned by status code, method, and host");
+        out.family(name, "counter", "Requests to the API server by code, host and method");
         for ((code, host, method), count) in self.lock().iter() {
             out.sample(name, &[("code", code), ("host", host), ("method", method)], count);
         }

@@ -33,7 +33,7 @@ pub use crate::config::LiveConfig;
 pub use crate::controllers::{Controllers, Reconciler, Settings};
 pub use crate::endpoints::{Certificate, Endpoints, EndpointsError};
 pub use crate::error::Error;
-pub use crate::run::{Config, LEASE, run};
+pub use crate::run::{Config, LEASE, OnConfiguration, run};
 pub use crate::status::Status;
 pub use crate::stores::{Feeds, Stores};
 pub use crate::writer::WriteCounter;

@@ -32,6 +32,9 @@ pub const LEASE: &str = "virt-controller";
 /// What is under way when the end comes gets this long.
 const LAST_PASSES: Duration = Duration::from_secs(20);
 
+/// Called with each configuration that comes into force.
+pub type OnConfiguration = Arc<dyn Fn(&ClusterConfig) + Send + Sync>;
+
 /// What the controllers need.
 #[derive(Clone)]
 pub struct Config {
@@ -63,7 +66,7 @@ pub struct Config {
     /// The limit of `client`, which follows the cluster's configuration.
     pub rate_limit: Option<RateLimit>,
     /// Called with the cluster's configuration, at first and whenever it changes. It must not wait.
-    pub on_configuration: Option<Arc<dyn Fn(&ClusterConfig) + Send + Sync>>,
+    pub on_configuration: Option<OnConfiguration>,
 }
 
 impl Config {

@@ -158,7 +158,7 @@ impl Api for Client {
         let key = Key::new(namespace, name);
         let sent = request::<K>(key.clone(), Op::Get);
         self.call(sent, move |hub| {
-            if let Some(cached) = hub.from_cache::<K>() {
+            if let Some(cached) = hub.plant_absence::<K>() {
                 return Ok(cached
                     .into_iter()
                     .find(|object| crate::kinds::key(object.meta()) == key)
@@ -173,7 +173,7 @@ impl Api for Client {
         let sent = request::<K>(Key::new(namespace, labels), Op::List);
         let (namespace, labels) = (namespace.to_owned(), labels.to_owned());
         self.call(sent, move |hub| {
-            let found = match hub.from_cache::<K>() {
+            let found = match hub.plant_absence::<K>() {
                 Some(cached) => crate::server::select(cached.iter(), &namespace, &labels)?,
                 None => hub.server.list::<K>(&namespace, &labels)?,
             };

@@ -46,7 +46,7 @@ impl Hub {
     }
 
     /// [`Plant::ActOnAbsence`]
-    pub(crate) fn from_cache<K: AnyKind>(&self) -> Option<Vec<Arc<K>>> {
+    pub(crate) fn plant_absence<K: AnyKind>(&self) -> Option<Vec<Arc<K>>> {
         if self.plant != Some(Plant::ActOnAbsence) {
             return None;
         }

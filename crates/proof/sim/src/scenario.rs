@@ -26,7 +26,9 @@ pub fn parse(text: &str) -> anyhow::Result<Script> {
         let read = match words.as_slice() {
             [] => Ok(()),
             ["calm", at] => seconds(at).map(|at| script.calm = at),
-            ["at", at, deed @ ..] => seconds(at).and_then(|at| Ok(script.user.push((at, parse_deed(deed)?)))),
+            ["at", at, deed @ ..] => {
+                seconds(at).and_then(|at| Ok((at, parse_deed(deed)?))).map(|deed| script.user.push(deed))
+            }
             fault => parse_fault(fault).map(|fault| script.faults.push(fault)),
         };
         read.with_context(|| format!("line {}: {line}", number + 1))?;

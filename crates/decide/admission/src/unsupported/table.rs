@@ -207,8 +207,8 @@ pub const VMI_SPEC: &[Row] = &[
 /// Fields of a virtual machine's spec; those of the template are judged as an instance's.
 pub const VM_SPEC: &[Row] = &[
     ("dataVolumeTemplates", No("a persistent disk is")),
-    ("instancetype", No("an instance type is")),
-    ("preference", No("a preference is")),
+    ("instancetype", V0_1),
+    ("preference", V0_1),
     (
         "runStrategy",
         Only("0.1", &["Always", "Halted", "Manual", "RerunOnFailure", "Once"], "receiving a guest from elsewhere is"),
@@ -288,7 +288,7 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("configuration.handlerConfiguration", No("limiting the rate of API requests is")),
     ("configuration.hypervisors", No("choosing a hypervisor is")),
     ("configuration.imagePullPolicy", V0_1),
-    ("configuration.instancetype", No("an instance type is")),
+    ("configuration.instancetype", V0_1),
     ("configuration.ksmConfiguration", No("merging equal pages of memory is")),
     // Upper bounds for plugging, which nothing exceeds.
     ("configuration.liveUpdateConfiguration", V0_1),

@@ -5,14 +5,17 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use serde_json::json;
 
 fn vm() -> VirtualMachine {
-    serde_json::from_value(json!({"metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid"}})).unwrap()
+    serde_json::from_value(json!({"metadata": {"name": "vm", "namespace": "ns", "uid": "vm-uid"}}))
+        .expect("an object written here")
 }
 
 fn live() -> Live<VirtualMachineInstancetypeSpec> {
     Live {
         kind: "VirtualMachineClusterInstancetype".into(),
-        metadata: serde_json::from_value(json!({"name": "small", "uid": "it-uid", "generation": 4})).unwrap(),
-        spec: serde_json::from_value(json!({"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}})).unwrap(),
+        metadata: serde_json::from_value(json!({"name": "small", "uid": "it-uid", "generation": 4}))
+            .expect("an object written here"),
+        spec: serde_json::from_value(json!({"cpu": {"guest": 2}, "memory": {"guest": "1Gi"}}))
+            .expect("an object written here"),
     }
 }
 

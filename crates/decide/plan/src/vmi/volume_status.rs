@@ -120,7 +120,7 @@ fn plugged(
     let Some(pod) = pod else {
         let held = attachments.iter().any(|pod| !pods::is_deleting(pod) && hotplug::carries(pod, &name));
         let ready = status.phase == Some(VolumePhase::Ready);
-        if !ready && !(held && status.phase == Some(VolumePhase::MountedToPod)) {
+        if !(ready || held && status.phase == Some(VolumePhase::MountedToPod)) {
             hotplug.attach_pod_uid = None;
             from_claim(w, claim, status);
         }

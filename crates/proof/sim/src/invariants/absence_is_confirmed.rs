@@ -31,8 +31,8 @@ impl Invariant for Rule {
         let before = &scene.server.log[..pass.begun];
         let existed = |pod: &str| before.iter().any(|change| change.last.uid() == pod && matches!(change.last, Object::Pod(_)));
         let pods = super::support::pods_of(scene.server, owner);
-        let overlooked = pods.filter(|pod| is_launcher(pod) && !has_ended(pod) && !is_deleting(&pod.metadata));
-        match overlooked.filter(|pod| existed(uid(&pod.metadata))).next() {
+        let mut overlooked = pods.filter(|pod| is_launcher(pod) && !has_ended(pod) && !is_deleting(&pod.metadata));
+        match overlooked.find(|pod| existed(uid(&pod.metadata))) {
             Some(pod) => Err(format!("instance {} was failed for want of a launcher, but {:?} runs", name(is), pod.metadata.name)),
             None => Ok(()),
         }

@@ -52,7 +52,7 @@ fn plug(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance)
                 }
             }
             // With names by order, one that goes would rename all that follow.
-            Some(current) if !is_absent(current) && !(ordinal && is_absent(wanted)) => {
+            Some(current) if !(is_absent(current) || ordinal && is_absent(wanted)) => {
                 current.state.clone_from(&wanted.state);
             }
             Some(_) => {}
