@@ -18,9 +18,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 }
 
 async fn golden_pods(cluster: &Cluster) -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/decide/render/tests/launcher/snapshots");
-    let pods = snapshots(&folder)?;
-    ensure!(!pods.is_empty(), "no golden Pods in {}", folder.display());
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/decide/render/tests/launcher/golden");
+    let pods = golden(&folder)?;
+    ensure!(pods.len() >= 40, "only {} golden Pods in {}", pods.len(), folder.display());
     let list = |items: &[&Value]| json!({ "apiVersion": "v1", "kind": "List", "items": items });
 
     let classes = classes(pods.iter().map(|(_, pod)| pod));
@@ -43,22 +43,17 @@ async fn golden_pods(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// The Pods of a folder of snapshots, each with the snapshot's name. They are moved to a namespace that exists.
-fn snapshots(folder: &Path) -> Result<Vec<(String, Value)>> {
+/// The Pods of a folder, each with its file's name. They are moved to a namespace that exists.
+fn golden(folder: &Path) -> Result<Vec<(String, Value)>> {
     let doing = || format!("cannot read {}", folder.display());
     let entries: Result<Vec<_>, _> = std::fs::read_dir(folder).with_context(doing)?.collect();
     let mut files: Vec<PathBuf> = entries.with_context(doing)?.into_iter().map(|entry| entry.path()).collect();
-    files.retain(|path| path.extension().is_some_and(|kind| kind == "snap"));
+    files.retain(|path| path.extension().is_some_and(|kind| kind == "yaml"));
     files.sort();
     let mut pods = Vec::new();
     for file in files {
         let name = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
-        // Before the Pod, between lines of dashes, stands where the snapshot comes from.
-        let (_, text) = text
-            .strip_prefix("---\n")
-            .and_then(|text| text.split_once("\n---\n"))
-            .with_context(|| format!("{name} is not a snapshot"))?;
         for manifests::Document { object: mut pod, .. } in manifests::parse_bytes(&name, text.as_bytes())? {
             pod["metadata"]["namespace"] = json!(NAMESPACE);
             pods.push((name.clone(), pod));

@@ -243,6 +243,9 @@ fn complete(mut vmi: Value, cluster: &'static Cluster, rng: &mut Rng) -> Case {
         Kind::Attachment => plugged,
         _ => Vec::new(),
     };
+    if kind == Kind::MigrationTarget && rng.chance(15) {
+        vmi["metadata"]["annotations"]["kubevirt.io/image-volume-skip-digest-resolution"] = json!("true");
+    }
     let mut case = Case { kind, vmi, cluster, volumes, launcher: None };
     if matches!(kind, Kind::Attachment | Kind::Trigger | Kind::MigrationTarget) {
         let once_more = kind == Kind::MigrationTarget && rng.chance(30);
