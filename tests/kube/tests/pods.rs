@@ -116,7 +116,7 @@ fn keeps(sent: &Value, stored: &Value, path: &str) -> Result<()> {
             }
         }
         // Amounts are spelled in one way.
-        (Value::String(sent), Value::String(stored)) if path.contains(".resources.") => {
+        (Value::String(sent), Value::String(stored)) if is_amount(path) => {
             let amounts = (sent.parse::<Quantity>(), stored.parse::<Quantity>());
             ensure!(matches!(amounts, (Ok(sent), Ok(stored)) if sent == stored), "{path} was {sent} and is {stored}");
         }
@@ -124,4 +124,8 @@ fn keeps(sent: &Value, stored: &Value, path: &str) -> Result<()> {
         _ => bail!("{path} was {sent} and is {stored}"),
     }
     Ok(())
+}
+
+fn is_amount(path: &str) -> bool {
+    [".resources.limits.", ".resources.requests."].iter().any(|amounts| path.contains(amounts))
 }

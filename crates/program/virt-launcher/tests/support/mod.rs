@@ -327,7 +327,11 @@ impl Launcher {
 
 impl Drop for Launcher {
     fn drop(&mut self) {
-        // Ends process 1 of the namespace, and with it everything inside; its mounts go with it.
+        // Process 1 of the namespace takes everything inside along, mounts included. It does not end with unshare: the
+        // kernel forgets that wish when a process changes its user.
+        if let Some(init) = self.try_init() {
+            let _ = Command::new("kill").args(["-KILL", &init.to_string()]).status();
+        }
         let mut namespace = self.namespace.borrow_mut();
         let _ = namespace.kill();
         let _ = namespace.wait();
