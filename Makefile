@@ -45,7 +45,8 @@ bench-dictionary: setup-bench ## instructions and throughput of judging an insta
 
 bench-controller: ## what our controller costs beside KubeVirt's, on a real kube-apiserver; ARGS="--instances 10000"
 	$(CARGO) build --profile bench-fast -p ferrovirt
-	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- $(ARGS)
+	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduling $(ARGS)
+	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduled $(ARGS)
 
 sim: ## 1,000,000 simulated histories with faults, for a night; ARGS="--seeds 50000" for fewer
 	$(CARGO) run -q --profile bench-fast -p sim -- $(or $(ARGS),--seeds 1000000)

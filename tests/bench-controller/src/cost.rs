@@ -7,8 +7,10 @@ use anyhow::{Context as _, Result};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) cpu: Duration,
-    /// Resident bytes.
+    /// Resident bytes, pages of the program's file included.
     pub(crate) memory: u64,
+    /// Resident bytes that are the process's own.
+    pub(crate) own: u64,
 }
 
 impl Cost {
@@ -25,10 +27,11 @@ impl Cost {
         let second = rustix::param::clock_ticks_per_second();
         let cpu = Duration::from_secs_f64((used.0 + used.1) as f64 / second as f64);
         let status = read("status")?;
-        let resident = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .and_then(|rest| rest.split_whitespace().next().and_then(|kib| kib.parse::<u64>().ok()));
-        Ok(Cost { cpu, memory: resident.context("there is no VmRSS in /proc/PID/status")? << 10 })
+        let bytes = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            let kib = line.and_then(|rest| rest.split_whitespace().next()?.parse::<u64>().ok());
+            kib.map(|kib| kib << 10).with_context(|| format!("there is no {name} in /proc/PID/status"))
+        };
+        Ok(Cost { cpu, memory: bytes("VmRSS")?, own: bytes("RssAnon")? })
     }
 }

@@ -21,9 +21,6 @@ use tokio::task::JoinHandle;
 
 use crate::cluster::{self, NAMESPACE};
 
-/// The phase that a controller brings an instance to; from there the node has it.
-const HANDED_OVER: &str = "Scheduled";
-
 /// How long a controller may be idle before it is given up.
 const PATIENCE: Duration = Duration::from_secs(300);
 
@@ -72,15 +69,15 @@ pub(crate) async fn create(client: &Client, prefix: &str, count: usize, creators
     Ok(Instant::now())
 }
 
-/// Waits until all instances are handed over to their nodes.
-pub(crate) async fn handed_over(client: &Client, count: usize) -> Result<()> {
+/// Waits until all instances have reached a phase.
+pub(crate) async fn reached(client: &Client, phase: &str, count: usize) -> Result<()> {
     let instances: Api<DynamicObject> = Api::namespaced_with(client.clone(), NAMESPACE, &kind());
     let (mut best, mut since) = (0, Instant::now());
     loop {
         // From the server's cache, so that asking costs little.
         let list = instances.list(&ListParams::default().match_any()).await?;
         let phases = list.items.iter().map(|object| object.data["status"]["phase"].as_str().unwrap_or_default());
-        let done = phases.clone().filter(|phase| *phase == HANDED_OVER).count();
+        let done = phases.clone().filter(|reached| *reached == phase).count();
         if done >= count {
             return Ok(());
         }
@@ -89,7 +86,7 @@ pub(crate) async fn handed_over(client: &Client, count: usize) -> Result<()> {
         }
         if since.elapsed() > PATIENCE {
             let phases: BTreeSet<&str> = phases.collect();
-            bail!("{done} of {count} instances are handed over, and there is no progress; phases are {phases:?}");
+            bail!("{done} of {count} instances are {phase}, and there is no progress; phases are {phases:?}");
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

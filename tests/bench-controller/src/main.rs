@@ -17,7 +17,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, Result, bail};
 use clap::Parser as _;
 
-use run::{Figures, Program};
+use run::{Figures, Load, Program, Until};
 
 /// Measure what the controllers cost per instance
 #[derive(Debug, clap::Parser)]
@@ -31,6 +31,9 @@ struct Args {
     /// Fake nodes
     #[arg(long, default_value_t = 10, value_name = "NUMBER")]
     nodes: usize,
+    /// How far instances get; the aims are for the first
+    #[arg(long, value_enum, default_value = "scheduling")]
+    until: Until,
     /// Measure ours alone
     #[arg(long)]
     ours: bool,
@@ -64,12 +67,13 @@ async fn measure(args: &Args) -> Result<()> {
         programs.push(Program::KubeVirt(folder));
     }
     println!("{}", report::machine());
-    println!("{} instances, {} creators, {} fake nodes", args.instances, args.creators, args.nodes);
+    let load = Load { instances: args.instances, creators: args.creators, nodes: args.nodes, until: args.until };
+    println!("{} instances up to {}, {} creators", load.instances, load.until.phase(), load.creators);
     let mut figures: Vec<Figures> = Vec::new();
     for program in &programs {
-        let done = run::run(program, &kube, args.instances, args.creators, args.nodes).await;
+        let done = run::run(program, &kube, load).await;
         figures.push(done.with_context(|| format!("cannot measure {}", program.name()))?);
     }
-    report::print(&figures, args.instances);
+    report::print(&figures, load);
     Ok(())
 }

@@ -27,18 +27,48 @@ pub(crate) enum Program {
     KubeVirt(PathBuf),
 }
 
+/// What is done to a controller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) instances: usize,
+    /// Creates under way at a time.
+    pub(crate) creators: usize,
+    pub(crate) nodes: usize,
+    pub(crate) until: Until,
+}
+
+/// How far instances get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Until {
+    /// The Pod is made. There is no scheduler and no node: what the controller takes is hardly disturbed.
+    Scheduling,
+    /// The Pod runs on a fake node, and the instance is handed over.
+    Scheduled,
+}
+
+impl Until {
+    pub(crate) fn phase(self) -> &'static str {
+        match self {
+            Until::Scheduling => "Scheduling",
+            Until::Scheduled => "Scheduled",
+        }
+    }
+}
+
 /// What was measured.
 pub(crate) struct Figures {
     pub(crate) name: &'static str,
     pub(crate) calls: Calls,
     pub(crate) cpu: Duration,
     pub(crate) memory_before: u64,
+    /// Of that, what is not the program's file.
+    pub(crate) own_before: u64,
     pub(crate) memory_after: u64,
     pub(crate) creates_per_second: f64,
     /// From the last create to the last Pod.
     pub(crate) lag: Duration,
-    /// From the last create until every instance is handed over to its node.
-    pub(crate) handed_over: Duration,
+    /// From the last create until every instance has got as far as it should.
+    pub(crate) arrived: Duration,
     pub(crate) restart: Duration,
     pub(crate) restart_writes: usize,
     pub(crate) restart_memory: u64,
@@ -81,24 +111,23 @@ impl Program {
 pub(crate) async fn run(
     program: &Program,
     kube: &Path,
-    count: usize,
-    creators: usize,
-    nodes: usize,
+    Load { instances: count, creators, nodes, until }: Load,
 ) -> Result<Figures> {
+    let nodes = if until == Until::Scheduled { nodes } else { 0 };
     let cluster = Cluster::start(kube, nodes).await?;
     let mut audit = Audit::new(cluster.plane.audit_log(), CONTROLLER);
     let process = program.start(&cluster)?;
     // One instance to begin with: caches are filled, connections are open, code is paged in.
     instances::create(&cluster.client, "first", 1, 1).await?;
-    instances::handed_over(&cluster.client, 1).await.with_context(|| process.tail())?;
+    instances::reached(&cluster.client, until.phase(), 1).await.with_context(|| process.tail())?;
     steady(&mut audit, &process).await?;
 
     let before = Cost::of(process.pid())?;
     let pods = Pods::follow(cluster.client.clone());
     let began = Instant::now();
     let created = instances::create(&cluster.client, "vmi", count, creators).await?;
-    instances::handed_over(&cluster.client, count + 1).await.with_context(|| process.tail())?;
-    let handed_over = created.elapsed();
+    instances::reached(&cluster.client, until.phase(), count + 1).await.with_context(|| process.tail())?;
+    let arrived = created.elapsed();
     let (calls, _) = steady(&mut audit, &process).await?;
     let after = Cost::of(process.pid())?;
     let (seen, last_pod) = pods.last();
@@ -111,10 +140,11 @@ pub(crate) async fn run(
         calls,
         cpu: after.cpu.saturating_sub(before.cpu),
         memory_before: before.memory,
+        own_before: before.own,
         memory_after: after.memory,
         creates_per_second: count as f64 / created.duration_since(began).as_secs_f64(),
         lag: last_pod.saturating_duration_since(created),
-        handed_over,
+        arrived,
         restart: restarted.0,
         restart_writes: restarted.1,
         restart_memory: restarted.2,
