@@ -28,7 +28,7 @@ pub(crate) fn print(figures: &[Figures], Load { instances, until, .. }: Load) {
         row(&title, figures, |f| format!("{:.2}", per_instance(of(f, call) as f64)), "");
     }
     row("reads per instance", figures, |f| format!("{:.2}", per_instance(total(f, false) as f64)), "");
-    for call in calls.iter().filter(|(verb, _)| !writes(verb)) {
+    for call in calls.iter().filter(|(verb, _)| !writes(verb) && verb != "watch") {
         let title = format!("  {} {}", call.0, call.1);
         row(&title, figures, |f| format!("{:.2}", per_instance(of(f, call) as f64)), "");
     }
