@@ -36,6 +36,8 @@ pub(crate) struct Controller<A> {
     pods: Expectations,
     claims: Expectations,
     writes: OwnWrites,
+    /// The last write to a launcher Pod, by its instance.
+    pod_writes: OwnWrites,
     /// Instances whose launcher Pod this process has made and which do not show it yet, with their UIDs.
     launched: Mutex<HashMap<Key, String>>,
 }
@@ -48,7 +50,8 @@ impl<A: Api> Controller<A> {
             ctx,
             pods: Expectations::new(clock.clone()),
             claims: Expectations::new(clock.clone()),
-            writes: OwnWrites::new(clock),
+            writes: OwnWrites::new(clock.clone()),
+            pod_writes: OwnWrites::new(clock),
             launched: Mutex::default(),
         }
     }
@@ -132,6 +135,7 @@ impl<A: Api> Control for Controller<A> {
         self.pods.forget(key);
         self.claims.forget(key);
         self.writes.forget(key);
+        self.pod_writes.forget(key);
         self.launched().remove(key);
     }
 
@@ -159,10 +163,14 @@ impl<A: Api> Control for Controller<A> {
             Action::DeletePod { name, uid, at_once, because: _, on_failure: _ } => {
                 self.delete::<Pod>(key, (&name, &uid), at_once.then_some(0), &self.pods).await?;
             }
-            Action::PatchPod { name, patch } => drop(writer.patch::<Pod>(key, &name, patch).await?),
+            Action::PatchPod { name, patch } => {
+                let stored: Pod = writer.patch(key, &name, patch).await?;
+                self.pod_writes.wrote(key, stored.metadata.resource_version.as_deref());
+            }
             Action::SetPodCondition { name, uid, condition } => {
                 let patch = json!({"metadata": {"uid": uid}, "status": {"conditions": [condition]}});
-                drop(writer.merge_status::<Pod>(key, &name, patch).await?);
+                let stored: Pod = writer.merge_status(key, &name, patch).await?;
+                self.pod_writes.wrote(key, stored.metadata.resource_version.as_deref());
             }
             Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
             Action::DeleteClaim { name, uid, because: _ } => {

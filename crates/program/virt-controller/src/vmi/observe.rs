@@ -1,6 +1,7 @@
 //! Gathers what a decision about an instance may see. What only some instances need is only looked up for them.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::cdi::{CDIConfig, CONFIG_NAME, FilesystemOverhead};
 use api::v1::{VirtualMachine, VirtualMachineInstance};
@@ -24,7 +25,7 @@ impl<A: Api> Controller<A> {
         let config = self.ctx.config.now();
         let pods = stores.pods.by_index(BY_CONTROLLER, uid(&vmi.metadata));
         let unseen = self.writes.behind(key, vmi.metadata.resource_version.as_deref());
-        let expected = [self.pods.open(key), self.claims.open(key)].into_iter().flatten();
+        let expected = [self.pods.open(key), self.claims.open(key), self.unseen_pod(key, &pods)].into_iter().flatten();
         let claims = self.claims_of(&vmi);
         let state_claims = stores.claims.by_index(BY_STATE, &state_of(&key.namespace, &key.name));
         let uses_storage = !claims.claims.is_empty() || plan::vmi::keeps_state(&vmi);
@@ -44,6 +45,16 @@ impl<A: Api> Controller<A> {
             self.surroundings(key, &mut world);
         }
         Some(world)
+    }
+
+    /// How long to wait at most for a Pod that shows our last write to it. Without Pods there is nothing to wait for.
+    fn unseen_pod(&self, key: &Key, pods: &[Arc<Pod>]) -> Option<Duration> {
+        let number = |pod: &&Arc<Pod>| pod.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
+        let Some(newest) = pods.iter().max_by_key(number) else {
+            self.pod_writes.forget(key);
+            return None;
+        };
+        self.pod_writes.behind(key, newest.metadata.resource_version.as_deref())
     }
 
     /// What Pods are rendered from.
