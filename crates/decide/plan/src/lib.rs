@@ -6,6 +6,7 @@
 //! so that the failure shows on the object.
 
 pub mod claims;
+pub mod eviction;
 mod guard;
 mod meta;
 pub mod node;
