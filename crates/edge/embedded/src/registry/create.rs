@@ -1,11 +1,14 @@
 //! Creation.
 
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
 
 use super::{Outcome, Part, Registry, SubmitError, WriteContext, intake, metadata};
 use crate::cache::{Key, ObjectName};
 use crate::errors::{ApiError, invalid, required};
 use crate::kinds::Definition;
+use crate::quota;
 use crate::store::{Expect, Op};
 use crate::views::Served;
 
@@ -36,6 +39,7 @@ impl Registry {
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let key = Key { kind: served.kind, name: ObjectName::new(namespace, name) };
             self.check_free(&key)?;
+            let _turn = self.check_quota(&key, &object).await?;
             if cx.dry_run {
                 return Ok(Outcome::DryRun(object));
             }
@@ -99,6 +103,25 @@ impl Registry {
         }
         cx.warnings.extend(strategy.warnings(&object));
         Ok(object)
+    }
+
+    /// Whether a new Pod fits into the quotas of its namespace. While the turn is held, no other Pod is added to a
+    /// namespace that has any: two that fit one by one need not fit together.
+    async fn check_quota(&self, key: &Key, object: &Value) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
+        let (pods, quotas) = (self.kinds.find("", "pods"), self.kinds.find("", "resourcequotas"));
+        let namespace = &key.name.namespace;
+        let (true, Some(quotas)) = (pods == Some(key.kind), quotas) else { return Ok(None) };
+        if self.cache.list(quotas, Some(namespace)).objects.is_empty() {
+            return Ok(None);
+        }
+        let turn = self.quota_turn.lock().await;
+        let quotas: Vec<ResourceQuota> = self.objects(quotas, namespace);
+        let unreadable = |error: serde_json::Error| ApiError::Internal(format!("a Pod cannot be read: {error}"));
+        let pod: Pod = serde_json::from_value(object.clone()).map_err(unreadable)?;
+        match quota::exceeded(&pod, &quotas, &self.objects(key.kind, namespace)) {
+            Some(why) => Err(ApiError::forbidden(self.kinds.definition(key.kind), &key.name.name, why)),
+            None => Ok(Some(turn)),
+        }
     }
 
     /// Says early, and in a dry run too, what the writer would say.

@@ -7,6 +7,7 @@
 mod binding;
 mod create;
 mod delete;
+mod eviction;
 mod intake;
 mod metadata;
 mod patch;
@@ -42,6 +43,8 @@ pub(crate) struct Registry {
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
     pub(crate) rules: Rules,
+    /// Held from the count of what a namespace uses to the write that adds to it.
+    pub(crate) quota_turn: tokio::sync::Mutex<()>,
 }
 
 /// Who writes and how; collects what the client should be warned of.
