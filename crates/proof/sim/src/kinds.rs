@@ -9,6 +9,7 @@ use api::instancetype::{
     VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
     VirtualMachinePreference,
 };
+use api::migrations::MigrationPolicy;
 use api::v1::{
     KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
     VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp as PhaseTransition,
@@ -16,6 +17,7 @@ use api::v1::{
 use informer::Key;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource as _;
@@ -59,10 +61,12 @@ status_apart!(
     PersistentVolumeClaim,
     Node,
     Namespace,
-    ResourceQuota
+    ResourceQuota,
+    PodDisruptionBudget
 );
 plain!(
     ControllerRevision,
+    MigrationPolicy,
     StorageClass,
     VirtualMachineInstancetype,
     VirtualMachineClusterInstancetype,
@@ -227,6 +231,8 @@ kinds! {
     Revision ControllerRevision => revisions,
     KubeVirt KubeVirt => kubevirts,
     Migration VirtualMachineInstanceMigration => migrations,
+    Policy MigrationPolicy => policies,
+    Budget PodDisruptionBudget => budgets,
     Claim PersistentVolumeClaim => claims,
     StorageClass StorageClass => storage_classes,
     Namespace Namespace => namespaces,
@@ -259,6 +265,7 @@ impl Object {
             Self::Vmi(_) => "vmi",
             Self::Pod(_) => "pod",
             Self::Revision(_) => "revision",
+            Self::Migration(_) => "migration",
             Self::Claim(_) => "pvc",
             Self::DataVolume(_) => "dv",
             Self::Node(node) => return format!("node/{}", node.meta().name.as_deref().unwrap_or_default()),

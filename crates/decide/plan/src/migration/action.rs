@@ -32,6 +32,8 @@ pub enum Action {
     /// The patch that gives the migration to the nodes. Once it has succeeded, whoever decides must know at once
     /// ([`World::handed_off`](super::World::handed_off)): the caches will not for a while.
     HandOff(Patch),
+    /// A live look has shown that the nodes do not have the migration, whatever this process believed.
+    ForgetHandOff,
     /// Takes the one lock for starts, looks at the caches again and at the source live. [`start`](super::start) says what
     /// follows, and is followed before the lock is given back.
     Start,
@@ -138,6 +140,7 @@ impl fmt::Display for Action {
             Self::DeleteMigration { name, because, .. } => write!(f, "delete migration {name}: {because}"),
             Self::PatchVmi { patch, because } => write!(f, "patch the instance: {}: {because}", paths(patch)),
             Self::HandOff(patch) => write!(f, "hand off to the nodes: {}", paths(patch)),
+            Self::ForgetHandOff => f.write_str("forget the hand-off"),
             Self::Start => f.write_str("start under the lock"),
             Self::ConfirmHandOff => f.write_str("look live before the hand-off"),
             Self::Recover { because } => write!(f, "find out how it ended: {because}"),

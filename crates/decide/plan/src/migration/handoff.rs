@@ -33,7 +33,11 @@ pub struct Live {
 
 /// Hands the migration to the nodes, if nothing that was found live speaks against it.
 pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
-    let later = vec![Action::RequeueAfter { delay: SHORTLY, priority: RUNNING_PRIORITY }];
+    let mut later = vec![Action::RequeueAfter { delay: SHORTLY, priority: RUNNING_PRIORITY }];
+    if w.handed_off && live.vmi.as_ref().is_none_or(|vmi| !is_handed_off(w, vmi)) {
+        later.insert(0, Action::ForgetHandOff);
+        return later;
+    }
     let (Some(vmi), Some(target)) = (ready_instance(w, live), ready_target(w, live)) else { return later };
     let Some(state) = state(w, vmi, target) else { return later };
     let mut labelled = vmi.metadata.clone();
@@ -45,6 +49,11 @@ pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
     let message = format!("Migration target pod {} is ready on node {node}", meta::name(&target.metadata));
     let note = Action::Note(Note::normal(events::SUCCESSFUL_HAND_OVER, message));
     patch.into_iter().flat_map(|patch| [Action::HandOff(patch), note.clone()]).collect()
+}
+
+fn is_handed_off(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    kinds::owns(&w.migration, state) && state.is_some_and(|state| is_set(&state.target_node))
 }
 
 /// The instance, if it is ours to hand off: the same one, running, free, with a migration that is still wanted.
@@ -64,8 +73,7 @@ fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineIns
     let taken = live.migrations.iter().any(|other| {
         owner == Some(meta::uid(&other.metadata)) && !kinds::is_final(other) && meta::uid(&other.metadata) != w.uid()
     });
-    let handed_off = owner == Some(w.uid()) && state.is_some_and(|state| is_set(&state.target_node));
-    (!taken && !handed_off).then_some(vmi)
+    (!taken && !is_handed_off(w, vmi)).then_some(vmi)
 }
 
 /// The target Pod, if it is up, on another node than the guest, and has its plugged volumes beside it.

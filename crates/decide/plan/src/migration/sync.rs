@@ -12,7 +12,7 @@ use super::kinds::{self, RUNNING_PRIORITY};
 use super::world::World;
 use super::{backend, target, timeouts};
 use crate::guard::Guarded;
-use crate::{Note, meta, pods};
+use crate::{Note, SyncError, meta, pods};
 
 /// Why a migration does not go on, for its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +56,10 @@ impl Sync {
 
 pub(super) fn sync(w: &World) -> Sync {
     let Some(vmi) = w.vmi.as_deref() else { return Sync::default() };
-    if w.failed.is_some() || vmi.is_marked_for_deletion() {
+    if let Some(error) = &w.failed {
+        return Sync::doing(tell(w, error).into_iter().collect());
+    }
+    if vmi.is_marked_for_deletion() {
         return Sync::default();
     }
     if w.own_state().is_some_and(|state| state.completed == Some(true)) && !kinds::is_final(&w.migration) {
@@ -83,6 +86,17 @@ pub(super) fn sync(w: &World) -> Sync {
         ),
         Some(Phase::Succeeded | Phase::Other(_)) | None => Sync::default(),
     }
+}
+
+/// The event of a failure, unless the migration shows it already.
+fn tell(w: &World, error: &SyncError) -> Option<Action> {
+    let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let known = list.iter().any(|condition| condition.message() == error.message);
+    let note = Note::warning(&error.reason, error.message.clone());
+    (!known).then(|| match error.reason.as_str() {
+        reasons::FAILED_CREATE => Action::NoteVmi(note),
+        _ => Action::Note(note),
+    })
 }
 
 fn pending(w: &World, vmi: &VirtualMachineInstance) -> Sync {
@@ -130,8 +144,19 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if w.is_deleting() && !w.is_handed_off() {
         return give_up(w);
     }
-    if w.is_handed_off() || !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
+    if w.own_state().is_some() {
         return Sync::default();
+    }
+    if w.handed_off {
+        // The cache is behind, or the patch got no answer and was lost: a live look tells.
+        return Sync { start: Some(Action::ConfirmHandOff), ..Sync::default() };
+    }
+    if !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
+        let wait = Sync::waiting(
+            reasons::BACKUP_IN_PROGRESS,
+            "a backup, or utility volumes, came in between; they must go first",
+        );
+        return wait.again(target::patience(w), RUNNING_PRIORITY);
     }
     let Some(pod) = w.target().filter(|pod| pods::is_ready_for_handover(pod)) else { return Sync::default() };
     let actions = target::network_annotations(w, vmi, pod).into_iter().collect();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::v1::VirtualMachineInstance;
-use api::{annotations, events, reasons};
+use api::{annotations, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use render::Attachment;
 
@@ -110,20 +110,11 @@ pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     match create(w, vmi, source) {
         Ok(actions) => actions,
         Err(error) => {
-            let note = Action::NoteVmi(Note::warning(events::FAILED_CREATE, error.message.clone()));
-            let news = (!shows(w, &error)).then_some(note);
             let mut actions = decide(&World { failed: Some(error), ..w.clone() });
-            actions.extend(news);
             actions.extend(later(patience(w)));
             actions
         }
     }
-}
-
-fn shows(w: &World, error: &SyncError) -> bool {
-    let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
-    let shown = api::conditions::find(list, api::conditions::MIGRATION_WAITING);
-    shown.is_some_and(|condition| condition.message() == error.message)
 }
 
 fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Result<Vec<Action>, SyncError> {

@@ -117,13 +117,13 @@ impl World {
     }
 
     /// The Pod that receives the guest: the oldest of those made for this migration.
-    pub(super) fn target(&self) -> Option<&Pod> {
+    pub fn target(&self) -> Option<&Pod> {
         let ours = self.pods.iter().map(AsRef::as_ref).filter(|pod| is_target(pod, self.uid()));
         ours.min_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
     }
 
     /// The Pod the guest is in: on the instance's node, the youngest if there are several.
-    pub(super) fn source(&self) -> Option<&Pod> {
+    pub fn source(&self) -> Option<&Pod> {
         let node = self.vmi.as_ref()?.status.as_ref()?.node_name.as_deref();
         let on_node = |pod: &&Pod| node.is_none_or(|node| node.is_empty()) || pods::node_name(pod) == node;
         let all = self.pods.iter().map(AsRef::as_ref).filter(|pod| !pods::is_temporary(pod));
