@@ -10,6 +10,7 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
         marked_for_graceful_shutdown,
         shutdown_requested_at,
         last_error: _, // the command that failed has told it
+        migration: _,
     } = state;
     vmstate::LauncherState {
         domain: said.map(domain),
