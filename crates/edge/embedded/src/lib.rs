@@ -30,5 +30,6 @@ mod store;
 mod table;
 mod views;
 
+pub use registry::PinImage;
 pub use server::{Config, Error, Server};
 pub use store::StoreError;

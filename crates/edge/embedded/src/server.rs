@@ -27,7 +27,7 @@ use crate::gc::Collector;
 use crate::http::{Api, Peer};
 use crate::kinds::{Kinds, definitions};
 use crate::quota::Keeper;
-use crate::registry::Registry;
+use crate::registry::{PinImage, Registry};
 use crate::rules::Rules;
 use crate::store::{Engine, RedbEngine, StoreError, Writer};
 
@@ -111,6 +111,7 @@ impl Server {
             writer,
             rules: Rules::default(),
             quota_turn: Default::default(),
+            pin_image: OnceLock::new(),
         };
         let registry = Arc::new(registry);
         let authorizer = Authorizer::new(cache, Kinds::get());
@@ -143,6 +144,13 @@ impl Server {
     pub fn mount_subresources(&self, router: axum::Router) {
         if self.api.subresources.set(router).is_err() {
             tracing::warn!("subresources are mounted already; the second router is ignored");
+        }
+    }
+
+    /// Has image volumes of new Pods refer to their images by digest, as far as `pin` knows it. The first one counts.
+    pub fn pin_images(&self, pin: PinImage) {
+        if self.api.registry.pin_image.set(pin).is_err() {
+            tracing::warn!("images are pinned already; the second way to do so is ignored");
         }
     }
 

@@ -181,6 +181,8 @@ async fn serve(
     .await
     .context("cannot open the API server's store")?;
     server.bootstrap().await.context("cannot write the objects every cluster starts with")?;
+    let images = layout.images();
+    server.pin_images(Box::new(move |reference| pod_runner::images::pinned(&images, reference)));
 
     let url = format!("https://127.0.0.1:{}", record.api_port);
     let identity = |name: &str, subject: &Subject<'_>| -> Result<serde_json::Value> {
