@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 
+use super::embedded::Place;
 use super::{Embedded, poll};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -49,7 +50,11 @@ impl ClientPod {
 
     /// Runs a command in the Pod.
     pub async fn exec(&self, cluster: &Embedded, argv: &[&str]) -> Result<Output> {
-        let (exe, pods) = (cluster.exe().to_owned(), cluster.layout().pods(&self.node));
+        self.exec_at(&cluster.place(), argv).await
+    }
+
+    async fn exec_at(&self, place: &Place, argv: &[&str]) -> Result<Output> {
+        let (exe, pods) = (place.exe.clone(), place.layout.pods(&self.node));
         let uid = self.uid.clone();
         let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
         tokio::task::spawn_blocking(move || pod_runner::exec_in_pod(&exe, &pods, &uid, "client", &argv))
@@ -74,7 +79,12 @@ impl ClientPod {
 
     /// The body that a guest's HTTP server answers with.
     pub async fn http(&self, cluster: &Embedded, url: &str) -> Result<String> {
-        let output = self.exec(cluster, &["curl", "-sS", "-m", "5", url]).await?;
+        self.http_at(&cluster.place(), url, 5).await
+    }
+
+    /// The same, with a limit in seconds.
+    pub(super) async fn http_at(&self, place: &Place, url: &str, limit: u32) -> Result<String> {
+        let output = self.exec_at(place, &["curl", "-sS", "-m", &limit.to_string(), url]).await?;
         if !output.status.success() {
             bail!("{url} does not answer from {}: {}", self.node, String::from_utf8_lossy(&output.stderr).trim());
         }
