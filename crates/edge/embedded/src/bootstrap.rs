@@ -42,7 +42,7 @@ const SUBRESOURCES: &str = "subresources.kubevirt.io";
 const VMI_VIEW: &str = "virtualmachineinstances/guestosinfo virtualmachineinstances/filesystemlist \
     virtualmachineinstances/userlist virtualmachineinstances/sev/fetchcertchain \
     virtualmachineinstances/sev/querylaunchmeasurement virtualmachineinstances/objectgraph virtualmachines/objectgraph \
-    virtualmachines/expand-spec";
+    virtualmachines/expand-spec virtualmachineinstances/migrationprogress";
 const VMI_STREAMS: &str = "virtualmachineinstances/console virtualmachineinstances/vnc \
     virtualmachineinstances/portforward virtualmachineinstances/usbredir virtualmachines/portforward";
 const VMI_ACTIONS: &str = "virtualmachineinstances/pause virtualmachineinstances/unpause \

@@ -69,6 +69,7 @@ fn operations() -> Router<Arc<Server>> {
         .route(&vmi("softreboot"), put(vmi::soft_reboot))
         .route(&vmi("reset"), put(vmi::reset))
         .route(&vmi("guestosinfo"), get(vmi::guest_os_info))
+        .route(&vmi("migrationprogress"), get(vmi::migration_progress))
 }
 
 /// Everything else: what KubeVirt has and this build has not is told apart from what never was.

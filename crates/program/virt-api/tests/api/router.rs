@@ -98,6 +98,14 @@ async fn pausing_asks_the_agent_of_the_instances_node() {
 }
 
 #[tokio::test]
+async fn how_far_a_migration_is_tells_the_agent_of_the_instances_node() {
+    let (server, agent) = Server::with_agent(running()).await;
+    agent.answers.lock().unwrap().insert("migrationprogress".to_owned(), (200, r#"{"dataTotal":7}"#.to_owned()));
+    let (code, body) = server.request("GET", &vmi("migrationprogress"), "").await;
+    assert_eq!((code, body.as_str()), (200, r#"{"dataTotal":7}"#));
+}
+
+#[tokio::test]
 async fn a_dry_run_of_a_pause_asks_nobody() {
     let (server, agent) = Server::with_agent(running()).await;
     assert_eq!(server.request("PUT", &vmi("pause"), r#"{"dryRun":["All"]}"#).await.0, 200);
