@@ -309,6 +309,17 @@ impl Story {
             }
             Action::RememberIoRetry(retry) => self.scene.io_retry = Some(retry),
             Action::EmitEvent { .. } | Action::RequeueAfter { .. } => {}
+            Action::UpdateVmi(_)
+            | Action::PrepareTarget { .. }
+            | Action::OpenTargetProxy
+            | Action::OpenSourceProxy(_)
+            | Action::CloseProxies
+            | Action::Migrate { .. }
+            | Action::AbortMigration { .. }
+            | Action::SettleMigration { .. }
+            | Action::FinalizeTarget { .. } => {
+                return Err(TestCaseError::fail(format!("nobody has asked for a migration: {action:?}")));
+            }
         }
         Ok(())
     }
