@@ -63,7 +63,8 @@ mod tests {
     #[test]
     fn budgets_that_an_instance_controls_go_and_all_others_stay() {
         let mut going = (*budget("going", "VirtualMachineInstance", "a", true)).clone();
-        going.metadata.deletion_timestamp = Some(Default::default());
+        let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH);
+        going.metadata.deletion_timestamp = Some(now);
         let all = [
             budget("own", "VirtualMachineInstance", "a", true),
             budget("neighbour", "VirtualMachineInstance", "b", true),
