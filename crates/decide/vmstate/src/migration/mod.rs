@@ -137,13 +137,15 @@ pub(crate) fn is_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
         && state.target_pod.as_deref() == w.pod_name
 }
 
-/// Whether the guest has moved from this launcher, or past it: the VMI may even be back on this node, in another Pod.
+/// Whether the guest has moved from this launcher, or past it: the VMI may even be back on this node, in another Pod, and
+/// about to leave that one.
 pub(crate) fn has_left(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let Some(state) = state_of(vmi) else { return false };
-    let here_in_another_pod = state.target_node.as_deref() == Some(w.node_name)
-        && w.pod_name.is_some()
-        && state.target_pod.as_deref() != w.pod_name;
-    !has_failed(state) && state.end_timestamp.is_some() && here_in_another_pod
+    let moved = !has_failed(state) && state.end_timestamp.is_some();
+    let (node, pod) =
+        if moved { (&state.target_node, &state.target_pod) } else { (&state.source_node, &state.source_pod) };
+    let here = node.as_deref() == Some(w.node_name);
+    here && pod.is_some() && w.pod_name.is_some() && pod.as_deref() != w.pod_name
 }
 
 /// Writes down that a migration has failed.

@@ -227,6 +227,18 @@ fn a_launcher_of_an_earlier_stay_is_not_taken_for_the_present_one() {
 }
 
 #[test]
+fn a_launcher_of_an_earlier_stay_does_not_end_the_guest_when_it_leaves_again() {
+    let failed = json!({"endTimestamp": at(50).to_string(), "failed": true, "completed": true});
+    for more in [json!({}), address(), failed] {
+        let present = with(vmi(Phase::Running), state((NODE, OTHER_POD), (OTHER, "x"), more.clone()));
+        let old = scene(present.clone(), Some(migrated()), Some(MigrationPhase::Completed));
+        assert_eq!(old.does(), ["delete", "again in 5"], "{more}");
+        let gone = scene(present, None, None).launcher(Launcher::Gone).does();
+        assert!(gone.iter().all(|action| !action.starts_with("status")), "{more}: {gone:?}");
+    }
+}
+
+#[test]
 fn each_step_of_a_target() {
     use MigrationPhase::*;
     let fresh = || coming(json!({}));
