@@ -1,4 +1,7 @@
 //! Connections of a proxy: accepted on one side, made on the other, copied both ways.
+//!
+//! They are made in the order in which they come, on both sides: QEMU takes the first one for its main channel and the
+//! others for those that carry memory. Only copying goes on side by side.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,23 +25,17 @@ const PROBE_EVERY: Duration = Duration::from_secs(3);
 const PROBES: u32 = 3;
 
 /// Accepts from the source's agent for ever, and connects each to the Pod.
-pub(super) async fn accept_tcp<F>(
-    listener: TcpListener,
-    acceptor: Option<TlsAcceptor>,
-    connect: impl Fn() -> F + Clone + Send + 'static,
-) where
-    F: Future<Output = io::Result<UnixStream>> + Send,
+pub(super) async fn accept_tcp<F>(listener: TcpListener, acceptor: Option<TlsAcceptor>, connect: impl Fn() -> F)
+where
+    F: Future<Output = io::Result<UnixStream>>,
 {
     let connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => {
-                let (acceptor, connect) = (acceptor.clone(), connect.clone());
-                connections.spawn(async move {
-                    let joined = incoming(stream, acceptor, connect).await;
-                    ended(joined, peer);
-                });
-            }
+            Ok((stream, peer)) => match incoming(stream, acceptor.as_ref(), &connect).await {
+                Ok((outside, inside)) => connections.spawn(async move { ended(copy(outside, inside).await, peer) }),
+                Err(error) => ended(Err(error), peer),
+            },
             Err(error) => pause(&error).await,
         }
     }
@@ -49,13 +46,10 @@ pub(super) async fn accept_unix(listener: UnixListener, to: SocketAddr, connecto
     let connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
-                let connector = connector.clone();
-                connections.spawn(async move {
-                    let joined = outgoing(stream, to, connector).await;
-                    ended(joined, to);
-                });
-            }
+            Ok((inside, _)) => match outgoing(to, connector.as_ref()).await {
+                Ok(outside) => connections.spawn(async move { ended(copy(outside, inside).await, to) }),
+                Err(error) => ended(Err(error), to),
+            },
             Err(error) => pause(&error).await,
         }
     }
@@ -81,31 +75,37 @@ impl Drop for Connections {
     }
 }
 
-async fn incoming<F>(stream: TcpStream, acceptor: Option<TlsAcceptor>, connect: impl Fn() -> F) -> io::Result<()>
+/// A connection between two agents, encrypted or not.
+trait Outside: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Outside for T {}
+
+async fn incoming<F>(
+    stream: TcpStream,
+    acceptor: Option<&TlsAcceptor>,
+    connect: &impl Fn() -> F,
+) -> io::Result<(Box<dyn Outside>, UnixStream)>
 where
     F: Future<Output = io::Result<UnixStream>>,
 {
     watch_peer(&stream)?;
-    match acceptor {
-        // The Pod is connected only after the peer has shown who it is.
-        Some(acceptor) => {
-            let stream = within(HANDSHAKE, acceptor.accept(stream)).await?;
-            copy(stream, connect().await?).await
-        }
-        None => copy(stream, connect().await?).await,
-    }
+    // The Pod is connected only after the peer has shown who it is.
+    let outside: Box<dyn Outside> = match acceptor {
+        Some(acceptor) => Box::new(within(HANDSHAKE, acceptor.accept(stream)).await?),
+        None => Box::new(stream),
+    };
+    Ok((outside, connect().await?))
 }
 
-async fn outgoing(stream: UnixStream, to: SocketAddr, connector: Option<TlsConnector>) -> io::Result<()> {
+async fn outgoing(to: SocketAddr, connector: Option<&TlsConnector>) -> io::Result<Box<dyn Outside>> {
     let tcp = within(DIAL, TcpStream::connect(to)).await?;
     watch_peer(&tcp)?;
-    match connector {
+    Ok(match connector {
         Some(connector) => {
             let name = ServerName::IpAddress(to.ip().into());
-            copy(within(HANDSHAKE, connector.connect(name, tcp)).await?, stream).await
+            Box::new(within(HANDSHAKE, connector.connect(name, tcp)).await?)
         }
-        None => copy(tcp, stream).await,
-    }
+        None => Box::new(tcp),
+    })
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {

@@ -27,6 +27,8 @@ pub struct Progress {
     pub iteration: u64,
     /// Milliseconds for which the guest would stand still if it were switched over now.
     pub expected_downtime: u64,
+    /// Per cent by which the guest is slowed down so that it can be caught up with.
+    pub throttle_percent: u64,
 }
 
 impl Progress {
@@ -54,6 +56,9 @@ impl fmt::Display for Progress {
             write!(f, ", pass {}", self.iteration)?;
         }
         write!(f, ", sends {} MiB/s, guest dirties {} MiB/s", mib(self.bandwidth), mib(self.dirty_rate))?;
+        if self.throttle_percent > 0 {
+            write!(f, ", slowed down by {} %", self.throttle_percent)?;
+        }
         if self.expected_downtime > 0 {
             write!(f, ", expected downtime {} ms", self.expected_downtime)?;
         }
@@ -94,9 +99,10 @@ mod tests {
 
     #[test]
     fn the_line_tells_what_is_known() {
-        let known = Progress { iteration: 3, expected_downtime: 40, ..progress(100, 20, 10, "PreCopy") };
-        let expected = "100 MiB left of 256, pass 3, sends 20 MiB/s, guest dirties 10 MiB/s, expected downtime 40 ms, \
-                        ETA 10 s";
+        let figures = progress(100, 20, 10, "PreCopy");
+        let known = Progress { iteration: 3, expected_downtime: 40, throttle_percent: 20, ..figures };
+        let expected = "100 MiB left of 256, pass 3, sends 20 MiB/s, guest dirties 10 MiB/s, slowed down by 20 %, \
+                        expected downtime 40 ms, ETA 10 s";
         assert_eq!(known.to_string(), expected);
         let stuck = progress(100, 20, 30, "PreCopy").to_string();
         assert!(stuck.ends_with("guest dirties 30 MiB/s, does not converge at this rate"), "{stuck}");
