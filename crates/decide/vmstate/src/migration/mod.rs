@@ -44,6 +44,7 @@ use api::v1::{MigrationAbortStatus, MigrationMode, VirtualMachineInstance, Virtu
 use jiff::Timestamp;
 
 use crate::World;
+use crate::launcher::Verdict;
 use crate::status::time;
 
 /// Set to the migration's UID by a source whose launcher is gone: the target has to tell what became of the guest.
@@ -145,7 +146,12 @@ pub(crate) fn has_left(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let (node, pod) =
         if moved { (&state.target_node, &state.target_pod) } else { (&state.source_node, &state.source_pod) };
     let here = node.as_deref() == Some(w.node_name);
-    here && pod.is_some() && w.pod_name.is_some() && pod.as_deref() != w.pod_name
+    let other = match w.pod_name {
+        Some(own) => pod.as_deref() != Some(own),
+        // Whoever has held the guest through a migration has said its name: this one is gone since before.
+        None => matches!(w.launcher.verdict(w.now), Verdict::Gone),
+    };
+    here && pod.is_some() && other
 }
 
 /// Writes down that a migration has failed.
