@@ -79,16 +79,13 @@ impl ClientPod {
 
     /// The body that a guest's HTTP server answers with.
     pub async fn http(&self, cluster: &Embedded, url: &str) -> Result<String> {
-        self.http_at(&cluster.place(), url, 5).await
+        answered(self.exec(cluster, &["curl", "-sS", "-m", "5", url]).await?, url, &self.node)
     }
 
-    /// The same, with a limit in seconds.
-    pub(super) async fn http_at(&self, place: &Place, url: &str, limit: u32) -> Result<String> {
-        let output = self.exec_at(place, &["curl", "-sS", "-m", &limit.to_string(), url]).await?;
-        if !output.status.success() {
-            bail!("{url} does not answer from {}: {}", self.node, String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    /// One ping, and then the body that the guest's HTTP server answers with; each has a second.
+    pub(super) async fn ping_and_http(&self, place: &Place, address: &str, path: &str) -> Result<String> {
+        let script = format!("ping -n -q -c 1 -W 1 {address} >&2 && exec curl -sS -m 1 http://{address}{path}");
+        answered(self.exec_at(place, &["sh", "-c", &script]).await?, address, &self.node)
     }
 
     /// Deletes the Pod and waits until it is gone.
@@ -103,4 +100,11 @@ impl ClientPod {
         })
         .await
     }
+}
+
+fn answered(output: Output, whom: &str, node: &str) -> Result<String> {
+    if !output.status.success() {
+        bail!("{whom} does not answer from {node}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -15,7 +15,7 @@ use super::{ClientPod, Embedded};
 /// Between two questions.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Asks the guest for its counter, over the network, at the address that its instance shows at that moment.
+/// Pings the guest and asks for its counter, over the network, at the address that its instance shows at that moment.
 #[derive(Debug)]
 pub struct Witness {
     task: JoinHandle<Result<(Testimony, ClientPod)>>,
@@ -75,7 +75,7 @@ async fn ask(
     let vmi = vmis.get(name).await.context("cannot read the instance")?;
     let status = vmi.status.unwrap_or_default();
     let address = status.interfaces.first().and_then(|first| first.ip_address.clone()).context("it has no address")?;
-    let body = client.http_at(place, &format!("http://{address}/cgi-bin/tick"), 1).await?;
+    let body = client.ping_and_http(place, &address, "/cgi-bin/tick").await?;
     body.split_whitespace().next().and_then(|word| word.parse().ok()).with_context(|| format!("no counter in `{body}`"))
 }
 
@@ -112,8 +112,8 @@ impl fmt::Display for Testimony {
         let (first, last) = (first.map_or(0, |(_, count)| *count), last.map_or(0, |(_, count)| *count));
         write!(
             f,
-            "the guest's counter went from {first} to {last} in {:.1} s without a gap; {} of {} questions were answered, \
-             the longest silence was {:.1} s",
+            "the guest's counter went from {first} to {last} in {:.1} s without a gap; {} of {} pings and questions \
+             were answered, the longest silence was {:.1} s",
             self.lasted.as_secs_f64(),
             self.answers.len(),
             self.answers.len() + self.missed,
