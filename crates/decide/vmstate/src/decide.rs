@@ -120,6 +120,7 @@ fn live(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
         Verdict::Gone => Vec::new(), // cannot be: the phase would have changed
         Verdict::Connected(state) => migration::source::act(w, vmi, state).unwrap_or_else(|| act(w, vmi, state)),
     });
+    actions.extend(migration::close_entrance(w, vmi));
     actions
 }
 

@@ -36,6 +36,7 @@ pub struct Sent {
     pub shutdown: Option<Timestamp>,
     pub kill: Option<Timestamp>,
     pub delete: Option<Timestamp>,
+    pub settle: Option<Timestamp>,
 }
 
 /// The object this launcher was started for, by its UID.

@@ -38,14 +38,15 @@ pub(crate) mod target;
 pub(crate) use condition::live_migratable;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::labels;
 use api::v1::{MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use jiff::Timestamp;
 
-use crate::World;
-use crate::launcher::Verdict;
+use crate::launcher::{Verdict, since};
 use crate::status::time;
+use crate::{Action, World};
 
 /// Set to the migration's UID by a source whose launcher is gone: the target has to tell what became of the guest.
 pub const SOURCE_GONE: &str = "ferrovirt.io/migration-source-gone";
@@ -101,6 +102,18 @@ impl Proxy<'_> {
     fn is_open(&self) -> bool {
         self.listening.is_some() || self.dialling.is_some()
     }
+}
+
+/// How long the source may still have questions after the guest has moved.
+const QUESTIONS: Duration = Duration::from_secs(30);
+
+/// Closes what a guest came through, once its source has had the time to learn that it has.
+pub(crate) fn close_entrance(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<Action> {
+    w.proxy.listening?;
+    let end = state_of(vmi).and_then(|state| state.end_timestamp.as_ref());
+    let left = end.and_then(|end| QUESTIONS.checked_sub(since(end.0, w.now))).filter(|left| !left.is_zero());
+    let because = "the source of the migration may have questions";
+    Some(left.map_or(Action::CloseProxies, |delay| Action::RequeueAfter { delay, because }))
 }
 
 pub(crate) fn state_of(vmi: &VirtualMachineInstance) -> Option<&VirtualMachineInstanceMigrationState> {

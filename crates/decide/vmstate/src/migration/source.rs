@@ -42,10 +42,11 @@ fn endpoint(state: &VirtualMachineInstanceMigrationState) -> Option<Endpoint> {
 
 /// What to do about a migration instead of what is usual for a running guest; none if there is nothing to do about it.
 pub(crate) fn act(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Option<Vec<Action>> {
-    let Some(state) = outbound(w, vmi) else { return close(w) };
+    let state = outbound(w, vmi)?;
     let migration = seen(launcher, state);
     if is_over(state) {
-        return after_the_end(w, state, migration).or_else(|| close(w));
+        let close = || w.proxy.dialling.is_some().then(|| vec![Action::CloseProxies]);
+        return after_the_end(w, state, migration).or_else(close);
     }
     let stopping = vmi.is_marked_for_deletion() || launcher.marked_for_graceful_shutdown;
     match migration {
@@ -55,9 +56,17 @@ pub(crate) fn act(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &Launch
     }
 }
 
-/// Closes what is open for a migration that is over.
-fn close(w: &World<'_>) -> Option<Vec<Action>> {
-    w.proxy.is_open().then(|| vec![Action::CloseProxies])
+/// Tells a launcher in doubt, and waits for the effect before it is told again.
+fn settle(w: &World<'_>, state: &VirtualMachineInstanceMigrationState, target_runs: bool) -> Vec<Action> {
+    let waiting = "the launcher was told what became of its guest";
+    if let Some(delay) = resend_in(w.sent.settle, w.now) {
+        return vec![Action::RequeueAfter { delay, because: waiting }];
+    }
+    let because = match target_runs {
+        true => "the VMI belongs to the target's node",
+        false => "the target's node says that the guest does not run there",
+    };
+    vec![Action::SettleMigration { uid: uid_of(state).to_owned(), target_runs, because }, requeue(5, waiting)]
 }
 
 /// Somebody else has ended it: the launcher follows.
@@ -69,17 +78,13 @@ fn after_the_end(
     let migration = migration.filter(|_| has_failed(state))?;
     let uid = uid_of(state).to_owned();
     match migration.phase {
-        MigrationPhase::Undecided => {
-            let because = "the target's node says that the guest does not run there";
-            Some(vec![Action::SettleMigration { uid, target_runs: false, because }])
-        }
+        MigrationPhase::Undecided => Some(settle(w, state, false)),
         MigrationPhase::Transferring if migration.abort.is_none() => {
             Some(vec![Action::AbortMigration { uid, because: "the migration has failed at the target" }])
         }
         MigrationPhase::Transferring | MigrationPhase::SwitchingOver => {
             Some(vec![requeue(1, "the launcher has not noticed yet that the migration is over")])
         }
-        _ if w.proxy.dialling.is_some() => Some(vec![Action::CloseProxies]),
         _ => None,
     }
 }
@@ -243,17 +248,16 @@ pub(crate) fn left_behind(w: &World<'_>, vmi: &VirtualMachineInstance, launcher:
     if let Some(state) = moved
         && alive
     {
-        let uid = uid_of(state).to_owned();
         return match seen(launcher, state).map(|migration| migration.phase) {
-            Some(MigrationPhase::SwitchingOver | MigrationPhase::Undecided) => {
-                let because = "the VMI belongs to the target's node";
-                vec![Action::SettleMigration { uid, target_runs: true, because }, requeue(1, "the guest has moved")]
+            Some(MigrationPhase::Undecided) => settle(w, state, true),
+            // The target's answer is on its way, and with it the end here.
+            Some(MigrationPhase::Transferring | MigrationPhase::SwitchingOver) => {
+                vec![requeue(1, "the guest has moved")]
             }
-            Some(MigrationPhase::Transferring) => vec![requeue(1, "the guest has moved")],
             _ => kill(w, "the guest has moved to another node"),
         };
     }
-    let mut actions = close(w).unwrap_or_default();
+    let mut actions = if w.proxy.is_open() { vec![Action::CloseProxies] } else { Vec::new() };
     if taken_part && !alive {
         let waiting = "the launcher is about to end";
         match resend_in(w.sent.delete, w.now) {

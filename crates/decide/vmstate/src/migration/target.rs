@@ -207,7 +207,6 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
         let message = "CPUs or memory that were added are not plugged into the moved guest; restart it to use them";
         actions.push(warning("HotplugFailed", message));
     }
-    actions.push(Action::CloseProxies);
     actions
 }
 

@@ -3,6 +3,7 @@
 
 mod life;
 mod migration;
+mod pair;
 mod phases;
 mod properties;
 mod shutting_down;

@@ -82,6 +82,7 @@ pub(crate) struct Scene {
     pub(crate) sent: Sent,
     pub(crate) failure: Option<Failure>,
     pub(crate) io_retry: Option<IoRetry>,
+    pub(crate) node: &'static str,
     pub(crate) pod_name: Option<String>,
     pub(crate) listening: Option<Endpoint>,
     pub(crate) dialling: Option<Endpoint>,
@@ -109,6 +110,7 @@ impl Scene {
             sent: Sent::default(),
             failure: None,
             io_retry: None,
+            node: NODE,
             pod_name: Some("virt-launcher-testvm".to_string()),
             listening: None,
             dialling: None,
@@ -133,7 +135,7 @@ impl Scene {
         };
         World {
             now: self.now,
-            node_name: NODE,
+            node_name: self.node,
             vmi: match &self.vmi {
                 Some(vmi) => Vmi::Present(vmi),
                 None if self.confirmed => Vmi::Absent,
