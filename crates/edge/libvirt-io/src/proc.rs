@@ -26,6 +26,7 @@ const fn remote(number: u32, name: &'static str) -> Procedure {
 }
 
 pub(crate) const CONNECT_OPEN: Procedure = remote(1, "ConnectOpen");
+pub(crate) const CONNECT_GET_VERSION: Procedure = remote(4, "ConnectGetVersion");
 pub(crate) const CONNECT_SUPPORTS_FEATURE: Procedure = remote(60, "ConnectSupportsFeature");
 pub(crate) const AUTH_LIST: Procedure = remote(66, "AuthList");
 pub(crate) const CONNECT_GET_LIB_VERSION: Procedure = remote(157, "ConnectGetLibVersion");

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Paths;
+use futures::FutureExt;
 use launcher_rpc::LAST_STATE;
 use launcher_rpc::types::{DomainReason, LauncherState};
 use rustix::process::{Pid, Signal};
@@ -145,6 +146,7 @@ impl Launcher {
     }
 
     async fn live(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let stop = stop.fuse();
         tokio::pin!(stop);
         let timeout = self.args.qemu_timeout;
         tokio::select! {
@@ -168,11 +170,13 @@ impl Launcher {
         let (status, reason) = outcome.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
         tracing::info!(?status, ?reason, "the guest has ended");
         // A guest that has moved is not over: this launcher stays until the target's node has taken it.
-        let wait = if reason == DomainReason::Migrated { HANDED_OVER_WAIT } else { FINAL_WAIT };
+        let moved = reason == DomainReason::Migrated;
+        let wait = if moved { HANDED_OVER_WAIT } else { FINAL_WAIT };
         tokio::select! {
             biased; // the file is written before anything may end the wait
             () = self.keep_last_state() => {}
             () = self.manager.deleted() => {}
+            () = &mut stop, if moved => {}
             () = tokio::time::sleep(wait) => {}
         }
         self.leave("done").await

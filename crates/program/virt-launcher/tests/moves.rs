@@ -15,9 +15,10 @@ use crate::support::{Launcher, Serial, UID, vmi_with};
 
 type Case = (&'static str, fn(&Pair));
 
-pub(crate) const CASES: [Case; 9] = [
+pub(crate) const CASES: [Case; 10] = [
     ("a_guest_moves_with_its_disks_and_counts_on", moves),
     ("a_paused_guest_moves_and_stays_paused", moves_paused),
+    ("a_guest_that_does_not_converge_is_switched_over_where_that_is_allowed", switched_over),
     ("an_aborted_migration_leaves_the_guest_where_it_was", aborted),
     ("a_guest_that_does_not_converge_is_given_up_in_time", given_up),
     ("a_cut_link_leaves_the_guest_at_its_source", link_cut),
@@ -240,6 +241,27 @@ fn given_up(pair: &Pair) {
     let failure = ended.failure.unwrap();
     assert!(failure.contains("did not complete within 8 s"), "{failure}");
     pair.stayed(&serial);
+}
+
+/// By post-copy where QEMU may fetch pages, and by stopping the guest where it may not.
+fn switched_over(pair: &Pair) {
+    let serial = pair.ready("dirty=100");
+    let options = MigrationOptions {
+        bandwidth_mib: 40,
+        completion_timeout_per_gib_seconds: 6,
+        allow_post_copy: true,
+        allow_workload_disruption: true,
+        ..Default::default()
+    };
+    pair.migrate(&options);
+    let ended = pair.ended();
+    assert_eq!(ended.phase, MigrationPhase::Completed, "{ended:?}");
+    assert_ne!(ended.mode, MigrationMode::PreCopy);
+    eprintln!(
+        "switched over by {:?}: {} ms, downtime {} ms",
+        ended.mode, ended.progress.elapsed_ms, ended.progress.downtime_ms
+    );
+    pair.moved(last_tick(&serial.text()));
 }
 
 fn link_cut(pair: &Pair) {

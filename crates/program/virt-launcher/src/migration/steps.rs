@@ -103,12 +103,14 @@ impl Driver {
     async fn try_run(&self) -> Result<Pass, Error> {
         let plan = self.plan().await?;
         let mut flags = plan.flags;
+        let mut options = self.options.clone();
         let mut recoveries = 0;
         loop {
-            match self.pass(&plan, flags).await? {
+            match self.pass(&plan, &options, flags).await? {
                 Pass::NoPostCopy if flags & flags::MIGRATE_POSTCOPY != 0 => {
                     tracing::warn!("QEMU may not use userfaultfd here; the guest is moved without post-copy");
                     flags &= !flags::MIGRATE_POSTCOPY;
+                    options.allow_post_copy = false;
                 }
                 Pass::Broken(why) if recoveries < RECOVERIES => {
                     recoveries += 1;
@@ -126,13 +128,17 @@ impl Driver {
         let xml = connection.xml_desc(&domain, 0).await.map_err(libvirt("read the domain"))?;
         let observed = domain::Observed::parse(&xml).map_err(Error::Convert)?;
         let seen = self.state.get().domain.ok_or(Error::NoDomain)?;
+        // Before 8.0 QEMU told its connections apart by the order of their arrival, which no network keeps.
+        let (major, _, _) = connection.hypervisor_version().await.map_err(libvirt("ask for QEMU's version"))?;
+        let parallel_connections = if major >= 8 { self.options.parallel_connections } else { 0 };
+        let options = MigrationOptions { parallel_connections, ..self.options.clone() };
         let current = Current {
             name: &self.domain_name,
             status: seen.status,
             memory_bytes: seen.memory_bytes,
             observed: &observed,
         };
-        Ok(Plan::new(&self.options, &current, &self.sockets))
+        Ok(Plan::new(&options, &current, &self.sockets))
     }
 
     async fn source(&self) -> Result<(Connection, Domain), Error> {
@@ -146,7 +152,7 @@ impl Driver {
         Connection::connect(&self.sockets.libvirt(), URI, KEEPALIVE).await
     }
 
-    async fn pass(&self, plan: &Plan, flags: u32) -> Result<Pass, Error> {
+    async fn pass(&self, plan: &Plan, options: &MigrationOptions, flags: u32) -> Result<Pass, Error> {
         let target = self.target().await.map_err(libvirt("reach the target's libvirt"))?;
         let (source, domain) = self.source().await?;
         let begun = source.migrate_begin(&domain, &plan.params, flags).await;
@@ -168,7 +174,8 @@ impl Driver {
             Some(uri) => plan.params.clone().replaced("migrate_uri", Value::String(uri)),
             None => plan.params.clone(),
         };
-        let performed = self.perform(plan, &source, &domain, &params, &prepared.cookie, flags).await;
+        let monitor = Monitor::new(options.clone(), plan.bytes);
+        let performed = self.perform(monitor, &source, &domain, &params, &prepared.cookie, flags).await;
         let cookie = match performed {
             Ok(cookie) => cookie,
             Err(why) => {
@@ -181,14 +188,13 @@ impl Driver {
     /// Sends everything, watched by the monitor. An error says why it was not all sent.
     async fn perform(
         &self,
-        plan: &Plan,
+        mut monitor: Monitor,
         source: &Connection,
         domain: &Domain,
         params: &Params,
         cookie: &[u8],
         flags: u32,
     ) -> Result<Cookie, String> {
-        let mut monitor = Monitor::new(self.options.clone(), plan.bytes);
         let mut downtime = monitor.first_downtime();
         let mut given_up = None;
         let begun = Instant::now();
