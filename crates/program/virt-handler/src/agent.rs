@@ -342,7 +342,10 @@ impl Agent {
                     SeenVmi::Present(vmi) => Some(&**vmi),
                     SeenVmi::Absent | SeenVmi::Unconfirmed => None,
                 };
-                migration::act(&self.node, &self.record, vmi, launcher, action).await
+                let settles = matches!(action, Action::SettleMigration { .. });
+                migration::act(&self.node, &self.record, vmi, launcher, action).await?;
+                self.sent.settle = if settles { Some(Timestamp::now()) } else { self.sent.settle };
+                Ok(())
             }
             Action::CleanUp => {
                 migration::close(&self.node, &self.record.pod_uid);

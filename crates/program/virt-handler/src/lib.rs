@@ -19,6 +19,7 @@
 mod agent;
 mod agents;
 mod config;
+mod cpu;
 mod error;
 mod launcher;
 mod machines;
@@ -85,7 +86,8 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let records = Records::open(&private_dir)?;
 
     let machines = tokio::task::spawn_blocking(machines::labels).await.map_err(Error::Probe)?;
-    let presence = node::Presence { client: client.clone(), node_name: node_name.clone(), address, machines };
+    let mut presence =
+        node::Presence { client: client.clone(), node_name: node_name.clone(), address, abilities: machines };
     presence.withdraw().await; // until everything below is ready; a predecessor may have left the label on
 
     let selector = format!("{}={node_name}", labels::NODE_NAME);
@@ -98,6 +100,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&kvm_finding))
         .await
         .map_err(Error::Probe)?;
+    let usable = kvm.is_ok();
+    let cpu = tokio::task::spawn_blocking(move || cpu::labels(usable)).await.map_err(Error::Probe)?;
+    presence.abilities.extend(cpu);
     match &kvm {
         Ok(()) => tracing::info!(node = node_name, "guests run on KVM"),
         Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),

@@ -107,18 +107,28 @@ fn cpus() -> u32 {
 
 /// The address to publish: on the network for migrations if there is one, and the node's own otherwise.
 async fn own_address(node: &Node, configuration: &MigrationConfiguration) -> IpAddr {
-    if configuration.network.as_deref().is_none_or(str::is_empty) {
+    let dedicated = configuration.network.as_deref().is_some_and(|network| !network.is_empty());
+    if !dedicated && !node.address.is_unspecified() {
         return node.address;
     }
-    let observed = tokio::task::spawn_blocking(netlink::observe).await;
-    let dedicated = observed.ok().and_then(Result::ok).and_then(|observed| {
-        let link = observed.link(MIGRATION_LINK)?;
-        link.addresses.iter().map(|net| net.addr()).find(|address| !is_link_local(address))
-    });
-    dedicated.unwrap_or_else(|| {
+    let observed = match tokio::task::spawn_blocking(netlink::observe).await {
+        Ok(Ok(observed)) => observed,
+        _ => return node.address,
+    };
+    let usable = |link: &netplan::ObservedLink| {
+        let addresses = link.addresses.iter().map(|net| net.addr());
+        addresses.into_iter().find(|address| !address.is_loopback() && !is_link_local(address))
+    };
+    let of_migrations = observed.link(MIGRATION_LINK).filter(|_| dedicated).and_then(usable);
+    if dedicated && of_migrations.is_none() {
         tracing::warn!(link = MIGRATION_LINK, "the network for migrations is not there; using the node's own");
-        node.address
-    })
+    }
+    // An agent that listens everywhere publishes the address of its first link that has one.
+    let own = || match node.address.is_unspecified() {
+        true => observed.links.iter().find_map(usable).unwrap_or(node.address),
+        false => node.address,
+    };
+    of_migrations.unwrap_or_else(own)
 }
 
 fn is_link_local(address: &IpAddr) -> bool {
