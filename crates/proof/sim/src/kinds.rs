@@ -55,7 +55,6 @@ macro_rules! plain {
 
 status_apart!(
     VirtualMachine,
-    VirtualMachineInstanceMigration,
     KubeVirt,
     DataVolume,
     PersistentVolumeClaim,
@@ -92,6 +91,24 @@ impl Stored for VirtualMachineInstance {
             status.phase_transition_timestamps =
                 vec![PhaseTransition { phase: Some(Phase::Pending), phase_transition_timestamp: Some(now.clone()) }];
         }
+    }
+}
+
+impl Stored for VirtualMachineInstanceMigration {
+    const STATUS_APART: bool = true;
+
+    fn copy_status(&mut self, from: &Self) {
+        self.status.clone_from(&from.status);
+    }
+
+    fn same_generation(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn begin(&mut self, _now: &Time) {
+        machinery::meta::add_finalizer(&mut self.metadata, api::finalizers::MIGRATION);
+        let vmi = self.spec.vmi_name.clone().unwrap_or_default();
+        self.metadata.labels.get_or_insert_default().insert(api::labels::VMI_NAME.to_owned(), vmi);
     }
 }
 
