@@ -8,7 +8,7 @@ CARGO ?= cargo
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
-demo: setup-demo build guest ## build, start two nodes, boot a VM, reach it, stop it, print a timeline
+demo: setup-demo build guest ## build, start two nodes, boot a VM, reach it, live-migrate it, stop it, print timelines
 	bin/ferrovirt demo --guest build/guest
 
 test: setup-test build guest ## all tests

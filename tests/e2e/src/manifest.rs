@@ -54,10 +54,39 @@ impl Manifest {
     }
 
     /// A NoCloud disk with this user data.
-    pub fn user_data(mut self, text: &str) -> Self {
+    pub fn user_data(self, text: &str) -> Self {
+        self.disk("cloudinit", json!({"cloudInitNoCloud": {"userData": text}}))
+    }
+
+    /// A disk that is empty when the guest starts.
+    pub fn empty_disk(self, capacity: &str) -> Self {
+        self.disk("scratch", json!({"emptyDisk": {"capacity": capacity}}))
+    }
+
+    /// The test guest's disk image, as a disk beside the kernel.
+    pub fn container_disk(self) -> Self {
+        let image = json!({"image": "ferrovirt.io/guest-disk:latest", "imagePullPolicy": "IfNotPresent"});
+        self.disk("image", json!({"containerDisk": image}))
+    }
+
+    fn disk(mut self, name: &str, source: Value) -> Self {
+        let mut volume = source;
+        volume["name"] = json!(name);
         let spec = self.template();
-        spec["domain"]["devices"]["disks"] = json!([{"name": "cloudinit", "disk": {"bus": "virtio"}}]);
-        spec["volumes"] = json!([{"name": "cloudinit", "cloudInitNoCloud": {"userData": text}}]);
+        push(&mut spec["domain"]["devices"]["disks"], json!({"name": name, "disk": {"bus": "virtio"}}));
+        push(&mut spec["volumes"], volume);
+        self
+    }
+
+    /// What happens to the guest when its node is drained.
+    pub fn eviction_strategy(mut self, strategy: &str) -> Self {
+        self.template()["evictionStrategy"] = json!(strategy);
+        self
+    }
+
+    /// A label of the instance.
+    pub fn template_label(mut self, key: &str, value: &str) -> Self {
+        self.0["spec"]["template"]["metadata"]["labels"][key] = json!(value);
         self
     }
 
@@ -84,5 +113,12 @@ impl Manifest {
 
     fn template(&mut self) -> &mut Value {
         &mut self.0["spec"]["template"]["spec"]
+    }
+}
+
+fn push(list: &mut Value, item: Value) {
+    match list.as_array_mut() {
+        Some(items) => items.push(item),
+        None => *list = json!([item]),
     }
 }

@@ -6,6 +6,7 @@
 mod faults;
 mod guests;
 mod lifecycle;
+mod migrations;
 mod refusals;
 
 use std::process::ExitCode;
@@ -26,10 +27,12 @@ fn main() -> ExitCode {
     }
     let mut trials = refusals::trials();
     trials.extend(guests::trials());
+    trials.extend(migrations::trials());
     trials.extend(lifecycle::trials());
     trials.extend(faults::trials());
     let conclusion = libtest_mimic::run(&arguments, trials);
     guests::take_away();
+    migrations::take_away();
     conclusion.exit_code()
 }
 

@@ -165,6 +165,8 @@ pub const KUBEVIRT_GENERATION: &str = "kubevirt.io/generation";
 pub mod eviction_source {
     /// The descheduler.
     pub const DESCHEDULER: &str = "descheduler";
+    /// How the descheduler names itself in [`EVICTION_REQUESTED_BY`](super::EVICTION_REQUESTED_BY).
+    pub const DESCHEDULER_REQUEST: &str = "sigs.k8s.io/descheduler";
 }
 
 /// Values of [`PCI_TOPOLOGY_VERSION`].

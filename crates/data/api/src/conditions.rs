@@ -58,6 +58,8 @@ pub const MIGRATION_REJECTED_BY_RESOURCE_QUOTA: &str = "migrationRejectedByResou
 pub const MIGRATION_BLOCKED_BY_UTILITY_VOLUMES: &str = "migrationBlockedByUtilityVolumes";
 /// Migration: it waits for a backup to end.
 pub const MIGRATION_BLOCKED_BY_BACKUP: &str = "migrationBlockedByBackup";
+/// Migration: what it waits for, in its reason and message. Ours; the four beside it are KubeVirt's.
+pub const MIGRATION_WAITING: &str = "migrationWaiting";
 /// Migration between clusters: its instance says why it cannot go on.
 pub const DECENTRALIZED_MIGRATION_BLOCKED: &str = "decentralizedMigrationBlocked";
 

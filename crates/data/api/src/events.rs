@@ -2,9 +2,9 @@
 
 pub use crate::reasons::{
     CONTAINER_PATH_VOLUMES_DISABLED, FAILED_CREATE, FAILED_DATA_VOLUME_IMPORT, FAILED_DELETE, FAILED_FIND_INSTANCETYPE,
-    FAILED_FIND_PREFERENCE, FAILED_GATHERING_CLUSTER_TOPOLOGY_HINTS, FAILED_GUARANTEE_RESOURCES, FAILED_PVC_NOT_FOUND,
-    FAILED_REVISION_PRUNING, FAILED_SCALE_IN, FAILED_SCALE_OUT, FAILED_UPDATE, MISSING_VIRTIOFS_CONTAINERS,
-    NODE_UNRESPONSIVE, SUCCESSFUL_CREATE, SUCCESSFUL_DELETE,
+    FAILED_FIND_PREFERENCE, FAILED_GATHERING_CLUSTER_TOPOLOGY_HINTS, FAILED_GUARANTEE_RESOURCES, FAILED_HAND_OVER,
+    FAILED_PVC_NOT_FOUND, FAILED_REVISION_PRUNING, FAILED_SCALE_IN, FAILED_SCALE_OUT, FAILED_UPDATE, MIGRATION_BACKOFF,
+    MISSING_VIRTIOFS_CONTAINERS, NODE_UNRESPONSIVE, SUCCESSFUL_CREATE, SUCCESSFUL_DELETE,
 };
 
 // Virtual machines.
@@ -22,8 +22,6 @@ pub const SOURCE_PVC_NOT_AVAILABLE: &str = "SourcePVCNotAvailabe";
 
 /// The target Pod was handed to the nodes.
 pub const SUCCESSFUL_HAND_OVER: &str = "SuccessfulHandOver";
-/// The target Pod could not be handed to the nodes.
-pub const FAILED_HAND_OVER: &str = "FailedHandOver";
 /// The guest runs on the target.
 pub const SUCCESSFUL_MIGRATION: &str = "SuccessfulMigration";
 /// The guest stays on the source.
@@ -36,8 +34,6 @@ pub const FAILED_ABORT_MIGRATION: &str = "FailedAbortMigration";
 pub const MIGRATION_TARGET_POD_UNSCHEDULABLE: &str = "migrationTargetPodUnschedulable";
 /// No other node can run a guest with the source's CPU model.
 pub const NO_SUITABLE_NODES_FOR_HOST_MODEL_MIGRATION: &str = "NoSuitableNodesForHostModelMigration";
-/// The next attempt waits because earlier ones failed.
-pub const MIGRATION_BACKOFF: &str = "MigrationBackoff";
 /// The migration waits for utility volumes to go.
 pub const UTILITY_VOLUME_MIGRATION_PENDING: &str = "UtilityVolumeMigrationPending";
 /// A backup gave way to a migration that cannot wait.

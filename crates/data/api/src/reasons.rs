@@ -133,6 +133,37 @@ pub const UTILITY_VOLUMES_PRESENT: &str = "UtilityVolumesPresent";
 /// Migration waits: a backup runs.
 pub const BACKUP_IN_PROGRESS: &str = "BackupInProgress";
 
+/// Migration waits: the namespace's quota has no room for the target Pod.
+pub const RESOURCE_QUOTA_EXCEEDED: &str = "ResourceQuotaExceeded";
+/// Migration waits: as many run in the cluster as may.
+pub const CLUSTER_LIMIT_REACHED: &str = "ClusterLimitReached";
+/// Migration waits: as many guests leave its node as may at a time.
+pub const NODE_LIMIT_REACHED: &str = "NodeLimitReached";
+/// Migration waits: earlier ones failed, and the next attempt is given time.
+pub const MIGRATION_BACKOFF: &str = "MigrationBackoff";
+/// Migration waits: the instance has another Pod that has not ended.
+pub const OTHER_POD_ACTIVE: &str = "OtherPodActive";
+/// Migration waits: another one has the instance.
+pub const OTHER_MIGRATION_ACTIVE: &str = "OtherMigrationActive";
+/// Migration waits: the guest does not run yet.
+pub const INSTANCE_NOT_RUNNING: &str = "InstanceNotRunning";
+/// Migration waits: no node fits the target Pod.
+pub const TARGET_POD_UNSCHEDULABLE: &str = "TargetPodUnschedulable";
+/// Migration waits: the target Pod, or the one with its plugged volumes, has not started.
+pub const TARGET_POD_PENDING: &str = "TargetPodPending";
+/// Migration waits: the target node prepares to receive.
+pub const TARGET_NODE_PREPARING: &str = "TargetNodePreparing";
+/// Migration waits: the source node is to begin sending.
+pub const SOURCE_NODE_NOT_STARTED: &str = "SourceNodeNotStarted";
+/// Migration waits: the guest has moved, and changes that came with the move are not in it yet.
+pub const GUEST_CHANGES_PENDING: &str = "GuestChangesPending";
+/// Migration waits: a Job finds out on which side the guest was last.
+pub const RECOVERING: &str = "Recovering";
+/// Migration waits: the other side of a migration between instances has not said what is needed.
+pub const WAITING_FOR_OTHER_SIDE: &str = "WaitingForOtherSide";
+/// A migration's target could not be handed to the nodes.
+pub const FAILED_HAND_OVER: &str = "FailedHandOver";
+
 // Why a volume's status is as it is.
 
 /// The volume is mounted into the launcher Pod.

@@ -37,6 +37,8 @@ pub struct ObservedDisk {
     pub name: String,
     pub target: String,
     pub source: String,
+    /// The guest can write to it, so only this copy has what the guest wrote.
+    pub writable: bool,
 }
 
 impl Observed {
@@ -53,6 +55,7 @@ impl Observed {
             name: user_alias(disk.alias),
             target: disk.target.map(|target| target.dev).unwrap_or_default(),
             source: disk.source.and_then(|source| source.file).unwrap_or_default(),
+            writable: disk.device != "cdrom" && disk.readonly.is_none(),
         });
         Ok(Observed {
             type_: domain.type_,
@@ -133,9 +136,12 @@ impl Channel {
 
 #[derive(Deserialize)]
 struct Disk {
+    #[serde(rename = "@device", default)]
+    device: String,
     alias: Option<Alias>,
     target: Option<Target>,
     source: Option<DiskSource>,
+    readonly: Option<Present>,
 }
 
 #[derive(Deserialize)]

@@ -17,11 +17,18 @@ pub(crate) struct Guarded<'a> {
     meta: &'a ObjectMeta,
     by_value: JsonPatch,
     by_version: Vec<PatchOperation>,
+    expected: JsonPatch,
 }
 
 impl<'a> Guarded<'a> {
     pub(crate) fn new(meta: &'a ObjectMeta) -> Self {
-        Self { meta, by_value: JsonPatch::new(), by_version: Vec::new() }
+        Self { meta, by_value: JsonPatch::new(), by_version: Vec::new(), expected: JsonPatch::new() }
+    }
+
+    /// Applies only while this string, or flag, is what it was. It is not a change by itself.
+    pub(crate) fn expect<T: Serialize>(mut self, path: &[&str], old: &T) -> Self {
+        self.expected.test(path, value(old));
+        self
     }
 
     /// Changes a string or a map or list of strings. Empty values are absent ones, as the API omits them.
@@ -65,13 +72,13 @@ impl<'a> Guarded<'a> {
         if !self.by_version.is_empty() {
             all.test(&["metadata", "resourceVersion"], json!(self.meta.resource_version));
         }
-        let by_value = self.by_value.build().map(|patch| patch.0).unwrap_or_default();
-        let changes: Vec<_> = self.by_version.into_iter().chain(by_value).collect();
+        let operations = |patch: JsonPatch| patch.build().map(|patch| patch.0).unwrap_or_default();
+        let changes: Vec<_> = self.by_version.into_iter().chain(operations(self.by_value)).collect();
         if changes.is_empty() {
             return None;
         }
-        let guards = all.build()?;
-        Some(Patch(guards.0.into_iter().chain(changes).collect()))
+        let guards = operations(all).into_iter().chain(operations(self.expected));
+        Some(Patch(guards.chain(changes).collect()))
     }
 }
 

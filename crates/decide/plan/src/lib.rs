@@ -5,9 +5,14 @@
 //! that one has a [`failure reason`](vmi::Action::failure_reason), it decides once more with [`SyncError`] in the world,
 //! so that the failure shows on the object.
 
+pub mod budget;
 pub mod claims;
+pub mod evacuation;
+pub mod eviction;
+mod flight;
 mod guard;
 mod meta;
+pub mod migration;
 pub mod node;
 mod pods;
 pub mod vm;

@@ -19,6 +19,11 @@ pub(crate) fn is_down(pod: &Pod) -> bool {
     matches!(phase(pod), "Succeeded" | "Failed")
 }
 
+/// Not all of its containers have started.
+pub(crate) fn is_pending(pod: &Pod) -> bool {
+    phase(pod) == "Pending"
+}
+
 pub(crate) fn is_running(pod: &Pod) -> bool {
     phase(pod) == "Running"
 }

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
-use api::v1::VirtualMachineInstanceStatus;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
-use crate::IoRetry;
+use crate::{Endpoint, IoRetry};
 
 /// Every effect the machine can have. Carried out in order; the first failure ends the round.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,6 +27,37 @@ pub enum Action {
     CleanUp,
     /// Store this status, whole, if the object is still the one that was read.
     UpdateStatus(Box<VirtualMachineInstanceStatus>),
+    /// Store labels, annotations and status, if the object is still the one that was read.
+    UpdateVmi(Box<VirtualMachineInstance>),
+    /// Have the launcher get ready to take the guest over.
+    PrepareTarget {
+        uid: String,
+    },
+    /// Listen for the source's node.
+    OpenTargetProxy,
+    /// Lead the launcher's sockets to the target.
+    OpenSourceProxy(Endpoint),
+    /// Nothing of a migration goes through here any more.
+    CloseProxies,
+    /// Have the launcher send the guest away.
+    Migrate {
+        uid: String,
+    },
+    /// Have the launcher keep the guest.
+    AbortMigration {
+        uid: String,
+        because: &'static str,
+    },
+    /// Tell a launcher that could not learn it whether the guest runs at the target.
+    SettleMigration {
+        uid: String,
+        target_runs: bool,
+        because: &'static str,
+    },
+    /// Have the launcher do what is left for a guest that has arrived.
+    FinalizeTarget {
+        uid: String,
+    },
     EmitEvent {
         type_: EventType,
         reason: &'static str,
@@ -57,6 +88,15 @@ pub enum ActionKind {
     Delete,
     CleanUp,
     UpdateStatus,
+    UpdateVmi,
+    PrepareTarget,
+    OpenTargetProxy,
+    OpenSourceProxy,
+    CloseProxies,
+    Migrate,
+    AbortMigration,
+    SettleMigration,
+    FinalizeTarget,
 }
 
 impl Action {
@@ -70,6 +110,15 @@ impl Action {
             Action::Delete { .. } => Some(ActionKind::Delete),
             Action::CleanUp => Some(ActionKind::CleanUp),
             Action::UpdateStatus(_) => Some(ActionKind::UpdateStatus),
+            Action::UpdateVmi(_) => Some(ActionKind::UpdateVmi),
+            Action::PrepareTarget { .. } => Some(ActionKind::PrepareTarget),
+            Action::OpenTargetProxy => Some(ActionKind::OpenTargetProxy),
+            Action::OpenSourceProxy(_) => Some(ActionKind::OpenSourceProxy),
+            Action::CloseProxies => Some(ActionKind::CloseProxies),
+            Action::Migrate { .. } => Some(ActionKind::Migrate),
+            Action::AbortMigration { .. } => Some(ActionKind::AbortMigration),
+            Action::SettleMigration { .. } => Some(ActionKind::SettleMigration),
+            Action::FinalizeTarget { .. } => Some(ActionKind::FinalizeTarget),
             Action::EmitEvent { .. } | Action::RememberIoRetry(_) | Action::RequeueAfter { .. } => None,
         }
     }

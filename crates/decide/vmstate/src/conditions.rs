@@ -1,6 +1,6 @@
 //! Conditions the node keeps on a VMI.
 
-use api::conditions::{AGENT_CONNECTED, LIVE_MIGRATABLE, PAUSED, SOFTWARE_EMULATION, SYNCHRONIZED, find, remove, set};
+use api::conditions::{AGENT_CONNECTED, PAUSED, SOFTWARE_EMULATION, SYNCHRONIZED, find, remove, set};
 use api::reasons::{PAUSED_BY_USER, PAUSED_IO_ERROR};
 use api::v1::{Condition, ConditionStatus};
 
@@ -11,7 +11,6 @@ use crate::{Domain, DomainReason, DomainStatus, World};
 /// Scripts match on this sentence, which is why it is a reason.
 const SYNCHRONIZING_FAILED: &str = "Synchronizing with the Domain failed.";
 const HARDWARE_VIRTUALIZATION_UNAVAILABLE: &str = "HardwareVirtualizationUnavailable";
-const LIVE_MIGRATION_NOT_SUPPORTED: &str = "LiveMigrationNotSupported";
 
 pub(crate) fn from_domain(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
     paused(w, domain, conditions);
@@ -21,10 +20,6 @@ pub(crate) fn from_domain(w: &World<'_>, domain: &Domain, conditions: &mut Vec<C
         remove(conditions, AGENT_CONNECTED);
     }
     software_emulation(w, domain, conditions);
-    let message = "this build does not migrate virtual machines between nodes";
-    let migratable =
-        Condition::new(LIVE_MIGRATABLE, ConditionStatus::False, LIVE_MIGRATION_NOT_SUPPORTED, message, time(w.now));
-    set(conditions, migratable);
 }
 
 /// The reason stays as it was first told for as long as the guest is paused.

@@ -11,7 +11,8 @@ use crate::launcher::{Verdict, since};
 use crate::phase::phase;
 use crate::shutdown::{kill, resend_in, shutdown};
 use crate::{
-    Action, Domain, DomainReason, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry, status,
+    Action, Domain, DomainReason, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry, migration,
+    status,
 };
 
 /// A domain that is defined and not up yet is given this long from the hand-over on.
@@ -34,7 +35,8 @@ pub fn decide(w: &World<'_>) -> Vec<Action> {
     let actions = match w.vmi {
         Vmi::Unconfirmed => vec![requeue(1, "the API server has not confirmed that the VMI is gone")],
         Vmi::Absent => abandoned(w),
-        Vmi::Present(vmi) if !owned(vmi, w.node_name) => foreign(w),
+        Vmi::Present(vmi) if migration::is_target(w, vmi) => migration::target::decide(w, vmi),
+        Vmi::Present(vmi) if !owned(vmi, w.node_name) || migration::has_left(w, vmi) => foreign(w, vmi),
         Vmi::Present(vmi) if vmi.is_final() => ended(w),
         Vmi::Present(vmi) if is_ours(vmi) => live(w, vmi),
         // The controller has not handed it over.
@@ -53,10 +55,12 @@ fn is_ours(vmi: &VirtualMachineInstance) -> bool {
     !matches!(vmi.phase(), None | Some(Phase::Pending | Phase::Scheduling))
 }
 
-/// The VMI belongs to another node; this launcher is a leftover that its Pod's end takes care of.
-fn foreign(w: &World<'_>) -> Vec<Action> {
+/// The VMI belongs to another node or Pod; this launcher is a leftover that its Pod's end takes care of, unless a
+/// migration has left it behind.
+fn foreign(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     match w.launcher.verdict(w.now) {
         Verdict::Gone if w.has_record => vec![Action::CleanUp],
+        Verdict::Connected(state) => migration::source::left_behind(w, vmi, state),
         _ => Vec::new(),
     }
 }
@@ -112,9 +116,11 @@ fn live(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     actions.extend(match verdict {
         Verdict::NotInitialised => vec![requeue(1, "the launcher is not ready yet")],
         Verdict::Silent => vec![requeue(1, "the launcher does not answer")],
+        Verdict::Gone if migration::source::is_elsewhere(w, vmi) => migration::source::ask_target(w, vmi),
         Verdict::Gone => Vec::new(), // cannot be: the phase would have changed
-        Verdict::Connected(state) => act(w, vmi, state),
+        Verdict::Connected(state) => migration::source::act(w, vmi, state).unwrap_or_else(|| act(w, vmi, state)),
     });
+    actions.extend(migration::close_entrance(w, vmi));
     actions
 }
 
@@ -127,6 +133,9 @@ fn report(w: &World<'_>, vmi: &VirtualMachineInstance, phase: &Phase, why: Optio
     if let Some(failure) = w.failure.filter(|_| failed_now) {
         actions.push(warning("SyncFailed", failure.message.clone()));
     }
+    if let Some(why) = failed_migration(vmi, &actions) {
+        actions.push(warning("Migrated", format!("VirtualMachineInstance migration failed: {why}")));
+    }
     if vmi.phase() != Some(phase) {
         match phase {
             Phase::Running => actions.push(normal("Started", "VirtualMachineInstance started.")),
@@ -138,6 +147,14 @@ fn report(w: &World<'_>, vmi: &VirtualMachineInstance, phase: &Phase, why: Optio
         }
     }
     actions
+}
+
+/// The reason of a migration that is about to be reported as failed.
+fn failed_migration(vmi: &VirtualMachineInstance, actions: &[Action]) -> Option<String> {
+    let Some(Action::UpdateStatus(new)) = actions.first() else { return None };
+    let state = new.migration_state.as_ref().filter(|state| migration::has_failed(state))?;
+    let before = migration::state_of(vmi).is_some_and(migration::has_failed);
+    (!before).then(|| state.failure_reason.clone().unwrap_or_default())
 }
 
 fn failed_because(w: &World<'_>, why: Option<&str>) -> String {
@@ -155,7 +172,8 @@ pub(crate) fn is_about_the_guest(failure: &Failure) -> bool {
     use crate::ActionKind::*;
     match failure.action {
         ConfigureNetwork | SyncDomain | Shutdown | Kill | Delete => true,
-        CleanUp | UpdateStatus => false,
+        CleanUp | UpdateStatus | UpdateVmi | PrepareTarget | OpenTargetProxy | OpenSourceProxy | CloseProxies
+        | Migrate | AbortMigration | SettleMigration | FinalizeTarget => false,
     }
 }
 

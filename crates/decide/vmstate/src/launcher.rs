@@ -50,6 +50,12 @@ impl<'a> LauncherView<'a> {
         domains.into_iter().find(|domain| !domain.is_alive())
     }
 
+    /// Whether the launcher has spoken of this migration, at any time.
+    pub(crate) fn told_of(&self, migration: &str) -> bool {
+        let states = [self.state.map(|(state, _)| state), self.left_behind];
+        states.into_iter().flatten().filter_map(|state| state.migration.as_ref()).any(|known| known.uid == migration)
+    }
+
     pub fn verdict(&self, now: Timestamp) -> Verdict<'a> {
         if let (Some((state, _)), None) = (self.state, self.failing_since) {
             return Verdict::Connected(state);

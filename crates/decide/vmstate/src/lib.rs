@@ -34,7 +34,9 @@
 //!   or its process is known to be gone. A state that is not understood freezes everything.
 //! - **Nothing starts after a shutdown began.**
 //!
-//! Live migration, hotplug and SR-IOV are not part of the machine yet.
+//! Live migration adds a second launcher on another node; [`migration`] tells who may run the guest when.
+//!
+//! Hotplug and SR-IOV are not part of the machine yet.
 
 mod action;
 mod conditions;
@@ -42,6 +44,7 @@ mod decide;
 mod interfaces;
 mod io_retry;
 mod launcher;
+pub mod migration;
 mod phase;
 mod shutdown;
 mod status;
@@ -51,6 +54,7 @@ pub use action::{Action, ActionKind, EventType};
 pub use decide::decide;
 pub use io_retry::IoRetry;
 pub use launcher::{LauncherView, Verdict};
+pub use migration::{Endpoint, Migration, MigrationPhase, Proxy};
 pub use world::{
     Disk, Domain, DomainReason, DomainStatus, Failure, GuestAgent, GuestInterface, Interface, LauncherState, Network,
     PodAddresses, Sent, Vmi, World,

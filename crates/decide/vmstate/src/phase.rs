@@ -6,6 +6,7 @@ use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 
 use crate::launcher::{Verdict, since};
+use crate::migration::source;
 use crate::{Domain, DomainReason, DomainStatus, Network, World};
 
 /// A running guest's launcher that denies having a domain is believed after this long; its libvirt may have just been
@@ -15,6 +16,12 @@ const DOMAIN_LOST: Duration = Duration::from_secs(10);
 /// The phase, and why if it is one nobody would expect.
 pub(crate) fn phase(w: &World<'_>, vmi: &VirtualMachineInstance) -> (Phase, Option<String>) {
     let current = vmi.phase().cloned().unwrap_or_default();
+    if let Some(why) = source::lost(w, vmi) {
+        return (Phase::Failed, Some(why));
+    }
+    if source::is_elsewhere(w, vmi) {
+        return (current, None); // the target's node has to tell
+    }
     if let Some(message) = critical(w, vmi) {
         return (Phase::Failed, Some(message));
     }

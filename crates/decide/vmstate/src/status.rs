@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::launcher::Verdict;
-use crate::{Disk, Domain, LauncherState, World, conditions, interfaces};
+use crate::{Disk, Domain, LauncherState, World, conditions, interfaces, migration};
 
 /// The new status, or none if the stored one already says it all.
 pub(crate) fn status(
@@ -23,6 +23,7 @@ pub(crate) fn status(
     let mut new = old.clone();
     if let Verdict::Connected(state) = w.launcher.verdict(w.now) {
         from_launcher(w, vmi, state, &mut new);
+        migration::source::report(w, vmi, state, &mut new);
     }
     conditions::failure(w, why, &mut new.conditions);
     set_phase(&mut new, phase, w.now);
@@ -41,6 +42,9 @@ fn from_launcher(
     }
     machine_and_memory(domain, status);
     conditions::from_domain(w, domain, &mut status.conditions);
+    let (migratable, method) = migration::live_migratable(vmi, w.now);
+    api::conditions::set(&mut status.conditions, migratable);
+    status.migration_method = Some(method.to_owned());
     if domain.is_alive() {
         volume_targets(&mut status.volume_status, &domain.disks);
         status.interfaces = interfaces::interfaces(w, vmi, domain, state.guest_agent.as_ref(), &status.interfaces);

@@ -2,7 +2,7 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
 use jiff::Timestamp;
 
 use crate::launcher::LauncherView;
-use crate::{ActionKind, IoRetry};
+use crate::{ActionKind, IoRetry, Migration, Proxy};
 
 /// Everything the decision may see.
 #[derive(Debug, Clone)]
@@ -11,6 +11,9 @@ pub struct World<'a> {
     pub node_name: &'a str,
     pub vmi: Vmi<'a>,
     pub launcher: LauncherView<'a>,
+    /// The name of the launcher's Pod, once the launcher has told it.
+    pub pod_name: Option<&'a str>,
+    pub proxy: Proxy<'a>,
     pub network: Network<'a>,
     /// Why KVM cannot run a guest here; `Ok` if it can.
     pub kvm: Result<(), &'a str>,
@@ -33,6 +36,7 @@ pub struct Sent {
     pub shutdown: Option<Timestamp>,
     pub kill: Option<Timestamp>,
     pub delete: Option<Timestamp>,
+    pub settle: Option<Timestamp>,
 }
 
 /// The object this launcher was started for, by its UID.
@@ -83,6 +87,8 @@ pub struct LauncherState {
     pub marked_for_graceful_shutdown: bool,
     /// When the guest was first asked to power off.
     pub shutdown_requested_at: Option<Timestamp>,
+    /// The migration it takes or last took part in.
+    pub migration: Option<Migration>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -42,7 +42,7 @@ const SUBRESOURCES: &str = "subresources.kubevirt.io";
 const VMI_VIEW: &str = "virtualmachineinstances/guestosinfo virtualmachineinstances/filesystemlist \
     virtualmachineinstances/userlist virtualmachineinstances/sev/fetchcertchain \
     virtualmachineinstances/sev/querylaunchmeasurement virtualmachineinstances/objectgraph virtualmachines/objectgraph \
-    virtualmachines/expand-spec";
+    virtualmachines/expand-spec virtualmachineinstances/migrationprogress";
 const VMI_STREAMS: &str = "virtualmachineinstances/console virtualmachineinstances/vnc \
     virtualmachineinstances/portforward virtualmachineinstances/usbredir virtualmachines/portforward";
 const VMI_ACTIONS: &str = "virtualmachineinstances/pause virtualmachineinstances/unpause \
@@ -175,7 +175,14 @@ fn user_roles() -> Vec<Value> {
     // Whoever edits machines has no business with what runs inside the launchers of all of them.
     let vm_view = with(&vm_view, [plugins(READ)]);
     let view = [rule(READ, "core", visible), rule(READ, "policy", "poddisruptionbudgets")];
-    let edit = with(&view, [rule(CRUD_PLUS, "core", namespaced), rule(CRUD_PLUS, "policy", "poddisruptionbudgets")]);
+    let edit = with(
+        &view,
+        [
+            rule(CRUD_PLUS, "core", namespaced),
+            rule("create", "core", "pods/eviction"),
+            rule(CRUD_PLUS, "policy", "poddisruptionbudgets"),
+        ],
+    );
     let admin = with(&edit, [rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings")]);
     vec![
         role("cluster-admin", vec![rule(ALL, ALL, ALL), json!({"verbs": ["*"], "nonResourceURLs": ["*"]})]),
@@ -231,6 +238,7 @@ fn component_roles() -> Vec<Value> {
         rule(READ, "migrations.kubevirt.io plugin.kubevirt.io k8s.cni.cncf.io apiextensions.k8s.io", ALL),
         rule(CRUD_PLUS, "core", "pods services configmaps endpoints persistentvolumeclaims"),
         rule("get update patch", "core", "pods/status"),
+        rule("create", "core", "pods/eviction"),
         rule("get list watch update patch", "core", "nodes"),
         rule(READ, "core", "namespaces persistentvolumes resourcequotas limitranges serviceaccounts events"),
         rule(CRUD, "policy", "poddisruptionbudgets"),

@@ -49,6 +49,13 @@ pub(crate) enum ApiError {
     Denied(Box<Attributes>),
     Unauthorized,
     BadRequest(String),
+    /// Not now; the seconds after which it makes sense to ask again.
+    TooManyRequests(String, i32),
+    /// A disruption budget keeps a Pod from being evicted.
+    DisruptionBudget {
+        name: String,
+        why: String,
+    },
     /// A JSON patch that does not fit the object.
     Unprocessable(String),
     MethodNotAllowed(&'static str),
@@ -144,6 +151,8 @@ impl ApiError {
             Self::Denied(attributes) => denied(attributes),
             Self::Unauthorized => status::unauthorized(),
             Self::BadRequest(message) => status::bad_request(message),
+            Self::TooManyRequests(message, seconds) => status::too_many_requests(message, *seconds),
+            Self::DisruptionBudget { name, why } => disruption_budget(name, why),
             Self::Unprocessable(message) => failure(422, "Invalid", message.clone()),
             Self::MethodNotAllowed(what) => {
                 let text = format!("the server does not allow this method on the requested resource: {what}");
@@ -237,6 +246,16 @@ fn future_revision(asked: u64, current: u64) -> Status {
     let details = StatusDetails { causes: Some(vec![cause]), retry_after_seconds: Some(1), ..StatusDetails::default() };
     let text = format!("Timeout: Too large resource version: {asked}, current: {current}");
     Status { details: Some(details), ..failure(504, "Timeout", text) }
+}
+
+/// Clients tell this answer from other "try again" by its cause.
+fn disruption_budget(name: &str, why: &str) -> Status {
+    let text = "Cannot evict pod as it would violate the pod's disruption budget.";
+    let mut status = status::too_many_requests(text, 0);
+    let cause = StatusCause { message: Some(why.to_owned()), reason: Some("DisruptionBudget".into()), field: None };
+    let details = StatusDetails { name: Some(name.to_owned()), causes: Some(vec![cause]), ..StatusDetails::default() };
+    status.details = Some(details);
+    status
 }
 
 fn failure(code: i32, reason: &str, message: String) -> Status {

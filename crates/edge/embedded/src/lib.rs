@@ -1,4 +1,4 @@
-//! A small Kubernetes-compatible API server on an embedded store, with its garbage collection and scheduler.
+//! A small Kubernetes-compatible API server on an embedded store, with its garbage collection, quotas and scheduler.
 //!
 //! It serves what the VM system needs of Kubernetes, as Kubernetes does it; what it does not serve, it answers as an
 //! unknown resource. A request takes this way:
@@ -17,10 +17,12 @@ pub mod schema;
 
 mod bootstrap;
 mod cache;
+mod disruption;
 mod errors;
 mod gc;
 mod http;
 mod kinds;
+mod quota;
 mod registry;
 mod rules;
 mod server;
@@ -28,5 +30,6 @@ mod store;
 mod table;
 mod views;
 
+pub use registry::PinImage;
 pub use server::{Config, Error, Server};
 pub use store::StoreError;

@@ -64,7 +64,7 @@ impl Rules {
         self.pass_unsupported.store(true, Ordering::Relaxed);
     }
 
-    fn config(&self) -> Arc<ClusterConfig> {
+    pub(crate) fn config(&self) -> Arc<ClusterConfig> {
         self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 

@@ -26,7 +26,8 @@ use crate::cache::{Cache, Object};
 use crate::gc::Collector;
 use crate::http::{Api, Peer};
 use crate::kinds::{Kinds, definitions};
-use crate::registry::Registry;
+use crate::quota::Keeper;
+use crate::registry::{PinImage, Registry};
 use crate::rules::Rules;
 use crate::store::{Engine, RedbEngine, StoreError, Writer};
 
@@ -104,11 +105,19 @@ impl Server {
         let path = config.store_path;
         let opened = tokio::task::spawn_blocking(move || open_store(path)).await;
         let (cache, writer) = opened.map_err(|err| Error::Io { doing: "load the store", source: err.into() })??;
-        let registry = Registry { kinds: Kinds::get(), cache: cache.clone(), writer, rules: Rules::default() };
+        let registry = Registry {
+            kinds: Kinds::get(),
+            cache: cache.clone(),
+            writer,
+            rules: Rules::default(),
+            quota_turn: Default::default(),
+            pin_image: OnceLock::new(),
+        };
         let registry = Arc::new(registry);
         let authorizer = Authorizer::new(cache, Kinds::get());
         let api = Arc::new(Api { registry: registry.clone(), authorizer, subresources: OnceLock::new() });
         let stop = CancellationToken::new();
+        tokio::spawn(Keeper::new(registry.clone()).run(stop.clone()));
         let collector = tokio::spawn(Collector::new(registry).run(stop.clone()));
         let background = Arc::new(Background { stop, collector: Mutex::new(Some(collector)) });
         Ok(Self { api, tls, background })
@@ -135,6 +144,13 @@ impl Server {
     pub fn mount_subresources(&self, router: axum::Router) {
         if self.api.subresources.set(router).is_err() {
             tracing::warn!("subresources are mounted already; the second router is ignored");
+        }
+    }
+
+    /// Has image volumes of new Pods refer to their images by digest, as far as `pin` knows it. The first one counts.
+    pub fn pin_images(&self, pin: PinImage) {
+        if self.api.registry.pin_image.set(pin).is_err() {
+            tracing::warn!("images are pinned already; the second way to do so is ignored");
         }
     }
 

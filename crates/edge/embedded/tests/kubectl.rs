@@ -407,3 +407,20 @@ async fn our_kinds_are_listed_explained_and_tried_out() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_cordoned_drained_and_uncordoned() {
+    with_kubectl(async |_, kubectl| {
+        kubectl.feed("create -f -", r#"{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}"#).await;
+        let placed = POD.replace("spec:", "spec:\n  nodeName: n1\n  terminationGracePeriodSeconds: 0");
+        kubectl.feed("create -f -", &placed).await;
+        kubectl.ok("cordon n1").await;
+        assert_eq!(kubectl.json("get node n1").await["spec"]["unschedulable"], true);
+        let told = kubectl.ok("drain n1 --force --timeout=30s").await;
+        assert!(told.contains("evicting pod default/p") || told.contains("pod/p evicted"), "{told}");
+        assert_eq!(kubectl.ok("get pods").await, "");
+        kubectl.ok("uncordon n1").await;
+        assert_eq!(kubectl.json("get node n1").await["spec"]["unschedulable"], Value::Null);
+    })
+    .await;
+}

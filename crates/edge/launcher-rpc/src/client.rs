@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::migration::{MigrateRequest, MigrationOptions, MigrationRequest, PrepareTargetRequest, SettleRequest};
 use crate::types::{
     AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, Refusal, RefusalCode, SyncOptions,
     SyncRequest,
@@ -93,14 +94,55 @@ impl Client {
     /// Makes the domain what the VMI says: defines and starts it if it is missing, resumes it if nobody paused it.
     pub async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
         let body = SyncRequest { vmi: vmi.clone(), options: options.clone() };
-        self.send("sync", Method::PUT, "/v1/sync", &body, SYNC).await.map(|_: serde_json::Value| ())
+        self.put("sync", "/v1/sync", &body, SYNC).await
     }
 
     pub async fn command(&self, command: Command, vmi_uid: &str) -> Result<(), Error> {
         let body = CommandRequest { vmi_uid: vmi_uid.to_owned() };
         let path = command.path();
         let name = path.trim_start_matches("/v1/");
-        self.send(name, Method::PUT, path, &body, LONG).await.map(|_: serde_json::Value| ())
+        self.put(name, path, &body, LONG).await
+    }
+
+    /// Has the launcher get ready to take the guest over.
+    pub async fn prepare_target(
+        &self,
+        vmi: &VirtualMachineInstance,
+        migration_uid: &str,
+        options: &SyncOptions,
+    ) -> Result<(), Error> {
+        let (vmi, migration_uid, options) = (vmi.clone(), migration_uid.to_owned(), options.clone());
+        let body = PrepareTargetRequest { vmi, migration_uid, options };
+        self.put("prepare-target", "/v1/prepare-target", &body, SYNC).await
+    }
+
+    /// Starts the transfer; how it goes is in the state.
+    pub async fn migrate(&self, vmi_uid: &str, migration_uid: &str, options: &MigrationOptions) -> Result<(), Error> {
+        let (vmi_uid, migration_uid, options) = (vmi_uid.to_owned(), migration_uid.to_owned(), options.clone());
+        let body = MigrateRequest { vmi_uid, migration_uid, options };
+        self.put("migrate", "/v1/migrate", &body, LONG).await
+    }
+
+    pub async fn abort_migration(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
+        let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
+        self.put("abort-migration", "/v1/abort-migration", &body, LONG).await
+    }
+
+    /// What is left to do for a guest that has arrived.
+    pub async fn finalize_target(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
+        let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
+        self.put("finalize-target", "/v1/finalize-target", &body, LONG).await
+    }
+
+    /// Tells the source how a switch-over ended that it could not see the end of.
+    pub async fn settle_migration(&self, vmi_uid: &str, migration_uid: &str, target_runs: bool) -> Result<(), Error> {
+        let (vmi_uid, migration_uid) = (vmi_uid.to_owned(), migration_uid.to_owned());
+        let body = SettleRequest { vmi_uid, migration_uid, target_runs };
+        self.put("settle-migration", "/v1/settle-migration", &body, LONG).await
+    }
+
+    async fn put(&self, name: &'static str, path: &str, body: &impl Serialize, limit: Duration) -> Result<(), Error> {
+        self.send(name, Method::PUT, path, body, limit).await.map(|_: serde_json::Value| ())
     }
 
     /// Sends one command to the guest agent and returns what it returned.

@@ -10,6 +10,10 @@
 //! | `GET /v1/state?after=SEQ&wait=SECS` | | [`types::LauncherState`], at once if its `seq` differs from SEQ |
 //! | `PUT /v1/sync` | [`types::SyncRequest`] | `{}` once the domain is defined and started |
 //! | `PUT /v1/{pause,unpause,reset,softreboot,shutdown,kill,delete}` | [`types::CommandRequest`] | `{}` |
+//! | `PUT /v1/prepare-target` | [`migration::PrepareTargetRequest`] | `{}` once the guest may come |
+//! | `PUT /v1/migrate` | [`migration::MigrateRequest`] | `{}` once the transfer has begun |
+//! | `PUT /v1/settle-migration` | [`migration::SettleRequest`] | `{}` |
+//! | `PUT /v1/{abort-migration,finalize-target}` | [`migration::MigrationRequest`] | `{}` |
 //! | `POST /v1/agent` | [`types::AgentRequest`] | [`types::AgentReply`] |
 //!
 //! A refusal is a 4xx or 5xx with [`types::Refusal`].
@@ -18,6 +22,7 @@
 //! the launcher had ended reads there how the guest did.
 
 mod client;
+pub mod migration;
 pub mod types;
 
 pub use client::{Client, Error};

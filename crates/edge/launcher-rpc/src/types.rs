@@ -4,6 +4,8 @@ use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VirtualMachineInstanc
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::migration::MigrationState;
+
 /// The version of this protocol.
 pub const PROTOCOL: u32 = 1;
 
@@ -34,6 +36,8 @@ pub struct LauncherState {
     pub shutdown_requested_at: Option<Timestamp>,
     /// What went wrong last and has not been put right since.
     pub last_error: Option<String>,
+    /// The migration this launcher takes or last took part in.
+    pub migration: Option<MigrationState>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -332,6 +336,7 @@ mod tests {
             marked_for_graceful_shutdown: true,
             shutdown_requested_at: Some("2026-11-15T11:00:00Z".parse().unwrap()),
             last_error: Some("no".into()),
+            migration: Some(MigrationState { uid: "m".into(), ..Default::default() }),
         };
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(serde_json::from_str::<LauncherState>(&text).unwrap(), state);

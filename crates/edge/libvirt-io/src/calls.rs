@@ -13,6 +13,12 @@ impl Connection {
         Ok((version / 1_000_000, version / 1_000 % 1_000, version % 1_000))
     }
 
+    /// The version of QEMU as (major, minor, release).
+    pub async fn hypervisor_version(&self) -> Result<(u64, u64, u64), Error> {
+        let version = self.call(proc::CONNECT_GET_VERSION, Encoder::default(), |reply| reply.u64()).await?;
+        Ok((version / 1_000_000, version / 1_000 % 1_000, version % 1_000))
+    }
+
     /// What the hypervisor for `arch` can do, as XML. The first call makes the daemon probe QEMU, which takes a while.
     pub async fn domain_capabilities(&self, arch: &str, machine: &str) -> Result<String, Error> {
         let emulator_and_virt_type = None;

@@ -1,6 +1,6 @@
 //! libvirt's RPC protocol, spoken directly over the daemon's Unix socket.
 //!
-//! The launcher needs some twenty calls, lifecycle events and a notice when the daemon hangs. libvirt's C library brings
+//! The launcher needs some thirty calls, lifecycle events and a notice when the daemon hangs. libvirt's C library brings
 //! an event loop and blocking calls of its own; this client is a few tasks on the caller's runtime instead, so a slow
 //! call never blocks another one and the program stays a static binary.
 //!
@@ -21,6 +21,7 @@ mod connection;
 mod error;
 mod event;
 mod frame;
+mod migrate;
 mod proc;
 mod types;
 mod xdr;
@@ -28,4 +29,5 @@ mod xdr;
 pub use connection::{Connection, Events, Keepalive};
 pub use error::{CloseReason, Error, ErrorCode, RemoteError};
 pub use event::{AgentState, Event, Lifecycle};
+pub use migrate::{Begun, Cookie, JobKind, JobStats, Params, Prepared, Value};
 pub use types::{Domain, DomainInfo, Reason, State, flags};

@@ -26,6 +26,7 @@ const fn remote(number: u32, name: &'static str) -> Procedure {
 }
 
 pub(crate) const CONNECT_OPEN: Procedure = remote(1, "ConnectOpen");
+pub(crate) const CONNECT_GET_VERSION: Procedure = remote(4, "ConnectGetVersion");
 pub(crate) const CONNECT_SUPPORTS_FEATURE: Procedure = remote(60, "ConnectSupportsFeature");
 pub(crate) const AUTH_LIST: Procedure = remote(66, "AuthList");
 pub(crate) const CONNECT_GET_LIB_VERSION: Procedure = remote(157, "ConnectGetLibVersion");
@@ -46,6 +47,17 @@ pub(crate) const DOMAIN_RESET: Procedure = remote(245, "DomainReset");
 pub(crate) const DOMAIN_SHUTDOWN_FLAGS: Procedure = remote(258, "DomainShutdownFlags");
 pub(crate) const CONNECT_GET_DOMAIN_CAPABILITIES: Procedure = remote(342, "ConnectGetDomainCapabilities");
 pub(crate) const DOMAIN_DEFINE_XML_FLAGS: Procedure = remote(350, "DomainDefineXMLFlags");
+pub(crate) const DOMAIN_ABORT_JOB: Procedure = remote(164, "DomainAbortJob");
+pub(crate) const DOMAIN_MIGRATE_SET_MAX_DOWNTIME: Procedure = remote(166, "DomainMigrateSetMaxDowntime");
+pub(crate) const DOMAIN_MIGRATE_SET_MAX_SPEED: Procedure = remote(207, "DomainMigrateSetMaxSpeed");
+pub(crate) const DOMAIN_GET_JOB_STATS: Procedure = remote(298, "DomainGetJobStats");
+pub(crate) const DOMAIN_MIGRATE_BEGIN3_PARAMS: Procedure = remote(302, "DomainMigrateBegin3Params");
+pub(crate) const DOMAIN_MIGRATE_PREPARE3_PARAMS: Procedure = remote(303, "DomainMigratePrepare3Params");
+pub(crate) const DOMAIN_MIGRATE_PERFORM3_PARAMS: Procedure = remote(305, "DomainMigratePerform3Params");
+pub(crate) const DOMAIN_MIGRATE_FINISH3_PARAMS: Procedure = remote(306, "DomainMigrateFinish3Params");
+pub(crate) const DOMAIN_MIGRATE_CONFIRM3_PARAMS: Procedure = remote(307, "DomainMigrateConfirm3Params");
+pub(crate) const DOMAIN_SET_TIME: Procedure = remote(338, "DomainSetTime");
+pub(crate) const DOMAIN_MIGRATE_START_POST_COPY: Procedure = remote(364, "DomainMigrateStartPostCopy");
 pub(crate) const DOMAIN_AGENT_COMMAND: Procedure =
     Procedure { program: QEMU_PROGRAM, number: 3, name: "DomainAgentCommand" };
 

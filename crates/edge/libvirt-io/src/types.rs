@@ -160,8 +160,29 @@ pub mod flags {
     pub const UNDEFINE_CHECKPOINTS_METADATA: u32 = 16;
     /// `virDomainXMLFlags`
     pub const XML_INACTIVE: u32 = 2;
+    pub const XML_MIGRATABLE: u32 = 8;
     /// `virDomainDefineFlags`: check the XML against the schema.
     pub const DEFINE_VALIDATE: u32 = 1;
+    /// `virDomainMigrateFlags`
+    pub const MIGRATE_LIVE: u32 = 1 << 0;
+    pub const MIGRATE_PERSIST_DEST: u32 = 1 << 3;
+    pub const MIGRATE_PAUSED: u32 = 1 << 5;
+    /// Copies the top image of each disk; what is beneath it must be there already.
+    pub const MIGRATE_NON_SHARED_INC: u32 = 1 << 7;
+    pub const MIGRATE_CHANGE_PROTECTION: u32 = 1 << 8;
+    pub const MIGRATE_UNSAFE: u32 = 1 << 9;
+    pub const MIGRATE_COMPRESSED: u32 = 1 << 11;
+    pub const MIGRATE_AUTO_CONVERGE: u32 = 1 << 13;
+    pub const MIGRATE_POSTCOPY: u32 = 1 << 15;
+    pub const MIGRATE_PARALLEL: u32 = 1 << 17;
+    pub const MIGRATE_POSTCOPY_RESUME: u32 = 1 << 19;
+    /// `virDomainGetJobStatsFlags`
+    pub const JOB_STATS_COMPLETED: u32 = 1 << 0;
+    pub const JOB_STATS_KEEP_COMPLETED: u32 = 1 << 1;
+    /// `virDomainAbortJobFlagsValues`: end a migration that is in post-copy by breaking its connection.
+    pub const ABORT_JOB_POSTCOPY: u32 = 1 << 0;
+    /// `virDomainSetTimeFlags`: take the time from the domain's own clock.
+    pub const SET_TIME_SYNC: u32 = 1 << 0;
 }
 
 #[cfg(test)]

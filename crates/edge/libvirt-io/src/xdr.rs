@@ -40,9 +40,19 @@ impl Encoder {
         self
     }
 
-    pub(crate) fn string(mut self, value: &str) -> Self {
+    pub(crate) fn u64(mut self, value: u64) -> Self {
+        self.0.extend(value.to_be_bytes());
+        self
+    }
+
+    pub(crate) fn string(self, value: &str) -> Self {
+        self.opaque(value.as_bytes())
+    }
+
+    /// Counted bytes, padded like a string.
+    pub(crate) fn opaque(mut self, value: &[u8]) -> Self {
         self = self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
-        self.0.extend(value.as_bytes());
+        self.0.extend(value);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
         self
     }
@@ -109,10 +119,19 @@ impl<'a> Decoder<'a> {
     }
 
     pub(crate) fn string(&mut self) -> Result<String, DecodeError> {
-        let length = self.count("a string", STRING_MAX)?;
-        let bytes = self.take(length, "a string")?;
-        self.take(length.next_multiple_of(4) - length, "a string's padding")?;
+        let bytes = self.counted("a string")?;
         String::from_utf8(bytes.to_vec()).map_err(|_| DecodeError::NotUtf8)
+    }
+
+    pub(crate) fn opaque(&mut self) -> Result<Vec<u8>, DecodeError> {
+        self.counted("opaque data").map(<[u8]>::to_vec)
+    }
+
+    fn counted(&mut self, what: &'static str) -> Result<&'a [u8], DecodeError> {
+        let length = self.count(what, STRING_MAX)?;
+        let bytes = self.take(length, what)?;
+        self.take(length.next_multiple_of(4) - length, "padding")?;
+        Ok(bytes)
     }
 
     /// XDR's optional value: a flag, then the value if the flag is set.

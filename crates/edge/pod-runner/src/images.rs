@@ -3,6 +3,7 @@
 //! ```text
 //! <images>/<escaped reference>/rootfs/…   the files
 //! <images>/<escaped reference>/lock       shared lock of every shim that uses the image
+//! <images>/<escaped reference>/digest     what the files are, in one number
 //! <images>/.retired-<n>/                  replaced or removed while in use; deleted when nobody holds its lock
 //! <images>/.new-<n>/                      being imported
 //! ```
@@ -15,8 +16,12 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FlockOperation, RenameFlags};
+use sha2::{Digest, Sha256};
 
 use crate::record::RootSource;
+
+/// What stands between an image's name and its digest.
+const PINNED: &str = "@sha256:";
 
 /// The reference that means the host's own root file system.
 pub const HOST_IMAGE: &str = "ferrovirt.io/host";
@@ -76,10 +81,14 @@ impl ImageRoot {
     }
 }
 
-/// Looks up an image reference as a Pod gives it.
+/// Looks up an image reference as a Pod gives it. One with a digest means these very files, whatever they are called now.
 pub fn resolve(images_dir: &Path, reference: &str) -> Result<ImageRoot, Missing> {
     if is_host(reference) {
         return Ok(ImageRoot::Host);
+    }
+    if let Some((_, digest)) = reference.split_once(PINNED) {
+        let missing = || Missing { reference: reference.to_owned() };
+        return with_digest(images_dir, digest).map(ImageRoot::Stored).ok_or_else(missing);
     }
     let dir = images_dir.join(escape(&normalize(reference)));
     if dir.join("rootfs").is_dir() {
@@ -87,6 +96,29 @@ pub fn resolve(images_dir: &Path, reference: &str) -> Result<ImageRoot, Missing>
     } else {
         Err(Missing { reference: reference.to_owned() })
     }
+}
+
+/// The reference that stands for what this one stands for now, and for nothing else later. None if the image is not in
+/// the store, or has no digest: the host, and what was imported before digests were noted.
+pub fn pinned(images_dir: &Path, reference: &str) -> Option<String> {
+    let ImageRoot::Stored(dir) = resolve(images_dir, reference).ok()? else { return None };
+    let digest = noted_digest(&dir)?;
+    let untagged = match reference.rsplit_once(':') {
+        Some((name, tag)) if !tag.contains('/') => name,
+        _ => reference,
+    };
+    let name = reference.split_once(PINNED).map_or(untagged, |(name, _)| name);
+    Some(format!("{name}{PINNED}{digest}"))
+}
+
+fn noted_digest(dir: &Path) -> Option<String> {
+    fs::read_to_string(dir.join("digest")).ok().filter(|digest| !digest.is_empty())
+}
+
+/// A version that was replaced still counts while somebody runs from it.
+fn with_digest(images_dir: &Path, digest: &str) -> Option<PathBuf> {
+    let all = names(images_dir).ok()?.into_iter().filter(|name| !name.starts_with(".new-"));
+    all.map(|name| images_dir.join(name)).find(|dir| noted_digest(dir).as_deref() == Some(digest))
 }
 
 /// Puts a root file system into the store, in place of one of the same reference. `from` is a directory, a tar archive
@@ -233,8 +265,38 @@ fn fill(new: &Path, from: &Path) -> Result<(), Error> {
     }
     // Readable by any user of a Pod; the directory above decides who gets here.
     set_mode(&rootfs, 0o755).map_err(store("open up", &rootfs))?;
+    let digest = new.join("digest");
+    let mut hash = Sha256::new();
+    hash_tree(&rootfs, &mut hash).map_err(store("read back", &rootfs))?;
+    let text: String = hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    fs::write(&digest, text).map_err(store("write", &digest))?;
     let lock = new.join("lock");
     File::create(&lock).map(drop).map_err(store("make", &lock))
+}
+
+/// Names, modes and contents of everything below, in the order of names.
+fn hash_tree(dir: &Path, hash: &mut Sha256) -> io::Result<()> {
+    use std::os::unix::ffi::OsStrExt;
+    use std::os::unix::fs::MetadataExt;
+    let mut entries = fs::read_dir(dir)?.collect::<io::Result<Vec<_>>>()?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let (path, meta) = (entry.path(), entry.metadata()?);
+        let name = entry.file_name();
+        hash.update((name.len() as u64).to_le_bytes());
+        hash.update(name.as_bytes());
+        hash.update(meta.mode().to_le_bytes());
+        if meta.is_dir() {
+            hash_tree(&path, hash)?;
+            hash.update([0]); // so that what follows is not taken for a member
+        } else if meta.is_symlink() {
+            hash.update(fs::read_link(&path)?.as_os_str().as_bytes());
+        } else if meta.is_file() {
+            hash.update(meta.len().to_le_bytes());
+            io::copy(&mut File::open(&path)?, hash)?;
+        }
+    }
+    Ok(())
 }
 
 /// One rename, or an exchange with the version before.
@@ -411,6 +473,27 @@ mod tests {
         drop(held);
         remove(&images, "other").unwrap();
         assert_eq!(fs::read_dir(&images).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_pinned_reference_means_the_same_files_after_the_image_was_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = dir.path().join("images");
+        import(&images, "example.com:5000/r:1", &tree(dir.path(), "old")).unwrap();
+        let old = pinned(&images, "example.com:5000/r:1").unwrap();
+        assert!(old.starts_with("example.com:5000/r@sha256:"), "{old}");
+        assert_eq!(pinned(&images, &old).as_ref(), Some(&old));
+        assert_eq!(content(&images, &old), "old");
+        let ImageRoot::Stored(place) = resolve(&images, &old).unwrap() else { panic!("stored") };
+        let held = Held::open(&place).unwrap();
+        import(&images, "example.com:5000/r:1", &tree(dir.path(), "new")).unwrap();
+        assert_eq!(content(&images, "example.com:5000/r:1"), "new");
+        assert_eq!(content(&images, &old), "old", "somebody runs from it");
+        drop(held);
+        remove(&images, "other").unwrap();
+        assert!(resolve(&images, &old).is_err(), "nobody needs it any more");
+        assert_eq!(pinned(&images, "ferrovirt.io/host"), None);
+        assert_eq!(pinned(&images, "nobody/knows"), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ enum Command {
     Down(down::Args),
     /// Show the cluster, its nodes and its guests
     Status(status::Args),
-    /// Start two nodes, boot a VM, reach it from the other node, stop and start it, and print a timeline
+    /// Start two nodes, boot a VM, reach it from the other node, live-migrate it, stop and start it, and print timelines
     Demo(demo::Args),
     #[command(flatten)]
     Cli(cli::Command),

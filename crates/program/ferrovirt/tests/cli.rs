@@ -259,6 +259,56 @@ async fn kinds_are_explained_as_kubectl_does() {
     assert!(error.contains("has no field \"dsks\"; did you mean disks"), "{error}");
 }
 
+const NODE_WITH_POD: &str = "\
+apiVersion: v1
+kind: Node
+metadata: {name: n1}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: lonely}
+spec:
+  nodeName: n1
+  terminationGracePeriodSeconds: 0
+  containers: [{name: c, image: 'x:1'}]
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_emptied_only_of_what_the_user_gave_up() {
+    let cluster = Cluster::start().await;
+    let file = cluster.file("n.yaml", NODE_WITH_POD);
+    cluster.run(&["apply", "-f", text(&file)]).await.ok();
+    let cordoned =
+        async || cluster.run(&["get", "node", "n1", "-o", "yaml"]).await.ok().contains("unschedulable: true");
+    let refused = cluster.run(&["drain", "n1"]).await.failed();
+    assert!(refused.contains("Pod default/lonely would not be started again elsewhere; --force ends it"), "{refused}");
+    assert!(!cordoned().await, "nothing is begun that cannot be finished");
+    let drained = cluster.run(&["drain", "n1", "--force"]).await;
+    drained.ok();
+    assert!(drained.err().contains("node n1 is empty: 1 have left"), "{}", drained.err());
+    assert!(cordoned().await);
+    let told = cluster.run(&["uncordon", "n1"]).await.ok();
+    assert!(told.starts_with("node n1 takes Pods again; 0 evacuations were called off"), "{told}");
+    assert!(!cordoned().await);
+    assert!(cluster.run(&["drain", "n9"]).await.failed().contains("nodes \"n9\" not found"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_stands_still_is_explained() {
+    let cluster = Cluster::start().await;
+    let file = cluster.file("m.yaml", MANIFEST);
+    cluster.run(&["apply", "-f", text(&file)]).await.ok();
+    let told = cluster.run(&["virtctl", "explain", "vm", "demo"]).await.ok();
+    assert!(
+        told.contains("stands still: VirtualMachine demo is stopped; start it with `virtctl start demo`"),
+        "{told}"
+    );
+    let missing = cluster.run(&["virtctl", "explain", "migration", "none"]).await.failed();
+    assert!(missing.contains("there is no VirtualMachineInstanceMigration none in namespace default"), "{missing}");
+    let idle = cluster.run(&["virtctl", "migrate-cancel", "demo"]).await.failed();
+    assert!(idle.contains("found no migration of demo to cancel"), "{idle}");
+}
+
 #[test]
 fn validation_needs_no_cluster_and_tells_by_its_exit_code() {
     let machine = |fields: &str| {

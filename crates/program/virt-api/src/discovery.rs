@@ -8,21 +8,29 @@ pub(crate) const GROUP: &str = "subresources.kubevirt.io";
 pub(crate) const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
 /// Operations on virtual machines that are listed. Port forwarding works on them too, but clients know it without.
-const VM_OPERATIONS: &[&str] = &["start", "stop", "restart"];
+const VM_OPERATIONS: &[&str] = &["start", "stop", "restart", "migrate", "evacuate/cancel"];
 /// Operations on instances that are listed.
-const VMI_OPERATIONS: &[&str] =
-    &["vnc", "console", "portforward", "pause", "unpause", "reset", "softreboot", "guestosinfo"];
+const VMI_OPERATIONS: &[&str] = &[
+    "vnc",
+    "console",
+    "portforward",
+    "pause",
+    "unpause",
+    "reset",
+    "softreboot",
+    "guestosinfo",
+    "evacuate/cancel",
+    "migrationprogress",
+];
 
 /// Operations KubeVirt has and this build has not, so that asking for one gets an answer better than "not found".
 pub(crate) const UNSUPPORTED: &[&str] = &[
     "addvolume",
     "backup",
-    "evacuate",
     "expand-spec",
     "filesystemlist",
     "freeze",
     "memorydump",
-    "migrate",
     "objectgraph",
     "redefine-checkpoint",
     "removememorydump",

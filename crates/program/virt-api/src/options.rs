@@ -1,5 +1,7 @@
 //! Bodies of requests.
 
+use std::collections::BTreeMap;
+
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +42,29 @@ pub struct RestartOptions {
     pub dry_run: Vec<String>,
 }
 
+/// How to move a guest.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct MigrateOptions {
+    /// Labels that the node to go to must have, besides those that the instance wants.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub added_node_selector: BTreeMap<String, String>,
+    /// `All`: decide and check, but change nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dry_run: Vec<String>,
+}
+
+/// Which evacuation to call off.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct EvacuateCancelOptions {
+    /// The node that the guest was to leave. If the guest is to leave another one by now, nothing happens.
+    pub evacuation_node_name: String,
+    /// `All`: decide and check, but change nothing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub dry_run: Vec<String>,
+}
+
 /// How to pause and unpause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -51,17 +76,22 @@ pub struct PauseOptions {
 
 /// Reads a body that may be empty, JSON or YAML.
 pub(crate) fn parse<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
+    parse_present(body).map(Option::unwrap_or_default)
+}
+
+/// The same, telling whether there was one.
+pub(crate) fn parse_present<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| Refusal::bad_request("the request body is not UTF-8 text"))?;
     let text = text.trim();
     if text.is_empty() {
-        return Ok(T::default());
+        return Ok(None);
     }
     let parsed = if text.starts_with('{') {
         serde_json::from_str(text).map_err(|error| error.to_string())
     } else {
         serde_saphyr::from_str(text).map_err(|error| error.to_string())
     };
-    parsed.map_err(|error| Refusal::bad_request(format!("the request body cannot be read: {error}")))
+    parsed.map(Some).map_err(|error| Refusal::bad_request(format!("the request body cannot be read: {error}")))
 }
 
 /// Whether a request only wants to know. Only the first element counts, and only `All` is known.

@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::reconcile::reconcile;
 use crate::stores::Stores;
 use crate::writer::{WriteCounter, Writer};
-use crate::{node, topology, vm, vmi};
+use crate::{budget, evacuation, migration, node, topology, vm, vmi};
 
 /// One of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -24,10 +24,16 @@ pub enum Reconciler {
     Vm,
     Vmi,
     Node,
+    Migration,
+    /// Empties nodes.
+    Evacuation,
+    /// Removes disruption budgets that earlier versions made.
+    DisruptionBudget,
 }
 
 impl Reconciler {
-    pub const ALL: &'static [Self] = &[Self::Vm, Self::Vmi, Self::Node];
+    pub const ALL: &'static [Self] =
+        &[Self::Vm, Self::Vmi, Self::Node, Self::Migration, Self::Evacuation, Self::DisruptionBudget];
 }
 
 /// What is decided when the process starts.
@@ -51,6 +57,12 @@ pub struct Controllers<A> {
     vmi_queue: WorkQueue<Key>,
     node: node::Controller<A>,
     node_queue: WorkQueue<Key>,
+    migration: migration::Controller<A>,
+    migration_queue: WorkQueue<Key>,
+    evacuation: evacuation::Controller<A>,
+    evacuation_queue: WorkQueue<Key>,
+    budget: budget::Controller<A>,
+    budget_queue: WorkQueue<Key>,
     topology: topology::Updater<A>,
 }
 
@@ -62,6 +74,10 @@ impl<A: Api> Controllers<A> {
         let queue = |name| WorkQueue::with_limits(name, RetryLimits::default(), clock.clone());
         let (vm_queue, vmi_queue) = (queue("virt-controller-vm"), queue("virt-controller-vmi"));
         let node_queue = queue("virt-controller-node");
+        let migration_queue =
+            WorkQueue::prioritized("virt-controller-migration", RetryLimits::default(), clock.clone());
+        let (evacuation_queue, budget_queue) =
+            (queue("virt-controller-evacuation"), queue("virt-controller-disruption-budget"));
         let writer = Writer::new(api, settings.writes);
         let ctx = Context {
             stores,
@@ -78,8 +94,29 @@ impl<A: Api> Controllers<A> {
         vmi.register(&vmi_queue);
         let node = node::Controller::new(ctx.clone());
         node.register(&node_queue);
+        let migration = migration::Controller::new(ctx.clone(), migration_queue.clone());
+        migration.register();
+        let evacuation = evacuation::Controller::new(ctx.clone());
+        evacuation.register(&evacuation_queue);
+        let budget = budget::Controller::new(ctx.clone());
+        budget.register(&budget_queue);
         let topology = topology::Updater::new(ctx);
-        Self { config, vm, vm_queue, vmi, vmi_queue, node, node_queue, topology }
+        Self {
+            config,
+            vm,
+            vm_queue,
+            vmi,
+            vmi_queue,
+            node,
+            node_queue,
+            migration,
+            migration_queue,
+            evacuation,
+            evacuation_queue,
+            budget,
+            budget_queue,
+            topology,
+        }
     }
 
     /// The keys that wait for a controller.
@@ -88,6 +125,9 @@ impl<A: Api> Controllers<A> {
             Reconciler::Vm => &self.vm_queue,
             Reconciler::Vmi => &self.vmi_queue,
             Reconciler::Node => &self.node_queue,
+            Reconciler::Migration => &self.migration_queue,
+            Reconciler::Evacuation => &self.evacuation_queue,
+            Reconciler::DisruptionBudget => &self.budget_queue,
         }
     }
 
@@ -102,6 +142,9 @@ impl<A: Api> Controllers<A> {
             Reconciler::Vm => reconcile(&self.vm, key).await,
             Reconciler::Vmi => reconcile(&self.vmi, key).await,
             Reconciler::Node => reconcile(&self.node, key).await,
+            Reconciler::Migration => reconcile(&self.migration, key).await,
+            Reconciler::Evacuation => reconcile(&self.evacuation, key).await,
+            Reconciler::DisruptionBudget => reconcile(&self.budget, key).await,
         }
     }
 

@@ -30,6 +30,8 @@ pub enum Error {
          grant it create on datavolumes/source there"
     )]
     NotAuthorized { name: String, user: String, source_name: String, namespace: String },
+    #[error("failed to start a migration: the API server did not answer within {seconds} seconds")]
+    StartHung { seconds: u64 },
     #[error("the leader election lease was lost")]
     LeaseLost,
 }
@@ -37,6 +39,12 @@ pub enum Error {
 impl Error {
     pub(crate) fn api(doing: String, request: Request, source: kube::Error) -> Self {
         Self::Api { doing, request, source: Box::new(source) }
+    }
+
+    /// Whether the server has said no, so that nothing was written. Without its answer nobody can tell.
+    pub(crate) fn is_refusal(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        matches!(source.as_ref(), kube::Error::Api(status) if (400..500).contains(&status.code))
     }
 
     /// One sentence for a condition or an event: the server's own words without the client's wrapping.

@@ -1,7 +1,7 @@
-//! virt-controller: the controllers of VirtualMachines and VirtualMachineInstances.
+//! virt-controller: the controllers of VirtualMachines, VirtualMachineInstances, their migrations, and nodes.
 //!
 //! ```text
-//! one watch per kind ──► stores ──► queues ──► observe ──► plan::{vm,vmi}::decide ──► execute ──► API
+//! one watch per kind ──► stores ──► queues ──► observe ──► plan::{vm,vmi,…}::decide ──► execute ──► API
 //! ```
 //!
 //! Nothing in here judges: `observe` gathers a `World` from the stores, `execute` carries `Action`s out. What is right
@@ -11,11 +11,14 @@
 //! of one's own.
 
 pub mod api;
+mod budget;
 mod config;
 mod context;
 mod controllers;
 mod endpoints;
 mod error;
+mod evacuation;
+mod migration;
 mod node;
 mod owned;
 mod prune;
@@ -26,6 +29,7 @@ pub mod stores;
 mod topology;
 mod vm;
 mod vmi;
+mod volumes;
 mod writer;
 
 pub use crate::api::{Api, KubeApi, Notes};

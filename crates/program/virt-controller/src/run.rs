@@ -55,6 +55,9 @@ pub struct Config {
     pub vm_workers: usize,
     pub vmi_workers: usize,
     pub node_workers: usize,
+    pub migration_workers: usize,
+    pub evacuation_workers: usize,
+    pub disruption_budget_workers: usize,
     /// The least pause between two looks at the time stamp counters of nodes.
     pub node_topology_update_period: Duration,
     /// Start nothing: the cluster is being emptied.
@@ -70,7 +73,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: no leader election, three workers for virtual machines and for nodes, and ten for instances.
+    /// The defaults: no leader election, ten workers for instances, and three for everything else.
     pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
         Self {
             client,
@@ -84,6 +87,9 @@ impl Config {
             vm_workers: 3,
             vmi_workers: 10,
             node_workers: 3,
+            migration_workers: 3,
+            evacuation_workers: 3,
+            disruption_budget_workers: 3,
             node_topology_update_period: topology::PERIOD,
             hold_starts: false,
             writes: Arc::default(),
@@ -188,6 +194,9 @@ async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown:
             Reconciler::Vm => config.vm_workers,
             Reconciler::Vmi => config.vmi_workers,
             Reconciler::Node => config.node_workers,
+            Reconciler::Migration => config.migration_workers,
+            Reconciler::Evacuation => config.evacuation_workers,
+            Reconciler::DisruptionBudget => config.disruption_budget_workers,
         };
         let (queue, controllers) = (controllers.queue(reconciler).clone(), controllers.clone());
         pools.spawn(run_workers(queue, workers, shutdown.clone(), move |key: Key| {

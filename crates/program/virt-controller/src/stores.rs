@@ -5,10 +5,12 @@ use api::instancetype::{
     VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
     VirtualMachinePreference,
 };
+use api::migrations::MigrationPolicy;
 use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration, Volume};
 use informer::{Informer, Ingest, Store};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
@@ -35,6 +37,8 @@ pub const BY_VSOCK: &str = "vsock";
 pub const BY_INSTANCE: &str = "vmi";
 /// Index: migrations by UID.
 pub const BY_UID: &str = "uid";
+/// Index: Pods by the UID of the migration they serve, claims by `namespace/name` of the one they were prepared for.
+pub const BY_MIGRATION: &str = "migration";
 /// Index: migrations that have not ended, all under [`UNFINISHED`].
 pub const BY_PROGRESS: &str = "progress";
 pub const UNFINISHED: &str = "unfinished";
@@ -102,6 +106,7 @@ stores! {
         .packed()
         .index(BY_CONTROLLER, |pod: &Pod| controller(&pod.metadata))
         .index(BY_CREATOR, |pod: &Pod| label(&pod.metadata, api::labels::CREATED_BY))
+        .index(BY_MIGRATION, |pod: &Pod| label(&pod.metadata, api::labels::MIGRATION_JOB_UID))
         .index(BY_NODE, |pod: &Pod| pod.spec.iter().filter_map(|spec| spec.node_name.clone()).collect());
     revisions: ControllerRevision = Informer::new()
         .packed()
@@ -114,7 +119,11 @@ stores! {
     claims: PersistentVolumeClaim = Informer::new()
         .packed()
         .index(BY_CONTROLLER, |claim: &PersistentVolumeClaim| controller(&claim.metadata))
-        .index(BY_STATE, |claim: &PersistentVolumeClaim| guest_of(&claim.metadata));
+        .index(BY_STATE, |claim: &PersistentVolumeClaim| guest_of(&claim.metadata))
+        .index(BY_MIGRATION, |claim: &PersistentVolumeClaim| migration_of(&claim.metadata));
+    policies: MigrationPolicy = Informer::new();
+    /// Only what is left of earlier versions matters; a server need not have the kind.
+    budgets: PodDisruptionBudget = Informer::new().optional();
     storage_classes: StorageClass = Informer::new();
     namespaces: Namespace = Informer::new();
     quotas: ResourceQuota = Informer::new();
@@ -180,6 +189,10 @@ pub(crate) fn state_of(namespace: &str, name: &str) -> String {
 fn guest_of(meta: &ObjectMeta) -> Vec<String> {
     let names = label(meta, api::labels::PERSISTENT_STATE_FOR);
     names.iter().map(|name| state_of(meta.namespace.as_deref().unwrap_or_default(), name)).collect()
+}
+
+fn migration_of(meta: &ObjectMeta) -> Vec<String> {
+    label(meta, api::labels::MIGRATION_NAME).iter().map(|name| beside(meta, name)).collect()
 }
 
 fn vsock_cid(vmi: &VirtualMachineInstance) -> Vec<String> {

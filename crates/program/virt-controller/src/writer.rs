@@ -72,14 +72,24 @@ impl<A: Api> Writer<A> {
 
     /// Creates an object, or finds that we have: one of its name that `owner` controls. Any other one is an error.
     pub(crate) async fn create<K: Kind>(&self, key: &Key, object: &K, owner: &str) -> Result<Done, Error> {
+        self.create_unless(key, object, |found| machinery::meta::is_controlled_by(found.meta(), owner)).await
+    }
+
+    /// Creates an object, or finds one of its name that is `ours`. Any other one is an error.
+    pub(crate) async fn create_unless<K: Kind>(
+        &self,
+        key: &Key,
+        object: &K,
+        ours: impl Fn(&K) -> bool,
+    ) -> Result<Done, Error> {
         let name = object.meta().name.clone().unwrap_or_default();
         self.writes.count(key);
         match self.api.create(&key.namespace, object).await {
             Ok(_) => Ok(Done::Now),
             Err(kube::Error::Api(status)) if status.is_already_exists() => {
                 let found: Option<K> = self.get(&key.namespace, &name).await?;
-                let ours = found.is_some_and(|found| machinery::meta::is_controlled_by(found.meta(), owner));
-                if ours { Ok(Done::Before) } else { Err(Error::NameTaken { kind: kind::<K>(), name }) }
+                let is_ours = found.is_some_and(|found| ours(&found));
+                if is_ours { Ok(Done::Before) } else { Err(Error::NameTaken { kind: kind::<K>(), name }) }
             }
             Err(error) => Err(failed::<K>("create", &name, Request::Plain, error)),
         }

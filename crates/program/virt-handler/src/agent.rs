@@ -12,12 +12,16 @@ use launcher_rpc::Error as RpcError;
 use launcher_rpc::types::{Command, RefusalCode};
 use tokio::sync::Notify;
 use tokio::time::timeout;
-use vmstate::{Action, Failure, IoRetry, LauncherView, Network, PodAddresses, Sent, Vmi, World, decide};
+use vmstate::{
+    Action, Endpoint, Failure, IoRetry, LauncherView, Network, PodAddresses, Proxy, Sent, Vmi, World, decide,
+};
 
 use crate::agents::{Node, is_handed_over};
 use crate::error::chain;
 use crate::launcher::{Launcher, Report, has_directory, has_socket, last_state};
+use crate::migration;
 use crate::network::{self, NetworkError};
+use crate::proxy::Side;
 use crate::records::{GhostRecord, NetworkRecord};
 
 /// Rounds that may follow each other without a pause; a machine that needs more is broken.
@@ -53,6 +57,8 @@ struct Seen {
     process_gone: bool,
     left_behind: Option<vmstate::LauncherState>,
     rival: bool,
+    listening: Option<Endpoint>,
+    dialling: Option<Endpoint>,
 }
 
 enum SeenVmi {
@@ -62,9 +68,9 @@ enum SeenVmi {
 }
 
 /// An action that failed.
-struct Failed {
-    message: String,
-    critical: bool,
+pub(crate) struct Failed {
+    pub(crate) message: String,
+    pub(crate) critical: bool,
 }
 
 impl Agent {
@@ -166,8 +172,10 @@ impl Agent {
 
     async fn observe(&mut self, launcher: &Launcher) -> Seen {
         let report = launcher.report();
-        if report.process.is_some() && report.process != self.record.launcher {
-            self.record.launcher = report.process;
+        let news = report.process.is_some() && report.process != self.record.launcher;
+        if news || (report.pod_name.is_some() && report.pod_name != self.record.pod_name) {
+            self.record.launcher = report.process.or(self.record.launcher);
+            self.record.pod_name = report.pod_name.clone().or_else(|| self.record.pod_name.take());
             if let Err(error) = self.node.records.write_ghost(&self.record) {
                 tracing::warn!(pod = %self.record.pod_uid, error = chain(&error), "the ghost record is not up to date");
             }
@@ -190,6 +198,8 @@ impl Agent {
             process_gone,
             left_behind,
             rival,
+            listening: self.node.proxies.endpoint(&self.record.pod_uid, Side::Target),
+            dialling: self.node.proxies.endpoint(&self.record.pod_uid, Side::Source),
             report,
         }
     }
@@ -204,7 +214,13 @@ impl Agent {
     /// The VMI by its UID: from the cache, or from the API server if the cache lacks it.
     async fn observe_vmi(&mut self) -> SeenVmi {
         let is_ours = |vmi: &VirtualMachineInstance| vmi.metadata.uid.as_deref() == Some(self.record.vmi_uid.as_str());
-        let cached = self.node.vmis.get(&self.record.vmi_key()).filter(|vmi| is_ours(vmi));
+        let key = self.record.vmi_key();
+        let cached = [&self.node.vmis, &self.node.incoming].map(|vmis| vmis.get(&key).filter(|vmi| is_ours(vmi)));
+        let [owned, incoming] = cached;
+        let cached = match (owned, incoming) {
+            (Some(owned), Some(incoming)) => Some(newer(owned, Some(&incoming))),
+            (owned, incoming) => owned.or(incoming),
+        };
         if let Some(cached) = cached {
             return SeenVmi::Present(newer(cached, self.written.as_ref()));
         }
@@ -239,6 +255,8 @@ impl Agent {
                 state: seen.report.state.as_ref().map(|(state, at)| (state, *at)),
                 left_behind: seen.left_behind.as_ref(),
             },
+            pod_name: self.record.pod_name.as_deref(),
+            proxy: Proxy { listening: seen.listening.as_ref(), dialling: seen.dialling.as_ref() },
             network: match &self.network {
                 None => Network::Pending,
                 Some(NetworkRecord::Started) => Network::Interrupted,
@@ -311,7 +329,26 @@ impl Agent {
                 self.sent.delete = Some(Timestamp::now());
                 Ok(())
             }
+            Action::UpdateVmi(vmi) => self.replace(present(seen)?, *vmi).await,
+            Action::PrepareTarget { .. }
+            | Action::OpenTargetProxy
+            | Action::OpenSourceProxy(_)
+            | Action::CloseProxies
+            | Action::Migrate { .. }
+            | Action::AbortMigration { .. }
+            | Action::SettleMigration { .. }
+            | Action::FinalizeTarget { .. } => {
+                let vmi = match &seen.vmi {
+                    SeenVmi::Present(vmi) => Some(&**vmi),
+                    SeenVmi::Absent | SeenVmi::Unconfirmed => None,
+                };
+                let settles = matches!(action, Action::SettleMigration { .. });
+                migration::act(&self.node, &self.record, vmi, launcher, action).await?;
+                self.sent.settle = if settles { Some(Timestamp::now()) } else { self.sent.settle };
+                Ok(())
+            }
             Action::CleanUp => {
+                migration::close(&self.node, &self.record.pod_uid);
                 self.node.records.remove(&self.record.pod_uid).map_err(|err| transient(&err))?;
                 self.recorded = false;
                 self.network = None;
@@ -360,8 +397,12 @@ impl Agent {
         vmi: &VirtualMachineInstance,
         status: VirtualMachineInstanceStatus,
     ) -> Result<(), Failed> {
-        let before = vmi.phase().cloned();
-        let vmi = VirtualMachineInstance { status: Some(status), ..vmi.clone() };
+        let new = VirtualMachineInstance { status: Some(status), ..vmi.clone() };
+        self.replace(vmi, new).await
+    }
+
+    async fn replace(&mut self, old: &VirtualMachineInstance, vmi: VirtualMachineInstance) -> Result<(), Failed> {
+        let before = old.phase().cloned();
         let (api, params) = (self.api(), PostParams::default());
         match timeout(API_TIMEOUT, api.replace(&self.record.name, &params, &vmi)).await {
             Ok(Ok(stored)) => {
@@ -387,7 +428,7 @@ fn present(seen: &Seen) -> Result<&Arc<VirtualMachineInstance>, Failed> {
     }
 }
 
-fn transient(error: &dyn std::error::Error) -> Failed {
+pub(crate) fn transient(error: &dyn std::error::Error) -> Failed {
     Failed { message: chain(error), critical: false }
 }
 
@@ -395,7 +436,7 @@ fn gone() -> Failed {
     Failed { message: "the launcher is gone".to_string(), critical: false }
 }
 
-fn refused(error: RpcError) -> Failed {
+pub(crate) fn refused(error: RpcError) -> Failed {
     let critical = matches!(error.refusal(), Some(RefusalCode::Impossible | RefusalCode::BadRequest));
     Failed { message: chain(&error), critical }
 }

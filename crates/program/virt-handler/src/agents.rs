@@ -1,6 +1,7 @@
 //! All launchers of this node: who looks after which.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -18,6 +19,7 @@ use tokio_util::task::TaskTracker;
 use crate::agent::Agent;
 use crate::config::CurrentConfig;
 use crate::launcher::Launcher;
+use crate::proxy::Proxies;
 use crate::records::{GhostRecord, Records};
 use crate::uid::Uid;
 
@@ -32,6 +34,11 @@ pub(crate) struct Node {
     pub(crate) records: Records,
     /// The VMIs that are labelled with this node.
     pub(crate) vmis: Store<VirtualMachineInstance>,
+    /// Those that are to come here.
+    pub(crate) incoming: Store<VirtualMachineInstance>,
+    pub(crate) proxies: Proxies,
+    /// Where other nodes reach this one.
+    pub(crate) address: IpAddr,
     pub(crate) config: CurrentConfig,
     pub(crate) recorder: Recorder,
     /// Why KVM does not work here.
@@ -67,8 +74,10 @@ impl Agents {
             Ok(records) => records.into_iter().for_each(|record| agents.spawn(record, true)),
             Err(error) => tracing::error!(error = crate::error::chain(&error), "the ghost records cannot be read"),
         }
-        let follower = agents.clone();
-        agents.0.node.vmis.subscribe(move |change| follower.heard_of(change));
+        for vmis in [&agents.0.node.vmis, &agents.0.node.incoming] {
+            let follower = agents.clone();
+            vmis.subscribe(move |change| follower.heard_of(change));
+        }
         agents
     }
 
@@ -132,7 +141,7 @@ impl Agents {
     }
 }
 
-/// The launchers of this node that a VMI names, once it is handed over and as long as it has not ended.
+/// The launchers of this node that a VMI names, once it is handed over or to come, and as long as it has not ended.
 fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
     let Some(status) = vmi.status.as_ref().filter(|_| is_handed_over(vmi, node)) else { return Vec::new() };
     let (Some(vmi_uid), Some(namespace), Some(name)) = (&vmi.metadata.uid, &vmi.metadata.namespace, &vmi.metadata.name)
@@ -148,6 +157,7 @@ fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
             name: name.clone(),
             grace_period_seconds: vmi.spec.termination_grace_period_seconds,
             launcher: None,
+            pod_name: None,
         })
     })
     .collect()
@@ -157,7 +167,13 @@ fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
 pub(crate) fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
     let label = vmi.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODE_NAME));
     let owned = label.is_some_and(|label| label == node);
-    owned && (vmi.is_scheduled() || vmi.is_running())
+    (owned || is_coming(vmi, node)) && (vmi.is_scheduled() || vmi.is_running())
+}
+
+/// Whether a migration brings the VMI to `node`.
+fn is_coming(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    let label = vmi.metadata.labels.as_ref().and_then(|labels| labels.get(labels::MIGRATION_TARGET_NODE_NAME));
+    label.is_some_and(|label| label == node)
 }
 
 #[cfg(test)]
@@ -175,6 +191,15 @@ mod tests {
             "status": {"phase": phase, "activePods": {"pod-1": "node01", "pod-2": "node02", "../pod": "node01"}},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_vmi_that_is_to_come_claims_its_pods_on_this_node() {
+        let mut coming = vmi("Running", "node02");
+        assert!(claimed_pods(&coming, "node01").is_empty());
+        let labels = coming.metadata.labels.as_mut().unwrap();
+        labels.insert("kubevirt.io/migrationTargetNodeName".to_string(), "node01".to_string());
+        assert_eq!(claimed_pods(&coming, "node01")[0].pod_uid.as_str(), "pod-1");
     }
 
     #[test]

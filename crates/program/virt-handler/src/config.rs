@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError, RwLock};
 
 use api::config::ClusterConfig;
-use api::v1::KubeVirt;
+use api::v1::{KubeVirt, MigrationConfiguration};
 use informer::Store;
 use launcher_rpc::types::SyncOptions;
 
@@ -20,6 +20,16 @@ impl CurrentConfig {
             Err(error) => tracing::warn!(%error, "the KubeVirt object is refused; the last good configuration stays"),
         });
         current
+    }
+
+    /// The cluster's choices for migrations that carry none of their own.
+    pub(crate) fn migrations(&self) -> MigrationConfiguration {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).migrations()
+    }
+
+    /// Whether a feature gate is open.
+    pub(crate) fn gate(&self, name: &str) -> bool {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).feature_gate(name)
     }
 
     /// What a launcher has to be told.

@@ -7,6 +7,7 @@
 //!                                             observe: VMI, launcher's state, records on disk
 //!                                             decide:  vmstate::decide
 //!                                             act:     network, launcher RPC, status, events
+//!   other nodes ◄─mutual TLS─► proxy ──────► migrations between launchers
 //!   virt-api ──mutual TLS──► rest ─────────► serial console, VNC, pause, reset …
 //!   Node object ◄─heartbeat── node
 //! ```
@@ -18,11 +19,14 @@
 mod agent;
 mod agents;
 mod config;
+mod cpu;
 mod error;
 mod launcher;
 mod machines;
+mod migration;
 mod network;
 mod node;
+mod proxy;
 mod records;
 mod rest;
 mod uid;
@@ -42,6 +46,7 @@ pub use error::Error;
 
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;
+use crate::proxy::Proxies;
 use crate::records::Records;
 
 /// What the node agent needs to run.
@@ -72,6 +77,7 @@ pub struct Tls {
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, tls } = config;
     let acceptor = rest::tls::acceptor(&tls)?;
+    let peers = proxy::tls::Peers::new(&tls)?;
     let address = listen.local_addr().map_err(Error::Listen)?;
     listen.set_nonblocking(true).map_err(Error::Listen)?;
     let listen = tokio::net::TcpListener::from_std(listen).map_err(Error::Listen)?;
@@ -80,29 +86,40 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let records = Records::open(&private_dir)?;
 
     let machines = tokio::task::spawn_blocking(machines::labels).await.map_err(Error::Probe)?;
-    let presence = node::Presence { client: client.clone(), node_name: node_name.clone(), address, machines };
+    let mut presence =
+        node::Presence { client: client.clone(), node_name: node_name.clone(), address, abilities: machines };
     presence.withdraw().await; // until everything below is ready; a predecessor may have left the label on
 
     let selector = format!("{}={node_name}", labels::NODE_NAME);
     let vmis =
         Informer::<VirtualMachineInstance>::new().labels(&selector).start(Api::all(client.clone()), shutdown.clone());
+    let selector = format!("{}={node_name}", labels::MIGRATION_TARGET_NODE_NAME);
+    let incoming =
+        Informer::<VirtualMachineInstance>::new().labels(&selector).start(Api::all(client.clone()), shutdown.clone());
     let kubevirts = Informer::<KubeVirt>::new().start(Api::all(client.clone()), shutdown.clone());
     let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&kvm_finding))
         .await
         .map_err(Error::Probe)?;
+    let usable = kvm.is_ok();
+    let cpu = tokio::task::spawn_blocking(move || cpu::labels(usable)).await.map_err(Error::Probe)?;
+    presence.abilities.extend(cpu);
     match &kvm {
         Ok(()) => tracing::info!(node = node_name, "guests run on KVM"),
         Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),
     }
-    if !(vmis.synced().await && kubevirts.synced().await) {
+    if !(vmis.synced().await && incoming.synced().await && kubevirts.synced().await) {
         return Ok(()); // stopped before it began
     }
 
     let recorder = Recorder::start(client.clone(), "virt-handler", &node_name, shutdown.clone());
+    let pods = Arc::new(pods);
     let node = Node {
         name: node_name,
         client,
-        pods: Arc::new(pods),
+        proxies: Proxies::new(pods.clone(), peers),
+        address: address.ip(),
+        incoming,
+        pods,
         records,
         vmis: vmis.clone(),
         config: CurrentConfig::follow(&kubevirts),

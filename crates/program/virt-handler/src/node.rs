@@ -24,9 +24,17 @@ pub(crate) struct Presence {
     pub(crate) client: Client,
     pub(crate) node_name: String,
     pub(crate) address: SocketAddr,
-    /// Labels of the machine types that guests here can have.
-    pub(crate) machines: Vec<String>,
+    /// Labels about the machine types and the CPU that guests here can have.
+    pub(crate) abilities: Vec<String>,
 }
+
+/// Labels that begin so are this agent's: those it does not set are taken away.
+const OWN: [&str; 4] = [
+    labels::MACHINE_TYPE_PREFIX,
+    labels::HOST_MODEL_CPU_PREFIX,
+    labels::CPU_MODEL_MIGRATION_PREFIX,
+    labels::CPU_VENDOR_PREFIX,
+];
 
 impl Presence {
     /// Lets VMs come, says so every minute, and withdraws at the end.
@@ -54,18 +62,19 @@ impl Presence {
         }
     }
 
-    /// What must change about the machine types: those that came, and those that went with an older QEMU.
-    fn machine_labels(&self, before: &BTreeMap<String, String>) -> Map<String, Value> {
-        let came = self.machines.iter().filter(|label| before.get(*label).map(String::as_str) != Some("true"));
-        let known = before.keys().filter(|label| label.starts_with(labels::MACHINE_TYPE_PREFIX));
-        let gone = known.filter(|label| !self.machines.contains(label));
+    /// What must change about the node's abilities: those that came, and those that went with an older QEMU.
+    fn ability_labels(&self, before: &BTreeMap<String, String>) -> Map<String, Value> {
+        let came = self.abilities.iter().filter(|label| before.get(*label).map(String::as_str) != Some("true"));
+        let known = before.keys().filter(|label| OWN.iter().any(|own| label.starts_with(own)));
+        let gone = known.filter(|label| !self.abilities.contains(label));
         came.map(|label| (label.clone(), json!("true"))).chain(gone.map(|label| (label.clone(), Value::Null))).collect()
     }
 
     async fn patch(&self, schedulable: bool) -> Result<(), kube::Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let before = nodes.get(&self.node_name).await?.metadata.labels.unwrap_or_default();
-        let mut labels = self.machine_labels(&before);
+        // Not before they are all known: a node that restarts keeps what it has said.
+        let mut labels = if schedulable { self.ability_labels(&before) } else { Map::new() };
         labels.insert(labels::SCHEDULABLE.to_owned(), json!(schedulable.to_string()));
         let patch = json!({
             "metadata": {

@@ -32,6 +32,9 @@ pub(crate) struct GhostRecord {
     pub(crate) grace_period_seconds: Option<i64>,
     /// The process that answered; set when it did so for the first time.
     pub(crate) launcher: Option<ProcessId>,
+    /// The Pod's name, by which a migration calls it; known since the launcher answered.
+    #[serde(default)]
+    pub(crate) pod_name: Option<String>,
 }
 
 impl GhostRecord {
@@ -124,6 +127,7 @@ mod tests {
             name: "testvm".to_string(),
             grace_period_seconds: Some(7),
             launcher: ProcessId::current().ok(),
+            pod_name: Some("virt-launcher-testvm".to_string()),
         }
     }
 

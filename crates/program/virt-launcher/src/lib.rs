@@ -8,6 +8,7 @@
 //! | `libvirtd`, `session` | the daemon kept alive, the connection kept open, the state kept current |
 //! | `manager` | what the handler asks for |
 //! | `disks`, `podnet`, `dhcp` | what a guest needs before it starts |
+//! | `migration` | sending the guest away and taking one over |
 //! | `agent` | what the guest says about itself |
 //! | `server`, `state` | the socket, and the document it shows |
 
@@ -20,6 +21,7 @@ mod error;
 mod libvirtd;
 mod life;
 mod manager;
+mod migration;
 mod podnet;
 mod server;
 mod session;

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::Paths;
+use futures::FutureExt;
 use launcher_rpc::LAST_STATE;
-use launcher_rpc::types::LauncherState;
+use launcher_rpc::types::{DomainReason, LauncherState};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -34,6 +35,8 @@ use crate::{agent, server};
 const LIBVIRT_WITHIN: Duration = Duration::from_secs(60);
 /// How long the outcome is kept for the handler to read.
 const FINAL_WAIT: Duration = Duration::from_secs(15);
+/// How long the launcher of a guest that has moved waits to be told that it is not needed any more.
+const HANDED_OVER_WAIT: Duration = Duration::from_secs(600);
 /// Time for the last answers to leave.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How long libvirt may take to notice that QEMU is gone.
@@ -112,6 +115,7 @@ impl Launcher {
         let config = manager::Config {
             uid: args.uid.clone(),
             domain_name: domain_name.clone(),
+            share_dir: args.kubevirt_share_dir.clone(),
             paths,
             image_volumes: args.image_volume,
             allow_emulation: args.allow_emulation,
@@ -142,6 +146,7 @@ impl Launcher {
     }
 
     async fn live(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
+        let stop = stop.fuse();
         tokio::pin!(stop);
         let timeout = self.args.qemu_timeout;
         tokio::select! {
@@ -151,7 +156,7 @@ impl Launcher {
                 self.end_guest().await;
                 return self.leave("stopped before it had a guest").await;
             }
-            () = tokio::time::sleep(timeout) => return Err(Failure::NoDomain(timeout)),
+            () = self.manager.nobody_came(timeout) => return Err(Failure::NoDomain(timeout)),
         }
         tracing::info!("the guest runs");
         tokio::select! {
@@ -164,11 +169,15 @@ impl Launcher {
         let outcome = self.state.get().domain;
         let (status, reason) = outcome.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
         tracing::info!(?status, ?reason, "the guest has ended");
+        // A guest that has moved is not over: this launcher stays until the target's node has taken it.
+        let moved = reason == DomainReason::Migrated;
+        let wait = if moved { HANDED_OVER_WAIT } else { FINAL_WAIT };
         tokio::select! {
             biased; // the file is written before anything may end the wait
             () = self.keep_last_state() => {}
             () = self.manager.deleted() => {}
-            () = tokio::time::sleep(FINAL_WAIT) => {}
+            () = &mut stop, if moved => {}
+            () = tokio::time::sleep(wait) => {}
         }
         self.leave("done").await
     }

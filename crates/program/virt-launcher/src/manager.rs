@@ -11,12 +11,16 @@
 //!                       └──┘ sync resumes what no user paused
 //! ```
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::conditions::PAUSED;
+use api::reasons::PAUSED_BY_USER;
 use api::v1::VirtualMachineInstance;
 use domain::{HostFacts, InterfaceFacts, Paths};
 use jiff::Timestamp;
+use launcher_rpc::migration::PrepareTargetRequest;
 use launcher_rpc::types::{Command, DomainReason, DomainState, DomainStatus, SyncOptions};
 use libvirt_io::{Connection, Domain, flags};
 use serde_json::Value;
@@ -26,6 +30,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::children::Children;
 use crate::disks::Preparer;
 use crate::error::{Error, chain};
+use crate::migration::{Sockets, Source, Target};
 use crate::session::Session;
 use crate::state::StateStore;
 use crate::{agent, dhcp, podnet};
@@ -41,6 +46,8 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Config {
     pub(crate) uid: String,
     pub(crate) domain_name: String,
+    /// What is shared with the node agent.
+    pub(crate) share_dir: PathBuf,
     pub(crate) paths: Paths,
     pub(crate) image_volumes: bool,
     pub(crate) allow_emulation: bool,
@@ -54,6 +61,8 @@ pub(crate) struct Manager {
     state: StateStore,
     inner: Mutex<Inner>,
     agent_calls: Semaphore,
+    pub(crate) source: Source,
+    target: Target,
     /// Set once QEMU has been started and the state shows it, whatever became of it since.
     started: watch::Sender<bool>,
     deleted: Notify,
@@ -67,7 +76,11 @@ struct Inner {
 
 impl Manager {
     pub(crate) fn new(config: Config, children: Children, session: Session, state: StateStore) -> Arc<Manager> {
+        let sockets = Sockets::new(&config.share_dir, &config.uid);
+        let source = Source::new(session.clone(), state.clone(), config.domain_name.clone(), sockets.clone());
         Arc::new(Manager {
+            source,
+            target: Target::new(state.clone(), sockets),
             config,
             children,
             session,
@@ -118,19 +131,70 @@ impl Manager {
         self.session.refresh().await?;
         let connection = self.session.connection().await?;
         let started = *self.started.borrow();
+        if self.target.is_waiting() {
+            return Err(Error::WrongState("this launcher waits for a guest that runs elsewhere".into()));
+        }
         if !started {
             return self.start(&connection, vmi, options, &mut inner).await;
         }
         match self.state.get().domain {
             None => Err(Error::WrongState("the domain of this launcher was deleted".into())),
             Some(domain) if domain.is_down() => Err(Error::WrongState("the guest of this launcher has ended".into())),
-            Some(domain) if stands_still(&domain) && !inner.paused_by_user => {
+            Some(domain) if stands_still(&domain) && !inner.paused_by_user && !self.source.is_busy() => {
                 tracing::info!(reason = ?domain.reason, "resuming the guest");
                 let domain = self.lookup(&connection).await?;
                 connection.resume(&domain).await.map_err(libvirt("resume the guest"))?;
                 self.session.refresh().await
             }
             Some(_) => Ok(()),
+        }
+    }
+
+    /// Gets ready to take the guest over. May be repeated.
+    pub(crate) async fn prepare_target(&self, request: PrepareTargetRequest) -> Result<(), Error> {
+        let PrepareTargetRequest { vmi, migration_uid, options } = request;
+        self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
+        let mut inner = self.inner.lock().await;
+        self.target.may_prepare(&migration_uid)?;
+        if *self.started.borrow() || self.state.get().domain.is_some_and(|_| !self.target.is_waiting()) {
+            return Err(Error::WrongState("this launcher has a guest already".into()));
+        }
+        let facts = self.prepare(&vmi, &options, &mut inner).await?;
+        // libvirt takes the source's description; what this node could not run is refused here, with the field's name.
+        domain::convert(&vmi, &facts).map_err(Error::Convert)?;
+        inner.paused_by_user =
+            vmi.condition(PAUSED).is_some_and(|paused| paused.reason.as_deref() == Some(PAUSED_BY_USER));
+        let first = !self.target.is_waiting();
+        self.target.ready(&migration_uid)?;
+        if first {
+            tracing::info!(migration = migration_uid, "ready for the guest");
+            tokio::spawn(self.target.clone().watch(self.started.clone()));
+        }
+        Ok(())
+    }
+
+    /// What is left to do for a guest that has arrived: its clock stood still on the way.
+    pub(crate) async fn finalize_target(&self, migration_uid: &str) -> Result<(), Error> {
+        self.target.arrived(migration_uid)?;
+        let (connection, domain) = self.domain().await?;
+        if self.state.get().domain.is_some_and(|domain| domain.agent_connected) {
+            tokio::spawn(async move {
+                let now = Timestamp::now();
+                let nanoseconds = u32::try_from(now.subsec_nanosecond()).unwrap_or_default();
+                // Some agents cannot, and some guests keep their own time.
+                if let Err(error) = connection.set_time(&domain, now.as_second(), nanoseconds, 0).await {
+                    tracing::debug!(error = chain(&error), "the guest's clock was not set");
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Resolves after `timeout`, unless this launcher was told by then to wait for a guest from elsewhere.
+    pub(crate) async fn nobody_came(&self, timeout: Duration) {
+        tokio::time::sleep(timeout).await;
+        if self.target.is_waiting() {
+            std::future::pending::<()>().await;
         }
     }
 
@@ -263,7 +327,16 @@ impl Manager {
         self.session.refresh().await
     }
 
+    /// A guest on its way is nobody's to stop or to start.
+    fn not_moving(&self) -> Result<(), Error> {
+        match self.source.is_busy() {
+            true => Err(Error::WrongState("the guest is being migrated; wait for it or abort the migration".into())),
+            false => Ok(()),
+        }
+    }
+
     async fn pause(&self) -> Result<(), Error> {
+        self.not_moving()?;
         let mut inner = self.inner.lock().await;
         let (connection, domain) = self.domain().await?;
         match self.current_status().await? {
@@ -282,6 +355,7 @@ impl Manager {
     }
 
     async fn unpause(&self) -> Result<(), Error> {
+        self.not_moving()?;
         let mut inner = self.inner.lock().await;
         let (connection, domain) = self.domain().await?;
         match self.current_status().await? {

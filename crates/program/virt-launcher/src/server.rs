@@ -19,6 +19,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use launcher_rpc::migration::{MigrateRequest, MigrationRequest, PrepareTargetRequest, SettleRequest};
 use launcher_rpc::types::{
     AgentReply, AgentRequest, Command, CommandRequest, Info, PROTOCOL, Refusal, RefusalCode, SyncRequest,
 };
@@ -58,7 +59,12 @@ pub(crate) fn router(manager: Arc<Manager>, state: StateStore, info: Info) -> Ro
         .route("/v1/info", get(async |State(context): State<Context>| Json((*context.info).clone())))
         .route("/v1/state", get(state_of))
         .route("/v1/sync", put(sync))
-        .route("/v1/agent", post(agent));
+        .route("/v1/agent", post(agent))
+        .route("/v1/prepare-target", put(prepare_target))
+        .route("/v1/migrate", put(migrate))
+        .route("/v1/abort-migration", put(abort_migration))
+        .route("/v1/settle-migration", put(settle_migration))
+        .route("/v1/finalize-target", put(finalize_target));
     for command in Command::ALL {
         let handler = move |State(context): State<Context>, body: Body<CommandRequest>| run(context, command, body);
         router = router.route(command.path(), put(handler));
@@ -107,6 +113,54 @@ async fn run(context: Context, command: Command, body: Body<CommandRequest>) -> 
         context.manager.command(command).await
     })
     .await
+}
+
+async fn prepare_target(State(context): State<Context>, body: Body<PrepareTargetRequest>) -> Response {
+    with(body, async move |request| context.manager.prepare_target(request).await).await
+}
+
+async fn migrate(State(context): State<Context>, body: Body<MigrateRequest>) -> Response {
+    with(body, async move |request| {
+        context.manager.guard(&request.vmi_uid)?;
+        context.manager.source.start(request).await
+    })
+    .await
+}
+
+async fn abort_migration(State(context): State<Context>, body: Body<MigrationRequest>) -> Response {
+    with(body, async move |request| {
+        context.manager.guard(&request.vmi_uid)?;
+        context.manager.source.abort(&request.migration_uid);
+        Ok(())
+    })
+    .await
+}
+
+async fn settle_migration(State(context): State<Context>, body: Body<SettleRequest>) -> Response {
+    with(body, async move |request| {
+        context.manager.guard(&request.vmi_uid)?;
+        context.manager.source.settle(&request.migration_uid, request.target_runs)
+    })
+    .await
+}
+
+async fn finalize_target(State(context): State<Context>, body: Body<MigrationRequest>) -> Response {
+    with(body, async move |request| {
+        context.manager.guard(&request.vmi_uid)?;
+        context.manager.finalize_target(&request.migration_uid).await
+    })
+    .await
+}
+
+/// Carries out what a body asks for, if it is one.
+async fn with<T, F>(body: Body<T>, work: impl FnOnce(T) -> F) -> Response
+where
+    F: Future<Output = Result<(), Error>> + Send + 'static,
+{
+    match body {
+        Ok(Json(request)) => carry_out(work(request)).await,
+        Err(rejection) => refuse(RefusalCode::BadRequest, rejection.body_text()),
+    }
 }
 
 async fn agent(State(context): State<Context>, body: Body<AgentRequest>) -> Response {

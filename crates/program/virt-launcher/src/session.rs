@@ -13,7 +13,7 @@ use crate::error::{Error, chain};
 use crate::libvirtd::{Dirs, Libvirtd};
 use crate::state::StateStore;
 
-const URI: &str = "qemu:///session";
+pub(crate) const URI: &str = "qemu:///session";
 /// A daemon that says nothing for this long hangs; nothing in it takes so long that its event loop would not turn.
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(5), count: 3 };
 const RETRY: Duration = Duration::from_millis(100);

@@ -31,6 +31,15 @@ pub(crate) enum Command {
     /// Ask the guest to reboot itself, through its agent or its power button
     #[command(name = "soft-reboot", alias = "softreboot")]
     SoftReboot(NameArgs),
+    /// Move a running virtual machine to another node
+    Migrate(MigrateArgs),
+    /// Give up the migration of a virtual machine
+    #[command(name = "migrate-cancel")]
+    MigrateCancel(DryRunArgs),
+    /// Let a virtual machine stay on a node that it is to leave
+    #[command(name = "evacuate-cancel")]
+    EvacuateCancel(PauseArgs),
+    Explain(ExplainArgs),
     Console(ConsoleArgs),
     /// Open a VNC connection to a virtual machine
     Vnc(VncArgs),
@@ -68,6 +77,68 @@ pub(crate) struct StopArgs {
     /// Only check whether the request would be accepted
     #[arg(long)]
     pub(crate) dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct MigrateArgs {
+    /// Name of the VirtualMachine
+    pub(crate) name: String,
+    /// Labels that the node to go to must have, besides those that the machine wants
+    #[arg(long = "addedNodeSelector", alias = "added-node-selector", value_name = "KEY=VALUE", value_delimiter = ',',
+          value_parser = key_value)]
+    pub(crate) added_node_selector: Vec<(String, String)>,
+    /// Show how it goes on, and end when it is over; fails if the guest did not move
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Only check whether the request would be accepted
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+fn key_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("expected KEY=VALUE".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DryRunArgs {
+    /// Name of the VirtualMachine
+    pub(crate) name: String,
+    /// Only check whether the request would be accepted
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExplainTarget {
+    /// A VirtualMachine
+    #[value(alias = "vms", alias = "virtualmachine", alias = "virtualmachines")]
+    Vm,
+    /// A VirtualMachineInstance
+    #[value(alias = "vmis", alias = "virtualmachineinstance", alias = "virtualmachineinstances")]
+    Vmi,
+    /// A VirtualMachineInstanceMigration
+    #[value(
+        alias = "vmim",
+        alias = "vmims",
+        alias = "virtualmachineinstancemigration",
+        alias = "virtualmachineinstancemigrations"
+    )]
+    Migration,
+}
+
+/// Tell where a virtual machine or a migration stands
+///
+/// Walks the chain of objects behind it, and prints what it waits for, since when, and what would unblock it.
+#[derive(Debug, Args)]
+pub(crate) struct ExplainArgs {
+    /// What NAME names
+    #[arg(value_enum, ignore_case = true)]
+    pub(crate) target: ExplainTarget,
+    /// Name of the object
+    pub(crate) name: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -76,6 +76,8 @@ impl ConnectArgs {
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
         }
         config.accept_invalid_certs |= self.insecure_skip_tls_verify;
+        // "Try again later" is an answer that whoever asked wants to show, and not to wait for in silence.
+        config.default_retry = false;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let client = kube::Client::try_from(config).with_context(|| format!("cannot make a client for {server}"))?;

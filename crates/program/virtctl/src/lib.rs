@@ -1,14 +1,17 @@
-//! `virtctl`: what a user does to virtual machines beyond writing objects — start, stop, pause, look at the console.
+//! `virtctl`: what a user does to virtual machines beyond writing objects — start, stop, pause, move, look at the console.
 //!
 //! The command tree is also reachable as `kubectl virt` and `ferrovirt virtctl`; [`Cli`] can be a program of its own or
 //! a subcommand. Messages and exit codes follow KubeVirt's virtctl, so that scripts written for it go on working.
 
+pub mod age;
 mod args;
 pub mod connect;
 mod console;
 mod error;
+mod explain;
 pub mod guest;
 mod lifecycle;
+pub mod migration;
 pub mod output;
 mod subresource;
 mod version;
@@ -56,6 +59,10 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Pause(args) => lifecycle::pause(connect, lifecycle::Pause::Pause, args).await?,
         Command::Unpause(args) => lifecycle::pause(connect, lifecycle::Pause::Unpause, args).await?,
         Command::SoftReboot(args) => lifecycle::soft_reboot(connect, args).await?,
+        Command::Migrate(args) => migration::migrate(connect, args).await?,
+        Command::MigrateCancel(args) => migration::cancel(connect, args).await?,
+        Command::EvacuateCancel(args) => migration::cancel_evacuation(connect, args).await?,
+        Command::Explain(args) => return explain::run(connect, args).await,
         Command::Console(args) => return console::run(connect, args).await,
         Command::Vnc(args) => vnc::run(connect, args).await?,
         Command::Version(args) => version::run(connect, args).await?,

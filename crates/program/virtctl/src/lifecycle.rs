@@ -124,7 +124,7 @@ async fn vm_operation(
 }
 
 /// The options every operation has.
-fn options(dry_run: bool) -> Map<String, Value> {
+pub(crate) fn options(dry_run: bool) -> Map<String, Value> {
     let mut options = Map::new();
     if dry_run {
         println!("Dry Run execution");

@@ -44,6 +44,12 @@ pub(crate) async fn put(session: &Session, path: &str, options: &serde_json::Val
     session.client.request_text(request).await.map(drop)
 }
 
+/// Asks what an object tells.
+pub(crate) async fn get(session: &Session, path: &str) -> Result<String, kube::Error> {
+    let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
+    session.client.request_text(request).await
+}
+
 /// Opens a stream. A refusal is the server's `Status`, as with any other request: the server upgrades the connection
 /// only after it has reached the far side.
 pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, StreamError> {

@@ -9,6 +9,7 @@ use api::instancetype::{
     VirtualMachineClusterInstancetype, VirtualMachineClusterPreference, VirtualMachineInstancetype,
     VirtualMachinePreference,
 };
+use api::migrations::MigrationPolicy;
 use api::v1::{
     KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration,
     VirtualMachineInstancePhase as Phase, VirtualMachineInstancePhaseTransitionTimestamp as PhaseTransition,
@@ -16,6 +17,7 @@ use api::v1::{
 use informer::Key;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource as _;
@@ -53,16 +55,17 @@ macro_rules! plain {
 
 status_apart!(
     VirtualMachine,
-    VirtualMachineInstanceMigration,
     KubeVirt,
     DataVolume,
     PersistentVolumeClaim,
     Node,
     Namespace,
-    ResourceQuota
+    ResourceQuota,
+    PodDisruptionBudget
 );
 plain!(
     ControllerRevision,
+    MigrationPolicy,
     StorageClass,
     VirtualMachineInstancetype,
     VirtualMachineClusterInstancetype,
@@ -88,6 +91,24 @@ impl Stored for VirtualMachineInstance {
             status.phase_transition_timestamps =
                 vec![PhaseTransition { phase: Some(Phase::Pending), phase_transition_timestamp: Some(now.clone()) }];
         }
+    }
+}
+
+impl Stored for VirtualMachineInstanceMigration {
+    const STATUS_APART: bool = true;
+
+    fn copy_status(&mut self, from: &Self) {
+        self.status.clone_from(&from.status);
+    }
+
+    fn same_generation(&self, other: &Self) -> bool {
+        self.spec == other.spec
+    }
+
+    fn begin(&mut self, _now: &Time) {
+        machinery::meta::add_finalizer(&mut self.metadata, api::finalizers::MIGRATION);
+        let vmi = self.spec.vmi_name.clone().unwrap_or_default();
+        self.metadata.labels.get_or_insert_default().insert(api::labels::VMI_NAME.to_owned(), vmi);
     }
 }
 
@@ -216,6 +237,8 @@ kinds! {
     Revision ControllerRevision => revisions,
     KubeVirt KubeVirt => kubevirts,
     Migration VirtualMachineInstanceMigration => migrations,
+    Policy MigrationPolicy => policies,
+    Budget PodDisruptionBudget => budgets,
     Claim PersistentVolumeClaim => claims,
     StorageClass StorageClass => storage_classes,
     Namespace Namespace => namespaces,
@@ -248,6 +271,7 @@ impl Object {
             Self::Vmi(_) => "vmi",
             Self::Pod(_) => "pod",
             Self::Revision(_) => "revision",
+            Self::Migration(_) => "migration",
             Self::Claim(_) => "pvc",
             Self::DataVolume(_) => "dv",
             Self::Node(node) => return format!("node/{}", node.meta().name.as_deref().unwrap_or_default()),

@@ -6,7 +6,7 @@ use api::v1::RunStrategy;
 
 use crate::kinds::Kind;
 use crate::rng::Rng;
-use crate::script::{Deed, Disk, Fault, GuestFate, PodFate, Script, VolumeFate};
+use crate::script::{Deed, Disk, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
 
 /// How likely each kind of trouble is. Numbers are counts per history, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub struct Profile {
     storage: u64,
     /// In percent: deeds that plug or unplug.
     plugs: u64,
+    /// In percent: deeds that move guests, or stop that.
+    moves: u64,
+    journeys: u64,
 }
 
 const CALM: Profile = Profile {
@@ -50,6 +53,8 @@ const CALM: Profile = Profile {
     nodes: 0,
     storage: 20,
     plugs: 5,
+    moves: 0,
+    journeys: 0,
 };
 
 /// Every profile by its name. The first is what runs if none is named: a mixture of all others.
@@ -108,12 +113,34 @@ pub const PROFILES: &[Profile] = &[
     Profile { name: "nodes", about: "nodes that stop answering", nodes: 2, lags: 1, deeds: 4, ..CALM },
 ];
 
+/// Histories of guests that move; several at once, so that limits count.
+pub(crate) const MIGRATIONS: Profile = Profile {
+    name: "migrations",
+    about: "guests that move, are drained, and do not arrive",
+    vms: 4,
+    deeds: 8,
+    lags: 4,
+    outages: 1,
+    refusals: 1,
+    lost_answers: 3,
+    strangers: 2,
+    crashes: 2,
+    leaders: 1,
+    pods: 1,
+    guests: 1,
+    moves: 75,
+    journeys: 4,
+    storage: 0,
+    plugs: 0,
+    ..CALM
+};
+
 /// The profile of this name; `mixed` gives each seed one of them in turn.
 pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     if name == "mixed" {
         return Some(&PROFILES[(seed % PROFILES.len() as u64) as usize]);
     }
-    PROFILES.iter().find(|profile| profile.name == name)
+    PROFILES.iter().chain([&MIGRATIONS]).find(|profile| profile.name == name)
 }
 
 const fn secs(n: u64) -> Duration {
@@ -180,6 +207,15 @@ impl Profile {
     }
 
     fn deed(&self, rng: &mut Rng, vm: u8) -> Deed {
+        // Not drawn where nobody moves, so that the other profiles' histories stay what they are.
+        if self.moves > 0 && rng.chance(self.moves) {
+            return match rng.below(8) {
+                0..=3 => Deed::Migrate { vm },
+                4 => Deed::AbortMigration { vm },
+                5..=6 => Deed::Evict { vm },
+                _ => Deed::Drain { vm },
+            };
+        }
         if rng.chance(self.plugs) {
             let volume = rng.below(3) as u8;
             return if rng.chance(60) { Deed::Plug { vm, volume } } else { Deed::Unplug { vm, volume } };
@@ -210,14 +246,17 @@ impl Profile {
 
     fn watch_faults(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
         const KINDS: [Kind; 7] = [Kind::Pod, Kind::Pod, Kind::Vmi, Kind::Vmi, Kind::Vm, Kind::DataVolume, Kind::Claim];
+        const MOVING: [Kind; 7] =
+            [Kind::Pod, Kind::Pod, Kind::Vmi, Kind::Vmi, Kind::Migration, Kind::Migration, Kind::Migration];
+        let kinds = if self.moves > 0 { MOVING } else { KINDS };
         for _ in 0..rng.within(0, self.lags) {
             let from = time(rng, 0, ACTIVE - 40_000);
             let until = from + time(rng, 500, 40_000);
-            faults.push(Fault::Lag { kind: *rng.pick(&KINDS), from, until, by: time(rng, 100, 15_000) });
+            faults.push(Fault::Lag { kind: *rng.pick(&kinds), from, until, by: time(rng, 100, 15_000) });
         }
         for _ in 0..rng.within(0, self.outages) {
             let at = time(rng, 0, ACTIVE - 40_000);
-            faults.push(Fault::Outage { kind: *rng.pick(&KINDS), at, lasts: time(rng, 500, 30_000) });
+            faults.push(Fault::Outage { kind: *rng.pick(&kinds), at, lasts: time(rng, 500, 30_000) });
         }
     }
 
@@ -272,6 +311,15 @@ impl Profile {
                 _ => GuestFate::Crashes(time(rng, 0, 40_000)),
             };
             faults.push(Fault::Guest { nth: rng.below(4), fate });
+        }
+        for _ in 0..if self.journeys > 0 { rng.within(0, self.journeys) } else { 0 } {
+            let fate = match rng.below(5) {
+                0 => JourneyFate::Breaks(time(rng, 100, 20_000)),
+                1 => JourneyFate::Slow(time(rng, 10_000, 90_000)),
+                2 => JourneyFate::TargetDies(time(rng, 100, 20_000)),
+                _ => JourneyFate::SourceDies,
+            };
+            faults.push(Fault::Journey { nth: rng.below(5), fate });
         }
         if self.storage > 50 || rng.chance(30) {
             for nth in 0..3 {

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::engine::{Options, play};
-use crate::script::{Deed, Disk, Fault, GuestFate, PodFate, Script, VolumeFate};
+use crate::script::{Deed, Disk, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
 
 /// Reads a script.
 pub fn parse(text: &str) -> anyhow::Result<Script> {
@@ -77,6 +77,10 @@ fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
         ("orphan", []) => Deed::OrphanVm { vm },
         ("delete-vmi", []) => Deed::DeleteVmi { vm },
         ("delete-pod", []) => Deed::DeletePod { vm },
+        ("migrate", []) => Deed::Migrate { vm },
+        ("abort-migration", []) => Deed::AbortMigration { vm },
+        ("evict", []) => Deed::Evict { vm },
+        ("drain", []) => Deed::Drain { vm },
         ("shut-down", []) => Deed::ShutDown { vm },
         ("crash", []) => Deed::Crash { vm },
         _ => bail!("unknown deed"),
@@ -110,6 +114,16 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
                 _ => bail!("unknown fate of a guest"),
             };
             Fault::Guest { nth: nth.parse()?, fate }
+        }
+        ["journey", nth, fate @ ..] => {
+            let fate = match fate {
+                ["breaks", after] => JourneyFate::Breaks(seconds(after)?),
+                ["slow", lasts] => JourneyFate::Slow(seconds(lasts)?),
+                ["target-dies", after] => JourneyFate::TargetDies(seconds(after)?),
+                ["source-dies"] => JourneyFate::SourceDies,
+                _ => bail!("unknown fate of a journey"),
+            };
+            Fault::Journey { nth: nth.parse()?, fate }
         }
         ["volume", nth, fate @ ..] => {
             let fate = match fate {

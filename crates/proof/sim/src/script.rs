@@ -96,6 +96,22 @@ pub enum Deed {
     DeletePod {
         vm: u8,
     },
+    /// Asks for the guest to be moved.
+    Migrate {
+        vm: u8,
+    },
+    /// Deletes the migrations of the guest that have not ended.
+    AbortMigration {
+        vm: u8,
+    },
+    /// Asks the launcher Pod to leave its node.
+    Evict {
+        vm: u8,
+    },
+    /// Asks every Pod on the guest's node to leave.
+    Drain {
+        vm: u8,
+    },
     /// The guest shuts itself down.
     ShutDown {
         vm: u8,
@@ -125,6 +141,19 @@ pub enum GuestFate {
     SlowStart(Duration),
     ShutsDown(Duration),
     Crashes(Duration),
+}
+
+/// What becomes of a guest on its way to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JourneyFate {
+    /// The transfer breaks off after so long, and the guest stays.
+    Breaks(Duration),
+    /// The guest writes to its memory so fast that it takes so long.
+    Slow(Duration),
+    /// The target dies so long after the transfer began.
+    TargetDies(Duration),
+    /// The source and its Pod vanish just when the guest has left.
+    SourceDies,
 }
 
 /// What becomes of a DataVolume.
@@ -210,6 +239,11 @@ pub enum Fault {
         nth: u64,
         fate: GuestFate,
     },
+    /// The n-th guest that is handed to two nodes.
+    Journey {
+        nth: u64,
+        fate: JourneyFate,
+    },
     /// The n-th DataVolume.
     Volume {
         nth: u64,
@@ -237,6 +271,10 @@ impl Deed {
             | Self::OrphanVm { vm }
             | Self::DeleteVmi { vm }
             | Self::DeletePod { vm }
+            | Self::Migrate { vm }
+            | Self::AbortMigration { vm }
+            | Self::Evict { vm }
+            | Self::Drain { vm }
             | Self::ShutDown { vm }
             | Self::Crash { vm } => *vm,
         }
@@ -266,6 +304,10 @@ impl fmt::Display for Deed {
             Self::OrphanVm { .. } => write!(f, "delete virtual machine {name} and leave its instance"),
             Self::DeleteVmi { .. } => write!(f, "delete instance {name}"),
             Self::DeletePod { .. } => write!(f, "delete the launcher Pod of {name}"),
+            Self::Migrate { .. } => write!(f, "migrate {name}"),
+            Self::AbortMigration { .. } => write!(f, "give the migration of {name} up"),
+            Self::Evict { .. } => write!(f, "evict {name}"),
+            Self::Drain { .. } => write!(f, "empty the node of {name}"),
             Self::ShutDown { .. } => write!(f, "shut {name} down from inside"),
             Self::Crash { .. } => write!(f, "crash the guest of {name}"),
         }
@@ -300,6 +342,7 @@ impl fmt::Display for Fault {
             Self::NodeLoss { node, at } => write!(f, "{} is lost at {at:?}", node_name(*node)),
             Self::Pod { nth, fate } => write!(f, "launcher Pod {nth}: {fate:?}"),
             Self::Guest { nth, fate } => write!(f, "guest {nth}: {fate:?}"),
+            Self::Journey { nth, fate } => write!(f, "journey {nth}: {fate:?}"),
             Self::Volume { nth, fate } => write!(f, "DataVolume {nth}: {fate:?}"),
         }
     }

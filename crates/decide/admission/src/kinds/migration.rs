@@ -12,7 +12,8 @@ use machinery::meta::{add_finalizer, label};
 use serde_json::Value;
 
 use super::{Case, Found, namespace, text};
-use crate::{Refusal, Wanted, accounts};
+use crate::decode::encode;
+use crate::{Refusal, Wanted, accounts, unsupported};
 
 /// Why an instance cannot be moved within its cluster, while it can be sent elsewhere with its disks.
 const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
@@ -38,7 +39,11 @@ pub(super) fn rules(
 ) -> Result<Found, Refusal> {
     match old {
         Some(old) => Ok(update(migration, old).into()),
-        None => create(case, migration).map(Found::from),
+        None => {
+            let causes = create(case, migration)?;
+            let unsupported = unsupported::migration_spec(&FieldPath::new("spec"), &encode(&migration.spec));
+            Ok(Found { causes, unsupported, ..Found::default() })
+        }
     }
 }
 

@@ -51,6 +51,8 @@ struct Case<'a> {
 struct Found {
     causes: Vec<FieldError>,
     warnings: Vec<String>,
+    /// What the object asks for and this build does not do.
+    unsupported: Vec<FieldError>,
 }
 
 impl From<Vec<FieldError>> for Found {
@@ -130,8 +132,8 @@ impl Case<'_> {
         let mut object: T = decode(T::KIND, self.request.object, own)?;
         let creating = self.request.operation == Operation::Create;
         let old = (!creating).then(|| self.before::<T>());
-        let Found { causes, warnings } = rules(self, &mut object, old.as_ref())?;
-        let unsupported = unsupported::kind(T::KIND).filter(|_| creating).into_iter().collect();
+        let Found { causes, warnings, mut unsupported } = rules(self, &mut object, old.as_ref())?;
+        unsupported.extend(unsupported::kind(T::KIND).filter(|_| creating));
         Ok(Judged { object: self.written(&object), warnings, causes, unsupported })
     }
 

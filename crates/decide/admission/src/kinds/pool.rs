@@ -48,7 +48,7 @@ fn rules(case: &Case<'_>, pool: &mut VirtualMachinePool, old: Option<&VirtualMac
             causes.extend(validate::new_spec(&field, &machine.template.spec, case.config));
         }
     }
-    Ok(Found { causes, warnings: vmi::warnings(&machine.template.spec, case.config) })
+    Ok(Found { causes, warnings: vmi::warnings(&machine.template.spec, case.config), ..Found::default() })
 }
 
 fn max_unavailable(field: &FieldPath, spec: &VirtualMachinePoolSpec) -> Option<FieldError> {

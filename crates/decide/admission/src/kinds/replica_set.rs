@@ -22,5 +22,5 @@ pub(super) fn rules(
     if old.is_none() {
         causes.extend(validate::new_spec(&spec_field, &spec, case.config));
     }
-    Ok(Found { causes, warnings: vmi::warnings(&spec, case.config) })
+    Ok(Found { causes, warnings: vmi::warnings(&spec, case.config), ..Found::default() })
 }

@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::field::{Cause, FieldError, FieldPath, Path};
 use serde_json::Value;
 
-pub use table::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, Row, VM_SPEC, VMI_SPEC};
+pub use table::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, MIGRATION_SPEC, Row, VM_SPEC, VMI_SPEC};
 
 /// What the build does about a kind, a field or an annotation. Releases are those of the changelog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,7 @@ const OFF: [&str; 2] = ["", "false"];
 
 static VMI_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VMI_SPEC, is_set));
 static VM_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VM_SPEC, is_set));
+static MIGRATION_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(MIGRATION_SPEC, is_set));
 static KUBEVIRT_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(KUBEVIRT_SPEC, has_settings));
 
 /// Why objects of a kind cannot be created, if they cannot.
@@ -53,6 +54,11 @@ pub(crate) fn vmi_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
 /// What a virtual machine's spec at `field` asks for and does not get, its template aside.
 pub(crate) fn vm_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
     VM_TREE.refusals(field, spec)
+}
+
+/// What a migration's spec at `field` asks for and does not get.
+pub(crate) fn migration_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
+    MIGRATION_TREE.refusals(field, spec)
 }
 
 /// Settings of a KubeVirt object's spec at `field` that have no effect, as warnings.
@@ -188,8 +194,12 @@ mod tests {
     use super::*;
 
     /// The tables of fields, each with the kind whose spec it speaks of.
-    const SPECS: [(&str, &[Row]); 3] =
-        [("VirtualMachineInstance", VMI_SPEC), ("VirtualMachine", VM_SPEC), ("KubeVirt", KUBEVIRT_SPEC)];
+    const SPECS: [(&str, &[Row]); 4] = [
+        ("VirtualMachineInstance", VMI_SPEC),
+        ("VirtualMachine", VM_SPEC),
+        ("VirtualMachineInstanceMigration", MIGRATION_SPEC),
+        ("KubeVirt", KUBEVIRT_SPEC),
+    ];
 
     /// Every path of a schema that ends in a value, spelled as the tables do.
     fn leaves(schema: &Value, path: &str, found: &mut BTreeSet<String>) {
@@ -248,7 +258,7 @@ mod tests {
 
     #[test]
     fn rows_are_in_order_and_occur_once() {
-        for table in [KINDS, VMI_SPEC, VM_SPEC, ANNOTATIONS, KUBEVIRT_SPEC] {
+        for table in [KINDS, VMI_SPEC, VM_SPEC, MIGRATION_SPEC, ANNOTATIONS, KUBEVIRT_SPEC] {
             for pair in table.windows(2) {
                 assert!(pair[0].0 < pair[1].0, "{} does not come before {}", pair[0].0, pair[1].0);
             }
@@ -334,8 +344,10 @@ mod tests {
         });
         assert_eq!(
             kubevirt_spec(&FieldPath::new("spec"), &spec),
-            ["spec.configuration.migrations: moving a running guest to another node is not supported by this build: \
-              the setting has no effect"]
+            [
+                "spec.configuration.migrations.network: a network of its own for migrations is not supported by this build: \
+              the setting has no effect"
+            ]
         );
     }
 

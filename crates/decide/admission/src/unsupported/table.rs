@@ -13,7 +13,7 @@ const V0_1: Support = Since("0.1");
 /// and with the verb.
 pub const KINDS: &[Row] = &[
     ("KubeVirt", V0_1),
-    ("MigrationPolicy", No("moving a running guest to another node is")),
+    ("MigrationPolicy", V0_1),
     ("Plugin", No("a plugin is")),
     ("VirtualMachine", V0_1),
     ("VirtualMachineBackup", No("a backup of a guest's disks is")),
@@ -23,7 +23,7 @@ pub const KINDS: &[Row] = &[
     ("VirtualMachineClusterPreference", V0_1),
     ("VirtualMachineExport", No("downloading a guest's disks is")),
     ("VirtualMachineInstance", V0_1),
-    ("VirtualMachineInstanceMigration", No("moving a running guest to another node is")),
+    ("VirtualMachineInstanceMigration", V0_1),
     ("VirtualMachineInstancePreset", V0_1),
     ("VirtualMachineInstanceReplicaSet", No("a set of equal instances is")),
     ("VirtualMachineInstancetype", V0_1),
@@ -154,14 +154,7 @@ pub const VMI_SPEC: &[Row] = &[
     ("domain.memory.reservedOverhead", No("reserving memory on top of the computed overhead is")),
     ("domain.rebootPolicy", V0_1),
     ("domain.resources", V0_1),
-    (
-        "evictionStrategy",
-        Only(
-            "0.1",
-            &["None", "LiveMigrateIfPossible"],
-            "moving guests off a node that is drained, by live migration, is",
-        ),
-    ),
+    ("evictionStrategy", V0_1),
     ("hostname", V0_1),
     ("livenessProbe", No("probing the guest's health is")),
     ("networks[].multus", No("a network other than the Pod's is")),
@@ -216,6 +209,15 @@ pub const VM_SPEC: &[Row] = &[
     ("running", V0_1),
     ("template", V0_1),
     ("updateVolumesStrategy", No("replacing volumes of a running guest is")),
+];
+
+/// Fields of a migration's spec.
+pub const MIGRATION_SPEC: &[Row] = &[
+    ("addedNodeSelector", V0_1),
+    ("priority", V0_1),
+    ("receive", No("moving a running guest to another namespace or cluster is")),
+    ("sendTo", No("moving a running guest to another namespace or cluster is")),
+    ("vmiName", V0_1),
 ];
 
 /// Annotations with which users ask for something.
@@ -277,14 +279,7 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("configuration.developerConfiguration.pvcTolerateLessSpaceUpToPercent", No("a persistent disk is")),
     ("configuration.developerConfiguration.useEmulation", V0_1),
     ("configuration.emulatedMachines", V0_1),
-    (
-        "configuration.evictionStrategy",
-        Only(
-            "0.1",
-            &["None", "LiveMigrateIfPossible"],
-            "moving guests off a node that is drained, by live migration, is",
-        ),
-    ),
+    ("configuration.evictionStrategy", V0_1),
     ("configuration.handlerConfiguration", No("limiting the rate of API requests is")),
     ("configuration.hypervisors", No("choosing a hypervisor is")),
     ("configuration.imagePullPolicy", V0_1),
@@ -295,7 +290,21 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("configuration.machineType", V0_1),
     ("configuration.mediatedDevicesConfiguration", No("a device of the node is")),
     ("configuration.memBalloonStatsPeriod", V0_1),
-    ("configuration.migrations", No("moving a running guest to another node is")),
+    ("configuration.migrations.allowAutoConverge", V0_1),
+    ("configuration.migrations.allowPostCopy", V0_1),
+    ("configuration.migrations.allowWorkloadDisruption", V0_1),
+    ("configuration.migrations.bandwidthPerMigration", V0_1),
+    ("configuration.migrations.completionTimeoutPerGiB", V0_1),
+    ("configuration.migrations.disableTLS", V0_1),
+    ("configuration.migrations.matchSELinuxLevelOnMigration", V0_1),
+    ("configuration.migrations.maxDowntimeMs", V0_1),
+    ("configuration.migrations.network", No("a network of its own for migrations is")),
+    ("configuration.migrations.nodeDrainTaintKey", V0_1),
+    ("configuration.migrations.parallelMigrationsPerCluster", V0_1),
+    ("configuration.migrations.parallelOutboundMigrationsPerNode", V0_1),
+    ("configuration.migrations.progressTimeout", V0_1),
+    ("configuration.migrations.unsafeMigrationOverride", V0_1),
+    ("configuration.migrations.utilityVolumesTimeout", V0_1),
     ("configuration.minCPUModel", No("a CPU model by name, for which nodes would have to be labelled, is")),
     ("configuration.network.binding", No("a network binding plugin is")),
     (

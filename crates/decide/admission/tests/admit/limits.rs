@@ -151,7 +151,6 @@ fn what_this_build_cannot_do_is_refused_where_it_is_asked_for() {
     let refused = |over: Value| told(create_vmi(&vmi(over)));
     let not = |field: &str| vec![format!("FieldNotSupportedByThisBuild {field}")];
     assert_eq!(refused(devices(json!({ "tpm": {} }))), not("spec.domain.devices.tpm"));
-    assert_eq!(refused(json!({ "spec": { "evictionStrategy": "LiveMigrate" } })), not("spec.evictionStrategy"));
     assert_eq!(
         refused(volume(json!({ "persistentVolumeClaim": { "claimName": "c" } }))),
         not("spec.volumes[0].persistentVolumeClaim")

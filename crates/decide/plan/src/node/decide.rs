@@ -13,7 +13,8 @@
 //!
 //! # Guarantees
 //!
-//! - An instance is failed only if a live look finds the node silent or gone *and* no Pod of the instance alive on it.
+//! - An instance is failed only if a live look finds the node silent or gone *and* no Pod of the instance alive on it,
+//!   nor the target of a migration that may have taken the guest.
 //! - Every write tests what it rests upon: the label is left alone if the node was written meanwhile (that may have been a
 //!   heartbeat), the phase if anybody else moved the instance.
 //! - A silent node is looked at every minute while it exists or has instances.
@@ -43,7 +44,7 @@ use super::action::Action;
 use super::topology::is_schedulable;
 use super::world::{Agents, Live, World};
 use crate::guard::Guarded;
-use crate::{Note, meta, pods};
+use crate::{Note, flight, meta, pods};
 
 /// A node not heard of for so long is unresponsive.
 const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
@@ -87,7 +88,10 @@ pub fn judge(w: &World, live: &Live) -> Vec<Action> {
                        node. Let virt-handler run here again, or delete them.";
         actions.push(Action::NoteNode(Note::warning(reasons::NODE_UNRESPONSIVE, message)));
     }
-    let lost = vmis.into_iter().filter(|vmi| !live.pods.iter().any(|pod| is_alive(pod, &w.name, vmi)));
+    // A guest that was leaving may have arrived: where it was going to is to be heard first.
+    let lost = vmis.into_iter().filter(|vmi| {
+        !live.pods.iter().any(|pod| is_alive(pod, &w.name, vmi)) && flight::landing(vmi, &live.pods).is_none()
+    });
     actions.extend(lost.flat_map(|vmi| fail(vmi, &w.name)));
     actions
 }

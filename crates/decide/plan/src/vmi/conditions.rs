@@ -9,7 +9,7 @@ use machinery::quantity::Quantity;
 use super::volumes;
 use super::world::World;
 use crate::claims;
-use crate::{SyncError, pods};
+use crate::{SyncError, flight, pods};
 
 /// Whether the guest can take traffic.
 pub(super) fn ready(w: &World) -> Condition {
@@ -17,7 +17,14 @@ pub(super) fn ready(w: &World) -> Condition {
         Condition::new(conditions::READY, ConditionStatus::False, reason, message, w.now.clone())
     };
     let Some(pod) = w.launcher_pod() else {
-        return not(reasons::POD_NOT_EXISTS, "the instance has no launcher Pod");
+        let landing = flight::landing(&w.vmi, w.pods.iter().map(AsRef::as_ref)).filter(|_| w.vmi.is_running());
+        return match landing {
+            Some(_) => not(
+                reasons::POD_NOT_EXISTS,
+                "the Pod that the guest was leaving is gone; its target is to say whether it came",
+            ),
+            None => not(reasons::POD_NOT_EXISTS, "the instance has no launcher Pod"),
+        };
     };
     if pods::is_down_or_going_down(pod) {
         return not(reasons::POD_TERMINATING, "the launcher Pod is ending or has ended");

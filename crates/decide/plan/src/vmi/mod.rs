@@ -22,6 +22,7 @@ mod tests;
 
 pub use action::{Action, Sort};
 pub use decide::decide;
+pub(crate) use network::annotations as network_annotations;
 /// Whether the guest has state of its own that a claim must keep.
 pub use render::needs_backend_claim as keeps_state;
 pub use topology::awaits_hints;

@@ -126,7 +126,7 @@ pub(super) fn same(a: &[Status], b: &[Status]) -> bool {
 }
 
 /// Annotations of a running launcher Pod that follow its networks: which to join, and the devices behind them.
-pub(super) fn annotations(w: &World, pod: &Pod) -> BTreeMap<String, String> {
+pub(crate) fn annotations(w: &World, pod: &Pod) -> BTreeMap<String, String> {
     let devices = device_info(w, pod).map(|info| (annotations::NETWORK_INFO.to_owned(), info));
     let networks = networks(w, pod).map(|networks| (nad::NETWORKS.to_owned(), networks));
     devices.into_iter().chain(networks).collect()

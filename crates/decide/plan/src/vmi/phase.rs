@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::volumes;
 use super::world::World;
 use crate::claims;
-use crate::{Note, SyncError, meta, pods};
+use crate::{Note, SyncError, flight, meta, pods};
 
 /// Where the instance goes from here.
 #[derive(Debug, PartialEq)]
@@ -114,7 +114,11 @@ fn from_scheduled(w: &World) -> Move {
 }
 
 fn from_running(w: &World) -> Move {
-    let Some(pod) = w.launcher_pod() else { return gone("Running") };
+    let Some(pod) = w.launcher_pod() else {
+        // The guest may have left the Pod before that disappeared: where it was going to is to be heard first.
+        let landing = flight::landing(&w.vmi, w.pods.iter().map(AsRef::as_ref));
+        return if landing.is_some() { Move::Stay } else { gone("Running") };
+    };
     let left = w.migration_state().is_some_and(|state| state.completed == Some(true) && is_between_clusters(state));
     if left && pods::is_succeeded(pod) { Move::To(Phase::Succeeded) } else { Move::Stay }
 }

@@ -1,15 +1,14 @@
 //! Creating, marking and deleting the Pods of an instance, in the order in which one thing rules out the next.
 
 use api::reasons;
-use api::v1::VirtualMachineInstanceMigrationPhase as MigrationPhase;
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::Action;
 use super::volumes::{self, Gate};
 use super::world::World;
 use super::{backend, follow, hotplug, network, topology};
-use crate::{Note, SyncError, meta, pods};
+use crate::{Note, SyncError, meta, migration, pods};
 
 /// The feature gate that lets guests mount directories of their launcher's container.
 const CONTAINER_PATH_VOLUMES: &str = "ContainerPathVolumes";
@@ -117,7 +116,7 @@ fn prepare(w: &World, temporary: Option<&Pod>) -> Sync {
     if w.launched {
         return Sync::default(); // it was there, and is not made twice
     }
-    if let Some(migration) = w.migrations.iter().find(|migration| is_running(migration)) {
+    if let Some(migration) = w.migrations.iter().find(|other| migration::is_running(other)) {
         let name = meta::name(&migration.metadata);
         let message = format!("migration {name} of an earlier instance of this name is still running");
         return Sync::warned(w, SyncError::new(reasons::FAILED_CREATE, message));
@@ -158,18 +157,6 @@ fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync 
             Sync::warned(w, SyncError::caused_by(reasons::FAILED_PVC_NOT_FOUND, &error))
         }
         Err(error) => Sync::warned(w, SyncError::caused_by(reasons::FAILED_CREATE, &error)),
-    }
-}
-
-/// A migration that has a target, or is about to get one. Its guest may be alive.
-fn is_running(migration: &VirtualMachineInstanceMigration) -> bool {
-    use MigrationPhase::{Failed, Pending, Scheduling, Succeeded, Synchronizing, WaitingForSync};
-    let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
-    let sends = migration.spec.send_to.is_some() && migration.spec.receive.is_none();
-    match phase {
-        None | Some(Pending | WaitingForSync | Synchronizing | Succeeded | Failed) => false,
-        Some(Scheduling) => !sends,
-        Some(other) => !other.as_str().is_empty(),
     }
 }
 

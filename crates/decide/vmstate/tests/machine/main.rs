@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 mod life;
+mod migration;
+mod pair;
 mod phases;
 mod properties;
 mod shutting_down;

@@ -96,7 +96,7 @@ prop_compose! {
             s.has_record = flags[0];
             s.rival = flags[1];
             s.failure = failure;
-            s.sent = Sent { sync: times[0], shutdown: times[1], kill: times[2], delete: times[3] };
+            s.sent = Sent { sync: times[0], shutdown: times[1], kill: times[2], delete: times[3], settle: times[0] };
             if let Some(vmi) = &mut s.vmi {
                 vmi.spec.termination_grace_period_seconds = grace;
             }
@@ -309,6 +309,17 @@ impl Story {
             }
             Action::RememberIoRetry(retry) => self.scene.io_retry = Some(retry),
             Action::EmitEvent { .. } | Action::RequeueAfter { .. } => {}
+            Action::UpdateVmi(_)
+            | Action::PrepareTarget { .. }
+            | Action::OpenTargetProxy
+            | Action::OpenSourceProxy(_)
+            | Action::CloseProxies
+            | Action::Migrate { .. }
+            | Action::AbortMigration { .. }
+            | Action::SettleMigration { .. }
+            | Action::FinalizeTarget { .. } => {
+                return Err(TestCaseError::fail(format!("nobody has asked for a migration: {action:?}")));
+            }
         }
         Ok(())
     }

@@ -169,9 +169,3 @@ fn an_emulated_guest_says_why_it_is_slow() {
     let on_kvm = settled(Scene::new(stored, running()));
     assert_eq!(condition(&on_kvm.vmi.unwrap(), "SoftwareEmulation"), None);
 }
-
-#[test]
-fn live_migration_is_refused_with_a_reason() {
-    let stored = settled(Scene::new(vmi(Phase::Running), running())).vmi.unwrap();
-    assert_eq!(condition(&stored, "LiveMigratable"), pair("False", "LiveMigrationNotSupported"));
-}

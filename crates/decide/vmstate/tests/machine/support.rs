@@ -5,8 +5,8 @@ use api::v1::VirtualMachineInstancePhase as Phase;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use vmstate::{
-    Action, Domain, DomainReason, DomainStatus, Failure, IoRetry, LauncherState, LauncherView, Network, PodAddresses,
-    Sent, Vmi, World, decide,
+    Action, Domain, DomainReason, DomainStatus, Endpoint, Failure, IoRetry, LauncherState, LauncherView, Network,
+    PodAddresses, Proxy, Sent, Vmi, World, decide,
 };
 
 pub(crate) const NODE: &str = "node01";
@@ -82,6 +82,10 @@ pub(crate) struct Scene {
     pub(crate) sent: Sent,
     pub(crate) failure: Option<Failure>,
     pub(crate) io_retry: Option<IoRetry>,
+    pub(crate) node: &'static str,
+    pub(crate) pod_name: Option<String>,
+    pub(crate) listening: Option<Endpoint>,
+    pub(crate) dialling: Option<Endpoint>,
 }
 
 impl Scene {
@@ -106,6 +110,10 @@ impl Scene {
             sent: Sent::default(),
             failure: None,
             io_retry: None,
+            node: NODE,
+            pod_name: Some("virt-launcher-testvm".to_string()),
+            listening: None,
+            dialling: None,
         }
     }
 
@@ -127,7 +135,7 @@ impl Scene {
         };
         World {
             now: self.now,
-            node_name: NODE,
+            node_name: self.node,
             vmi: match &self.vmi {
                 Some(vmi) => Vmi::Present(vmi),
                 None if self.confirmed => Vmi::Absent,
@@ -142,6 +150,8 @@ impl Scene {
                 state: self.state.as_ref().map(|state| (state, self.state_at)),
                 left_behind: self.left_behind.as_ref(),
             },
+            pod_name: self.pod_name.as_deref(),
+            proxy: Proxy { listening: self.listening.as_ref(), dialling: self.dialling.as_ref() },
             network: match &self.network {
                 Some(networks) => Network::Finished(networks),
                 None if self.interrupted => Network::Interrupted,
@@ -202,6 +212,19 @@ fn word(action: &Action) -> Option<String> {
             let phase = status.phase.as_ref().map(Phase::as_str).unwrap_or_default();
             format!("status {phase}")
         }
+        Action::UpdateVmi(vmi) => {
+            let labels = vmi.metadata.labels.as_ref();
+            let node = labels.and_then(|labels| labels.get("kubevirt.io/nodeName")).cloned().unwrap_or_default();
+            format!("store, owner {node}")
+        }
+        Action::PrepareTarget { .. } => "prepare".to_string(),
+        Action::OpenTargetProxy => "listen".to_string(),
+        Action::OpenSourceProxy(endpoint) => format!("dial {}", endpoint.address),
+        Action::CloseProxies => "close".to_string(),
+        Action::Migrate { uid } => format!("migrate {uid}"),
+        Action::AbortMigration { .. } => "abort".to_string(),
+        Action::SettleMigration { target_runs, .. } => format!("settle, runs at the target: {target_runs}"),
+        Action::FinalizeTarget { .. } => "finalise".to_string(),
         Action::RequeueAfter { delay, .. } => format!("again in {}", delay.as_secs_f32()),
         Action::EmitEvent { .. } | Action::RememberIoRetry(_) => return None,
     })

@@ -25,6 +25,11 @@ impl User {
         Self { name: "system:apiserver".into(), groups: vec![super::MASTERS.into(), AUTHENTICATED.into()] }
     }
 
+    /// One of the system's own components, in whose name the server does what a webhook of it does on Kubernetes.
+    pub(crate) fn component(namespace: &str, account: &str) -> Self {
+        Self { name: format!("system:serviceaccount:{namespace}:{account}"), groups: vec![AUTHENTICATED.into()] }
+    }
+
     /// Reads the subject of a certificate whose signature the TLS layer has verified already.
     pub(crate) fn from_certificate(der: &[u8]) -> Result<Self, IdentityError> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| IdentityError::Unreadable)?;

@@ -77,7 +77,10 @@ fn of_kind(definition: &'static Definition) -> Resource {
         add("scale", "Scale", STATUS_VERBS, Some(("autoscaling", "v1")));
     }
     match definition.plural {
-        "pods" => add("binding", "Binding", &["create"], None),
+        "pods" => {
+            add("binding", "Binding", &["create"], None);
+            add("eviction", "Eviction", &["create"], Some(("policy", "v1")));
+        }
         "namespaces" => add("finalize", "Namespace", &["update"], None),
         _ => {}
     }

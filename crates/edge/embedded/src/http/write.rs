@@ -93,9 +93,10 @@ impl Writing<'_> {
         if !self.served.definition.writable {
             return self.confirm(parts, body).await;
         }
-        let pod_binding = self.path.subresource == "binding" && self.served.definition.plural == "pods";
+        let of_pod = self.served.definition.plural == "pods" && named;
         match parts.method {
-            Method::POST if named && pod_binding => self.bind(parts, body).await,
+            Method::POST if of_pod && self.path.subresource == "binding" => self.bind(parts, body).await,
+            Method::POST if of_pod && self.path.subresource == "eviction" => self.evict(parts, body).await,
             Method::POST if !named => self.create(parts, body).await,
             Method::PUT if named => self.replace(parts, body).await,
             Method::PATCH if named => self.patch(parts, body).await,
@@ -169,9 +170,7 @@ impl Writing<'_> {
         let options_body = body(parts, body_stream, negotiate::encoding(&parts.headers)?).await?;
         let options = self.params.delete_options(&options_body)?;
         let mut cx = self.context("DeleteOptions")?;
-        let wishes: Vec<&str> =
-            options_body["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
-        cx.dry_run |= !wishes.is_empty() && dry_run(wishes.into_iter(), "DeleteOptions")?;
+        cx.dry_run |= asks_for_dry_run(&options_body)?;
         if self.path.name.is_empty() {
             let filter = self.params.filter(self.served, &self.path.namespace)?;
             let deleted = self.registry.delete_collection(self.served.kind, &filter, &options, &mut cx).await?;
@@ -190,8 +189,17 @@ impl Writing<'_> {
         let binding = decode(parts, body).await?;
         let mut cx = self.context("CreateOptions")?;
         self.registry.bind(self.served.kind, &self.name(), &binding, &mut cx).await?;
-        let bound = Status { code: Some(201), details: None, ..status::success(About::default(), None) };
-        Ok(json_answer(StatusCode::CREATED, done(&bound)))
+        Ok(accepted())
+    }
+
+    async fn evict(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
+        let eviction = decode(parts, body).await?;
+        let options_body = &eviction["deleteOptions"];
+        let options = self.params.delete_options(options_body)?;
+        let mut cx = self.context("CreateOptions")?;
+        cx.dry_run |= asks_for_dry_run(options_body)?;
+        self.registry.evict(self.served.kind, &self.name(), &eviction, &options, &mut cx).await?;
+        Ok(accepted())
     }
 
     fn success(&self, uid: &str) -> Answer {
@@ -199,6 +207,18 @@ impl Writing<'_> {
         let about = About::new(definition.group, definition.plural, &self.path.name);
         json_answer(StatusCode::OK, done(&status::success(about, Some(uid))))
     }
+}
+
+/// Whether the options of a deletion say that nothing is to be changed.
+fn asks_for_dry_run(options: &Value) -> Result<bool, ApiError> {
+    let wishes: Vec<&str> = options["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    Ok(!wishes.is_empty() && dry_run(wishes.into_iter(), "DeleteOptions")?)
+}
+
+/// The answer to a request that is an action, and not an object.
+fn accepted() -> Answer {
+    let status = Status { code: Some(201), details: None, ..status::success(About::default(), None) };
+    json_answer(StatusCode::CREATED, done(&status))
 }
 
 fn done(status: &Status) -> bytes::Bytes {

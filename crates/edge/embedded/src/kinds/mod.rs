@@ -281,6 +281,7 @@ impl Kinds {
             Box::new(configuration::Secrets),
             Box::new(network::Services),
             Box::new(policy::PriorityClasses),
+            Box::new(policy::Quotas),
             Box::new(definitions::Definitions),
         ];
         let plain = network::plain()

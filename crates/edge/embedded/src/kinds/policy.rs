@@ -5,17 +5,13 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use serde_json::{Value, json};
 
-use super::{Definition, Fields, KIND, Plain, Strategy, at, default_member};
+use super::{Definition, Fields, KIND, Plain, Strategy, at, default_member, list_at, text_at};
 use crate::errors::{FieldError, forbidden};
+use crate::quota;
 use crate::table::{AGE, CREATED_AT, Column, NAME};
 
 pub(super) fn plain() -> Vec<Plain> {
     vec![
-        Plain {
-            definition: QUOTA,
-            columns: QUOTA_COLUMNS,
-            warning: Some("this server keeps quotas and does not enforce them"),
-        },
         Plain {
             definition: LIMITS,
             columns: const { &[NAME, CREATED_AT] },
@@ -23,6 +19,32 @@ pub(super) fn plain() -> Vec<Plain> {
         },
         Plain { definition: BUDGET, columns: BUDGET_COLUMNS, warning: None },
     ]
+}
+
+pub(super) struct Quotas;
+
+impl Strategy for Quotas {
+    fn definition(&self) -> &Definition {
+        &QUOTA
+    }
+
+    fn columns(&self) -> &[Column] {
+        QUOTA_COLUMNS
+    }
+
+    fn warnings(&self, object: &Value) -> Vec<String> {
+        let hard = at(object, "spec.hard").as_object().into_iter().flatten().map(|(name, _)| name);
+        let ignored = hard.filter(|name| !quota::is_counted(name));
+        let ignored =
+            ignored.map(|name| format!("this server keeps quotas for Pods only: spec.hard[{name}] has no effect"));
+        let expressions = list_at(object, "spec.scopeSelector.matchExpressions").iter();
+        let scopes = list_at(object, "spec.scopes").iter().filter_map(Value::as_str);
+        let scopes = scopes.chain(expressions.map(|expression| text_at(expression, "scopeName")));
+        let unknown = scopes.filter(|scope| !quota::is_known_scope(scope));
+        let unknown =
+            unknown.map(|scope| format!("this server does not know the scope {scope}: the quota has no effect"));
+        ignored.chain(unknown).collect()
+    }
 }
 
 const QUOTA: Definition = Definition {

@@ -1,11 +1,14 @@
 //! Creation.
 
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use serde_json::{Value, json};
+use tokio::sync::MutexGuard;
 
 use super::{Outcome, Part, Registry, SubmitError, WriteContext, intake, metadata};
 use crate::cache::{Key, ObjectName};
 use crate::errors::{ApiError, invalid, required};
 use crate::kinds::Definition;
+use crate::quota;
 use crate::store::{Expect, Op};
 use crate::views::Served;
 
@@ -32,10 +35,12 @@ impl Registry {
             if generated {
                 object["metadata"]["name"] = json!(metadata::generate_name(&generate));
             }
-            let object = self.complete_new(served, object, cx)?;
+            let mut object = self.complete_new(served, object, cx)?;
+            self.pin_images(served, &mut object);
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let key = Key { kind: served.kind, name: ObjectName::new(namespace, name) };
             self.check_free(&key)?;
+            let _turn = self.check_quota(&key, &object).await?;
             if cx.dry_run {
                 return Ok(Outcome::DryRun(object));
             }
@@ -47,6 +52,21 @@ impl Registry {
             }
         }
         Err(ApiError::already_exists(self.kinds.definition(served.kind), &last_name))
+    }
+
+    /// Image volumes of a new Pod stand for what they are now: a guest that moves must find the same files where it goes,
+    /// also if the image was replaced meanwhile.
+    fn pin_images(&self, served: &Served, object: &mut Value) {
+        let pods = self.kinds.find("", "pods") == Some(served.kind);
+        let Some(pin) = self.pin_image.get().filter(|_| pods) else { return };
+        let volumes = object["spec"].get_mut("volumes").and_then(Value::as_array_mut);
+        let references =
+            volumes.into_iter().flatten().filter_map(|volume| volume.get_mut("image")?.get_mut("reference"));
+        for reference in references {
+            if let Some(pinned) = reference.as_str().and_then(pin) {
+                *reference = json!(pinned);
+            }
+        }
     }
 
     /// Everything but the name: the identity, and what every new object of the kind starts with.
@@ -99,6 +119,25 @@ impl Registry {
         }
         cx.warnings.extend(strategy.warnings(&object));
         Ok(object)
+    }
+
+    /// Whether a new Pod fits into the quotas of its namespace. While the turn is held, no other Pod is added to a
+    /// namespace that has any: two that fit one by one need not fit together.
+    async fn check_quota(&self, key: &Key, object: &Value) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
+        let (pods, quotas) = (self.kinds.find("", "pods"), self.kinds.find("", "resourcequotas"));
+        let namespace = &key.name.namespace;
+        let (true, Some(quotas)) = (pods == Some(key.kind), quotas) else { return Ok(None) };
+        if self.cache.list(quotas, Some(namespace)).objects.is_empty() {
+            return Ok(None);
+        }
+        let turn = self.quota_turn.lock().await;
+        let quotas: Vec<ResourceQuota> = self.objects(quotas, namespace);
+        let unreadable = |error: serde_json::Error| ApiError::Internal(format!("a Pod cannot be read: {error}"));
+        let pod: Pod = serde_json::from_value(object.clone()).map_err(unreadable)?;
+        match quota::exceeded(&pod, &quotas, &self.objects(key.kind, namespace)) {
+            Some(why) => Err(ApiError::forbidden(self.kinds.definition(key.kind), &key.name.name, why)),
+            None => Ok(Some(turn)),
+        }
     }
 
     /// Says early, and in a dry run too, what the writer would say.

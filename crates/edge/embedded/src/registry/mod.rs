@@ -7,6 +7,7 @@
 mod binding;
 mod create;
 mod delete;
+mod eviction;
 mod intake;
 mod metadata;
 mod patch;
@@ -42,7 +43,14 @@ pub(crate) struct Registry {
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
     pub(crate) rules: Rules,
+    /// Held from the count of what a namespace uses to the write that adds to it.
+    pub(crate) quota_turn: tokio::sync::Mutex<()>,
+    /// Says which reference stands for just what an image is now.
+    pub(crate) pin_image: std::sync::OnceLock<PinImage>,
 }
+
+/// From a reference of an image to one with its digest, if that is known.
+pub type PinImage = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Who writes and how; collects what the client should be warned of.
 pub(crate) struct WriteContext {

@@ -5,7 +5,7 @@
 //! `PodScheduled` when its message changes.
 
 mod place;
-mod resources;
+pub(crate) mod resources;
 mod rules;
 #[cfg(test)]
 mod tests;

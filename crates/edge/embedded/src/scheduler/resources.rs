@@ -8,24 +8,24 @@ use machinery::quantity::Quantity;
 
 /// Amounts by resource name. What is absent is zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Amounts(BTreeMap<String, Quantity>);
+pub(crate) struct Amounts(BTreeMap<String, Quantity>);
 
 impl Amounts {
     /// An amount that cannot be read counts as zero: the API server took it, so it cannot stop the scheduler.
-    pub(super) fn read(wire: Option<&BTreeMap<String, Wire>>) -> Self {
+    pub(crate) fn read(wire: Option<&BTreeMap<String, Wire>>) -> Self {
         let entries = wire.into_iter().flatten();
         Self(entries.map(|(name, amount)| (name.clone(), amount.0.parse().unwrap_or(Quantity::ZERO))).collect())
     }
 
-    pub(super) fn get(&self, name: &str) -> Quantity {
+    pub(crate) fn get(&self, name: &str) -> Quantity {
         self.0.get(name).copied().unwrap_or(Quantity::ZERO)
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, Quantity)> {
         self.0.iter().map(|(name, amount)| (name.as_str(), *amount))
     }
 
-    pub(super) fn add(&mut self, other: &Self) {
+    pub(crate) fn add(&mut self, other: &Self) {
         for (name, amount) in other.iter() {
             *self.0.entry(name.to_owned()).or_default() += amount;
         }
@@ -40,7 +40,16 @@ impl Amounts {
 }
 
 /// What a Pod needs at its most demanding moment: its containers together, or an init container before them.
-pub(super) fn requests(pod: &Pod) -> Amounts {
+pub(crate) fn requests(pod: &Pod) -> Amounts {
+    at_most(pod, of_container)
+}
+
+/// What a Pod may use at its most demanding moment, of what its containers limit.
+pub(crate) fn limits(pod: &Pod) -> Amounts {
+    at_most(pod, |container| Amounts::read(container.resources.as_ref().and_then(|all| all.limits.as_ref())))
+}
+
+fn at_most(pod: &Pod, of_container: impl Fn(&Container) -> Amounts) -> Amounts {
     let Some(spec) = &pod.spec else { return Amounts::default() };
     let mut running = Amounts::default();
     for container in &spec.containers {

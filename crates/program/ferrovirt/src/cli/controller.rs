@@ -33,7 +33,7 @@ const TRIM_PERIOD: Duration = Duration::from_secs(2);
 
 const COMPATIBILITY: &str = "Accepted for compatibility, without effect in this build";
 
-/// Run the controllers of VirtualMachines, VirtualMachineInstances and nodes against a Kubernetes cluster
+/// Run the controllers of VirtualMachines, VirtualMachineInstances, migrations and nodes against a Kubernetes cluster
 ///
 /// One of several such processes works, the others wait for its lease. It ends when it loses the lease.
 #[derive(Debug, clap::Args)]
@@ -123,6 +123,15 @@ struct Workers {
     /// Nodes worked on at a time
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     node_controller_threads: usize,
+    /// Migrations worked on at a time; how many run is the cluster's configuration
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    migration_controller_threads: usize,
+    /// Nodes that are being emptied worked on at a time
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    evacuation_controller_threads: usize,
+    /// Instances whose old disruption budgets are removed at a time
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    disruption_budget_controller_threads: usize,
     /// The least pause between two looks at the time stamp counters of nodes
     #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
     node_topology_update_period: Duration,
@@ -148,12 +157,6 @@ struct Compatibility {
     rs_controller_threads: usize,
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
     pool_controller_threads: usize,
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    migration_controller_threads: usize,
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    evacuation_controller_threads: usize,
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    disruption_budget_controller_threads: usize,
     #[arg(long, default_value_t = 6, value_name = "NUMBER")]
     snapshot_controller_threads: usize,
     #[arg(long, default_value_t = 3, value_name = "NUMBER")]
@@ -300,6 +303,9 @@ fn config(
         vm_workers: args.workers.vm_controller_threads,
         vmi_workers: args.workers.vmi_controller_threads,
         node_workers: args.workers.node_controller_threads,
+        migration_workers: args.workers.migration_controller_threads,
+        evacuation_workers: args.workers.evacuation_controller_threads,
+        disruption_budget_workers: args.workers.disruption_budget_controller_threads,
         node_topology_update_period: args.workers.node_topology_update_period,
         status,
         rate_limit: Some(limit),

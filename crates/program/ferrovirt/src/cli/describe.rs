@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Map, Value};
+use virtctl::age::since;
 use virtctl::connect::{ConnectArgs, Session};
 use virtctl::output::print;
 use virtctl::waiting::{self, Outlook};
 
-use super::age::since;
 use super::errors::server_error;
 use super::manifest::to_yaml;
 use super::resources::Catalogue;

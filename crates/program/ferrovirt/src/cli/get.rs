@@ -7,10 +7,10 @@ use http::header::{ACCEPT, HeaderValue};
 use kube::api::{GetParams, ListParams, WatchEvent, WatchParams};
 use kube::core::Request;
 use serde_json::{Value, json};
+use virtctl::age;
 use virtctl::connect::{ConnectArgs, Session};
 use virtctl::output::print;
 
-use super::age;
 use super::errors::server_error;
 use super::manifest::to_yaml;
 use super::resources::{Catalogue, ResourceType};

@@ -1,10 +1,10 @@
 //! Commands that speak to a cluster like kubectl does, and those that look at manifests without one.
 
-mod age;
 mod apply;
 pub(crate) mod controller;
 mod delete;
 mod describe;
+mod drain;
 mod errors;
 mod explain;
 mod get;
@@ -18,6 +18,7 @@ mod start;
 mod table;
 mod targets;
 mod three_way;
+mod uncordon;
 mod validate;
 
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Get(get::Args),
     Describe(describe::Args),
     Delete(delete::Args),
+    Drain(drain::Args),
+    Uncordon(uncordon::Args),
     Explain(explain::Args),
     Image(image::Args),
     Validate(validate::Args),
@@ -52,6 +55,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Get(args) => get::run(args).await,
         Command::Describe(args) => describe::run(args).await,
         Command::Delete(args) => delete::run(args).await,
+        Command::Drain(args) => drain::run(args).await,
+        Command::Uncordon(args) => uncordon::run(args).await,
         Command::Explain(args) => explain::run(&args),
         Command::Image(args) => image::run(args),
         Command::Validate(args) => validate::run(args),

@@ -181,6 +181,8 @@ async fn serve(
     .await
     .context("cannot open the API server's store")?;
     server.bootstrap().await.context("cannot write the objects every cluster starts with")?;
+    let images = layout.images();
+    server.pin_images(Box::new(move |reference| pod_runner::images::pinned(&images, reference)));
 
     let url = format!("https://127.0.0.1:{}", record.api_port);
     let identity = |name: &str, subject: &Subject<'_>| -> Result<serde_json::Value> {
@@ -237,11 +239,13 @@ async fn serve(
     Ok((admin, kvm))
 }
 
-/// What controllers start from here: our Pod runner runs no sidecars, so consoles are not logged unless asked for.
+/// What controllers start from here: our Pod runner runs no sidecars, so consoles are not logged unless asked for, and
+/// it gives launchers no SELinux label that a moved guest would have to keep.
 fn base_configuration() -> ClusterConfig {
     let mut base = ClusterConfig { launcher_image: bootstrap::LAUNCHER_IMAGE.to_owned(), ..ClusterConfig::default() };
     let options = base.configuration.virtual_machine_options.get_or_insert_default();
     options.disable_serial_console_log = Some(Empty::default());
+    base.configuration.migrations.get_or_insert_default().match_selinux_level_on_migration = Some(false);
     base
 }
 

@@ -1,6 +1,7 @@
 //! `ferrovirt demo`: the whole chain once, in front of the user, and nothing left afterwards.
 
 mod bare;
+mod moving;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -15,6 +16,7 @@ use crate::progress::Progress;
 use crate::signals;
 
 pub use bare::{BareStart, bare_start};
+use moving::Moved;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -69,8 +71,9 @@ async fn show(args: &Args, dir: &Path) -> Result<()> {
     progress.waiting("two nodes to start");
     let mut cluster = Embedded::start(&exe, dir, NODES, Some(&args.guest)).await?;
     progress.done("two nodes are ready");
-    let (guest, timeline) = first_boot(args, &cluster, &mut progress).await?;
-    reach_from_other_node(&cluster, &guest, &mut progress).await?;
+    let (mut guest, timeline) = first_boot(args, &cluster, &mut progress).await?;
+    let client = reach_from_other_node(&cluster, &guest, &mut progress).await?;
+    let moved = moving::live_migrate(&cluster, &mut guest, client, &mut progress).await?;
     stop_and_start(&cluster, guest, &mut progress).await?;
     progress.waiting("the VM's deletion");
     run_cli(&cluster, &["delete", "vm", "demo", "--wait"])?;
@@ -81,7 +84,7 @@ async fn show(args: &Args, dir: &Path) -> Result<()> {
     progress.waiting("the cluster to be taken away");
     cluster.down().await?;
     progress.done("cluster taken away");
-    report(&timeline, &bare);
+    report(&timeline, &moved, &bare);
     Ok(())
 }
 
@@ -123,7 +126,7 @@ async fn first_boot(args: &Args, cluster: &Embedded, progress: &mut Progress) ->
     Ok((guest, timeline))
 }
 
-async fn reach_from_other_node(cluster: &Embedded, guest: &Guest, progress: &mut Progress) -> Result<()> {
+async fn reach_from_other_node(cluster: &Embedded, guest: &Guest, progress: &mut Progress) -> Result<ClientPod> {
     let (node, address) = (guest.node().await?, guest.address().await?);
     let other = if node == "n1" { "n2" } else { "n1" };
     let client = ClientPod::start(cluster, other).await?;
@@ -138,7 +141,7 @@ async fn reach_from_other_node(cluster: &Embedded, guest: &Guest, progress: &mut
             .await?;
     progress
         .done(format!("HTTP from {other}: the guest's counter stands at {}", tick.lines().next().unwrap_or_default()));
-    client.delete().await
+    Ok(client)
 }
 
 async fn stop_and_start(cluster: &Embedded, guest: Guest, progress: &mut Progress) -> Result<()> {
@@ -163,7 +166,8 @@ fn run_cli(cluster: &Embedded, args: &[&str]) -> Result<()> {
     Ok(())
 }
 
-fn report(timeline: &Timeline, bare: &BareStart) {
+fn report(timeline: &Timeline, moved: &Moved, bare: &BareStart) {
+    println!("\nlive migration, hand-off by hand-off:\n{}{}", moved.timeline, moved.testimony);
     println!("\nfrom the request to a running guest, hand-off by hand-off:\n{timeline}");
     if let Some(total) = timeline.until(HandOff::UserSpace) {
         let seconds = total.as_secs_f64();
@@ -175,6 +179,6 @@ fn report(timeline: &Timeline, bare: &BareStart) {
     }
 }
 
-fn lock(timeline: &Mutex<Timeline>) -> std::sync::MutexGuard<'_, Timeline> {
+fn lock<T>(timeline: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     timeline.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

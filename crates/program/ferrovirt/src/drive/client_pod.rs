@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::json;
 
+use super::embedded::Place;
 use super::{Embedded, poll};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -49,7 +50,11 @@ impl ClientPod {
 
     /// Runs a command in the Pod.
     pub async fn exec(&self, cluster: &Embedded, argv: &[&str]) -> Result<Output> {
-        let (exe, pods) = (cluster.exe().to_owned(), cluster.layout().pods(&self.node));
+        self.exec_at(&cluster.place(), argv).await
+    }
+
+    async fn exec_at(&self, place: &Place, argv: &[&str]) -> Result<Output> {
+        let (exe, pods) = (place.exe.clone(), place.layout.pods(&self.node));
         let uid = self.uid.clone();
         let argv: Vec<String> = argv.iter().map(|word| (*word).to_owned()).collect();
         tokio::task::spawn_blocking(move || pod_runner::exec_in_pod(&exe, &pods, &uid, "client", &argv))
@@ -74,11 +79,13 @@ impl ClientPod {
 
     /// The body that a guest's HTTP server answers with.
     pub async fn http(&self, cluster: &Embedded, url: &str) -> Result<String> {
-        let output = self.exec(cluster, &["curl", "-sS", "-m", "5", url]).await?;
-        if !output.status.success() {
-            bail!("{url} does not answer from {}: {}", self.node, String::from_utf8_lossy(&output.stderr).trim());
-        }
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        answered(self.exec(cluster, &["curl", "-sS", "-m", "5", url]).await?, url, &self.node)
+    }
+
+    /// One ping, and then the body that the guest's HTTP server answers with; each has a second.
+    pub(super) async fn ping_and_http(&self, place: &Place, address: &str, path: &str) -> Result<String> {
+        let script = format!("ping -n -q -c 1 -W 1 {address} >&2 && exec curl -sS -m 1 http://{address}{path}");
+        answered(self.exec_at(place, &["sh", "-c", &script]).await?, address, &self.node)
     }
 
     /// Deletes the Pod and waits until it is gone.
@@ -93,4 +100,11 @@ impl ClientPod {
         })
         .await
     }
+}
+
+fn answered(output: Output, whom: &str, node: &str) -> Result<String> {
+    if !output.status.success() {
+        bail!("{whom} does not answer from {node}: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -21,6 +21,13 @@ pub struct Embedded {
     nodes: u8,
 }
 
+/// The program and the directories of a cluster.
+#[derive(Clone, Debug)]
+pub(super) struct Place {
+    pub(super) exe: PathBuf,
+    pub(super) layout: Layout,
+}
+
 impl Embedded {
     /// Starts a cluster and returns when it is ready. The data directory must be short: Unix sockets live below it.
     pub async fn start(exe: &Path, data_dir: &Path, nodes: u8, guest: Option<&Path>) -> Result<Self> {
@@ -72,6 +79,11 @@ impl Embedded {
 
     pub fn exe(&self) -> &Path {
         &self.exe
+    }
+
+    /// Where Pods of this cluster are found, for whoever outlives a borrow of it.
+    pub(super) fn place(&self) -> Place {
+        Place { exe: self.exe.clone(), layout: self.layout.clone() }
     }
 
     /// A client with the administrator's identity.

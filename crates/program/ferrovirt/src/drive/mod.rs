@@ -11,6 +11,7 @@ mod leftovers;
 mod poll;
 pub mod timeline;
 mod watch;
+mod witness;
 
 pub use client_pod::ClientPod;
 pub use console::Console;
@@ -18,4 +19,5 @@ pub use embedded::Embedded;
 pub use guest::{BOOT_LIMIT, FIRST_LINE, Guest, LIMIT, UP_LINE};
 pub use leftovers::{Snapshot, leftovers};
 pub use poll::poll;
-pub use watch::watch_start;
+pub use watch::{watch_move, watch_start};
+pub use witness::{Testimony, Witness};

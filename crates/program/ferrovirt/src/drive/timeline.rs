@@ -1,4 +1,4 @@
-//! The hand-offs of one VM start as a watcher of the API and of the console sees them.
+//! The hand-offs of one VM start, or of one live migration, as a watcher of the API and of the console sees them.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -26,7 +26,12 @@ pub enum HandOff {
     GuestUp,
 }
 
-impl HandOff {
+/// A kind of hand-offs, each with the line it is shown as.
+pub trait Step: Copy + Ord {
+    fn label(self) -> &'static str;
+}
+
+impl Step for HandOff {
     fn label(self) -> &'static str {
         match self {
             Self::Accepted => "user          → API server       object admitted and stored",
@@ -42,40 +47,85 @@ impl HandOff {
     }
 }
 
-/// When each hand-off was seen, counted from the request.
-#[derive(Clone, Debug)]
-pub struct Timeline {
-    start: Instant,
-    seen: Vec<(HandOff, Duration)>,
+/// A hand-off of a live migration, in the order in which a guest goes through them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MoveStep {
+    /// The migration was admitted and stored.
+    Accepted,
+    /// virt-controller queued it.
+    Pending,
+    /// virt-controller made the target Pod.
+    TargetCreated,
+    /// The scheduler chose the target node.
+    TargetScheduled,
+    /// The target node runs a second virt-launcher.
+    TargetRunning,
+    /// virt-controller gave the migration to both nodes.
+    HandedOff,
+    /// The target's virt-handler listens.
+    TargetReady,
+    /// The source's virt-handler has its launcher send.
+    Sending,
+    /// The guest runs on the target.
+    Arrived,
+    /// The target's virt-handler owns the instance.
+    Owned,
+    /// virt-controller closed the migration.
+    Succeeded,
 }
 
-impl Timeline {
+impl Step for MoveStep {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Accepted => "user            → API server       migration admitted and stored",
+            Self::Pending => "API server      → virt-controller  queued",
+            Self::TargetCreated => "virt-controller                    target Pod created",
+            Self::TargetScheduled => "scheduler       → target node      target Pod bound",
+            Self::TargetRunning => "Pod runner      → virt-launcher    second launcher running",
+            Self::HandedOff => "virt-controller → both handlers    migration handed off",
+            Self::TargetReady => "target handler  → source handler   target listens",
+            Self::Sending => "source handler  → virt-launcher    memory is sent",
+            Self::Arrived => "source QEMU     → target QEMU      guest runs on the target",
+            Self::Owned => "source handler  → target handler   instance belongs to the target",
+            Self::Succeeded => "target handler  → virt-controller  migration closed",
+        }
+    }
+}
+
+/// When each hand-off was seen, counted from the request.
+#[derive(Clone, Debug)]
+pub struct Timeline<S = HandOff> {
+    start: Instant,
+    seen: Vec<(S, Duration)>,
+}
+
+impl<S: Step> Timeline<S> {
     pub fn starting_now() -> Self {
         Self { start: Instant::now(), seen: Vec::new() }
     }
 
     /// Notes a hand-off at its first sight; later sights of the same one change nothing.
-    pub fn mark(&mut self, hand_off: HandOff) {
+    pub fn mark(&mut self, hand_off: S) {
         self.mark_at(hand_off, self.start.elapsed());
     }
 
-    fn mark_at(&mut self, hand_off: HandOff, at: Duration) {
+    fn mark_at(&mut self, hand_off: S, at: Duration) {
         if !self.has(hand_off) {
             self.seen.push((hand_off, at));
         }
     }
 
-    pub fn has(&self, hand_off: HandOff) -> bool {
+    pub fn has(&self, hand_off: S) -> bool {
         self.seen.iter().any(|(seen, _)| *seen == hand_off)
     }
 
     /// Time from the request to a hand-off.
-    pub fn until(&self, hand_off: HandOff) -> Option<Duration> {
+    pub fn until(&self, hand_off: S) -> Option<Duration> {
         self.seen.iter().find(|(seen, _)| *seen == hand_off).map(|(_, at)| *at)
     }
 }
 
-impl fmt::Display for Timeline {
+impl<S: Step> fmt::Display for Timeline<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A watcher may hear of two hand-offs in the wrong order (they come from different watches): the pipeline's
         // order is the truth, and a hand-off cannot be later than one that follows from it.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use admission::unsupported::Support::{self, No, Only, Since};
-use admission::unsupported::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, Row, VM_SPEC, VMI_SPEC};
+use admission::unsupported::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, MIGRATION_SPEC, Row, VM_SPEC, VMI_SPEC};
 use api::resources::{RESOURCES, Resource};
 
 use crate::{up_to_date, workspace};
@@ -34,6 +34,8 @@ fn document() -> String {
     fields(&mut text, VMI_SPEC);
     text += "\n## VirtualMachine\n\nFields below `spec`. `spec.template` is judged as an instance would be.\n";
     fields(&mut text, VM_SPEC);
+    text += "\n## VirtualMachineInstanceMigration\n\nFields below `spec`.\n";
+    fields(&mut text, MIGRATION_SPEC);
     text += "\n## Annotations\n\nOf instances, and of the templates of virtual machines. `false` and nothing ask for nothing.\n";
     fields(&mut text, ANNOTATIONS);
     text += "\n## KubeVirt\n\nSettings below `spec`. One without effect is no error, so that an installation's manifest can be \

@@ -4,6 +4,7 @@
 
 mod instance;
 mod lifecycle;
+mod migration;
 mod refusal;
 #[cfg(test)]
 mod tests;
@@ -13,4 +14,5 @@ pub use instance::{
     unpause, vnc,
 };
 pub use lifecycle::{Plan, Step, restart, start, stop};
+pub use migration::{cancel_evacuation, evacuated_node, migrate};
 pub use refusal::{Kind, Refusal};

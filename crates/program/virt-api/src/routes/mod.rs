@@ -1,6 +1,7 @@
 //! Routes: fetch, ask [`crate::decide`], carry out.
 
 mod about;
+mod migration;
 mod vm;
 mod vmi;
 
@@ -54,17 +55,21 @@ fn operations() -> Router<Arc<Server>> {
         .route(&vm("start"), put(vm::start))
         .route(&vm("stop"), put(vm::stop))
         .route(&vm("restart"), put(vm::restart))
+        .route(&vm("migrate"), put(migration::migrate))
+        .route(&vm("evacuate/cancel"), put(migration::cancel_vm_evacuation))
         .route(&vm("portforward/{port}"), get(vm::port_forward))
         .route(&vm("portforward/{port}/{protocol}"), get(vm::port_forward_protocol))
         .route(&vmi("console"), get(vmi::console))
         .route(&vmi("vnc"), get(vmi::vnc))
         .route(&vmi("portforward/{port}"), get(vmi::port_forward))
         .route(&vmi("portforward/{port}/{protocol}"), get(vmi::port_forward_protocol))
+        .route(&vmi("evacuate/cancel"), put(migration::cancel_vmi_evacuation))
         .route(&vmi("pause"), put(vmi::pause))
         .route(&vmi("unpause"), put(vmi::unpause))
         .route(&vmi("softreboot"), put(vmi::soft_reboot))
         .route(&vmi("reset"), put(vmi::reset))
         .route(&vmi("guestosinfo"), get(vmi::guest_os_info))
+        .route(&vmi("migrationprogress"), get(vmi::migration_progress))
 }
 
 /// Everything else: what KubeVirt has and this build has not is told apart from what never was.

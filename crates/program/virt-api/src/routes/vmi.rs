@@ -100,6 +100,16 @@ pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name))
     }
 }
 
+/// How far the guest's migration is, as the node tells that it leaves. Ours: KubeVirt has no such question.
+pub(super) async fn migration_progress(
+    State(server): Shared,
+    Path((namespace, name)): Target,
+) -> Result<Response, Refusal> {
+    let vmi = server.vmi(&namespace, &name).await?;
+    let body = server.call(&vmi, Method::GET, "migrationprogress").await?;
+    Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
+}
+
 impl Server {
     /// Has the node agent do something.
     async fn ask(&self, vmi: &VirtualMachineInstance, operation: &str) -> Answer {

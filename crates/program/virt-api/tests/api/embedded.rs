@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::v1::{VirtualMachine, VirtualMachineInstance};
+use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use futures::{SinkExt, StreamExt};
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::Node;
@@ -189,6 +189,42 @@ async fn a_forced_restart_may_change_the_instances_grace_period() {
     let vmis = cluster.create_running_vmi().await;
     cluster.put("virtualmachines/vm/restart", r#"{"gracePeriodSeconds":0}"#).await.expect("a restart");
     assert_eq!(vmis.get("vm").await.unwrap().spec.termination_grace_period_seconds, Some(1));
+}
+
+#[tokio::test]
+async fn moving_a_guest_makes_one_migration_and_the_second_is_told_of_the_first() {
+    let cluster = Cluster::start().await;
+    cluster.create_vm("Always").await;
+    assert_eq!(cluster.put("virtualmachines/vm/migrate", "").await.expect_err("no instance").code, 404);
+    cluster.create_running_vmi().await;
+    let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(cluster.client(ADMIN).await, "default");
+    let all = async || migrations.list(&Default::default()).await.unwrap().items;
+    cluster.put("virtualmachines/vm/migrate", r#"{"dryRun":["All"]}"#).await.expect("a dry run");
+    assert_eq!(all().await.len(), 0);
+    cluster.put("virtualmachines/vm/migrate", r#"{"addedNodeSelector":{"zone":"b"}}"#).await.expect("a migration");
+    let made = all().await;
+    let [migration] = made.as_slice() else { panic!("{} migrations were made", made.len()) };
+    assert!(migration.metadata.name.as_ref().unwrap().starts_with("kubevirt-migrate-vm-"));
+    assert_eq!(migration.spec.added_node_selector["zone"], "b");
+    assert_eq!(migration.metadata.labels.as_ref().unwrap()["kubevirt.io/vmi-name"], "vm");
+    let second = cluster.put("virtualmachines/vm/migrate", "").await.expect_err("one is under way");
+    assert!(second.code == 500 && second.message.contains("in-flight migration detected"), "{second:?}");
+}
+
+#[tokio::test]
+async fn an_evacuation_is_called_off_only_for_the_node_that_was_meant() {
+    let cluster = Cluster::start().await;
+    let vmis = cluster.create_running_vmi().await;
+    let path = "virtualmachineinstances/vm/evacuate/cancel";
+    cluster.put(path, "").await.expect("there is nothing to call off");
+    let mark = Patch::Merge(json!({ "status": { "evacuationNodeName": "n1" } }));
+    vmis.patch("vm", &PatchParams::default(), &mark).await.unwrap();
+    let marked = async || vmis.get("vm").await.unwrap().status.unwrap().evacuation_node_name;
+    assert_eq!(cluster.put(path, r#"{"evacuationNodeName":"n2"}"#).await.expect_err("another node").code, 500);
+    cluster.put(path, r#"{"evacuationNodeName":"n1","dryRun":["All"]}"#).await.expect("a dry run");
+    assert_eq!(marked().await.as_deref(), Some("n1"));
+    cluster.put(path, r#"{"evacuationNodeName":"n1"}"#).await.expect("the node that was meant");
+    assert_eq!(marked().await, None);
 }
 
 #[tokio::test]

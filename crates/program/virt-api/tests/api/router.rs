@@ -98,6 +98,14 @@ async fn pausing_asks_the_agent_of_the_instances_node() {
 }
 
 #[tokio::test]
+async fn how_far_a_migration_is_tells_the_agent_of_the_instances_node() {
+    let (server, agent) = Server::with_agent(running()).await;
+    agent.answers.lock().unwrap().insert("migrationprogress".to_owned(), (200, r#"{"dataTotal":7}"#.to_owned()));
+    let (code, body) = server.request("GET", &vmi("migrationprogress"), "").await;
+    assert_eq!((code, body.as_str()), (200, r#"{"dataTotal":7}"#));
+}
+
+#[tokio::test]
 async fn a_dry_run_of_a_pause_asks_nobody() {
     let (server, agent) = Server::with_agent(running()).await;
     assert_eq!(server.request("PUT", &vmi("pause"), r#"{"dryRun":["All"]}"#).await.0, 200);
@@ -207,8 +215,8 @@ async fn health_is_the_health_of_the_connection_to_kubernetes() {
 #[tokio::test]
 async fn what_the_build_cannot_do_is_told_apart_from_what_never_was() {
     let (server, _agent) = Server::with_agent(Cluster::default()).await;
-    let (code, body) = server.request("PUT", &vm("migrate"), "").await;
-    assert_eq!((code, message(&body)), (501, "migrate is not supported by this build".to_owned()));
+    let (code, body) = server.request("PUT", &vm("memorydump"), "").await;
+    assert_eq!((code, message(&body)), (501, "memorydump is not supported by this build".to_owned()));
     assert_eq!(server.request("GET", &vmi("vnc/screenshot"), "").await.0, 501);
     assert_eq!(server.request("GET", &vmi("nonsense"), "").await.0, 404);
     assert_eq!(server.request("GET", "/apis/subresources.kubevirt.io/v2", "").await.0, 404);

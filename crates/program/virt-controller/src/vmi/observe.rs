@@ -9,7 +9,6 @@ use informer::Key;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use machinery::meta::controller_of;
-use plan::claims::{Claims, claim_name};
 use plan::node::lowest_tsc_frequency;
 use plan::vmi::{Owner, Storage, World, vsock_cid};
 
@@ -17,6 +16,7 @@ use super::Controller;
 use crate::api::Api;
 use crate::owned::uid;
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE, BY_STATE, BY_VSOCK, state_of};
+use crate::volumes;
 
 impl<A: Api> Controller<A> {
     pub(super) fn world(&self, key: &Key) -> Option<World> {
@@ -26,7 +26,7 @@ impl<A: Api> Controller<A> {
         let pods = stores.pods.by_index(BY_CONTROLLER, uid(&vmi.metadata));
         let unseen = self.writes.behind(key, vmi.metadata.resource_version.as_deref());
         let expected = [self.pods.open(key), self.claims.open(key), self.unseen_pod(key, &pods)].into_iter().flatten();
-        let claims = self.claims_of(&vmi);
+        let claims = volumes::claims_of(stores, &vmi);
         let state_claims = stores.claims.by_index(BY_STATE, &state_of(&key.namespace, &key.name));
         let uses_storage = !claims.claims.is_empty() || plan::vmi::keeps_state(&vmi);
         let mut world = World {
@@ -97,31 +97,6 @@ impl<A: Api> Controller<A> {
             launched.remove(key);
         }
         same && vmi.is_unprocessed()
-    }
-
-    /// The claims behind the instance's volumes, and the DataVolumes behind those.
-    fn claims_of(&self, vmi: &VirtualMachineInstance) -> Claims {
-        let stores = &self.ctx.stores;
-        let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
-        let own = vmi.spec.volumes.iter().filter_map(claim_name);
-        let below = vmi.spec.volumes.iter().filter_map(|volume| {
-            volume.ephemeral.as_ref()?.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str())
-        });
-        let utility = vmi.spec.utility_volumes.iter().map(|volume| volume.claim_name.as_str());
-        let mut found = Claims::default();
-        for name in own.chain(below).chain(utility) {
-            let mut data_volume = name.to_owned();
-            if let Some(claim) = stores.claims.get(&Key::new(&namespace, name)) {
-                if let Some(owner) = controller_of(&claim.metadata).filter(|owner| owner.kind == "DataVolume") {
-                    data_volume = owner.name.clone();
-                }
-                found.claims.insert(name.to_owned(), claim);
-            }
-            if let Some(dv) = stores.data_volumes.get(&Key::new(&namespace, &data_volume)) {
-                found.data_volumes.insert(data_volume, dv);
-            }
-        }
-        found
     }
 
     /// Claims for a guest's state were once known by their name alone.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use hostfs::beneath::{OFlags, Root, descriptor_path};
 use hostfs::process::ProcessId;
 use jiff::Timestamp;
+use launcher_rpc::migration::MigrationState;
 use launcher_rpc::types::{Command, GuestAgent, LauncherState};
 use launcher_rpc::{Client, Error as RpcError, LAST_STATE};
 use tokio::net::UnixStream;
@@ -36,6 +37,10 @@ pub(crate) struct Report {
     pub(crate) state: Option<(vmstate::LauncherState, Timestamp)>,
     /// What the guest's agent said last.
     pub(crate) guest_agent: Option<GuestAgent>,
+    /// The migration it takes part in, with its figures.
+    pub(crate) migration: Option<MigrationState>,
+    /// The name of its Pod.
+    pub(crate) pod_name: Option<String>,
     /// Set while it does not answer.
     pub(crate) failing_since: Option<Timestamp>,
     /// The process that answered last.
@@ -129,13 +134,15 @@ impl Launcher {
             }
         };
         let known = self.reports.borrow().is_connected();
-        if !known && !self.is_ours().await {
-            return None;
-        }
+        let pod_name = if known { None } else { Some(self.pod_name_of_ours().await?) };
         let seq = state.seq;
         let process = *self.peer.lock().unwrap_or_else(PoisonError::into_inner);
         self.reports.send_modify(|report| {
             report.guest_agent = state.guest_agent.clone();
+            report.migration = state.migration.clone();
+            if let Some(name) = pod_name.filter(|name| !name.is_empty()) {
+                report.pod_name = Some(name);
+            }
             let state = state::translate(state);
             // An unchanged state keeps the time since which it holds.
             if report.state.as_ref().is_none_or(|(old, _)| *old != state) {
@@ -147,15 +154,15 @@ impl Launcher {
         Some(seq)
     }
 
-    /// Whether the socket is served by the launcher of our VMI.
-    async fn is_ours(&self) -> bool {
+    /// The name of the Pod, if the socket is served by the launcher of our VMI.
+    async fn pod_name_of_ours(&self) -> Option<String> {
         match self.client.info().await {
-            Ok(info) if info.launcher_uid == self.vmi_uid.as_str() => true,
+            Ok(info) if info.launcher_uid == self.vmi_uid.as_str() => Some(info.pod_name),
             Ok(info) => {
                 tracing::warn!(pod = %self.pod_uid, vmi = %self.vmi_uid, says = info.launcher_uid, "not the launcher of this VMI");
-                false
+                None
             }
-            Err(_) => false,
+            Err(_) => None,
         }
     }
 
@@ -208,7 +215,7 @@ fn read_last_state(pods: &Root, pod_uid: &Uid) -> io::Result<LauncherState> {
 }
 
 /// An emptyDir volume of a Pod, below the directory of Pods.
-fn volume(pod_uid: &Uid, name: &str) -> PathBuf {
+pub(crate) fn volume(pod_uid: &Uid, name: &str) -> PathBuf {
     PathBuf::from(pod_uid.as_str()).join("volumes/kubernetes.io~empty-dir").join(name)
 }
 
@@ -229,7 +236,7 @@ fn client(pods: Arc<Root>, pod_uid: Uid, peer: Arc<Mutex<Option<ProcessId>>>) ->
 }
 
 /// Connects without following links and without blocking: a launcher that does not accept must not hold a thread.
-async fn connect(pods: &Root, path: PathBuf) -> io::Result<UnixStream> {
+pub(crate) async fn connect(pods: &Root, path: PathBuf) -> io::Result<UnixStream> {
     let socket = pods
         .open_file(path, OFlags::PATH | OFlags::CLOEXEC)
         .map_err(|err| io::Error::new(err.kind(), crate::error::chain(&err)))?;

@@ -1,6 +1,7 @@
 //! The launcher's words in those of the state machine. Taken apart field by field, so a new one cannot be forgotten.
 
-use launcher_rpc::types as rpc;
+use api::v1::{MigrationAbortStatus, MigrationMode};
+use launcher_rpc::{migration as rpc_migration, types as rpc};
 
 pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
     let rpc::LauncherState {
@@ -10,12 +11,57 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
         marked_for_graceful_shutdown,
         shutdown_requested_at,
         last_error: _, // the command that failed has told it
+        migration: moving,
     } = state;
     vmstate::LauncherState {
         domain: said.map(domain),
         guest_agent: guest_agent.map(agent),
         marked_for_graceful_shutdown,
         shutdown_requested_at,
+        migration: moving.map(migration),
+    }
+}
+
+fn migration(migration: rpc_migration::MigrationState) -> vmstate::Migration {
+    use rpc_migration::{AbortState, MigrationMode as Mode, MigrationPhase as From};
+    use vmstate::MigrationPhase as To;
+    let rpc_migration::MigrationState {
+        uid,
+        role: _, // the VMI says which of the two it is
+        phase,
+        mode,
+        started_at,
+        ended_at,
+        progress: _, // shown to who asks; nothing is decided by it
+        failure,
+        abort,
+    } = migration;
+    vmstate::Migration {
+        uid,
+        phase: match phase {
+            From::Ready => To::Ready,
+            From::Transferring => To::Transferring,
+            From::SwitchingOver => To::SwitchingOver,
+            From::Undecided => To::Undecided,
+            From::Completed => To::Completed,
+            From::Failed => To::Failed,
+            From::Unknown => To::Unknown,
+        },
+        mode: match mode {
+            Mode::PreCopy => Some(MigrationMode::PreCopy),
+            Mode::PostCopy => Some(MigrationMode::PostCopy),
+            Mode::Paused => Some(MigrationMode::Paused),
+            Mode::Unknown => None,
+        },
+        started_at,
+        ended_at,
+        failure,
+        abort: match abort {
+            AbortState::None | AbortState::Unknown => None,
+            AbortState::Aborting => Some(MigrationAbortStatus::Aborting),
+            AbortState::Succeeded => Some(MigrationAbortStatus::Succeeded),
+            AbortState::Failed => Some(MigrationAbortStatus::Failed),
+        },
     }
 }
 

@@ -4,6 +4,7 @@ use api::v1::VirtualMachineInstanceGuestOSInfo;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
+use launcher_rpc::migration::{MigrationMode, Progress};
 use launcher_rpc::types::{Command, GuestAgent};
 use serde::Serialize;
 
@@ -60,4 +61,59 @@ pub(super) async fn guest_os_info(
     let target = server.target(&namespace, &name)?;
     let GuestAgent { version, hostname, os, interfaces: _ } = target.launcher.report().guest_agent.unwrap_or_default();
     Ok(Json(GuestInfo { guest_agent_version: version, hostname, os: os.unwrap_or_default() }))
+}
+
+/// How far the guest's migration is, from the launcher's last look.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct MigrationProgress {
+    /// `PreCopy`, `PostCopy` or `Paused`.
+    mode: &'static str,
+    data_total: u64,
+    data_processed: u64,
+    data_remaining: u64,
+    dirty_rate: u64,
+    bandwidth: u64,
+    iteration: u64,
+    expected_downtime: u64,
+    throttle_percent: u64,
+    elapsed_ms: u64,
+}
+
+/// A guest that is not on its way has figures of zero.
+pub(super) async fn migration_progress(
+    State(server): State<Server>,
+    Path((namespace, name)): Target,
+) -> Result<Json<MigrationProgress>, Refusal> {
+    let target = server.target(&namespace, &name)?;
+    let Some(migration) = target.launcher.report().migration else { return Ok(Json(MigrationProgress::default())) };
+    let Progress {
+        data_total,
+        data_processed,
+        data_remaining,
+        dirty_rate,
+        bandwidth,
+        iterations,
+        downtime_ms,
+        throttle_percent,
+        elapsed_ms,
+    } = migration.progress;
+    let mode = match migration.mode {
+        MigrationMode::PreCopy => "PreCopy",
+        MigrationMode::PostCopy => "PostCopy",
+        MigrationMode::Paused => "Paused",
+        MigrationMode::Unknown => "",
+    };
+    Ok(Json(MigrationProgress {
+        mode,
+        data_total,
+        data_processed,
+        data_remaining,
+        dirty_rate,
+        bandwidth,
+        iteration: iterations,
+        expected_downtime: downtime_ms,
+        throttle_percent,
+        elapsed_ms,
+    }))
 }

@@ -71,7 +71,8 @@ fn router(server: Server) -> Router {
         .route("/unpause", put(commands::unpause))
         .route("/softreboot", put(commands::soft_reboot))
         .route("/reset", put(commands::reset))
-        .route("/guestosinfo", get(commands::guest_os_info));
+        .route("/guestosinfo", get(commands::guest_os_info))
+        .route("/migrationprogress", get(commands::migration_progress));
     Router::new()
         .nest("/v1/namespaces/{namespace}/virtualmachineinstances/{name}", vmi)
         .route("/healthz", get(async || "ok"))

@@ -80,7 +80,7 @@ impl Setup {
         }
         fake_launcher(&volumes(dir.path()).join("sockets/launcher-sock"));
         let shutdown = CancellationToken::new();
-        let agents = agents(dir.path(), shutdown.clone());
+        let agents = agents(dir.path(), &authority, shutdown.clone());
         let listen = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listen.local_addr().unwrap();
         tokio::spawn(rest::serve(listen, acceptor, agents.clone(), shutdown.clone()));
@@ -179,7 +179,7 @@ fn fake_launcher(path: &Path) {
 }
 
 /// The agents of a node that has one settled VMI and an API server that does not answer.
-fn agents(dir: &Path, shutdown: CancellationToken) -> Agents {
+fn agents(dir: &Path, authority: &Authority, shutdown: CancellationToken) -> Agents {
     let (vmis, mut ingest) = Informer::<VirtualMachineInstance>::new().detached();
     let vmi: VirtualMachineInstance = serde_json::from_value(json!({
         "metadata": {
@@ -192,11 +192,18 @@ fn agents(dir: &Path, shutdown: CancellationToken) -> Agents {
     for event in [Event::Init, Event::InitApply(vmi), Event::InitDone] {
         ingest.apply(event);
     }
+    let (incoming, _) = Informer::<VirtualMachineInstance>::new().detached();
+    let (cert_pem, key_pem) = authority.issue("kubevirt.io:system:node:virt-handler");
+    let tls = Tls { cert_pem, key_pem, client_ca_pem: authority.pem.clone(), client_common_name: String::new() };
+    let pods = Arc::new(hostfs::beneath::Root::open(dir).unwrap());
     let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(nobody).unwrap();
     let node = Node {
         name: "node01".to_string(),
-        pods: Arc::new(hostfs::beneath::Root::open(dir).unwrap()),
+        proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::tls::Peers::new(&tls).unwrap()),
+        address: std::net::Ipv4Addr::LOCALHOST.into(),
+        incoming,
+        pods,
         records: Records::open(&dir.join("handler")).unwrap(),
         vmis,
         config: CurrentConfig::default(),

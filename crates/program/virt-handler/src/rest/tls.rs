@@ -36,15 +36,15 @@ pub(crate) fn acceptor(tls: &Tls) -> Result<TlsAcceptor, Error> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+pub(crate) fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(|err| Error::Pem { what, err })
 }
 
 /// The authority signs certificates of all components; only one of them may command guests.
 #[derive(Debug)]
-struct CommonNameVerifier {
-    authority: Arc<dyn ClientCertVerifier>,
-    expected: String,
+pub(crate) struct CommonNameVerifier {
+    pub(crate) authority: Arc<dyn ClientCertVerifier>,
+    pub(crate) expected: String,
 }
 
 impl ClientCertVerifier for CommonNameVerifier {
@@ -89,7 +89,7 @@ impl ClientCertVerifier for CommonNameVerifier {
 }
 
 /// A certificate with several common names is nobody's.
-fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+pub(crate) fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let mut names = parsed.subject().iter_common_name();
     let name = names.next()?.as_str().ok()?.to_owned();

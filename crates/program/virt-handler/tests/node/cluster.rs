@@ -145,14 +145,20 @@ impl Cluster {
     }
 
     pub(crate) async fn handler(&self) -> Handler {
-        let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", "ferrovirt:node:node01").await;
+        self.handler_of(NODE, self.pods_dir(), self.private_dir()).await
+    }
+
+    /// The agent of any node, with directories of its own.
+    pub(crate) async fn handler_of(&self, node: &str, pods_dir: PathBuf, private_dir: PathBuf) -> Handler {
+        let group = format!("ferrovirt:node:{node}");
+        let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", &group).await;
         let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listen.local_addr().unwrap();
         let (cert_pem, key_pem) = self.authority.issue("kubevirt.io:system:node:virt-handler", "none");
         let config = virt_handler::Config {
-            node_name: NODE.to_string(),
-            pods_dir: self.pods_dir(),
-            private_dir: self.private_dir(),
+            node_name: node.to_string(),
+            pods_dir,
+            private_dir,
             kvm_finding: self.private_dir().join("kvm.json"),
             client,
             listen,

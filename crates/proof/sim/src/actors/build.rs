@@ -139,7 +139,9 @@ pub(crate) fn furniture(server: &mut Server) {
     server.create(Writer::User, class).expect(put);
     let kubevirt: KubeVirt = read(json!({
         "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
-        "spec": {"configuration": {"developerConfiguration": {"featureGates": ["HotplugVolumes"]}}}
+        "spec": {"configuration": {"evictionStrategy": "LiveMigrate",
+            "migrations": {"parallelMigrationsPerCluster": 2, "parallelOutboundMigrationsPerNode": 1},
+            "developerConfiguration": {"featureGates": ["HotplugVolumes"]}}}
     }));
     server.create(Writer::User, kubevirt).expect(put);
     for number in 0..NODES {

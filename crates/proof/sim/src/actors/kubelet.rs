@@ -132,7 +132,21 @@ fn set_containers(pod: &mut Pod, state: ContainerState, ready: bool) {
         state: Some(state.clone()),
         ..ContainerStatus::default()
     });
-    pod.status.get_or_insert_default().container_statuses = Some(statuses.collect());
+    let pulled = pod.spec.iter().flat_map(|spec| spec.init_containers.iter().flatten()).map(|container| {
+        let image = container.image.clone().unwrap_or_default();
+        ContainerStatus {
+            name: container.name.clone(),
+            image_id: format!("{image}@sha256:{DIGEST}"),
+            image,
+            ready: true,
+            ..ContainerStatus::default()
+        }
+    });
+    let pulled: Vec<ContainerStatus> = pulled.collect();
+    let statuses: Vec<ContainerStatus> = statuses.collect();
+    let status = pod.status.get_or_insert_default();
+    status.init_container_statuses = (!pulled.is_empty()).then_some(pulled);
+    status.container_statuses = Some(statuses);
 }
 
 fn end_containers(pod: &mut Pod, exit_code: i32) {
@@ -171,6 +185,9 @@ fn set_ready(pod: &mut Pod, ready: bool) {
         }),
     }
 }
+
+/// What every image of the simulated cluster is.
+const DIGEST: &str = "0123456789abcdef";
 
 /// How long a node may be silent before its Pods are evicted from it.
 pub(super) const EVICTED_AFTER: Duration = Duration::from_secs(300);

@@ -7,6 +7,7 @@ mod build;
 mod cdi;
 mod collector;
 mod kubelet;
+mod movers;
 mod node_agent;
 mod nodes;
 mod scheduler;
@@ -42,6 +43,8 @@ pub(crate) struct World {
     pod_fates: BTreeMap<String, PodFate>,
     guest_fates: BTreeMap<String, GuestFate>,
     volume_fates: BTreeMap<String, VolumeFate>,
+    /// By the migration's UID.
+    journeys: BTreeMap<String, movers::Journey>,
 }
 
 /// Whether the Pod is there to run a guest.
@@ -52,6 +55,11 @@ pub(crate) fn is_launcher(pod: &Pod) -> bool {
 /// Whether the Pod only makes storage bind.
 pub(crate) fn is_ephemeral(pod: &Pod) -> bool {
     annotation(&pod.metadata, annotations::EPHEMERAL_PROVISIONING).is_some()
+}
+
+/// Whether the Pod is there to receive a guest.
+pub(crate) fn is_target(pod: &Pod) -> bool {
+    is_launcher(pod) && label(&pod.metadata, labels::MIGRATION_JOB_UID).is_some()
 }
 
 pub(crate) fn is_attachment(pod: &Pod) -> bool {
@@ -104,6 +112,7 @@ impl Sim {
             Actor::KubeletReap => self.reap_pod(key, uid),
             Actor::NodeAgent => self.attend(key, uid),
             Actor::GuestEnds { crashed } => self.end_guest(key, uid, crashed),
+            Actor::Arrives => self.arrive(key, uid),
             Actor::Cdi => self.import(key, uid),
             Actor::Collector => self.collect(),
         }

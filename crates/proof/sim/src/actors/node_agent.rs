@@ -1,10 +1,10 @@
 //! The node agent of every node: starts guests that were handed over, and tells how they end.
 
-use api::labels;
 use api::v1::{
-    VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
+    Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as PhaseTransition, VolumePhase,
 };
+use api::{conditions, labels};
 use informer::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::meta::{is_deleting, label};
@@ -16,6 +16,12 @@ use crate::hub::lock;
 use crate::kinds::Object;
 use crate::script::GuestFate;
 use crate::server::Writer;
+
+/// A migration is under way whose transfer has begun.
+fn has_left(vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| state.start_timestamp.is_some() && state.end_timestamp.is_none())
+}
 
 /// What the agent finds of the launcher.
 enum Launcher {
@@ -39,6 +45,10 @@ impl Sim {
     /// Looks after one instance: one step, and another look if there is more to do.
     pub(super) fn attend(&mut self, key: &Key, uid: &str) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
+        if vmi.is_running() && self.escort(&vmi) {
+            return;
+        }
+        let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
         let Some(node) = label(&vmi.metadata, labels::NODE_NAME) else { return };
         if !self.answers(node) {
             return;
@@ -47,6 +57,9 @@ impl Sim {
         let phase = match (vmi.phase(), launcher) {
             (Some(Phase::Scheduled), Launcher::Ended) => Phase::Failed,
             (Some(Phase::Scheduled), Launcher::Alive) => return self.start_guest(&vmi),
+            // The other side is asked before the guest is given up.
+            (Some(Phase::Running), Launcher::Ended | Launcher::Ending) if self.lives_elsewhere(&vmi) => return,
+            (Some(Phase::Running), Launcher::Ended) if has_left(&vmi) => return self.lost_on_arrival(&vmi),
             (Some(Phase::Running), Launcher::Ended) => Phase::Failed,
             (Some(Phase::Running), Launcher::Ending) => Phase::Succeeded,
             (Some(Phase::Running), Launcher::Alive) if is_deleting(&vmi.metadata) => Phase::Succeeded,
@@ -96,7 +109,13 @@ impl Sim {
             Some(GuestFate::Crashes(after)) => self.act_after(after, Actor::GuestEnds { crashed: true }, &object),
             None => {}
         }
-        self.set_guest_phase(vmi, Phase::Running);
+        let mut started = vmi.clone();
+        let status = started.status_mut();
+        status.selinux_context = Some("none".to_owned());
+        let now = lock(&self.hub).server.time();
+        let migratable = Condition::new(conditions::LIVE_MIGRATABLE, ConditionStatus::True, "", "", now);
+        conditions::set(&mut status.conditions, migratable);
+        self.set_guest_phase(&started, Phase::Running);
     }
 
     /// The guest ends by itself.

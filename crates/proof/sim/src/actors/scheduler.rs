@@ -55,6 +55,7 @@ impl Sim {
             .all()
             .filter(|node| ready(label(&node.metadata, api::labels::SCHEDULABLE)))
             .filter_map(|node| node.metadata.name.as_deref())
+            .filter(|node| !keeps_away(server, pod, node))
             .collect();
         let luck = self.rng.at("place", server.log.len() as u64) as usize;
         let node = nodes
@@ -91,6 +92,16 @@ impl Sim {
             self.act_after(after, Actor::Cdi, &volume);
         }
     }
+}
+
+/// A migration's target does not go where another Pod of its guest is.
+fn keeps_away(server: &Server, pod: &Pod, node: &str) -> bool {
+    let guest = label(&pod.metadata, api::labels::CREATED_BY);
+    let is_target = label(&pod.metadata, api::labels::MIGRATION_JOB_UID).is_some();
+    let beside = |other: &Pod| {
+        label(&other.metadata, api::labels::CREATED_BY) == guest && node_of(other) == Some(node) && !has_ended(other)
+    };
+    is_target && server.tables.pods.all().any(|other| beside(other))
 }
 
 /// Helpers of a launcher Pod go where it is.

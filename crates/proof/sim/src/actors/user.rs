@@ -3,13 +3,15 @@
 use api::v1::{
     AddVolumeOptions, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
     PersistentVolumeClaimVolumeSource, RemoveVolumeOptions, RunStrategy, StateChangeRequestAction, VirtualMachine,
-    VirtualMachineInstance, VirtualMachineStateChangeRequest as StateChange, VirtualMachineVolumeRequest, Volume,
+    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineStateChangeRequest as StateChange, VirtualMachineVolumeRequest, Volume,
 };
+use api::config::ClusterConfig;
 use api::{conditions, labels};
 use informer::Key;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use machinery::meta::{is_deleting, label};
-use virt_controller::api::Part;
+use plan::eviction::{self, Subject, Verdict};
+use virt_controller::api::{Part, Patch};
 
 use super::{build, launchers_of};
 use crate::engine::{Actor, Sim};
@@ -71,6 +73,21 @@ impl Sim {
                 let pod = key(&pod.metadata);
                 delete::<Pod>(server, &pod, Propagation::Background)?;
             }
+            Deed::Migrate { vm } => migrate(server, &at(*vm))?,
+            Deed::AbortMigration { vm } => abort_migrations(server, &at(*vm)),
+            Deed::Evict { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
+                evict(server, uid(&vmi.metadata));
+            }
+            Deed::Drain { vm } => {
+                let node = server.lookup::<VirtualMachineInstance>(&at(*vm))?.status.as_ref()?.node_name.clone()?;
+                let there = |vmi: &VirtualMachineInstance| {
+                    vmi.status.as_ref().and_then(|status| status.node_name.as_ref()) == Some(&node)
+                };
+                let guests = server.tables.vmis.all().filter(|vmi| there(vmi));
+                let guests: Vec<String> = guests.map(|vmi| uid(&vmi.metadata).to_owned()).collect();
+                guests.iter().for_each(|guest| evict(server, guest));
+            }
             Deed::Pause { vm } => self.pause(server, *vm, true)?,
             Deed::Unpause { vm } => self.pause(server, *vm, false)?,
             Deed::ShutDown { vm } | Deed::Crash { vm } => {
@@ -109,6 +126,55 @@ where
     K: kube::Resource<DynamicType = ()> + Clone + 'static,
 {
     server.delete::<K>(USER, key, None, None, propagation).ok()
+}
+
+/// As admission has it: an instance that can move, and no other migration of it under way.
+fn migrate(server: &mut Server, key: &Key) -> Option<()> {
+    let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
+    let busy = server.tables.migrations.all().any(|other| {
+        other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other)
+    });
+    if busy || vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false()) {
+        return None;
+    }
+    let mut migration = VirtualMachineInstanceMigration::default();
+    migration.metadata.namespace = Some(key.namespace.clone());
+    migration.metadata.name = Some(format!("move-{}-{}", key.name, server.log.len()));
+    migration.spec.vmi_name = Some(key.name.clone());
+    server.create(USER, migration).ok()?;
+    Some(())
+}
+
+fn abort_migrations(server: &mut Server, key: &Key) {
+    let unfinished = server.tables.migrations.all().filter(|migration| {
+        migration.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(migration)
+    });
+    let doomed: Vec<Key> = unfinished.map(|migration| Key::of(migration.as_ref())).collect();
+    for key in doomed {
+        delete::<VirtualMachineInstanceMigration>(server, &key, Propagation::Background);
+    }
+}
+
+/// As the front end answers it.
+fn evict(server: &mut Server, guest: &str) {
+    let pods: Vec<_> = launchers_of(server, guest).cloned().collect();
+    let config = ClusterConfig::from_kubevirt(server.tables.kubevirts.all().next().expect("the cluster has one"));
+    let config = config.expect("it is valid");
+    for pod in pods {
+        let Subject::Launcher { vmi } = eviction::subject(&pod) else { continue };
+        let at = Key::new(NAMESPACE, vmi);
+        let found = server.lookup::<VirtualMachineInstance>(&at);
+        let world =
+            eviction::World { pod: &pod, launcher: None, vmi: found.as_deref(), annotations: None, config: &config };
+        match eviction::judge(&world) {
+            Verdict::Mark { patch, .. } => {
+                // A patch that fails is an eviction that is asked for again.
+                let _ = server.patch::<VirtualMachineInstance>(USER, &at, Part::Object, &Patch::Json(patch));
+            }
+            Verdict::Allow => drop(delete::<Pod>(server, &key(&pod.metadata), Propagation::Background)),
+            Verdict::Deny(_) => {}
+        }
+    }
 }
 
 fn edit_vm(server: &mut Server, key: &Key, edit: impl FnOnce(&mut VirtualMachine)) -> Option<()> {

@@ -45,7 +45,7 @@ impl Sim {
             | Fault::SlowKey { .. }
             | Fault::Pod { .. }
             | Fault::Guest { .. }
-            | Fault::Volume { .. } => {}
+            | Fault::Volume { .. } | Fault::Journey { .. } => {}
         }
     }
 

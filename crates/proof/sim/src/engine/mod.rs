@@ -85,6 +85,8 @@ pub(crate) enum Actor {
     KubeletReap,
     NodeAgent,
     GuestEnds { crashed: bool },
+    /// A guest on its way reaches its target.
+    Arrives,
     Cdi,
     Collector,
 }

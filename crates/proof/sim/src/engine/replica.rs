@@ -93,8 +93,8 @@ impl Replica {
     /// Keys a controller works on at once.
     fn workers(controller: Reconciler) -> usize {
         match controller {
-            Reconciler::Vm | Reconciler::Vmi => 2,
-            Reconciler::Node => 1,
+            Reconciler::Vm | Reconciler::Vmi | Reconciler::Migration => 2,
+            Reconciler::Node | Reconciler::Evacuation | Reconciler::DisruptionBudget => 1,
         }
     }
 }
@@ -104,6 +104,9 @@ fn controller_name(controller: Reconciler) -> &'static str {
         Reconciler::Vm => "vm-controller",
         Reconciler::Vmi => "vmi-controller",
         Reconciler::Node => "node-controller",
+        Reconciler::Migration => "migration-controller",
+        Reconciler::Evacuation => "evacuation-controller",
+        Reconciler::DisruptionBudget => "budget-controller",
     }
 }
 
@@ -120,7 +123,8 @@ macro_rules! each_kind {
     ($macro:ident!($($head:tt)*)) => {
         $macro!($($head)*, [
             Vm => vms, Vmi => vmis, Pod => pods, Revision => revisions, KubeVirt => kubevirts, Migration => migrations,
-            Claim => claims, StorageClass => storage_classes, Namespace => namespaces, Quota => quotas, Node => nodes,
+            Policy => policies, Budget => budgets, Claim => claims, StorageClass => storage_classes,
+            Namespace => namespaces, Quota => quotas, Node => nodes,
             Instancetype => instancetypes, ClusterInstancetype => cluster_instancetypes, Preference => preferences,
             ClusterPreference => cluster_preferences, DataVolume => data_volumes, DataSource => data_sources,
             StorageProfile => storage_profiles, Cdi => cdis, CdiConfig => cdi_configs,

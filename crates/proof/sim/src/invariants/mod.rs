@@ -148,6 +148,11 @@ invariants!(
     owners,
     absence_is_confirmed,
     waits,
+    one_target,
+    limits,
+    migration_phases,
+    handed_off,
+    migration_ends,
 );
 
 /// Asks all invariants, and remembers the first that was broken.

@@ -10,7 +10,7 @@ use virt_controller::Reconciler;
 
 use super::support::{cached_vmi, new_pod, pass_of, phase};
 use super::{Invariant, Scene, Verdict};
-use crate::actors::is_launcher;
+use crate::actors::{is_launcher, is_target};
 use crate::engine::PassInfo;
 use crate::kinds::{Kind, Object};
 use crate::server::Change;
@@ -24,7 +24,7 @@ impl Invariant for Rule {
     }
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
-        let Some(pod) = new_pod(change).filter(|pod| is_launcher(pod)) else { return Ok(()) };
+        let Some(pod) = new_pod(change).filter(|pod| is_launcher(pod) && !is_target(pod)) else { return Ok(()) };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let Some(pass) = pass_of(scene, change, Reconciler::Vmi) else {
             return Err(format!("launcher {name} was created by {}", change.by.name()));

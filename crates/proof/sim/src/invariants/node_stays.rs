@@ -1,4 +1,4 @@
-//! 9: without a migration an instance never changes its node.
+//! 9, 38: an instance changes its node only by the word of a node agent, to where a migration of it goes that has not failed.
 
 use super::support::{ensure, name, vmi_change};
 use super::{Invariant, Scene, Verdict};
@@ -15,7 +15,12 @@ impl Invariant for Rule {
     fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
         let node = |vmi: &api::v1::VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.node_name.clone());
-        ensure(node(was).is_none_or(|node| node.is_empty()) || node(was) == node(is), || {
+        let state = is.status.as_ref().and_then(|status| status.migration_state.as_ref());
+        let moved = state.is_some_and(|state| {
+            state.target_node == node(is) && state.source_node == node(was) && state.failed != Some(true)
+        });
+        let by_agent = change.by.name() == "agent";
+        ensure(node(was).is_none_or(|node| node.is_empty()) || node(was) == node(is) || (moved && by_agent), || {
             format!("instance {} went from {:?} to {:?}", name(is), node(was), node(is))
         })
     }

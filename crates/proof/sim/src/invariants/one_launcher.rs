@@ -1,6 +1,6 @@
 //! 1, 2: in the life of an instance (one UID) one launcher Pod is created and no other; so there is never more than one
-//! that has not ended. Pods that only make storage bind do not count; migrations, which bring a second one, are not
-//! simulated.
+//! that has not ended. Pods that only make storage bind do not count, nor do those that a migration brings (see
+//! `one_target.rs`).
 //!
 //! One case is left: a controller dies after it has made the Pod and before it could say so on the instance, and the Pod
 //! is gone before the next one looks. Nobody can know of it then, and no guest was ever started in it, since that takes
@@ -14,7 +14,7 @@ use machinery::meta::controller_of;
 
 use super::support::ensure;
 use super::{Invariant, Scene, Verdict};
-use crate::actors::is_launcher;
+use crate::actors::{is_launcher, is_target};
 use crate::kinds::Object;
 use crate::server::Change;
 
@@ -31,7 +31,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let (Object::Pod(pod), None) = (&change.last, &change.was) else { return Ok(()) };
-        let Some(owner) = controller_of(&pod.metadata).filter(|_| is_launcher(pod)) else { return Ok(()) };
+        let Some(owner) = controller_of(&pod.metadata).filter(|_| is_launcher(pod) && !is_target(pod)) else { return Ok(()) };
         let name = change.last.key().name;
         let earlier = self.launchers.insert(owner.uid.clone(), (name.clone(), change.last.uid().to_owned()));
         let Some((first, uid)) = earlier else { return Ok(()) };

@@ -22,6 +22,8 @@ impl Invariant for Rule {
             Object::Vmi(_) | Object::Revision(_) | Object::DataVolume(_) => &["VirtualMachine"][..],
             Object::Pod(_) => &["VirtualMachineInstance", "Pod"],
             Object::Claim(_) => &["VirtualMachine", "VirtualMachineInstance"],
+            // They belong to nobody, and go when their instance has gone.
+            Object::Migration(_) => return Ok(()),
             _ => return Err(format!("{} was created", change.last.title())),
         };
         match controller_of(change.last.meta()) {

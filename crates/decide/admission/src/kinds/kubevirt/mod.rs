@@ -77,7 +77,7 @@ pub(super) fn rules(case: &Case<'_>, kubevirt: &mut KubeVirt, old: Option<&KubeV
     causes.extend(usable(kubevirt, &causes));
     let mut warnings = configuration::warnings(&configuration_field, &configuration, &configuration_before);
     warnings.extend(unsupported::kubevirt_spec(&field, &encode(&kubevirt.spec)));
-    Ok(Found { causes, warnings })
+    Ok(Found { causes, warnings, ..Found::default() })
 }
 
 fn patches(field: &FieldPath, spec: &KubeVirtSpec) -> Vec<FieldError> {

@@ -41,6 +41,15 @@ fn a_new_migration_is_found_by_its_instance_and_held_until_both_sides_have_clean
 }
 
 #[test]
+fn a_migration_to_elsewhere_is_valid_and_not_honoured() {
+    let send = migration(json!({ "spec": { "sendTo": { "connectURL": "there:9185", "migrationID": "a" } } }));
+    let judged = on().with_gate("DecentralizedLiveMigration").created(&send);
+    let said: Vec<String> = judged.unsupported.iter().map(ToString::to_string).collect();
+    let expected = "spec.sendTo: moving a running guest to another namespace or cluster is not supported by this build";
+    assert_eq!((judged.causes, said), (vec![], vec![expected.to_owned()]));
+}
+
+#[test]
 fn creation() {
     let send = json!({ "connectURL": "there:9185", "migrationID": "a" });
     on().check(

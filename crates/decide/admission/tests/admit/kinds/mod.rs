@@ -173,8 +173,10 @@ fn there_is_an_example_of_every_other_kind_and_it_is_valid() {
 fn kinds_nobody_acts_on_cannot_be_created_but_changed_and_deleted() {
     let honoured = [
         "kubevirts",
+        "migrationpolicies",
         "virtualmachineclusterinstancetypes",
         "virtualmachineclusterpreferences",
+        "virtualmachineinstancemigrations",
         "virtualmachineinstancepresets",
         "virtualmachineinstancetypes",
         "virtualmachinepreferences",

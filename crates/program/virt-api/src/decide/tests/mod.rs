@@ -2,6 +2,7 @@
 
 mod instance;
 mod lifecycle;
+mod migration;
 
 use api::v1::{VirtualMachine, VirtualMachineInstance};
 use serde_json::{Value, json};

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used)] // tests, though without the harness by which clippy would know them
 
+mod moves;
 mod support;
 
 use std::time::{Duration, Instant};
@@ -35,20 +36,38 @@ fn main() -> std::process::ExitCode {
     if let Some(missing) = &missing {
         eprintln!("SKIPPED: {missing}");
     }
-    let trials = cases.into_iter().map(|(name, case)| {
-        Trial::test(name, move || {
-            let launcher = Launcher::start(if name.contains("nobody") { "4s" } else { "120s" });
-            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(&launcher)));
-            result.map_err(|panic| {
-                let text = panic.downcast_ref::<String>().cloned();
-                let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                let text = text.unwrap_or_else(|| "it panicked".to_owned());
-                Failed::from(format!("{text}\n--- launcher's log ---\n{}", launcher.log()))
-            })
+    let mut trials: Vec<_> = cases
+        .into_iter()
+        .map(|(name, case)| {
+            let timeout = if name.contains("nobody") { "4s" } else { "120s" };
+            trial(name, missing.is_some(), move || Launcher::start(timeout), Launcher::log, case)
         })
-        .with_ignored_flag(missing.is_some())
-    });
-    libtest_mimic::run(&arguments, trials.collect()).exit_code()
+        .collect();
+    for (name, case) in moves::CASES {
+        trials.push(trial(name, missing.is_some(), moves::Pair::start, moves::Pair::log, case));
+    }
+    libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// A test with what it needs, whose log is shown if it fails.
+fn trial<T: 'static>(
+    name: &str,
+    ignored: bool,
+    start: impl FnOnce() -> T + Send + 'static,
+    log: fn(&T) -> String,
+    case: fn(&T),
+) -> Trial {
+    let run = move || {
+        let subject = start();
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| case(&subject)));
+        result.map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            let text = text.unwrap_or_else(|| "it panicked".to_owned());
+            Failed::from(format!("{text}\n--- log ---\n{}", log(&subject)))
+        })
+    };
+    Trial::test(name, run).with_ignored_flag(ignored)
 }
 
 fn whole_life(launcher: &Launcher) {

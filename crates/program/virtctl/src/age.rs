@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 /// `12s`, `5m30s`, `3h`, `2d4h`, `90d`: two units while the first one is small.
-pub(crate) fn since(then: Timestamp, now: Timestamp) -> String {
+pub fn since(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs().max(0);
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86400);
     let pair = |big: i64, unit: char, small: i64, small_unit: char| match small {

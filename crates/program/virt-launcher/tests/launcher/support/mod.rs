@@ -52,7 +52,7 @@ ip tuntap add tap0 mode tap vnet_hdr user 107 group 107
 ip link set tap0 mtu 1450 master k6t-eth0; ip link set tap0 up
 exec setpriv --reuid 107 --regid 107 --clear-groups --no-new-privs --inh-caps -all,+net_bind_service \
   --ambient-caps -all,+net_bind_service --bounding-set -all,+net_bind_service \
-  env FERROVIRT_TEST_ROLE=launcher RUST_BACKTRACE=0 XDG_CONFIG_HOME=/var/run/kubevirt-private XDG_RUNTIME_DIR=/var/run POD_NAME=pod \
+  env FERROVIRT_TEST_ROLE=launcher RUST_BACKTRACE=0 XDG_CONFIG_HOME=/var/run/kubevirt-private XDG_RUNTIME_DIR=/var/run POD_NAME=$POD \
   $E --name vm --namespace default --uid $VMI_UID --qemu-timeout $TIMEOUT --grace-period-seconds 10 --image-volume --allow-emulation
 "#;
 
@@ -85,8 +85,13 @@ fn guest_dir() -> PathBuf {
 
 /// The VMI of a test: booted from a kernel, or from a container disk.
 pub(crate) fn vmi(kind: &str) -> VirtualMachineInstance {
+    vmi_with(kind, "")
+}
+
+/// The same, with more words on the kernel's command line.
+pub(crate) fn vmi_with(kind: &str, arguments: &str) -> VirtualMachineInstance {
     let kernel = serde_json::json!({ "kernelBoot": {
-        "kernelArgs": "console=ttyS0 quiet tick=1",
+        "kernelArgs": format!("console=ttyS0 quiet tick=1 {arguments}"),
         "container": { "image": "guest", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz" },
     }});
     let scratch = serde_json::json!({ "name": "root", "emptyDisk": { "capacity": "64Mi" } });
@@ -121,6 +126,11 @@ pub(crate) struct Launcher {
 
 impl Launcher {
     pub(crate) fn start(qemu_timeout: &str) -> Launcher {
+        Launcher::named("pod", qemu_timeout)
+    }
+
+    /// Launchers of one guest differ in their Pods' names.
+    pub(crate) fn named(pod: &str, qemu_timeout: &str) -> Launcher {
         let dir = tempfile::Builder::new().prefix("vl").tempdir_in("/tmp").expect("a temporary directory");
         std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("chmod");
         let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
@@ -135,6 +145,7 @@ impl Launcher {
             .env("G", guest_dir())
             .env("VMI_UID", UID)
             .env("TIMEOUT", qemu_timeout)
+            .env("POD", pod)
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle of the log"))
             .stderr(log)
@@ -288,6 +299,11 @@ impl Launcher {
         self.dir.path().join("images/disk/disk/disk.qcow2")
     }
 
+    /// A directory of the launcher's /run, as it is out here.
+    pub(crate) fn run_dir(&self, name: &str) -> PathBuf {
+        self.dir.path().join("run").join(name)
+    }
+
     fn private(&self, name: &str) -> PathBuf {
         self.dir.path().join("run/kubevirt-private").join(UID).join(name)
     }
@@ -344,6 +360,10 @@ pub(crate) struct Serial {
 }
 
 impl Serial {
+    pub(crate) fn text(&self) -> String {
+        self.text.lock().expect("nobody panics with it").clone()
+    }
+
     pub(crate) fn wait_for(&self, expected: &str) {
         let limit = Instant::now() + LIMIT;
         loop {

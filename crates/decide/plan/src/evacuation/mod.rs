@@ -1,0 +1,145 @@
+//! The evacuation controller: guests that were asked to leave their node get a migration.
+//!
+//! Guests are asked by an eviction, which marks them ([`crate::eviction`]), or all at once by a taint on their node. Each gets
+//! one migration; whether there is room for it is the migration controller's matter. If it fails, the mark stays and the
+//! next one follows, which the migration controller puts off for longer each time.
+//!
+//! A migration's name is derived from the instance's UID and the last migration of it that has ended. A second attempt to
+//! make one, under a cache that does not show the first, meets the first.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use api::config::ClusterConfig;
+use api::v1::{
+    MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
+    VirtualMachineInstanceMigrationSpec,
+};
+use api::{annotations, conditions, events};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use machinery::names;
+
+use crate::{Note, eviction, meta, migration, pods};
+
+#[cfg(test)]
+mod tests;
+
+/// What the names of these migrations begin with.
+const PREFIX: &str = "kubevirt-evacuation";
+
+/// An instance on the node, with what stands around it.
+#[derive(Clone, Debug)]
+pub struct Guest {
+    pub vmi: Arc<VirtualMachineInstance>,
+    /// Every Pod the instance controls.
+    pub pods: Vec<Arc<Pod>>,
+    /// Every migration that names the instance.
+    pub migrations: Vec<Arc<Migration>>,
+}
+
+/// Everything the decision may see about one node.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub name: String,
+    pub node: Option<Arc<Node>>,
+    /// Every instance that was handed to the node.
+    pub guests: Vec<Guest>,
+    pub config: Arc<ClusterConfig>,
+    /// Migrations we made for this node are not in the cache yet.
+    pub behind: bool,
+    pub now: Time,
+}
+
+/// Every effect this controller can have.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Creates a migration. One of this name for the same instance is success. Events about it go to the instance.
+    Create { migration: Box<Migration>, vmi_uid: String, created: Note },
+}
+
+impl Action {
+    /// The event of a failure.
+    pub fn failure(error: &str) -> Note {
+        Note::warning(events::FAILED_CREATE, format!("Failed to create a migration that empties the node: {error}"))
+    }
+}
+
+/// For logs.
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self::Create { migration, .. } = self;
+        let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
+        write!(f, "create migration {} of instance {vmi}", meta::name(&migration.metadata))
+    }
+}
+
+/// Which guests of the node get a migration now.
+pub fn decide(w: &World) -> Vec<Action> {
+    if w.behind {
+        return vec![]; // they come as events
+    }
+    let all = w.node.as_deref().is_some_and(|node| is_drained(node, &w.config));
+    let asked = w.guests.iter().filter(|guest| all || was_asked(guest, &w.name, &w.now));
+    asked.filter(|guest| can_move(guest, &w.config)).map(|guest| create(w, guest)).collect()
+}
+
+/// The old way to empty a node: a taint that the cluster's configuration names.
+fn is_drained(node: &Node, config: &ClusterConfig) -> bool {
+    let key = config.migrations().node_drain_taint_key.unwrap_or_default();
+    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    !key.is_empty() && taints.into_iter().any(|taint| taint.key == key && taint.effect == "NoSchedule")
+}
+
+/// An eviction has marked it, and it has not left since.
+fn was_asked(guest: &Guest, node: &str, now: &Time) -> bool {
+    let Some(status) = &guest.vmi.status else { return false };
+    let past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= now.0);
+    let moving = status.migration_state.as_ref().is_some_and(|s| past(&s.start_timestamp) && !past(&s.end_timestamp));
+    status.evacuation_node_name.as_deref() == Some(node) && status.node_name.as_deref() == Some(node) && !moving
+}
+
+fn can_move(guest: &Guest, config: &ClusterConfig) -> bool {
+    let vmi = &guest.vmi;
+    let strategy = eviction::strategy(vmi, config);
+    let active = guest.pods.iter().filter(|pod| !pods::is_down(pod)).count();
+    !vmi.is_final()
+        && !vmi.is_marked_for_deletion()
+        && matches!(strategy, "LiveMigrate" | "LiveMigrateIfPossible")
+        && vmi.has_condition(conditions::LIVE_MIGRATABLE)
+        && !guest.migrations.iter().any(|migration| !migration::is_final(migration))
+        && active <= 1
+}
+
+fn create(w: &World, guest: &Guest) -> Action {
+    let vmi = &guest.vmi;
+    let name = meta::name(&vmi.metadata);
+    let ended = guest.migrations.iter().filter(|migration| migration::is_final(migration));
+    let last = ended.max_by_key(|m| (m.metadata.creation_timestamp.clone(), m.metadata.name.clone()));
+    let last = last.map(|migration| meta::uid(&migration.metadata)).unwrap_or_default();
+    let seed = format!("{}/{last}", meta::uid(&vmi.metadata));
+    let descheduled = meta::annotation(&vmi.metadata, annotations::EVICTION_SOURCE)
+        == Some(annotations::eviction_source::DESCHEDULER);
+    let priority = if descheduled { MigrationPriority::SystemMaintenance } else { MigrationPriority::SystemCritical };
+    let migration = Migration {
+        metadata: ObjectMeta {
+            name: Some(names::truncated_name(&format!("{PREFIX}-{name}"), &names::suffix(&seed), names::LABEL_MAX)),
+            namespace: vmi.metadata.namespace.clone(),
+            annotations: Some(BTreeMap::from([(annotations::EVACUATION_MIGRATION.to_owned(), w.name.clone())])),
+            ..ObjectMeta::default()
+        },
+        spec: VirtualMachineInstanceMigrationSpec {
+            vmi_name: Some(name.to_owned()),
+            priority: Some(priority),
+            ..VirtualMachineInstanceMigrationSpec::default()
+        },
+        ..Migration::default()
+    };
+    let message = format!("Created migration {} to empty node {}", meta::name(&migration.metadata), w.name);
+    Action::Create {
+        migration: Box::new(migration),
+        vmi_uid: meta::uid(&vmi.metadata).to_owned(),
+        created: Note::normal(events::SUCCESSFUL_CREATE, message),
+    }
+}

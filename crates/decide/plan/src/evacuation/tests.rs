@@ -1,0 +1,130 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn time(seconds: i64) -> Time {
+    Time(jiff::Timestamp::from_second(1_700_000_000 + seconds).unwrap())
+}
+
+fn vmi(patch: Value) -> Arc<VirtualMachineInstance> {
+    let mut object = json!({"metadata": {"name": "vm", "namespace": "ns", "uid": "u1"},
+        "spec": {"evictionStrategy": "LiveMigrate", "domain": {"devices": {}}},
+        "status": {"phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1",
+                   "conditions": [{"type": "LiveMigratable", "status": "True"}]}});
+    machinery::patch::merge(&mut object, &patch);
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn migration(name: &str, phase: &str, created: i64) -> Arc<Migration> {
+    let object = json!({"metadata": {"name": name, "uid": format!("uid-of-{name}"), "creationTimestamp": time(created)},
+        "spec": {"vmiName": "vm"}, "status": {"phase": phase}});
+    Arc::new(serde_json::from_value(object).unwrap())
+}
+
+fn pod(phase: &str) -> Arc<Pod> {
+    Arc::new(serde_json::from_value(json!({"metadata": {"name": phase}, "status": {"phase": phase}})).unwrap())
+}
+
+fn guest(vmi: Arc<VirtualMachineInstance>) -> Guest {
+    Guest { vmi, pods: vec![pod("Running")], migrations: vec![] }
+}
+
+fn world(guests: Vec<Guest>) -> World {
+    let config = Arc::new(ClusterConfig::default());
+    World { name: "n1".into(), node: None, guests, config, behind: false, now: time(100) }
+}
+
+fn made(w: &World) -> Vec<Migration> {
+    decide(w).into_iter().map(|Action::Create { migration, .. }| *migration).collect()
+}
+
+#[test]
+fn a_guest_that_was_asked_to_leave_gets_one_migration() {
+    let w = world(vec![guest(vmi(json!({})))]);
+    let made = made(&w);
+    let [one] = made.as_slice() else { panic!("{made:?}") };
+    assert!(one.metadata.name.as_deref().unwrap().starts_with("kubevirt-evacuation-vm-"));
+    assert_eq!(one.metadata.annotations.as_ref().unwrap()[annotations::EVACUATION_MIGRATION], "n1");
+    assert_eq!(one.spec.priority, Some(MigrationPriority::SystemCritical));
+    assert_eq!(one.spec.vmi_name.as_deref(), Some("vm"));
+}
+
+#[test]
+fn every_condition_of_an_evacuation_counts() {
+    let sending = json!({"status": {"migrationState": {"startTimestamp": time(50)}}});
+    let sent = json!({"status": {"migrationState": {"startTimestamp": time(50), "endTimestamp": time(60)}}});
+    let table = [
+        ("asked", json!({}), true),
+        ("not asked", json!({"status": {"evacuationNodeName": null}}), false),
+        ("asked to leave another node", json!({"status": {"evacuationNodeName": "n2"}}), false),
+        ("has left", json!({"status": {"nodeName": "n2"}}), false),
+        ("is on its way", sending, false),
+        ("an earlier journey is over", sent, true),
+        ("has ended", json!({"status": {"phase": "Succeeded"}}), false),
+        ("is being deleted", json!({"metadata": {"deletionTimestamp": time(1)}}), false),
+        ("stays", json!({"spec": {"evictionStrategy": "None"}}), false),
+        ("somebody else moves it", json!({"spec": {"evictionStrategy": "External"}}), false),
+        ("moves if it can, and can", json!({"spec": {"evictionStrategy": "LiveMigrateIfPossible"}}), true),
+        ("cannot move", json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "False"}]}}), false),
+        ("nobody knows whether it can", json!({"status": {"conditions": []}}), false),
+        ("the cluster's strategy, which is None", json!({"spec": {"evictionStrategy": null}}), false),
+    ];
+    for (what, patch, expected) in table {
+        assert_eq!(!made(&world(vec![guest(vmi(patch))])).is_empty(), expected, "{what}");
+    }
+}
+
+#[test]
+fn unfinished_migrations_and_second_pods_are_waited_for() {
+    let mut one = guest(vmi(json!({})));
+    one.migrations = vec![migration("a", "Pending", 1)];
+    assert_eq!(made(&world(vec![one.clone()])), vec![]);
+    one.migrations = vec![migration("a", "Failed", 1)];
+    one.pods.push(pod("Pending"));
+    assert_eq!(made(&world(vec![one.clone()])), vec![]);
+    one.pods[1] = pod("Succeeded");
+    assert_eq!(made(&world(vec![one.clone()])).len(), 1);
+    let mut w = world(vec![one]);
+    w.behind = true;
+    assert_eq!(made(&w), vec![], "what we made may not be visible yet");
+}
+
+#[test]
+fn the_drain_taint_asks_all_guests_at_once() {
+    let node = |key: &str, effect: &str| -> Arc<Node> {
+        let object = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": key, "effect": effect}]}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    };
+    for (key, effect, expected) in [
+        ("kubevirt.io/drain", "NoSchedule", 1),
+        ("kubevirt.io/drain", "NoExecute", 0),
+        ("node.kubernetes.io/unschedulable", "NoSchedule", 0),
+    ] {
+        let mut w = world(vec![guest(vmi(json!({"status": {"evacuationNodeName": null}})))]);
+        w.node = Some(node(key, effect));
+        assert_eq!(made(&w).len(), expected, "{key}:{effect}");
+    }
+}
+
+#[test]
+fn the_descheduler_is_less_urgent_than_a_drain() {
+    let annotated = json!({"metadata": {"annotations": {"kubevirt.io/eviction-source": "descheduler"}}});
+    let made = made(&world(vec![guest(vmi(annotated))]));
+    assert_eq!(made[0].spec.priority, Some(MigrationPriority::SystemMaintenance));
+}
+
+#[test]
+fn a_name_stands_for_one_attempt() {
+    let name = |migrations: Vec<Arc<Migration>>| {
+        let mut one = guest(vmi(json!({})));
+        one.migrations = migrations;
+        made(&world(vec![one]))[0].metadata.name.clone().unwrap()
+    };
+    let first = name(vec![]);
+    assert_eq!(first, name(vec![]), "a second look meets the first");
+    let second = name(vec![migration("a", "Failed", 1)]);
+    assert_ne!(first, second);
+    let third = name(vec![migration("b", "Failed", 2), migration("a", "Failed", 1)]);
+    assert_ne!(second, third);
+    assert_eq!(third, name(vec![migration("b", "Failed", 2)]), "old ones may be collected");
+}

@@ -1,0 +1,181 @@
+//! What is answered to a request to evict a Pod.
+//!
+//! A guest that is to be moved is never evicted with its Pod: the request marks the instance, is refused with "try again
+//! later", and the evacuation controller moves the guest. The Pod goes when the guest has left it.
+//!
+//! Whoever is asked looks up what [`subject`] names, and then asks [`judge`]. A lookup that fails for another reason than
+//! absence is answered by [`Verdict::unknown`]. Every refusal has HTTP status [`TOO_MANY_REQUESTS`], so that `kubectl drain`
+//! and its like ask again.
+
+use std::collections::BTreeMap;
+
+use api::config::ClusterConfig;
+use api::v1::VirtualMachineInstance;
+use api::{annotations, conditions, labels};
+use json_patch::Patch;
+use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::Pod;
+use machinery::meta::label;
+
+use crate::guard::Guarded;
+use crate::{meta, pods};
+
+#[cfg(test)]
+mod tests;
+
+/// The HTTP status of every refusal.
+pub const TOO_MANY_REQUESTS: u16 = 429;
+
+/// What a Pod is to an eviction, and what has to be looked up in its namespace before it is judged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject<'a> {
+    /// None of ours, or one without a guest: nothing to look up, and it may go.
+    Free,
+    /// A launcher Pod of the instance of this name.
+    Launcher { vmi: &'a str },
+    /// An attachment Pod. Its launcher Pod has this name; that Pod's own subject names the instance.
+    Attachment { launcher: &'a str },
+}
+
+/// What looking at the Pod alone tells.
+pub fn subject(pod: &Pod) -> Subject<'_> {
+    match label(&pod.metadata, labels::APP) {
+        Some(labels::app::LAUNCHER) if !pods::is_down(pod) => {
+            match meta::annotation(&pod.metadata, annotations::DOMAIN) {
+                Some(vmi) => Subject::Launcher { vmi },
+                None => Subject::Free,
+            }
+        }
+        Some(labels::app::HOTPLUG_DISK) => match pod.metadata.owner_references.as_deref() {
+            Some([owner]) if owner.kind == Pod::KIND => Subject::Attachment { launcher: &owner.name },
+            _ => Subject::Free,
+        },
+        _ => Subject::Free,
+    }
+}
+
+/// Everything the judgement may see.
+#[derive(Clone, Copy, Debug)]
+pub struct World<'a> {
+    pub pod: &'a Pod,
+    /// If the Pod is an attachment Pod: the launcher Pod it serves, if that exists.
+    pub launcher: Option<&'a Pod>,
+    /// The instance, if it exists.
+    pub vmi: Option<&'a VirtualMachineInstance>,
+    /// Annotations of the eviction itself.
+    pub annotations: Option<&'a BTreeMap<String, String>>,
+    pub config: &'a ClusterConfig,
+}
+
+/// The answer to an eviction.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Verdict {
+    /// The Pod may be evicted as any other.
+    Allow,
+    /// It may not, for this reason.
+    Deny(String),
+    /// It may not; the instance is to be patched (only tried, in a dry run), and `message` is the refusal's. If the patch
+    /// fails, the refusal is [`Verdict::unknown`].
+    Mark { patch: Patch, message: String },
+}
+
+impl Verdict {
+    /// The answer if something could not be looked up or written.
+    pub fn unknown(doing: &str, error: &dyn std::error::Error) -> Self {
+        let causes = std::iter::successors(Some(error), |error| error.source());
+        let causes = causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": ");
+        Self::Deny(format!("Cannot tell whether the Pod may be evicted: {doing}: {causes}"))
+    }
+}
+
+/// Whether the Pod may go.
+pub fn judge(w: &World<'_>) -> Verdict {
+    match subject(w.pod) {
+        Subject::Free => Verdict::Allow,
+        Subject::Launcher { vmi } => judge_launcher(w, vmi),
+        Subject::Attachment { .. } => judge_attachment(w),
+    }
+}
+
+/// The guest uses what the Pod brings: it goes when the launcher does.
+fn judge_attachment(w: &World<'_>) -> Verdict {
+    let serves = |launcher: &&Pod| meta::is_controlled_by(&w.pod.metadata, meta::uid(&launcher.metadata));
+    let Some(launcher) = w.launcher.filter(serves) else { return Verdict::Allow };
+    let Subject::Launcher { .. } = subject(launcher) else { return Verdict::Allow };
+    match w.vmi {
+        Some(vmi) => Verdict::Deny(format!(
+            "Pod {} brings volumes to the guest of VMI {}; it goes when the guest leaves the node",
+            meta::name(&w.pod.metadata),
+            full_name(vmi)
+        )),
+        None => Verdict::Allow,
+    }
+}
+
+fn judge_launcher(w: &World<'_>, name: &str) -> Verdict {
+    // An instance of the same name may have been made anew; it is not the one whose guest is in this Pod.
+    let ours = |vmi: &&VirtualMachineInstance| meta::is_controlled_by(&w.pod.metadata, meta::uid(&vmi.metadata));
+    let Some(vmi) = w.vmi.filter(ours) else {
+        let pod = meta::name(&w.pod.metadata);
+        return Verdict::Deny(format!("VMI {name:?} of launcher Pod {pod} does not exist; the Pod will end by itself"));
+    };
+    let migratable = vmi.has_condition(conditions::LIVE_MIGRATABLE);
+    match strategy(vmi, w.config) {
+        "LiveMigrate" if !migratable => {
+            let why = vmi.condition(conditions::LIVE_MIGRATABLE).map(|c| c.message()).filter(|why| !why.is_empty());
+            let why = why.unwrap_or("its node has not said that it can be");
+            Verdict::Deny(format!(
+                "VMI {} is configured with eviction strategy LiveMigrate but is not live-migratable: {why}",
+                full_name(vmi)
+            ))
+        }
+        "LiveMigrate" | "External" => mark(w, vmi),
+        "LiveMigrateIfPossible" if migratable => mark(w, vmi),
+        _ => Verdict::Allow,
+    }
+}
+
+/// What is to happen to the guest when its Pod shall leave the node.
+pub fn strategy<'a>(vmi: &'a VirtualMachineInstance, config: &'a ClusterConfig) -> &'a str {
+    vmi.spec.eviction_strategy.as_deref().filter(|own| !own.is_empty()).unwrap_or_else(|| config.eviction_strategy())
+}
+
+fn mark(w: &World<'_>, vmi: &VirtualMachineInstance) -> Verdict {
+    let status = vmi.status.clone().unwrap_or_default();
+    if status.evacuation_node_name.as_deref().is_some_and(|node| !node.is_empty()) {
+        return Verdict::Deny(format!(
+            "Evacuation in progress: eviction triggered evacuation of VMI {}",
+            full_name(vmi)
+        ));
+    }
+    let node = pods::node_name(w.pod);
+    if node.is_none() || node != status.node_name.as_deref() {
+        return Verdict::Deny(format!(
+            "Pod {} is the target of a migration of VMI {}, which runs elsewhere; it cannot be evicted",
+            meta::name(&w.pod.metadata),
+            full_name(vmi)
+        ));
+    }
+    let path = ["status", "evacuationNodeName"];
+    let guarded = Guarded::new(&vmi.metadata).field(&path, &status.evacuation_node_name, &node.map(str::to_owned));
+    let message = format!("Eviction triggered evacuation of VMI {}", full_name(vmi));
+    match by_descheduler(w, vmi, guarded).build() {
+        Some(patch) => Verdict::Mark { patch, message },
+        None => Verdict::Deny(message),
+    }
+}
+
+/// The descheduler's wishes are not as urgent as those of somebody who empties a node.
+fn by_descheduler<'a>(w: &World<'_>, vmi: &'a VirtualMachineInstance, patch: Guarded<'a>) -> Guarded<'a> {
+    let asked_by = w.annotations.and_then(|annotations| annotations.get(annotations::EVICTION_REQUESTED_BY));
+    if asked_by.map(String::as_str) != Some(annotations::eviction_source::DESCHEDULER_REQUEST) {
+        return patch;
+    }
+    let mut marked = vmi.metadata.annotations.clone().unwrap_or_default();
+    marked.insert(annotations::EVICTION_SOURCE.to_owned(), annotations::eviction_source::DESCHEDULER.to_owned());
+    patch.annotations(&marked)
+}
+
+fn full_name(vmi: &VirtualMachineInstance) -> String {
+    format!("\"{}/{}\"", vmi.metadata.namespace.as_deref().unwrap_or_default(), meta::name(&vmi.metadata))
+}

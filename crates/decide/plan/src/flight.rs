@@ -1,0 +1,26 @@
+//! Guests between two nodes.
+
+use api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::{meta, pods};
+
+/// The Pod that may hold the guest although the instance is not said to be there: the target of a transfer that has begun
+/// and was not declared failed. If the source is lost, this one is to be heard before the guest is given up: either its
+/// node takes the instance over, or the Pod ends.
+pub(crate) fn landing<'a>(vmi: &VirtualMachineInstance, pods: impl IntoIterator<Item = &'a Pod>) -> Option<&'a Pod> {
+    let state = vmi.status.as_ref()?.migration_state.as_ref()?;
+    let begun = state.start_timestamp.is_some()
+        || state.target_node_domain_detected == Some(true)
+        || state.target_node_domain_ready_timestamp.is_some();
+    if !begun || state.failed == Some(true) {
+        return None;
+    }
+    let (name, node) = (state.target_pod.as_deref()?, state.target_node.as_deref()?);
+    let ours = |pod: &&Pod| {
+        meta::name(&pod.metadata) == name
+            && pods::node_name(pod) == Some(node)
+            && meta::is_controlled_by(&pod.metadata, meta::uid(&vmi.metadata))
+    };
+    pods.into_iter().find(ours).filter(|pod| !pods::is_down(pod))
+}

@@ -1,0 +1,79 @@
+//! # Expected flow
+//!
+//! ```text
+//!            room, Pod made          Pod runs             hand-off shows     target listens   source sends
+//!  Pending ────────────────► Scheduling ─────► Scheduled ─────────► PreparingTarget ─────► TargetReady ─────► Running
+//!     │                          │                 │                      │                     │               │
+//!     └── deleted, timed out ────┴─── deleted, ────┘                      └── target gone, ─────┘      nodes ◄──┤
+//!                  ▼               target gone                                 nodes failed ▼         failed    ▼
+//!                Failed ◄───────────────────────────────────────────────────────────────── Failed          Succeeded
+//! ```
+//!
+//! A migration waits as Pending until the cluster and the guest's node have room for it, then gets a target Pod. When
+//! that runs, one patch of the instance names both sides: the hand-off. The nodes do the rest and write it down on the
+//! instance; the phases from PreparingTarget on repeat what is written there.
+//!
+//! # Guarantees
+//!
+//! - Limits hold: target Pods are made under one lock, and what was made under it counts at once, seen or not.
+//! - A migration has at most one target Pod: its name is derived from the UIDs of instance and migration.
+//! - A hand-off never takes the instance from a migration that has not ended, and is made only after a live look at the
+//!   instance, its migrations and the target Pod.
+//! - After the hand-off a target Pod is deleted only if the nodes have said that the guest stayed, and a live look agrees.
+//! - What a missing Pod or instance would decide is decided after a live look.
+//! - No phase follows Succeeded or Failed, and the finalizer stays until then.
+//! - Every wait shows in a condition with a reason: `migrationWaiting`, or one of KubeVirt's for quotas, utility volumes
+//!   and backups.
+//!
+//! # Assumptions
+//!
+//! Admission has set the finalizer and refused a second migration of an instance. The nodes keep to their part: failure
+//! is written only when the guest is certain to have stayed, completion only when it has arrived.
+//!
+//! # Caveats
+//!
+//! A migration that is deleted between hand-off and the start of the transfer goes on until the source has begun; only
+//! then can it be given up. Migrations between instances (`sendTo`, `receive`) wait for a service that exchanges their
+//! states.
+
+use super::action::Action;
+use super::status::{self, Report};
+use super::world::World;
+use super::{garbage, kinds, sync};
+use crate::guard::Guarded;
+use crate::meta;
+
+/// What to do about one migration.
+pub fn decide(w: &World) -> Vec<Action> {
+    if w.unseen.is_some() {
+        return vec![]; // the write comes back as an event
+    }
+    if w.vmi.is_none() {
+        return vec![Action::ConfirmNoVmi { then: without_instance(w) }];
+    }
+    let sync = sync::sync(w);
+    let Report { mut actions, changes, after } = status::report(w, &sync);
+    let mut all = sync.actions;
+    all.append(&mut actions);
+    all.extend(after);
+    if let Some(start) = sync.start.filter(|_| !changes) {
+        all.push(start); // what was written comes back as an event, and then it is time
+    }
+    if kinds::is_final(&w.migration) && w.failed.is_none() {
+        all.extend(garbage::collect(w));
+        all.push(Action::WakePending);
+    }
+    all
+}
+
+/// Nothing is left to move.
+fn without_instance(w: &World) -> Vec<Action> {
+    if !w.is_deleting() {
+        let (name, uid) = (meta::name(&w.migration.metadata).to_owned(), w.uid().to_owned());
+        return vec![Action::DeleteMigration { name, uid, because: "its instance is gone" }];
+    }
+    let mut new = w.migration.metadata.clone();
+    meta::remove_finalizer(&mut new, api::finalizers::MIGRATION);
+    let patch = Guarded::new(&w.migration.metadata).finalizers(&new).build();
+    patch.map(Action::PatchMigration).into_iter().collect()
+}

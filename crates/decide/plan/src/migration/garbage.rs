@@ -1,0 +1,50 @@
+//! Old migrations go, and with them what they left behind.
+
+use std::cmp::Reverse;
+
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::action::Action;
+use super::kinds;
+use super::world::World;
+use crate::{meta, pods};
+
+/// How many ended migrations of an instance are kept, for people to look at.
+const KEPT: usize = 5;
+
+/// Deletes the oldest of the ended migrations, each after the Pod that it emptied or never filled.
+pub(super) fn collect(w: &World) -> Vec<Action> {
+    let ended = |m: &&Migration| kinds::is_final(m) && !meta::is_deleting(&m.metadata);
+    let mut all: Vec<&Migration> = w.siblings.iter().map(AsRef::as_ref).filter(ended).collect();
+    all.sort_by_key(|m| Reverse((m.metadata.creation_timestamp.clone(), m.metadata.name.clone())));
+    let old = all.into_iter().skip(KEPT);
+    old.flat_map(|migration| {
+        let (name, uid) = (meta::name(&migration.metadata).to_owned(), meta::uid(&migration.metadata).to_owned());
+        let pod = obsolete_pod(w, migration).map(|pod| Action::DeletePod {
+            name: meta::name(&pod.metadata).to_owned(),
+            uid: meta::uid(&pod.metadata).to_owned(),
+            because: "the guest of an old migration is not in it",
+        });
+        let because = "there are enough younger ones that have ended";
+        pod.into_iter().chain([Action::DeleteMigration { name, uid, because }])
+    })
+    .collect()
+}
+
+/// The side that the guest is not on. It may be the side of a younger migration, or where the guest is again.
+fn obsolete_pod<'a>(w: &'a World, migration: &Migration) -> Option<&'a Pod> {
+    let state = migration.status.as_ref()?.migration_state.as_ref()?;
+    let name = match (state.failed, state.completed) {
+        (Some(true), _) => state.target_pod.as_deref()?,
+        (_, Some(true)) => state.source_pod.as_deref()?,
+        _ => return None,
+    };
+    let pod = w.pods.iter().map(AsRef::as_ref).find(|pod| meta::name(&pod.metadata) == name)?;
+    let current = w.source().map(|pod| meta::uid(&pod.metadata)) == Some(meta::uid(&pod.metadata));
+    let wanted = w
+        .siblings
+        .iter()
+        .any(|sibling| !kinds::is_final(sibling) && super::is_target(pod, meta::uid(&sibling.metadata)));
+    (!current && !wanted && !pods::is_deleting(pod)).then_some(pod)
+}

@@ -1,0 +1,138 @@
+//! The hand-off: one patch of the instance, after which the nodes move the guest.
+
+use std::time::Duration;
+
+use api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
+};
+use api::{annotations, conditions, events, labels};
+use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::quantity::Quantity;
+
+use super::action::Action;
+use super::kinds::{self, RUNNING_PRIORITY};
+use super::world::{World, is_set};
+use super::{backend, policy, sync};
+use crate::guard::Guarded;
+use crate::{Note, meta, pods};
+
+/// The caches and what was found live disagree: they will not for long.
+const SHORTLY: Duration = Duration::from_secs(1);
+
+/// What was read live before the hand-off.
+#[derive(Clone, Debug, Default)]
+pub struct Live {
+    pub vmi: Option<VirtualMachineInstance>,
+    /// The target Pod of the cache, by its name.
+    pub target: Option<Pod>,
+    /// Every migration of the instance, by its label.
+    pub migrations: Vec<Migration>,
+}
+
+/// Hands the migration to the nodes, if nothing that was found live speaks against it.
+pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
+    let mut later = vec![Action::RequeueAfter { delay: SHORTLY, priority: RUNNING_PRIORITY }];
+    if w.handed_off && live.vmi.as_ref().is_none_or(|vmi| !is_handed_off(w, vmi)) {
+        later.insert(0, Action::ForgetHandOff);
+        return later;
+    }
+    let (Some(vmi), Some(target)) = (ready_instance(w, live), ready_target(w, live)) else { return later };
+    let Some(state) = state(w, vmi, target) else { return later };
+    let mut labelled = vmi.metadata.clone();
+    mark(&mut labelled, vmi, target);
+    let old = vmi.status.as_ref().and_then(|status| status.migration_state.clone());
+    let patch =
+        Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &Some(state)).labels(&labelled).build();
+    let node = pods::node_name(target).unwrap_or_default();
+    let message = format!("Migration target pod {} is ready on node {node}", meta::name(&target.metadata));
+    let note = Action::Note(Note::normal(events::SUCCESSFUL_HAND_OVER, message));
+    patch.into_iter().flat_map(|patch| [Action::HandOff(patch), note.clone()]).collect()
+}
+
+fn is_handed_off(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    kinds::owns(&w.migration, state) && state.is_some_and(|state| is_set(&state.target_node))
+}
+
+/// The instance, if it is ours to hand off: the same one, running, free, with a migration that is still wanted.
+fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineInstance> {
+    let known = w.vmi.as_deref()?;
+    let vmi = live.vmi.as_ref().filter(|vmi| vmi.metadata.uid == known.metadata.uid)?;
+    let busy = !vmi.spec.utility_volumes.is_empty() || sync::has_unfinished_backup(vmi);
+    if !vmi.is_running() || vmi.is_marked_for_deletion() || busy {
+        return None;
+    }
+    let own = live.migrations.iter().find(|migration| meta::uid(&migration.metadata) == w.uid())?;
+    if meta::is_deleting(&own.metadata) || kinds::is_final(own) {
+        return None;
+    }
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let owner = state.and_then(|state| state.migration_uid.as_deref()).filter(|uid| !uid.is_empty());
+    let taken = live.migrations.iter().any(|other| {
+        owner == Some(meta::uid(&other.metadata)) && !kinds::is_final(other) && meta::uid(&other.metadata) != w.uid()
+    });
+    (!taken && !is_handed_off(w, vmi)).then_some(vmi)
+}
+
+/// The target Pod, if it is up, on another node than the guest, and has its plugged volumes beside it.
+fn ready_target<'a>(w: &World, live: &'a Live) -> Option<&'a Pod> {
+    let known = w.target()?;
+    let target = live.target.as_ref().filter(|pod| pod.metadata.uid == known.metadata.uid)?;
+    let vmi = live.vmi.as_ref()?;
+    let node = pods::node_name(target)?;
+    let apart = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) != Some(node);
+    let plugged = !backend::has_plugged_volumes(vmi) || w.attachment().is_some_and(pods::is_single_container_ready);
+    (pods::is_ready_for_handover(target) && apart && plugged).then_some(target)
+}
+
+/// Everything the nodes need to know.
+fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
+    let source = w.source()?;
+    let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
+    let own = vmi.metadata.labels.clone().unwrap_or_default();
+    let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
+    let claims = backend::names(w);
+    let overhead = meta::annotation(&target.metadata, annotations::MEMORY_OVERHEAD_BYTES);
+    let attachment = w.attachment().filter(|_| backend::has_plugged_volumes(vmi));
+    Some(State {
+        migration_uid: Some(w.uid().to_owned()),
+        source_node: vmi.status.as_ref().and_then(|status| status.node_name.clone()),
+        source_pod: Some(meta::name(&source.metadata).to_owned()),
+        source_persistent_state_pvc_name: claims.as_ref().map(|claims| claims.source.clone()),
+        target_node: pods::node_name(target).map(str::to_owned),
+        target_pod: Some(meta::name(&target.metadata).to_owned()),
+        target_persistent_state_pvc_name: claims.map(|claims| claims.target),
+        target_memory_overhead: overhead.map(|bytes| Wire(bytes.to_owned())),
+        target_attachment_pod_uid: attachment.map(|pod| meta::uid(&pod.metadata).to_owned()),
+        migration_policy_name: policy.map(|policy| meta::name(&policy.metadata).to_owned()),
+        migration_configuration: Some(policy::overlay(&w.config.migrations(), policy)),
+        ..State::default()
+    })
+}
+
+/// The label that the target's node selects by, and what that node must know of the Pod's size.
+fn mark(meta: &mut ObjectMeta, vmi: &VirtualMachineInstance, target: &Pod) {
+    let labels = meta.labels.get_or_insert_default();
+    let node = pods::node_name(target).unwrap_or_default();
+    labels.insert(labels::MIGRATION_TARGET_NODE_NAME.to_owned(), node.to_owned());
+    let compute = target.spec.iter().flat_map(|spec| &spec.containers).find(|c| c.name == render::COMPUTE);
+    let dedicated = vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true);
+    if vmi.has_condition(conditions::HOT_VCPU_CHANGE) && dedicated {
+        let limits = compute.and_then(|compute| compute.resources.as_ref()?.limits.as_ref()?.get("cpu"));
+        labels.extend(limits.map(|cpus| (labels::VMI_POD_CPU_LIMITS.to_owned(), cpus.0.clone())));
+    }
+    if vmi.has_condition(conditions::HOT_MEMORY_CHANGE) {
+        let bytes = compute.and_then(requested_memory);
+        labels.extend(bytes.map(|bytes| (labels::VMI_POD_MEMORY_REQUESTS.to_owned(), bytes.to_string())));
+    }
+}
+
+/// Memory of every page size that the container asks for, in bytes.
+fn requested_memory(compute: &Container) -> Option<i128> {
+    let requests = compute.resources.as_ref()?.requests.as_ref()?;
+    let sizes = ["memory", "hugepages-2Mi", "hugepages-1Gi"];
+    let amounts = sizes.iter().filter_map(|size| Quantity::try_from(requests.get(*size)?).ok());
+    Some(amounts.map(|amount| i128::from(amount.value())).sum())
+}

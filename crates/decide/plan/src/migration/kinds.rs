@@ -1,0 +1,97 @@
+//! What a migration's phase and kind mean.
+
+use api::annotations;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::{MigrationPriority, VirtualMachineInstanceMigrationState as State};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use crate::meta;
+
+/// Between which places a guest moves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Between two nodes of one cluster, for one instance.
+    Local,
+    /// The guest leaves for an instance elsewhere.
+    Sends,
+    /// The guest comes from an instance elsewhere.
+    Receives,
+}
+
+pub fn kind(migration: &Migration) -> Kind {
+    match (&migration.spec.send_to, &migration.spec.receive) {
+        (Some(_), None) => Kind::Sends,
+        (None, Some(_)) => Kind::Receives,
+        _ => Kind::Local,
+    }
+}
+
+/// The phase, or `None` while nobody has set one.
+pub fn phase(migration: &Migration) -> Option<&Phase> {
+    migration.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
+}
+
+/// Whether it has ended.
+pub fn is_final(migration: &Migration) -> bool {
+    matches!(phase(migration), Some(Phase::Succeeded | Phase::Failed))
+}
+
+/// Whether it has a target or is about to get one, and so counts against the limits. Its guest may be on its way.
+pub fn is_running(migration: &Migration) -> bool {
+    match phase(migration) {
+        Some(Phase::Succeeded | Phase::Failed) => false,
+        Some(Phase::Scheduling) => kind(migration) != Kind::Sends,
+        _ => has_target(migration),
+    }
+}
+
+/// Whether a target Pod was made.
+pub(super) fn has_target(migration: &Migration) -> bool {
+    !matches!(phase(migration), None | Some(Phase::Pending | Phase::WaitingForSync | Phase::Synchronizing))
+}
+
+/// Whether the nodes have it, going by its phase alone.
+pub(super) fn is_with_nodes(migration: &Migration) -> bool {
+    has_target(migration) && !matches!(phase(migration), Some(Phase::Scheduling | Phase::Scheduled))
+}
+
+/// Whether the state on the instance is about this migration.
+pub fn owns(migration: &Migration, state: Option<&State>) -> bool {
+    let uid = meta::uid(&migration.metadata);
+    !uid.is_empty() && state.and_then(|state| state.migration_uid.as_deref()) == Some(uid)
+}
+
+/// Whether it was made by us, so that failures delay the next.
+pub(super) fn is_automatic(migration: &Migration) -> bool {
+    let has = |key| meta::annotation(&migration.metadata, key).is_some();
+    has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
+}
+
+/// When it first reached a phase.
+pub(super) fn reached(migration: &Migration, phase: &Phase) -> Option<Time> {
+    let transitions = migration.status.iter().flat_map(|status| &status.phase_transition_timestamps);
+    let mut times = transitions.filter(|t| t.phase.as_ref() == Some(phase));
+    times.find_map(|t| t.phase_transition_timestamp.clone())
+}
+
+/// What is under way, and so must not wait behind what is not.
+pub const RUNNING_PRIORITY: i32 = 1000;
+
+/// Which migrations go first when not all can run at once: what its maker asked for.
+pub fn spec_priority(migration: &Migration) -> i32 {
+    match &migration.spec.priority {
+        Some(MigrationPriority::SystemCritical) => 100,
+        Some(MigrationPriority::UserTriggered) => 50,
+        Some(MigrationPriority::SystemMaintenance) => 20,
+        Some(MigrationPriority::Other(_)) | None => 0,
+    }
+}
+
+/// The priority with which a change of the migration, or of what it depends on, is looked at.
+pub fn priority(migration: &Migration) -> i32 {
+    match phase(migration) {
+        Some(Phase::Running) => RUNNING_PRIORITY,
+        _ => spec_priority(migration),
+    }
+}

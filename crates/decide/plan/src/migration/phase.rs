@@ -1,0 +1,108 @@
+//! The phase machine, for migrations that nothing has ended. The drawing is in `decide.rs`.
+
+use api::conditions;
+use api::v1::VirtualMachineInstance;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+
+use super::kinds::{self, Kind};
+use super::world::{World, is_set};
+use super::{backend, sync};
+use crate::{meta, pods};
+
+/// Where the migration goes from here.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Move {
+    Stay,
+    To(Phase),
+    /// To Failed, and why.
+    Fail(String),
+}
+
+pub(super) fn next(w: &World, vmi: &VirtualMachineInstance) -> Move {
+    match kinds::phase(&w.migration) {
+        None => from_nothing(w),
+        Some(Phase::Pending) => from_pending(w, vmi),
+        Some(Phase::Scheduling) => from_scheduling(w, vmi),
+        Some(Phase::Scheduled) => to_if(Phase::PreparingTarget, w.own_state().is_some_and(|s| is_set(&s.target_node))),
+        Some(Phase::PreparingTarget) => {
+            let listens = |state: &api::v1::VirtualMachineInstanceMigrationState| {
+                is_set(&state.target_node) && is_set(&state.target_node_address)
+            };
+            to_if(Phase::TargetReady, w.own_state().is_some_and(listens))
+        }
+        Some(Phase::TargetReady) => to_if(Phase::Running, w.own_state().is_some_and(|s| s.start_timestamp.is_some())),
+        Some(Phase::Running) => to_if(Phase::Succeeded, has_arrived(w) && pending_change(vmi).is_none()),
+        Some(Phase::WaitingForSync) => to_if(Phase::Pending, knows_source(w)),
+        Some(Phase::Synchronizing) => to_if(Phase::Pending, knows_both(w)),
+        Some(Phase::Succeeded | Phase::Failed | Phase::Other(_)) => Move::Stay,
+    }
+}
+
+fn to_if(phase: Phase, condition: bool) -> Move {
+    if condition { Move::To(phase) } else { Move::Stay }
+}
+
+fn from_nothing(w: &World) -> Move {
+    if let Some(rival) = w.rival() {
+        let name = meta::name(&rival.metadata);
+        return Move::Fail(format!("migration {name} has the instance and has not ended; try again when it has"));
+    }
+    Move::To(match w.kind() {
+        Kind::Local => Phase::Pending,
+        Kind::Receives => Phase::WaitingForSync,
+        Kind::Sends => Phase::Synchronizing,
+    })
+}
+
+fn from_pending(w: &World, vmi: &VirtualMachineInstance) -> Move {
+    if sync::has_unfinished_backup(vmi) || !vmi.spec.utility_volumes.is_empty() {
+        return Move::Stay;
+    }
+    match w.kind() {
+        Kind::Sends => to_if(Phase::Scheduling, vmi.is_running()),
+        Kind::Local | Kind::Receives => to_if(Phase::Scheduling, w.target().is_some() && volumes_are_there(w, vmi)),
+    }
+}
+
+fn from_scheduling(w: &World, vmi: &VirtualMachineInstance) -> Move {
+    if w.kind() == Kind::Sends {
+        let target = w.state().and_then(|state| state.target_state.as_ref());
+        return to_if(Phase::Scheduled, target.is_some_and(|target| is_set(&target.pod)));
+    }
+    let ready = w.target().is_some_and(pods::is_ready_for_handover);
+    to_if(Phase::Scheduled, ready && volumes_are_there(w, vmi))
+}
+
+/// Plugged volumes, if there are any, have reached the target node.
+fn volumes_are_there(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    !backend::has_plugged_volumes(vmi) || w.attachment().is_some_and(pods::is_single_container_ready)
+}
+
+pub(super) fn has_arrived(w: &World) -> bool {
+    w.own_state().is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
+}
+
+/// A change that the guest gets by migrating and does not have yet.
+pub(super) fn pending_change(vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    if vmi.condition(conditions::HOT_VCPU_CHANGE).is_some() {
+        return Some(conditions::HOT_VCPU_CHANGE);
+    }
+    [conditions::HOT_MEMORY_CHANGE, conditions::MIGRATION_REQUIRED].into_iter().find(|type_| vmi.has_condition(type_))
+}
+
+/// A receiver can prepare once it knows where the guest comes from.
+fn knows_source(w: &World) -> bool {
+    let source = w.state().and_then(|state| state.source_state.as_ref());
+    source.is_some_and(|source| {
+        is_set(&source.migration_uid)
+            && is_set(&source.pod)
+            && is_set(&source.node)
+            && !source.node_selectors.is_empty()
+    })
+}
+
+fn knows_both(w: &World) -> bool {
+    let Some(state) = w.state() else { return false };
+    state.source_state.as_ref().is_some_and(|source| is_set(&source.migration_uid))
+        && state.target_state.as_ref().is_some_and(|target| is_set(&target.migration_uid))
+}

@@ -1,0 +1,361 @@
+//! What has become of a migration, and what is written about it.
+
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::{
+    Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
+    VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition,
+    VirtualMachineInstanceMigrationStatus as Status,
+};
+use api::{conditions, events, finalizers, reasons};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::action::Action;
+use super::backend;
+use super::kinds::{self, Kind};
+use super::phase::{self, Move};
+use super::sync::{self, Sync, Waiting};
+use super::world::{World, is_set};
+use crate::guard::Guarded;
+use crate::{Note, meta, pods};
+
+/// What the pass writes about the migration.
+pub(super) struct Report {
+    pub(super) actions: Vec<Action>,
+    /// Something about the migration itself is written.
+    pub(super) changes: bool,
+    pub(super) after: Vec<Action>,
+}
+
+/// What the decision list says.
+#[derive(Clone, Debug, PartialEq)]
+enum Verdict {
+    /// It has ended.
+    Final,
+    /// It goes no further.
+    Fail(String),
+    /// The same, if nobody deserves the benefit of the doubt: one side has vanished, and the guest's state with it.
+    Interrupt(String),
+    /// The same, if a live look finds no target.
+    InterruptIfTargetGone(String),
+    Go,
+}
+
+/// The first that applies. The numbers are those of the table that every row of the tests names.
+fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> Verdict {
+    let migration = &w.migration;
+    if kinds::is_final(migration) {
+        return Verdict::Final; // 1
+    }
+    if vmi.is_final() && !sends_elsewhere(w) {
+        let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
+        return Verdict::Interrupt(format!("the instance has ended (phase {phase})")); // 2
+    }
+    if w.is_deleting() && !w.is_handed_off() {
+        return Verdict::Fail("the migration was deleted before it was handed to the nodes".to_owned()); // 3
+    }
+    if let Some(why) = expired {
+        return Verdict::Fail(why.clone());
+    }
+    if let Some(pod) = w.target().filter(|pod| pods::is_down(pod)) {
+        return Verdict::Interrupt(format!("the target Pod has ended: {}", pods::obituary(pod))); // 4
+    }
+    if kinds::has_target(migration) && w.target().is_none() && w.makes_target() {
+        return Verdict::InterruptIfTargetGone("the target Pod has disappeared".to_owned()); // 5
+    }
+    if kinds::is_with_nodes(migration) && !is_synchronized(w) {
+        return Verdict::Fail("the instance has lost the state of this migration".to_owned()); // 6
+    }
+    if kinds::is_with_nodes(migration) && w.own_state().is_none() {
+        return Verdict::Fail("the instance was taken over by another migration".to_owned()); // 7
+    }
+    if let Some(state) = w.own_state().filter(|state| state.failed == Some(true)) {
+        let why = state.failure_reason.clone().filter(|why| !why.is_empty());
+        return Verdict::Fail(why.unwrap_or_else(|| "the nodes could not move the guest".to_owned())); // 8
+    }
+    let detached = w.attachment().filter(|pod| pods::is_down(pod) && !w.is_handed_off());
+    if let Some(pod) = detached {
+        let name = meta::name(&pod.metadata);
+        return Verdict::Fail(format!("Pod {name} with the plugged volumes has ended on the target node")); // 10
+    }
+    Verdict::Go
+}
+
+/// The guest has left for an instance elsewhere, whose end is not known here.
+fn sends_elsewhere(w: &World) -> bool {
+    let target = w.state().and_then(|state| state.target_state.as_ref());
+    w.kind() == Kind::Sends && target.is_some_and(|t| is_set(&t.sync_address) && is_set(&t.node_address))
+}
+
+fn is_synchronized(w: &World) -> bool {
+    let Some(state) = w.state() else { return false };
+    match w.kind() {
+        Kind::Local => true,
+        Kind::Sends | Kind::Receives => {
+            state.source_state.as_ref().is_some_and(|source| is_set(&source.migration_uid))
+                && state.target_state.as_ref().is_some_and(|target| is_set(&target.migration_uid))
+        }
+    }
+}
+
+pub(super) fn report(w: &World, sync: &Sync) -> Report {
+    let Some(vmi) = w.vmi.as_deref() else { return Report { actions: vec![], changes: false, after: vec![] } };
+    let mut new = (*w.migration).clone();
+    let mut around = Around::default();
+    match judge(w, vmi, sync.expired.as_ref()) {
+        Verdict::Final => settle(w, &mut new),
+        Verdict::Fail(why) => around = end(w, &mut new, &why),
+        Verdict::Interrupt(why) => around = interrupt(w, &mut new, &why),
+        Verdict::InterruptIfTargetGone(why) => {
+            around = interrupt(w, &mut new, &why);
+            around.confirm = true;
+        }
+        Verdict::Go => around.after = advance(w, vmi, &mut new),
+    }
+    if !kinds::is_final(&w.migration) {
+        conditions_of(w, vmi, &mut new);
+        show_wait(w, vmi, sync, around.waiting.as_ref(), &mut new);
+    }
+    meta::stamp(&mut new.metadata);
+    around.into_report(w, new)
+}
+
+/// What goes with a change of the status.
+#[derive(Default)]
+struct Around {
+    before: Vec<Action>,
+    after: Vec<Action>,
+    /// All of it only if a live look finds no target.
+    confirm: bool,
+    /// What is waited for before the end is known.
+    waiting: Option<Waiting>,
+}
+
+impl Around {
+    fn into_report(self, w: &World, new: Migration) -> Report {
+        let mut actions = self.before;
+        let changed = new.status != w.migration.status;
+        let annotations = new.metadata.annotations.clone().unwrap_or_default();
+        let patch = Guarded::new(&w.migration.metadata).finalizers(&new.metadata).annotations(&annotations).build();
+        let changes = changed || patch.is_some();
+        actions.extend(changed.then(|| Action::UpdateStatus(Box::new(new))));
+        actions.extend(patch.map(Action::PatchMigration));
+        let after = if changed { self.after } else { vec![] };
+        if self.confirm {
+            actions.extend(after);
+            return Report { actions: vec![Action::ConfirmNoTarget { then: actions }], changes, after: vec![] };
+        }
+        Report { actions, changes, after }
+    }
+}
+
+/// The end is known; the object is let go.
+fn settle(w: &World, new: &mut Migration) {
+    if let Some(state) = w.own_state() {
+        let status = new.status.get_or_insert_default();
+        // The nodes may still clear what was theirs: what they last said of the course is kept.
+        status.migration_state = Some(state.clone());
+    }
+    if w.failed.is_none() {
+        meta::remove_finalizer(&mut new.metadata, finalizers::MIGRATION);
+    }
+}
+
+/// It failed, and the target's copy of the guest's state is of no use to anybody.
+fn end(w: &World, new: &mut Migration, why: &str) -> Around {
+    enter(new, Phase::Failed, &w.now);
+    let status = new.status.get_or_insert_default();
+    conditions::remove(&mut status.conditions, conditions::MIGRATION_WAITING);
+    let state = status.migration_state.get_or_insert_default();
+    state.failed = Some(true);
+    state.failure_reason.get_or_insert_with(|| why.to_owned());
+    let note = Note::warning(events::FAILED_MIGRATION, format!("Migration failed: {why}"));
+    Around { before: backend::abandon(w), after: vec![Action::Note(note)], ..Around::default() }
+}
+
+fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
+    if !backend::has_own_target_claim(w) {
+        return end(w, new, why);
+    }
+    let recover = Action::Recover { because: why.to_owned() };
+    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job looks on which side the guest was last"));
+    Around { before: vec![recover], waiting: Some(waiting), ..Around::default() }
+}
+
+/// The status of a migration whose end was found out by other means than the nodes' word.
+pub(super) fn ended(w: &World, why: Option<&str>) -> Vec<Action> {
+    let mut new = (*w.migration).clone();
+    let around = match why {
+        Some(why) => end(w, &mut new, why),
+        None => {
+            enter(&mut new, Phase::Succeeded, &w.now);
+            conditions::remove(&mut new.status.get_or_insert_default().conditions, conditions::MIGRATION_WAITING);
+            let message = "The guest was found to have arrived on the target";
+            let note = Action::Note(Note::normal(events::SUCCESSFUL_MIGRATION, message));
+            Around { before: backend::hand_over(w), after: vec![note], ..Around::default() }
+        }
+    };
+    let Report { actions, after, .. } = around.into_report(w, new);
+    actions.into_iter().chain(after).collect()
+}
+
+fn advance(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) -> Vec<Action> {
+    match phase::next(w, vmi) {
+        Move::Stay => vec![],
+        Move::Fail(why) => end(w, new, &why).after,
+        Move::To(phase) => {
+            let note = (phase == Phase::Succeeded).then(|| {
+                let node = w.own_state().and_then(|state| state.target_node.clone()).unwrap_or_default();
+                Action::Note(Note::normal(events::SUCCESSFUL_MIGRATION, format!("The guest runs on node {node}")))
+            });
+            enter(new, phase, &w.now);
+            note.into_iter().collect()
+        }
+    }
+}
+
+/// Enters a phase; the time of the first entry is kept.
+fn enter(migration: &mut Migration, phase: Phase, now: &Time) {
+    let status = migration.status.get_or_insert_default();
+    let transitions = &mut status.phase_transition_timestamps;
+    if !transitions.iter().any(|t| t.phase.as_ref() == Some(&phase)) {
+        transitions.push(Transition { phase: Some(phase.clone()), phase_transition_timestamp: Some(now.clone()) });
+    }
+    status.phase = Some(phase);
+}
+
+fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
+    let phase = kinds::phase(new).cloned();
+    let status = new.status.get_or_insert_default();
+    if w.is_deleting() {
+        let (type_, message) = (conditions::MIGRATION_ABORT_REQUESTED, "the migration was deleted");
+        let asked = Condition::new(type_, ConditionStatus::True, "", message, w.now.clone());
+        conditions::set(&mut status.conditions, asked);
+    }
+    if phase == Some(Phase::Pending) {
+        blocked(w, vmi, status);
+        record(w, status);
+    }
+    if phase != Some(Phase::Pending) {
+        let list = &mut status.conditions;
+        conditions::remove(list, conditions::MIGRATION_REJECTED_BY_RESOURCE_QUOTA);
+        conditions::remove(list, conditions::MIGRATION_BLOCKED_BY_UTILITY_VOLUMES);
+        conditions::remove(list, conditions::MIGRATION_BLOCKED_BY_BACKUP);
+    }
+    mirror_decentralized(vmi, status);
+    status.synchronization_addresses.clone_from(&w.synchronization_addresses);
+}
+
+/// Keeps the condition that says what is waited for.
+fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Option<&Waiting>, new: &mut Migration) {
+    let phase = kinds::phase(new).cloned();
+    match special.cloned().or_else(|| waiting(w, vmi, sync, phase.as_ref())) {
+        Some(waiting) => set_waiting(new, &waiting, &w.now),
+        None => {
+            let list = &mut new.status.get_or_insert_default().conditions;
+            conditions::remove(list, conditions::MIGRATION_WAITING);
+        }
+    }
+}
+
+/// What it waits for, unless one of KubeVirt's conditions says so.
+fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&Phase>) -> Option<Waiting> {
+    if matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+        return None;
+    }
+    if let Some(error) = w.failed.as_ref().filter(|error| !is_quota(&error.message)) {
+        let reason = match error.reason.as_str() {
+            reasons::FAILED_DELETE => reasons::FAILED_DELETE,
+            reasons::FAILED_HAND_OVER => reasons::FAILED_HAND_OVER,
+            _ => reasons::FAILED_CREATE,
+        };
+        return Some(Waiting::new(reason, error.message.clone()));
+    }
+    if phase::has_arrived(w) && phase == Some(&Phase::Running) {
+        let pending = phase::pending_change(vmi)?;
+        let message = format!("the guest has moved; its node has yet to apply what condition {pending} stands for");
+        return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
+    }
+    // It moves on in this very pass: what it waited for has come.
+    let moved = phase != kinds::phase(&w.migration);
+    sync.waiting.clone().filter(|_| !moved)
+}
+
+/// Unlike other conditions this one is replaced for a new message too: what no node offers is what the user waits for.
+fn set_waiting(new: &mut Migration, waiting: &Waiting, now: &Time) {
+    let list = &mut new.status.get_or_insert_default().conditions;
+    let condition = Condition::new(
+        conditions::MIGRATION_WAITING,
+        ConditionStatus::True,
+        waiting.reason,
+        &*waiting.message,
+        now.clone(),
+    );
+    match list.iter_mut().find(|old| old.type_ == condition.type_) {
+        Some(old) if old.reason() == condition.reason() && old.message() == condition.message() => {}
+        Some(old) if old.reason() == condition.reason() => old.message = condition.message,
+        Some(old) => *old = condition,
+        None => list.push(condition),
+    }
+}
+
+/// Whether the migration waits for others to end, and would start if one did.
+pub fn waits_for_room(migration: &Migration) -> bool {
+    let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let shown = conditions::find(list, conditions::MIGRATION_WAITING);
+    shown.is_some_and(|condition| condition.is_true() && condition.reason() == reasons::CLUSTER_LIMIT_REACHED)
+}
+
+fn is_quota(message: &str) -> bool {
+    message.contains("exceeded quota")
+}
+
+/// KubeVirt's conditions for what keeps a migration from starting.
+fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
+    let list = &mut status.conditions;
+    let mut keep = |holds: bool, type_: &str, reason: &str, message: &str| {
+        if holds {
+            conditions::set(list, Condition::new(type_, ConditionStatus::True, reason, message, w.now.clone()));
+        } else {
+            conditions::remove(list, type_);
+        }
+    };
+    let (type_, reason) = (conditions::MIGRATION_BLOCKED_BY_UTILITY_VOLUMES, reasons::UTILITY_VOLUMES_PRESENT);
+    keep(!vmi.spec.utility_volumes.is_empty(), type_, reason, "utility volumes are plugged; they must go first");
+    let (type_, reason) = (conditions::MIGRATION_BLOCKED_BY_BACKUP, reasons::BACKUP_IN_PROGRESS);
+    keep(sync::has_unfinished_backup(vmi), type_, reason, "a backup reads the guest's disks; it must end first");
+    // It stays until a target Pod was made: between two attempts nothing says that there is room.
+    if let Some(error) = w.failed.as_ref().filter(|error| is_quota(&error.message) && w.target().is_none()) {
+        let type_ = conditions::MIGRATION_REJECTED_BY_RESOURCE_QUOTA;
+        keep(true, type_, reasons::RESOURCE_QUOTA_EXCEEDED, &error.message);
+    }
+}
+
+/// Who is involved, as far as that is known before the nodes have it.
+fn record(w: &World, status: &mut Status) {
+    let source = w.source().map(|pod| meta::name(&pod.metadata).to_owned());
+    let claims = backend::names(w);
+    if source.is_none() && claims.is_none() {
+        return;
+    }
+    let state = status.migration_state.get_or_insert_default();
+    if source.is_some() {
+        state.source_pod = source;
+    }
+    if let Some(claims) = claims {
+        state.source_persistent_state_pvc_name = Some(claims.source);
+        state.target_persistent_state_pvc_name = Some(claims.target);
+    }
+}
+
+fn mirror_decentralized(vmi: &VirtualMachineInstance, status: &mut Status) {
+    let list = &mut status.conditions;
+    match vmi.condition(conditions::DECENTRALIZED_LIVE_MIGRATION_FAILURE) {
+        Some(seen) => {
+            let copy = Condition { type_: conditions::DECENTRALIZED_MIGRATION_BLOCKED.to_owned(), ..seen.clone() };
+            conditions::set(list, copy);
+        }
+        None => {
+            conditions::remove(list, conditions::DECENTRALIZED_MIGRATION_BLOCKED);
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! Bringing a migration forward: what is done in each phase, and what it waits for.
+
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use api::{events, reasons};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::action::Action;
+use super::kinds::{self, RUNNING_PRIORITY};
+use super::world::World;
+use super::{backend, target, timeouts};
+use crate::guard::Guarded;
+use crate::{Note, SyncError, meta, pods};
+
+/// Why a migration does not go on, for its user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Waiting {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+impl Waiting {
+    pub(super) fn new(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { reason, message: message.into() }
+    }
+}
+
+/// What is done in this pass, and what it comes down to for the status.
+#[derive(Debug, Default)]
+pub(super) struct Sync {
+    pub(super) actions: Vec<Action>,
+    /// Comes after the status, and only if that is up to date.
+    pub(super) start: Option<Action>,
+    pub(super) waiting: Option<Waiting>,
+    /// A time limit is over: the migration fails for this reason.
+    pub(super) expired: Option<String>,
+}
+
+impl Sync {
+    pub(super) fn doing(actions: Vec<Action>) -> Self {
+        Self { actions, ..Self::default() }
+    }
+
+    pub(super) fn waiting(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { waiting: Some(Waiting::new(reason, message)), ..Self::default() }
+    }
+
+    /// The same, with another look after this time.
+    pub(super) fn again(mut self, delay: Duration, priority: i32) -> Self {
+        self.actions.push(Action::RequeueAfter { delay, priority });
+        self
+    }
+}
+
+pub(super) fn sync(w: &World) -> Sync {
+    let Some(vmi) = w.vmi.as_deref() else { return Sync::default() };
+    if let Some(error) = &w.failed {
+        return Sync::doing(tell(w, error).into_iter().collect());
+    }
+    if vmi.is_marked_for_deletion() {
+        return Sync::default();
+    }
+    if w.own_state().is_some_and(|state| state.completed == Some(true)) && !kinds::is_final(&w.migration) {
+        return arrived(w);
+    }
+    if let Some(left) = w.behind {
+        return Sync::default().again(left, RUNNING_PRIORITY);
+    }
+    if let Some(rival) = w.rival().filter(|_| !kinds::is_final(&w.migration) && kinds::phase(&w.migration).is_some()) {
+        let message = format!("migration {} has the instance and has not ended", meta::name(&rival.metadata));
+        let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
+        return wait.again(target::patience(w), kinds::spec_priority(&w.migration));
+    }
+    match kinds::phase(&w.migration) {
+        Some(Phase::Pending) => pending(w, vmi),
+        Some(Phase::Scheduling) => scheduling(w),
+        Some(Phase::Scheduled) => scheduled(w, vmi),
+        Some(Phase::PreparingTarget | Phase::TargetReady) => with_nodes(w, vmi),
+        Some(Phase::Running) => running(w, vmi),
+        Some(Phase::Failed) => failed(w, vmi),
+        Some(Phase::WaitingForSync | Phase::Synchronizing) => Sync::waiting(
+            reasons::WAITING_FOR_OTHER_SIDE,
+            "the other side of this migration between instances has not told its state yet",
+        ),
+        Some(Phase::Succeeded | Phase::Other(_)) | None => Sync::default(),
+    }
+}
+
+/// The event of a failure, unless the migration shows it already.
+fn tell(w: &World, error: &SyncError) -> Option<Action> {
+    let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    let known = list.iter().any(|condition| condition.message() == error.message);
+    let note = Note::warning(&error.reason, error.message.clone());
+    (!known).then(|| match error.reason.as_str() {
+        reasons::FAILED_CREATE => Action::NoteVmi(note),
+        _ => Action::Note(note),
+    })
+}
+
+fn pending(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    if w.is_deleting() {
+        return give_up(w);
+    }
+    if let Some(wait) = timeouts::backoff(w) {
+        return wait;
+    }
+    if !vmi.spec.utility_volumes.is_empty() {
+        return timeouts::utility_volumes(w); // its condition is KubeVirt's own
+    }
+    if has_unfinished_backup(vmi) {
+        return Sync::default().again(target::patience(w), kinds::spec_priority(&w.migration));
+    }
+    if !w.makes_target() {
+        return Sync::default();
+    }
+    let Some(pod) = w.target() else { return target::prepare(w, vmi) };
+    if pods::is_ready_for_handover(pod) {
+        return attach(w, vmi, pod);
+    }
+    timeouts::pending_pod(w, vmi, pod)
+}
+
+/// The Pod with the plugged volumes, beside a target that is up.
+fn attach(w: &World, vmi: &VirtualMachineInstance, pod: &Pod) -> Sync {
+    if !backend::has_plugged_volumes(vmi) || w.attachment().is_some() {
+        return timeouts::pending_attachment(w);
+    }
+    target::attachment(w, vmi, pod)
+}
+
+fn scheduling(w: &World) -> Sync {
+    if w.is_deleting() {
+        return give_up(w);
+    }
+    match (w.vmi.as_deref(), w.target()) {
+        (Some(vmi), Some(pod)) if !pods::is_ready_for_handover(pod) => timeouts::pending_pod(w, vmi, pod),
+        _ => timeouts::pending_attachment(w),
+    }
+}
+
+fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    if w.is_deleting() && !w.is_handed_off() {
+        return give_up(w);
+    }
+    if w.own_state().is_some() {
+        return Sync::default();
+    }
+    if w.handed_off {
+        // The cache is behind, or the patch got no answer and was lost: a live look tells.
+        return Sync { start: Some(Action::ConfirmHandOff), ..Sync::default() };
+    }
+    if !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
+        let wait = Sync::waiting(
+            reasons::BACKUP_IN_PROGRESS,
+            "a backup, or utility volumes, came in between; they must go first",
+        );
+        return wait.again(target::patience(w), RUNNING_PRIORITY);
+    }
+    let Some(pod) = w.target().filter(|pod| pods::is_ready_for_handover(pod)) else { return Sync::default() };
+    let actions = target::network_annotations(w, vmi, pod).into_iter().collect();
+    Sync { start: Some(Action::ConfirmHandOff), ..Sync::doing(actions) }
+}
+
+/// A target that has died before the transfer began cannot say so itself.
+fn with_nodes(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    let Some(state) = w.own_state() else { return Sync::default() };
+    let over = state.failed == Some(true) || state.start_timestamp.is_some();
+    // One that is missing is looked for live first, and the failure of the migration brings the mark.
+    if w.makes_target() && w.target().is_some_and(pods::is_down) && !over {
+        return mark_failed(w, vmi, state, "the target Pod ended before the transfer began");
+    }
+    let node = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
+    match kinds::phase(&w.migration) {
+        Some(Phase::PreparingTarget) => Sync::waiting(
+            reasons::TARGET_NODE_PREPARING,
+            format!("node {} prepares to receive the guest", node(&state.target_node)),
+        ),
+        _ => Sync::waiting(
+            reasons::SOURCE_NODE_NOT_STARTED,
+            format!("node {} is to begin sending the guest", node(&state.source_node)),
+        ),
+    }
+}
+
+fn running(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    let Some(state) = w.own_state() else { return Sync::default() };
+    let mut actions = arrived(w).actions;
+    if w.is_deleting() {
+        actions.extend(abort(vmi, state));
+    }
+    Sync::doing(actions)
+}
+
+/// The guest runs on the target: what must follow it does, and whoever watches the target Pod is told.
+fn arrived(w: &World) -> Sync {
+    let Some(state) = w.own_state() else { return Sync::default() };
+    let mut actions = vec![];
+    if let (Some(ready), Some(pod)) = (&state.target_node_domain_ready_timestamp, w.target()) {
+        let key = api::annotations::MIGRATION_TARGET_READY_TIMESTAMP;
+        if meta::annotation(&pod.metadata, key).is_none() && state.failed != Some(true) {
+            actions.extend(backend::hand_over(w));
+            let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
+            annotations.insert(key.to_owned(), ready.0.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string());
+            let patch = Guarded::new(&pod.metadata).annotations(&annotations).build();
+            let name = meta::name(&pod.metadata).to_owned();
+            let because = "the guest runs in it";
+            actions.extend(patch.map(|patch| Action::PatchPod { name, patch, because }));
+        }
+    }
+    Sync::doing(actions)
+}
+
+/// Asks the nodes to give it up; what has arrived by then stays there.
+fn abort(vmi: &VirtualMachineInstance, state: &State) -> Vec<Action> {
+    if state.abort_requested == Some(true) || state.end_timestamp.is_some() {
+        return vec![];
+    }
+    let path = |field| ["status", "migrationState", field];
+    let patch = Guarded::new(&vmi.metadata)
+        .expect(&path("migrationUid"), &state.migration_uid)
+        .expect(&path("endTimestamp"), &state.end_timestamp)
+        .field(&path("abortRequested"), &state.abort_requested, &Some(true))
+        .build();
+    let note = Note::normal(events::SUCCESSFUL_ABORT_MIGRATION, "The nodes were told to give the migration up");
+    let because = "the migration is being deleted";
+    patch.into_iter().flat_map(|patch| [Action::PatchVmi { patch, because }, Action::Note(note.clone())]).collect()
+}
+
+fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    match w.own_state() {
+        Some(state) if state.failed != Some(true) && state.completed != Some(true) && w.makes_target() => {
+            mark_failed(w, vmi, state, "the migration failed")
+        }
+        // The nodes have it, and have not ended it in the cache: they will say how.
+        None if w.handed_off && w.state().is_none() => Sync::default(),
+        _ => Sync::doing(drop_target(w, vmi)),
+    }
+}
+
+/// The guest stayed where it was. Its target would wait for it for ever.
+fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let completed = w.own_state().is_some_and(|state| state.completed == Some(true) && state.failed != Some(true));
+    let Some(pod) = w.target().filter(|pod| !completed && !pods::is_down(pod) && !pods::is_deleting(pod)) else {
+        return vec![];
+    };
+    let node = pods::node_name(pod);
+    if node.is_some() && node == vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) {
+        return vec![];
+    }
+    let delete = delete(pod, "the migration failed, and the guest is elsewhere");
+    match node {
+        Some(node) => vec![Action::ConfirmGuestNotOn { node: node.to_owned(), then: delete }],
+        None => delete,
+    }
+}
+
+/// Writes the failure where the nodes look.
+fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str) -> Sync {
+    let path = |field| ["status", "migrationState", field];
+    let now = Some(w.now.clone());
+    let known = w.migration.status.as_ref().and_then(|status| status.migration_state.as_ref()?.failure_reason.clone());
+    let reason = state.failure_reason.clone().or(known).or_else(|| Some(why.to_owned()));
+    let patch = Guarded::new(&vmi.metadata)
+        .expect(&path("migrationUid"), &state.migration_uid)
+        .field(&path("failed"), &state.failed, &Some(true))
+        .field(&path("completed"), &state.completed, &Some(true))
+        .field(&path("startTimestamp"), &state.start_timestamp, &state.start_timestamp.clone().or(now.clone()))
+        .field(&path("endTimestamp"), &state.end_timestamp, &state.end_timestamp.clone().or(now))
+        .field(&path("failureReason"), &state.failure_reason, &reason)
+        .build();
+    let note = Note::warning(events::FAILED_MIGRATION, format!("Migration marked as failed: {why}"));
+    let because = "the nodes cannot say it themselves";
+    let marks =
+        patch.into_iter().flat_map(|patch| [Action::PatchVmi { patch, because }, Action::NoteVmi(note.clone())]);
+    Sync::doing(marks.collect())
+}
+
+/// The migration is deleted before the nodes have it: what was made for it goes.
+fn give_up(w: &World) -> Sync {
+    if w.is_handed_off() {
+        return Sync::default();
+    }
+    let doomed = w.target().filter(|pod| !pods::is_deleting(pod));
+    Sync::doing(doomed.map(|pod| delete(pod, "the migration was deleted before the hand-off")).unwrap_or_default())
+}
+
+pub(super) fn delete(pod: &Pod, because: &'static str) -> Vec<Action> {
+    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
+    let note = Note::normal(reasons::SUCCESSFUL_DELETE, format!("Deleted target pod {name}: {because}"));
+    vec![Action::DeletePod { name, uid, because }, Action::Note(note)]
+}
+
+/// A backup reads the guest's disks where they are.
+pub(super) fn has_unfinished_backup(vmi: &VirtualMachineInstance) -> bool {
+    let tracking = vmi.status.as_ref().and_then(|status| status.changed_block_tracking.as_ref());
+    let backup = tracking.and_then(|tracking| tracking.backup_status.as_ref());
+    backup.is_some_and(|backup| backup.completed != Some(true) && backup.failed != Some(true))
+}

@@ -1,0 +1,177 @@
+//! The target Pod: whether it may be made now, and what it looks like.
+
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstance;
+use api::{annotations, reasons};
+use k8s_openapi::api::core::v1::Pod;
+use render::Attachment;
+
+use super::action::Action;
+use super::backend::{self, Prepared};
+use super::decide::decide;
+use super::kinds::{self, RUNNING_PRIORITY};
+use super::sync::{Sync, Waiting};
+use super::world::World;
+use crate::guard::Guarded;
+use crate::vmi as instance;
+use crate::{Note, SyncError, claims, meta, pods};
+
+/// How soon a lost race for room is run again.
+const SHORTLY: Duration = Duration::from_secs(1);
+/// The user that launchers without root rights run as.
+const NON_ROOT_USER: u64 = 107;
+
+/// How long a migration waits before it looks for room again, by its priority.
+pub(super) fn patience(w: &World) -> Duration {
+    Duration::from_secs(match kinds::spec_priority(&w.migration) {
+        100.. => 1,
+        50.. => 3,
+        _ => 5,
+    })
+}
+
+/// What keeps a target Pod from being made, as far as that is known without looking live.
+fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
+    let active: Vec<&str> =
+        w.pods.iter().filter(|pod| !pods::is_down(pod)).map(|pod| meta::name(&pod.metadata)).collect();
+    if active.len() > 1 {
+        let message = format!("the instance has more than one Pod that has not ended: {}", active.join(", "));
+        return Some(Waiting::new(reasons::OTHER_POD_ACTIVE, message));
+    }
+    let limits = w.config.migrations();
+    let cluster = limits.parallel_migrations_per_cluster.unwrap_or(5) as usize;
+    if w.slots.cluster.saturating_add(w.slots.ahead) >= cluster {
+        let message = format!(
+            "as many migrations run in the cluster, or come first, as may run at once ({cluster}, \
+             parallelMigrationsPerCluster)"
+        );
+        return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
+    }
+    let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
+    if w.slots.outbound >= outbound {
+        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
+        let message =
+            format!("as many guests leave node {node} as may at once ({outbound}, parallelOutboundMigrationsPerNode)");
+        return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
+    }
+    if !vmi.is_running() && w.kind() == kinds::Kind::Local {
+        let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
+        let message = format!("the instance is in phase {phase}; only a running guest can move");
+        return Some(Waiting::new(reasons::INSTANCE_NOT_RUNNING, message));
+    }
+    None
+}
+
+/// On the way to a target Pod: the launcher's user, then room, then the lock.
+pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    if let Some(waiting) = obstacle(w, vmi) {
+        let delay = if waiting.reason == reasons::OTHER_POD_ACTIVE { SHORTLY } else { patience(w) };
+        let wait = Sync { waiting: Some(waiting), ..Sync::default() };
+        return wait.again(delay, kinds::spec_priority(&w.migration));
+    }
+    if let Some(patch) = runtime_user(w, vmi) {
+        return Sync::doing(vec![patch]); // it comes back as an event
+    }
+    Sync { start: Some(Action::Start), ..Sync::default() }
+}
+
+/// Launchers of today may run as another user than the one the guest was started by.
+fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
+    let root = w.config.feature_gate("Root");
+    let (wanted, old) = (if root { 0 } else { NON_ROOT_USER }, vmi.status.as_ref().and_then(|s| s.runtime_user));
+    if old.unwrap_or(0) == wanted {
+        return None;
+    }
+    let mut marks = vmi.metadata.annotations.clone().unwrap_or_default();
+    if root {
+        marks.remove(annotations::NON_ROOT);
+    } else {
+        marks.insert(annotations::NON_ROOT.to_owned(), "true".to_owned());
+    }
+    let patch = Guarded::new(&vmi.metadata)
+        .field(&["status", "runtimeUser"], &old, &Some(wanted))
+        .annotations(&marks)
+        .build()?;
+    Some(Action::PatchVmi { patch, because: "the target's launcher runs as another user" })
+}
+
+/// What to do now that nobody else can start a migration: `w` was gathered, and the source Pod read live, under the lock.
+pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
+    let later = |delay| vec![Action::RequeueAfter { delay, priority: kinds::spec_priority(&w.migration) }];
+    let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
+    let pending = matches!(kinds::phase(&w.migration), Some(api::v1::VirtualMachineInstanceMigrationPhase::Pending));
+    if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
+        return later(SHORTLY);
+    }
+    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() {
+        return later(SHORTLY);
+    }
+    match create(w, vmi, source) {
+        Ok(actions) => actions,
+        Err(error) => {
+            let mut actions = decide(&World { failed: Some(error), ..w.clone() });
+            actions.extend(later(patience(w)));
+            actions
+        }
+    }
+}
+
+fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Result<Vec<Action>, SyncError> {
+    let refuse = |message: &str| SyncError::new(reasons::FAILED_CREATE, message);
+    let claim = match backend::prepare(w, vmi)? {
+        Prepared::Create(action) => return Ok(vec![action]), // it comes back as an event
+        Prepared::Ready(claim) => claim,
+    };
+    let source = source.ok_or_else(|| refuse("the Pod that the guest runs in was not found"))?;
+    let node = pods::node_name(source);
+    let node = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node);
+    let node = node.ok_or_else(|| refuse("the node that the guest runs on was not found"))?;
+    let from = render::Source { pod: source, node: Some(node) };
+    let pod = render::migration_target_pod(vmi, &w.migration, from, &w.config, &w.context(claim.as_deref()))
+        .map_err(|error| SyncError::caused_by(reasons::FAILED_CREATE, &error))?;
+    let message = format!("Created migration target pod {}", meta::name(&pod.metadata));
+    let because = "there is room for the migration";
+    Ok(vec![
+        Action::CreateTarget { pod: Box::new(pod), because },
+        Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),
+    ])
+}
+
+/// The Pod with every plugged volume of the source, beside the target.
+pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Sync {
+    let source = w.source().map(|pod| meta::uid(&pod.metadata).to_owned()).unwrap_or_default();
+    let beside = w.helpers.iter().filter(|pod| meta::is_controlled_by(&pod.metadata, &source) && !pods::is_down(pod));
+    let cargo = beside.filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| spec.volumes.iter().flatten());
+    let volumes: Vec<Attachment> = cargo
+        .filter_map(|volume| {
+            let claim = volume.persistent_volume_claim.as_ref()?.claim_name.clone();
+            let used = vmi.spec.volumes.iter().any(|own| own.name == volume.name && claims::claim_name(own).is_some());
+            used.then(|| Attachment { volume: volume.name.clone(), claim })
+        })
+        .collect();
+    match render::migration_attachment_pod(vmi, target, &volumes, &w.config, &w.context(None)) {
+        Ok(pod) => {
+            let message = format!("Created attachment pod {}", meta::name(&pod.metadata));
+            let because = "the guest's plugged volumes are needed on the target";
+            Sync::doing(vec![
+                Action::CreateAttachment { pod: Box::new(pod), because },
+                Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),
+            ])
+        }
+        Err(error) => {
+            let error = SyncError::caused_by(reasons::FAILED_CREATE, &error);
+            Sync::waiting(reasons::FAILED_CREATE, error.message).again(patience(w), RUNNING_PRIORITY)
+        }
+    }
+}
+
+/// What the guest's networks are in the target Pod, which the node must know before it prepares.
+pub(super) fn network_annotations(w: &World, vmi: &VirtualMachineInstance, pod: &Pod) -> Option<Action> {
+    let view = instance::World::new(std::sync::Arc::new(vmi.clone()), w.config.clone(), w.now.clone());
+    let mut wanted = pod.metadata.annotations.clone().unwrap_or_default();
+    wanted.extend(instance::network_annotations(&view, pod));
+    let patch = Guarded::new(&pod.metadata).annotations(&wanted).build()?;
+    let name = meta::name(&pod.metadata).to_owned();
+    Some(Action::PatchPod { name, patch, because: "its node must know the guest's networks" })
+}

@@ -1,0 +1,230 @@
+//! The decision list: what ends a migration, and in which order that is asked.
+
+use super::*;
+
+/// A row: its number in the list, what is the case, and whether the migration fails.
+struct Row {
+    number: u8,
+    what: &'static str,
+    world: World,
+    fails: bool,
+}
+
+fn row(number: u8, what: &'static str, world: World, fails: bool) -> Row {
+    Row { number, what, world, fails }
+}
+
+fn ended(phase: &str) -> VirtualMachineInstance {
+    let mut vmi = vmi(Value::Null);
+    vmi.status_mut().phase = Some(phase.into());
+    vmi
+}
+
+fn rows() -> Vec<Row> {
+    let other = json!({"migrationUid": "uid-of-other", "targetNode": "n2"});
+    let mut rows = vec![
+        row(2, "the instance has failed", world(migration("Pending"), ended("Failed"), vec![]), true),
+        row(
+            2,
+            "the instance has succeeded",
+            world(migration("Scheduling"), ended("Succeeded"), vec![target("new")]),
+            true,
+        ),
+        row(3, "deleted while unset", world(deleted(migration("")), vmi(Value::Null), vec![]), true),
+        row(
+            3,
+            "deleted while Pending",
+            world(deleted(migration("Pending")), vmi(Value::Null), vec![target("new")]),
+            true,
+        ),
+        row(
+            3,
+            "deleted while Scheduled",
+            world(deleted(migration("Scheduled")), vmi(Value::Null), vec![target("running")]),
+            true,
+        ),
+        row(
+            3,
+            "deleted after the hand-off",
+            world(deleted(migration("Scheduled")), vmi(course("handed off")), vec![target("running")]),
+            false,
+        ),
+        row(4, "the target has failed", world(migration("Scheduling"), vmi(Value::Null), vec![target("failed")]), true),
+        row(
+            4,
+            "the target has ended while sending",
+            world(migration("Running"), vmi(course("sending")), vec![target("succeeded")]),
+            true,
+        ),
+        row(5, "the target is gone", world(migration("Scheduling"), vmi(Value::Null), vec![]), true),
+        row(5, "no target was made yet", world(migration("Pending"), vmi(Value::Null), vec![]), false),
+        row(
+            6,
+            "the instance lost the state",
+            world(migration("Running"), vmi(Value::Null), vec![target("running")]),
+            true,
+        ),
+        row(6, "it is not there yet", world(migration("Scheduled"), vmi(Value::Null), vec![target("running")]), false),
+        row(
+            7,
+            "another one has the instance",
+            world(migration("TargetReady"), vmi(other), vec![target("running")]),
+            true,
+        ),
+        row(8, "the nodes say so", world(migration("Running"), vmi(course("failed")), vec![target("running")]), true),
+        row(
+            9,
+            "deleted while the nodes prepare",
+            world(deleted(migration("PreparingTarget")), vmi(course("handed off")), vec![target("running")]),
+            false,
+        ),
+        row(11, "all is well", world(migration("Running"), vmi(course("sending")), vec![target("running")]), false),
+    ];
+    let mut stale = world(deleted(migration("Scheduled")), vmi(Value::Null), vec![target("running")]);
+    stale.handed_off = true;
+    rows.push(row(3, "deleted after a hand-off that the cache does not show", stale, false));
+    rows
+}
+
+#[test]
+fn every_row_of_the_list_ends_the_migration_or_does_not() {
+    for Row { number, what, world, fails } in rows() {
+        let actions = decide(&world);
+        let after = written(&actions).unwrap_or(&world.migration);
+        assert_eq!(is_failed(after), fails, "{number}: {what}: {actions:?}");
+        let told = notes(&actions).contains(&"FailedMigration".to_owned());
+        assert_eq!(told, fails, "{number}: {what}: an event goes with it");
+        let why = after.status.as_ref().and_then(|status| status.migration_state.as_ref()?.failure_reason.clone());
+        assert_eq!(why.is_some(), fails, "{number}: {what}: it says why");
+    }
+}
+
+#[test]
+fn a_deleted_migration_says_that_it_is_to_be_given_up() {
+    for Row { what, world, .. } in rows() {
+        let asked = condition_after(&world, api::conditions::MIGRATION_ABORT_REQUESTED).is_some();
+        assert_eq!(asked, world.migration.metadata.deletion_timestamp.is_some(), "{what}");
+    }
+}
+
+#[test]
+fn a_missing_target_is_looked_for_live_before_it_ends_anything() {
+    let actions = decide(&world(migration("Scheduling"), vmi(Value::Null), vec![]));
+    assert!(matches!(actions.as_slice(), [Action::ConfirmNoTarget { .. }]), "{actions:?}");
+}
+
+#[test]
+fn the_finalizer_goes_in_a_final_phase_and_the_course_is_kept() {
+    for phase in ["Succeeded", "Failed"] {
+        let stage = if phase == "Failed" { "failed" } else { "completed" };
+        let w = world(migration(phase), vmi(course(stage)), vec![]);
+        let actions = decide(&w);
+        let stored = written(&actions).unwrap();
+        assert_eq!(serde_json::to_value(&stored.status.as_ref().unwrap().migration_state).unwrap(), course(stage));
+        let patch = actions.iter().find_map(|a| match a {
+            Action::PatchMigration(patch) => Some(patch),
+            _ => None,
+        });
+        assert_eq!(applied(&*w.migration, patch.unwrap()).metadata.finalizers, None);
+        assert!(actions.contains(&Action::WakePending), "{phase}");
+    }
+    for phase in ["", "Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"] {
+        let w = world(migration(phase), vmi(course("sending")), vec![target("running")]);
+        assert!(!decide(&w).iter().any(|a| matches!(a, Action::PatchMigration(_))), "{phase}");
+    }
+}
+
+#[test]
+fn nothing_follows_an_end() {
+    for phase in ["Succeeded", "Failed"] {
+        for stage in ["handed off", "sending", "completed", "failed"] {
+            let w = world(deleted(migration(phase)), vmi(course(stage)), vec![target("running")]);
+            assert_eq!(phase_after(&w), phase, "{stage}");
+        }
+    }
+}
+
+#[test]
+fn without_its_instance_a_migration_is_deleted_and_let_go() {
+    let mut w = world(migration("Pending"), vmi(Value::Null), vec![]);
+    w.vmi = None;
+    let actions = decide(&w);
+    let [Action::ConfirmNoVmi { then }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(matches!(then.as_slice(), [Action::DeleteMigration { name, .. }] if name == "m"), "{then:?}");
+    w.migration = Arc::new(deleted(migration("Pending")));
+    let actions = decide(&w);
+    let [Action::ConfirmNoVmi { then }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::PatchMigration(patch)] = then.as_slice() else { panic!("{then:?}") };
+    assert_eq!(applied(&*w.migration, patch).metadata.finalizers, None);
+}
+
+#[test]
+fn a_target_is_deleted_before_the_hand_off_only_while_nobody_can_have_it() {
+    let table = [
+        ("Pending", Value::Null, false, true),
+        ("Scheduling", Value::Null, false, true),
+        ("Scheduled", Value::Null, false, true),
+        ("Scheduled", Value::Null, true, false),
+        ("Scheduled", course("handed off"), false, false),
+        ("PreparingTarget", course("handed off"), false, false),
+        ("TargetReady", course("listening"), false, false),
+        ("Running", course("sending"), false, false),
+    ];
+    for (phase, state, handed_off, expected) in table {
+        let mut w = world(deleted(migration(phase)), vmi(state), vec![target("running")]);
+        w.handed_off = handed_off;
+        assert_eq!(deletes_target(&w), expected, "{phase}, known to be handed off: {handed_off}");
+    }
+}
+
+#[test]
+fn after_a_failure_the_target_goes_only_if_the_guest_is_found_elsewhere() {
+    let w = world(migration("Failed"), vmi(course("failed")), vec![target("running")]);
+    let actions = decide(&w);
+    let confirm = actions.iter().find_map(|a| match a {
+        Action::ConfirmGuestNotOn { node, then } => Some((node.as_str(), then)),
+        _ => None,
+    });
+    let (node, then) = confirm.expect("the guest is looked for");
+    assert_eq!(node, "n2");
+    assert!(matches!(then.first(), Some(Action::DeletePod { name, .. }) if name == "target"));
+    let mut moved = vmi(course("failed"));
+    moved.status_mut().node_name = Some("n2".into());
+    let w = world(migration("Failed"), moved, vec![target("running")]);
+    assert!(!decide(&w).iter().any(|a| matches!(a, Action::ConfirmGuestNotOn { .. })));
+}
+
+#[test]
+fn what_only_we_know_to_have_failed_is_marked_on_the_instance() {
+    let w = world(migration("Failed"), vmi(course("listening")), vec![]);
+    let marked = patched_vmi(&w).unwrap().status.unwrap().migration_state.unwrap();
+    assert_eq!((marked.failed, marked.completed), (Some(true), Some(true)));
+    assert_eq!((marked.start_timestamp, marked.end_timestamp), (Some(time(100)), Some(time(100))));
+    let others = json!({"migrationUid": "uid-of-other", "targetNode": "n3"});
+    assert_eq!(patched_vmi(&world(migration("Failed"), vmi(others), vec![])), None, "another's state is not ours");
+    assert_eq!(patched_vmi(&world(migration("Failed"), vmi(course("completed")), vec![])), None);
+}
+
+#[test]
+fn only_the_five_youngest_ends_are_kept() {
+    let mut all: Vec<Migration> = (0..8).map(|n| named(&format!("m{n}"), "Failed")).collect();
+    for (n, migration) in all.iter_mut().enumerate() {
+        migration.metadata.creation_timestamp = Some(time(n as i64));
+    }
+    all[0].status.as_mut().unwrap().migration_state = Some(serde_json::from_value(course("failed")).unwrap());
+    let mut w = world(all[7].clone(), vmi(Value::Null), vec![target("failed")]);
+    w.siblings = all.into_iter().map(Arc::new).collect();
+    let actions = decide(&w);
+    let mut gone: Vec<String> = actions
+        .iter()
+        .filter_map(|a| match a {
+            Action::DeleteMigration { name, .. } => Some(name.clone()),
+            _ => None,
+        })
+        .collect();
+    gone.sort();
+    assert_eq!(gone, ["m0", "m1", "m2"]);
+    assert!(deletes_target(&w), "the Pod that the oldest never filled");
+    w.pods.retain(|pod| pod.metadata.name.as_deref() != Some("target"));
+    assert!(!deletes_target(&w));
+}

@@ -1,0 +1,189 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::config::ClusterConfig;
+use api::migrations::MigrationPolicy;
+use api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
+};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::kinds::{self, Kind};
+use crate::claims::Claims;
+use crate::vmi::{Settings, Storage};
+use crate::{SyncError, meta, pods};
+
+/// What other migrations take of the limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Slots {
+    /// Migrations of the cluster that run or have a target Pod, those this process has just started included.
+    pub cluster: usize,
+    /// Those of them that take a guest away from this one's node.
+    pub outbound: usize,
+    /// Migrations that wait for room in the cluster and come before this one.
+    pub ahead: usize,
+}
+
+/// Everything the decision may see.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub migration: Arc<Migration>,
+    pub vmi: Option<Arc<VirtualMachineInstance>>,
+    /// Every Pod the instance controls.
+    pub pods: Vec<Arc<Pod>>,
+    /// Every Pod that those Pods control.
+    pub helpers: Vec<Arc<Pod>>,
+    /// Every migration that names the instance, this one included.
+    pub siblings: Vec<Arc<Migration>>,
+    pub slots: Slots,
+    pub policies: Vec<Arc<MigrationPolicy>>,
+    pub nodes: Vec<Arc<Node>>,
+    /// The claims and DataVolumes that the instance names.
+    pub claims: Claims,
+    /// The claims with the guest's own state: the instance's, and the one prepared for this migration.
+    pub state_claims: Vec<Arc<PersistentVolumeClaim>>,
+    pub storage: Storage,
+    pub namespace: Option<Arc<Namespace>>,
+    pub quotas: Vec<Arc<ResourceQuota>>,
+    /// The device plugin resources of the instance's networks, by the network's name in the instance.
+    pub network_resources: BTreeMap<String, String>,
+    /// Where this cluster is reached by those that exchange guests with it.
+    pub synchronization_addresses: Vec<String>,
+    pub config: Arc<ClusterConfig>,
+    pub settings: Arc<Settings>,
+    /// This process has handed the migration to the nodes, whether the cache shows it or not.
+    pub handed_off: bool,
+    /// Pods or claims we made or deleted are not in the caches yet; they will be within this time, or never.
+    pub behind: Option<Duration>,
+    /// Our own write to the migration is not in the cache yet, likewise.
+    pub unseen: Option<Duration>,
+    /// The attempt made a moment ago failed.
+    pub failed: Option<SyncError>,
+    /// Whole seconds, as the API keeps them.
+    pub now: Time,
+}
+
+impl World {
+    /// A migration with nothing around it but its instance.
+    pub fn new(
+        migration: Arc<Migration>,
+        vmi: Option<Arc<VirtualMachineInstance>>,
+        config: Arc<ClusterConfig>,
+        now: Time,
+    ) -> Self {
+        Self {
+            siblings: vec![migration.clone()],
+            migration,
+            vmi,
+            pods: vec![],
+            helpers: vec![],
+            slots: Slots::default(),
+            policies: vec![],
+            nodes: vec![],
+            claims: Claims::default(),
+            state_claims: vec![],
+            storage: Storage::default(),
+            namespace: None,
+            quotas: vec![],
+            network_resources: BTreeMap::new(),
+            synchronization_addresses: vec![],
+            config,
+            settings: Arc::default(),
+            handed_off: false,
+            behind: None,
+            unseen: None,
+            failed: None,
+            now,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Kind {
+        kinds::kind(&self.migration)
+    }
+
+    /// Whether a target Pod is made in this cluster, for this migration.
+    pub(super) fn makes_target(&self) -> bool {
+        self.kind() != Kind::Sends
+    }
+
+    pub(super) fn uid(&self) -> &str {
+        meta::uid(&self.migration.metadata)
+    }
+
+    pub(super) fn is_deleting(&self) -> bool {
+        meta::is_deleting(&self.migration.metadata)
+    }
+
+    /// The Pod that receives the guest: the oldest of those made for this migration.
+    pub fn target(&self) -> Option<&Pod> {
+        let ours = self.pods.iter().map(AsRef::as_ref).filter(|pod| is_target(pod, self.uid()));
+        ours.min_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
+    }
+
+    /// The Pod the guest is in: on the instance's node, the youngest if there are several.
+    pub fn source(&self) -> Option<&Pod> {
+        let node = self.vmi.as_ref()?.status.as_ref()?.node_name.as_deref();
+        let on_node = |pod: &&Pod| node.is_none_or(|node| node.is_empty()) || pods::node_name(pod) == node;
+        let all = self.pods.iter().map(AsRef::as_ref).filter(|pod| !pods::is_temporary(pod));
+        all.filter(on_node).max_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
+    }
+
+    /// The Pod that brings plugged volumes to the target.
+    pub(super) fn attachment(&self) -> Option<&Pod> {
+        let target = meta::uid(&self.target()?.metadata);
+        let helpers = self.helpers.iter().map(AsRef::as_ref);
+        let mut ours = helpers
+            .filter(|pod| meta::is_controlled_by(&pod.metadata, target) && !pods::is_temporary(pod))
+            .collect::<Vec<&Pod>>();
+        ours.sort_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()));
+        ours.first().copied()
+    }
+
+    pub(super) fn state(&self) -> Option<&State> {
+        self.vmi.as_ref()?.status.as_ref()?.migration_state.as_ref()
+    }
+
+    /// The state on the instance, if it is about this migration.
+    pub(super) fn own_state(&self) -> Option<&State> {
+        self.state().filter(|state| kinds::owns(&self.migration, Some(state)))
+    }
+
+    /// Whether the nodes have the migration: the cache says so, or this process knows better.
+    pub(super) fn is_handed_off(&self) -> bool {
+        self.handed_off || self.own_state().is_some_and(|state| is_set(&state.target_node))
+    }
+
+    /// Another migration that has not ended and has the instance.
+    pub(super) fn rival(&self) -> Option<&Migration> {
+        let owner = self.state()?.migration_uid.as_deref().filter(|uid| !uid.is_empty() && *uid != self.uid())?;
+        let named = self.siblings.iter().find(|sibling| meta::uid(&sibling.metadata) == owner);
+        named.map(AsRef::as_ref).filter(|sibling| !kinds::is_final(sibling))
+    }
+
+    /// The facts that Pods are rendered from.
+    pub(super) fn context(&self, backend_claim: Option<&str>) -> render::Context {
+        let base = render::Context {
+            network_resources: self.network_resources.clone(),
+            backend_claim: backend_claim.map(str::to_owned),
+            launcher: self.settings.launcher.clone(),
+            ..render::Context::default()
+        };
+        let claims = self.claims.claims.values().chain(&self.state_claims);
+        let with_namespace = base.with_namespace(self.namespace.as_deref(), self.quotas.iter().map(AsRef::as_ref));
+        claims.fold(with_namespace, |context, claim| context.with_claim(claim))
+    }
+}
+
+/// Whether a Pod was made to receive a guest for the migration with this UID.
+pub fn is_target(pod: &Pod, migration_uid: &str) -> bool {
+    let label = |key| machinery::meta::label(&pod.metadata, key);
+    label(api::labels::APP) == Some(api::labels::app::LAUNCHER)
+        && !migration_uid.is_empty()
+        && label(api::labels::MIGRATION_JOB_UID) == Some(migration_uid)
+}
+
+pub(super) fn is_set(text: &Option<String>) -> bool {
+    text.as_deref().is_some_and(|text| !text.is_empty())
+}

@@ -1,0 +1,52 @@
+//! Whether a guest can be moved, and how.
+
+use api::conditions::LIVE_MIGRATABLE;
+use api::reasons::{HOST_DEVICE_NOT_LIVE_MIGRATABLE, INTERFACE_NOT_LIVE_MIGRATABLE};
+use api::v1::{Condition, ConditionStatus, Interface, VirtualMachineInstance, Volume};
+use jiff::Timestamp;
+
+use crate::status::time;
+
+const ALLOW_POD_BRIDGE: &str = "kubevirt.io/allow-pod-bridge-network-live-migration";
+const BLOCK_MIGRATION: &str = "BlockMigration";
+const LIVE_MIGRATION: &str = "LiveMigration";
+
+/// The condition, and the method of a migration: with or without copying disks.
+pub(crate) fn live_migratable(vmi: &VirtualMachineInstance, now: Timestamp) -> (Condition, &'static str) {
+    let condition = match obstacle(vmi) {
+        Some((reason, why)) => Condition::new(LIVE_MIGRATABLE, ConditionStatus::False, reason, why, time(now)),
+        None => Condition::new(LIVE_MIGRATABLE, ConditionStatus::True, "", "", time(now)),
+    };
+    let method =
+        if vmi.spec.volumes.iter().any(|volume| is_copied(vmi, volume)) { BLOCK_MIGRATION } else { LIVE_MIGRATION };
+    (condition, method)
+}
+
+fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)> {
+    let devices = &vmi.spec.domain.devices;
+    let pod_network = vmi.spec.networks.iter().find(|network| network.pod.is_some());
+    let of_pod = pod_network.and_then(|network| devices.interfaces.iter().find(|i| i.name == network.name));
+    if of_pod.is_some_and(|interface| !can_follow(vmi, interface)) {
+        let why = "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to the pod network";
+        return Some((INTERFACE_NOT_LIVE_MIGRATABLE, why));
+    }
+    if !devices.host_devices.is_empty() || !devices.gpus.is_empty() {
+        return Some((HOST_DEVICE_NOT_LIVE_MIGRATABLE, "VMI uses a device of its host, which cannot move with it"));
+    }
+    None
+}
+
+fn can_follow(vmi: &VirtualMachineInstance, interface: &Interface) -> bool {
+    let allowed = || vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(ALLOW_POD_BRIDGE));
+    interface.masquerade.is_some() || (interface.bridge.is_some() && allowed())
+}
+
+/// Whether a volume's content is on the node alone and the guest can change it.
+fn is_copied(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
+    let local = volume.container_disk.is_some()
+        || volume.empty_disk.is_some()
+        || volume.cloud_init_no_cloud.is_some()
+        || volume.cloud_init_config_drive.is_some();
+    let disk = vmi.spec.domain.devices.disks.iter().find(|disk| disk.name == volume.name);
+    local && disk.is_some_and(|disk| disk.cdrom.as_ref().is_none_or(|cdrom| cdrom.readonly == Some(false)))
+}

@@ -1,0 +1,177 @@
+//! The node's side of a live migration: two launchers of one VMI on two nodes, each with a machine of its own.
+//!
+//! The two agree through `status.migrationState` and two labels, and each field has one writer at a time:
+//!
+//! ```text
+//!  controller          target's node                            source's node
+//!  ──────────          ─────────────                            ─────────────
+//!  hands off ────────► network, PrepareTarget, proxy
+//!                      address and ports ─────────────────────► proxy, Migrate
+//!                                                               startTimestamp, mode
+//!                      guest runs here:
+//!                      nodeName, endTimestamp ────────────────► (not the owner any more)
+//!                      FinalizeTarget, completed                launcher ends
+//!                                                               or: failed, with the reason
+//! ```
+//!
+//! # Who may run the guest
+//!
+//! - **The VMI's node owns it.** The label `kubevirt.io/nodeName` moves in one write, made by the target's node, after the
+//!   guest runs there. Until then the source is the owner, and whatever goes wrong the guest is the source's.
+//! - **The source's guest runs again only on the target's word.** Its launcher stops it for the switch-over and lets it go
+//!   on when the target says that it does not run there. While nobody can tell ([`MigrationPhase::Undecided`]) it stands
+//!   still.
+//! - **The target writes first.** Its node either takes the VMI, or writes `failed` after its QEMU has ended. The source's
+//!   node carries what it reads there to its launcher: moved means that QEMU ends here, failed that the guest goes on.
+//!   The loser is fenced before the winner is declared, in both directions.
+//! - **If the source dies after the switch-over, the target is asked first.** A source whose launcher is gone says so in an
+//!   annotation and declares nothing. The target takes the VMI if the guest runs there, and writes `failed` if it does
+//!   not; only then has the guest ended.
+//! - Images are not shared, so their locks exclude nobody across nodes; inside one node they do.
+//!
+//! `failed` is final: a target that has anything alive when it reads it ends it, whoever wrote it.
+
+mod condition;
+pub(crate) mod source;
+pub(crate) mod target;
+
+pub(crate) use condition::live_migratable;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::labels;
+use api::v1::{MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use jiff::Timestamp;
+
+use crate::launcher::{Verdict, since};
+use crate::status::time;
+use crate::{Action, World};
+
+/// Set to the migration's UID by a source whose launcher is gone: the target has to tell what became of the guest.
+pub const SOURCE_GONE: &str = "ferrovirt.io/migration-source-gone";
+
+/// A migration as its launcher sees it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Migration {
+    pub uid: String,
+    pub phase: MigrationPhase,
+    pub mode: Option<MigrationMode>,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub failure: Option<String>,
+    pub abort: Option<MigrationAbortStatus>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum MigrationPhase {
+    /// Target: the guest may come.
+    Ready,
+    /// Source: on its way, the guest runs here. Target: the guest runs here and fetches its memory.
+    Transferring,
+    /// Source: the guest stands still here and is being started at the target.
+    SwitchingOver,
+    /// Source: the guest stands still here, and whether it runs at the target is not known.
+    Undecided,
+    /// Source: the guest has gone. Target: it is here.
+    Completed,
+    /// Source: the guest is here. Target: it is not.
+    Failed,
+    /// A word this build does not know; nothing follows from it.
+    #[default]
+    Unknown,
+}
+
+/// Where the target of a migration can be reached: an address, and the channel behind each port.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Endpoint {
+    pub address: String,
+    pub ports: BTreeMap<String, i64>,
+}
+
+/// What is open for this launcher.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Proxy<'a> {
+    /// As a target: where the source's node can connect.
+    pub listening: Option<&'a Endpoint>,
+    /// As a source: the target that the launcher's sockets lead to.
+    pub dialling: Option<&'a Endpoint>,
+}
+
+impl Proxy<'_> {
+    fn is_open(&self) -> bool {
+        self.listening.is_some() || self.dialling.is_some()
+    }
+}
+
+/// How long the source may still have questions after the guest has moved.
+const QUESTIONS: Duration = Duration::from_secs(30);
+
+/// Closes what a guest came through, once its source has had the time to learn that it has.
+pub(crate) fn close_entrance(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<Action> {
+    w.proxy.listening?;
+    let end = state_of(vmi).and_then(|state| state.end_timestamp.as_ref());
+    let left = end.and_then(|end| QUESTIONS.checked_sub(since(end.0, w.now))).filter(|left| !left.is_zero());
+    let because = "the source of the migration may have questions";
+    Some(left.map_or(Action::CloseProxies, |delay| Action::RequeueAfter { delay, because }))
+}
+
+pub(crate) fn state_of(vmi: &VirtualMachineInstance) -> Option<&VirtualMachineInstanceMigrationState> {
+    vmi.status.as_ref()?.migration_state.as_ref().filter(|state| state.migration_uid.is_some())
+}
+
+pub(crate) fn uid_of(state: &VirtualMachineInstanceMigrationState) -> &str {
+    state.migration_uid.as_deref().unwrap_or_default()
+}
+
+pub(crate) fn has_failed(state: &VirtualMachineInstanceMigrationState) -> bool {
+    state.failed == Some(true)
+}
+
+/// Nothing about it changes any more.
+pub(crate) fn is_over(state: &VirtualMachineInstanceMigrationState) -> bool {
+    has_failed(state) || state.completed == Some(true)
+}
+
+/// The label that says whose the VMI is.
+pub(crate) fn label<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a str> {
+    vmi.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+fn annotation<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a str> {
+    vmi.metadata.annotations.as_ref()?.get(name).map(String::as_str)
+}
+
+/// Whether this launcher is the one that a migration brings the guest to.
+pub(crate) fn is_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
+    let Some(state) = state_of(vmi) else { return false };
+    label(vmi, labels::MIGRATION_TARGET_NODE_NAME) == Some(w.node_name)
+        && state.target_node.as_deref() == Some(w.node_name)
+        && w.pod_name.is_some()
+        && state.target_pod.as_deref() == w.pod_name
+}
+
+/// Whether the guest has moved from this launcher, or past it: the VMI may even be back on this node, in another Pod, and
+/// about to leave that one.
+pub(crate) fn has_left(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
+    let Some(state) = state_of(vmi) else { return false };
+    let moved = !has_failed(state) && state.end_timestamp.is_some();
+    let (node, pod) =
+        if moved { (&state.target_node, &state.target_pod) } else { (&state.source_node, &state.source_pod) };
+    let here = node.as_deref() == Some(w.node_name);
+    let other = match w.pod_name {
+        Some(own) => pod.as_deref() != Some(own),
+        // Whoever has held the guest through a migration has said its name: this one is gone since before.
+        None => matches!(w.launcher.verdict(w.now), Verdict::Gone),
+    };
+    here && pod.is_some() && other
+}
+
+/// Writes down that a migration has failed.
+fn fail(state: &mut VirtualMachineInstanceMigrationState, why: &str, now: Timestamp) {
+    state.failed = Some(true);
+    state.completed = Some(true);
+    state.start_timestamp.get_or_insert_with(|| time(now));
+    state.end_timestamp.get_or_insert_with(|| time(now));
+    state.failure_reason.get_or_insert_with(|| why.to_owned());
+}

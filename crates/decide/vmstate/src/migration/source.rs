@@ -1,0 +1,272 @@
+//! The launcher whose guest is to leave.
+
+use api::conditions::{PAUSED, set};
+use api::v1::{
+    Condition, ConditionStatus, MigrationAbortStatus, MigrationMode, VirtualMachineInstance,
+    VirtualMachineInstanceMigrationState, VirtualMachineInstanceStatus,
+};
+use jiff::Timestamp;
+
+use super::{
+    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, is_over, state_of, uid_of,
+};
+use crate::action::{normal, requeue};
+use crate::launcher::Verdict;
+use crate::shutdown::{kill, resend_in};
+use crate::status::time;
+use crate::{Action, ActionKind, DomainReason, DomainStatus, LauncherState, World};
+
+const ABORTED: &str = "Live migration has been aborted";
+const PAUSED_BY_MIGRATION: &str = "PausedByMigrationMonitor";
+/// Attempts to begin a migration before it is given up.
+const ATTEMPTS: u32 = 6;
+
+/// The migration that this launcher is the source of, over or not.
+fn outbound<'a>(w: &World<'_>, vmi: &'a VirtualMachineInstance) -> Option<&'a VirtualMachineInstanceMigrationState> {
+    let state = state_of(vmi)?;
+    let here = state.source_node.as_deref() == Some(w.node_name) && state.target_node.as_deref() != Some(w.node_name);
+    let this = w.pod_name.is_none() || state.source_pod.is_none() || state.source_pod.as_deref() == w.pod_name;
+    (here && this).then_some(state)
+}
+
+/// What the launcher says about this very migration.
+fn seen<'a>(launcher: &'a LauncherState, state: &VirtualMachineInstanceMigrationState) -> Option<&'a Migration> {
+    launcher.migration.as_ref().filter(|migration| migration.uid == uid_of(state))
+}
+
+fn endpoint(state: &VirtualMachineInstanceMigrationState) -> Option<Endpoint> {
+    let address = state.target_node_address.clone().filter(|address| !address.is_empty())?;
+    let ports = state.target_direct_migration_node_ports.clone();
+    (!ports.is_empty()).then_some(Endpoint { address, ports })
+}
+
+/// What to do about a migration instead of what is usual for a running guest; none if there is nothing to do about it.
+pub(crate) fn act(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Option<Vec<Action>> {
+    let state = outbound(w, vmi)?;
+    let migration = seen(launcher, state);
+    if is_over(state) {
+        let close = || w.proxy.dialling.is_some().then(|| vec![Action::CloseProxies]);
+        return after_the_end(w, state, migration).or_else(close);
+    }
+    let stopping = vmi.is_marked_for_deletion() || launcher.marked_for_graceful_shutdown;
+    match migration {
+        None if stopping || state.abort_requested == Some(true) => None,
+        None => Some(begin(w, state)),
+        Some(migration) => under_way(w, state, migration, stopping),
+    }
+}
+
+/// Tells a launcher in doubt, and waits for the effect before it is told again.
+fn settle(w: &World<'_>, state: &VirtualMachineInstanceMigrationState, target_runs: bool) -> Vec<Action> {
+    let waiting = "the launcher was told what became of its guest";
+    if let Some(delay) = resend_in(w.sent.settle, w.now) {
+        return vec![Action::RequeueAfter { delay, because: waiting }];
+    }
+    let because = match target_runs {
+        true => "the VMI belongs to the target's node",
+        false => "the target's node says that the guest does not run there",
+    };
+    vec![Action::SettleMigration { uid: uid_of(state).to_owned(), target_runs, because }, requeue(5, waiting)]
+}
+
+/// Somebody else has ended it: the launcher follows.
+fn after_the_end(
+    w: &World<'_>,
+    state: &VirtualMachineInstanceMigrationState,
+    migration: Option<&Migration>,
+) -> Option<Vec<Action>> {
+    let migration = migration.filter(|_| has_failed(state))?;
+    let uid = uid_of(state).to_owned();
+    match migration.phase {
+        MigrationPhase::Undecided => Some(settle(w, state, false)),
+        MigrationPhase::Transferring if migration.abort.is_none() => {
+            Some(vec![Action::AbortMigration { uid, because: "the migration has failed at the target" }])
+        }
+        MigrationPhase::Transferring | MigrationPhase::SwitchingOver => {
+            Some(vec![requeue(1, "the launcher has not noticed yet that the migration is over")])
+        }
+        _ => None,
+    }
+}
+
+fn begin(w: &World<'_>, state: &VirtualMachineInstanceMigrationState) -> Vec<Action> {
+    let Some(target) = endpoint(state) else {
+        return vec![requeue(5, "the target of the migration is not ready yet")];
+    };
+    let uid = uid_of(state).to_owned();
+    let mut actions = Vec::new();
+    if w.proxy.dialling != Some(&target) {
+        actions.push(Action::OpenSourceProxy(target));
+    }
+    let to = state.target_node.as_deref().unwrap_or_default();
+    actions.push(Action::Migrate { uid });
+    actions.push(normal("Migrating", format!("VirtualMachineInstance is migrating to node {to}.")));
+    actions
+}
+
+fn under_way(
+    w: &World<'_>,
+    state: &VirtualMachineInstanceMigrationState,
+    migration: &Migration,
+    stopping: bool,
+) -> Option<Vec<Action>> {
+    let mut actions = Vec::new();
+    // An agent that was restarted has to open the way again: the launcher may have to ask the target.
+    if let Some(target) = endpoint(state)
+        && !matches!(migration.phase, MigrationPhase::Failed)
+        && w.proxy.dialling != Some(&target)
+    {
+        actions.push(Action::OpenSourceProxy(target));
+    }
+    match migration.phase {
+        MigrationPhase::Transferring => {
+            let abort = stopping || state.abort_requested == Some(true);
+            if abort && migration.abort.is_none() {
+                let because = if stopping { "the VMI is being stopped" } else { "its abortion was requested" };
+                actions.push(Action::AbortMigration { uid: uid_of(state).to_owned(), because });
+                actions.push(normal("Migrating", "VirtualMachineInstance is aborting migration."));
+            }
+            if stopping {
+                // The guest is asked to power off meanwhile.
+                return (!actions.is_empty()).then_some(actions);
+            }
+            actions.push(requeue(30, "the guest is on its way"));
+        }
+        MigrationPhase::SwitchingOver => actions.push(requeue(5, "the target is starting the guest")),
+        MigrationPhase::Undecided => actions.push(requeue(5, "whether the guest runs at the target is not known")),
+        MigrationPhase::Completed => actions.push(requeue(5, "the guest has moved, and its new node has not taken it")),
+        MigrationPhase::Failed => return None, // the status tells
+        MigrationPhase::Ready | MigrationPhase::Unknown => {
+            actions.push(requeue(5, "the launcher's word about the migration is not understood"));
+        }
+    }
+    Some(actions)
+}
+
+/// Puts the launcher's news into the status.
+pub(crate) fn report(
+    w: &World<'_>,
+    vmi: &VirtualMachineInstance,
+    launcher: &LauncherState,
+    status: &mut VirtualMachineInstanceStatus,
+) {
+    let Some(state) = outbound(w, vmi).filter(|state| !is_over(state)) else { return };
+    let Some(new) = status.migration_state.as_mut() else { return };
+    match seen(launcher, state) {
+        Some(migration) => {
+            from_launcher(migration, new, w.now);
+            if migration.mode == Some(MigrationMode::Paused) {
+                paused(launcher, &mut status.conditions, w.now);
+            }
+        }
+        None if state.abort_requested == Some(true) => {
+            new.abort_status = Some(MigrationAbortStatus::Succeeded);
+            fail(new, ABORTED, w.now);
+        }
+        None => {
+            if let Some(why) = cannot_begin(w) {
+                fail(new, &why, w.now);
+            }
+        }
+    }
+}
+
+fn from_launcher(migration: &Migration, new: &mut VirtualMachineInstanceMigrationState, now: Timestamp) {
+    if new.start_timestamp.is_none() {
+        new.start_timestamp = Some(time(migration.started_at.unwrap_or(now)));
+    }
+    new.mode = migration.mode.clone().or_else(|| new.mode.take());
+    if migration.abort.is_some() {
+        new.abort_status = migration.abort.clone();
+    }
+    if migration.phase == MigrationPhase::Failed {
+        let why = migration.failure.as_deref().unwrap_or("the launcher does not say why");
+        fail(new, why, migration.ended_at.unwrap_or(now));
+    }
+}
+
+fn paused(launcher: &LauncherState, conditions: &mut Vec<Condition>, now: Timestamp) {
+    let stands = launcher.domain.as_ref().is_some_and(|domain| domain.status == DomainStatus::Paused);
+    if stands && api::conditions::find(conditions, PAUSED).is_none() {
+        let message = "VMI was paused by the migration monitor";
+        set(conditions, Condition::new(PAUSED, ConditionStatus::True, PAUSED_BY_MIGRATION, message, time(now)));
+    }
+}
+
+/// Why the launcher could not even be told.
+fn cannot_begin(w: &World<'_>) -> Option<String> {
+    let failure = w.failure.filter(|failure| {
+        matches!(failure.action, ActionKind::Migrate | ActionKind::OpenSourceProxy)
+            && (failure.critical || failure.count >= ATTEMPTS)
+    })?;
+    Some(failure.message.clone())
+}
+
+/// The guest may be at the target, so nothing about its end can be said here.
+pub(crate) fn is_elsewhere(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
+    let Some(state) = outbound(w, vmi).filter(|state| !is_over(state)) else { return false };
+    match w.launcher.verdict(w.now) {
+        Verdict::Gone => state.start_timestamp.is_some() || w.launcher.told_of(uid_of(state)),
+        Verdict::Connected(launcher) => has_moved(launcher),
+        Verdict::NotInitialised | Verdict::Silent => false,
+    }
+}
+
+fn has_moved(launcher: &LauncherState) -> bool {
+    launcher.domain.as_ref().is_some_and(|domain| !domain.is_alive() && domain.reason == DomainReason::Migrated)
+}
+
+/// Why the guest is lost: it has left, and the target has not got it.
+pub(crate) fn lost(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
+    let state = outbound(w, vmi).filter(|state| has_failed(state))?;
+    let moved = match w.launcher.verdict(w.now) {
+        Verdict::Connected(launcher) => has_moved(launcher) && seen(launcher, state).is_some(),
+        _ => false,
+    };
+    let why = state.failure_reason.as_deref().unwrap_or("its target does not say why");
+    moved.then(|| format!("the guest was lost in its migration: {why}"))
+}
+
+/// The launcher is gone and the guest may be at the target: says so, and waits for the target's word.
+pub(crate) fn ask_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let waiting = requeue(5, "the source of the migration is gone; its target has to tell what became of the guest");
+    let uid = outbound(w, vmi).map(uid_of).unwrap_or_default();
+    if annotation(vmi, SOURCE_GONE) == Some(uid) {
+        return vec![waiting];
+    }
+    let mut new = vmi.clone();
+    new.metadata.annotations.get_or_insert_default().insert(SOURCE_GONE.to_owned(), uid.to_owned());
+    vec![Action::UpdateVmi(Box::new(new)), waiting]
+}
+
+/// The VMI belongs to another node or Pod. A launcher whose guest has moved is told so, and ends.
+pub(crate) fn left_behind(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
+    let state = state_of(vmi).filter(|state| state.source_pod.is_some() && state.source_pod.as_deref() == w.pod_name);
+    let moved = state.filter(|state| !has_failed(state) && state.end_timestamp.is_some());
+    let alive = launcher.domain.as_ref().is_some_and(|domain| domain.is_alive());
+    let taken_part = launcher.migration.is_some();
+    if let Some(state) = moved
+        && alive
+    {
+        return match seen(launcher, state).map(|migration| migration.phase) {
+            Some(MigrationPhase::Undecided) => settle(w, state, true),
+            // The target's answer is on its way, and with it the end here.
+            Some(MigrationPhase::Transferring | MigrationPhase::SwitchingOver) => {
+                vec![requeue(1, "the guest has moved")]
+            }
+            _ => kill(w, "the guest has moved to another node"),
+        };
+    }
+    let mut actions = if w.proxy.is_open() { vec![Action::CloseProxies] } else { Vec::new() };
+    if taken_part && !alive {
+        let waiting = "the launcher is about to end";
+        match resend_in(w.sent.delete, w.now) {
+            Some(delay) => actions.push(Action::RequeueAfter { delay, because: waiting }),
+            None => {
+                actions.push(Action::Delete { because: "its guest is elsewhere" });
+                actions.push(requeue(5, waiting));
+            }
+        }
+    }
+    actions
+}

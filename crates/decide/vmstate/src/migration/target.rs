@@ -1,0 +1,267 @@
+//! The launcher that a guest comes to.
+
+use std::time::Duration;
+
+use api::conditions::{HOT_MEMORY_CHANGE, HOT_VCPU_CHANGE, MIGRATION_REQUIRED, VOLUMES_CHANGE, remove};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use api::{annotations, labels};
+
+use super::{
+    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, is_over, label, state_of, uid_of,
+};
+use crate::action::{normal, requeue, warning};
+use crate::launcher::{Verdict, since};
+use crate::shutdown::{kill, resend_in};
+use crate::status::time;
+use crate::{Action, ActionKind, LauncherState, Network, World};
+
+/// Attempts to get ready before the migration is given up.
+const ATTEMPTS: u32 = 6;
+/// A guest that is here and does not get to run, after its source is gone, never will.
+const NEVER_STARTS: Duration = Duration::from_secs(10);
+
+pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let Some(state) = state_of(vmi) else { return Vec::new() };
+    let owner = label(vmi, labels::NODE_NAME) == Some(w.node_name);
+    if has_failed(state) || vmi.is_final() || (vmi.is_marked_for_deletion() && !owner) {
+        return give_up(w, vmi);
+    }
+    if owner {
+        return finish(w, vmi, state);
+    }
+    match w.launcher.verdict(w.now) {
+        Verdict::NotInitialised => vec![requeue(1, "the launcher is not ready yet")],
+        Verdict::Silent => vec![requeue(1, "the launcher does not answer")],
+        Verdict::Gone => report_failure(w, vmi, "the launcher of the migration's target is gone"),
+        Verdict::Connected(launcher) => {
+            let migration = launcher.migration.as_ref().filter(|migration| migration.uid == uid_of(state));
+            match migration {
+                None => prepare(w, vmi, state),
+                Some(migration) => receive(w, vmi, state, launcher, migration),
+            }
+        }
+    }
+}
+
+fn prepare(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState) -> Vec<Action> {
+    if let Some(why) = cannot(w, &[ActionKind::ConfigureNetwork, ActionKind::PrepareTarget]) {
+        return report_failure(w, vmi, &why);
+    }
+    if source_is_gone(vmi, state) {
+        return report_failure(w, vmi, "the source of the migration is gone");
+    }
+    match w.network {
+        Network::Pending => vec![Action::ConfigureNetwork],
+        Network::Interrupted => {
+            let why = "the node agent was interrupted while it prepared the network of the target's launcher Pod";
+            report_failure(w, vmi, why)
+        }
+        Network::Finished(_) => vec![Action::PrepareTarget { uid: uid_of(state).to_owned() }],
+    }
+}
+
+fn cannot(w: &World<'_>, actions: &[ActionKind]) -> Option<String> {
+    let failure = w.failure.filter(|failure| actions.contains(&failure.action))?;
+    (failure.critical || failure.count >= ATTEMPTS).then(|| failure.message.clone())
+}
+
+fn source_is_gone(vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState) -> bool {
+    annotation(vmi, SOURCE_GONE) == Some(uid_of(state))
+}
+
+fn receive(
+    w: &World<'_>,
+    vmi: &VirtualMachineInstance,
+    state: &VirtualMachineInstanceMigrationState,
+    launcher: &LauncherState,
+    migration: &Migration,
+) -> Vec<Action> {
+    match migration.phase {
+        MigrationPhase::Completed => return take_over(w, vmi),
+        // It came and has ended since: how, is this launcher's to tell.
+        MigrationPhase::Failed if launcher.domain.is_some() => return take_over(w, vmi),
+        MigrationPhase::Failed => return report_failure(w, vmi, "the guest ended as it arrived"),
+        MigrationPhase::Transferring => return detected(w, vmi),
+        _ => {}
+    }
+    if source_is_gone(vmi, state) {
+        return nobody_sends(w, vmi, launcher);
+    }
+    let Some(here) = w.proxy.listening else {
+        return match cannot(w, &[ActionKind::OpenTargetProxy]) {
+            Some(why) => report_failure(w, vmi, &why),
+            None => vec![Action::OpenTargetProxy],
+        };
+    };
+    let mut actions = publish(vmi, here);
+    actions.push(requeue(30, "the guest has not come yet"));
+    actions
+}
+
+/// Nobody is left to send the guest or to start it: either it is here, or it is lost.
+fn nobody_sends(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
+    if launcher.domain.as_ref().is_none_or(|domain| !domain.is_alive()) {
+        return report_failure(w, vmi, "the source of the migration is gone, and the guest has not arrived");
+    }
+    let unchanged = w.launcher.state.map(|(_, at)| since(at, w.now)).unwrap_or_default();
+    match NEVER_STARTS.checked_sub(unchanged).filter(|left| !left.is_zero()) {
+        Some(delay) => vec![Action::RequeueAfter { delay, because: "the guest may be about to run" }],
+        None => kill(w, "its source is gone before all of the guest has come"),
+    }
+}
+
+/// Tells the source's node where to connect.
+fn publish(vmi: &VirtualMachineInstance, here: &Endpoint) -> Vec<Action> {
+    let mut new = vmi.status.clone().unwrap_or_default();
+    let Some(state) = new.migration_state.as_mut() else { return Vec::new() };
+    let known = state.target_node_address.as_ref() == Some(&here.address)
+        && state.target_direct_migration_node_ports == here.ports;
+    if known {
+        return Vec::new();
+    }
+    state.target_node_address = Some(here.address.clone());
+    state.target_direct_migration_node_ports = here.ports.clone();
+    let side = state.target_state.get_or_insert_default();
+    side.node_address = Some(here.address.clone());
+    side.direct_migration_node_ports = here.ports.clone();
+    let message = format!("Migration Target is listening at {}, on ports: {}", here.address, ports(here));
+    vec![Action::UpdateStatus(Box::new(new)), normal("PreparingTarget", message)]
+}
+
+fn ports(here: &Endpoint) -> String {
+    here.ports.keys().cloned().collect::<Vec<_>>().join(",")
+}
+
+/// The guest runs here on memory that is partly at the source.
+fn detected(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let mut new = vmi.status.clone().unwrap_or_default();
+    let waiting = requeue(5, "the guest fetches the rest of its memory");
+    let Some(state) = new.migration_state.as_mut() else { return vec![waiting] };
+    note_arrival(state, w);
+    if vmi.status.as_ref() == Some(&new) {
+        return vec![waiting];
+    }
+    vec![Action::UpdateStatus(Box::new(new)), waiting]
+}
+
+fn note_arrival(state: &mut VirtualMachineInstanceMigrationState, w: &World<'_>) {
+    let now = time(w.now);
+    state.target_node_domain_detected = Some(true);
+    let ready = state.target_node_domain_ready_timestamp.get_or_insert(now).clone();
+    let side = state.target_state.get_or_insert_default();
+    side.domain_detected = Some(true);
+    side.domain_ready_timestamp.get_or_insert(ready);
+}
+
+/// The one write by which the guest becomes this node's.
+fn take_over(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let mut new = vmi.clone();
+    let names = new.metadata.labels.get_or_insert_default();
+    names.insert(labels::NODE_NAME.to_owned(), w.node_name.to_owned());
+    names.remove(labels::OUTDATED_LAUNCHER_IMAGE);
+    if let Some(notes) = &mut new.metadata.annotations {
+        notes.remove(annotations::EVICTION_SOURCE);
+    }
+    let status = new.status_mut();
+    status.node_name = Some(w.node_name.to_owned());
+    status.launcher_container_image_version = None;
+    status.evacuation_node_name = None;
+    status.migration_transport = Some("Unix".to_owned());
+    remove(&mut status.conditions, MIGRATION_REQUIRED);
+    let mut overhead = None;
+    if let Some(state) = &mut status.migration_state {
+        note_arrival(state, w);
+        let now = time(w.now);
+        state.start_timestamp.get_or_insert_with(|| now.clone());
+        state.end_timestamp.get_or_insert(now);
+        overhead = state.target_memory_overhead.clone();
+    }
+    if let (Some(overhead), Some(memory)) = (overhead, &mut status.memory) {
+        memory.memory_overhead = Some(overhead);
+    }
+    let message = format!("The VirtualMachineInstance migrated to node {}.", w.node_name);
+    vec![Action::UpdateVmi(Box::new(new)), normal("Migrated", message)]
+}
+
+/// The guest is this node's: what is left to do for it, and the end of the migration.
+fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState) -> Vec<Action> {
+    let mut actions = Vec::new();
+    let alive = match w.launcher.verdict(w.now) {
+        Verdict::Connected(launcher) => launcher.domain.as_ref().is_some_and(|domain| domain.is_alive()),
+        Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
+        Verdict::NotInitialised | Verdict::Gone => false,
+    };
+    let tried =
+        w.failure.is_some_and(|failure| failure.action == ActionKind::FinalizeTarget && failure.count >= ATTEMPTS);
+    if alive && !tried && !is_over(state) {
+        actions.push(Action::FinalizeTarget { uid: uid_of(state).to_owned() });
+    }
+    let mut new = vmi.clone();
+    let unplugged = [HOT_VCPU_CHANGE, HOT_MEMORY_CHANGE].into_iter().any(|change| vmi.has_condition(change));
+    forget_changes(&mut new);
+    if let Some(state) = &mut new.status_mut().migration_state {
+        state.completed = Some(true);
+    }
+    actions.push(Action::UpdateVmi(Box::new(new)));
+    if unplugged {
+        let message = "CPUs or memory that were added are not plugged into the moved guest; restart it to use them";
+        actions.push(warning("HotplugFailed", message));
+    }
+    actions
+}
+
+/// What the migration was made for, and what it left on the object.
+fn forget_changes(vmi: &mut VirtualMachineInstance) {
+    if let Some(names) = &mut vmi.metadata.labels {
+        for name in [labels::MIGRATION_TARGET_NODE_NAME, labels::VMI_POD_CPU_LIMITS, labels::VMI_POD_MEMORY_REQUESTS] {
+            names.remove(name);
+        }
+    }
+    if let Some(notes) = &mut vmi.metadata.annotations {
+        notes.remove(annotations::CREATE_MIGRATION_TARGET);
+        notes.remove(SOURCE_GONE);
+    }
+    let status = vmi.status_mut();
+    status.migrated_volumes.clear();
+    for change in [HOT_VCPU_CHANGE, HOT_MEMORY_CHANGE, VOLUMES_CHANGE] {
+        remove(&mut status.conditions, change);
+    }
+}
+
+/// Writes that the migration has failed here. Only when nothing of the guest is alive here, or can be.
+fn report_failure(w: &World<'_>, vmi: &VirtualMachineInstance, why: &str) -> Vec<Action> {
+    let mut new = vmi.status.clone().unwrap_or_default();
+    let Some(state) = new.migration_state.as_mut() else { return Vec::new() };
+    fail(state, why, w.now);
+    vec![
+        Action::UpdateStatus(Box::new(new)),
+        warning("Migrated", format!("The migration failed at its target: {why}.")),
+    ]
+}
+
+/// The migration has failed, or there is nothing left to move: ends what is here, then lets the VMI go.
+fn give_up(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    let mut actions = Vec::new();
+    if let Verdict::Connected(launcher) = w.launcher.verdict(w.now) {
+        if launcher.domain.as_ref().is_some_and(|domain| domain.is_alive()) {
+            return kill(w, "the migration that brought it has failed");
+        }
+        let waiting = "the launcher is about to end";
+        match resend_in(w.sent.delete, w.now) {
+            Some(delay) => actions.push(Action::RequeueAfter { delay, because: waiting }),
+            None => actions.push(Action::Delete { because: "no guest comes here any more" }),
+        }
+    }
+    if w.proxy.is_open() {
+        actions.push(Action::CloseProxies);
+    }
+    let mut new = vmi.clone();
+    if let Some(names) = &mut new.metadata.labels {
+        names.remove(labels::MIGRATION_TARGET_NODE_NAME);
+    }
+    if let Some(notes) = &mut new.metadata.annotations {
+        notes.remove(SOURCE_GONE);
+    }
+    actions.push(Action::UpdateVmi(Box::new(new)));
+    actions
+}

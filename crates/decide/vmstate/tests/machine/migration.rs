@@ -1,0 +1,389 @@
+//! Source and target of a live migration.
+
+use api::v1::VirtualMachineInstance;
+use api::v1::VirtualMachineInstancePhase as Phase;
+use serde_json::{Value, json};
+use vmstate::migration::SOURCE_GONE;
+use vmstate::{Action, Domain, DomainReason, DomainStatus, Endpoint, Migration, MigrationPhase};
+
+use crate::support::{Launcher, NODE, Scene, at, deleting, domain, running, settled, vmi, with};
+
+const OTHER: &str = "node02";
+const POD: &str = "virt-launcher-testvm";
+const OTHER_POD: &str = "virt-launcher-testvm-other";
+
+/// What the controller hands off: the guest goes from one node to the other.
+fn state(from: (&str, &str), to: (&str, &str), more: Value) -> Value {
+    let mut state = json!({
+        "migrationUid": "m", "sourceNode": from.0, "sourcePod": from.1, "targetNode": to.0, "targetPod": to.1,
+    });
+    state.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({"migrationState": state})
+}
+
+fn leaving(more: Value) -> VirtualMachineInstance {
+    with(vmi(Phase::Running), state((NODE, POD), (OTHER, OTHER_POD), more))
+}
+
+/// A guest of the other node that is to come here.
+fn coming(more: Value) -> VirtualMachineInstance {
+    let mut vmi = with(vmi(Phase::Running), state((OTHER, OTHER_POD), (NODE, POD), more));
+    vmi.status.as_mut().unwrap().node_name = Some(OTHER.to_string());
+    let labels = vmi.metadata.labels.as_mut().unwrap();
+    labels.insert("kubevirt.io/nodeName".to_string(), OTHER.to_string());
+    labels.insert("kubevirt.io/migrationTargetNodeName".to_string(), NODE.to_string());
+    vmi
+}
+
+fn address() -> Value {
+    json!({"targetNodeAddress": "10.0.0.2", "targetDirectMigrationNodePorts": {"4001": 0, "4002": 49152, "4003": 49153}})
+}
+
+fn endpoint() -> Endpoint {
+    let ports = [("4001", 0), ("4002", 49152), ("4003", 49153)];
+    let ports = ports.into_iter().map(|(port, channel)| (port.to_string(), channel)).collect();
+    Endpoint { address: "10.0.0.2".to_string(), ports }
+}
+
+fn merged(a: Value, b: Value) -> Value {
+    let mut all = a;
+    all.as_object_mut().unwrap().extend(b.as_object().unwrap().clone());
+    all
+}
+
+/// A launcher that says this about the migration.
+fn scene(vmi: VirtualMachineInstance, domain: Option<Domain>, phase: Option<MigrationPhase>) -> Scene {
+    Scene::new(vmi, domain).but(|scene| {
+        let migration = |phase| Migration { uid: "m".to_string(), phase, ..Migration::default() };
+        scene.state.as_mut().unwrap().migration = phase.map(migration);
+    })
+}
+
+fn migrated() -> Domain {
+    domain(DomainStatus::Shutoff, DomainReason::Migrated)
+}
+
+fn waiting() -> Domain {
+    domain(DomainStatus::Paused, DomainReason::Other)
+}
+
+fn annotated(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
+    vmi.metadata.annotations.get_or_insert_default().insert(SOURCE_GONE.to_string(), "m".to_string());
+    vmi
+}
+
+#[test]
+fn each_step_of_a_source() {
+    use MigrationPhase::*;
+    let ready = || leaving(address());
+    let abort = || leaving(merged(address(), json!({"abortRequested": true})));
+    let over = |what: Value| leaving(merged(address(), merged(what, json!({"endTimestamp": at(50).to_string()}))));
+    let failed = || over(json!({"failed": true, "completed": true}));
+    let dialled = |scene: Scene| scene.but(|scene| scene.dialling = Some(endpoint()));
+    for (name, scene, expected) in [
+        ("waits for its target", scene(leaving(json!({})), Some(running()), None), &["again in 5"][..]),
+        ("begins when the target is ready", scene(ready(), Some(running()), None), &["dial 10.0.0.2", "migrate m"]),
+        ("does not dial twice", dialled(scene(ready(), Some(running()), None)), &["migrate m"]),
+        ("lets it go on", dialled(scene(ready(), Some(running()), Some(Transferring))), &["again in 30"]),
+        (
+            "opens the way again after a restart",
+            scene(ready(), Some(waiting()), Some(SwitchingOver)),
+            &["dial 10.0.0.2", "again in 5"],
+        ),
+        ("aborts when asked", dialled(scene(abort(), Some(running()), Some(Transferring))), &["abort", "again in 30"]),
+        (
+            "does not abort a switch-over",
+            dialled(scene(abort(), Some(waiting()), Some(SwitchingOver))),
+            &["again in 5"],
+        ),
+        ("does not decide in doubt", dialled(scene(ready(), Some(waiting()), Some(Undecided))), &["again in 5"]),
+        (
+            "keeps the launcher until the target has the guest",
+            dialled(scene(ready(), Some(migrated()), Some(Completed))),
+            &["again in 5"],
+        ),
+        (
+            "goes on when the target's node says that it failed",
+            dialled(scene(failed(), Some(waiting()), Some(Undecided))),
+            &["settle, runs at the target: false", "again in 5"],
+        ),
+        (
+            "stops a transfer that has failed elsewhere",
+            dialled(scene(failed(), Some(running()), Some(Transferring))),
+            &["abort"],
+        ),
+        ("closes the way after a failure", dialled(scene(failed(), Some(running()), Some(Failed))), &["close"]),
+        ("has nothing left to do then", scene(failed(), Some(running()), Some(Failed)), &[]),
+    ] {
+        // What is new to tell is told first; it is looked at elsewhere.
+        let scene = settled(scene);
+        assert_eq!(scene.does(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_guest_that_is_to_stop_is_not_sent_away() {
+    let ready = deleting(leaving(address()));
+    assert_eq!(settled(scene(ready.clone(), Some(running()), None)).does(), ["shutdown", "again in 5"]);
+    let under_way = settled(scene(ready, Some(running()), Some(MigrationPhase::Transferring)));
+    let under_way = under_way.but(|scene| scene.dialling = Some(endpoint()));
+    assert_eq!(under_way.does(), ["abort"]);
+}
+
+#[test]
+fn a_source_reports_beginning_mode_and_failure() {
+    let scene = scene(leaving(address()), Some(running()), Some(MigrationPhase::Failed)).but(|scene| {
+        let migration = scene.state.as_mut().unwrap().migration.as_mut().unwrap();
+        (migration.started_at, migration.ended_at) = (Some(at(30)), Some(at(55)));
+        migration.mode = Some(api::v1::MigrationMode::PreCopy);
+        migration.failure = Some("the link broke".to_string());
+    });
+    let stored = scene.stored().unwrap();
+    let state = stored.status.as_ref().unwrap().migration_state.clone().unwrap();
+    assert_eq!((state.failed, state.completed), (Some(true), Some(true)));
+    assert_eq!(state.failure_reason.as_deref(), Some("the link broke"));
+    assert_eq!((state.start_timestamp.unwrap().0, state.end_timestamp.unwrap().0), (at(30), at(55)));
+    assert_eq!(stored.status.unwrap().node_name.as_deref(), Some(NODE), "the guest stays where it was");
+    assert!(scene.says().contains(&"Warning Migrated".to_string()));
+}
+
+#[test]
+fn an_abort_before_the_beginning_is_reported_by_the_source() {
+    let aborted = scene(leaving(json!({"abortRequested": true})), Some(running()), None).stored().unwrap();
+    let state = aborted.status.unwrap().migration_state.unwrap();
+    assert_eq!((state.failed, state.failure_reason.as_deref()), (Some(true), Some("Live migration has been aborted")));
+}
+
+#[test]
+fn a_source_that_dies_asks_its_target_before_anything_is_declared() {
+    let begun = || leaving(merged(address(), json!({"startTimestamp": at(30).to_string()})));
+    let gone = |vmi| scene(vmi, Some(running()), Some(MigrationPhase::Transferring)).launcher(Launcher::Gone);
+    let first = gone(begun());
+    assert_eq!(first.does(), ["store, owner node01", "again in 5"]);
+    assert_eq!(gone(annotated(begun())).does(), ["again in 5"], "it waits for an answer");
+    let answered = leaving(merged(
+        address(),
+        json!({
+            "startTimestamp": at(30).to_string(), "endTimestamp": at(59).to_string(), "failed": true, "completed": true,
+        }),
+    ));
+    assert_eq!(gone(annotated(answered)).does(), ["status Failed"]);
+    let not_begun = scene(leaving(address()), Some(running()), None).launcher(Launcher::Gone);
+    assert_eq!(not_begun.does(), ["status Failed"], "a guest that never left cannot be elsewhere");
+}
+
+#[test]
+fn a_guest_that_left_and_never_arrived_is_lost() {
+    let failed = json!({"failed": true, "completed": true, "endTimestamp": at(50).to_string(), "failureReason": "cut"});
+    let scene = scene(leaving(merged(address(), failed)), Some(migrated()), Some(MigrationPhase::Completed));
+    assert_eq!(scene.does(), ["status Failed"]);
+}
+
+/// The VMI after the target has taken it.
+fn taken(more: Value) -> VirtualMachineInstance {
+    let end = json!({"startTimestamp": at(30).to_string(), "endTimestamp": at(50).to_string()});
+    let mut vmi = leaving(merged(end, more));
+    vmi.status.as_mut().unwrap().node_name = Some(OTHER.to_string());
+    vmi.metadata.labels.as_mut().unwrap().insert("kubevirt.io/nodeName".to_string(), OTHER.to_string());
+    vmi
+}
+
+#[test]
+fn a_launcher_that_is_left_behind_ends_without_touching_the_guest() {
+    use MigrationPhase::*;
+    let completed = || taken(json!({"completed": true}));
+    let open = |scene: Scene| scene.but(|scene| scene.dialling = Some(endpoint()));
+    for (name, scene, expected) in [
+        (
+            "its guest has gone",
+            open(scene(completed(), Some(migrated()), Some(Completed))),
+            &["close", "delete", "again in 5"][..],
+        ),
+        (
+            "it is told what it could not learn",
+            scene(taken(json!({})), Some(waiting()), Some(Undecided)),
+            &["settle, runs at the target: true", "again in 5"],
+        ),
+        ("it learns it by itself", scene(taken(json!({})), Some(waiting()), Some(SwitchingOver)), &["again in 1"]),
+        ("a guest that runs on is fenced", scene(completed(), Some(running()), Some(Failed)), &["kill", "again in 5"]),
+        ("it is gone", scene(completed(), Some(migrated()), Some(Completed)).launcher(Launcher::Gone), &["clean up"]),
+        ("a launcher of no migration is left alone", scene(completed(), None, None), &[]),
+    ] {
+        assert_eq!(scene.does(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_launcher_of_an_earlier_stay_is_not_taken_for_the_present_one() {
+    // The guest went away and came back to this node in another Pod.
+    let end = json!({"startTimestamp": at(30).to_string(), "endTimestamp": at(50).to_string(), "completed": true});
+    let vmi = with(vmi(Phase::Running), state((OTHER, "x"), (NODE, OTHER_POD), end));
+    let old = scene(vmi, Some(migrated()), Some(MigrationPhase::Completed));
+    assert_eq!(old.does(), ["delete", "again in 5"]);
+}
+
+#[test]
+fn a_launcher_of_an_earlier_stay_does_not_end_the_guest_when_it_leaves_again() {
+    let failed = json!({"endTimestamp": at(50).to_string(), "failed": true, "completed": true});
+    for more in [json!({}), address(), failed] {
+        let present = with(vmi(Phase::Running), state((NODE, OTHER_POD), (OTHER, "x"), more.clone()));
+        let old = scene(present.clone(), Some(migrated()), Some(MigrationPhase::Completed));
+        assert_eq!(old.does(), ["delete", "again in 5"], "{more}");
+        let gone = scene(present, None, None).launcher(Launcher::Gone);
+        let unnamed = gone.clone().but(|scene| scene.pod_name = None);
+        for does in [gone.does(), unnamed.does()] {
+            assert!(does.iter().all(|action| !action.starts_with("status")), "{more}: {does:?}");
+        }
+    }
+}
+
+#[test]
+fn each_step_of_a_target() {
+    use MigrationPhase::*;
+    let fresh = || coming(json!({}));
+    let listening = |scene: Scene| scene.but(|scene| scene.listening = Some(endpoint()));
+    let no_network = |scene: Scene| scene.but(|scene| scene.network = None);
+    let published = || {
+        let scene = listening(scene(fresh(), None, Some(Ready)));
+        scene.stored().unwrap()
+    };
+    for (name, scene, expected) in [
+        ("prepares the network", no_network(scene(fresh(), None, None)), &["network"][..]),
+        ("then the launcher", scene(fresh(), None, None), &["prepare"]),
+        ("then listens", scene(fresh(), None, Some(Ready)), &["listen"]),
+        ("then tells where", listening(scene(fresh(), None, Some(Ready))), &["status Running", "again in 30"]),
+        ("then waits", listening(scene(published(), None, Some(Ready))), &["again in 30"]),
+        ("also while memory comes", listening(scene(published(), Some(waiting()), Some(Ready))), &["again in 30"]),
+        (
+            "takes a guest that runs here",
+            listening(scene(published(), Some(running()), Some(Completed))),
+            &["store, owner node01"],
+        ),
+        (
+            "takes one that has ended here since",
+            listening(scene(published(), Some(domain(DomainStatus::Shutoff, DomainReason::Crashed)), Some(Failed))),
+            &["store, owner node01"],
+        ),
+        ("reports a launcher that is gone", scene(fresh(), None, None).launcher(Launcher::Gone), &["status Running"]),
+        ("leaves a silent one alone", scene(fresh(), None, None).launcher(Launcher::Silent), &["again in 1"]),
+        ("another Pod's business is not ours", scene(fresh(), None, None).but(|s| s.pod_name = Some("x".into())), &[]),
+    ] {
+        assert_eq!(scene.does(), expected, "{name}");
+    }
+}
+
+fn after_take_over() -> VirtualMachineInstance {
+    let scene = scene(coming(address()), Some(running()), Some(MigrationPhase::Completed));
+    let new = scene.decide().into_iter().find_map(|action| match action {
+        Action::UpdateVmi(vmi) => Some(*vmi),
+        _ => None,
+    });
+    new.unwrap()
+}
+
+#[test]
+fn ownership_moves_in_one_write() {
+    let mut vmi = coming(address());
+    vmi.metadata.annotations = Some([("kubevirt.io/eviction-source".to_string(), "drain".to_string())].into());
+    vmi.metadata.labels.as_mut().unwrap().insert("kubevirt.io/outdatedLauncherImage".to_string(), String::new());
+    vmi.status.as_mut().unwrap().evacuation_node_name = Some(OTHER.to_string());
+    vmi.status.as_mut().unwrap().launcher_container_image_version = Some("v1".to_string());
+    let scene = scene(vmi, Some(running()), Some(MigrationPhase::Completed));
+    let actions = scene.decide();
+    let [Action::UpdateVmi(new), Action::EmitEvent { reason: "Migrated", .. }] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
+    let labels = new.metadata.labels.as_ref().unwrap();
+    assert_eq!(labels.get("kubevirt.io/nodeName").map(String::as_str), Some(NODE));
+    assert!(labels.contains_key("kubevirt.io/migrationTargetNodeName"), "until it is finished");
+    assert!(!labels.contains_key("kubevirt.io/outdatedLauncherImage"));
+    assert!(new.metadata.annotations.as_ref().unwrap().is_empty());
+    let status = new.status.as_ref().unwrap();
+    assert_eq!((status.node_name.as_deref(), &status.evacuation_node_name), (Some(NODE), &None));
+    assert_eq!(
+        (&status.launcher_container_image_version, status.migration_transport.as_deref()),
+        (&None, Some("Unix"))
+    );
+    let state = status.migration_state.as_ref().unwrap();
+    assert!(state.end_timestamp.is_some() && state.target_node_domain_ready_timestamp.is_some());
+    assert_eq!((state.target_node_domain_detected, state.completed, state.failed), (Some(true), None, None));
+}
+
+#[test]
+fn a_guest_that_was_taken_is_finished_and_then_an_ordinary_one() {
+    let taken = scene(after_take_over(), Some(running()), Some(MigrationPhase::Completed));
+    assert_eq!(taken.does(), ["finalise", "store, owner node01"]);
+    let new = taken.decide().into_iter().find_map(|action| match action {
+        Action::UpdateVmi(vmi) => Some(*vmi),
+        _ => None,
+    });
+    let new = new.unwrap();
+    assert!(!new.metadata.labels.as_ref().unwrap().contains_key("kubevirt.io/migrationTargetNodeName"));
+    assert_eq!(new.status.as_ref().unwrap().migration_state.as_ref().unwrap().completed, Some(true));
+    let ordinary = settled(scene(new, Some(running()), Some(MigrationPhase::Completed)));
+    assert!(ordinary.does().is_empty());
+    let entrance = ordinary.but(|scene| scene.listening = Some(endpoint()));
+    assert_eq!(entrance.does(), ["again in 30"], "the source may have questions");
+    assert_eq!(entrance.but(|scene| scene.now = at(91)).does(), ["close"]);
+}
+
+#[test]
+fn a_target_that_lost_ends_what_it_has_before_it_lets_go() {
+    let failed =
+        || coming(merged(address(), json!({"failed": true, "completed": true, "endTimestamp": at(50).to_string()})));
+    let open = |scene: Scene| scene.but(|scene| scene.listening = Some(endpoint()));
+    for (name, scene, expected) in [
+        ("kills", open(scene(failed(), Some(waiting()), Some(MigrationPhase::Ready))), &["kill", "again in 5"][..]),
+        (
+            "also a guest that runs",
+            open(scene(failed(), Some(running()), Some(MigrationPhase::Completed))),
+            &["kill", "again in 5"],
+        ),
+        (
+            "then lets go",
+            open(scene(failed(), None, Some(MigrationPhase::Ready))),
+            &["delete", "close", "store, owner node02"],
+        ),
+        (
+            "a VMI that has ended has no target",
+            scene(with(coming(json!({})), json!({"phase": "Failed"})), None, None),
+            &["delete", "store, owner node02"],
+        ),
+    ] {
+        assert_eq!(scene.does(), expected, "{name}");
+    }
+}
+
+#[test]
+fn a_target_whose_source_is_gone_tells_what_became_of_the_guest() {
+    use MigrationPhase::*;
+    let orphaned = || annotated(coming(merged(address(), json!({"startTimestamp": at(30).to_string()}))));
+    let long_ago = |scene: Scene| scene.but(|scene| scene.state_at = at(40));
+    for (name, scene, expected) in [
+        ("it runs here", scene(orphaned(), Some(running()), Some(Completed)), &["store, owner node01"][..]),
+        ("it never came", scene(orphaned(), None, Some(Ready)), &["status Running"]),
+        ("it may be about to run", scene(orphaned(), Some(waiting()), Some(Ready)), &["again in 10"]),
+        ("it will not run", long_ago(scene(orphaned(), Some(waiting()), Some(Ready))), &["kill", "again in 5"]),
+    ] {
+        assert_eq!(scene.does(), expected, "{name}");
+    }
+    let stored = scene(orphaned(), None, Some(Ready)).stored().unwrap();
+    assert_eq!(stored.status.unwrap().migration_state.unwrap().failed, Some(true));
+}
+
+#[test]
+fn what_cannot_follow_its_guest_is_named() {
+    let condition = |vmi: VirtualMachineInstance| {
+        let stored = Scene::new(vmi, running()).stored().unwrap();
+        let condition = stored.condition("LiveMigratable").unwrap().clone();
+        (condition.is_true(), condition.reason().to_string(), stored.status.unwrap().migration_method.unwrap())
+    };
+    assert_eq!(condition(vmi(Phase::Running)), (true, String::new(), "LiveMigration".to_string()));
+    let mut bridged = vmi(Phase::Running);
+    bridged.spec.domain.devices.interfaces[0].masquerade = None;
+    assert_eq!(condition(bridged).1, "InterfaceNotLiveMigratable");
+    let mut with_disk = vmi(Phase::Running);
+    with_disk.spec.volumes = serde_json::from_value(json!([{"name": "d", "emptyDisk": {"capacity": "1Gi"}}])).unwrap();
+    with_disk.spec.domain.devices.disks = serde_json::from_value(json!([{"name": "d", "disk": {}}])).unwrap();
+    assert_eq!(condition(with_disk).2, "BlockMigration");
+}

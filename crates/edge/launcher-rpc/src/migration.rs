@@ -1,0 +1,251 @@
+//! What handler and launcher say to each other about a live migration.
+//!
+//! A migration has a UID of its own, and every request names it: a launcher refuses what is meant for another one, and
+//! one that has ended is never taken up again.
+
+use api::v1::VirtualMachineInstance;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::types::SyncOptions;
+
+/// `PUT /v1/prepare-target`: be ready to take the guest over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PrepareTargetRequest {
+    pub vmi: VirtualMachineInstance,
+    pub migration_uid: String,
+    pub options: SyncOptions,
+}
+
+/// `PUT /v1/migrate`: send the guest away. Answered when the transfer has begun; the state tells how it goes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MigrateRequest {
+    pub vmi_uid: String,
+    pub migration_uid: String,
+    pub options: MigrationOptions,
+}
+
+/// `PUT /v1/abort-migration` and `PUT /v1/finalize-target`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct MigrationRequest {
+    pub vmi_uid: String,
+    pub migration_uid: String,
+}
+
+/// `PUT /v1/settle-migration`: the word of the target's node about a switch-over whose outcome the source could not learn.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct SettleRequest {
+    pub vmi_uid: String,
+    pub migration_uid: String,
+    /// The guest runs at the target: it must not at the source. Otherwise the target has ended it for good.
+    pub target_runs: bool,
+}
+
+/// How to move the guest, with every choice made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MigrationOptions {
+    /// Limit of the transfer; 0 is none.
+    pub bandwidth_mib: u64,
+    /// Give up after this long without progress; 0 is never.
+    pub progress_timeout_seconds: u64,
+    /// Give up, or switch over, after this long per gigabyte of data; 0 is never.
+    pub completion_timeout_per_gib_seconds: u64,
+    pub allow_auto_converge: bool,
+    pub allow_post_copy: bool,
+    /// The guest may stand still, or run on memory that is still under way, if it does not converge.
+    pub allow_workload_disruption: bool,
+    /// Skip libvirt's check that disks are either copied or shared safely.
+    pub allow_unsafe: bool,
+    /// Downtime up to which QEMU may switch over; 0 leaves QEMU's own limit.
+    pub max_downtime_ms: u64,
+    /// Connections to send memory over; 0 is one, in QEMU's simpler way.
+    pub parallel_connections: u32,
+    /// Judge convergence by QEMU's rounds instead of by time-outs alone.
+    pub stall_detector: Option<StallOptions>,
+    /// Let the downtime that is allowed grow step by step.
+    pub downtime_tuning: Option<DowntimeTuning>,
+    /// Compression of memory; needs several connections.
+    pub compression: Option<String>,
+}
+
+impl Default for MigrationOptions {
+    fn default() -> Self {
+        MigrationOptions {
+            bandwidth_mib: 0,
+            progress_timeout_seconds: 150,
+            completion_timeout_per_gib_seconds: 150,
+            allow_auto_converge: false,
+            allow_post_copy: false,
+            allow_workload_disruption: false,
+            allow_unsafe: false,
+            max_downtime_ms: 0,
+            parallel_connections: 0,
+            stall_detector: None,
+            downtime_tuning: None,
+            compression: None,
+        }
+    }
+}
+
+/// When rounds that bring nothing count as a stall.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StallOptions {
+    /// Per cent by which a round must beat those before it.
+    pub margin_percent: u64,
+    pub window_seconds: u64,
+    pub switchover_seconds: u64,
+    /// Weight of a new sample in the average of the bandwidth.
+    pub ewma_alpha: f64,
+    pub precopy_factor: f64,
+    pub patience_decay: f64,
+    pub completion_factor: f64,
+    pub search_minima: bool,
+}
+
+impl Default for StallOptions {
+    fn default() -> Self {
+        StallOptions {
+            margin_percent: 4,
+            window_seconds: 40,
+            switchover_seconds: 60,
+            ewma_alpha: 0.4,
+            precopy_factor: 1.5,
+            patience_decay: 0.5,
+            completion_factor: 2.0,
+            search_minima: true,
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct DowntimeTuning {
+    pub initial_ms: u64,
+    pub steps: u32,
+    pub start_after_iteration: u64,
+    pub cooldown_seconds: u64,
+}
+
+impl Default for DowntimeTuning {
+    fn default() -> Self {
+        DowntimeTuning { initial_ms: 150, steps: 7, start_after_iteration: 3, cooldown_seconds: 10 }
+    }
+}
+
+/// A migration as one of its two launchers sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MigrationState {
+    pub uid: String,
+    pub role: MigrationRole,
+    pub phase: MigrationPhase,
+    pub mode: MigrationMode,
+    pub started_at: Option<Timestamp>,
+    pub ended_at: Option<Timestamp>,
+    pub progress: Progress,
+    /// Why it failed.
+    pub failure: Option<String>,
+    pub abort: AbortState,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MigrationRole {
+    Source,
+    Target,
+    /// A word of a newer launcher.
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MigrationPhase {
+    /// Target: disks, network and sockets are there; the guest may come.
+    Ready,
+    /// Source: memory and disks are on their way; the guest runs here.
+    Transferring,
+    /// Source: all is sent, the guest stands still here and is being started at the target.
+    SwitchingOver,
+    /// Source: whether the target has started the guest is not known. It stands still here until somebody knows.
+    Undecided,
+    /// Source: the guest is at the target, and QEMU here has ended. Target: the guest is here.
+    Completed,
+    /// Source: the guest goes on here. Target: it does not run here.
+    Failed,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+impl MigrationPhase {
+    pub fn is_final(self) -> bool {
+        matches!(self, MigrationPhase::Completed | MigrationPhase::Failed)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MigrationMode {
+    #[default]
+    PreCopy,
+    /// The guest runs at the target and fetches what it lacks.
+    PostCopy,
+    /// The guest stands still so that the rest can be sent.
+    Paused,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AbortState {
+    #[default]
+    None,
+    Aborting,
+    Succeeded,
+    Failed,
+    #[serde(other)]
+    Unknown,
+}
+
+/// How far the transfer is, memory and disks together.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    pub data_total: u64,
+    pub data_processed: u64,
+    pub data_remaining: u64,
+    /// Bytes of memory that the guest changes per second.
+    pub dirty_rate: u64,
+    /// Bytes of memory that are sent per second.
+    pub bandwidth: u64,
+    /// QEMU's rounds over the guest's memory.
+    pub iterations: u64,
+    /// Expected while it runs, measured when it is over.
+    pub downtime_ms: u64,
+    /// Per cent by which the guest is slowed down.
+    pub throttle_percent: u64,
+    pub elapsed_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_from_a_newer_launcher_are_unknown_and_end_nothing() {
+        let text =
+            r#"{"uid":"m","role":"Relay","phase":"Teleporting","mode":"Warp","abort":"Maybe","progress":{"x":1}}"#;
+        let state: MigrationState = serde_json::from_str(text).unwrap();
+        assert_eq!((state.role, state.phase), (MigrationRole::Unknown, MigrationPhase::Unknown));
+        assert_eq!((state.mode, state.abort), (MigrationMode::Unknown, AbortState::Unknown));
+        assert!(!state.phase.is_final());
+    }
+
+    #[test]
+    fn options_that_an_older_handler_does_not_send_have_the_clusters_defaults() {
+        let options: MigrationOptions = serde_json::from_str(r#"{"allow_post_copy":true}"#).unwrap();
+        assert_eq!(options, MigrationOptions { allow_post_copy: true, ..Default::default() });
+        assert_eq!((options.progress_timeout_seconds, options.completion_timeout_per_gib_seconds), (150, 150));
+    }
+}

@@ -1,0 +1,99 @@
+//! Moving guests, and calling their evacuation off.
+
+use api::config::ClusterConfig;
+use api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration};
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+
+use super::{Server, Shared, Target};
+use crate::decide::{self, Refusal};
+use crate::options::{self, EvacuateCancelOptions, MigrateOptions, is_dry_run};
+
+type Answer = Result<StatusCode, Refusal>;
+
+pub(super) async fn migrate(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
+    let options: MigrateOptions = options::parse(&body)?;
+    server.vm(&namespace, &name).await?;
+    let vmi = server.vmi(&namespace, &name).await?;
+    let migration = decide::migrate(&name, &vmi, &options)?;
+    let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(server.client.clone(), &namespace);
+    let params = PostParams { dry_run: is_dry_run(&options.dry_run)?, ..PostParams::default() };
+    // Also a refusal by the rules is code 500: so says KubeVirt, and clients show the message.
+    migrations.create(&params, &migration).await.map_err(|error| Refusal::internal(words(error)))?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+pub(super) async fn cancel_vm_evacuation(
+    State(server): Shared,
+    Path((namespace, name)): Target,
+    body: Bytes,
+) -> Answer {
+    let vm = server.vm(&namespace, &name).await?;
+    let vmi = server.find_vmi(&namespace, &name).await?;
+    decide::instance_of(&vm, vmi.as_ref())?;
+    let vmi = server.vmi(&namespace, &name).await?;
+    server.cancel_evacuation(&namespace, &name, &vmi, &body).await
+}
+
+pub(super) async fn cancel_vmi_evacuation(
+    State(server): Shared,
+    Path((namespace, name)): Target,
+    body: Bytes,
+) -> Answer {
+    let vmi = server.vmi(&namespace, &name).await?;
+    server.cancel_evacuation(&namespace, &name, &vmi, &body).await
+}
+
+impl Server {
+    async fn cancel_evacuation(
+        &self,
+        namespace: &str,
+        name: &str,
+        vmi: &VirtualMachineInstance,
+        body: &[u8],
+    ) -> Answer {
+        let options: Option<EvacuateCancelOptions> = options::parse_present(body)?;
+        let config = self.configuration().await?;
+        let node = match decide::evacuated_node(vmi) {
+            Some(node) => Api::<Node>::all(self.client.clone()).get_opt(node).await.map_err(|error| {
+                tracing::warn!(node, %error, "failed to read the node of an evacuation");
+                Refusal::internal(format!("unable to retrieve node [{node}]"))
+            })?,
+            None => None,
+        };
+        let Some(patch) = decide::cancel_evacuation(vmi, node.as_ref(), &config, options.as_ref())? else {
+            return Ok(StatusCode::OK);
+        };
+        let dry_run = is_dry_run(options.map(|options| options.dry_run).unwrap_or_default().as_slice())?;
+        let params = PatchParams { dry_run, ..PatchParams::default() };
+        let written = self.vmis(namespace).patch(name, &params, &Patch::Json::<()>(patch)).await;
+        written.map_err(|error| Refusal::internal(words(error)))?;
+        Ok(StatusCode::OK)
+    }
+
+    /// What the administrator chose; the defaults where there is no KubeVirt object.
+    async fn configuration(&self) -> Result<ClusterConfig, Refusal> {
+        let kubevirts: Api<KubeVirt> = Api::namespaced(self.client.clone(), &self.namespace);
+        let found = kubevirts.list(&ListParams::default().limit(1)).await.map_err(|error| {
+            tracing::warn!(%error, "failed to read the configuration");
+            Refusal::internal("unable to retrieve the KubeVirt object")
+        })?;
+        let Some(kubevirt) = found.items.into_iter().next() else { return Ok(ClusterConfig::default()) };
+        ClusterConfig::from_kubevirt(&kubevirt)
+            .map_err(|error| Refusal::internal(format!("the KubeVirt object's configuration cannot be used: {error}")))
+    }
+}
+
+/// The API server's own words, if it had any.
+fn words(error: kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message,
+        other => {
+            tracing::warn!(error = %other, "a write could not be sent");
+            "unable to write the object".to_owned()
+        }
+    }
+}

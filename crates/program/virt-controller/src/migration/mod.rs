@@ -1,0 +1,285 @@
+//! The migration controller: observes from the stores, confirms by live reads, and acts on the API.
+
+mod observe;
+mod triggers;
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::labels;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
+use informer::{Expectations, Key, OwnWrites, WorkQueue};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::Resource;
+use machinery::meta::{controller_of, label};
+use plan::SyncError;
+use plan::migration::{Action, Live, World, decide, hand_off, is_target, job_name, recover, start};
+
+use crate::Error;
+use crate::api::{Api, Kind};
+use crate::context::Context;
+use crate::owned::uid;
+use crate::reconcile::{Control, Next};
+use crate::writer::Done;
+
+/// The component that users see in events.
+const COMPONENT: &str = "virtualmachine-controller";
+/// An object was found that the cache does not show yet; its event is on the way.
+const CACHE_CATCHES_UP: Duration = Duration::from_secs(1);
+/// Whoever holds the lock for starts gets an answer within this time, or lets go of it.
+const START: Duration = Duration::from_secs(30);
+
+pub(crate) struct Controller<A> {
+    ctx: Context<A>,
+    queue: WorkQueue<Key>,
+    pods: Expectations,
+    claims: Expectations,
+    writes: OwnWrites,
+    /// One start at a time in the whole process: what was counted is still true when the Pod is made.
+    starts: tokio::sync::Mutex<()>,
+    /// Migrations that this process has made a target for, or tried to without learning the outcome, with their UIDs. They
+    /// count against the limits before the caches show it.
+    started: Mutex<HashMap<Key, String>>,
+    /// Migrations that this process has handed to the nodes, or tried to without learning the outcome, with their UIDs.
+    handed_off: Mutex<HashMap<Key, String>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<A: Api> Controller<A> {
+    pub(crate) fn new(ctx: Context<A>, queue: WorkQueue<Key>) -> Self {
+        let clock = ctx.clock.clone();
+        Self {
+            ctx,
+            queue,
+            pods: Expectations::new(clock.clone()),
+            claims: Expectations::new(clock.clone()),
+            writes: OwnWrites::new(clock),
+            starts: tokio::sync::Mutex::default(),
+            started: Mutex::default(),
+            handed_off: Mutex::default(),
+        }
+    }
+
+    /// Counts, decides and makes the target Pod while nobody else can.
+    async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
+        let _alone = self.starts.lock().await;
+        let Some(world) = self.world(key) else { return Ok(Next::Continue) };
+        let source = match world.source().and_then(|pod| pod.metadata.name.clone()) {
+            Some(name) => self.ctx.writer.get::<Pod>(&key.namespace, &name).await?,
+            None => None,
+        };
+        let mut rest = vec![];
+        for action in start(&world, source.as_ref()) {
+            match action {
+                Action::CreateTarget { pod, because: _ } => self.create_target(key, &world, &pod).await?,
+                Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
+                other => rest.push(other),
+            }
+        }
+        Ok(Next::Insert(rest))
+    }
+
+    /// As [`Self::start`]; a server that does not answer must not hold up every other migration.
+    async fn start_in_time(&self, key: &Key) -> Result<Next<Action>, Error> {
+        tokio::select! {
+            biased;
+            done = self.start(key) => done,
+            () = self.ctx.clock.sleep(START) => Err(Error::StartHung { seconds: START.as_secs() }),
+        }
+    }
+
+    async fn create_target(&self, key: &Key, world: &World, pod: &Pod) -> Result<(), Error> {
+        let mark = uid(&world.migration.metadata).to_owned();
+        locked(&self.started).insert(key.clone(), mark);
+        let created = self.create(key, pod, &self.pods).await;
+        if created.as_ref().is_err_and(Error::is_refusal) {
+            locked(&self.started).remove(key);
+        }
+        created
+    }
+
+    /// Creates an object, or finds that its controller has it.
+    async fn create<K: Kind>(&self, key: &Key, object: &K, expected: &Expectations) -> Result<(), Error> {
+        let object_key = Key::new(&key.namespace, object.meta().name.clone().unwrap_or_default());
+        let owner = controller_of(object.meta()).map(|owner| owner.uid.clone()).unwrap_or_default();
+        expected.expect_creation(key, object_key.clone());
+        let created = self.ctx.writer.create(key, object, &owner).await;
+        if !matches!(created, Ok(Done::Now)) {
+            expected.created(key, &object_key);
+        }
+        created.map(drop)
+    }
+
+    async fn delete<K: Kind>(
+        &self,
+        key: &Key,
+        (name, uid): (&str, &str),
+        expected: Option<&Expectations>,
+    ) -> Result<(), Error> {
+        let object_key = Key::new(&key.namespace, name);
+        expected.into_iter().for_each(|expected| expected.expect_deletion(key, object_key.clone()));
+        let deleted = self.ctx.writer.delete::<K>(key, name, uid, None).await;
+        if !matches!(deleted, Ok(Done::Now)) {
+            expected.into_iter().for_each(|expected| expected.deleted(key, &object_key));
+        }
+        deleted.map(drop)
+    }
+
+    /// Remembers the hand-off before it is tried: if no answer comes, it may have happened all the same.
+    async fn hand_off(&self, key: &Key, world: &World, patch: json_patch::Patch) -> Result<(), Error> {
+        let Some(vmi) = vmi_key(key, &world.migration) else { return Ok(()) };
+        locked(&self.handed_off).insert(key.clone(), uid(&world.migration.metadata).to_owned());
+        let patched = self.ctx.writer.patch::<VirtualMachineInstance>(&vmi, &vmi.name, patch).await;
+        if patched.as_ref().is_err_and(Error::is_refusal) {
+            locked(&self.handed_off).remove(key);
+        }
+        patched.map(drop)
+    }
+
+    async fn look_before_hand_off(&self, key: &Key, world: &World) -> Result<Live, Error> {
+        let writer = &self.ctx.writer;
+        let Some(vmi) = vmi_key(key, &world.migration) else { return Ok(Live::default()) };
+        let target = match world.target().and_then(|pod| pod.metadata.name.clone()) {
+            Some(name) => writer.get(&key.namespace, &name).await?,
+            None => None,
+        };
+        let all: Vec<Migration> = writer.list(&key.namespace, &format!("{}={}", labels::VMI_NAME, vmi.name)).await?;
+        // Read last: the patch is guarded by this version of it.
+        Ok(Live { vmi: writer.get(&vmi.namespace, &vmi.name).await?, target, migrations: all })
+    }
+
+    async fn has_target(&self, key: &Key, world: &World) -> Result<bool, Error> {
+        let own = uid(&world.migration.metadata);
+        let labels = format!("{}={own}", labels::MIGRATION_JOB_UID);
+        let pods: Vec<Pod> = self.ctx.writer.list(&key.namespace, &labels).await?;
+        let instance = world.vmi.as_ref().map(|vmi| uid(&vmi.metadata).to_owned()).unwrap_or_default();
+        let made_for = |pod: &Pod| label(&pod.metadata, labels::CREATED_BY) == Some(instance.as_str());
+        Ok(pods.iter().any(|pod| is_target(pod, own) && made_for(pod)))
+    }
+
+    async fn live_instance(&self, key: &Key, world: &World) -> Result<Option<VirtualMachineInstance>, Error> {
+        match vmi_key(key, &world.migration) {
+            Some(vmi) => self.ctx.writer.get(&vmi.namespace, &vmi.name).await,
+            None => Ok(None),
+        }
+    }
+
+    /// Those that wait for room, the most urgent first, as many as could start at once.
+    fn wake_pending(&self) {
+        let limit = self.ctx.config.now().migrations().parallel_migrations_per_cluster.unwrap_or(5) as usize;
+        let mut pending: Vec<(i32, Key)> = self.pending().collect();
+        pending.sort_by(|(a, first), (b, second)| b.cmp(a).then_with(|| first.cmp(second)));
+        for (priority, key) in pending.into_iter().take(limit) {
+            self.queue.add_with_priority(key, priority);
+        }
+    }
+}
+
+/// The instance a migration moves.
+fn vmi_key(key: &Key, migration: &Migration) -> Option<Key> {
+    migration.spec.vmi_name.as_ref().map(|name| Key::new(&key.namespace, name))
+}
+
+/// What follows a live look for something that the cache lacks.
+fn unless(found: bool, then: Vec<Action>) -> Next<Action> {
+    if found { Next::StopUntil(CACHE_CATCHES_UP) } else { Next::Insert(then) }
+}
+
+impl<A: Api> Control for Controller<A> {
+    type World = World;
+    type Action = Action;
+
+    fn observe(&self, key: &Key) -> Option<World> {
+        self.world(key)
+    }
+
+    fn forget(&self, key: &Key) {
+        self.pods.forget(key);
+        self.claims.forget(key);
+        self.writes.forget(key);
+        locked(&self.started).remove(key);
+        locked(&self.handed_off).remove(key);
+    }
+
+    fn decide(world: &World) -> Vec<Action> {
+        decide(world)
+    }
+
+    fn fail(world: &mut World, error: SyncError) {
+        world.failed = Some(error);
+    }
+
+    fn failure_reason(action: &Action) -> Option<&'static str> {
+        action.failure_reason()
+    }
+
+    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
+        let writer = &self.ctx.writer;
+        match action {
+            Action::UpdateStatus(migration) => {
+                let stored: Migration = writer.replace_status(key, migration.as_ref()).await?;
+                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+            }
+            Action::PatchMigration(patch) => {
+                let stored: Migration = writer.patch(key, &key.name, patch).await?;
+                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+            }
+            Action::DeleteMigration { name, uid, .. } => self.delete::<Migration>(key, (&name, &uid), None).await?,
+            Action::PatchVmi { patch, because: _ } => {
+                if let Some(vmi) = vmi_key(key, &world.migration) {
+                    drop(writer.patch::<VirtualMachineInstance>(&vmi, &vmi.name, patch).await?);
+                }
+            }
+            Action::HandOff(patch) => self.hand_off(key, world, patch).await?,
+            Action::ForgetHandOff => drop(locked(&self.handed_off).remove(key)),
+            Action::Start => return self.start_in_time(key).await,
+            Action::ConfirmHandOff => {
+                return Ok(Next::Insert(hand_off(world, &self.look_before_hand_off(key, world).await?)));
+            }
+            Action::Recover { because } => {
+                let job: Option<Job> = writer.get(&key.namespace, &job_name(&world.migration)).await?;
+                return Ok(Next::Insert(recover(world, job.as_ref(), &because)));
+            }
+            Action::CreateTarget { pod, because: _ } => self.create_target(key, world, &pod).await?,
+            Action::CreateAttachment { pod, because: _ } => self.create(key, pod.as_ref(), &self.pods).await?,
+            Action::DeletePod { name, uid, because: _ } => {
+                self.delete::<Pod>(key, (&name, &uid), Some(&self.pods)).await?
+            }
+            Action::PatchPod { name, patch, because: _ } => drop(writer.patch::<Pod>(key, &name, patch).await?),
+            Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
+            Action::DeleteClaim { name, uid, because: _ } => {
+                self.delete::<PersistentVolumeClaim>(key, (&name, &uid), None).await?;
+            }
+            Action::PatchClaim { name, patch, because: _ } => {
+                drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
+            }
+            Action::CreateJob(job) => drop(writer.create(key, job.as_ref(), uid(&world.migration.metadata)).await?),
+            Action::DeleteJob { name, uid, because: _ } => self.delete::<Job>(key, (&name, &uid), None).await?,
+            Action::ConfirmNoVmi { then } => {
+                return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
+            }
+            Action::ConfirmNoTarget { then } => return Ok(unless(self.has_target(key, world).await?, then)),
+            Action::ConfirmGuestNotOn { node, then } => {
+                let vmi = self.live_instance(key, world).await?;
+                let there = vmi.and_then(|vmi| vmi.status?.node_name).is_some_and(|name| name == node);
+                return Ok(unless(there, then));
+            }
+            Action::Note(note) => self.ctx.publish(COMPONENT, world.migration.object_ref(&()), note),
+            Action::NoteVmi(note) => {
+                let about = world.vmi.as_ref().map(|vmi| vmi.object_ref(&()));
+                about.into_iter().for_each(|about| self.ctx.publish(COMPONENT, about, note.clone()));
+            }
+            Action::WakePending => self.wake_pending(),
+            // Not by way of the pass: only the queue knows priorities.
+            Action::RequeueAfter { delay, priority } => {
+                self.queue.add_after_with_priority(key.clone(), delay, priority);
+            }
+        }
+        Ok(Next::Continue)
+    }
+}

@@ -1,0 +1,94 @@
+//! What wakes a migration, and how urgent that is.
+
+use std::sync::Arc;
+
+use api::conditions;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use informer::{Change, Key, WorkQueue};
+use k8s_openapi::api::core::v1::Pod;
+use machinery::meta::label;
+use plan::migration::{RUNNING_PRIORITY, is_final, priority};
+
+use super::Controller;
+use crate::api::Api;
+use crate::owned::note;
+use crate::stores::{BY_INSTANCE, BY_PROGRESS, BY_UID, Stores, UNFINISHED};
+
+impl<A: Api> Controller<A> {
+    /// Itself, its instance, its Pods and claims, quotas it was refused by, another configuration, and the end of another
+    /// migration of its instance.
+    pub(crate) fn register(&self) {
+        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
+        self.ctx.stores.migrations.subscribe(move |change| {
+            let migration = change.object();
+            add(&to, migration);
+            if is_final(migration) || matches!(change, Change::Deleted(_)) {
+                siblings(&stores, migration).iter().for_each(|sibling| add(&to, sibling));
+            }
+        });
+        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
+        self.ctx.stores.vmis.subscribe(move |change| {
+            let instance = Key::of(change.object().as_ref()).to_string();
+            stores.migrations.by_index(BY_INSTANCE, &instance).iter().for_each(|migration| add(&to, migration));
+        });
+        self.register_pods();
+        self.register_claims();
+        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
+        self.ctx.stores.quotas.subscribe(move |change| {
+            let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
+            let refused = stores.migrations.in_namespace(&namespace);
+            refused.iter().filter(|migration| is_refused(migration)).for_each(|migration| add(&to, migration));
+        });
+        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
+        self.ctx.stores.kubevirts.subscribe(move |_| {
+            let unfinished = stores.migrations.by_index(BY_PROGRESS, UNFINISHED);
+            unfinished.iter().for_each(|migration| add(&to, migration));
+        });
+    }
+
+    fn register_pods(&self) {
+        let (stores, expected, to) = (self.ctx.stores.clone(), self.pods.clone(), self.queue.clone());
+        self.ctx.stores.pods.subscribe(move |change| {
+            let Some(migration) = served(&stores, change.object()) else { return };
+            let key = Key::of(migration.as_ref());
+            note(&expected, &key, change);
+            match change {
+                Change::Deleted(_) => add(&to, &migration),
+                Change::Added(_) | Change::Updated { .. } => to.add_with_priority(key, RUNNING_PRIORITY),
+            }
+        });
+    }
+
+    fn register_claims(&self) {
+        let (expected, to) = (self.claims.clone(), self.queue.clone());
+        self.ctx.stores.claims.subscribe(move |change| {
+            let claim = change.object();
+            let Some(name) = label(&claim.metadata, api::labels::MIGRATION_NAME) else { return };
+            let key = Key::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
+            note(&expected, &key, change);
+            to.add_with_priority(key, RUNNING_PRIORITY);
+        });
+    }
+}
+
+fn add(queue: &WorkQueue<Key>, migration: &Arc<Migration>) {
+    queue.add_with_priority(Key::of(migration.as_ref()), priority(migration));
+}
+
+/// The migration that a target Pod, or an attachment Pod beside one, was made for.
+fn served(stores: &Stores, pod: &Pod) -> Option<Arc<Migration>> {
+    let uid = label(&pod.metadata, api::labels::MIGRATION_JOB_UID)?;
+    stores.migrations.by_index(BY_UID, uid).into_iter().next()
+}
+
+fn siblings(stores: &Stores, migration: &Migration) -> Vec<Arc<Migration>> {
+    let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
+    let name = migration.spec.vmi_name.as_deref().unwrap_or_default();
+    let all = stores.migrations.by_index(BY_INSTANCE, &format!("{namespace}/{name}"));
+    all.into_iter().filter(|other| other.metadata.uid != migration.metadata.uid && !is_final(other)).collect()
+}
+
+fn is_refused(migration: &Migration) -> bool {
+    let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::is_true(list, conditions::MIGRATION_REJECTED_BY_RESOURCE_QUOTA)
+}

@@ -1,0 +1,32 @@
+//! The claims behind an instance's volumes, as the caches show them.
+
+use api::v1::VirtualMachineInstance;
+use informer::Key;
+use machinery::meta::controller_of;
+use plan::claims::{Claims, claim_name};
+
+use crate::stores::Stores;
+
+/// The claims that the instance names, and the DataVolumes behind those.
+pub(crate) fn claims_of(stores: &Stores, vmi: &VirtualMachineInstance) -> Claims {
+    let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
+    let own = vmi.spec.volumes.iter().filter_map(claim_name);
+    let below = vmi.spec.volumes.iter().filter_map(|volume| {
+        volume.ephemeral.as_ref()?.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str())
+    });
+    let utility = vmi.spec.utility_volumes.iter().map(|volume| volume.claim_name.as_str());
+    let mut found = Claims::default();
+    for name in own.chain(below).chain(utility) {
+        let mut data_volume = name.to_owned();
+        if let Some(claim) = stores.claims.get(&Key::new(&namespace, name)) {
+            if let Some(owner) = controller_of(&claim.metadata).filter(|owner| owner.kind == "DataVolume") {
+                data_volume = owner.name.clone();
+            }
+            found.claims.insert(name.to_owned(), claim);
+        }
+        if let Some(dv) = stores.data_volumes.get(&Key::new(&namespace, &data_volume)) {
+            found.data_volumes.insert(data_volume, dv);
+        }
+    }
+    found
+}

@@ -1,0 +1,139 @@
+//! What the state machine wants of a migration, carried out.
+
+mod options;
+
+use std::net::IpAddr;
+
+use api::v1::{MigrationConfiguration, VirtualMachineInstance};
+use launcher_rpc::Error as RpcError;
+use launcher_rpc::types::RefusalCode;
+use vmstate::Action;
+
+use crate::agent::{Failed, refused, transient};
+use crate::agents::Node;
+use crate::launcher::Launcher;
+use crate::proxy::{ProxyError, Side};
+use crate::records::GhostRecord;
+use crate::uid::Uid;
+
+/// The link of a network that is there for migrations, where the cluster has one.
+const MIGRATION_LINK: &str = "migration0";
+
+/// Carries out an action that is about a migration.
+pub(crate) async fn act(
+    node: &Node,
+    record: &GhostRecord,
+    vmi: Option<&VirtualMachineInstance>,
+    launcher: &Launcher,
+    action: Action,
+) -> Result<(), Failed> {
+    if action == Action::CloseProxies {
+        close(node, &record.pod_uid);
+        return Ok(());
+    }
+    let vmi = vmi.ok_or_else(|| Failed { message: "the VMI is gone".to_owned(), critical: false })?;
+    let (client, vmi_uid) = (&launcher.client, record.vmi_uid.as_str());
+    let key = record.vmi_key();
+    let told = match action {
+        Action::OpenTargetProxy => {
+            let configuration = configuration(node, vmi);
+            let address = own_address(node, &configuration).await;
+            let opened = node.proxies.listen(&record.pod_uid, &record.vmi_uid, address, uses_tls(&configuration)).await;
+            return opened.map(drop).map_err(not_opened);
+        }
+        Action::OpenSourceProxy(target) => {
+            let tls = uses_tls(&configuration(node, vmi));
+            return node.proxies.dial(&record.pod_uid, &record.vmi_uid, &target, tls).await.map_err(not_opened);
+        }
+        Action::PrepareTarget { uid } => {
+            tracing::info!(vmi = %key, migration = uid, "preparing for the guest");
+            client.prepare_target(vmi, &uid, &node.config.sync_options(node.kvm.is_ok())).await
+        }
+        Action::Migrate { uid } => {
+            let gates = |name: &str| node.config.gate(name);
+            let options = options::options(vmi, &configuration(node, vmi), gates, cpus());
+            tracing::info!(vmi = %key, migration = uid, ?options, "sending the guest away");
+            client.migrate(vmi_uid, &uid, &options).await
+        }
+        Action::AbortMigration { uid, because } => {
+            tracing::info!(vmi = %key, migration = uid, because, "keeping the guest");
+            client.abort_migration(vmi_uid, &uid).await
+        }
+        Action::SettleMigration { uid, target_runs, because } => {
+            tracing::warn!(vmi = %key, migration = uid, target_runs, because, "telling the source what became of its guest");
+            client.settle_migration(vmi_uid, &uid, target_runs).await
+        }
+        Action::FinalizeTarget { uid } => client.finalize_target(vmi_uid, &uid).await,
+        other => {
+            let message = format!("{other:?} is not about a migration");
+            return Err(Failed { message, critical: true });
+        }
+    };
+    launcher.refresh().await;
+    told.map_err(explain)
+}
+
+/// Nothing goes through this node for the launcher any more.
+pub(crate) fn close(node: &Node, pod_uid: &Uid) {
+    node.proxies.close(pod_uid, Side::Source);
+    node.proxies.close(pod_uid, Side::Target);
+}
+
+/// A launcher in the wrong state will not come into the right one for this migration.
+fn explain(error: RpcError) -> Failed {
+    let wrong_state = error.refusal() == Some(RefusalCode::WrongState);
+    let Failed { message, critical } = refused(error);
+    Failed { message, critical: critical || wrong_state }
+}
+
+fn not_opened(error: ProxyError) -> Failed {
+    let critical = matches!(error, ProxyError::BadAddress(_) | ProxyError::BadPort { .. });
+    Failed { critical, ..transient(&error) }
+}
+
+/// What was resolved for this migration when it was handed off; the cluster's choices where nothing was.
+fn configuration(node: &Node, vmi: &VirtualMachineInstance) -> MigrationConfiguration {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.and_then(|state| state.migration_configuration.clone()).unwrap_or_else(|| node.config.migrations())
+}
+
+fn uses_tls(configuration: &MigrationConfiguration) -> bool {
+    configuration.disable_tls != Some(true)
+}
+
+fn cpus() -> u32 {
+    std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
+}
+
+/// The address to publish: on the network for migrations if there is one, and the node's own otherwise.
+async fn own_address(node: &Node, configuration: &MigrationConfiguration) -> IpAddr {
+    let dedicated = configuration.network.as_deref().is_some_and(|network| !network.is_empty());
+    if !dedicated && !node.address.is_unspecified() {
+        return node.address;
+    }
+    let observed = match tokio::task::spawn_blocking(netlink::observe).await {
+        Ok(Ok(observed)) => observed,
+        _ => return node.address,
+    };
+    let usable = |link: &netplan::ObservedLink| {
+        let addresses = link.addresses.iter().map(|net| net.addr());
+        addresses.into_iter().find(|address| !address.is_loopback() && !is_link_local(address))
+    };
+    let of_migrations = observed.link(MIGRATION_LINK).filter(|_| dedicated).and_then(usable);
+    if dedicated && of_migrations.is_none() {
+        tracing::warn!(link = MIGRATION_LINK, "the network for migrations is not there; using the node's own");
+    }
+    // An agent that listens everywhere publishes the address of its first link that has one.
+    let own = || match node.address.is_unspecified() {
+        true => observed.links.iter().find_map(usable).unwrap_or(node.address),
+        false => node.address,
+    };
+    of_migrations.unwrap_or_else(own)
+}
+
+fn is_link_local(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,209 @@
+//! The way of a migration between two Pods: Unix socket, TLS between the node agents, Unix socket.
+//!
+//! ```text
+//!   source Pod               source's agent             target's agent            target Pod
+//!   launcher ─► …-source.sock ─► dial ══ TLS 1.3 ══► :port (channel 0)     ─► libvirt-sock
+//!   QEMU ─────► …-49152-source.sock ─► dial ═══════► :port (channel 49152) ─► …-49152-source.sock (QEMU)
+//!   QEMU ─────► …-49153-source.sock ─► dial ═══════► :port (channel 49153) ─► …-49153-source.sock (QEMU)
+//! ```
+//!
+//! A channel takes any number of connections. Each is a pair of copies with a small buffer, so a slow reader slows its
+//! writer and nothing is stored in between; the end of one direction is passed on and leaves the other one open. A peer
+//! that is gone without a word is noticed by TCP.
+//!
+//! Nothing is recorded. An agent that starts anew opens what the VMI and its launcher call for; connections that broke
+//! with its predecessor have ended the transfer, and its source's guest runs on.
+
+mod join;
+pub(crate) mod tls;
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use hostfs::beneath::Root;
+use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use vmstate::Endpoint;
+
+use crate::launcher::{connect, volume};
+use crate::proxy::tls::Peers;
+use crate::uid::Uid;
+
+/// The user of launcher and QEMU.
+const QEMU: u32 = 107;
+/// libvirt, memory, disks.
+pub(crate) const CHANNELS: [u16; 3] = [0, 49152, 49153];
+/// QEMU opens its sockets a moment before it is told of; under load that moment is longer.
+const QEMU_WITHIN: Duration = Duration::from_secs(5);
+const AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ProxyError {
+    #[error("failed to listen for migrations on {address}")]
+    Listen { address: IpAddr, source: io::Error },
+    #[error("failed to make socket {path} in the launcher's Pod")]
+    Socket { path: String, source: hostfs::Error },
+    #[error("failed to give socket {path} to the launcher")]
+    Own { path: String, source: io::Error },
+    #[error("the target's address {0:?} is not an address")]
+    BadAddress(String),
+    #[error("{port:?} is not a port, or {channel} not a channel")]
+    BadPort { port: String, channel: i64 },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Side {
+    Source,
+    Target,
+}
+
+struct Open {
+    endpoint: Endpoint,
+    /// Ends listeners and connections.
+    _stop: DropGuard,
+}
+
+/// All proxies of a node, by launcher and side.
+pub(crate) struct Proxies {
+    pods: Arc<Root>,
+    peers: Peers,
+    open: Mutex<HashMap<(Uid, Side), Open>>,
+}
+
+impl Proxies {
+    pub(crate) fn new(pods: Arc<Root>, peers: Peers) -> Proxies {
+        Proxies { pods, peers, open: Mutex::default() }
+    }
+
+    fn open(&self) -> MutexGuard<'_, HashMap<(Uid, Side), Open>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is open for a launcher.
+    pub(crate) fn endpoint(&self, pod_uid: &Uid, side: Side) -> Option<Endpoint> {
+        self.open().get(&(pod_uid.clone(), side)).map(|open| open.endpoint.clone())
+    }
+
+    pub(crate) fn close(&self, pod_uid: &Uid, side: Side) {
+        if self.open().remove(&(pod_uid.clone(), side)).is_some() {
+            tracing::debug!(pod = %pod_uid, ?side, "migration proxy closed");
+        }
+    }
+
+    /// Listens for the source's agent on ports of their own, one for each channel.
+    pub(crate) async fn listen(
+        &self,
+        pod_uid: &Uid,
+        vmi_uid: &Uid,
+        address: IpAddr,
+        tls: bool,
+    ) -> Result<Endpoint, ProxyError> {
+        let failed = |source| ProxyError::Listen { address, source };
+        let stop = CancellationToken::new();
+        let mut ports = BTreeMap::new();
+        let mut listeners = Vec::new();
+        for channel in CHANNELS {
+            let listener = TcpListener::bind((address, 0)).await.map_err(failed)?;
+            ports.insert(listener.local_addr().map_err(failed)?.port().to_string(), i64::from(channel));
+            listeners.push((channel, listener));
+        }
+        for (channel, listener) in listeners {
+            let path = match channel {
+                0 => volume(pod_uid, "libvirt-runtime").join("libvirt-sock"),
+                channel => socket_path(pod_uid, vmi_uid, channel),
+            };
+            let (pods, acceptor) = (self.pods.clone(), tls.then(|| self.peers.acceptor.clone()));
+            let accept = join::accept_tcp(listener, acceptor, move || connect_soon(pods.clone(), path.clone()));
+            let stop = stop.clone();
+            tokio::spawn(async move { stop.run_until_cancelled(accept).await });
+        }
+        let endpoint = Endpoint { address: address.to_string(), ports };
+        let open = Open { endpoint: endpoint.clone(), _stop: stop.drop_guard() };
+        self.open().insert((pod_uid.clone(), Side::Target), open);
+        tracing::info!(pod = %pod_uid, ?endpoint, tls, "waiting for a migration");
+        Ok(endpoint)
+    }
+
+    /// Opens the sockets through which the launcher and its QEMU reach the target.
+    pub(crate) async fn dial(
+        &self,
+        pod_uid: &Uid,
+        vmi_uid: &Uid,
+        endpoint: &Endpoint,
+        tls: bool,
+    ) -> Result<(), ProxyError> {
+        let address: IpAddr = endpoint.address.parse().map_err(|_| ProxyError::BadAddress(endpoint.address.clone()))?;
+        // Those of an earlier migration first: their sockets have the same names.
+        self.close(pod_uid, Side::Source);
+        let directory = volume(pod_uid, "public").join("migrationproxy");
+        self.pods
+            .mkdir_all(&directory, 0o750, QEMU, QEMU)
+            .map_err(|source| ProxyError::Socket { path: directory.display().to_string(), source })?;
+        let stop = CancellationToken::new();
+        for (port, channel) in &endpoint.ports {
+            let bad = || ProxyError::BadPort { port: port.clone(), channel: *channel };
+            let to = SocketAddr::new(address, port.parse().map_err(|_| bad())?);
+            let channel = CHANNELS.into_iter().find(|known| i64::from(*known) == *channel).ok_or_else(bad)?;
+            let listener = self.bind(&socket_path(pod_uid, vmi_uid, channel))?;
+            let accept = join::accept_unix(listener, to, tls.then(|| self.peers.connector.clone()));
+            let stop = stop.clone();
+            tokio::spawn(async move { stop.run_until_cancelled(accept).await });
+        }
+        let open = Open { endpoint: endpoint.clone(), _stop: stop.drop_guard() };
+        self.open().insert((pod_uid.clone(), Side::Source), open);
+        tracing::info!(pod = %pod_uid, ?endpoint, tls, "the way to the target is open");
+        Ok(())
+    }
+
+    /// A socket in the Pod that its user may connect to.
+    fn bind(&self, path: &PathBuf) -> Result<UnixListener, ProxyError> {
+        let text = || path.display().to_string();
+        let socket = |source| ProxyError::Socket { path: text(), source };
+        if self.pods.exists(path).map_err(socket)? {
+            self.pods.remove(path).map_err(socket)?;
+        }
+        let listener = self.pods.bind_unix(path).map_err(socket)?;
+        let own = || -> io::Result<UnixListener> {
+            let opened = self
+                .pods
+                .open_file(path, hostfs::beneath::OFlags::PATH | hostfs::beneath::OFlags::CLOEXEC)
+                .map_err(io::Error::other)?;
+            std::os::unix::fs::chown(hostfs::beneath::descriptor_path(&opened), Some(QEMU), Some(QEMU))?;
+            listener.set_nonblocking(true)?;
+            UnixListener::from_std(listener)
+        };
+        own().map_err(|source| ProxyError::Own { path: text(), source })
+    }
+}
+
+fn socket_path(pod_uid: &Uid, vmi_uid: &Uid, channel: u16) -> PathBuf {
+    let name = match channel {
+        0 => format!("{vmi_uid}-source.sock"),
+        channel => format!("{vmi_uid}-{channel}-source.sock"),
+    };
+    volume(pod_uid, "public").join("migrationproxy").join(name)
+}
+
+/// Connects to a socket in the Pod that may be about to appear.
+async fn connect_soon(pods: Arc<Root>, path: PathBuf) -> io::Result<UnixStream> {
+    let until = tokio::time::Instant::now() + QEMU_WITHIN;
+    loop {
+        match connect(&pods, path.clone()).await {
+            Err(error) if tokio::time::Instant::now() < until && may_appear(&error) => {
+                tokio::time::sleep(AGAIN).await;
+            }
+            other => return other,
+        }
+    }
+}
+
+fn may_appear(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}

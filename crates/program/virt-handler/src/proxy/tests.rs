@@ -1,0 +1,251 @@
+//! A source's and a target's proxy joined over the loopback, with sockets of the test in the two Pods.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+use super::*;
+use crate::Tls;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+struct Authority {
+    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Self {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::default();
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: rcgen::Issuer::new(params, key), pem }
+    }
+
+    fn peers(&self, common_name: &str, trusts: &Authority) -> Peers {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut params = rcgen::CertificateParams::new(vec!["elsewhere".to_string()]).unwrap();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
+        let cert_pem = params.signed_by(&key, &self.issuer).unwrap().pem();
+        let client_ca_pem = trusts.pem.clone();
+        let tls = Tls { cert_pem, key_pem: key.serialize_pem(), client_ca_pem, client_common_name: String::new() };
+        Peers::new(&tls).unwrap()
+    }
+}
+
+fn uid(text: &str) -> Uid {
+    Uid::new(text).unwrap()
+}
+
+/// Two nodes in one process: both have their Pods below the same directory.
+struct Setup {
+    dir: tempfile::TempDir,
+    source: Proxies,
+    target: Proxies,
+}
+
+impl Setup {
+    fn new(source: Peers, target: Peers) -> Setup {
+        let dir = tempfile::tempdir().unwrap();
+        for pod in ["source", "target"] {
+            for name in ["public/migrationproxy", "libvirt-runtime"] {
+                std::fs::create_dir_all(dir.path().join(volume(&uid(pod), name))).unwrap();
+            }
+        }
+        let pods = Arc::new(Root::open(dir.path()).unwrap());
+        Setup { source: Proxies::new(pods.clone(), source), target: Proxies::new(pods, target), dir }
+    }
+
+    fn agents() -> Setup {
+        let authority = Authority::new();
+        Setup::new(authority.peers(tls::NODE_AGENT, &authority), authority.peers(tls::NODE_AGENT, &authority))
+    }
+
+    async fn open(&self) {
+        let here = Ipv4Addr::LOCALHOST.into();
+        let endpoint = self.target.listen(&uid("target"), &uid("vmi"), here, true).await.unwrap();
+        assert_eq!(
+            endpoint.ports.values().copied().collect::<std::collections::BTreeSet<_>>(),
+            [0, 49152, 49153].into()
+        );
+        self.source.dial(&uid("source"), &uid("vmi"), &endpoint, true).await.unwrap();
+    }
+
+    /// A listener in the target's Pod. The paths are too long for socket addresses, as on a node.
+    fn listen(&self, channel: u16) -> UnixListener {
+        let path = match channel {
+            0 => volume(&uid("target"), "libvirt-runtime").join("libvirt-sock"),
+            channel => socket_path(&uid("target"), &uid("vmi"), channel),
+        };
+        let listener = Root::open(self.dir.path()).unwrap().bind_unix(path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        UnixListener::from_std(listener).unwrap()
+    }
+
+    async fn connect(&self, channel: u16) -> UnixStream {
+        let path = socket_path(&uid("source"), &uid("vmi"), channel);
+        connect(&Root::open(self.dir.path()).unwrap(), path).await.unwrap()
+    }
+}
+
+async fn accepted(listener: &UnixListener) -> UnixStream {
+    timeout(LIMIT, listener.accept()).await.unwrap().unwrap().0
+}
+
+async fn read(stream: &mut UnixStream, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    timeout(LIMIT, stream.read_exact(&mut bytes)).await.unwrap().unwrap();
+    bytes
+}
+
+/// What is left to read until the other side ends.
+async fn rest(stream: &mut UnixStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = timeout(LIMIT, stream.read_to_end(&mut bytes)).await.expect("the stream ends");
+    bytes
+}
+
+#[tokio::test]
+async fn every_channel_leads_to_its_own_socket() {
+    let setup = Setup::agents();
+    setup.open().await;
+    for channel in CHANNELS {
+        let listener = setup.listen(channel);
+        let mut inner = setup.connect(channel).await;
+        inner.write_all(&channel.to_be_bytes()).await.unwrap();
+        let mut outer = accepted(&listener).await;
+        assert_eq!(read(&mut outer, 2).await, channel.to_be_bytes());
+        outer.write_all(b"back").await.unwrap();
+        assert_eq!(read(&mut inner, 4).await, b"back");
+    }
+}
+
+#[tokio::test]
+async fn one_direction_may_end_while_the_other_goes_on() {
+    let setup = Setup::agents();
+    setup.open().await;
+    let listener = setup.listen(49152);
+    let mut inner = setup.connect(49152).await;
+    inner.write_all(b"all").await.unwrap();
+    inner.shutdown().await.unwrap();
+    let mut outer = accepted(&listener).await;
+    assert_eq!(rest(&mut outer).await, b"all");
+    outer.write_all(b"received").await.unwrap();
+    drop(outer);
+    assert_eq!(rest(&mut inner).await, b"received");
+}
+
+/// QEMU tells its channels apart by the order in which they come.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_connections_of_a_channel_arrive_in_their_order_and_do_not_mix() {
+    let setup = Setup::agents();
+    setup.open().await;
+    let listener = setup.listen(49152);
+    let mut pairs = Vec::new();
+    for number in 0..16u8 {
+        let mut inner = setup.connect(49152).await;
+        inner.write_all(&[number; 3]).await.unwrap();
+        pairs.push(inner);
+    }
+    for (number, inner) in (0..).zip(&mut pairs) {
+        let mut outer = accepted(&listener).await;
+        assert_eq!(read(&mut outer, 3).await, [number; 3]);
+        outer.write_all(&[number]).await.unwrap();
+        assert_eq!(read(inner, 1).await, [number]);
+    }
+}
+
+#[tokio::test]
+async fn a_slow_reader_slows_its_writer() {
+    let setup = Setup::agents();
+    setup.open().await;
+    let listener = setup.listen(49152);
+    let mut inner = setup.connect(49152).await;
+    inner.write_all(b"x").await.unwrap();
+    let mut outer = accepted(&listener).await;
+    let block = vec![7u8; 1 << 20];
+    let mut written = 0u64;
+    // Until nothing more is taken: buffers of kernel and proxies are bounded.
+    while let Ok(length) = timeout(Duration::from_millis(500), inner.write(&block)).await {
+        written += length.unwrap() as u64;
+        assert!(written < 256 << 20, "the proxy stores what nobody reads");
+    }
+    drop(inner);
+    assert_eq!(rest(&mut outer).await.len() as u64, written + 1, "and nothing is lost");
+}
+
+#[tokio::test]
+async fn a_socket_that_is_about_to_appear_is_waited_for() {
+    let setup = Setup::agents();
+    setup.open().await;
+    let mut inner = setup.connect(49153).await;
+    inner.write_all(b"early").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let listener = setup.listen(49153);
+    assert_eq!(read(&mut accepted(&listener).await, 5).await, b"early");
+}
+
+#[tokio::test]
+async fn a_closed_side_ends_what_goes_through_it() {
+    for close_source in [true, false] {
+        let setup = Setup::agents();
+        setup.open().await;
+        let listener = setup.listen(49152);
+        let mut inner = setup.connect(49152).await;
+        inner.write_all(b"x").await.unwrap();
+        let mut outer = accepted(&listener).await;
+        read(&mut outer, 1).await;
+        if close_source {
+            setup.source.close(&uid("source"), Side::Source);
+        } else {
+            setup.target.close(&uid("target"), Side::Target);
+        }
+        rest(&mut inner).await;
+        rest(&mut outer).await;
+        assert_eq!(setup.source.endpoint(&uid("source"), Side::Source).is_none(), close_source);
+    }
+}
+
+#[tokio::test]
+async fn only_node_agents_of_this_cluster_talk_to_each_other() {
+    let (ours, other) = (Authority::new(), Authority::new());
+    let agent = || ours.peers(tls::NODE_AGENT, &ours);
+    let client = "kubevirt.io:system:client:virt-handler";
+    for (name, source, target) in [
+        ("a source of another cluster", other.peers(tls::NODE_AGENT, &ours), agent()),
+        ("a target of another cluster", agent(), other.peers(tls::NODE_AGENT, &ours)),
+        ("another component as the source", ours.peers(client, &ours), agent()),
+        ("another component as the target", agent(), ours.peers(client, &ours)),
+    ] {
+        let setup = Setup::new(source, target);
+        setup.open().await;
+        let listener = setup.listen(0);
+        let mut inner = setup.connect(0).await;
+        let _ = inner.write_all(b"let me in").await;
+        assert_eq!(rest(&mut inner).await, b"", "{name}");
+        let nobody = timeout(Duration::from_millis(200), listener.accept()).await;
+        assert!(nobody.is_err(), "{name} reached libvirt");
+    }
+}
+
+#[tokio::test]
+async fn nonsense_in_the_vmi_is_refused() {
+    let setup = Setup::agents();
+    let endpoint = |address: &str, port: &str, channel: i64| Endpoint {
+        address: address.to_owned(),
+        ports: [(port.to_owned(), channel)].into(),
+    };
+    for bad in [
+        endpoint("nowhere", "1", 0),
+        endpoint("127.0.0.1", "99999", 0),
+        endpoint("127.0.0.1", "../../x", 0),
+        endpoint("127.0.0.1", "1", 22),
+    ] {
+        assert!(setup.source.dial(&uid("source"), &uid("vmi"), &bad, true).await.is_err(), "{bad:?}");
+    }
+    assert!(Path::new(setup.dir.path()).exists());
+}

@@ -1,0 +1,79 @@
+//! Live migration from inside the two launchers.
+//!
+//! The source's launcher drives libvirt's protocol at both daemons; it reaches the target's through a socket that its
+//! node agent provides. The target's launcher only prepares and watches.
+//!
+//! # Who may run the guest
+//!
+//! | moment | source | target |
+//! |---|---|---|
+//! | until all is sent | runs | QEMU waits, paused; ends with the source's connection |
+//! | all is sent (`SwitchingOver`) | stands still, QEMU keeps everything | is told to run, by the source alone |
+//! | target says it runs | QEMU ends | runs |
+//! | target says it does not | runs again | QEMU has ended before that |
+//! | target says nothing (`Undecided`) | stands still | is asked again, through libvirt and through its node agent |
+//! | post-copy | never runs again | runs, fetches memory |
+//!
+//! So the source goes on only on the target's own word that the guest does not run there: a broken connection is not
+//! one. Neither is a time-out. If the target cannot be asked any more, the order comes from the source's node agent, which
+//! follows what the target's node agent has written into the VMI.
+
+mod monitor;
+mod plan;
+mod source;
+mod stall;
+mod steps;
+mod target;
+
+pub(crate) use source::Source;
+pub(crate) use target::Target;
+
+use std::path::{Path, PathBuf};
+
+/// Channels between the two Pods, by KubeVirt's numbers: libvirt, memory, disks.
+const MEMORY: u16 = 49152;
+const DISKS: u16 = 49153;
+
+/// The sockets of one VMI's migrations, in the directory that launcher and node agent share.
+#[derive(Debug, Clone)]
+pub(crate) struct Sockets {
+    dir: PathBuf,
+    vmi_uid: String,
+}
+
+impl Sockets {
+    pub(crate) fn new(share_dir: &Path, vmi_uid: &str) -> Sockets {
+        Sockets { dir: share_dir.join("migrationproxy"), vmi_uid: vmi_uid.to_owned() }
+    }
+
+    fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Where the target's libvirt answers.
+    fn libvirt(&self) -> PathBuf {
+        self.dir.join(format!("{}-source.sock", self.vmi_uid))
+    }
+
+    /// The source's QEMU connects to it, the target's listens on the same path in its own Pod.
+    fn channel(&self, channel: u16) -> PathBuf {
+        self.dir.join(format!("{}-{channel}-source.sock", self.vmi_uid))
+    }
+
+    fn uri(&self, channel: u16) -> String {
+        format!("unix://{}", self.channel(channel).display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_have_the_names_that_node_agents_know() {
+        let sockets = Sockets::new(Path::new("/var/run/kubevirt"), "u-1");
+        assert_eq!(sockets.libvirt(), Path::new("/var/run/kubevirt/migrationproxy/u-1-source.sock"));
+        assert_eq!(sockets.uri(MEMORY), "unix:///var/run/kubevirt/migrationproxy/u-1-49152-source.sock");
+        assert_eq!(sockets.channel(DISKS), Path::new("/var/run/kubevirt/migrationproxy/u-1-49153-source.sock"));
+    }
+}

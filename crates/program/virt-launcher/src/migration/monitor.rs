@@ -1,0 +1,248 @@
+//! Whether a transfer goes on, needs help, or has to be given up.
+//!
+//! Pure: a sample of QEMU's figures in, an order out. The driver carries the order out and, if that worked, says so.
+
+use std::time::Duration;
+
+use launcher_rpc::migration::{MigrationMode, MigrationOptions};
+
+use super::stall::Stall;
+
+/// Longer than anybody waits for a switch-over: QEMU stops the guest whatever is left.
+pub(super) const ANY_DOWNTIME_MS: u64 = 2_000_000;
+/// What QEMU allows itself unless told otherwise.
+const USUAL_DOWNTIME_MS: u64 = 300;
+/// What the cluster allows where nobody has said anything.
+pub(super) const DEFAULT_MAX_DOWNTIME_MS: u64 = 900;
+
+/// QEMU's figures at one moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(super) struct Sample {
+    pub(super) elapsed: Duration,
+    /// Bytes of memory and disks that are still to be sent.
+    pub(super) remaining: u64,
+    pub(super) iteration: u64,
+    /// Bytes per second.
+    pub(super) bandwidth: u64,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum Order {
+    Abort {
+        because: String,
+    },
+    PostCopy,
+    /// Stop the guest, so that nothing more changes.
+    Pause,
+    /// Allow this much downtime, in milliseconds.
+    MaxDowntime(u64),
+}
+
+#[derive(Debug)]
+pub(super) struct Monitor {
+    options: MigrationOptions,
+    mode: MigrationMode,
+    /// How long it may take; none is for ever.
+    acceptable: Option<Duration>,
+    previous: Option<u64>,
+    last_progress: Duration,
+    downtime_ms: u64,
+    last_raise: Duration,
+    stall: Option<Stall>,
+}
+
+/// The time that an amount of data is given, in whole gigabytes, rounded up.
+fn budget(bytes: u64, seconds_per_gigabyte: u64) -> Option<Duration> {
+    let seconds = bytes.div_ceil(1_000_000_000).max(1).saturating_mul(seconds_per_gigabyte);
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
+
+impl Monitor {
+    /// For a guest with this much memory and disk to move.
+    pub(super) fn new(options: MigrationOptions, bytes: u64) -> Monitor {
+        let acceptable = budget(bytes, options.completion_timeout_per_gib_seconds);
+        let stall = options.stall_detector.clone().map(|stall| Stall::new(stall, &options, acceptable));
+        Monitor {
+            mode: MigrationMode::PreCopy,
+            acceptable,
+            previous: None,
+            last_progress: Duration::ZERO,
+            downtime_ms: 0,
+            last_raise: Duration::ZERO,
+            stall,
+            options,
+        }
+    }
+
+    /// The downtime to allow from the first moment on, if it is to differ from QEMU's own.
+    pub(super) fn first_downtime(&mut self) -> Option<u64> {
+        let limit = self.options.max_downtime_ms;
+        let first = match (&self.options.downtime_tuning, &self.stall) {
+            (Some(tuning), _) => tuning.initial_ms,
+            (None, Some(_)) => limit.min(USUAL_DOWNTIME_MS),
+            (None, None) => limit,
+        };
+        self.downtime_ms = first;
+        (first > 0).then_some(first)
+    }
+
+    /// The last order was carried out and this is how the guest moves from now on.
+    pub(super) fn switched(&mut self, mode: MigrationMode, elapsed: Duration) {
+        self.mode = mode;
+        if mode == MigrationMode::Paused {
+            // Everything has to be sent once more at most, with nothing in its way.
+            self.acceptable = self.acceptable.map(|acceptable| acceptable * 2);
+            self.last_progress = elapsed;
+        }
+    }
+
+    pub(super) fn judge(&mut self, sample: Sample) -> Option<Order> {
+        if self.mode == MigrationMode::PostCopy {
+            return None; // the guest is at the target; there is no way back
+        }
+        if self.previous.is_none_or(|previous| sample.remaining < previous) {
+            self.last_progress = sample.elapsed;
+        }
+        self.previous = Some(sample.remaining);
+        if let Some(stall) = &mut self.stall {
+            return stall.judge(sample, self.mode);
+        }
+        self.overdue(sample).or_else(|| self.raise_downtime(sample))
+    }
+
+    fn overdue(&self, sample: Sample) -> Option<Order> {
+        let late = self.acceptable.filter(|acceptable| sample.elapsed > *acceptable);
+        if late.is_some() && self.options.allow_workload_disruption && self.mode != MigrationMode::Paused {
+            return Some(if self.options.allow_post_copy { Order::PostCopy } else { Order::Pause });
+        }
+        let silence = sample.elapsed.saturating_sub(self.last_progress);
+        let patience = self.options.progress_timeout_seconds;
+        if patience > 0 && silence > Duration::from_secs(patience) {
+            let because = format!("no progress for {} s: the guest changes its memory as fast as it is sent", patience);
+            return Some(Order::Abort { because });
+        }
+        late.map(|limit| {
+            let because = format!(
+                "it did not complete within {} s; raise completionTimeoutPerGiB, allow auto-converge or post-copy",
+                limit.as_secs()
+            );
+            Order::Abort { because }
+        })
+    }
+
+    fn raise_downtime(&mut self, sample: Sample) -> Option<Order> {
+        let tuning = self.options.downtime_tuning.as_ref()?;
+        let limit = match self.options.max_downtime_ms {
+            0 => DEFAULT_MAX_DOWNTIME_MS,
+            limit => limit,
+        };
+        let rested = sample.elapsed.saturating_sub(self.last_raise) >= Duration::from_secs(tuning.cooldown_seconds);
+        if sample.iteration < tuning.start_after_iteration || !rested || self.downtime_ms >= limit {
+            return None;
+        }
+        let step = limit.saturating_sub(tuning.initial_ms).div_ceil(u64::from(tuning.steps.max(1)));
+        self.downtime_ms = (self.downtime_ms + step.max(1)).min(limit);
+        self.last_raise = sample.elapsed;
+        Some(Order::MaxDowntime(self.downtime_ms))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use launcher_rpc::migration::DowntimeTuning;
+
+    use super::*;
+
+    const GB: u64 = 1_000_000_000;
+
+    fn sample(seconds: u64, remaining: u64) -> Sample {
+        Sample { elapsed: Duration::from_secs(seconds), remaining, iteration: 1, bandwidth: 1 }
+    }
+
+    fn monitor(change: impl FnOnce(&mut MigrationOptions)) -> Monitor {
+        let mut options = MigrationOptions {
+            progress_timeout_seconds: 30,
+            completion_timeout_per_gib_seconds: 10,
+            ..Default::default()
+        };
+        change(&mut options);
+        Monitor::new(options, 3 * GB)
+    }
+
+    fn aborts(order: Option<Order>, word: &str) -> bool {
+        matches!(order, Some(Order::Abort { because }) if because.contains(word))
+    }
+
+    #[test]
+    fn the_budget_is_per_gigabyte_and_rounded_up() {
+        for (bytes, per, expected) in
+            [(1, 150, Some(150)), (GB, 150, Some(150)), (GB + 1, 150, Some(300)), (5 * GB, 0, None)]
+        {
+            assert_eq!(budget(bytes, per), expected.map(Duration::from_secs), "{bytes} at {per}");
+        }
+        assert!(budget(u64::MAX, u64::MAX).is_some());
+    }
+
+    #[test]
+    fn a_transfer_that_takes_too_long_is_given_up() {
+        let mut monitor = monitor(|_| {});
+        assert_eq!(monitor.judge(sample(30, 100)), None);
+        assert!(aborts(monitor.judge(sample(31, 99)), "within 30 s"));
+    }
+
+    #[test]
+    fn without_a_limit_only_a_lack_of_progress_ends_it() {
+        let mut monitor = monitor(|options| options.completion_timeout_per_gib_seconds = 0);
+        assert_eq!(monitor.judge(sample(1000, 100)), None);
+        assert_eq!(monitor.judge(sample(1029, 100)), None);
+        assert_eq!(monitor.judge(sample(1030, 99)), None, "a byte is progress");
+        assert_eq!(monitor.judge(sample(1060, 99)), None);
+        assert!(aborts(monitor.judge(sample(1061, 99)), "no progress"));
+        let mut patient = self::monitor(|options| {
+            (options.completion_timeout_per_gib_seconds, options.progress_timeout_seconds) = (0, 0);
+        });
+        patient.judge(sample(0, 1));
+        assert_eq!(patient.judge(sample(1_000_000, 1)), None);
+    }
+
+    #[test]
+    fn a_guest_that_may_be_disturbed_is_switched_over_instead() {
+        let mut monitor = monitor(|options| {
+            (options.allow_workload_disruption, options.allow_post_copy) = (true, true);
+        });
+        monitor.judge(sample(0, 100));
+        assert_eq!(monitor.judge(sample(31, 99)), Some(Order::PostCopy));
+        monitor.switched(MigrationMode::PostCopy, Duration::from_secs(31));
+        assert_eq!(monitor.judge(sample(100_000, 99)), None, "there is no way back from post-copy");
+    }
+
+    #[test]
+    fn a_guest_that_was_stopped_gets_as_much_time_again_and_no_more() {
+        let mut monitor = monitor(|options| options.allow_workload_disruption = true);
+        monitor.judge(sample(0, 100));
+        assert_eq!(monitor.judge(sample(31, 99)), Some(Order::Pause));
+        assert_eq!(monitor.judge(sample(32, 98)), Some(Order::Pause), "again, until it has worked");
+        monitor.switched(MigrationMode::Paused, Duration::from_secs(32));
+        assert_eq!(monitor.judge(sample(60, 97)), None);
+        assert!(aborts(monitor.judge(sample(61, 96)), "within 60 s"));
+    }
+
+    #[test]
+    fn the_downtime_grows_in_steps_up_to_its_limit() {
+        let mut monitor = monitor(|options| {
+            options.completion_timeout_per_gib_seconds = 0;
+            (options.max_downtime_ms, options.progress_timeout_seconds) = (850, 0);
+            options.downtime_tuning = Some(DowntimeTuning::default());
+        });
+        assert_eq!(monitor.first_downtime(), Some(150));
+        let mut raised = Vec::new();
+        for second in 0..200 {
+            let iteration = second / 5;
+            if let Some(Order::MaxDowntime(ms)) = monitor.judge(Sample { iteration, ..sample(second, 100) }) {
+                raised.push((second, ms));
+            }
+        }
+        let expected: Vec<_> = (1..=7).map(|step| (5 + 10 * step, 150 + 100 * step)).collect();
+        assert_eq!(raised, expected);
+    }
+}

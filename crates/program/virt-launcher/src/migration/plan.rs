@@ -1,0 +1,162 @@
+//! What libvirt is told about one migration: flags and parameters, from the options and the domain as it is.
+
+use std::os::unix::fs::MetadataExt;
+
+use domain::Observed;
+use launcher_rpc::migration::MigrationOptions;
+use launcher_rpc::types::DomainStatus;
+use libvirt_io::{Params, Value, flags};
+
+use super::{DISKS, MEMORY, Sockets};
+
+/// A file takes space in units of this many bytes, whatever its block size.
+const SPACE_UNIT: u64 = 512;
+
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Plan {
+    pub(super) flags: u32,
+    pub(super) params: Params,
+    /// What there is to send, at least.
+    pub(super) bytes: u64,
+    /// The guest was paused before, and stays so.
+    pub(super) paused: bool,
+}
+
+/// The domain at the moment the migration is to begin.
+pub(super) struct Current<'a> {
+    pub(super) name: &'a str,
+    pub(super) status: DomainStatus,
+    pub(super) memory_bytes: u64,
+    pub(super) observed: &'a Observed,
+}
+
+impl Plan {
+    pub(super) fn new(options: &MigrationOptions, current: &Current<'_>, sockets: &Sockets) -> Plan {
+        let disks: Vec<_> = current.observed.disks.iter().filter(|disk| disk.writable).collect();
+        let paused = current.status == DomainStatus::Paused;
+        // QEMU cannot fetch pages over several connections.
+        let parallel = options.parallel_connections > 1 && !options.allow_post_copy;
+        let compression = options.compression.as_ref().filter(|_| parallel);
+        let mut flags = flags::MIGRATE_LIVE | flags::MIGRATE_PERSIST_DEST | flags::MIGRATE_CHANGE_PROTECTION;
+        for (wanted, flag) in [
+            (!disks.is_empty(), flags::MIGRATE_NON_SHARED_INC),
+            (options.allow_unsafe, flags::MIGRATE_UNSAFE),
+            (options.allow_auto_converge, flags::MIGRATE_AUTO_CONVERGE),
+            (options.allow_post_copy, flags::MIGRATE_POSTCOPY),
+            (paused, flags::MIGRATE_PAUSED),
+            (parallel, flags::MIGRATE_PARALLEL),
+            (compression.is_some(), flags::MIGRATE_COMPRESSED),
+        ] {
+            flags |= if wanted { flag } else { 0 };
+        }
+        let text = |text: &str| Value::String(text.to_owned());
+        let mut params = Params::default()
+            .with("destination_name", text(current.name))
+            .with("migrate_uri", Value::String(sockets.uri(MEMORY)));
+        if options.bandwidth_mib > 0 {
+            params = params.with("bandwidth", Value::ULLong(options.bandwidth_mib));
+        }
+        if !disks.is_empty() {
+            params = params.with("disks_uri", Value::String(sockets.uri(DISKS)));
+        }
+        for disk in &disks {
+            params = params.with("migrate_disks", text(&disk.target));
+        }
+        if parallel {
+            let connections = i32::try_from(options.parallel_connections).unwrap_or(i32::MAX);
+            params = params.with("parallel.connections", Value::Int(connections));
+        }
+        if let Some(method) = compression {
+            params = params.with("compression", text(method));
+        }
+        let on_disk = disks.iter().map(|disk| space(&disk.source)).fold(0, u64::saturating_add);
+        Plan { flags, params, bytes: current.memory_bytes.saturating_add(on_disk), paused }
+    }
+
+    /// The flags as the target gets them; the rest concerns the source alone.
+    pub(super) fn at_target(flags: u32) -> u32 {
+        flags & !(flags::MIGRATE_CHANGE_PROTECTION | flags::MIGRATE_AUTO_CONVERGE)
+    }
+}
+
+/// The space a file takes; zero if it cannot be told, which only makes the budget smaller.
+fn space(file: &str) -> u64 {
+    std::fs::metadata(file).map(|metadata| metadata.blocks().saturating_mul(SPACE_UNIT)).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use domain::ObservedDisk;
+
+    use super::*;
+
+    fn plan(options: &MigrationOptions, disks: &[(&str, bool)], status: DomainStatus) -> Plan {
+        let disk = |(target, writable): &(&str, bool)| ObservedDisk {
+            name: (*target).into(),
+            target: (*target).into(),
+            source: "/nowhere".into(),
+            writable: *writable,
+        };
+        let observed = Observed { disks: disks.iter().map(disk).collect(), ..Default::default() };
+        let current = Current { name: "ns_vm", status, memory_bytes: 7, observed: &observed };
+        Plan::new(options, &current, &Sockets::new(Path::new("/s"), "u"))
+    }
+
+    #[test]
+    fn each_option_has_its_flag() {
+        use DomainStatus::{Paused, Running};
+        let base = flags::MIGRATE_LIVE | flags::MIGRATE_PERSIST_DEST | flags::MIGRATE_CHANGE_PROTECTION;
+        let options = |change: fn(&mut MigrationOptions)| {
+            let mut options = MigrationOptions::default();
+            change(&mut options);
+            options
+        };
+        for (name, options, disks, status, extra) in [
+            ("nothing", options(|_| {}), &[][..], Running, 0),
+            ("a CD-ROM", options(|_| {}), &[("sda", false)][..], Running, 0),
+            ("a disk", options(|_| {}), &[("vda", true)][..], Running, flags::MIGRATE_NON_SHARED_INC),
+            ("a paused guest", options(|_| {}), &[][..], Paused, flags::MIGRATE_PAUSED),
+            (
+                "auto-converge",
+                options(|o| o.allow_auto_converge = true),
+                &[][..],
+                Running,
+                flags::MIGRATE_AUTO_CONVERGE,
+            ),
+            ("unsafe", options(|o| o.allow_unsafe = true), &[][..], Running, flags::MIGRATE_UNSAFE),
+            ("connections", options(|o| o.parallel_connections = 2), &[][..], Running, flags::MIGRATE_PARALLEL),
+            (
+                "connections and post-copy, which exclude each other",
+                options(|o| (o.parallel_connections, o.allow_post_copy) = (2, true)),
+                &[][..],
+                Running,
+                flags::MIGRATE_POSTCOPY,
+            ),
+            ("compression over one connection", options(|o| o.compression = Some("zstd".into())), &[][..], Running, 0),
+        ] {
+            assert_eq!(plan(&options, disks, status).flags, base | extra, "{name}");
+        }
+    }
+
+    #[test]
+    fn only_what_the_guest_can_write_to_is_copied() {
+        let options = MigrationOptions { bandwidth_mib: 20, ..Default::default() };
+        let plan = plan(&options, &[("vda", true), ("sda", false)], DomainStatus::Running);
+        let text = |text: &str| Value::String(text.to_owned());
+        let expected = Params::default()
+            .with("destination_name", text("ns_vm"))
+            .with("migrate_uri", text("unix:///s/migrationproxy/u-49152-source.sock"))
+            .with("bandwidth", Value::ULLong(20))
+            .with("disks_uri", text("unix:///s/migrationproxy/u-49153-source.sock"))
+            .with("migrate_disks", text("vda"));
+        assert_eq!((plan.params, plan.bytes), (expected, 7));
+    }
+
+    #[test]
+    fn the_target_does_not_hear_of_what_the_source_does() {
+        let flags = flags::MIGRATE_LIVE | flags::MIGRATE_AUTO_CONVERGE | flags::MIGRATE_CHANGE_PROTECTION;
+        assert_eq!(Plan::at_target(flags), flags::MIGRATE_LIVE);
+    }
+}

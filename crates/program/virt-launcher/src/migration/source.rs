@@ -1,0 +1,206 @@
+//! The source of a migration: one at a time, each by its UID, and each UID once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use launcher_rpc::migration::{AbortState, MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress};
+use launcher_rpc::types::{DomainReason, DomainState, DomainStatus, LauncherState};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::Sockets;
+use super::steps::{Driver, Outcome};
+use crate::error::Error;
+use crate::session::Session;
+use crate::state::StateStore;
+
+/// Cheap to clone; all clones are about the same guest.
+#[derive(Clone)]
+pub(crate) struct Source(Arc<Inner>);
+
+struct Inner {
+    session: Session,
+    state: StateStore,
+    domain_name: String,
+    sockets: Sockets,
+    running: Mutex<Option<Running>>,
+}
+
+/// The levers of a migration that is under way.
+#[derive(Clone)]
+struct Running {
+    uid: String,
+    abort: CancellationToken,
+    /// The node agent's word on how it ended at the target.
+    settled: watch::Sender<Option<bool>>,
+}
+
+impl Source {
+    pub(crate) fn new(session: Session, state: StateStore, domain_name: String, sockets: Sockets) -> Source {
+        Source(Arc::new(Inner { session, state, domain_name, sockets, running: Mutex::default() }))
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the guest is being sent away, so that its state is not for others to change.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.running().is_some()
+    }
+
+    /// Begins the migration, unless it has begun already.
+    pub(crate) async fn start(&self, request: MigrateRequest) -> Result<(), Error> {
+        let MigrateRequest { vmi_uid: _, migration_uid: uid, options } = request;
+        self.0.session.refresh().await?;
+        let mut running = self.running();
+        if running.as_ref().is_some_and(|running| running.uid == uid) {
+            return Ok(());
+        }
+        if running.is_some() {
+            return Err(Error::WrongState("another migration of this guest is under way".into()));
+        }
+        let state = self.0.state.get();
+        may_start(&state, &uid)?;
+        let levers = Running { uid: uid.clone(), abort: CancellationToken::new(), settled: watch::Sender::new(None) };
+        *running = Some(levers.clone());
+        drop(running);
+        let begun = MigrationState {
+            uid: uid.clone(),
+            role: MigrationRole::Source,
+            phase: MigrationPhase::Transferring,
+            started_at: Some(Timestamp::now()),
+            ..Default::default()
+        };
+        self.0.state.update(|state| state.migration = Some(begun));
+        tracing::info!(migration = uid, ?options, "the guest is sent away");
+        let driver = Driver {
+            session: self.0.session.clone(),
+            state: self.0.state.clone(),
+            domain_name: self.0.domain_name.clone(),
+            sockets: self.0.sockets.clone(),
+            options,
+            abort: levers.abort,
+            settled: levers.settled.subscribe(),
+        };
+        let source = self.clone();
+        tokio::spawn(async move {
+            let outcome = driver.run().await;
+            source.ended(&uid, outcome).await;
+        });
+        Ok(())
+    }
+
+    async fn ended(&self, uid: &str, outcome: Outcome) {
+        // The domain's last state is shown together with the outcome, not after it.
+        if let Err(error) = self.0.session.refresh().await {
+            tracing::warn!(error = crate::error::chain(&error), "the state after a migration is not known yet");
+        }
+        let now = Timestamp::now();
+        self.0.state.update(|state| {
+            let Some(migration) = state.migration.as_mut().filter(|migration| migration.uid == uid) else { return };
+            migration.ended_at = Some(now);
+            match &outcome {
+                Outcome::Moved(stats) => {
+                    migration.phase = MigrationPhase::Completed;
+                    if let Some(Progress { downtime_ms, elapsed_ms, .. }) = stats {
+                        (migration.progress.downtime_ms, migration.progress.elapsed_ms) = (*downtime_ms, *elapsed_ms);
+                    }
+                    migration.progress.data_remaining = 0;
+                    if migration.abort == AbortState::Aborting {
+                        migration.abort = AbortState::Failed;
+                    }
+                }
+                Outcome::Stayed(why) => {
+                    migration.phase = MigrationPhase::Failed;
+                    migration.failure = Some(why.clone());
+                    if migration.abort == AbortState::Aborting {
+                        migration.abort = AbortState::Succeeded;
+                        migration.failure = Some("Live migration has been aborted".to_owned());
+                    }
+                }
+            }
+        });
+        tracing::info!(migration = uid, ?outcome, "the migration has ended");
+        self.running().take();
+    }
+
+    /// Asks for the end of the transfer. One that is over, or that nobody began, needs none.
+    pub(crate) fn abort(&self, uid: &str) {
+        let Some(running) = self.running().clone().filter(|running| running.uid == uid) else { return };
+        self.0.state.update(|state| {
+            if let Some(migration) = state.migration.as_mut()
+                && matches!(migration.abort, AbortState::None | AbortState::Failed)
+            {
+                migration.abort = AbortState::Aborting;
+            }
+        });
+        running.abort.cancel();
+    }
+
+    /// The node agent knows how a switch-over ended at the target.
+    pub(crate) fn settle(&self, uid: &str, target_runs: bool) -> Result<(), Error> {
+        let running = self.running().clone().filter(|running| running.uid == uid);
+        let Some(running) = running else {
+            return Err(Error::WrongState(format!("no migration {uid} is under way here")));
+        };
+        running.settled.send_replace(Some(target_runs));
+        Ok(())
+    }
+}
+
+fn may_start(state: &LauncherState, uid: &str) -> Result<(), Error> {
+    if state.migration.as_ref().is_some_and(|before| before.uid == uid && before.phase.is_final()) {
+        return Err(Error::WrongState(format!("migration {uid} has ended; a new attempt needs a new migration")));
+    }
+    match &state.domain {
+        Some(domain) if can_move(domain) => Ok(()),
+        Some(domain) => {
+            let detail = format!("the guest is {:?} ({:?}) and cannot be migrated", domain.status, domain.reason);
+            Err(Error::WrongState(detail))
+        }
+        None => Err(Error::NoDomain),
+    }
+}
+
+fn can_move(domain: &DomainState) -> bool {
+    match domain.status {
+        DomainStatus::Running | DomainStatus::Blocked => true,
+        DomainStatus::Paused => domain.reason == DomainReason::PausedUser,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn state(status: DomainStatus, reason: DomainReason) -> LauncherState {
+        let domain = Some(DomainState { status, reason, ..Default::default() });
+        LauncherState { domain, ..Default::default() }
+    }
+
+    #[test]
+    fn a_guest_moves_only_if_it_runs_or_its_user_has_paused_it() {
+        use DomainReason as Reason;
+        for (status, reason, moves) in [
+            (DomainStatus::Running, Reason::Booted, true),
+            (DomainStatus::Paused, Reason::PausedUser, true),
+            (DomainStatus::Paused, Reason::PausedIOError, false),
+            (DomainStatus::Paused, Reason::PausedPostcopyFailed, false),
+            (DomainStatus::Shutoff, Reason::Migrated, false),
+            (DomainStatus::Crashed, Reason::Panicked, false),
+        ] {
+            assert_eq!(may_start(&state(status, reason), "m").is_ok(), moves, "{status:?} {reason:?}");
+        }
+        assert!(matches!(may_start(&LauncherState::default(), "m"), Err(Error::NoDomain)));
+    }
+
+    #[test]
+    fn a_migration_that_has_ended_is_not_taken_up_again() {
+        let mut state = state(DomainStatus::Running, DomainReason::Migrated);
+        state.migration = Some(MigrationState { uid: "m".into(), phase: MigrationPhase::Failed, ..Default::default() });
+        assert!(matches!(may_start(&state, "m"), Err(Error::WrongState(_))));
+        assert!(may_start(&state, "n").is_ok());
+    }
+}

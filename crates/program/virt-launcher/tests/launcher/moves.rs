@@ -1,0 +1,343 @@
+//! Two real launchers, and a guest that goes from one to the other. In place of the node agents a relay of Unix sockets
+//! that the test can cut.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use launcher_rpc::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
+use launcher_rpc::types::{Command, DomainReason, DomainStatus, LauncherState, SyncOptions};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Runtime;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{Launcher, Serial, UID, vmi_with};
+
+type Case = (&'static str, fn(&Pair));
+
+pub(crate) const CASES: [Case; 10] = [
+    ("a_guest_moves_with_its_disks_and_counts_on", moves),
+    ("a_paused_guest_moves_and_stays_paused", moves_paused),
+    ("a_guest_that_does_not_converge_is_switched_over_where_that_is_allowed", switched_over),
+    ("an_aborted_migration_leaves_the_guest_where_it_was", aborted),
+    ("a_guest_that_does_not_converge_is_given_up_in_time", given_up),
+    ("a_cut_link_leaves_the_guest_at_its_source", link_cut),
+    ("a_target_whose_qemu_dies_leaves_the_guest_at_its_source", target_qemu_dies),
+    ("a_killed_libvirtd_at_either_end_leaves_one_guest", daemons_die),
+    ("a_lost_answer_is_asked_for_again_and_one_guest_runs", answer_lost),
+    ("a_target_is_told_of_by_its_node_agent_when_it_cannot_be_asked", settled),
+];
+
+const MIGRATION: &str = "0d4c1a34-0000-4000-8000-000000000001";
+
+pub(crate) struct Pair {
+    source: Launcher,
+    target: Launcher,
+    relay: Mutex<Option<Relay>>,
+    runtime: Runtime,
+}
+
+/// Joins the source's sockets to the target's.
+struct Relay {
+    stop: CancellationToken,
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Pair {
+    pub(crate) fn start() -> Pair {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (source, target) = (Launcher::named("source", "120s"), Launcher::named("target", "120s"));
+        Pair { source, target, relay: Mutex::new(None), runtime }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        format!("source:\n{}\ntarget:\n{}", self.source.log(), self.target.log())
+    }
+
+    /// Opens the sockets in the source's Pod.
+    fn link(&self) {
+        let stop = CancellationToken::new();
+        let from = self.source.run_dir("kubevirt/migrationproxy");
+        std::fs::create_dir_all(&from).unwrap();
+        let own = |path: &PathBuf| std::os::unix::fs::chown(path, Some(107), Some(107)).unwrap();
+        own(&from);
+        let to = self.target.run_dir("kubevirt/migrationproxy");
+        let _inside = self.runtime.enter();
+        for (name, to) in [
+            (format!("{UID}-source.sock"), self.target.run_dir("libvirt/libvirt-sock")),
+            (format!("{UID}-49152-source.sock"), to.join(format!("{UID}-49152-source.sock"))),
+            (format!("{UID}-49153-source.sock"), to.join(format!("{UID}-49153-source.sock"))),
+        ] {
+            let path = from.join(name);
+            let _ = std::fs::remove_file(&path);
+            let listener = UnixListener::bind(&path).unwrap();
+            own(&path);
+            let stop = stop.clone();
+            self.runtime.spawn(async move {
+                while let Some(Ok((mut inner, _))) = stop.run_until_cancelled(listener.accept()).await {
+                    let (to, stop) = (to.clone(), stop.clone());
+                    tokio::spawn(async move {
+                        let join = async {
+                            let mut outer = UnixStream::connect(&to).await?;
+                            tokio::io::copy_bidirectional(&mut inner, &mut outer).await
+                        };
+                        let _ = stop.run_until_cancelled(join).await;
+                    });
+                }
+            });
+        }
+        *self.relay.lock().unwrap() = Some(Relay { stop });
+    }
+
+    fn cut(&self) {
+        self.relay.lock().unwrap().take();
+        for name in ["source.sock", "49152-source.sock", "49153-source.sock"] {
+            let _ = std::fs::remove_file(self.source.run_dir("kubevirt/migrationproxy").join(format!("{UID}-{name}")));
+        }
+    }
+
+    /// A guest that counts at the source, and a target that waits for it.
+    fn ready(&self, arguments: &str) -> Serial {
+        let vmi = vmi_with("kernel", arguments);
+        self.source.sync(&vmi).unwrap();
+        let serial = self.source.serial();
+        serial.wait_for("tick 2 ");
+        let options = SyncOptions { serial_console_log_disabled: true, ..Default::default() };
+        let prepare =
+            || self.target.call(|client| async move { client.prepare_target(&vmi, MIGRATION, &options).await });
+        prepare().unwrap();
+        assert_eq!(phase(&self.target.state()), Some(MigrationPhase::Ready));
+        self.link();
+        serial
+    }
+
+    fn migrate(&self, options: &MigrationOptions) {
+        self.source.call(|client| async move { client.migrate(UID, MIGRATION, options).await }).unwrap();
+    }
+
+    fn ended(&self) -> MigrationState {
+        let done = |state: &LauncherState| phase(state).is_some_and(MigrationPhase::is_final);
+        self.source.wait_state("the end of the migration", done).migration.unwrap()
+    }
+
+    fn transferring(&self) {
+        self.source.wait_state("data on its way", |state| {
+            state.migration.as_ref().is_some_and(|migration| migration.progress.data_processed > 8 << 20)
+        });
+    }
+
+    fn switching(&self) {
+        self.source.wait_state("the switch-over", |state| phase(state) == Some(MigrationPhase::SwitchingOver));
+    }
+
+    /// Which of the two launchers have a guest that runs.
+    fn running(&self) -> (bool, bool) {
+        let runs = |launcher: &Launcher| launcher.is(&launcher.state(), DomainStatus::Running);
+        (runs(&self.source), runs(&self.target))
+    }
+
+    /// The guest goes on at the source, and nothing is left of it at the target.
+    fn stayed(&self, serial: &Serial) {
+        self.target.wait_state("an empty target", |state| state.domain.as_ref().is_none_or(|domain| domain.is_down()));
+        self.source.wait_state("a guest that runs", |state| self.source.is(state, DomainStatus::Running));
+        assert_eq!(self.running(), (true, false));
+        let next = last_tick(&serial.text()) + 2;
+        serial.wait_for(&format!("tick {next} "));
+        assert!(self.target.find_qemu().is_none(), "no QEMU is left at the target");
+    }
+
+    /// The guest is at the target, counts on from where it was, and QEMU at the source is gone.
+    fn moved(&self, before: u64) {
+        self.target.wait_state("the guest", |state| phase(state) == Some(MigrationPhase::Completed));
+        self.source.wait_state("its end at the source", |state| state.domain.as_ref().is_some_and(|d| d.is_down()));
+        let domain = self.source.state().domain.unwrap();
+        assert_eq!((domain.status, domain.reason), (DomainStatus::Shutoff, DomainReason::Migrated));
+        assert_eq!(self.running(), (false, true));
+        assert!(self.source.find_qemu().is_none(), "no QEMU is left at the source");
+        let serial = self.target.serial();
+        let limit = Instant::now() + Duration::from_secs(60);
+        while last_tick(&serial.text()) == 0 {
+            assert!(Instant::now() < limit, "the guest says nothing at the target");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let after = first_tick(&serial.text());
+        assert!(after > before && after < before + 60, "tick {before} at the source, then {after}");
+    }
+}
+
+fn phase(state: &LauncherState) -> Option<MigrationPhase> {
+    state.migration.as_ref().map(|migration| migration.phase)
+}
+
+fn ticks(text: &str) -> impl DoubleEndedIterator<Item = u64> + '_ {
+    text.lines().filter_map(|line| line.trim().strip_prefix("tick ")?.split(' ').next()?.parse().ok())
+}
+
+fn last_tick(text: &str) -> u64 {
+    ticks(text).next_back().unwrap_or_default()
+}
+
+fn first_tick(text: &str) -> u64 {
+    ticks(text).next().unwrap_or_default()
+}
+
+fn moves(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions::default());
+    let ended = pair.ended();
+    assert_eq!((ended.phase, ended.mode, ended.failure), (MigrationPhase::Completed, MigrationMode::PreCopy, None));
+    let progress = &ended.progress;
+    assert!(progress.data_processed > 0 && progress.downtime_ms > 0 && progress.elapsed_ms > 0, "{progress:?}");
+    eprintln!("moved in {} ms, downtime {} ms", progress.elapsed_ms, progress.downtime_ms);
+    pair.moved(last_tick(&serial.text()));
+    pair.target.call(|client| async move { client.finalize_target(UID, MIGRATION).await }).unwrap();
+
+    let again = pair.source.call(|client| async move { client.migrate(UID, MIGRATION, &Default::default()).await });
+    assert!(again.is_err(), "a migration happens once");
+    let late = pair.source.sync(&vmi_with("kernel", ""));
+    assert!(late.is_err(), "a guest that has moved is not started again");
+    pair.source.command(Command::Delete).unwrap();
+    assert_eq!(pair.source.wait_exit(), 0);
+    pair.target.command(Command::Shutdown).unwrap();
+    let state = pair.target.wait_state("the end", |state| state.domain.as_ref().is_some_and(|d| d.is_down()));
+    assert_eq!(state.domain.unwrap().reason, DomainReason::Shutdown);
+}
+
+fn moves_paused(pair: &Pair) {
+    let _serial = pair.ready("");
+    pair.source.command(Command::Pause).unwrap();
+    pair.migrate(&MigrationOptions::default());
+    assert_eq!(pair.ended().phase, MigrationPhase::Completed);
+    let state = pair.target.wait_state("the guest", |state| phase(state) == Some(MigrationPhase::Completed));
+    assert!(pair.target.is(&state, DomainStatus::Paused), "{state:?}");
+    pair.target.command(Command::Unpause).unwrap();
+    pair.target.wait_state("a guest that runs", |state| pair.target.is(state, DomainStatus::Running));
+}
+
+fn aborted(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions { bandwidth_mib: 5, ..Default::default() });
+    pair.transferring();
+    let pause = pair.source.command(Command::Pause);
+    assert!(pause.is_err(), "a guest on its way is not paused");
+    pair.source.call(|client| async move { client.abort_migration(UID, MIGRATION).await }).unwrap();
+    let ended = pair.ended();
+    assert_eq!((ended.phase, ended.abort), (MigrationPhase::Failed, AbortState::Succeeded));
+    assert_eq!(ended.failure.as_deref(), Some("Live migration has been aborted"));
+    pair.stayed(&serial);
+}
+
+fn given_up(pair: &Pair) {
+    let serial = pair.ready("dirty=100");
+    let options = MigrationOptions { bandwidth_mib: 10, completion_timeout_per_gib_seconds: 8, ..Default::default() };
+    pair.migrate(&options);
+    let ended = pair.ended();
+    assert_eq!(ended.phase, MigrationPhase::Failed);
+    let failure = ended.failure.unwrap();
+    assert!(failure.contains("did not complete within 8 s"), "{failure}");
+    pair.stayed(&serial);
+}
+
+/// By post-copy where QEMU may fetch pages, and by stopping the guest where it may not.
+fn switched_over(pair: &Pair) {
+    let serial = pair.ready("dirty=100");
+    let options = MigrationOptions {
+        bandwidth_mib: 40,
+        completion_timeout_per_gib_seconds: 6,
+        allow_post_copy: true,
+        allow_workload_disruption: true,
+        ..Default::default()
+    };
+    pair.migrate(&options);
+    let ended = pair.ended();
+    assert_eq!(ended.phase, MigrationPhase::Completed, "{ended:?}");
+    assert_ne!(ended.mode, MigrationMode::PreCopy);
+    eprintln!(
+        "switched over by {:?}: {} ms, downtime {} ms",
+        ended.mode, ended.progress.elapsed_ms, ended.progress.downtime_ms
+    );
+    pair.moved(last_tick(&serial.text()));
+}
+
+fn link_cut(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions { bandwidth_mib: 5, ..Default::default() });
+    pair.transferring();
+    pair.cut();
+    assert_eq!(pair.ended().phase, MigrationPhase::Failed);
+    pair.stayed(&serial);
+}
+
+fn target_qemu_dies(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions { bandwidth_mib: 5, ..Default::default() });
+    pair.transferring();
+    pair.target.signal(pair.target.qemu(), "-KILL");
+    assert_eq!(pair.ended().phase, MigrationPhase::Failed);
+    pair.stayed(&serial);
+}
+
+fn daemons_die(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions { bandwidth_mib: 5, ..Default::default() });
+    pair.transferring();
+    pair.source.signal(pair.source.libvirtd(), "-KILL");
+    assert_eq!(pair.ended().phase, MigrationPhase::Failed);
+    pair.stayed(&serial);
+
+    // The target's launcher is still there for a migration that has failed; a second one gets a launcher of its own in
+    // a cluster, so here only its daemon is tried: it must come back empty.
+    pair.target.signal(pair.target.libvirtd(), "-KILL");
+    pair.target.wait("a new libvirtd", || pair.target.find_libvirtd());
+    pair.stayed(&serial);
+}
+
+/// The link breaks as soon as all is sent: Finish is on its way, or its answer is.
+fn answer_lost(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions::default());
+    pair.switching();
+    pair.cut();
+    std::thread::sleep(Duration::from_secs(1));
+    let (source, target) = pair.running();
+    assert!(!(source && target), "two guests run");
+    pair.link();
+    let ended = pair.ended();
+    let before = last_tick(&serial.text());
+    match ended.phase {
+        MigrationPhase::Completed => pair.moved(before),
+        _ => pair.stayed(&serial),
+    }
+    eprintln!("after a lost answer: {:?}", ended.phase);
+}
+
+/// As before, but the link stays down: the node agents have to say how it ended.
+fn settled(pair: &Pair) {
+    let serial = pair.ready("");
+    pair.migrate(&MigrationOptions::default());
+    pair.switching();
+    pair.cut();
+    let state = pair.source.wait_state("an end, or doubt", |state| {
+        phase(state).is_some_and(|phase| phase.is_final() || phase == MigrationPhase::Undecided)
+    });
+    if phase(&state) == Some(MigrationPhase::Undecided) {
+        std::thread::sleep(Duration::from_secs(2));
+        let (source, target_runs) = pair.running();
+        assert!(!source, "in doubt the guest stands still at its source");
+        if !target_runs {
+            pair.target.command(Command::Kill).unwrap();
+        }
+        pair.source.call(|client| async move { client.settle_migration(UID, MIGRATION, target_runs).await }).unwrap();
+        eprintln!("settled: the guest runs at the target: {target_runs}");
+    }
+    let before = last_tick(&serial.text());
+    match pair.ended().phase {
+        MigrationPhase::Completed => pair.moved(before),
+        _ => pair.stayed(&serial),
+    }
+}

@@ -1,0 +1,55 @@
+//! 36, 38, 41, 43: a hand-off never takes the instance from a migration that has not ended; what it says of settings never
+//! changes; and once it was made, nobody but the nodes ends the target while the guest may be in it or come to it.
+
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use machinery::meta::{controller_of, is_deleting};
+use plan::migration::is_final;
+
+use super::support::{ensure, name, vmi_change};
+use super::{Invariant, Scene, Verdict};
+use crate::actors::is_target;
+use crate::kinds::Object;
+use crate::server::Change;
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+fn state(vmi: &VirtualMachineInstance) -> Option<&State> {
+    vmi.status.as_ref()?.migration_state.as_ref()
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "handed_off"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        if let Some((Some(was), is)) = vmi_change(change) {
+            return replaced(scene, was, is);
+        }
+        let (Object::Pod(pod), Some(Object::Pod(before))) = (&change.last, &change.was) else { return Ok(()) };
+        let doomed = is_deleting(&pod.metadata) && !is_deleting(&before.metadata);
+        if !doomed || !is_target(pod) || change.by.name() != "migration-controller" {
+            return Ok(());
+        }
+        let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone());
+        let Some(vmi) = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid == guest) else { return Ok(()) };
+        let going = state(vmi).is_some_and(|state| {
+            state.target_pod == pod.metadata.name && state.failed != Some(true) && !vmi.is_final()
+        });
+        ensure(!going, || format!("target {:?} of a migration that the nodes have was deleted", pod.metadata.name))
+    }
+}
+
+fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInstance) -> Verdict {
+    let (Some(before), Some(after)) = (state(was), state(is)) else { return Ok(()) };
+    if before.migration_uid == after.migration_uid {
+        return ensure(before.migration_configuration == after.migration_configuration, || {
+            format!("the settings of a migration of {} changed under way", name(is))
+        });
+    }
+    let owner = scene.server.tables.migrations.all().find(|migration| migration.metadata.uid == before.migration_uid);
+    ensure(owner.is_none_or(|owner| is_final(owner)), || {
+        format!("instance {} was taken from a migration that has not ended", name(is))
+    })
+}

@@ -1,0 +1,58 @@
+//! 39, 40, 42: phases of a migration move along the table; Succeeded and Failed are the end; success is what the nodes said;
+//! the finalizer goes only in a final phase, or after the instance has gone.
+
+use api::finalizers;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use informer::Key;
+use machinery::meta::has_finalizer;
+use plan::migration::{is_final, owns, phase};
+
+use super::support::ensure;
+use super::{Invariant, Scene, Verdict};
+use crate::kinds::Object;
+use crate::server::Change;
+
+/// From and to; every phase may end in Failed.
+const TABLE: &[(Option<Phase>, Phase)] = &[
+    (None, Phase::Pending),
+    (Some(Phase::Pending), Phase::Scheduling),
+    (Some(Phase::Scheduling), Phase::Scheduled),
+    (Some(Phase::Scheduled), Phase::PreparingTarget),
+    (Some(Phase::PreparingTarget), Phase::TargetReady),
+    (Some(Phase::TargetReady), Phase::Running),
+    (Some(Phase::Running), Phase::Succeeded),
+];
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "migration_phases"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        let (Object::Migration(is), Some(Object::Migration(was))) = (&change.last, &change.was) else { return Ok(()) };
+        let name = change.last.key().name;
+        if phase(was) != phase(is) {
+            let known = TABLE.iter().any(|(from, to)| phase(was) == from.as_ref() && phase(is) == Some(to));
+            let fails = !is_final(was) && phase(is) == Some(&Phase::Failed);
+            ensure(known || fails, || format!("migration {name} went from {:?} to {:?}", phase(was), phase(is)))?;
+        }
+        let vmi = instance(scene, is);
+        if phase(is) == Some(&Phase::Succeeded) && phase(was) != phase(is) {
+            let state = vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
+            let said = owns(is, state) && state.is_some_and(|s| s.completed == Some(true) && s.failed != Some(true));
+            ensure(said, || format!("migration {name} succeeded, and its nodes never said so"))?;
+        }
+        let held = |migration: &Migration| has_finalizer(&migration.metadata, finalizers::MIGRATION);
+        let let_go = held(was) && !held(is);
+        ensure(!let_go || is_final(is) || vmi.is_none(), || format!("migration {name} was let go in {:?}", phase(is)))
+    }
+}
+
+fn instance(scene: &Scene<'_>, migration: &Migration) -> Option<std::sync::Arc<api::v1::VirtualMachineInstance>> {
+    let key = Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?);
+    scene.server.tables.vmis.get(&key).cloned()
+}

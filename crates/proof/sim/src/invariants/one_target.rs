@@ -1,0 +1,47 @@
+//! 36, 37: a migration has at most one target Pod, which is made by the migration controller for an instance that exists,
+//! and never runs where the guest is.
+
+use std::collections::BTreeMap;
+
+use api::labels;
+use machinery::meta::{controller_of, label};
+
+use super::support::ensure;
+use super::{Invariant, Scene, Verdict};
+use crate::actors::{is_target, node_of};
+use crate::kinds::Object;
+use crate::server::Change;
+
+#[derive(Default)]
+pub(crate) struct Rule {
+    /// By the migration's UID.
+    targets: BTreeMap<String, String>,
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "one_target"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        let Object::Pod(pod) = &change.last else { return Ok(()) };
+        let Some(migration) = label(&pod.metadata, labels::MIGRATION_JOB_UID).filter(|_| is_target(pod)) else {
+            return Ok(());
+        };
+        let name = change.last.key().name;
+        if change.was.is_none() {
+            ensure(change.by.name() == "migration-controller", || format!("{} made target {name}", change.by.name()))?;
+            if let Some(first) = self.targets.insert(migration.to_owned(), name.clone()) {
+                return Err(format!("migration {migration} has target {first} and now {name} as well"));
+            }
+        }
+        let Some(Object::Pod(was)) = &change.was else { return Ok(()) };
+        if node_of(was).is_some() || node_of(pod).is_none() {
+            return Ok(());
+        }
+        let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
+        let vmi = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid.as_ref() == Some(&guest));
+        let node = vmi.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref());
+        ensure(node.is_none() || node != node_of(pod), || format!("target {name} was bound to the guest's own node"))
+    }
+}
