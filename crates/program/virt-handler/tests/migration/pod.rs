@@ -115,8 +115,19 @@ impl Pod {
         self.namespace.try_wait().unwrap().is_some()
     }
 
-    /// Ends process 1 of the namespace, and with it everything inside.
+    /// Process 1 of the namespace, as this side of it calls it.
+    fn init(&self) -> Option<i32> {
+        let unshare = self.namespace.id();
+        let children = std::fs::read_to_string(format!("/proc/{unshare}/task/{unshare}/children")).ok()?;
+        children.split_whitespace().next()?.parse().ok()
+    }
+
+    /// Ends process 1 of the namespace, and with it everything inside. It does not end with `unshare`: the kernel forgets
+    /// that wish when a process changes its user.
     pub(crate) fn kill(&mut self) {
+        if let Some(init) = self.init().and_then(rustix::process::Pid::from_raw) {
+            let _ = rustix::process::kill_process(init, rustix::process::Signal::KILL);
+        }
         let _ = self.namespace.kill();
         let _ = self.namespace.wait();
     }

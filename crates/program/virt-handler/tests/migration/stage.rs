@@ -25,6 +25,8 @@ pub(crate) struct Stage {
     serial: Option<Serial>,
     dirs: tempfile::TempDir,
     migrations: u32,
+    /// How many Pods there have been: none has the name or the UID of an earlier one.
+    started: u32,
 }
 
 pub(crate) fn migration_state(vmi: &VirtualMachineInstance) -> VirtualMachineInstanceMigrationState {
@@ -39,7 +41,7 @@ impl Stage {
         nodes.create(&PostParams::default(), &second).await.unwrap();
         let vmis = Api::namespaced(cluster.controller().await, "default");
         let (handlers, pods, dirs) = (BTreeMap::new(), Vec::new(), tempfile::tempdir().unwrap());
-        let mut stage = Stage { cluster, vmis, handlers, pods, serial: None, dirs, migrations: 0 };
+        let mut stage = Stage { cluster, vmis, handlers, pods, serial: None, dirs, migrations: 0, started: 0 };
         stage.restart("node01").await;
         stage.restart("node02").await;
         stage
@@ -158,9 +160,8 @@ impl Stage {
     }
 
     fn start_pod(&mut self, node: &str, vmi_uid: &str) {
-        let number = self.pods.iter().filter_map(|pod| pod.name.rsplit('-').next()?.parse::<u32>().ok()).max();
-        let number = number.unwrap_or_default() + 1;
-        self.pods.push(Pod::start(&self.pods_dir(node), node, number, vmi_uid));
+        self.started += 1;
+        self.pods.push(Pod::start(&self.pods_dir(node), node, self.started, vmi_uid));
     }
 
     fn source(&self) -> &Pod {
