@@ -2,6 +2,7 @@
 //!
 //! A test reads like `Guest::spawn → wait_to_boot → run_shell_command`; what drives the cluster is `ferrovirt::drive`.
 
+pub mod launchers;
 pub mod manifest;
 pub mod processes;
 

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
 }
 
 /// A trial whose body is asynchronous.
-fn trial<F>(name: &'static str, body: impl FnOnce() -> F + Send + 'static) -> Trial
+fn trial<F>(name: impl Into<String>, body: impl FnOnce() -> F + Send + 'static) -> Trial
 where
     F: Future<Output = Result<()>>,
 {

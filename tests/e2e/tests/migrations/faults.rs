@@ -1,100 +1,317 @@
-//! Whoever takes part in a migration is killed. Afterwards the guest runs exactly once, and the next migration works.
+//! Whoever takes part in a migration is killed, at ten points of it.
+//!
+//! Afterwards exactly one guest runs, or none if it was its QEMU that died; the objects say what happened; the next
+//! migration works; nothing is left behind. `make faults` plays all of them, `make test` a dozen.
+
+use std::fmt;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use api::v1::VirtualMachineInstanceMigration;
+use e2e::launchers::{self, Lookout};
 use e2e::processes;
+use ferrovirt::cluster::fabric::FABRIC;
 use ferrovirt::cluster::record::Record;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
-use hostfs::process::ProcessId;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, DeleteParams, ListParams};
+use launcher_rpc::migration::MigrationPhase;
 use libtest_mimic::Trial;
 use serde_json::json;
 
-use super::{alone, begin, busy, cluster, migrate, migrations, movable, other, phase, slow_down, speed_up, wait_for};
+use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy};
 use crate::trial;
 
-pub(super) fn trials() -> Vec<Trial> {
-    vec![
-        trial("migration_survives_the_death_of_its_controller", || killed("controller", Victim::Supervisor)),
-        trial("migration_survives_the_death_of_the_source_handler", || killed("source-handler", Victim::SourceNode)),
-        trial("migration_survives_the_death_of_the_target_handler", || killed("target-handler", Victim::TargetNode)),
-        trial("migration_whose_target_dies_leaves_the_guest_where_it_was", || killed("target", Victim::TargetLauncher)),
-        trial("migration_whose_source_dies_ends_and_the_guest_is_started_again", || {
-            killed("source", Victim::SourceLauncher)
-        }),
-    ]
-}
+const NAME: &str = "mover";
+/// Enough for a transfer of some seconds, so that every point of it can be met.
+const BANDWIDTH: &str = "10Mi";
+/// Longer than the proxies wait for a peer that says nothing.
+const CUT_FOR: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
-    Supervisor,
-    SourceNode,
-    TargetNode,
     SourceLauncher,
     TargetLauncher,
+    SourceHandler,
+    TargetHandler,
+    /// With the API server: they are one process in the embedded shape.
+    Controller,
+    SourceLibvirtd,
+    TargetLibvirtd,
+    SourceQemu,
+    TargetQemu,
+    /// Nobody dies, but the target's node hears nothing and is not heard for a while.
+    Link,
 }
 
-/// Where in a migration the victim dies.
-const POINTS: [&str; 2] = ["Scheduling", "Running"];
+const VICTIMS: [Victim; 10] = [
+    Victim::SourceLauncher,
+    Victim::TargetLauncher,
+    Victim::SourceHandler,
+    Victim::TargetHandler,
+    Victim::Controller,
+    Victim::SourceLibvirtd,
+    Victim::TargetLibvirtd,
+    Victim::SourceQemu,
+    Victim::TargetQemu,
+    Victim::Link,
+];
 
-async fn killed(name: &'static str, victim: Victim) -> Result<()> {
-    let mut cluster = cluster().await?;
-    slow_down(&cluster, name).await?;
-    let mut guest = movable(&cluster, &busy(name)).await?;
-    for point in POINTS {
-        let round = round(&mut cluster, &mut guest, victim, point).await;
-        round.with_context(|| format!("{victim:?} killed in phase {point}"))?;
-    }
-    speed_up(&cluster, name).await?;
-    migrate(&cluster, &guest).await.context("the next migration")?;
-    guest.delete().await
+/// In the order in which a migration passes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Point {
+    Asked,
+    Scheduling,
+    Scheduled,
+    Preparing,
+    Ready,
+    Begun,
+    Half,
+    SwitchOver,
+    Arrived,
+    Over,
 }
 
-async fn round(cluster: &mut Embedded, guest: &mut Guest, victim: Victim, point: &str) -> Result<()> {
-    let migration = format!("{}-{}", guest.name, point.to_lowercase());
-    let source = guest.node().await?;
-    let before = processes::qemus_of(&guest.name);
-    begin(cluster, guest, &migration, json!({})).await?;
-    // A point that is passed quickly is as good as the next one.
-    wait_for(cluster, &migration, &[point, "Scheduled", "PreparingTarget", "TargetReady", "Running"]).await?;
-    match victim {
-        Victim::Supervisor => {
-            cluster.kill()?;
-            cluster.up().await?;
-        }
-        Victim::SourceNode => kill_node(cluster, &source)?,
-        Victim::TargetNode => kill_node(cluster, other(&source))?,
-        Victim::SourceLauncher => kill_launcher(cluster, &guest.name, &source)?,
-        Victim::TargetLauncher => kill_launcher(cluster, &guest.name, other(&source))?,
-    }
-    settle(cluster, &guest.name, &migration).await?;
-    guest.wait_for_phase("Running", LIMIT).await?;
-    alone(guest).await?;
-    let after = crate::guests::the_only_qemu(&guest.name)?;
-    if victim != Victim::SourceLauncher {
-        ensure!(before.contains(&after) || guest.node().await? != source, "the guest was started anew");
-    }
-    guest.reattach(cluster)?;
-    guest.console.wait_for("tick ", 0, ferrovirt::drive::BOOT_LIMIT).await?;
-    Ok(())
-}
+const POINTS: [Point; 10] = [
+    Point::Asked,
+    Point::Scheduling,
+    Point::Scheduled,
+    Point::Preparing,
+    Point::Ready,
+    Point::Begun,
+    Point::Half,
+    Point::SwitchOver,
+    Point::Arrived,
+    Point::Over,
+];
 
-/// The migration ends, by itself or because it is given up now.
-async fn settle(cluster: &Embedded, name: &str, migration: &str) -> Result<()> {
-    let api = migrations(cluster).await?;
-    let over = |migration: Option<api::v1::VirtualMachineInstanceMigration>| match migration {
-        None => Ok(()),
-        Some(migration) if ["Succeeded", "Failed"].contains(&phase(&migration).as_str()) => Ok(()),
-        Some(migration) => Err(format!("it is {}", phase(&migration))),
+/// What `make test` plays: each victim once, and the switch-over from both sides.
+const ALWAYS: [(Victim, Point); 12] = [
+    (Victim::SourceLauncher, Point::SwitchOver),
+    (Victim::SourceLauncher, Point::Arrived),
+    (Victim::TargetLauncher, Point::Half),
+    (Victim::SourceHandler, Point::Half),
+    (Victim::TargetHandler, Point::SwitchOver),
+    (Victim::Controller, Point::Scheduled),
+    (Victim::Controller, Point::Arrived),
+    (Victim::SourceLibvirtd, Point::Half),
+    (Victim::TargetLibvirtd, Point::Begun),
+    (Victim::SourceQemu, Point::Half),
+    (Victim::TargetQemu, Point::SwitchOver),
+    (Victim::Link, Point::Half),
+];
+
+pub(super) fn trials() -> Vec<Trial> {
+    let all = VICTIMS.into_iter().flat_map(|victim| POINTS.into_iter().map(move |point| (victim, point)));
+    let case = |(victim, point)| {
+        let name = format!("fault_{}_{}", snake(victim), snake(point));
+        trial(name, move || struck(victim, point)).with_ignored_flag(!ALWAYS.contains(&(victim, point)))
     };
-    let by_itself = poll("the end", std::time::Duration::from_secs(15), || async {
-        over(api.get_opt(migration).await.map_err(|err| err.to_string())?)
-    });
-    if by_itself.await.is_err() {
-        super::command(cluster, &["virtctl", "migrate-cancel", name]).await?;
+    all.map(case).collect()
+}
+
+fn snake(word: impl fmt::Debug) -> String {
+    let mut text = String::new();
+    for letter in format!("{word:?}").chars() {
+        if letter.is_uppercase() && !text.is_empty() {
+            text.push('_');
+        }
+        text.extend(letter.to_lowercase());
     }
-    poll(&format!("the end of migration {migration}"), LIMIT, || async {
-        over(api.get_opt(migration).await.map_err(|err| err.to_string())?)
+    text
+}
+
+/// Whether the guest may die of it. Around the switch-over it depends on who was faster.
+fn may_be_lost(victim: Victim, point: Point) -> bool {
+    match victim {
+        Victim::SourceLauncher | Victim::SourceQemu => point <= Point::SwitchOver,
+        Victim::TargetLauncher | Victim::TargetQemu => point >= Point::SwitchOver,
+        _ => false,
+    }
+}
+
+async fn struck(victim: Victim, point: Point) -> Result<()> {
+    let mut cluster = cluster().await?;
+    policy(&cluster, "measured", NAME, json!({"bandwidthPerMigration": BANDWIDTH})).await?;
+    let guest = guest(&cluster).await?;
+    let outcome = case(&mut cluster, &guest, victim, point).await;
+    // Whatever it did to the guest, the next case is to find a good one.
+    if !matches!(outcome, Ok(true)) {
+        guest.delete().await?;
+    }
+    outcome.map(drop)
+}
+
+/// The guest of the case before, if that left it well, or else a new one.
+async fn guest(cluster: &Embedded) -> Result<Guest> {
+    let vmis: Api<api::v1::VirtualMachineInstance> = Api::default_namespaced(cluster.client().await?);
+    match vmis.get_opt(NAME).await? {
+        Some(_) => Guest::attach(cluster, NAME).await,
+        None => {
+            let manifest = e2e::manifest::Manifest::vm(NAME, "Always").empty_disk("16Mi").instance();
+            movable(cluster, &manifest).await
+        }
+    }
+}
+
+/// Says whether the guest has lived through it.
+async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Point) -> Result<bool> {
+    let migration = "fault".to_owned();
+    forget(cluster, &migration).await?;
+    let vmi = guest.instance().await?.context("the guest is gone")?;
+    let uid = vmi.metadata.uid.context("the instance has no UID")?;
+    let source = guest.node().await?;
+    let last = last_tick(guest).await?;
+    let lookout = Lookout::post(cluster.layout(), &uid);
+
+    begin(cluster, guest, &migration, json!({})).await?;
+    reach(cluster, guest, &migration, point, &source).await.with_context(|| format!("on the way to {point:?}"))?;
+    strike(cluster, &migration, victim, &source).await.with_context(|| format!("striking {victim:?}"))?;
+    let policies: Api<api::migrations::MigrationPolicy> = Api::all(cluster.client().await?);
+    policies.delete("measured", &DeleteParams::default()).await.context("cannot delete the policy")?;
+
+    let ended = over(cluster, &migration).await?;
+    ensure!(lookout.seen_twice().is_none(), "the guest ran twice: {:?}", lookout.seen_twice());
+    let lives = verdict(cluster, guest, victim, point, &source, &ended).await?;
+    if lives {
+        // Its console may have broken with whoever it went through.
+        let again = Guest::attach(cluster, NAME).await?;
+        let now = poll("the guest's counter to go on", LIMIT, || async {
+            let now = last_tick(&again).await.map_err(|err| err.to_string())?;
+            if now > last { Ok(now) } else { Err(format!("it is at {now} and was at {last}")) }
+        })
+        .await?;
+        println!("{victim:?} at {point:?}: {}, the guest counted on from {last} to {now}", phase(&ended));
+        forget(cluster, "next").await?;
+        begin(cluster, guest, "next", json!({})).await?;
+        super::wait_for(cluster, "next", &["Succeeded"]).await.context("the next migration")?;
+        tidy(cluster, guest).await?;
+    } else {
+        println!("{victim:?} at {point:?}: {}, and the guest died", phase(&ended));
+    }
+    ensure!(lookout.seen_twice().is_none(), "the guest ran twice: {:?}", lookout.seen_twice());
+    Ok(lives)
+}
+
+/// Takes a finished migration of this name away.
+async fn forget(cluster: &Embedded, name: &str) -> Result<()> {
+    let api = migrations(cluster).await?;
+    if api.get_opt(name).await?.is_some() {
+        api.delete(name, &DeleteParams::default()).await.context("cannot delete an old migration")?;
+    }
+    poll(&format!("the end of an old {name}"), LIMIT, || async {
+        match api.get_opt(name).await.map_err(|err| err.to_string())? {
+            None => Ok(()),
+            Some(migration) => Err(format!("it is {}", phase(&migration))),
+        }
     })
     .await
+}
+
+async fn last_tick(guest: &Guest) -> Result<u64> {
+    guest.console.wait_for("tick ", 0, ferrovirt::drive::BOOT_LIMIT).await?;
+    let text = guest.console.text();
+    let tick = |line: &str| line.trim().strip_prefix("tick ")?.split(' ').next()?.parse().ok();
+    text.lines().filter_map(tick).next_back().context("the guest does not count")
+}
+
+/// Waits for a point; one that is passed in a moment is as good as the next one.
+async fn reach(cluster: &Embedded, guest: &Guest, migration: &str, point: Point, source: &str) -> Result<()> {
+    let later = |phases: &'static [&'static str]| super::wait_for(cluster, migration, phases);
+    const PHASES: &[&str] = &["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Succeeded"];
+    match point {
+        Point::Asked => Ok(()),
+        Point::Scheduling => later(PHASES).await.map(drop),
+        Point::Scheduled => later(&PHASES[1..]).await.map(drop),
+        Point::Preparing => later(&PHASES[2..]).await.map(drop),
+        Point::Ready => later(&PHASES[3..]).await.map(drop),
+        Point::Begun => later(&PHASES[4..]).await.map(drop),
+        Point::Half | Point::SwitchOver => under_way(cluster, guest, migration, point, source).await,
+        Point::Arrived => {
+            let wanted = migrations(cluster).await?.get(migration).await?.metadata.uid;
+            let arrived = guest.wait_for_instance("to have arrived", MOVE_LIMIT, |instance| {
+                let state = instance.and_then(|one| one.status.as_ref()?.migration_state.as_ref());
+                let state = state.filter(|state| state.migration_uid == wanted);
+                let ready = state.is_some_and(|state| state.target_node_domain_ready_timestamp.is_some());
+                if ready { Ok(()) } else { Err("it has not".to_owned()) }
+            });
+            arrived.await
+        }
+        Point::Over => later(&PHASES[5..]).await.map(drop),
+    }
+}
+
+/// Follows the source's launcher, which knows before the API does.
+async fn under_way(cluster: &Embedded, guest: &Guest, migration: &str, point: Point, source: &str) -> Result<()> {
+    let started = Instant::now();
+    let wanted = migrations(cluster).await?.get(migration).await?.metadata.uid;
+    let pod = loop {
+        let instance = guest.instance().await?.context("the instance is gone")?;
+        let state = instance.status.and_then(|status| status.migration_state);
+        match state.filter(|state| state.migration_uid == wanted).and_then(|state| state.source_pod) {
+            Some(name) => break name,
+            None => ensure!(started.elapsed() < MOVE_LIMIT, "it was not handed off"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
+    let uid = pods.get(&pod).await?.metadata.uid.context("the source Pod has no UID")?;
+    loop {
+        let state = launchers::state(cluster.layout(), source, &uid).await.and_then(|state| state.migration);
+        if let Some(state) = state.filter(|state| Some(&state.uid) == wanted.as_ref()) {
+            let progress = &state.progress;
+            let half = progress.data_total > 0 && progress.data_processed * 2 >= progress.data_total;
+            let moved_on = !matches!(state.phase, MigrationPhase::Transferring | MigrationPhase::Unknown);
+            if moved_on || (half && point == Point::Half) {
+                return Ok(());
+            }
+        }
+        ensure!(started.elapsed() < MOVE_LIMIT, "it did not get to {point:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Kills the victim, as soon as there is one. A migration that ends first has been quicker.
+async fn strike(cluster: &mut Embedded, migration: &str, victim: Victim, source: &str) -> Result<()> {
+    let target = other(source);
+    match victim {
+        Victim::Controller => {
+            cluster.kill()?;
+            return cluster.up().await;
+        }
+        Victim::SourceHandler => return kill_node(cluster, source),
+        Victim::TargetHandler => return kill_node(cluster, target),
+        Victim::Link => {
+            set_link(cluster, target, "down")?;
+            tokio::time::sleep(CUT_FOR).await;
+            return set_link(cluster, target, "up");
+        }
+        _ => {}
+    }
+    let api = migrations(cluster).await?;
+    let started = Instant::now();
+    loop {
+        let node = match victim {
+            Victim::SourceLauncher | Victim::SourceLibvirtd | Victim::SourceQemu => source,
+            _ => target,
+        };
+        let launcher = launchers::process_on(cluster.layout(), NAME, node);
+        let found = launcher.and_then(|launcher| match victim {
+            Victim::SourceLibvirtd | Victim::TargetLibvirtd => launchers::beside(&launcher, "libvirtd"),
+            Victim::SourceQemu | Victim::TargetQemu => launchers::beside(&launcher, "qemu-system-x86"),
+            _ => Some(launcher),
+        });
+        if let Some(process) = found {
+            println!("killing {victim:?}, process {}", process.pid);
+            return processes::kill(&process);
+        }
+        let ended = api.get_opt(migration).await?.is_none_or(|one| is_over(&one));
+        if ended {
+            return Ok(());
+        }
+        ensure!(started.elapsed() < MOVE_LIMIT, "there is none to be killed");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
 }
 
 fn kill_node(cluster: &Embedded, node: &str) -> Result<()> {
@@ -103,17 +320,83 @@ fn kill_node(cluster: &Embedded, node: &str) -> Result<()> {
     processes::kill(&process.with_context(|| format!("node {node} has no process"))?)
 }
 
-/// Kills the launcher of a guest on a node, if there is one yet.
-fn kill_launcher(cluster: &Embedded, name: &str, node: &str) -> Result<()> {
-    let pods = cluster.layout().pods(node);
-    let here = |process: &ProcessId| {
-        let root = std::fs::read_link(format!("/proc/{}/cwd", process.pid)).unwrap_or_default();
-        let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", process.pid)).unwrap_or_default();
-        root.starts_with(&pods) || mounts.contains(&pods.to_string_lossy().into_owned())
-    };
-    let launchers = processes::find("virt-launcher", name);
-    match launchers.into_iter().find(here) {
-        Some(launcher) => processes::kill(&launcher),
-        None => Ok(()),
+/// Takes a node's link to all others down, or up.
+fn set_link(cluster: &Embedded, node: &str, state: &str) -> Result<()> {
+    let netns = cluster.layout().netns(FABRIC);
+    let mut command = std::process::Command::new("nsenter");
+    command.arg(format!("--net={}", netns.display())).args(["ip", "link", "set", node, state]);
+    let output = command.output().context("cannot run nsenter")?;
+    ensure!(output.status.success(), "ip link set {node} {state}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
+    ["Succeeded", "Failed"].contains(&phase(migration).as_str())
+}
+
+/// Waits until the migration has ended, without anybody's help.
+async fn over(cluster: &Embedded, migration: &str) -> Result<VirtualMachineInstanceMigration> {
+    let api = migrations(cluster).await?;
+    poll("the migration's end", MOVE_LIMIT, || async {
+        let migration = api.get(migration).await.map_err(|err| err.to_string())?;
+        if is_over(&migration) { Ok(migration) } else { Err(format!("it is {}", phase(&migration))) }
+    })
+    .await
+}
+
+/// What became of the guest, and whether the objects say so.
+async fn verdict(
+    cluster: &Embedded,
+    guest: &Guest,
+    victim: Victim,
+    point: Point,
+    source: &str,
+    migration: &VirtualMachineInstanceMigration,
+) -> Result<bool> {
+    let settled = guest.wait_for_instance("to be running once, or to have ended", LIMIT, |instance| {
+        let instance = instance.ok_or("it is gone")?;
+        let qemus = processes::qemus_of(NAME).len();
+        match (instance.is_final(), qemus) {
+            (true, 0) => Ok(false),
+            (false, 1) if instance.is_running() => Ok(true),
+            (over, qemus) => Err(format!("final: {over}, QEMUs: {qemus}")),
+        }
+    });
+    let lives = settled.await?;
+    ensure!(lives || may_be_lost(victim, point), "the guest died, and nothing of it was struck");
+    let state = migration.status.clone().and_then(|status| status.migration_state).unwrap_or_default();
+    if phase(migration) == "Failed" {
+        let why = state.failure_reason.unwrap_or_default();
+        ensure!(!why.is_empty(), "the migration failed and does not say why");
+        println!("it failed: {why}");
     }
+    if lives {
+        let node = guest.node().await?;
+        let here = launchers::process_on(cluster.layout(), NAME, &node);
+        let runs = here.is_some_and(|launcher| launchers::beside(&launcher, "qemu-system-x86").is_some());
+        ensure!(runs, "the instance is said to be on {node}, and its QEMU is not");
+        let moved = node != source;
+        ensure!(moved == (phase(migration) == "Succeeded"), "it {}, and the guest is on {node}", phase(migration));
+    }
+    Ok(lives)
+}
+
+/// One Pod, one launcher, one libvirtd: what was made for the migration is gone.
+async fn tidy(cluster: &Embedded, guest: &Guest) -> Result<()> {
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
+    poll("everything else to be gone", LIMIT, || async {
+        let all = pods.list(&ListParams::default().labels("kubevirt.io=virt-launcher")).await;
+        let all = all.map_err(|err| err.to_string())?.items;
+        let alive = all.iter().filter(|pod| {
+            let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let named = pod.metadata.annotations.as_ref().and_then(|all| all.get("kubevirt.io/domain"));
+            named == Some(&guest.name) && !["Succeeded", "Failed"].contains(&phase.unwrap_or_default())
+        });
+        let launchers = processes::find("virt-launcher", &format!("--name\0{NAME}\0")).len();
+        match (alive.count(), launchers, processes::qemus_of(NAME).len()) {
+            (1, 1, 1) => Ok(()),
+            (pods, launchers, qemus) => Err(format!("{pods} Pods, {launchers} launchers, {qemus} QEMUs")),
+        }
+    })
+    .await
 }

@@ -152,8 +152,13 @@ impl Around {
 fn settle(w: &World, new: &mut Migration) {
     if let Some(state) = w.own_state() {
         let status = new.status.get_or_insert_default();
-        // The nodes may still clear what was theirs: what they last said of the course is kept.
-        status.migration_state = Some(state.clone());
+        // The nodes may still clear what was theirs: what they last said of the course is kept, and what was said here
+        // of an end that they did not see.
+        let own = status.migration_state.take().unwrap_or_default();
+        let mut state = state.clone();
+        state.failed = state.failed.or(own.failed);
+        state.failure_reason = state.failure_reason.or(own.failure_reason);
+        status.migration_state = Some(state);
     }
     if w.failed.is_none() {
         meta::remove_finalizer(&mut new.metadata, finalizers::MIGRATION);

@@ -206,6 +206,16 @@ fn what_only_we_know_to_have_failed_is_marked_on_the_instance() {
 }
 
 #[test]
+fn why_it_failed_is_not_forgotten_when_the_nodes_never_said_it() {
+    let mut failed = migration("Failed");
+    let known = json!({"failed": true, "failureReason": "the instance has ended"});
+    failed.status.get_or_insert_default().migration_state = serde_json::from_value(known).unwrap();
+    let actions = decide(&world(failed.clone(), vmi(course("listening")), vec![]));
+    let kept = written(&actions).unwrap_or(&failed).status.clone().unwrap().migration_state.unwrap();
+    assert_eq!(kept.failure_reason.as_deref(), Some("the instance has ended"));
+}
+
+#[test]
 fn only_the_five_youngest_ends_are_kept() {
     let mut all: Vec<Migration> = (0..8).map(|n| named(&format!("m{n}"), "Failed")).collect();
     for (n, migration) in all.iter_mut().enumerate() {
