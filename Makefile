@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
+.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary faults sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -47,6 +47,9 @@ bench-controller: ## what our controller costs beside KubeVirt's, on a real kube
 	$(CARGO) build --profile bench-fast -p ferrovirt
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduling $(ARGS)
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduled $(ARGS)
+
+faults: setup-test build guest ## every party of a migration killed at each of ten points: a hundred real migrations, half an hour
+	FERROVIRT_BIN=$(CURDIR)/target/debug/ferrovirt FERROVIRT_GUEST_DIR=$(CURDIR)/build/guest $(CARGO) test -q -p e2e -- fault_ --include-ignored
 
 sim: ## 1,000,000 simulated histories with faults, for a night; ARGS="--seeds 50000" for fewer
 	$(CARGO) run -q --profile bench-fast -p sim -- $(or $(ARGS),--seeds 1000000)

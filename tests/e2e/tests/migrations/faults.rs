@@ -260,7 +260,7 @@ async fn under_way(cluster: &Embedded, guest: &Guest, migration: &str, point: Po
         let state = launchers::state(cluster.layout(), source, &uid).await.and_then(|state| state.migration);
         if let Some(state) = state.filter(|state| Some(&state.uid) == wanted.as_ref()) {
             let progress = &state.progress;
-            let half = progress.data_total > 0 && progress.data_processed * 2 >= progress.data_total;
+            let half = progress.data_total > 0 && progress.data_remaining * 2 <= progress.data_total;
             let moved_on = !matches!(state.phase, MigrationPhase::Transferring | MigrationPhase::Unknown);
             if moved_on || (half && point == Point::Half) {
                 return Ok(());
