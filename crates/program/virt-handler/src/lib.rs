@@ -43,6 +43,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::Error;
+pub use migration::MIGRATION_LINK;
 
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;

@@ -338,16 +338,14 @@ mod tests {
                 "commonInstancetypesDeployment": { "enabled": false },
                 "developerConfiguration": { "featureGates": ["HostDisk"], "useEmulation": true },
                 "migrations": { "network": "fast", "allowPostCopy": false },
-                "network": { "defaultNetworkInterface": "masquerade" },
+                "network": { "defaultNetworkInterface": "masquerade", "permitSlirpInterface": true },
                 "ksmConfiguration": { "nodeLabelSelector": {} },
             },
         });
         assert_eq!(
             kubevirt_spec(&FieldPath::new("spec"), &spec),
-            [
-                "spec.configuration.migrations.network: a network of its own for migrations is not supported by this build: \
-              the setting has no effect"
-            ]
+            ["spec.configuration.network.permitSlirpInterface: the slirp binding is not supported by this build: \
+              the setting has no effect"]
         );
     }
 

@@ -298,7 +298,7 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("configuration.migrations.disableTLS", V0_1),
     ("configuration.migrations.matchSELinuxLevelOnMigration", V0_1),
     ("configuration.migrations.maxDowntimeMs", V0_1),
-    ("configuration.migrations.network", No("a network of its own for migrations is")),
+    ("configuration.migrations.network", V0_1),
     ("configuration.migrations.nodeDrainTaintKey", V0_1),
     ("configuration.migrations.parallelMigrationsPerCluster", V0_1),
     ("configuration.migrations.parallelOutboundMigrationsPerNode", V0_1),

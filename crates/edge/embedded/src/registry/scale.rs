@@ -181,7 +181,14 @@ mod tests {
         cache.loaded(1);
         let engine = RedbEngine::open(&dir.path().join("store.redb")).unwrap();
         let writer = Writer::start(Box::new(engine), cache.clone(), kinds).unwrap();
-        Registry { kinds, cache, writer, rules: Rules::default(), quota_turn: Default::default(), pin_image: Default::default() }
+        Registry {
+            kinds,
+            cache,
+            writer,
+            rules: Rules::default(),
+            quota_turn: Default::default(),
+            pin_image: Default::default(),
+        }
     }
 
     #[tokio::test]

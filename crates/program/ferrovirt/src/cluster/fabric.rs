@@ -1,4 +1,5 @@
 //! The network between the nodes: a bridge in a namespace of its own, one link per node, one bridge per node for its Pods.
+//! A second bridge and a second link per node are for migrations, if the cluster's configuration sends them there.
 //!
 //! Nothing of it touches the host's own network, firewall or routes. Every step may be repeated.
 
@@ -18,6 +19,7 @@ const FABRIC_BRIDGE: &str = "fabric0";
 /// The bridge of a node's Pods, in the node's namespace.
 pub const POD_BRIDGE: &str = "cni0";
 const NODE_LINK: &str = "eth0";
+const MIGRATION_BRIDGE: &str = "migration0";
 
 /// Makes what is missing and returns the fabric's namespace.
 pub fn ensure(layout: &Layout, nodes: &[NodeRecord]) -> Result<OwnedFd> {
@@ -25,7 +27,7 @@ pub fn ensure(layout: &Layout, nodes: &[NodeRecord]) -> Result<OwnedFd> {
     inside(&fabric, FABRIC, fabric_bridge)?;
     for node in nodes {
         let netns = namespace(layout, &node.name)?;
-        inside(&fabric, FABRIC, || node_link(&node.name, netns.as_fd()))?;
+        inside(&fabric, FABRIC, || node_links(&node.name, netns.as_fd()))?;
         inside(&netns, &node.name, || node_side(node, nodes))?;
     }
     inside(&fabric, FABRIC, || routes(nodes, None))?;
@@ -53,15 +55,22 @@ fn fabric_bridge() -> Result<()> {
     links.create_bridge(FABRIC_BRIDGE)?;
     links.add_address(FABRIC_BRIDGE, Ipv4Net::new(FABRIC_ADDRESS, PREFIX)?.into())?;
     links.set_up(FABRIC_BRIDGE)?;
+    links.create_bridge(MIGRATION_BRIDGE)?;
+    links.set_up(MIGRATION_BRIDGE)?;
     Ok(())
 }
 
-/// A veth pair: one end on the fabric's bridge, called like the node, the other the node's `eth0`.
-fn node_link(name: &str, netns: BorrowedFd<'_>) -> Result<()> {
+/// Veth pairs: the ends on the fabric's bridges are called like the node, the others are the node's `eth0` and `migration0`.
+fn node_links(name: &str, netns: BorrowedFd<'_>) -> Result<()> {
     let mut links = Links::new()?;
-    links.create_veth(name, NODE_LINK, Some(netns))?;
-    links.set_master(name, Some(FABRIC_BRIDGE))?;
-    links.set_up(name)?;
+    for (outside, inside, bridge) in [
+        (name.to_owned(), NODE_LINK, FABRIC_BRIDGE),
+        (format!("{name}-migration"), virt_handler::MIGRATION_LINK, MIGRATION_BRIDGE),
+    ] {
+        links.create_veth(&outside, inside, Some(netns))?;
+        links.set_master(&outside, Some(bridge))?;
+        links.set_up(&outside)?;
+    }
     Ok(())
 }
 
@@ -70,6 +79,8 @@ fn node_side(node: &NodeRecord, all: &[NodeRecord]) -> Result<()> {
     links.set_up("lo")?;
     links.add_address(NODE_LINK, Ipv4Net::new(node.address(), PREFIX)?.into())?;
     links.set_up(NODE_LINK)?;
+    links.add_address(virt_handler::MIGRATION_LINK, Ipv4Net::new(node.migration_address(), PREFIX)?.into())?;
+    links.set_up(virt_handler::MIGRATION_LINK)?;
     links.create_bridge(POD_BRIDGE)?;
     links.add_address(POD_BRIDGE, Ipv4Net::new(node.pod_gateway(), PREFIX)?.into())?;
     links.set_up(POD_BRIDGE)?;

@@ -41,6 +41,11 @@ impl NodeRecord {
         Ipv4Addr::new(10, 201, 0, 10 + self.index)
     }
 
+    /// The node's address on the network that is for migrations alone.
+    pub fn migration_address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 202, 0, 10 + self.index)
+    }
+
     /// The first address of the node's Pods' network: its bridge, and their default route.
     pub fn pod_gateway(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 244, self.index, 1)

@@ -17,7 +17,7 @@ use crate::records::GhostRecord;
 use crate::uid::Uid;
 
 /// The link of a network that is there for migrations, where the cluster has one.
-const MIGRATION_LINK: &str = "migration0";
+pub const MIGRATION_LINK: &str = "migration0";
 
 /// Carries out an action that is about a migration.
 pub(crate) async fn act(

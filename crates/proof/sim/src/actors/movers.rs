@@ -73,7 +73,8 @@ impl Sim {
             } else {
                 next.completed = Some(true);
             }
-        } else if journey.broken || (next.start_timestamp.is_some() && target.as_ref().is_none_or(|pod| has_ended(pod))) {
+        } else if journey.broken || (next.start_timestamp.is_some() && target.as_ref().is_none_or(|pod| has_ended(pod)))
+        {
             if !on_source {
                 return false;
             }
@@ -127,7 +128,9 @@ impl Sim {
 
     /// The moment in which the guest changes sides, unless something is in the way.
     pub(super) fn arrive(&mut self, key: &Key, vmi_uid: &str) {
-        let Some(vmi) = self.live::<VirtualMachineInstance>(key, vmi_uid).filter(|vmi| vmi.is_running()) else { return };
+        let Some(vmi) = self.live::<VirtualMachineInstance>(key, vmi_uid).filter(|vmi| vmi.is_running()) else {
+            return;
+        };
         let Some(state) = vmi.status.as_ref().and_then(|status| status.migration_state.clone()) else { return };
         let Some(migration) = state.migration_uid.clone() else { return };
         let Some(mut journey) = self.world.journeys.get(&migration).copied() else { return };
@@ -136,11 +139,13 @@ impl Sim {
         }
         let (source, target) =
             (self.pod_named(&vmi, state.source_pod.as_deref()), self.pod_named(&vmi, state.target_pod.as_deref()));
-        let runs = |pod: &Option<Pod>| pod.as_ref().is_some_and(|pod| phase_of(pod) == "Running" && !is_deleting(&pod.metadata));
+        let runs = |pod: &Option<Pod>| {
+            pod.as_ref().is_some_and(|pod| phase_of(pod) == "Running" && !is_deleting(&pod.metadata))
+        };
         let breaks = matches!(journey.fate, Some(JourneyFate::Breaks(_) | JourneyFate::TargetDies(_)));
-        let reachable = [&state.source_node, &state.target_node].iter().all(|node| {
-            node.as_deref().is_some_and(|node| self.answers(node))
-        });
+        let reachable = [&state.source_node, &state.target_node]
+            .iter()
+            .all(|node| node.as_deref().is_some_and(|node| self.answers(node)));
         journey.broken = breaks || !runs(&source) || !runs(&target) || !reachable || is_deleting(&vmi.metadata);
         journey.arrived = !journey.broken;
         self.world.journeys.insert(migration, journey);

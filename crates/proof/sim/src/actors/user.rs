@@ -1,11 +1,12 @@
 //! The user, and the API front end that turns wishes into requests.
 
+use api::config::ClusterConfig;
 use api::v1::{
     AddVolumeOptions, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
     PersistentVolumeClaimVolumeSource, RemoveVolumeOptions, RunStrategy, StateChangeRequestAction, VirtualMachine,
-    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineStateChangeRequest as StateChange, VirtualMachineVolumeRequest, Volume,
+    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineStateChangeRequest as StateChange,
+    VirtualMachineVolumeRequest, Volume,
 };
-use api::config::ClusterConfig;
 use api::{conditions, labels};
 use informer::Key;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -131,9 +132,11 @@ where
 /// As admission has it: an instance that can move, and no other migration of it under way.
 fn migrate(server: &mut Server, key: &Key) -> Option<()> {
     let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
-    let busy = server.tables.migrations.all().any(|other| {
-        other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other)
-    });
+    let busy = server
+        .tables
+        .migrations
+        .all()
+        .any(|other| other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other));
     if busy || vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false()) {
         return None;
     }

@@ -45,7 +45,8 @@ impl Sim {
             | Fault::SlowKey { .. }
             | Fault::Pod { .. }
             | Fault::Guest { .. }
-            | Fault::Volume { .. } | Fault::Journey { .. } => {}
+            | Fault::Volume { .. }
+            | Fault::Journey { .. } => {}
         }
     }
 

@@ -84,7 +84,9 @@ pub(crate) enum Actor {
     KubeletEvict,
     KubeletReap,
     NodeAgent,
-    GuestEnds { crashed: bool },
+    GuestEnds {
+        crashed: bool,
+    },
     /// A guest on its way reaches its target.
     Arrives,
     Cdi,
