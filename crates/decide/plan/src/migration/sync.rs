@@ -93,7 +93,7 @@ fn tell(w: &World, error: &SyncError) -> Option<Action> {
     let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let known = list.iter().any(|condition| condition.message() == error.message);
     let note = Note::warning(&error.reason, error.message.clone());
-    (!known).then(|| match error.reason.as_str() {
+    (!known).then_some(match error.reason.as_str() {
         reasons::FAILED_CREATE => Action::NoteVmi(note),
         _ => Action::Note(note),
     })

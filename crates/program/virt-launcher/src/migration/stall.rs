@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn a_guest_that_swings_is_caught_when_little_is_left() {
         let mut stall = stall(|_| {}, None);
-        let left = |round: u64| if round % 4 == 0 { 50 * MIB } else { 900 * MIB };
+        let left = |round: u64| if round.is_multiple_of(4) { 50 * MIB } else { 900 * MIB };
         let (at, order) = run(&mut stall, left, 200).unwrap();
         assert_eq!((order, at % 20), (Order::MaxDowntime(500), 0));
     }
