@@ -43,6 +43,12 @@ impl Manifest {
         self
     }
 
+    /// Memory of the guest.
+    pub fn memory(mut self, amount: &str) -> Self {
+        self.template()["domain"]["memory"]["guest"] = json!(amount);
+        self
+    }
+
     pub fn on_node(mut self, node: &str) -> Self {
         self.template()["nodeSelector"] = json!({"kubernetes.io/hostname": node});
         self
