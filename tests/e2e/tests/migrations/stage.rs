@@ -7,6 +7,7 @@ use api::v1::VirtualMachine;
 use e2e::manifest::Manifest;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
@@ -16,6 +17,8 @@ use super::{alone, command, migrations, movable, phase, set_cordon};
 
 /// As many as the drain of a node is tried with.
 const CROWD: usize = 8;
+/// More would only boot each other out of time.
+const AT_ONCE: usize = 4;
 const RESTLESS: &str = "restless";
 
 #[derive(Default)]
@@ -76,7 +79,8 @@ pub(super) async fn scattered(cluster: &Embedded) -> Result<Crowd> {
         send_home(&mut stage.crowd).await?;
         set_cordon(cluster, "n2", true).await?;
         let manifests: Vec<Manifest> = (1..=CROWD).map(|number| one_of_many(&format!("g{number}"))).collect();
-        let started = try_join_all(manifests.iter().map(|manifest| movable(cluster, manifest))).await;
+        let boots = manifests.iter().map(|manifest| movable(cluster, manifest));
+        let started: Result<Vec<Guest>> = futures::stream::iter(boots).buffered(AT_ONCE).try_collect().await;
         set_cordon(cluster, "n2", false).await?;
         stage.crowd = started?;
     }
