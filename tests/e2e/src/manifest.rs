@@ -20,7 +20,8 @@ impl Manifest {
                     "domain": {
                         "memory": {"guest": "192Mi"},
                         "firmware": {"kernelBoot": {
-                            "kernelArgs": "console=ttyS0 quiet tick=1",
+                            // On a busy machine too few of an emulated timer's ticks arrive, and the kernel may panic.
+                            "kernelArgs": "console=ttyS0 quiet no_timer_check tick=1",
                             "container": {
                                 "image": "ferrovirt.io/guest-kernel:latest",
                                 "imagePullPolicy": "IfNotPresent",
@@ -40,6 +41,12 @@ impl Manifest {
     pub fn kernel_args(mut self, more: &str) -> Self {
         let args = &mut self.template()["domain"]["firmware"]["kernelBoot"]["kernelArgs"];
         *args = json!(format!("{} {more}", args.as_str().unwrap_or_default()));
+        self
+    }
+
+    /// Memory of the guest.
+    pub fn memory(mut self, amount: &str) -> Self {
+        self.template()["domain"]["memory"]["guest"] = json!(amount);
         self
     }
 

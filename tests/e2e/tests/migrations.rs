@@ -3,6 +3,8 @@
 mod drains;
 mod faults;
 mod moves;
+mod stage;
+mod transfers;
 mod waits;
 
 use std::path::PathBuf;
@@ -24,6 +26,7 @@ const MOVE_LIMIT: Duration = Duration::from_secs(180);
 
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = moves::trials();
+    trials.extend(transfers::trials());
     trials.extend(waits::trials());
     trials.extend(drains::trials());
     trials.extend(faults::trials());
@@ -54,12 +57,14 @@ async fn clean(cluster: &Embedded) -> Result<()> {
     policies.delete_collection(&DeleteParams::default(), &ListParams::default()).await.context("deleting policies")?;
     let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> = Api::default_namespaced(client.clone());
     quotas.delete_collection(&DeleteParams::default(), &ListParams::default()).await.context("deleting quotas")?;
-    configure(cluster, json!(null)).await
+    configure(cluster, json!(null)).await?;
+    stage::clear(cluster).await
 }
 
 /// Ends the cluster, if there is one.
 pub(crate) fn take_away() {
     if let Some(slot) = CLUSTER.get() {
+        crate::runtime().block_on(stage::take_away());
         drop(crate::runtime().block_on(slot.lock()).take());
     }
 }

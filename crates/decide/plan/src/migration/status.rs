@@ -303,11 +303,20 @@ fn set_waiting(new: &mut Migration, waiting: &Waiting, now: &Time) {
     }
 }
 
-/// Whether the migration waits for others to end, and would start if one did.
+/// Whether the migration waits for others of the cluster to end, and would start if one did.
 pub fn waits_for_room(migration: &Migration) -> bool {
+    shows_waiting_for(migration, reasons::CLUSTER_LIMIT_REACHED)
+}
+
+/// Whether the migration waits for others to leave its node, and would start if one did.
+pub fn waits_for_its_node(migration: &Migration) -> bool {
+    shows_waiting_for(migration, reasons::NODE_LIMIT_REACHED)
+}
+
+fn shows_waiting_for(migration: &Migration, reason: &str) -> bool {
     let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let shown = conditions::find(list, conditions::MIGRATION_WAITING);
-    shown.is_some_and(|condition| condition.is_true() && condition.reason() == reasons::CLUSTER_LIMIT_REACHED)
+    shown.is_some_and(|condition| condition.is_true() && condition.reason() == reason)
 }
 
 fn is_quota(message: &str) -> bool {

@@ -49,10 +49,12 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
         return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
     }
     let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
-    if w.slots.outbound >= outbound {
+    if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
         let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
-        let message =
-            format!("as many guests leave node {node} as may at once ({outbound}, parallelOutboundMigrationsPerNode)");
+        let message = format!(
+            "as many guests leave node {node}, or come first, as may leave at once ({outbound}, \
+             parallelOutboundMigrationsPerNode)"
+        );
         return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
     }
     if !vmi.is_running() && w.kind() == kinds::Kind::Local {

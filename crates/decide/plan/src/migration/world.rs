@@ -24,6 +24,8 @@ pub struct Slots {
     pub outbound: usize,
     /// Migrations that wait for room in the cluster and come before this one.
     pub ahead: usize,
+    /// Migrations that wait to leave this one's node and come before it.
+    pub ahead_here: usize,
 }
 
 /// Everything the decision may see.

@@ -84,16 +84,28 @@ impl Console {
 
     /// Waits for `needle` in what was written from `from` on, and returns the position after it.
     pub async fn wait_for(&self, needle: &str, from: usize, limit: Duration) -> Result<usize> {
+        self.wait_for_any(&[needle], from, limit).await.map(|(_, position)| position)
+    }
+
+    /// The same for the first of several that appears; tells which one that is, too.
+    pub async fn wait_for_any<'a>(
+        &self,
+        needles: &[&'a str],
+        from: usize,
+        limit: Duration,
+    ) -> Result<(&'a str, usize)> {
         let started = Instant::now();
+        let needle = needles.join("` or `");
         loop {
             let (found, ended, tail) = {
                 let seen = lock(&self.seen);
                 let new = seen.text.get(from..).unwrap_or_default();
                 let tail: String = new.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
-                (new.find(needle).map(|at| from + at + needle.len()), seen.ended, tail)
+                let found = needles.iter().filter_map(|needle| new.find(needle).map(|at| (at, *needle))).min();
+                (found.map(|(at, needle)| (needle, from + at + needle.len())), seen.ended, tail)
             };
             match found {
-                Some(position) => return Ok(position),
+                Some(found) => return Ok(found),
                 None if ended => bail!("the console ended before `{needle}` appeared; it last showed: {tail}"),
                 None if started.elapsed() > limit => {
                     bail!(

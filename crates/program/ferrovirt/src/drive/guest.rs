@@ -56,7 +56,7 @@ impl Guest {
         })
     }
 
-    /// A new console, after the guest or the cluster was restarted.
+    /// A new console, after the guest was moved, or it or the cluster was restarted.
     pub fn reattach(&mut self, cluster: &Embedded) -> Result<()> {
         self.console = Console::attach(cluster, "default", &self.name, None)?;
         self.logged_in = false;
@@ -90,11 +90,14 @@ impl Guest {
     async fn log_in(&mut self) -> Result<()> {
         let from = self.console.position();
         self.console.send("\n")?;
-        let from = self.console.wait_for("login: ", from, LIMIT).await?;
-        self.console.send("root\n")?;
-        let from = self.console.wait_for("Password: ", from, LIMIT).await?;
-        self.console.send("root\n")?;
-        self.console.wait_for("# ", from, LIMIT).await?;
+        // A guest that was moved still has the shell of the console before.
+        let (prompt, from) = self.console.wait_for_any(&["login: ", "# "], from, LIMIT).await?;
+        if prompt == "login: " {
+            self.console.send("root\n")?;
+            let from = self.console.wait_for("Password: ", from, LIMIT).await?;
+            self.console.send("root\n")?;
+            self.console.wait_for("# ", from, LIMIT).await?;
+        }
         self.logged_in = true;
         Ok(())
     }

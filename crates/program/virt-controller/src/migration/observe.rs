@@ -8,7 +8,7 @@ use api::v1::{
 };
 use informer::Key;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use plan::migration::{Slots, World, is_final, is_running, is_target, phase, spec_priority, waits_for_room};
+use plan::migration::{Slots, World, is_final, is_running, is_target, phase, spec_priority, waits_for_its_node, waits_for_room};
 
 use super::{Controller, locked, vmi_key};
 use crate::api::Api;
@@ -85,8 +85,10 @@ impl<A: Api> Controller<A> {
             if is_running(&other) || has_target(stores, &other) || self.is_marked(&self.started, &key, &other) {
                 slots.cluster += 1;
                 slots.outbound += usize::from(node.is_some() && leaves(stores, &key, &other, node));
-            } else if waits_for_room(&other) && comes_before(&other, migration) {
-                slots.ahead += 1;
+            } else if comes_before(&other, migration) {
+                let here = || node.is_some() && leaves(stores, &key, &other, node);
+                slots.ahead += usize::from(waits_for_room(&other));
+                slots.ahead_here += usize::from(waits_for_its_node(&other) && here());
             }
         }
         slots

@@ -118,7 +118,7 @@ impl Monitor {
         let silence = sample.elapsed.saturating_sub(self.last_progress);
         let patience = self.options.progress_timeout_seconds;
         if patience > 0 && silence > Duration::from_secs(patience) {
-            let because = format!("no progress for {} s: the guest changes its memory as fast as it is sent", patience);
+            let because = format!("no progress for {patience} s: the target does not take what is sent");
             return Some(Order::Abort { because });
         }
         late.map(|limit| {

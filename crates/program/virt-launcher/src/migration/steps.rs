@@ -31,6 +31,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(500);
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count: 4 };
 /// A target that is asked to start the guest, and neither starts it nor gives up, is told to end it.
 const START_WITHIN: Duration = Duration::from_secs(30);
+/// A target that is told to give up, and hangs, is left to its node agent: the guest is here, and is not there.
+const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
 /// Attempts to go on with a post-copy whose connection broke.
 const RECOVERIES: u32 = 20;
 
@@ -264,8 +266,11 @@ impl Driver {
         why: String,
     ) -> Pass {
         // A target that does not hear it ends its QEMU with our connection.
-        if let Err(error) = target.migrate_finish(params, &[], Plan::at_target(flags), true).await {
-            tracing::debug!(error = chain(&error), "the target was told that the guest does not come");
+        let finish = target.migrate_finish(params, &[], Plan::at_target(flags), true);
+        match tokio::time::timeout(GIVE_UP_WITHIN, finish).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => tracing::debug!(error = chain(&error), "the target was told that the guest does not come"),
+            Err(_) => tracing::warn!("the target does not react to being told that the guest does not come"),
         }
         self.stay(source, domain, plan, flags).await;
         if self.is_post_copy() && self.is_broken().await { Pass::Broken(why) } else { Pass::Stayed(why) }

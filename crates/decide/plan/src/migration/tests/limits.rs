@@ -1,7 +1,7 @@
 //! Limits, priorities, and the making of the target Pod.
 
 use super::*;
-use crate::migration::{Slots, priority, spec_priority, start, waits_for_room};
+use crate::migration::{Slots, priority, spec_priority, start, waits_for_its_node, waits_for_room};
 
 fn pending(slots: Slots) -> World {
     let mut begun = migration("Pending");
@@ -12,15 +12,18 @@ fn pending(slots: Slots) -> World {
 
 #[test]
 fn a_target_is_made_only_while_there_is_room() {
-    let slots = |cluster, outbound, ahead| Slots { cluster, outbound, ahead };
+    let slots = |cluster, outbound, ahead, ahead_here| Slots { cluster, outbound, ahead, ahead_here };
     let table = [
-        (slots(0, 0, 0), ""),
-        (slots(4, 1, 0), ""),
-        (slots(5, 0, 0), "ClusterLimitReached"),
-        (slots(4, 0, 1), "ClusterLimitReached"),
-        (slots(3, 0, 1), ""),
-        (slots(2, 2, 0), "NodeLimitReached"),
-        (slots(5, 2, 0), "ClusterLimitReached"),
+        (slots(0, 0, 0, 0), ""),
+        (slots(4, 1, 0, 0), ""),
+        (slots(5, 0, 0, 0), "ClusterLimitReached"),
+        (slots(4, 0, 1, 0), "ClusterLimitReached"),
+        (slots(3, 0, 1, 0), ""),
+        (slots(2, 2, 0, 0), "NodeLimitReached"),
+        (slots(1, 1, 0, 1), "NodeLimitReached"),
+        (slots(0, 0, 0, 2), "NodeLimitReached"),
+        (slots(0, 0, 0, 1), ""),
+        (slots(5, 2, 0, 0), "ClusterLimitReached"),
     ];
     for (slots, reason) in table {
         let w = pending(slots);
@@ -33,7 +36,7 @@ fn a_target_is_made_only_while_there_is_room() {
 
 #[test]
 fn the_configured_limits_count() {
-    let mut w = pending(Slots { cluster: 1, outbound: 1, ahead: 0 });
+    let mut w = pending(Slots { cluster: 1, outbound: 1, ..Slots::default() });
     let mut config = (*w.config).clone();
     let limits = config.configuration.migrations.get_or_insert_default();
     limits.parallel_migrations_per_cluster = Some(1);
@@ -63,11 +66,15 @@ fn who_waits_for_room_looks_again_sooner_the_more_urgent_it_is() {
 }
 
 #[test]
-fn only_those_that_wait_for_the_cluster_are_counted_as_such() {
+fn who_waits_for_the_cluster_and_who_for_a_node_are_told_apart() {
     let full = pending(Slots { cluster: 5, ..Slots::default() });
-    assert!(waits_for_room(written(&decide(&full)).unwrap()));
+    let waiting = decide(&full);
+    let waiting = written(&waiting).unwrap();
+    assert!(waits_for_room(waiting) && !waits_for_its_node(waiting));
     let node = pending(Slots { outbound: 2, ..Slots::default() });
-    assert!(!waits_for_room(written(&decide(&node)).unwrap()));
+    let waiting = decide(&node);
+    let waiting = written(&waiting).unwrap();
+    assert!(!waits_for_room(waiting) && waits_for_its_node(waiting));
 }
 
 #[test]

@@ -193,7 +193,10 @@ impl Drain {
         let under_way =
             migration::of_instance(&session, guest).await?.into_iter().find(|one| !migration::is_final(one));
         let Some(name) = under_way.and_then(|migration| migration.metadata.name) else {
-            return Ok(State::Waiting(plain(refusal)));
+            return Ok(match self.has_left(&session, guest).await? {
+                true => State::Ending,
+                false => State::Waiting(plain(refusal)),
+            });
         };
         let Some(seen) = Followed::look(&session, &name).await? else { return Ok(State::Waiting(plain(refusal))) };
         Ok(match standing(&seen.migration, seen.vmi.as_ref(), seen.target.as_ref()) {
@@ -204,6 +207,14 @@ impl Drain {
                 State::Waiting(plain(format!("its migration failed and is tried again: {why}")))
             }
         })
+    }
+
+    /// Whether the guest is on another node by now; what is left here of it ends by itself.
+    async fn has_left(&self, session: &Session, guest: &str) -> anyhow::Result<bool> {
+        let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client(), &session.namespace);
+        let vmi = vmis.get_opt(guest).await.map_err(|error| self.failed(error))?;
+        let node = vmi.and_then(|vmi| vmi.status).and_then(|status| status.node_name);
+        Ok(node.is_some_and(|node| node != self.node))
     }
 }
 
