@@ -174,9 +174,9 @@ async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Poin
     ensure!(lookout.seen_twice().is_none(), "the guest ran twice: {:?}", lookout.seen_twice());
     let lives = verdict(cluster, guest, victim, point, &source, &ended).await?;
     if lives {
-        // Its console may have broken with whoever it went through.
-        let again = Guest::attach(cluster, NAME).await?;
         let now = poll("the guest's counter to go on", LIMIT, || async {
+            // A new console each time: the last one may have broken with whoever it went through.
+            let again = Guest::attach(cluster, NAME).await.map_err(|err| err.to_string())?;
             let now = last_tick(&again).await.map_err(|err| err.to_string())?;
             if now > last { Ok(now) } else { Err(format!("it is at {now} and was at {last}")) }
         })

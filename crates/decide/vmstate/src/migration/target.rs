@@ -23,7 +23,9 @@ const NEVER_STARTS: Duration = Duration::from_secs(10);
 pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let Some(state) = state_of(vmi) else { return Vec::new() };
     let owner = label(vmi, labels::NODE_NAME) == Some(w.node_name);
-    if has_failed(state) || vmi.is_final() || (vmi.is_marked_for_deletion() && !owner) {
+    // A guest that has arrived is shut down in good order by its owner, so it gets one first.
+    let stopped = vmi.is_marked_for_deletion() && !owner && !has_arrived(w, state);
+    if has_failed(state) || vmi.is_final() || stopped {
         return give_up(w, vmi);
     }
     if owner {
@@ -41,6 +43,12 @@ pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action>
             }
         }
     }
+}
+
+fn has_arrived(w: &World<'_>, state: &VirtualMachineInstanceMigrationState) -> bool {
+    let Verdict::Connected(launcher) = w.launcher.verdict(w.now) else { return false };
+    let migration = launcher.migration.as_ref().filter(|migration| migration.uid == uid_of(state));
+    migration.is_some_and(|migration| migration.phase == MigrationPhase::Completed)
 }
 
 fn prepare(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState) -> Vec<Action> {
@@ -191,8 +199,11 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
         Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
         Verdict::NotInitialised | Verdict::Gone => false,
     };
-    let tried =
-        w.failure.is_some_and(|failure| failure.action == ActionKind::FinalizeTarget && failure.count >= ATTEMPTS);
+    let tried = w.failure.is_some_and(|failure| match failure.action {
+        ActionKind::FinalizeTarget => failure.count >= ATTEMPTS,
+        // The launcher was told in the pass whose write failed; it is the write that is tried again.
+        action => action == ActionKind::UpdateVmi,
+    });
     if alive && !tried && !is_over(state) {
         actions.push(Action::FinalizeTarget { uid: uid_of(state).to_owned() });
     }

@@ -4,7 +4,9 @@ use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
 use vmstate::migration::SOURCE_GONE;
-use vmstate::{Action, Domain, DomainReason, DomainStatus, Endpoint, Migration, MigrationPhase};
+use vmstate::{
+    Action, ActionKind, Domain, DomainReason, DomainStatus, Endpoint, Failure, Migration, MigrationPhase,
+};
 
 use crate::support::{Launcher, NODE, Scene, at, deleting, domain, running, settled, vmi, with};
 
@@ -325,6 +327,23 @@ fn a_guest_that_was_taken_is_finished_and_then_an_ordinary_one() {
     let entrance = ordinary.but(|scene| scene.listening = Some(endpoint()));
     assert_eq!(entrance.does(), ["again in 30"], "the source may have questions");
     assert_eq!(entrance.but(|scene| scene.now = at(91)).does(), ["close"]);
+}
+
+/// The write met a newer object: only that is tried again, and not at once.
+#[test]
+fn a_launcher_is_told_once_to_finish_when_the_write_after_it_fails() {
+    let taken = scene(after_take_over(), Some(running()), Some(MigrationPhase::Completed));
+    let action = ActionKind::UpdateVmi;
+    let failure = Failure { action, message: "conflict".to_string(), critical: false, count: 1, at: taken.now };
+    let taken = taken.but(|scene| scene.failure = Some(failure));
+    assert_eq!(taken.does(), ["again in 0.5"]);
+}
+
+#[test]
+fn a_guest_that_has_arrived_is_taken_before_it_is_stopped() {
+    let stopped = |phase| scene(deleting(coming(address())), Some(running()), Some(phase));
+    assert_eq!(stopped(MigrationPhase::Completed).does(), ["store, owner node01"]);
+    assert_eq!(stopped(MigrationPhase::Ready).does(), ["kill", "again in 5"], "what has not arrived goes");
 }
 
 #[test]

@@ -33,6 +33,8 @@ const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count
 const START_WITHIN: Duration = Duration::from_secs(30);
 /// A target that is told to give up, and hangs, is left to its node agent: the guest is here, and is not there.
 const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
+/// A target that cannot be reached yet: a node agent that was restarted opens the way again within this time.
+const REACH_WITHIN: Duration = Duration::from_secs(20);
 /// Attempts to go on with a post-copy whose connection broke.
 const RECOVERIES: u32 = 20;
 
@@ -154,8 +156,22 @@ impl Driver {
         Connection::connect(&self.sockets.libvirt(), URI, KEEPALIVE).await
     }
 
+    /// The same, with patience: nothing is under way yet that could be lost.
+    async fn reach_target(&self) -> Result<Connection, libvirt_io::Error> {
+        let begun = Instant::now();
+        loop {
+            match self.target().await {
+                Err(error) if begun.elapsed() < REACH_WITHIN && !self.abort.is_cancelled() => {
+                    tracing::info!(error = chain(&error), "the target's libvirt is not reached yet");
+                    tokio::time::sleep(ASK_AGAIN).await;
+                }
+                end => return end,
+            }
+        }
+    }
+
     async fn pass(&self, plan: &Plan, options: &MigrationOptions, flags: u32) -> Result<Pass, Error> {
-        let target = self.target().await.map_err(libvirt("reach the target's libvirt"))?;
+        let target = self.reach_target().await.map_err(libvirt("reach the target's libvirt"))?;
         let (source, domain) = self.source().await?;
         let begun = source.migrate_begin(&domain, &plan.params, flags).await;
         let begun = match begun {
