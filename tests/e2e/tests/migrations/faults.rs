@@ -209,7 +209,8 @@ async fn forget(cluster: &Embedded, name: &str) -> Result<()> {
 }
 
 async fn last_tick(guest: &Guest) -> Result<u64> {
-    guest.console.wait_for("tick ", 0, ferrovirt::drive::BOOT_LIMIT).await?;
+    let number = guest.console.wait_for("tick ", 0, ferrovirt::drive::BOOT_LIMIT).await?;
+    guest.console.wait_for("\n", number, LIMIT).await?;
     let text = guest.console.text();
     let tick = |line: &str| line.trim().strip_prefix("tick ")?.split(' ').next()?.parse().ok();
     text.lines().filter_map(tick).next_back().context("the guest does not count")
