@@ -193,11 +193,6 @@ async fn policy(cluster: &Embedded, name: &str, app: &str, settings: Value) -> R
     Ok(())
 }
 
-/// Slow enough for things to happen while it is under way: the guest dirties 64 MiB again and again.
-fn busy(name: &str) -> Manifest {
-    Manifest::vm(name, "Always").kernel_args("dirty=64 rate=8").eviction_strategy("LiveMigrate")
-}
-
 /// Lets the migrations of a guest last until somebody ends them.
 async fn slow_down(cluster: &Embedded, name: &str) -> Result<()> {
     policy(cluster, &format!("slow-{name}"), name, json!({"bandwidthPerMigration": "2Mi"})).await

@@ -258,7 +258,9 @@ impl<A: Api> Control for Controller<A> {
             Action::PatchClaim { name, patch, because: _ } => {
                 drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
             }
-            Action::CreateJob(job) => drop(writer.create(key, job.as_ref(), uid(&world.migration.metadata)).await?),
+            Action::CreateJob(job) => {
+                writer.create(key, job.as_ref(), uid(&world.migration.metadata)).await?;
+            }
             Action::DeleteJob { name, uid, because: _ } => self.delete::<Job>(key, (&name, &uid), None).await?,
             Action::ConfirmNoVmi { then } => {
                 return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
