@@ -8,7 +8,9 @@ use api::v1::{
 };
 use informer::Key;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use plan::migration::{Slots, World, is_final, is_running, is_target, phase, spec_priority, waits_for_its_node, waits_for_room};
+use plan::migration::{
+    Slots, World, is_final, is_running, is_target, phase, spec_priority, waits_for_its_node, waits_for_room,
+};
 
 use super::{Controller, locked, vmi_key};
 use crate::api::Api;

@@ -285,7 +285,9 @@ impl Driver {
         let finish = target.migrate_finish(params, &[], Plan::at_target(flags), true);
         match tokio::time::timeout(GIVE_UP_WITHIN, finish).await {
             Ok(Ok(_)) => {}
-            Ok(Err(error)) => tracing::debug!(error = chain(&error), "the target was told that the guest does not come"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = chain(&error), "the target was told that the guest does not come")
+            }
             Err(_) => tracing::warn!("the target does not react to being told that the guest does not come"),
         }
         self.stay(source, domain, plan, flags).await;
