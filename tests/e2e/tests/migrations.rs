@@ -15,6 +15,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use api::migrations::MigrationPolicy;
 use api::v1::{KubeVirt, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationState};
 use e2e::manifest::Manifest;
+use ferrovirt::cluster::fabric::FABRIC;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use libtest_mimic::Trial;
@@ -209,5 +210,15 @@ async fn set_cordon(cluster: &Embedded, node: &str, cordoned: bool) -> Result<()
     let value = if cordoned { json!(true) } else { json!(null) };
     let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));
     nodes.patch(node, &PatchParams::default(), &patch).await.with_context(|| format!("node {node}"))?;
+    Ok(())
+}
+
+/// Takes a node's link to all others down, or up.
+fn set_link(cluster: &Embedded, node: &str, state: &str) -> Result<()> {
+    let netns = cluster.layout().netns(FABRIC);
+    let mut command = std::process::Command::new("nsenter");
+    command.arg(format!("--net={}", netns.display())).args(["ip", "link", "set", node, state]);
+    let output = command.output().context("cannot run nsenter")?;
+    ensure!(output.status.success(), "ip link set {node} {state}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

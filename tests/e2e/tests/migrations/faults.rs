@@ -10,7 +10,6 @@ use anyhow::{Context as _, Result, ensure};
 use api::v1::VirtualMachineInstanceMigration;
 use e2e::launchers::{self, Lookout};
 use e2e::processes;
-use ferrovirt::cluster::fabric::FABRIC;
 use ferrovirt::cluster::record::Record;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use k8s_openapi::api::core::v1::Pod;
@@ -19,7 +18,7 @@ use launcher_rpc::migration::MigrationPhase;
 use libtest_mimic::Trial;
 use serde_json::json;
 
-use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy};
+use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy, set_link};
 use crate::trial;
 
 const NAME: &str = "mover";
@@ -319,16 +318,6 @@ fn kill_node(cluster: &Embedded, node: &str) -> Result<()> {
     let record = Record::load(cluster.layout())?.context("the cluster has no record")?;
     let process = record.nodes.into_iter().find(|one| one.name == node).and_then(|node| node.process);
     processes::kill(&process.with_context(|| format!("node {node} has no process"))?)
-}
-
-/// Takes a node's link to all others down, or up.
-fn set_link(cluster: &Embedded, node: &str, state: &str) -> Result<()> {
-    let netns = cluster.layout().netns(FABRIC);
-    let mut command = std::process::Command::new("nsenter");
-    command.arg(format!("--net={}", netns.display())).args(["ip", "link", "set", node, state]);
-    let output = command.output().context("cannot run nsenter")?;
-    ensure!(output.status.success(), "ip link set {node} {state}: {}", String::from_utf8_lossy(&output.stderr));
-    Ok(())
 }
 
 fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {

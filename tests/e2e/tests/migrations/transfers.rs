@@ -25,6 +25,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("migration_slows_a_guest_down_that_it_cannot_keep_up_with", auto_converge),
         trial("migration_that_may_disturb_its_guest_stops_it_for_the_rest", stopped_for_the_rest),
         trial("migration_with_post_copy_lets_the_guest_go_ahead", post_copy),
+        trial("migration_takes_the_network_that_is_for_migrations", own_network),
         trial("migration_without_progress_fails_and_the_guest_stays", no_progress),
         trial("migration_given_up_in_any_phase_leaves_the_guest_where_it_was", given_up),
     ]
@@ -155,6 +156,16 @@ async fn moved_with(settings: Value, mode: &str) -> Result<()> {
         })
         .await?;
     went_on(&cluster, &mut guest, before).await
+}
+
+async fn own_network() -> Result<()> {
+    let cluster = cluster().await?;
+    let guest = restless(&cluster).await?;
+    configure(&cluster, json!({"network": "migration"})).await?;
+    migrate(&cluster, &guest).await?;
+    let address = state(&guest).await?.target_node_address;
+    ensure!(address.as_deref().is_some_and(|it| it.starts_with("10.202.0.")), "it went over {address:?}");
+    Ok(())
 }
 
 /// QEMU without privileges may fetch pages on demand, as long as this lives.

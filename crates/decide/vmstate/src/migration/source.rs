@@ -207,13 +207,21 @@ pub(crate) fn is_elsewhere(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool 
     let Some(state) = outbound(w, vmi).filter(|state| !is_over(state)) else { return false };
     match w.launcher.verdict(w.now) {
         Verdict::Gone => state.start_timestamp.is_some() || w.launcher.told_of(uid_of(state)),
-        Verdict::Connected(launcher) => has_moved(launcher),
+        Verdict::Connected(launcher) => has_moved(launcher) || is_ahead(launcher, state),
         Verdict::NotInitialised | Verdict::Silent => false,
     }
 }
 
 fn has_moved(launcher: &LauncherState) -> bool {
     launcher.domain.as_ref().is_some_and(|domain| !domain.is_alive() && domain.reason == DomainReason::Migrated)
+}
+
+/// The guest runs at the target while the rest of its memory is still here. A link that breaks now is mended by the launcher,
+/// which says so when it gives up.
+fn is_ahead(launcher: &LauncherState, state: &VirtualMachineInstanceMigrationState) -> bool {
+    seen(launcher, state).is_some_and(|migration| {
+        migration.mode == Some(MigrationMode::PostCopy) && migration.phase != MigrationPhase::Failed
+    })
 }
 
 /// Why the guest is lost: it has left, and the target has not got it.

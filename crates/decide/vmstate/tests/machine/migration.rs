@@ -1,12 +1,11 @@
 //! Source and target of a live migration.
 
+use api::v1::MigrationMode;
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
 use vmstate::migration::SOURCE_GONE;
-use vmstate::{
-    Action, ActionKind, Domain, DomainReason, DomainStatus, Endpoint, Failure, Migration, MigrationPhase,
-};
+use vmstate::{Action, ActionKind, Domain, DomainReason, DomainStatus, Endpoint, Failure, Migration, MigrationPhase};
 
 use crate::support::{Launcher, NODE, Scene, at, deleting, domain, running, settled, vmi, with};
 
@@ -172,6 +171,20 @@ fn a_source_that_dies_asks_its_target_before_anything_is_declared() {
     assert_eq!(gone(annotated(answered)).does(), ["status Failed"]);
     let not_begun = scene(leaving(address()), Some(running()), None).launcher(Launcher::Gone);
     assert_eq!(not_begun.does(), ["status Failed"], "a guest that never left cannot be elsewhere");
+}
+
+#[test]
+fn a_post_copy_that_breaks_ends_the_guest_only_when_its_launcher_gives_up() {
+    let broken = |phase| {
+        let vmi = leaving(merged(address(), json!({"startTimestamp": at(10).to_string()})));
+        let domain = domain(DomainStatus::Paused, DomainReason::PausedPostcopyFailed);
+        scene(vmi, Some(domain), Some(phase)).but(|scene| {
+            scene.state.as_mut().unwrap().migration.as_mut().unwrap().mode = Some(MigrationMode::PostCopy);
+        })
+    };
+    let phase = |scene: Scene| scene.stored().unwrap().phase().cloned();
+    assert_eq!(phase(broken(MigrationPhase::Transferring)), Some(Phase::Running));
+    assert_eq!(phase(broken(MigrationPhase::Failed)), Some(Phase::Failed));
 }
 
 #[test]

@@ -35,6 +35,8 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
 /// A target that cannot be reached yet: a node agent that was restarted opens the way again within this time.
 const REACH_WITHIN: Duration = Duration::from_secs(20);
+/// The target's answer to an attempt to go on with a post-copy.
+const RESUME_WITHIN: Duration = Duration::from_secs(30);
 /// Attempts to go on with a post-copy whose connection broke.
 const RECOVERIES: u32 = 20;
 
@@ -73,6 +75,10 @@ enum Word {
     Runs,
     DoesNotRun,
     NotYet,
+    /// It runs there, and needs what is here.
+    Fetches,
+    /// The same, and it gets nothing any more.
+    Starves,
 }
 
 /// What is to become of the guest at the source.
@@ -110,7 +116,12 @@ impl Driver {
         let mut options = self.options.clone();
         let mut recoveries = 0;
         loop {
-            match self.pass(&plan, &options, flags).await? {
+            let pass = match self.pass(&plan, &options, flags).await {
+                // What is here belongs to a guest that runs elsewhere: nothing but a lost guest ends the attempts.
+                Err(error) if flags & flags::MIGRATE_POSTCOPY_RESUME != 0 => Pass::Broken(chain(&error)),
+                pass => pass?,
+            };
+            match pass {
                 Pass::NoPostCopy if flags & flags::MIGRATE_POSTCOPY != 0 => {
                     tracing::warn!("QEMU may not use userfaultfd here; the guest is moved without post-copy");
                     flags &= !flags::MIGRATE_POSTCOPY;
@@ -179,7 +190,15 @@ impl Driver {
             other => other.map_err(libvirt("begin the migration"))?,
         };
         let with_xml = plan.params.clone().replaced("destination_xml", Value::String(begun.xml));
-        let prepared = match target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags)).await {
+        let prepare = target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags));
+        let prepared = match self.in_time(flags, prepare).await {
+            None => {
+                self.stay(&source, &domain, plan, flags).await;
+                return Ok(Pass::Broken("the target's QEMU does not answer; it may wait for memory itself".to_owned()));
+            }
+            Some(prepared) => prepared,
+        };
+        let prepared = match prepared {
             Ok(prepared) => prepared,
             Err(error) => {
                 // Begin holds the domain until it is confirmed one way or the other.
@@ -201,6 +220,15 @@ impl Driver {
             }
         };
         self.switch_over(plan, (&source, &target), &domain, &params, &cookie, flags).await
+    }
+
+    /// Waits for an answer; not for ever if a broken post-copy is taken up again, when QEMU's main loop at the target may itself
+    /// stand still for want of a page.
+    async fn in_time<T>(&self, flags: u32, answer: impl Future<Output = T>) -> Option<T> {
+        if flags & flags::MIGRATE_POSTCOPY_RESUME == 0 {
+            return Some(answer.await);
+        }
+        tokio::time::timeout(RESUME_WITHIN, answer).await.ok()
     }
 
     /// Sends everything, watched by the monitor. An error says why it was not all sent.
@@ -311,11 +339,11 @@ impl Driver {
             Err(error) if error.code().is_some() && !self.is_post_copy() => (Vec::new(), Err(chain(&error))),
             Err(error) => {
                 tracing::warn!(error = chain(&error), "the target's answer is lost");
-                let runs = self.ask_until_known(flags).await;
-                (
-                    Vec::new(),
-                    if runs { Ok(()) } else { Err(format!("the target did not start the guest: {}", chain(&error))) },
-                )
+                match self.ask_until_known(flags).await {
+                    Word::Runs => (Vec::new(), Ok(())),
+                    Word::Starves => return Ok(Pass::Broken(chain(&error))),
+                    _ => (Vec::new(), Err(format!("the target did not start the guest: {}", chain(&error)))),
+                }
             }
         };
         match word {
@@ -338,17 +366,18 @@ impl Driver {
     }
 
     /// Asks the target until it says whether the guest runs there, or until the node agent knows.
-    async fn ask_until_known(&self, flags: u32) -> bool {
+    async fn ask_until_known(&self, flags: u32) -> Word {
         let mut settled = self.settled.clone();
         let begun = Instant::now();
         loop {
             if let Some(target_runs) = *settled.borrow_and_update() {
-                return target_runs;
+                return if target_runs { Word::Runs } else { Word::DoesNotRun };
             }
             match self.ask(flags, begun.elapsed() > START_WITHIN).await {
-                Ok(Word::Runs) => return true,
-                Ok(Word::DoesNotRun) => return false,
-                Ok(Word::NotYet) => {}
+                // The target may not have noticed yet that nothing comes any more.
+                Ok(Word::Fetches) if self.is_broken().await => return Word::Starves,
+                Ok(Word::NotYet | Word::Fetches) => {}
+                Ok(word) => return word,
                 Err(error) => {
                     self.update(|migration| migration.phase = MigrationPhase::Undecided);
                     tracing::warn!(error = chain(&error), "the target cannot be asked whether the guest runs there");
@@ -454,12 +483,14 @@ fn is_no_post_copy(error: &libvirt_io::Error) -> bool {
 /// What a domain's state at the target means.
 fn word(state: State, reason: Reason, moved_paused: bool) -> Word {
     match (state, reason) {
+        (State::Running | State::Blocked | State::Paused, Reason::Postcopy) => Word::Fetches,
+        (State::Running | State::Blocked | State::Paused, Reason::PostcopyFailed) => Word::Starves,
         (State::Running | State::Blocked | State::PmSuspended | State::Shutdown, _) => Word::Runs,
         // It ran there and has ended: what is here is its past.
         (State::Shutoff | State::Crashed, Reason::Shutdown | Reason::Crashed | Reason::Panicked) => Word::Runs,
         (State::Shutoff | State::Crashed, _) => Word::DoesNotRun,
         (State::Paused, Reason::User) if moved_paused => Word::Runs,
-        (State::Paused, Reason::IoError | Reason::Postcopy | Reason::PostcopyFailed) => Word::Runs,
+        (State::Paused, Reason::IoError) => Word::Runs,
         (State::Paused | State::NoState | State::Other(_), _) => Word::NotYet,
     }
 }
@@ -487,12 +518,13 @@ mod tests {
     fn the_source_goes_on_only_on_the_targets_word() {
         for (state, reason, moved_paused, expected) in [
             (State::Running, Reason::Migrated, false, Word::Runs),
-            (State::Running, Reason::Postcopy, false, Word::Runs),
+            (State::Running, Reason::Postcopy, false, Word::Fetches),
+            (State::Running, Reason::PostcopyFailed, false, Word::Starves),
             (State::Paused, Reason::Migration, false, Word::NotYet),
             (State::Paused, Reason::StartingUp, false, Word::NotYet),
             (State::Paused, Reason::User, false, Word::NotYet),
             (State::Paused, Reason::User, true, Word::Runs),
-            (State::Paused, Reason::PostcopyFailed, false, Word::Runs),
+            (State::Paused, Reason::PostcopyFailed, false, Word::Starves),
             (State::Shutoff, Reason::Failed, false, Word::DoesNotRun),
             (State::Shutoff, Reason::Destroyed, false, Word::DoesNotRun),
             (State::Shutoff, Reason::Shutdown, false, Word::Runs),
