@@ -250,6 +250,9 @@ fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Opti
     let phase = kinds::phase(new).cloned();
     match special.cloned().or_else(|| waiting(w, vmi, sync, phase.as_ref())) {
         Some(waiting) => set_waiting(new, &waiting, &w.now),
+        // An attempt follows. Until it has succeeded nobody can say that the wait is over; and a write here would wake
+        // us before the pause that a failure brings.
+        None if sync.start.is_some() && phase.as_ref() == kinds::phase(&w.migration) => {}
         None => {
             let list = &mut new.status.get_or_insert_default().conditions;
             conditions::remove(list, conditions::MIGRATION_WAITING);
