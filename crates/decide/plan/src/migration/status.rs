@@ -102,7 +102,12 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
     let mut new = (*w.migration).clone();
     let mut around = Around::default();
     match judge(w, vmi, sync.expired.as_ref()) {
-        Verdict::Final => settle(w, &mut new),
+        Verdict::Final => {
+            settle(w, &mut new);
+            // Nobody would take away a target that the cache does not show yet once its migration is gone.
+            around.confirm =
+                kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
+        }
         Verdict::Fail(why) => around = end(w, &mut new, &why),
         Verdict::Interrupt(why) => around = interrupt(w, &mut new, &why),
         Verdict::InterruptIfTargetGone(why) => {
@@ -140,7 +145,7 @@ impl Around {
         actions.extend(changed.then(|| Action::UpdateStatus(Box::new(new))));
         actions.extend(patch.map(Action::PatchMigration));
         let after = if changed { self.after } else { vec![] };
-        if self.confirm {
+        if self.confirm && !actions.is_empty() {
             actions.extend(after);
             return Report { actions: vec![Action::ConfirmNoTarget { then: actions }], changes, after: vec![] };
         }
