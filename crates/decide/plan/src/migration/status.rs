@@ -23,6 +23,8 @@ pub(super) struct Report {
     pub(super) actions: Vec<Action>,
     /// Something about the migration itself is written.
     pub(super) changes: bool,
+    /// All that is done in this pass rests on the nodes not having the migration.
+    pub(super) doubtful: bool,
     pub(super) after: Vec<Action>,
 }
 
@@ -33,6 +35,8 @@ enum Verdict {
     Final,
     /// It goes no further.
     Fail(String),
+    /// The same, if a live look finds on the instance what the cache has: that the nodes do not have the migration.
+    FailIfNotWithNodes(String),
     /// The same, if nobody deserves the benefit of the doubt: one side has vanished, and the guest's state with it.
     Interrupt(String),
     /// The same, if a live look finds no target.
@@ -51,7 +55,8 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::Interrupt(format!("the instance has ended (phase {phase})")); // 2
     }
     if w.is_deleting() && !w.is_handed_off() {
-        return Verdict::Fail("the migration was deleted before it was handed to the nodes".to_owned()); // 3
+        let why = "the migration was deleted before it was handed to the nodes";
+        return Verdict::FailIfNotWithNodes(why.to_owned()); // 3
     }
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
@@ -63,10 +68,10 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::InterruptIfTargetGone("the target Pod has disappeared".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {
-        return Verdict::Fail("the instance has lost the state of this migration".to_owned()); // 6
+        return Verdict::FailIfNotWithNodes("the instance has lost the state of this migration".to_owned()); // 6
     }
     if kinds::is_with_nodes(migration) && w.own_state().is_none() {
-        return Verdict::Fail("the instance was taken over by another migration".to_owned()); // 7
+        return Verdict::FailIfNotWithNodes("the instance was taken over by another migration".to_owned()); // 7
     }
     if let Some(state) = w.own_state().filter(|state| state.failed == Some(true)) {
         let why = state.failure_reason.clone().filter(|why| !why.is_empty());
@@ -98,7 +103,9 @@ fn is_synchronized(w: &World) -> bool {
 }
 
 pub(super) fn report(w: &World, sync: &Sync) -> Report {
-    let Some(vmi) = w.vmi.as_deref() else { return Report { actions: vec![], changes: false, after: vec![] } };
+    let Some(vmi) = w.vmi.as_deref() else {
+        return Report { actions: vec![], changes: false, doubtful: false, after: vec![] };
+    };
     let mut new = (*w.migration).clone();
     let mut around = Around::default();
     match judge(w, vmi, sync.expired.as_ref()) {
@@ -109,6 +116,10 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
                 kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
         }
         Verdict::Fail(why) => around = end(w, &mut new, &why),
+        Verdict::FailIfNotWithNodes(why) => {
+            around = end(w, &mut new, &why);
+            around.doubtful = true;
+        }
         Verdict::Interrupt(why) => around = interrupt(w, &mut new, &why),
         Verdict::InterruptIfTargetGone(why) => {
             around = interrupt(w, &mut new, &why);
@@ -131,6 +142,8 @@ struct Around {
     after: Vec<Action>,
     /// All of it only if a live look finds no target.
     confirm: bool,
+    /// See [`Report`].
+    doubtful: bool,
     /// What is waited for before the end is known.
     waiting: Option<Waiting>,
 }
@@ -147,9 +160,10 @@ impl Around {
         let after = if changed { self.after } else { vec![] };
         if self.confirm && !actions.is_empty() {
             actions.extend(after);
-            return Report { actions: vec![Action::ConfirmNoTarget { then: actions }], changes, after: vec![] };
+            let actions = vec![Action::ConfirmNoTarget { then: actions }];
+            return Report { actions, changes, doubtful: false, after: vec![] };
         }
-        Report { actions, changes, after }
+        Report { actions, changes, doubtful: self.doubtful, after }
     }
 }
 

@@ -242,3 +242,22 @@ fn a_failed_migration_is_let_go_after_a_live_look_for_its_target() {
         assert_eq!((lets_go(&actions), confirmed), (!looks, looks), "{phase}, target {shown:?}: {actions:#?}");
     }
 }
+
+/// A process that has just begun may have a cache from before the hand-off.
+#[test]
+fn what_rests_on_the_nodes_not_having_it_is_decided_after_a_live_look() {
+    let other = json!({"migrationUid": "uid-of-another", "targetNode": "n2", "completed": true});
+    let rows = [
+        ("deleted before the hand-off", deleted(migration("Scheduled")), Value::Null, true),
+        ("the state is lost", migration("Running"), Value::Null, true),
+        ("the state is another's", migration("Running"), other, true),
+        ("the nodes have it", migration("Running"), course("sending"), false),
+        ("the nodes say that it failed", migration("Running"), course("failed"), false),
+    ];
+    for (what, migration, state, looks) in rows {
+        let actions = decide(&world(migration, vmi(state), vec![target("running")]));
+        let confirmed =
+            matches!(actions.as_slice(), [Action::ConfirmState { then }] if written(then).is_some_and(is_failed));
+        assert_eq!(confirmed, looks, "{what}: {actions:#?}");
+    }
+}
