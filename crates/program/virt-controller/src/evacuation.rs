@@ -2,6 +2,7 @@
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use informer::{Expectations, Key, WorkQueue};
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use machinery::meta::annotation;
@@ -11,7 +12,7 @@ use plan::{Note, SyncError};
 use crate::Error;
 use crate::api::Api;
 use crate::context::Context;
-use crate::owned::{note, uid};
+use crate::owned::{note, owner_key, uid};
 use crate::reconcile::{Control, Next};
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE};
 use crate::writer::Done;
@@ -31,7 +32,8 @@ impl<A: Api> Controller<A> {
         Self { ctx, migrations }
     }
 
-    /// What wakes a node: itself, the instances on it, and their migrations.
+    /// What wakes a node: itself, the instances on it, their migrations, and the end of a Pod of theirs: a second one keeps
+    /// a guest from being moved.
     pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
         let stores = &self.ctx.stores;
         stores.nodes.feed(queue);
@@ -45,6 +47,12 @@ impl<A: Api> Controller<A> {
             }
             let namespace = migration.metadata.namespace.clone().unwrap_or_default();
             let vmi = migration.spec.vmi_name.as_ref().and_then(|name| all.vmis.get(&Key::new(namespace, name)));
+            vmi.and_then(|vmi| node_of(&vmi)).into_iter().for_each(|node| to.add(node));
+        });
+        let (all, to) = (stores.clone(), queue.clone());
+        stores.pods.subscribe(move |change| {
+            let owner = owner_key(&change.object().metadata, VirtualMachineInstance::KIND);
+            let vmi = owner.and_then(|key| all.vmis.get(&key)).filter(|vmi| is_asked(vmi));
             vmi.and_then(|vmi| node_of(&vmi)).into_iter().for_each(|node| to.add(node));
         });
         // The strategy of instances without one of their own, or the taint that empties a node.
@@ -75,6 +83,11 @@ impl<A: Api> Controller<A> {
         };
         self.ctx.publish(COMPONENT, about, note);
     }
+}
+
+fn is_asked(vmi: &VirtualMachineInstance) -> bool {
+    let node = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref());
+    node.is_some_and(|node| !node.is_empty())
 }
 
 fn node_of(vmi: &VirtualMachineInstance) -> Option<Key> {

@@ -89,6 +89,11 @@ pub enum Action {
     ConfirmNoVmi {
         then: Vec<Action>,
     },
+    /// Reads the instance live. If it says of migrations what it says in the cache, `then` follows; otherwise the cache is
+    /// behind.
+    ConfirmState {
+        then: Vec<Action>,
+    },
     /// Reads the migration's target Pods live. If there are none, `then` follows; otherwise the cache is behind.
     ConfirmNoTarget {
         then: Vec<Action>,
@@ -157,6 +162,7 @@ impl fmt::Display for Action {
             Self::CreateJob(job) => write!(f, "create Job {}", meta::name(&job.metadata)),
             Self::DeleteJob { name, because, .. } => write!(f, "delete Job {name}: {because}"),
             Self::ConfirmNoVmi { then } => confirmed(f, "if the instance is gone:", then),
+            Self::ConfirmState { then } => confirmed(f, "if the instance says the same live:", then),
             Self::ConfirmNoTarget { then } => confirmed(f, "if the target Pod is gone:", then),
             Self::ConfirmGuestNotOn { node, then } => confirmed(f, &format!("if the guest is not on {node}:"), then),
             Self::Note(note) => write!(f, "event {}", note.reason),

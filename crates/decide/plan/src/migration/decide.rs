@@ -20,7 +20,8 @@
 //! - A hand-off never takes the instance from a migration that has not ended, and is made only after a live look at the
 //!   instance, its migrations and the target Pod.
 //! - After the hand-off a target Pod is deleted only if the nodes have said that the guest stayed, and a live look agrees.
-//! - What a missing Pod or instance would decide is decided after a live look.
+//! - What a missing Pod or instance would decide is decided after a live look; so is what rests on the nodes not having the
+//!   migration, since a process that has just begun may have a cache from before the hand-off.
 //! - No phase follows Succeeded or Failed, and the finalizer stays until then.
 //! - Every wait shows in a condition with a reason: `migrationWaiting`, or one of KubeVirt's for quotas, utility volumes
 //!   and backups.
@@ -52,10 +53,13 @@ pub fn decide(w: &World) -> Vec<Action> {
         return vec![Action::ConfirmNoVmi { then: without_instance(w) }];
     }
     let sync = sync::sync(w);
-    let Report { mut actions, changes, after } = status::report(w, &sync);
+    let Report { mut actions, changes, doubtful, after } = status::report(w, &sync);
     let mut all = sync.actions;
     all.append(&mut actions);
     all.extend(after);
+    if doubtful {
+        return vec![Action::ConfirmState { then: all }];
+    }
     if let Some(start) = sync.start.filter(|_| !changes) {
         all.push(start); // what was written comes back as an event, and then it is time
     }

@@ -23,6 +23,8 @@ pub(super) struct Report {
     pub(super) actions: Vec<Action>,
     /// Something about the migration itself is written.
     pub(super) changes: bool,
+    /// All that is done in this pass rests on the nodes not having the migration.
+    pub(super) doubtful: bool,
     pub(super) after: Vec<Action>,
 }
 
@@ -33,6 +35,8 @@ enum Verdict {
     Final,
     /// It goes no further.
     Fail(String),
+    /// The same, if a live look finds on the instance what the cache has: that the nodes do not have the migration.
+    FailIfNotWithNodes(String),
     /// The same, if nobody deserves the benefit of the doubt: one side has vanished, and the guest's state with it.
     Interrupt(String),
     /// The same, if a live look finds no target.
@@ -51,7 +55,8 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::Interrupt(format!("the instance has ended (phase {phase})")); // 2
     }
     if w.is_deleting() && !w.is_handed_off() {
-        return Verdict::Fail("the migration was deleted before it was handed to the nodes".to_owned()); // 3
+        let why = "the migration was deleted before it was handed to the nodes";
+        return Verdict::FailIfNotWithNodes(why.to_owned()); // 3
     }
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
@@ -63,10 +68,10 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::InterruptIfTargetGone("the target Pod has disappeared".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {
-        return Verdict::Fail("the instance has lost the state of this migration".to_owned()); // 6
+        return Verdict::FailIfNotWithNodes("the instance has lost the state of this migration".to_owned()); // 6
     }
     if kinds::is_with_nodes(migration) && w.own_state().is_none() {
-        return Verdict::Fail("the instance was taken over by another migration".to_owned()); // 7
+        return Verdict::FailIfNotWithNodes("the instance was taken over by another migration".to_owned()); // 7
     }
     if let Some(state) = w.own_state().filter(|state| state.failed == Some(true)) {
         let why = state.failure_reason.clone().filter(|why| !why.is_empty());
@@ -98,12 +103,23 @@ fn is_synchronized(w: &World) -> bool {
 }
 
 pub(super) fn report(w: &World, sync: &Sync) -> Report {
-    let Some(vmi) = w.vmi.as_deref() else { return Report { actions: vec![], changes: false, after: vec![] } };
+    let Some(vmi) = w.vmi.as_deref() else {
+        return Report { actions: vec![], changes: false, doubtful: false, after: vec![] };
+    };
     let mut new = (*w.migration).clone();
     let mut around = Around::default();
     match judge(w, vmi, sync.expired.as_ref()) {
-        Verdict::Final => settle(w, &mut new),
+        Verdict::Final => {
+            settle(w, &mut new);
+            // Nobody would take away a target that the cache does not show yet once its migration is gone.
+            around.confirm =
+                kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
+        }
         Verdict::Fail(why) => around = end(w, &mut new, &why),
+        Verdict::FailIfNotWithNodes(why) => {
+            around = end(w, &mut new, &why);
+            around.doubtful = true;
+        }
         Verdict::Interrupt(why) => around = interrupt(w, &mut new, &why),
         Verdict::InterruptIfTargetGone(why) => {
             around = interrupt(w, &mut new, &why);
@@ -126,6 +142,8 @@ struct Around {
     after: Vec<Action>,
     /// All of it only if a live look finds no target.
     confirm: bool,
+    /// See [`Report`].
+    doubtful: bool,
     /// What is waited for before the end is known.
     waiting: Option<Waiting>,
 }
@@ -140,11 +158,12 @@ impl Around {
         actions.extend(changed.then(|| Action::UpdateStatus(Box::new(new))));
         actions.extend(patch.map(Action::PatchMigration));
         let after = if changed { self.after } else { vec![] };
-        if self.confirm {
+        if self.confirm && !actions.is_empty() {
             actions.extend(after);
-            return Report { actions: vec![Action::ConfirmNoTarget { then: actions }], changes, after: vec![] };
+            let actions = vec![Action::ConfirmNoTarget { then: actions }];
+            return Report { actions, changes, doubtful: false, after: vec![] };
         }
-        Report { actions, changes, after }
+        Report { actions, changes, doubtful: self.doubtful, after }
     }
 }
 
@@ -255,6 +274,9 @@ fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Opti
     let phase = kinds::phase(new).cloned();
     match special.cloned().or_else(|| waiting(w, vmi, sync, phase.as_ref())) {
         Some(waiting) => set_waiting(new, &waiting, &w.now),
+        // An attempt follows. Until it has succeeded nobody can say that the wait is over; and a write here would wake
+        // us before the pause that a failure brings.
+        None if sync.start.is_some() && phase.as_ref() == kinds::phase(&w.migration) => {}
         None => {
             let list = &mut new.status.get_or_insert_default().conditions;
             conditions::remove(list, conditions::MIGRATION_WAITING);

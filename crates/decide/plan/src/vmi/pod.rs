@@ -151,7 +151,8 @@ fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync 
         Ok(pod) => {
             let message = format!("Created virtual machine pod {}", meta::name(&pod.metadata));
             let create = Action::CreatePod { pod: Box::new(pod), because };
-            Sync::creating(vec![create, Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message))])
+            let actions = vec![create, Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message))];
+            Sync::creating(if w.inherited { vec![Action::ConfirmCurrent { then: actions }] } else { actions })
         }
         Err(error @ render::Error::ClaimNotFound { .. }) => {
             Sync::warned(w, SyncError::caused_by(reasons::FAILED_PVC_NOT_FOUND, &error))

@@ -72,6 +72,9 @@ pub struct World {
     pub settings: Arc<Settings>,
     /// This process has created the launcher Pod of this UID before.
     pub launched: bool,
+    /// The instance is older than this process: another one may have made its launcher Pod, and may have said so in a write
+    /// that the cache does not show yet.
+    pub inherited: bool,
     /// Our own writes are not in the caches yet; they will be within this time, or never.
     pub behind: Option<Duration>,
     /// The attempt made a moment ago failed.
@@ -100,6 +103,7 @@ impl World {
             config,
             settings: Arc::default(),
             launched: false,
+            inherited: false,
             behind: None,
             failed: None,
             now,

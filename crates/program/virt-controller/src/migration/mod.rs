@@ -265,6 +265,11 @@ impl<A: Api> Control for Controller<A> {
             Action::ConfirmNoVmi { then } => {
                 return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
             }
+            Action::ConfirmState { then } => {
+                let live = self.live_instance(key, world).await?.and_then(|vmi| vmi.status?.migration_state);
+                let cached = world.vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
+                return Ok(unless(live.as_ref() != cached, then));
+            }
             Action::ConfirmNoTarget { then } => return Ok(unless(self.has_target(key, world).await?, then)),
             Action::ConfirmGuestNotOn { node, then } => {
                 let vmi = self.live_instance(key, world).await?;

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::v1::VirtualMachineInstance;
 use informer::{Expectations, Key, OwnWrites};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
 use machinery::meta::{annotation, controller_of, is_controlled_by, is_deleting};
 use plan::SyncError;
@@ -40,11 +40,13 @@ pub(crate) struct Controller<A> {
     pod_writes: OwnWrites,
     /// Instances whose launcher Pod this process has made and which do not show it yet, with their UIDs.
     launched: Mutex<HashMap<Key, String>>,
+    /// When this process began to work.
+    since: Time,
 }
 
 impl<A: Api> Controller<A> {
     pub(crate) fn new(ctx: Context<A>) -> Self {
-        let clock = ctx.clock.clone();
+        let (clock, since) = (ctx.clock.clone(), ctx.clock.api_time());
         Self {
             settings: ctx.instances.clone(),
             ctx,
@@ -53,6 +55,7 @@ impl<A: Api> Controller<A> {
             writes: OwnWrites::new(clock.clone()),
             pod_writes: OwnWrites::new(clock),
             launched: Mutex::default(),
+            since,
         }
     }
 
@@ -180,6 +183,11 @@ impl<A: Api> Control for Controller<A> {
                 drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
             }
             Action::ConfirmNoPods { sort, then } => return Ok(unless(self.has_pod(key, world, &sort).await?, then)),
+            Action::ConfirmCurrent { then } => {
+                let live: Option<VirtualMachineInstance> = writer.get(&key.namespace, &key.name).await?;
+                let version = live.and_then(|vmi| vmi.metadata.resource_version);
+                return Ok(unless(version != world.vmi.metadata.resource_version, then));
+            }
             Action::ConfirmNoStateClaim { then } => return Ok(unless(self.has_state_claim(key).await?, then)),
             Action::Note(note) => self.ctx.publish(COMPONENT, world.vmi.object_ref(&()), note),
             Action::RequeueAfter(delay) => return Ok(Next::After(delay)),

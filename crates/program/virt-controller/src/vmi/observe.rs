@@ -18,6 +18,9 @@ use crate::owned::uid;
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE, BY_STATE, BY_VSOCK, state_of};
 use crate::volumes;
 
+/// By how much our clock may be ahead of the server's.
+const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
+
 impl<A: Api> Controller<A> {
     pub(super) fn world(&self, key: &Key) -> Option<World> {
         let stores = &self.ctx.stores;
@@ -37,6 +40,7 @@ impl<A: Api> Controller<A> {
             storage: if uses_storage { self.storage() } else { Storage::default() },
             claims,
             launched: self.has_launched(key, &vmi),
+            inherited: self.is_inherited(&vmi),
             settings: self.settings.clone(),
             behind: unseen.into_iter().chain(expected).max(),
             ..World::new(vmi, config, self.ctx.clock.api_time())
@@ -97,6 +101,11 @@ impl<A: Api> Controller<A> {
             launched.remove(key);
         }
         same && vmi.is_unprocessed()
+    }
+
+    /// Whether another process may have worked on the instance.
+    fn is_inherited(&self, vmi: &VirtualMachineInstance) -> bool {
+        vmi.metadata.creation_timestamp.as_ref().is_none_or(|created| created.0 <= self.since.0 + CLOCKS_DIFFER)
     }
 
     /// Claims for a guest's state were once known by their name alone.

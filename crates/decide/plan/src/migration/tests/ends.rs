@@ -117,7 +117,7 @@ fn a_missing_target_is_looked_for_live_before_it_ends_anything() {
 fn the_finalizer_goes_in_a_final_phase_and_the_course_is_kept() {
     for phase in ["Succeeded", "Failed"] {
         let stage = if phase == "Failed" { "failed" } else { "completed" };
-        let w = world(migration(phase), vmi(course(stage)), vec![]);
+        let w = world(migration(phase), vmi(course(stage)), vec![target("succeeded")]);
         let actions = decide(&w);
         let stored = written(&actions).unwrap();
         assert_eq!(serde_json::to_value(&stored.status.as_ref().unwrap().migration_state).unwrap(), course(stage));
@@ -237,4 +237,37 @@ fn only_the_five_youngest_ends_are_kept() {
     assert!(deletes_target(&w), "the Pod that the oldest never filled");
     w.pods.retain(|pod| pod.metadata.name.as_deref() != Some("target"));
     assert!(!deletes_target(&w));
+}
+
+#[test]
+fn a_failed_migration_is_let_go_after_a_live_look_for_its_target() {
+    let lets_go = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::PatchMigration(_)));
+    // What the cache shows of the target → whether its absence is confirmed first.
+    for (phase, shown, looks) in [("Failed", None, true), ("Failed", Some("failed"), false), ("Succeeded", None, false)]
+    {
+        let w = world(deleted(migration(phase)), vmi(Value::Null), shown.map(target).into_iter().collect());
+        let actions = decide(&w);
+        let confirmed =
+            actions.iter().any(|action| matches!(action, Action::ConfirmNoTarget { then } if lets_go(then)));
+        assert_eq!((lets_go(&actions), confirmed), (!looks, looks), "{phase}, target {shown:?}: {actions:#?}");
+    }
+}
+
+/// A process that has just begun may have a cache from before the hand-off.
+#[test]
+fn what_rests_on_the_nodes_not_having_it_is_decided_after_a_live_look() {
+    let other = json!({"migrationUid": "uid-of-another", "targetNode": "n2", "completed": true});
+    let rows = [
+        ("deleted before the hand-off", deleted(migration("Scheduled")), Value::Null, true),
+        ("the state is lost", migration("Running"), Value::Null, true),
+        ("the state is another's", migration("Running"), other, true),
+        ("the nodes have it", migration("Running"), course("sending"), false),
+        ("the nodes say that it failed", migration("Running"), course("failed"), false),
+    ];
+    for (what, migration, state, looks) in rows {
+        let actions = decide(&world(migration, vmi(state), vec![target("running")]));
+        let confirmed =
+            matches!(actions.as_slice(), [Action::ConfirmState { then }] if written(then).is_some_and(is_failed));
+        assert_eq!(confirmed, looks, "{what}: {actions:#?}");
+    }
 }

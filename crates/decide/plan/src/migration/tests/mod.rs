@@ -154,7 +154,9 @@ fn world(migration: Migration, vmi: VirtualMachineInstance, others: Vec<Pod>) ->
 fn written(actions: &[Action]) -> Option<&Migration> {
     actions.iter().find_map(|action| match action {
         Action::UpdateStatus(migration) => Some(migration.as_ref()),
-        Action::ConfirmNoTarget { then } | Action::ConfirmNoVmi { then } => written(then),
+        Action::ConfirmNoTarget { then } | Action::ConfirmNoVmi { then } | Action::ConfirmState { then } => {
+            written(then)
+        }
         _ => None,
     })
 }
@@ -185,7 +187,7 @@ fn notes(actions: &[Action]) -> Vec<String> {
         .flat_map(|action| match action {
             Action::Note(note) => vec![note.reason.clone()],
             Action::NoteVmi(note) => vec![format!("vmi:{}", note.reason)],
-            Action::ConfirmNoTarget { then } => notes(then),
+            Action::ConfirmNoTarget { then } | Action::ConfirmState { then } => notes(then),
             _ => vec![],
         })
         .collect()
@@ -208,7 +210,14 @@ fn patched_vmi(w: &World) -> Option<VirtualMachineInstance> {
 }
 
 fn deletes_target(w: &World) -> bool {
-    decide(w).iter().any(|action| matches!(action, Action::DeletePod { name, .. } if name == "target"))
+    fn deletes(actions: &[Action]) -> bool {
+        actions.iter().any(|action| match action {
+            Action::DeletePod { name, .. } => name == "target",
+            Action::ConfirmState { then } => deletes(then),
+            _ => false,
+        })
+    }
+    deletes(&decide(w))
 }
 
 fn is_failed(migration: &Migration) -> bool {

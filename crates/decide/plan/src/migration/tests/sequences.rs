@@ -43,7 +43,9 @@ impl Scene {
                 Action::HandOff(patch) | Action::PatchVmi { patch, .. } => self.patch_vmi(&patch),
                 Action::CreateTarget { .. } => self.w.pods.push(Arc::new(target("new"))),
                 Action::DeletePod { name, .. } => self.w.pods.retain(|pod| pod.metadata.name.as_deref() != Some(&name)),
-                Action::ConfirmNoTarget { then } | Action::ConfirmGuestNotOn { then, .. } => {
+                Action::ConfirmNoTarget { then }
+                | Action::ConfirmState { then }
+                | Action::ConfirmGuestNotOn { then, .. } => {
                     waiting.extend(then.into_iter().rev());
                 }
                 other => done.push(other),

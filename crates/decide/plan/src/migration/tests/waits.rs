@@ -218,3 +218,23 @@ fn between_hand_off_and_transfer_it_says_which_node_is_waited_for() {
     let w = world(migration("TargetReady"), vmi(course("sending")), vec![target("running")]);
     assert_eq!(waits_for(&w), "", "it waits no more");
 }
+
+#[test]
+fn what_is_waited_for_stays_until_the_next_attempt_has_succeeded() {
+    let mut w = world(migration("Pending"), vmi(Value::Null), vec![]);
+    w.migration = Arc::new(written(&decide(&w)).unwrap().clone());
+    w.failed = Some(SyncError::new("FailedCreate", "Pods are forbidden here"));
+    w.migration = Arc::new(written(&decide(&w)).unwrap().clone());
+    assert_eq!(waits_for(&w), "FailedCreate");
+    w.failed = None;
+    assert_eq!(decide(&w), [Action::Start], "nothing is written before the next attempt");
+    w.failed = Some(SyncError::new("FailedCreate", "Pods are forbidden here"));
+    assert_eq!(decide(&w), [], "nor after it, if it fails alike");
+    w.failed = None;
+    w.pods.push(Arc::new(target("running")));
+    assert_eq!(
+        (phase_after(&w).as_str(), waits_for(&w).as_str()),
+        ("Scheduling", ""),
+        "one that succeeds ends the wait"
+    );
+}

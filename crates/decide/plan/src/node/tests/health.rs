@@ -156,6 +156,20 @@ fn an_instance_is_given_up_only_if_no_pod_of_its_own_is_alive_on_the_node() {
 }
 
 #[test]
+fn a_guest_that_was_leaving_a_lost_node_is_given_up_only_with_its_target() {
+    for (phase, stays) in [("Running", true), ("Failed", false)] {
+        let mut leaving = vmi("vm", "Running");
+        let state = json!({"migrationUid": "m", "targetPod": "target", "targetNode": "n2", "startTimestamp": time(50)});
+        leaving.status_mut().migration_state = serde_json::from_value(state).unwrap();
+        let mut target = pod(phase, &[]);
+        target.metadata.name = Some("target".into());
+        target.spec.as_mut().unwrap().node_name = Some("n2".into());
+        let actions = judged(&live(Some(silent()), vec![leaving], vec![target]));
+        assert_eq!(failed(&actions).is_empty(), stays, "target {phase}");
+    }
+}
+
+#[test]
 fn only_what_the_node_agent_owns_is_given_up() {
     for (phase, gives_up) in [
         ("Pending", false),

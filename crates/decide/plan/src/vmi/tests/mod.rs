@@ -221,7 +221,9 @@ fn written(w: &World, actions: &[Action]) -> Option<VirtualMachineInstance> {
             machinery::patch::apply(&mut value, patch).expect("the patch fits what it was made from");
             Some(serde_json::from_value(value).unwrap())
         }
-        Action::ConfirmNoPods { then, .. } | Action::ConfirmNoStateClaim { then } => written(w, then),
+        Action::ConfirmNoPods { then, .. } | Action::ConfirmNoStateClaim { then } | Action::ConfirmCurrent { then } => {
+            written(w, then)
+        }
         _ => None,
     })
 }

@@ -109,6 +109,7 @@ impl Cluster {
                         self.carry_out(w, then);
                     }
                 }
+                Action::ConfirmCurrent { then } => self.carry_out(w, then),
                 Action::CreateClaim { .. } | Action::DeleteClaim { .. } | Action::PatchClaim { .. } => {
                     panic!("this guest keeps no state: {action}")
                 }

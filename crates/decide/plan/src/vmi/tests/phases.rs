@@ -55,6 +55,39 @@ fn a_phase_of_another_node_is_not_taken_for_the_pod_of_this_one() {
     assert_eq!(*sort, Sort::Launchers { node: Some("n1".into()) }, "only Pods on the instance's node count");
 }
 
+/// The source Pod is gone. What the nodes wrote, the state of the target Pod → whether the guest is given up.
+#[test]
+fn a_guest_that_was_leaving_is_given_up_only_if_it_cannot_have_arrived() {
+    let begun = json!({"migrationUid": "m", "targetPod": "target", "targetNode": "n2", "startTimestamp": time(50)});
+    let with = |field: &str, value: Value| {
+        let mut state = begun.clone();
+        state[field] = value;
+        state
+    };
+    let rows = [
+        ("the target may have it", begun.clone(), Some("ready"), false),
+        ("the target is going", begun.clone(), Some("terminating"), false),
+        ("the target has ended", begun.clone(), Some("failed"), true),
+        ("the target is gone", begun.clone(), None, true),
+        ("the nodes say that it stayed", with("failed", json!(true)), Some("ready"), true),
+        ("the transfer had not begun", with("startTimestamp", Value::Null), Some("ready"), true),
+        ("another Pod was the target", with("targetPod", json!("other")), Some("ready"), true),
+        ("there was no migration", Value::Null, Some("ready"), true),
+    ];
+    for (what, state, target, given_up) in rows {
+        let mut leaving = vmi("Running");
+        leaving.status_mut().migration_state = serde_json::from_value(state).unwrap();
+        let target = target.map(|state| {
+            let mut pod = pod(state);
+            pod.metadata.name = Some("target".into());
+            pod.spec.as_mut().unwrap().node_name = Some("n2".into());
+            pod
+        });
+        let w = world(leaving, target.into_iter().collect());
+        assert_eq!(confirms(&decide(&w)), given_up, "{what}");
+    }
+}
+
 #[test]
 fn the_hand_over_is_one_write_with_node_label_volumes_and_interfaces() {
     let w = world(vmi("Scheduling"), vec![pod("ready")]);

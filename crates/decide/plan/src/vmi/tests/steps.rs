@@ -198,3 +198,17 @@ fn networks_that_the_rules_of_today_refuse_hold_the_start() {
     assert_eq!(seen.reason(), reasons::FAILED_CREATE_VALIDATION);
     assert!(seen.message().starts_with("spec.domain.devices.interfaces[0]"), "{}", seen.message());
 }
+
+#[test]
+fn an_instance_from_before_this_process_is_looked_at_live_before_it_gets_a_launcher() {
+    for inherited in [false, true] {
+        let w = World { inherited, ..world(vmi("Pending"), vec![]) };
+        let actions = decide(&w);
+        let at_once = actions.iter().any(|action| matches!(action, Action::CreatePod { .. }));
+        let confirmed = actions.iter().any(|action| match action {
+            Action::ConfirmCurrent { then } => then.iter().any(|action| matches!(action, Action::CreatePod { .. })),
+            _ => false,
+        });
+        assert_eq!((at_once, confirmed), (!inherited, inherited), "{actions:#?}");
+    }
+}
