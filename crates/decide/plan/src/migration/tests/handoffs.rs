@@ -3,6 +3,9 @@
 use super::*;
 use crate::migration::{Live, hand_off};
 
+/// What is different when it is looked at live.
+type Change = Box<dyn Fn(&mut Live)>;
+
 fn ready() -> (World, Live) {
     let w = world(migration("Scheduled"), vmi(Value::Null), vec![target("running")]);
     let live =
@@ -35,7 +38,7 @@ fn a_ready_target_is_looked_at_live_before_it_is_handed_off() {
 #[test]
 fn what_is_found_live_can_stop_a_hand_off() {
     let other = json!({"migrationUid": "uid-of-other", "targetNode": "n3"});
-    let table: Vec<(&str, Box<dyn Fn(&mut Live)>)> = vec![
+    let table: Vec<(&str, Change)> = vec![
         ("the instance is gone", Box::new(|live| live.vmi = None)),
         ("another one has its name", Box::new(|live| live.vmi.as_mut().unwrap().metadata.uid = Some("new".into()))),
         (

@@ -9,6 +9,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::migration::policy::{best, overlay};
 
+/// What is the case, the policies by name, and which of them wins.
+type Row<'a> = (&'a str, Vec<(&'a str, Value)>, Option<&'a str>);
+
 type Labels = BTreeMap<String, String>;
 
 fn labels(pairs: &[(&str, &str)]) -> Labels {
@@ -29,7 +32,7 @@ fn vmi_selector(pairs: Value) -> Value {
 
 #[test]
 fn the_most_specific_policy_wins() {
-    let table: Vec<(&str, Vec<(&str, Value)>, Option<&str>)> = vec![
+    let table: Vec<Row<'_>> = vec![
         ("none", vec![], None),
         ("without selectors it fits nothing", vec![("a", Value::Null)], None),
         ("empty selectors fit everything", vec![("a", json!({}))], Some("a")),

@@ -3,6 +3,9 @@
 use super::*;
 use crate::migration::{Live, hand_off, start};
 
+/// A name, and what happens.
+type Step<'a> = (&'a str, &'a dyn Fn(&mut Scene));
+
 /// A cluster of one guest and one migration: what the API holds.
 struct Scene {
     w: World,
@@ -92,7 +95,7 @@ impl Scene {
 
     /// Brings it to a phase the usual way.
     fn bring_to(&mut self, phase: &str) {
-        let steps: [(&str, &dyn Fn(&mut Scene)); 7] = [
+        let steps: [Step<'_>; 7] = [
             ("Pending", &|_| {}),
             ("Scheduling", &|_| {}),
             ("Scheduled", &|scene| scene.target_is("running")),
