@@ -33,6 +33,8 @@ pub struct Report {
     pub histories: u64,
     pub passes: u64,
     pub requests: u64,
+    /// Guests that arrived on another node.
+    pub moved: u64,
     pub failure: Option<Failure>,
     pub took: Duration,
 }
@@ -73,6 +75,7 @@ fn add(report: &mut Report, seed: u64, outcome: Outcome) {
     report.histories += 1;
     report.passes += outcome.passes;
     report.requests += outcome.requests;
+    report.moved += outcome.moved;
     if let Some(violation) = outcome.violation
         && report.failure.as_ref().is_none_or(|known| seed < known.seed)
     {

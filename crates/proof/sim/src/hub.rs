@@ -15,11 +15,13 @@ use std::task::Poll;
 use informer::Key;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
 use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::status;
 use virt_controller::Notes;
 use virt_controller::api::{Api, Kind as AnyKind, Part, Patch};
 
+use crate::actors::is_target;
 use crate::kinds::{Kind, key};
 use crate::plant::Plant;
 use crate::server::{Answer, Propagation, Server, Writer};
@@ -78,8 +80,8 @@ pub(crate) struct Hub {
     pub(crate) sent: Option<Request>,
     /// How the server answered the pass being polled.
     pub(crate) answered: Option<Result<(), u16>>,
-    /// The code that a plant has turned into success.
-    pub(crate) swallowed: Option<u16>,
+    /// What the server meant, if a plant has turned it into something else.
+    pub(crate) meant: Option<Result<(), u16>>,
     pub(crate) plant: Option<Plant>,
     /// What the process whose pass is polled has seen of each kind, for a plant that answers from caches.
     pub(crate) seen: Vec<usize>,
@@ -87,9 +89,20 @@ pub(crate) struct Hub {
 }
 
 impl Hub {
+    /// Quotas and the like.
+    fn admit<K: AnyKind>(&self, object: &K) -> Answer<()> {
+        let target = (object as &dyn std::any::Any).downcast_ref::<Pod>().filter(|pod| is_target(pod));
+        match (target, self.server.target_ban) {
+            (Some(pod), Some(why)) => {
+                Err(crate::server::about::<Pod>(&key(&pod.metadata), |about| status::forbidden(about, why)))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What the judge hears is what the server meant, whatever a plant made of it.
     fn note_answer(&mut self, answer: Result<(), u16>) {
-        self.answered = Some(self.swallowed.take().map_or(answer, Err));
+        self.answered = Some(self.meant.take().unwrap_or(answer));
     }
 }
 
@@ -158,7 +171,7 @@ impl Api for Client {
         let key = Key::new(namespace, name);
         let sent = request::<K>(key.clone(), Op::Get);
         self.call(sent, move |hub| {
-            if let Some(cached) = hub.plant_absence::<K>() {
+            if let Some(cached) = hub.plant_cached::<K>() {
                 return Ok(cached
                     .into_iter()
                     .find(|object| crate::kinds::key(object.meta()) == key)
@@ -173,7 +186,7 @@ impl Api for Client {
         let sent = request::<K>(Key::new(namespace, labels), Op::List);
         let (namespace, labels) = (namespace.to_owned(), labels.to_owned());
         self.call(sent, move |hub| {
-            let found = match hub.plant_absence::<K>() {
+            let found = match hub.plant_cached::<K>() {
                 Some(cached) => crate::server::select(cached.iter(), &namespace, &labels)?,
                 None => hub.server.list::<K>(&namespace, &labels)?,
             };
@@ -191,7 +204,9 @@ impl Api for Client {
         self.call(sent, move |hub| {
             hub.plant_name(&mut object);
             let by = hub.pass;
-            hub.server.create(by, object).map(|stored| (*stored).clone())
+            hub.admit(&object)?;
+            let stored = hub.server.create(by, object).map(|stored| (*stored).clone());
+            hub.plant_start(stored)
         })
         .await
     }
@@ -240,8 +255,11 @@ impl Api for Client {
         let patch = patch.clone();
         self.call(sent, move |hub| {
             let by = hub.pass;
+            let patch = hub.plant_guards(patch);
+            hub.plant_abort(&key, &patch);
             let copy = hub.plant.and_then(|_| hub.server.lookup::<K>(&key)).map(|object| (*object).clone());
             let stored = hub.server.patch::<K>(by, &key, part, &patch).map(|stored| (*stored).clone());
+            let stored = hub.plant_hand_off(&patch, stored);
             hub.plant_conflict(stored, copy)
         })
         .await

@@ -21,7 +21,7 @@ struct Args {
     /// Plays this one history and prints all of it.
     #[arg(long)]
     seed: Option<u64>,
-    /// With --seed: do not make the history shorter.
+    /// Do not make a failing history shorter.
     #[arg(long)]
     whole: bool,
     /// Plays a script and prints what is written.
@@ -63,16 +63,17 @@ fn main() -> anyhow::Result<ExitCode> {
     let report = run(&campaign);
     let seconds = report.took.as_secs_f64();
     println!(
-        "{} histories in {seconds:.1} s, {:.0} per second; {} passes, {} requests",
+        "{} histories in {seconds:.1} s, {:.0} per second; {} passes, {} requests, {} guests moved",
         report.histories,
         report.histories as f64 / seconds,
         report.passes,
-        report.requests
+        report.requests,
+        report.moved
     );
     let Some(failure) = report.failure else { return Ok(ExitCode::SUCCESS) };
     println!("seed {}: {}\n", failure.seed, failure.violation);
     let profile = profile_for(&args.profile, failure.seed).expect("it was found before");
-    Ok(replay(profile.script(failure.seed), false))
+    Ok(replay(profile.script(failure.seed), args.whole))
 }
 
 /// Plays one history and prints it; a failing one is made shorter first.

@@ -3,15 +3,22 @@
 //! All are put where the controllers meet the rest of the world: in what they send, in what they are answered, in what
 //! their caches tell them. The controllers themselves know nothing of them.
 
+use std::any::Any;
 use std::sync::Arc;
 
+use api::v1::VirtualMachineInstance;
+use informer::Key;
+use json_patch::PatchOperation;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Resource;
-use virt_controller::api::Kind as AnyKind;
+use machinery::status::{self, About};
+use virt_controller::api::{Kind as AnyKind, Patch};
 
+use crate::actors::is_target;
 use crate::hub::Hub;
 use crate::kinds::Kind;
-use crate::server::Answer;
+use crate::server::{Answer, Propagation};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,11 +31,27 @@ pub enum Plant {
     ActOnAbsence,
     /// A conflict is taken for success.
     SwallowConflicts,
+    /// A hand-off to the nodes that was made is answered as if it was not: what is decided next rests on the cache alone.
+    ForgottenHandOff,
+    /// A target Pod that was made is answered as if it was not: nothing counts it before the cache shows it.
+    UncountedStart,
+    /// What the migration controller reads live comes from the cache, and its patches of instances test nothing.
+    TwoOwners,
+    /// To give a migration up that the nodes have is to delete its target.
+    AbortDeletesTarget,
 }
 
 impl Plant {
-    pub const ALL: &[Plant] =
-        &[Plant::RandomPodNames, Plant::NoExpectations, Plant::ActOnAbsence, Plant::SwallowConflicts];
+    pub const ALL: &[Plant] = &[
+        Plant::RandomPodNames,
+        Plant::NoExpectations,
+        Plant::ActOnAbsence,
+        Plant::SwallowConflicts,
+        Plant::ForgottenHandOff,
+        Plant::UncountedStart,
+        Plant::TwoOwners,
+        Plant::AbortDeletesTarget,
+    ];
 }
 
 fn is_conflict(status: &Status) -> bool {
@@ -45,10 +68,16 @@ impl Hub {
         }
     }
 
-    /// [`Plant::ActOnAbsence`]
-    pub(crate) fn plant_absence<K: AnyKind>(&self) -> Option<Vec<Arc<K>>> {
-        if self.plant != Some(Plant::ActOnAbsence) {
-            return None;
+    fn moves_guests(&self) -> bool {
+        self.pass.name() == "migration-controller"
+    }
+
+    /// [`Plant::ActOnAbsence`], [`Plant::TwoOwners`]
+    pub(crate) fn plant_cached<K: AnyKind>(&self) -> Option<Vec<Arc<K>>> {
+        match self.plant {
+            Some(Plant::ActOnAbsence) => {}
+            Some(Plant::TwoOwners) if self.moves_guests() => {}
+            _ => return None,
         }
         let kind = Kind::of::<K>()?;
         let seen = self.server.seen(kind, self.seen[kind as usize]);
@@ -59,10 +88,60 @@ impl Hub {
     pub(crate) fn plant_conflict<K: Resource>(&mut self, stored: Answer<K>, sent: Option<K>) -> Answer<K> {
         match (stored, sent) {
             (Err(status), Some(sent)) if self.plant == Some(Plant::SwallowConflicts) && is_conflict(&status) => {
-                self.swallowed = Some(machinery::status::code(&status));
+                self.meant = Some(Err(machinery::status::code(&status)));
                 Ok(sent)
             }
             (stored, _) => stored,
         }
     }
+
+    /// [`Plant::ForgottenHandOff`]
+    pub(crate) fn plant_hand_off<K>(&mut self, patch: &Patch, stored: Answer<K>) -> Answer<K> {
+        let hands_off = self.moves_guests() && touches(patch, "/status/migrationState");
+        if self.plant != Some(Plant::ForgottenHandOff) || stored.is_err() || !hands_off {
+            return stored;
+        }
+        self.meant = Some(Ok(()));
+        Err(Box::new(status::conflict(About::default(), "the object has been modified")))
+    }
+
+    /// [`Plant::UncountedStart`]
+    pub(crate) fn plant_start<K: AnyKind>(&mut self, stored: Answer<K>) -> Answer<K> {
+        let target = |stored: &K| (stored as &dyn Any).downcast_ref::<Pod>().is_some_and(is_target);
+        if self.plant != Some(Plant::UncountedStart) || !stored.as_ref().is_ok_and(target) {
+            return stored;
+        }
+        self.meant = Some(Ok(()));
+        Err(Box::new(status::forbidden(About::default(), "not now")))
+    }
+
+    /// [`Plant::TwoOwners`]
+    pub(crate) fn plant_guards(&self, patch: Patch) -> Patch {
+        match patch {
+            Patch::Json(json_patch::Patch(steps)) if self.plant == Some(Plant::TwoOwners) && self.moves_guests() => {
+                let unguarded = steps.into_iter().filter(|step| !matches!(step, PatchOperation::Test(_)));
+                Patch::Json(json_patch::Patch(unguarded.collect()))
+            }
+            patch => patch,
+        }
+    }
+
+    /// [`Plant::AbortDeletesTarget`]
+    pub(crate) fn plant_abort(&mut self, vmi: &Key, patch: &Patch) {
+        if self.plant != Some(Plant::AbortDeletesTarget) || !touches(patch, "/status/migrationState/abortRequested") {
+            return;
+        }
+        let vmi = self.server.lookup::<VirtualMachineInstance>(vmi);
+        let target = vmi.and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref()?.target_pod.clone());
+        let target = Key::new(crate::script::NAMESPACE, target.unwrap_or_default());
+        let by = self.pass;
+        // It may be gone already.
+        let _ = self.server.delete::<Pod>(by, &target, None, None, Propagation::Background);
+    }
+}
+
+/// Whether a patch writes just there.
+fn touches(patch: &Patch, path: &str) -> bool {
+    let Patch::Json(patch) = patch else { return false };
+    patch.0.iter().any(|step| !matches!(step, PatchOperation::Test(_)) && step.path().to_string() == path)
 }

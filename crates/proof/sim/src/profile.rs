@@ -111,36 +111,35 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile { name: "workload", about: "Pods and guests that fail", pods: 4, guests: 4, lags: 2, ..CALM },
     Profile { name: "nodes", about: "nodes that stop answering", nodes: 2, lags: 1, deeds: 4, ..CALM },
+    // Several guests at once, so that limits count.
+    Profile {
+        name: "migrations",
+        about: "guests that move, are drained, and do not arrive",
+        vms: 4,
+        deeds: 8,
+        lags: 4,
+        outages: 1,
+        refusals: 1,
+        lost_answers: 3,
+        strangers: 2,
+        crashes: 2,
+        leaders: 1,
+        pods: 1,
+        guests: 1,
+        moves: 75,
+        journeys: 4,
+        storage: 10,
+        plugs: 0,
+        ..CALM
+    },
 ];
-
-/// Histories of guests that move; several at once, so that limits count.
-pub(crate) const MIGRATIONS: Profile = Profile {
-    name: "migrations",
-    about: "guests that move, are drained, and do not arrive",
-    vms: 4,
-    deeds: 8,
-    lags: 4,
-    outages: 1,
-    refusals: 1,
-    lost_answers: 3,
-    strangers: 2,
-    crashes: 2,
-    leaders: 1,
-    pods: 1,
-    guests: 1,
-    moves: 75,
-    journeys: 4,
-    storage: 0,
-    plugs: 0,
-    ..CALM
-};
 
 /// The profile of this name; `mixed` gives each seed one of them in turn.
 pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     if name == "mixed" {
         return Some(&PROFILES[(seed % PROFILES.len() as u64) as usize]);
     }
-    PROFILES.iter().chain([&MIGRATIONS]).find(|profile| profile.name == name)
+    PROFILES.iter().find(|profile| profile.name == name)
 }
 
 const fn secs(n: u64) -> Duration {
@@ -184,7 +183,12 @@ impl Profile {
         for _ in 0..rng.within(1, self.deeds) {
             let vm = rng.below(u64::from(vms)) as u8;
             let at = time(rng, 1_000, ACTIVE - 20_000);
-            deeds.push((at, self.deed(rng, vm)));
+            let deed = self.deed(rng, vm);
+            // Every phase of a migration is one in which somebody changes their mind.
+            if matches!(deed, Deed::Migrate { .. }) && rng.chance(25) {
+                deeds.push((at + time(rng, 100, 15_000), Deed::AbortMigration { vm }));
+            }
+            deeds.push((at, deed));
             // Haste: a second thought right after the first.
             if rng.chance(25) {
                 deeds.push((at + time(rng, 1, 2_000), self.deed(rng, vm)));
@@ -209,11 +213,14 @@ impl Profile {
     fn deed(&self, rng: &mut Rng, vm: u8) -> Deed {
         // Not drawn where nobody moves, so that the other profiles' histories stay what they are.
         if self.moves > 0 && rng.chance(self.moves) {
-            return match rng.below(8) {
-                0..=3 => Deed::Migrate { vm },
-                4 => Deed::AbortMigration { vm },
-                5..=6 => Deed::Evict { vm },
-                _ => Deed::Drain { vm },
+            return match rng.below(20) {
+                0..=8 => Deed::Migrate { vm },
+                9..=10 => Deed::AbortMigration { vm },
+                11..=13 => Deed::Evict { vm },
+                14..=15 => Deed::Drain { vm },
+                16..=17 => Deed::Backup { vm },
+                18 => Deed::Resize { vm },
+                _ => Deed::OldBudget { vm },
             };
         }
         if rng.chance(self.plugs) {
@@ -315,11 +322,15 @@ impl Profile {
         for _ in 0..if self.journeys > 0 { rng.within(0, self.journeys) } else { 0 } {
             let fate = match rng.below(5) {
                 0 => JourneyFate::Breaks(time(rng, 100, 20_000)),
-                1 => JourneyFate::Slow(time(rng, 10_000, 90_000)),
+                1 => JourneyFate::Busy(rng.within(20, 120)),
                 2 => JourneyFate::TargetDies(time(rng, 100, 20_000)),
                 _ => JourneyFate::SourceDies,
             };
             faults.push(Fault::Journey { nth: rng.below(5), fate });
+        }
+        if self.journeys > 0 && rng.chance(20) {
+            let at = time(rng, 20_000, 120_000);
+            faults.push(Fault::NoTargets { at, lasts: time(rng, 5_000, 50_000), quota: rng.chance(60) });
         }
         if self.storage > 50 || rng.chance(30) {
             for nth in 0..3 {

@@ -81,6 +81,9 @@ fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
         ("abort-migration", []) => Deed::AbortMigration { vm },
         ("evict", []) => Deed::Evict { vm },
         ("drain", []) => Deed::Drain { vm },
+        ("backup", []) => Deed::Backup { vm },
+        ("resize", []) => Deed::Resize { vm },
+        ("old-budget", []) => Deed::OldBudget { vm },
         ("shut-down", []) => Deed::ShutDown { vm },
         ("crash", []) => Deed::Crash { vm },
         _ => bail!("unknown deed"),
@@ -92,6 +95,9 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
         ["lose", node, "at", at] => Fault::NodeLoss { node: numbered(node, "node")?, at: seconds(at)? },
         ["silence", node, "at", at, "for", lasts] => {
             Fault::NodeOutage { node: numbered(node, "node")?, at: seconds(at)?, lasts: seconds(lasts)? }
+        }
+        ["refuse-targets", by, "at", at, "for", lasts] => {
+            Fault::NoTargets { at: seconds(at)?, lasts: seconds(lasts)?, quota: *by == "quota" }
         }
         ["crash", "at", at] => Fault::Crash { at: seconds(at)? },
         ["pod", nth, fate @ ..] => {
@@ -118,7 +124,7 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
         ["journey", nth, fate @ ..] => {
             let fate = match fate {
                 ["breaks", after] => JourneyFate::Breaks(seconds(after)?),
-                ["slow", lasts] => JourneyFate::Slow(seconds(lasts)?),
+                ["busy", rate] => JourneyFate::Busy(rate.parse()?),
                 ["target-dies", after] => JourneyFate::TargetDies(seconds(after)?),
                 ["source-dies"] => JourneyFate::SourceDies,
                 _ => bail!("unknown fate of a journey"),

@@ -112,6 +112,18 @@ pub enum Deed {
     Drain {
         vm: u8,
     },
+    /// A backup begins to read the guest's disks.
+    Backup {
+        vm: u8,
+    },
+    /// The guest is to get more memory, which it gets by moving.
+    Resize {
+        vm: u8,
+    },
+    /// A disruption budget as earlier versions made them.
+    OldBudget {
+        vm: u8,
+    },
     /// The guest shuts itself down.
     ShutDown {
         vm: u8,
@@ -148,8 +160,8 @@ pub enum GuestFate {
 pub enum JourneyFate {
     /// The transfer breaks off after so long, and the guest stays.
     Breaks(Duration),
-    /// The guest writes to its memory so fast that it takes so long.
-    Slow(Duration),
+    /// The guest writes so many MiB per second to its memory.
+    Busy(u64),
     /// The target dies so long after the transfer began.
     TargetDies(Duration),
     /// The source and its Pod vanish just when the guest has left.
@@ -229,6 +241,12 @@ pub enum Fault {
         node: u8,
         at: Duration,
     },
+    /// Target Pods are refused, by a quota or by some other rule.
+    NoTargets {
+        at: Duration,
+        lasts: Duration,
+        quota: bool,
+    },
     /// The n-th launcher Pod.
     Pod {
         nth: u64,
@@ -275,6 +293,9 @@ impl Deed {
             | Self::AbortMigration { vm }
             | Self::Evict { vm }
             | Self::Drain { vm }
+            | Self::Backup { vm }
+            | Self::Resize { vm }
+            | Self::OldBudget { vm }
             | Self::ShutDown { vm }
             | Self::Crash { vm } => *vm,
         }
@@ -308,6 +329,9 @@ impl fmt::Display for Deed {
             Self::AbortMigration { .. } => write!(f, "give the migration of {name} up"),
             Self::Evict { .. } => write!(f, "evict {name}"),
             Self::Drain { .. } => write!(f, "empty the node of {name}"),
+            Self::Backup { .. } => write!(f, "back {name} up"),
+            Self::Resize { .. } => write!(f, "give {name} more memory"),
+            Self::OldBudget { .. } => write!(f, "leave a disruption budget of {name}"),
             Self::ShutDown { .. } => write!(f, "shut {name} down from inside"),
             Self::Crash { .. } => write!(f, "crash the guest of {name}"),
         }
@@ -340,6 +364,10 @@ impl fmt::Display for Fault {
                 write!(f, "{} does not answer for {lasts:?} at {at:?}", node_name(*node))
             }
             Self::NodeLoss { node, at } => write!(f, "{} is lost at {at:?}", node_name(*node)),
+            Self::NoTargets { at, lasts, quota } => {
+                let who = if *quota { "a quota" } else { "a rule" };
+                write!(f, "{who} refuses target Pods for {lasts:?} at {at:?}")
+            }
             Self::Pod { nth, fate } => write!(f, "launcher Pod {nth}: {fate:?}"),
             Self::Guest { nth, fate } => write!(f, "guest {nth}: {fate:?}"),
             Self::Journey { nth, fate } => write!(f, "journey {nth}: {fate:?}"),

@@ -94,6 +94,7 @@ fn value(object: &Object) -> Value {
         Object::Pod(object) => serde_json::to_value(object.as_ref()),
         Object::Claim(object) => serde_json::to_value(object.as_ref()),
         Object::DataVolume(object) => serde_json::to_value(object.as_ref()),
+        Object::Migration(object) => serde_json::to_value(object.as_ref()),
         Object::Node(object) => serde_json::to_value(object.as_ref()),
         Object::Revision(object) => serde_json::to_value(object.as_ref()),
         _ => Ok(Value::Null),
@@ -173,6 +174,10 @@ pub(crate) fn left(server: &Server) -> Vec<String> {
         let phase = vmi.phase().map_or("no phase", |phase| phase.as_str());
         let node = vmi.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default();
         lines.push(format!("  {} {phase} {node}", Object::Vmi(vmi.clone()).title()).trim_end().to_owned());
+    }
+    for migration in server.tables.migrations.all() {
+        let phase = plan::migration::phase(migration).map_or("no phase", |phase| phase.as_str());
+        lines.push(format!("  {} {phase}", Object::Migration(migration.clone()).title()));
     }
     for pod in server.tables.pods.all() {
         let node = crate::actors::node_of(pod).unwrap_or_default();

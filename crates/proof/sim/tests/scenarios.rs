@@ -16,7 +16,7 @@ fn scripts() -> Vec<PathBuf> {
 fn every_scenario_plays_as_recorded() {
     let update = std::env::var_os("UPDATE_SCENARIOS").is_some();
     let scripts = scripts();
-    assert!(scripts.len() >= 7, "scenarios are missing");
+    assert!(scripts.len() >= 18, "scenarios are missing");
     for path in scripts {
         let told = sim::scenario::tell(&fs::read_to_string(&path).unwrap()).unwrap();
         assert!(!told.contains("is violated"), "{}:\n{told}", path.display());

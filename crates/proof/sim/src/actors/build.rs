@@ -2,9 +2,12 @@
 
 use std::sync::OnceLock;
 
+use api::migrations::MigrationPolicy;
 use api::v1::{KubeVirt, RunStrategy, VirtualMachine, VirtualMachineInstance};
-use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, ResourceQuota};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -82,7 +85,26 @@ pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk) -> VirtualMachi
         }
     }
     vm.metadata.name = Some(name);
+    give_character(&mut vm, number);
     vm
+}
+
+/// Guests differ: in memory, in how they may be moved, and in what is to become of them when their node is emptied.
+fn give_character(vm: &mut VirtualMachine, number: u8) {
+    let template = &mut vm.spec.template;
+    let amount = Quantity(["128Mi", "512Mi", "1Gi", "2Gi"][usize::from(number % 4)].to_owned());
+    let domain = &mut template.spec.domain;
+    domain.memory.get_or_insert_default().guest = Some(amount.clone());
+    domain.resources.get_or_insert_default().requests.insert("memory".to_owned(), amount);
+    template.spec.eviction_strategy = match number % 4 {
+        1 => Some("LiveMigrateIfPossible".to_owned()),
+        3 => Some("External".to_owned()),
+        _ => None,
+    };
+    if number % 2 == 1 {
+        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+        labels.insert("transfer".to_owned(), "post-copy".to_owned());
+    }
 }
 
 /// An instance that belongs to no virtual machine.
@@ -91,6 +113,7 @@ pub(crate) fn vmi(number: u8) -> VirtualMachineInstance {
     let mut vmi = VirtualMachineInstance { spec: template.spec.template.spec.clone(), ..Default::default() };
     vmi.metadata.name = Some(vm_name(number));
     vmi.metadata.namespace = Some(NAMESPACE.to_owned());
+    vmi.spec.eviction_strategy = (number % 2 == 1).then(|| "None".to_owned());
     vmi
 }
 
@@ -117,7 +140,8 @@ pub(crate) fn node(number: u8, heartbeat: &str) -> Node {
                 "kubernetes.io/hostname": name,
                 "kubernetes.io/arch": "amd64",
                 "kubevirt.io/schedulable": "true",
-                "machine-type.node.kubevirt.io/q35": "true"
+                "machine-type.node.kubevirt.io/q35": "true",
+                "cpu-vendor.node.kubevirt.io/Intel": "true"
             },
             "annotations": {"kubevirt.io/heartbeat": heartbeat}
         },
@@ -125,8 +149,36 @@ pub(crate) fn node(number: u8, heartbeat: &str) -> Node {
     }))
 }
 
+/// What leaves no room for target Pods.
+pub(crate) fn quota() -> ResourceQuota {
+    read(json!({"metadata": {"name": "targets", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "1"}}}))
+}
+
+/// A budget of an instance, as earlier versions made them.
+pub(crate) fn budget(vmi: &VirtualMachineInstance) -> PodDisruptionBudget {
+    let name = format!("kubevirt-disruption-budget-{}", vmi.metadata.name.as_deref().unwrap_or_default());
+    let mut budget: PodDisruptionBudget =
+        read(json!({"metadata": {"name": name, "namespace": NAMESPACE}, "spec": {"minAvailable": 1}}));
+    budget.metadata.owner_references = machinery::meta::controller_ref(vmi).map(|owner| vec![owner]);
+    budget
+}
+
+/// The more a policy asks of a guest, the better it fits. `policies.rs` among the invariants knows these.
+fn policies() -> [MigrationPolicy; 2] {
+    let policy = |name: &str, labels: Value, post_copy: bool| {
+        read(json!({
+            "metadata": {"name": name},
+            "spec": {"selectors": {"virtualMachineInstanceSelector": labels}, "allowPostCopy": post_copy}
+        }))
+    };
+    [
+        policy("guests", json!({"app": "guest"}), false),
+        policy("post-copy", json!({"app": "guest", "transfer": "post-copy"}), true),
+    ]
+}
+
 /// The cluster before anybody came.
-pub(crate) fn furniture(server: &mut Server) {
+pub(crate) fn furniture(server: &mut Server, seed: u64) {
     let heartbeat = server.time().0.to_string();
     let put = "an empty cluster takes everything";
     let namespace: Namespace = read(json!({"metadata": {"name": NAMESPACE}}));
@@ -137,13 +189,18 @@ pub(crate) fn furniture(server: &mut Server) {
         "volumeBindingMode": "WaitForFirstConsumer"
     }));
     server.create(Writer::User, class).expect(put);
+    let (cluster, outbound) = if seed.is_multiple_of(2) { (2, 1) } else { (3, 2) };
     let kubevirt: KubeVirt = read(json!({
         "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
         "spec": {"configuration": {"evictionStrategy": "LiveMigrate",
-            "migrations": {"parallelMigrationsPerCluster": 2, "parallelOutboundMigrationsPerNode": 1},
+            "migrations": {"parallelMigrationsPerCluster": cluster, "parallelOutboundMigrationsPerNode": outbound,
+                "completionTimeoutPerGiB": 60},
             "developerConfiguration": {"featureGates": ["HotplugVolumes"]}}}
     }));
     server.create(Writer::User, kubevirt).expect(put);
+    for policy in policies() {
+        server.create(Writer::User, policy).expect(put);
+    }
     for number in 0..NODES {
         server.create(Writer::NodeAgent, node(number, &heartbeat)).expect(put);
     }

@@ -6,6 +6,8 @@
 mod build;
 mod cdi;
 mod collector;
+mod guests;
+mod journey;
 mod kubelet;
 mod movers;
 mod node_agent;
@@ -30,6 +32,7 @@ use crate::script::{Fault, GuestFate, PodFate, VolumeFate};
 use crate::server::{Change, Server, Writer};
 
 pub(crate) use build::furniture;
+pub(crate) use guests::Guests;
 
 /// What the actors know beyond the API.
 #[derive(Default)]
@@ -44,7 +47,14 @@ pub(crate) struct World {
     guest_fates: BTreeMap<String, GuestFate>,
     volume_fates: BTreeMap<String, VolumeFate>,
     /// By the migration's UID.
-    journeys: BTreeMap<String, movers::Journey>,
+    journeys: BTreeMap<String, journey::Journey>,
+}
+
+impl World {
+    /// Guests that arrived on another node.
+    pub(crate) fn arrivals(&self) -> u64 {
+        self.journeys.values().filter(|journey| journey.stage == journey::Stage::Arrived).count() as u64
+    }
 }
 
 /// Whether the Pod is there to run a guest.
@@ -92,7 +102,7 @@ pub(crate) fn launchers_of<'a>(server: &'a Server, vmi_uid: &'a str) -> impl Ite
 impl Sim {
     /// The cluster before anybody came.
     pub(crate) fn furnish(&mut self) {
-        furniture(&mut lock(&self.hub).server);
+        furniture(&mut lock(&self.hub).server, self.script.seed);
         for node in 0..build::NODES {
             let after = self.some_ms(0, 60_000);
             self.schedule(after, Event::Heartbeat { node });
@@ -112,7 +122,9 @@ impl Sim {
             Actor::KubeletReap => self.reap_pod(key, uid),
             Actor::NodeAgent => self.attend(key, uid),
             Actor::GuestEnds { crashed } => self.end_guest(key, uid, crashed),
-            Actor::Arrives => self.arrive(key, uid),
+            Actor::Sends { journey } => self.send_memory(key, uid, journey),
+            Actor::Severs { journey } => self.sever(journey),
+            Actor::BackupEnds => self.end_backup(key, uid),
             Actor::Cdi => self.import(key, uid),
             Actor::Collector => self.collect(),
         }
@@ -144,6 +156,10 @@ impl Sim {
             Some(Object::Pod(was)) => Some(was),
             _ => None,
         };
+        if change.is.is_none() || has_ended(pod) {
+            self.judge.guests.ends_in(change.last.uid());
+            self.end_of_side(change.last.uid());
+        }
         if change.is.is_none() {
             return self.notice_owner(pod);
         }

@@ -1,11 +1,14 @@
 //! The node agent of every node: starts guests that were handed over, and tells how they end.
 
+use std::sync::Arc;
+
 use api::v1::{
     Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as PhaseTransition, VolumePhase,
 };
 use api::{conditions, labels};
 use informer::Key;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::meta::{is_deleting, label};
 use virt_controller::api::Part;
@@ -13,9 +16,9 @@ use virt_controller::api::Part;
 use super::{has_ended, launchers_of, node_of};
 use crate::engine::{Actor, Sim};
 use crate::hub::lock;
-use crate::kinds::Object;
+use crate::kinds::{Object, uid};
 use crate::script::GuestFate;
-use crate::server::Writer;
+use crate::server::{Server, Writer};
 
 /// A migration is under way whose transfer has begun.
 fn has_left(vmi: &VirtualMachineInstance) -> bool {
@@ -29,6 +32,13 @@ enum Launcher {
     Ended,
     Ending,
     Alive,
+}
+
+/// The launcher of the instance on its node. A guest that comes back leaves the one of its earlier stay there.
+fn launcher_on<'a>(server: &'a Server, vmi: &'a str, node: Option<&'a str>) -> Option<&'a Arc<Pod>> {
+    launchers_of(server, vmi)
+        .filter(|pod| node_of(pod) == node)
+        .max_by_key(|pod| pod.metadata.creation_timestamp.clone())
 }
 
 pub(super) fn set_phase(vmi: &mut VirtualMachineInstance, phase: Phase, now: Time) {
@@ -59,7 +69,9 @@ impl Sim {
             (Some(Phase::Scheduled), Launcher::Alive) => return self.start_guest(&vmi),
             // The other side is asked before the guest is given up.
             (Some(Phase::Running), Launcher::Ended | Launcher::Ending) if self.lives_elsewhere(&vmi) => return,
-            (Some(Phase::Running), Launcher::Ended) if has_left(&vmi) => return self.lost_on_arrival(&vmi),
+            (Some(Phase::Running), Launcher::Ended) if has_left(&vmi) => {
+                return self.lose(&vmi, "the guest died on its way");
+            }
             (Some(Phase::Running), Launcher::Ended) => Phase::Failed,
             (Some(Phase::Running), Launcher::Ending) => Phase::Succeeded,
             (Some(Phase::Running), Launcher::Alive) if is_deleting(&vmi.metadata) => Phase::Succeeded,
@@ -71,7 +83,7 @@ impl Sim {
 
     fn launcher(&self, uid: &str, node: &str) -> Launcher {
         let hub = lock(&self.hub);
-        match launchers_of(&hub.server, uid).find(|pod| node_of(pod) == Some(node)) {
+        match launcher_on(&hub.server, uid, Some(node)) {
             None => Launcher::Absent,
             Some(pod) if has_ended(pod) => Launcher::Ended,
             Some(pod) if is_deleting(&pod.metadata) => Launcher::Ending,
@@ -81,13 +93,25 @@ impl Sim {
 
     fn set_guest_phase(&mut self, vmi: &VirtualMachineInstance, phase: Phase) {
         let mut new = vmi.clone();
-        let mut hub = lock(&self.hub);
         if phase == Phase::Running {
             // Nothing is attached to a guest whose label is not known.
             new.status_mut().selinux_context = Some("none".to_owned());
+            self.begin_guest(vmi);
+        } else {
+            self.judge.guests.ends(uid(&vmi.metadata));
         }
+        let mut hub = lock(&self.hub);
         set_phase(&mut new, phase, hub.server.time());
         hub.server.update(Writer::NodeAgent, Part::Object, new).expect("written right after it was read");
+    }
+
+    /// From now on the guest runs in the launcher on its node.
+    fn begin_guest(&mut self, vmi: &VirtualMachineInstance) {
+        let (own, node) = (uid(&vmi.metadata), label(&vmi.metadata, labels::NODE_NAME));
+        let server = &lock(&self.hub).server;
+        let Some(pod) = launcher_on(server, own, node) else { return };
+        self.judge.guests.starts(uid(&pod.metadata), own, vmi.metadata.name.as_deref().unwrap_or_default());
+        self.judge.guest_changed(server);
     }
 
     fn start_guest(&mut self, vmi: &VirtualMachineInstance) {
@@ -113,9 +137,26 @@ impl Sim {
         let status = started.status_mut();
         status.selinux_context = Some("none".to_owned());
         let now = lock(&self.hub).server.time();
-        let migratable = Condition::new(conditions::LIVE_MIGRATABLE, ConditionStatus::True, "", "", now);
+        // What is on one node only does not follow the guest.
+        let bound = vmi.spec.volumes.iter().any(|volume| volume.container_disk.is_none());
+        let (holds, why) = match bound {
+            true => (ConditionStatus::False, "DisksNotLiveMigratable"),
+            false => (ConditionStatus::True, ""),
+        };
+        let migratable = Condition::new(conditions::LIVE_MIGRATABLE, holds, why, "", now);
         conditions::set(&mut status.conditions, migratable);
         self.set_guest_phase(&started, Phase::Running);
+    }
+
+    /// The backup has read what it was to read.
+    pub(super) fn end_backup(&mut self, key: &Key, uid: &str) {
+        let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
+        let mut new = (*vmi).clone();
+        let tracking = new.status_mut().changed_block_tracking.as_mut();
+        if let Some(backup) = tracking.and_then(|tracking| tracking.backup_status.as_mut()) {
+            backup.completed = Some(true);
+        }
+        lock(&self.hub).server.update(Writer::NodeAgent, Part::Object, new).expect("written right after it was read");
     }
 
     /// The guest ends by itself.

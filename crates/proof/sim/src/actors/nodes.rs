@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use api::{annotations, labels};
 use informer::Key;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, Pod, ResourceQuota};
 use machinery::meta::is_deleting;
 use virt_controller::api::Part;
 
@@ -82,6 +82,24 @@ impl Sim {
         }
         let after = self.some_ms(100, 2_000);
         self.schedule(after, Event::Heartbeat { node });
+    }
+
+    /// Target Pods are refused from now on.
+    pub(crate) fn refuse_targets(&mut self, quota: bool) {
+        let server = &mut lock(&self.hub).server;
+        server.target_ban = Some("violates PodSecurity \"restricted:latest\"");
+        // Two faults may overlap: there is one quota.
+        if quota && server.create(Writer::User, build::quota()).is_ok() {
+            server.target_ban = Some("exceeded quota: targets, requested: pods=1, used: pods=1, limited: pods=1");
+        }
+    }
+
+    pub(crate) fn allow_targets(&mut self) {
+        let server = &mut lock(&self.hub).server;
+        server.target_ban = None;
+        let quota = Key::new(crate::script::NAMESPACE, "targets");
+        // There is none if something else refused them.
+        let _ = server.delete::<ResourceQuota>(Writer::User, &quota, None, None, Propagation::Background);
     }
 
     /// Somebody removes the node, and with it the Pods it can no longer have.

@@ -2,7 +2,7 @@
 
 use api::config::ClusterConfig;
 use api::v1::{
-    AddVolumeOptions, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
+    AddVolumeOptions, BackupStatus, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
     PersistentVolumeClaimVolumeSource, RemoveVolumeOptions, RunStrategy, StateChangeRequestAction, VirtualMachine,
     VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineStateChangeRequest as StateChange,
     VirtualMachineVolumeRequest, Volume,
@@ -89,6 +89,30 @@ impl Sim {
                 let guests: Vec<String> = guests.map(|vmi| uid(&vmi.metadata).to_owned()).collect();
                 guests.iter().for_each(|guest| evict(server, guest));
             }
+            Deed::Backup { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm)).filter(|vmi| vmi.is_running())?;
+                let moving = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+                if moving.is_some_and(|state| state.completed != Some(true)) {
+                    return None; // the node refuses
+                }
+                let mut new = (*vmi).clone();
+                let tracking = new.status_mut().changed_block_tracking.get_or_insert_default();
+                tracking.backup_status = Some(BackupStatus::default());
+                server.update(Writer::NodeAgent, Part::Object, new).ok()?;
+                let after = self.some_ms(1_000, 40_000);
+                self.act_after(after, Actor::BackupEnds, &Object::Vmi(vmi));
+            }
+            Deed::Resize { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm)).filter(|vmi| vmi.is_running())?;
+                let (mut new, now) = ((*vmi).clone(), server.time());
+                let wanted = Condition::new(conditions::HOT_MEMORY_CHANGE, ConditionStatus::True, "", "", now);
+                conditions::set(&mut new.status_mut().conditions, wanted);
+                server.update(Writer::NodeAgent, Part::Object, new).ok()?;
+            }
+            Deed::OldBudget { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
+                server.create(USER, build::budget(&vmi)).ok()?;
+            }
             Deed::Pause { vm } => self.pause(server, *vm, true)?,
             Deed::Unpause { vm } => self.pause(server, *vm, false)?,
             Deed::ShutDown { vm } | Deed::Crash { vm } => {
@@ -129,14 +153,14 @@ where
     server.delete::<K>(USER, key, None, None, propagation).ok()
 }
 
-/// As admission has it: an instance that can move, and no other migration of it under way.
+/// As admission has it: an instance that can move, and no other migration of it under way. Admission looks into a cache, so
+/// another one may have come a moment ago.
 fn migrate(server: &mut Server, key: &Key) -> Option<()> {
     let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
-    let busy = server
-        .tables
-        .migrations
-        .all()
-        .any(|other| other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other));
+    let busy = server.tables.migrations.all().any(|other| {
+        let known = other.metadata.creation_timestamp.as_ref() != Some(&server.time());
+        known && other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other)
+    });
     if busy || vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false()) {
         return None;
     }
@@ -172,9 +196,14 @@ fn evict(server: &mut Server, guest: &str) {
         match eviction::judge(&world) {
             Verdict::Mark { patch, .. } => {
                 // A patch that fails is an eviction that is asked for again.
-                let _ = server.patch::<VirtualMachineInstance>(USER, &at, Part::Object, &Patch::Json(patch));
+                let _ =
+                    server.patch::<VirtualMachineInstance>(Writer::Eviction, &at, Part::Object, &Patch::Json(patch));
             }
-            Verdict::Allow => drop(delete::<Pod>(server, &key(&pod.metadata), Propagation::Background)),
+            Verdict::Allow => {
+                let at = key(&pod.metadata);
+                // It may be on its way already.
+                let _ = server.delete::<Pod>(Writer::Eviction, &at, None, None, Propagation::Background);
+            }
             Verdict::Deny(_) => {}
         }
     }

@@ -37,6 +37,10 @@ impl Sim {
                 self.silence_node(node);
                 self.schedule(NODE_REMOVED_AFTER, Event::NodeRemoved { node });
             }
+            Fault::NoTargets { lasts, quota, .. } => {
+                self.refuse_targets(quota);
+                self.schedule(lasts, Event::TargetsAllowed);
+            }
             Fault::Lag { .. }
             | Fault::Refuse { .. }
             | Fault::LoseAnswer { .. }

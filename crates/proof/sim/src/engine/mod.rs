@@ -74,6 +74,8 @@ pub(crate) enum Event {
     NodeBack {
         node: u8,
     },
+    /// Target Pods are taken again.
+    TargetsAllowed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,8 +89,15 @@ pub(crate) enum Actor {
     GuestEnds {
         crashed: bool,
     },
-    /// A guest on its way reaches its target.
-    Arrives,
+    /// A round of a guest's memory was sent.
+    Sends {
+        journey: u64,
+    },
+    /// Something cuts a guest's journey short.
+    Severs {
+        journey: u64,
+    },
+    BackupEnds,
     Cdi,
     Collector,
 }
@@ -103,6 +112,8 @@ pub struct Outcome {
     pub passes: u64,
     /// Requests of controllers.
     pub requests: u64,
+    /// Guests that arrived on another node.
+    pub moved: u64,
     pub timeline: Vec<String>,
     /// What exists at the end, if a timeline was kept.
     pub left: Vec<String>,
@@ -164,7 +175,7 @@ impl Sim {
             permit: None,
             sent: None,
             answered: None,
-            swallowed: None,
+            meant: None,
             plant: options.plant,
             seen: vec![0; Kind::ALL.len()],
             drawn: 0,
@@ -266,6 +277,7 @@ impl Sim {
             Event::Heartbeat { node } => self.heartbeat(node),
             Event::NodeRemoved { node } => self.remove_node(node),
             Event::NodeBack { node } => self.return_node(node),
+            Event::TargetsAllowed => self.allow_targets(),
         }
     }
 
@@ -300,7 +312,8 @@ fn begins(fault: &Fault) -> Option<Duration> {
         | Fault::NewLeader { at, .. }
         | Fault::Upgrade { at }
         | Fault::NodeOutage { at, .. }
-        | Fault::NodeLoss { at, .. } => Some(*at),
+        | Fault::NodeLoss { at, .. }
+        | Fault::NoTargets { at, .. } => Some(*at),
         _ => None,
     }
 }
@@ -314,5 +327,6 @@ pub fn play(script: &Script, options: Options) -> Outcome {
     }
     let (steps, passes, requests) = (sim.steps, sim.passes, sim.requests);
     let left = if options.writes { crate::timeline::left(&lock(&sim.hub).server) } else { Vec::new() };
-    Outcome { violation, steps, passes, requests, timeline: sim.timeline.lines, left }
+    let moved = sim.world.arrivals();
+    Outcome { violation, steps, passes, requests, moved, timeline: sim.timeline.lines, left }
 }

@@ -6,6 +6,7 @@ use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use informer::Key;
 use machinery::meta::label;
+use plan::migration::owns;
 
 use super::support::{ensure, new_pod};
 use super::{Invariant, Scene, Verdict};
@@ -13,8 +14,22 @@ use crate::actors::is_target;
 use crate::server::{Change, Server};
 
 /// What the simulated cluster allows.
-const CLUSTER: usize = 2;
-const OUTBOUND: usize = 1;
+pub(super) struct Limits {
+    pub(super) cluster: usize,
+    pub(super) outbound: usize,
+}
+
+impl Limits {
+    pub(super) fn of(server: &Server) -> Self {
+        let set = server.tables.kubevirts.all().find_map(|kubevirt| kubevirt.spec.configuration.as_ref()?.migrations.clone());
+        let set = set.unwrap_or_default();
+        let number = |limit: Option<u32>| limit.unwrap_or_default() as usize;
+        Self {
+            cluster: number(set.parallel_migrations_per_cluster),
+            outbound: number(set.parallel_outbound_migrations_per_node),
+        }
+    }
+}
 
 #[derive(Default)]
 pub(crate) struct Rule;
@@ -29,27 +44,35 @@ impl Invariant for Rule {
         let server = scene.server;
         let running: Vec<&Migration> =
             server.tables.migrations.all().map(AsRef::as_ref).filter(|migration| takes_room(server, migration)).collect();
-        ensure(running.len() <= CLUSTER, || format!("{} migrations run at once, and {CLUSTER} may", running.len()))?;
+        let Limits { cluster, outbound } = Limits::of(server);
+        ensure(running.len() <= cluster, || format!("{} migrations run at once, and {cluster} may", running.len()))?;
         let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
         let own = server.tables.migrations.all().find(|migration| migration.metadata.uid.as_deref() == of);
         let Some(node) = own.and_then(|own| guest(server, own)).and_then(node_of) else { return Ok(()) };
-        let leaving = running.iter().filter(|other| guest(server, other).and_then(node_of) == Some(node)).count();
-        ensure(leaving <= OUTBOUND, || format!("{leaving} guests leave {node} at once, and {OUTBOUND} may"))
+        let leaving = running.iter().filter(|other| leaves(server, other) == Some(node)).count();
+        ensure(leaving <= outbound, || format!("{leaving} guests leave {node} at once, and {outbound} may"))
     }
 }
 
-fn takes_room(server: &Server, migration: &Migration) -> bool {
+pub(super) fn takes_room(server: &Server, migration: &Migration) -> bool {
     let uid = migration.metadata.uid.as_deref();
     let has_target =
         server.tables.pods.all().any(|pod| is_target(pod) && label(&pod.metadata, labels::MIGRATION_JOB_UID) == uid);
     !plan::migration::is_final(migration) && (plan::migration::is_running(migration) || has_target)
 }
 
-fn guest<'a>(server: &'a Server, migration: &Migration) -> Option<&'a VirtualMachineInstance> {
+pub(super) fn guest<'a>(server: &'a Server, migration: &Migration) -> Option<&'a VirtualMachineInstance> {
     let key = Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?);
     server.tables.vmis.get(&key).map(AsRef::as_ref)
 }
 
-fn node_of(vmi: &VirtualMachineInstance) -> Option<&str> {
+/// The node that a migration takes its guest away from. One that has arrived leaves no other.
+pub(super) fn leaves<'a>(server: &'a Server, migration: &Migration) -> Option<&'a str> {
+    let vmi = guest(server, migration)?;
+    let state = vmi.status.as_ref()?.migration_state.as_ref().filter(|state| owns(migration, Some(state)));
+    state.and_then(|state| state.source_node.as_deref()).or_else(|| node_of(vmi))
+}
+
+pub(super) fn node_of(vmi: &VirtualMachineInstance) -> Option<&str> {
     vmi.status.as_ref()?.node_name.as_deref()
 }

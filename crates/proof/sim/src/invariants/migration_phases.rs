@@ -1,9 +1,10 @@
-//! 39, 40, 42: phases of a migration move along the table; Succeeded and Failed are the end; success is what the nodes said;
+//! 39, 40, 42: phases of a migration move along the table, each is reached once; Succeeded and Failed are the end; success is what the nodes said;
 //! the finalizer goes only in a final phase, or after the instance has gone.
 
-use api::finalizers;
+use api::{conditions, finalizers};
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition;
 use informer::Key;
 use machinery::meta::has_finalizer;
 use plan::migration::{is_final, owns, phase};
@@ -40,16 +41,26 @@ impl Invariant for Rule {
             let fails = !is_final(was) && phase(is) == Some(&Phase::Failed);
             ensure(known || fails, || format!("migration {name} went from {:?} to {:?}", phase(was), phase(is)))?;
         }
+        let kept = times(is).len() >= times(was).len() && times(was).iter().zip(times(is)).all(|(old, new)| old == new);
+        let once = times(is).iter().map(|step| &step.phase).collect::<Vec<_>>();
+        let once = once.iter().enumerate().all(|(at, step)| !once[..at].contains(step));
+        ensure(kept && once, || format!("migration {name} reached a phase twice: {:?}", times(is)))?;
         let vmi = instance(scene, is);
         if phase(is) == Some(&Phase::Succeeded) && phase(was) != phase(is) {
             let state = vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
             let said = owns(is, state) && state.is_some_and(|s| s.completed == Some(true) && s.failed != Some(true));
             ensure(said, || format!("migration {name} succeeded, and its nodes never said so"))?;
+            let pending = vmi.as_ref().is_some_and(|vmi| vmi.has_condition(conditions::HOT_MEMORY_CHANGE));
+            ensure(!pending, || format!("migration {name} succeeded, and the guest lacks what it was to get by it"))?;
         }
         let held = |migration: &Migration| has_finalizer(&migration.metadata, finalizers::MIGRATION);
         let let_go = held(was) && !held(is);
         ensure(!let_go || is_final(is) || vmi.is_none(), || format!("migration {name} was let go in {:?}", phase(is)))
     }
+}
+
+fn times(migration: &Migration) -> &[Transition] {
+    migration.status.as_ref().map_or(&[], |status| &status.phase_transition_timestamps)
 }
 
 fn instance(scene: &Scene<'_>, migration: &Migration) -> Option<std::sync::Arc<api::v1::VirtualMachineInstance>> {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use informer::Key;
 use virt_controller::Stores;
 
+use crate::actors::Guests;
 use crate::engine::PassInfo;
 use crate::hub::Request;
 use crate::kinds::{Kind, Object};
@@ -38,6 +39,8 @@ pub(crate) struct Scene<'a> {
     passes: &'a BTreeMap<u64, Arc<PassInfo>>,
     /// The launcher image that the leading process brings.
     pub(crate) image: &'a String,
+    /// Where guests really run.
+    pub(crate) guests: &'a Guests,
 }
 
 impl Scene<'_> {
@@ -66,6 +69,11 @@ pub(crate) trait Invariant: Send {
 
     /// An object has changed.
     fn change(&mut self, _scene: &Scene<'_>, _change: &Change) -> Verdict {
+        Ok(())
+    }
+
+    /// A guest has started, or changed sides.
+    fn guests(&mut self, _scene: &Scene<'_>) -> Verdict {
         Ok(())
     }
 
@@ -150,9 +158,20 @@ invariants!(
     waits,
     one_target,
     limits,
+    target_placement,
+    one_guest,
     migration_phases,
     handed_off,
-    migration_ends,
+    policies,
+    migration_backoff,
+    migrations_kept,
+    priorities,
+    quota_waits,
+    steady_waits,
+    backups_block,
+    evictions,
+    evacuations,
+    budgets,
 );
 
 /// Asks all invariants, and remembers the first that was broken.
@@ -162,16 +181,24 @@ pub(crate) struct Judge {
     pub(crate) violation: Option<Violation>,
     now: Duration,
     pub(crate) image: String,
+    pub(crate) guests: Guests,
 }
 
 impl Judge {
     pub(crate) fn new() -> Self {
-        Self { all: all(), passes: BTreeMap::new(), violation: None, now: Duration::ZERO, image: String::new() }
+        Self {
+            all: all(),
+            passes: BTreeMap::new(),
+            violation: None,
+            now: Duration::ZERO,
+            image: String::new(),
+            guests: Guests::default(),
+        }
     }
 
     fn ask(&mut self, server: &Server, question: impl Fn(&mut dyn Invariant, &Scene<'_>) -> Verdict) {
         self.now = server.now;
-        let scene = Scene { server, passes: &self.passes, image: &self.image };
+        let scene = Scene { server, passes: &self.passes, image: &self.image, guests: &self.guests };
         for invariant in &mut self.all {
             if self.violation.is_none()
                 && let Err(message) = question(invariant.as_mut(), &scene)
@@ -183,6 +210,10 @@ impl Judge {
 
     pub(crate) fn change(&mut self, server: &Server, change: &Change) {
         self.ask(server, |invariant, scene| invariant.change(scene, change));
+    }
+
+    pub(crate) fn guest_changed(&mut self, server: &Server) {
+        self.ask(server, |invariant, scene| invariant.guests(scene));
     }
 
     pub(crate) fn request(&mut self, server: &Server, pass: &PassInfo, request: &Request) {

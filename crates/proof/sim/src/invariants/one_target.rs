@@ -9,7 +9,7 @@ use machinery::meta::{controller_of, label};
 use super::support::ensure;
 use super::{Invariant, Scene, Verdict};
 use crate::actors::{is_target, node_of};
-use crate::kinds::Object;
+use crate::kinds::{Object, uid};
 use crate::server::Change;
 
 #[derive(Default)]
@@ -40,8 +40,9 @@ impl Invariant for Rule {
             return Ok(());
         }
         let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
-        let vmi = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid.as_ref() == Some(&guest));
-        let node = vmi.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref());
+        let home = scene.guests.of(&guest).next();
+        let home = home.and_then(|home| scene.server.tables.pods.all().find(|pod| uid(&pod.metadata) == home));
+        let node = home.and_then(|home| node_of(home));
         ensure(node.is_none() || node != node_of(pod), || format!("target {name} was bound to the guest's own node"))
     }
 }

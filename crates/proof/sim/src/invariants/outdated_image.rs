@@ -6,7 +6,7 @@ use virt_controller::Stores;
 
 use super::support::{ensure, name, pods_of};
 use super::{Invariant, Scene, Verdict};
-use crate::actors::is_launcher;
+use crate::actors::{is_launcher, node_of};
 use crate::kinds::uid;
 
 #[derive(Default)]
@@ -19,7 +19,11 @@ impl Invariant for Rule {
 
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         for vmi in scene.server.tables.vmis.all().filter(|vmi| !vmi.is_final()) {
-            let Some(pod) = pods_of(scene.server, uid(&vmi.metadata)).find(|pod| is_launcher(pod)) else { continue };
+            // A guest that has moved leaves a launcher behind.
+            let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).filter(|node| !node.is_empty());
+            let launchers = pods_of(scene.server, uid(&vmi.metadata)).filter(|pod| is_launcher(pod));
+            let here = launchers.filter(|pod| node.is_none() || node_of(pod) == node);
+            let Some(pod) = here.max_by_key(|pod| pod.metadata.creation_timestamp.clone()) else { continue };
             let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
             let image = containers.filter(|container| container.name == "compute").find_map(|container| container.image.clone());
             let outdated = image.as_deref() != Some(scene.image.as_str());

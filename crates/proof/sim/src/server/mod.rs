@@ -44,6 +44,8 @@ pub(crate) enum Writer {
     Scheduler,
     Kubelet,
     NodeAgent,
+    /// Whoever asks for a Pod to be evicted.
+    Eviction,
     Cdi,
     GarbageCollector,
     /// Somebody else who happens to touch the same object.
@@ -58,6 +60,7 @@ impl Writer {
             Self::Scheduler => "scheduler",
             Self::Kubelet => "kubelet",
             Self::NodeAgent => "agent",
+            Self::Eviction => "eviction",
             Self::Cdi => "cdi",
             Self::GarbageCollector => "gc",
             Self::Stranger => "stranger",
@@ -113,6 +116,8 @@ pub(crate) struct Server {
     alive: BTreeSet<String>,
     /// Since the history began.
     pub now: Duration,
+    /// Why target Pods are refused now, if they are.
+    pub target_ban: Option<&'static str>,
     pub start: Timestamp,
 }
 
@@ -208,7 +213,10 @@ where
 }
 
 /// What an answer is about.
-fn about<K: kube::Resource<DynamicType = ()>>(key: &Key, answer: fn(About<'_>) -> Status) -> Box<Status> {
+pub(crate) fn about<K: kube::Resource<DynamicType = ()>>(
+    key: &Key,
+    answer: impl FnOnce(About<'_>) -> Status,
+) -> Box<Status> {
     let (group, plural) = (K::group(&()), K::plural(&()));
     Box::new(answer(About::new(&group, &plural, &key.name)))
 }

@@ -1,0 +1,32 @@
+//! 50: a guest whose disks a backup reads, or that has utility volumes, is not handed off.
+
+use api::v1::VirtualMachineInstance;
+
+use super::support::{ensure, name, vmi_change};
+use super::{Invariant, Scene, Verdict};
+use crate::server::Change;
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+fn owner(vmi: &VirtualMachineInstance) -> Option<&String> {
+    vmi.status.as_ref()?.migration_state.as_ref()?.migration_uid.as_ref()
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "backups_block"
+    }
+
+    fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
+        let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
+        if owner(was) == owner(is) || owner(is).is_none() {
+            return Ok(());
+        }
+        let tracking = was.status.as_ref().and_then(|status| status.changed_block_tracking.as_ref());
+        let backup = tracking.and_then(|tracking| tracking.backup_status.as_ref());
+        let reads = backup.is_some_and(|backup| backup.completed != Some(true) && backup.failed != Some(true));
+        ensure(!reads, || format!("{} was handed off during a backup", name(is)))?;
+        ensure(was.spec.utility_volumes.is_empty(), || format!("{} was handed off with utility volumes", name(is)))
+    }
+}

@@ -1,0 +1,54 @@
+//! 51: an eviction never takes the Pod of a guest that is to be moved instead, nor one whose guest somebody else looks after;
+//! it marks the instance with the node that the guest is on.
+
+use api::conditions;
+use api::v1::VirtualMachineInstance;
+use machinery::meta::{controller_of, is_deleting};
+
+use super::support::{ensure, name, vmi_change};
+use super::{Invariant, Scene, Verdict};
+use crate::actors::{has_ended, is_launcher};
+use crate::kinds::Object;
+use crate::server::{Change, Server, Writer};
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+/// The strategy of the instance, or the cluster's.
+pub(super) fn strategy(server: &Server, vmi: &VirtualMachineInstance) -> String {
+    let own = vmi.spec.eviction_strategy.clone();
+    let of_cluster = || server.tables.kubevirts.all().find_map(|kv| kv.spec.configuration.as_ref()?.eviction_strategy.clone());
+    own.or_else(of_cluster).unwrap_or_default()
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "evictions"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        if change.by != Writer::Eviction {
+            return Ok(());
+        }
+        if let Some((_, vmi)) = vmi_change(change) {
+            let status = vmi.status.clone().unwrap_or_default();
+            return ensure(status.evacuation_node_name == status.node_name, || {
+                format!("{} was marked to leave {:?}", name(vmi), status.evacuation_node_name)
+            });
+        }
+        let (Object::Pod(pod), Some(Object::Pod(was))) = (&change.last, &change.was) else { return Ok(()) };
+        if !is_launcher(pod) || has_ended(was) || is_deleting(&was.metadata) {
+            return Ok(());
+        }
+        let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone());
+        let Some(vmi) = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid == guest) else {
+            return Err(format!("Pod {} was evicted, and nobody knows its instance", change.last.key().name));
+        };
+        let moves = match strategy(scene.server, vmi).as_str() {
+            "LiveMigrate" | "External" => true,
+            "LiveMigrateIfPossible" => vmi.has_condition(conditions::LIVE_MIGRATABLE),
+            _ => false,
+        };
+        ensure(!moves, || format!("the Pod of {} was evicted, and its guest was to be moved", name(vmi)))
+    }
+}

@@ -1,0 +1,65 @@
+//! 48: where there is room for some of those that wait, the most urgent get it: no target Pod is made as long as the room in
+//! the cluster is needed by others that wait for just that, are more urgent, and could have it.
+
+use api::labels;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use machinery::meta::{is_deleting, label};
+use plan::migration::{spec_priority, waits_for_room};
+use virt_controller::Reconciler;
+
+use super::limits::{Limits, guest, leaves, node_of, takes_room};
+use super::support::{ensure, new_pod, pass_of};
+use super::{Invariant, Scene, Verdict};
+use crate::actors::is_target;
+use crate::kinds::{Kind, Object};
+use crate::server::{Change, Server};
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+/// Its guest runs, and its node would let it go.
+fn could_start(server: &Server, migration: &Migration, limits: &Limits) -> bool {
+    let Some(vmi) = guest(server, migration).filter(|vmi| vmi.is_running() && !is_deleting(&vmi.metadata)) else {
+        return false;
+    };
+    // As the controller counts: those that have just come to the node, too.
+    let counts = |other: &Migration| {
+        let at = guest(server, other).and_then(node_of);
+        at == node_of(vmi) || leaves(server, other) == node_of(vmi)
+    };
+    let leaving = server.tables.migrations.all().filter(|other| takes_room(server, other) && counts(other)).count();
+    leaving < limits.outbound && !is_deleting(&migration.metadata)
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "priorities"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        let Some(pod) = new_pod(change).filter(|pod| is_target(pod)) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, Reconciler::Migration) else { return Ok(()) };
+        let server = scene.server;
+        let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
+        let all = || server.tables.migrations.all();
+        let Some(own) = all().find(|m| m.metadata.uid.as_deref() == of) else { return Ok(()) };
+        let limits = Limits::of(server);
+        let running = all().filter(|other| takes_room(server, other)).count();
+        let urgent: Vec<_> = all()
+            .filter(|other| spec_priority(other) > spec_priority(own) && waits_for_room(other))
+            .filter(|other| !takes_room(server, other) && could_start(server, other, &limits))
+            .collect();
+        if urgent.is_empty() || running + urgent.len() <= limits.cluster {
+            return Ok(());
+        }
+        // Only those that the pass could know of.
+        let known = urgent.iter().filter(|other| {
+            let cached = scene.cached(pass, Kind::Migration, &informer::Key::of(other.as_ref()));
+            matches!(cached, Some(Object::Migration(cached)) if waits_for_room(&cached))
+        });
+        let known = known.count();
+        ensure(running + known <= limits.cluster, || {
+            format!("{} got room before {known} that are more urgent", own.metadata.name.as_deref().unwrap_or_default())
+        })
+    }
+}

@@ -1,0 +1,69 @@
+//! 49: a target Pod that a quota refuses leaves its migration Pending, with the condition for that; once the quota lets it,
+//! the migration goes on, and from Scheduling on the condition is gone.
+
+use std::collections::BTreeMap;
+
+use api::conditions;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use machinery::meta::is_deleting;
+use plan::migration::phase;
+use virt_controller::{Reconciler, Stores};
+
+use super::support::ensure;
+use super::{Invariant, Scene, Verdict};
+use crate::engine::PassInfo;
+use crate::hub::{Op, Request};
+use crate::kinds::{Kind, Object};
+use crate::server::Change;
+
+#[derive(Default)]
+pub(crate) struct Rule {
+    /// Passes that were refused by a quota, and whether everything else they asked for was done.
+    refused: BTreeMap<u64, bool>,
+}
+
+fn shows(migration: &Migration) -> bool {
+    let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::is_true(list, conditions::MIGRATION_REJECTED_BY_RESOURCE_QUOTA)
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "quota_waits"
+    }
+
+    fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
+        let Object::Migration(migration) = &change.last else { return Ok(()) };
+        ensure(!shows(migration) || phase(migration) == Some(&Phase::Pending), || {
+            format!("migration {} is {:?} and shows a quota", change.last.key().name, phase(migration))
+        })
+    }
+
+    fn answer(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request, answer: Result<(), u16>) -> Verdict {
+        if pass.controller != Reconciler::Migration {
+            return Ok(());
+        }
+        let by_quota = scene.server.tables.quotas.all().next().is_some();
+        if request.kind == Some(Kind::Pod) && matches!(request.op, Op::Create) && answer == Err(403) && by_quota {
+            self.refused.insert(pass.id, true);
+        } else if let Some(done) = self.refused.get_mut(&pass.id) {
+            *done &= answer.is_ok();
+        }
+        Ok(())
+    }
+
+    fn pass_ends(&mut self, scene: &Scene<'_>, pass: &PassInfo, _: bool) -> Verdict {
+        let Some(true) = self.refused.remove(&pass.id) else { return Ok(()) };
+        let Some(migration) = scene.server.tables.migrations.get(&pass.key) else { return Ok(()) };
+        let waits = phase(migration) == Some(&Phase::Pending) && shows(migration);
+        ensure(waits || is_deleting(&migration.metadata), || {
+            format!("migration {} was refused by a quota, is {:?} and does not say so", pass.key, phase(migration))
+        })
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
+        let stuck = scene.server.tables.migrations.all().find(|migration| shows(migration));
+        stuck.map_or(Ok(()), |migration| Err(format!("{:?} still waits for a quota", migration.metadata.name)))
+    }
+}
