@@ -43,6 +43,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use error::Error;
+#[doc(hidden)]
+pub use proxy::loopback;
 
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;
