@@ -191,8 +191,12 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
         Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
         Verdict::NotInitialised | Verdict::Gone => false,
     };
-    let tried =
-        w.failure.is_some_and(|failure| failure.action == ActionKind::FinalizeTarget && failure.count >= ATTEMPTS);
+    let tried = w.failure.is_some_and(|failure| match failure.action {
+        ActionKind::FinalizeTarget => failure.count >= ATTEMPTS,
+        // It comes after this and has failed: while it has to wait, this would be done again and again.
+        ActionKind::UpdateVmi => true,
+        _ => false,
+    });
     if alive && !tried && !is_over(state) {
         actions.push(Action::FinalizeTarget { uid: uid_of(state).to_owned() });
     }

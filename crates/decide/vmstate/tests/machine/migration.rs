@@ -4,7 +4,7 @@ use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
 use vmstate::migration::SOURCE_GONE;
-use vmstate::{Action, Domain, DomainReason, DomainStatus, Endpoint, Migration, MigrationPhase};
+use vmstate::{Action, ActionKind, Domain, DomainReason, DomainStatus, Endpoint, Failure, Migration, MigrationPhase};
 
 use crate::support::{Launcher, NODE, Scene, at, deleting, domain, running, settled, vmi, with};
 
@@ -313,6 +313,9 @@ fn ownership_moves_in_one_write() {
 fn a_guest_that_was_taken_is_finished_and_then_an_ordinary_one() {
     let taken = scene(after_take_over(), Some(running()), Some(MigrationPhase::Completed));
     assert_eq!(taken.does(), ["finalise", "store, owner node01"]);
+    let failure = Failure { action: ActionKind::UpdateVmi, message: "c".into(), critical: false, count: 1, at: at(60) };
+    let refused = taken.clone().but(|scene| scene.failure = Some(failure));
+    assert!(!refused.does().contains(&"finalise".to_string()), "it was done before the write that has to wait");
     let new = taken.decide().into_iter().find_map(|action| match action {
         Action::UpdateVmi(vmi) => Some(*vmi),
         _ => None,
