@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary faults sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
+.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary bench-migration faults sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -36,12 +36,16 @@ fix: ## format and apply what clippy can
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
-bench: bench-dictionary setup-demo guest ## figures as ratios against a reference in the same run
-	$(CARGO) build --profile bench-fast -p ferrovirt
-	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest $(CARGO) run -q --profile bench-fast -p bench
+bench: bench-dictionary setup-demo guest bench-migration ## figures as ratios against a reference in the same run
+	$(CARGO) build --profile bench-fast -p ferrovirt -p bench
+	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest target/bench-fast/bench
 
 bench-dictionary: setup-bench ## instructions and throughput of judging an instance
 	$(CARGO) run -q --profile bench-fast -p bench-dictionary
+
+bench-migration: setup-test guest ## live migration beside bare virsh migrate, and what its proxies cost beside plain TCP
+	$(CARGO) build --profile bench-fast -p ferrovirt -p bench
+	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest target/bench-fast/bench migration
 
 bench-controller: ## what our controller costs beside KubeVirt's, on a real kube-apiserver; ARGS="--instances 10000"
 	$(CARGO) build --profile bench-fast -p ferrovirt

@@ -8,7 +8,7 @@ use e2e::manifest::Manifest;
 use ferrovirt::demo::bare_start;
 use ferrovirt::drive::{BOOT_LIMIT, Embedded, FIRST_LINE, Guest};
 
-use crate::memory;
+use crate::{median, memory};
 
 /// Alternating pairs, so that a noisy minute hits both sides.
 const ROUNDS: usize = 5;
@@ -40,9 +40,4 @@ pub(crate) async fn measure(cluster: &Embedded, guest_dir: &Path) -> Result<()> 
         }
     }
     Ok(())
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
 }

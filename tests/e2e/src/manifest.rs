@@ -52,6 +52,15 @@ impl Manifest {
         self
     }
 
+    /// Without any network card.
+    pub fn no_network(mut self) -> Self {
+        let spec = self.template();
+        spec["networks"] = json!([]);
+        spec["domain"]["devices"]["interfaces"] = json!([]);
+        spec["domain"]["devices"]["autoattachPodInterface"] = json!(false);
+        self
+    }
+
     pub fn on_node(mut self, node: &str) -> Self {
         self.template()["nodeSelector"] = json!({"kubernetes.io/hostname": node});
         self

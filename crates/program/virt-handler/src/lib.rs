@@ -44,6 +44,8 @@ use tokio_util::task::TaskTracker;
 
 pub use error::Error;
 pub use migration::MIGRATION_LINK;
+#[doc(hidden)]
+pub use proxy::loopback;
 
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;

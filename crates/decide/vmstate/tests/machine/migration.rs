@@ -328,6 +328,9 @@ fn ownership_moves_in_one_write() {
 fn a_guest_that_was_taken_is_finished_and_then_an_ordinary_one() {
     let taken = scene(after_take_over(), Some(running()), Some(MigrationPhase::Completed));
     assert_eq!(taken.does(), ["finalise", "store, owner node01"]);
+    let failure = Failure { action: ActionKind::UpdateVmi, message: "c".into(), critical: false, count: 1, at: at(60) };
+    let refused = taken.clone().but(|scene| scene.failure = Some(failure));
+    assert!(!refused.does().contains(&"finalise".to_string()), "it was done before the write that has to wait");
     let new = taken.decide().into_iter().find_map(|action| match action {
         Action::UpdateVmi(vmi) => Some(*vmi),
         _ => None,

@@ -9,13 +9,15 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, BufReader};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
 /// Per direction. Large enough that a copy costs little, small enough that many connections do.
 const BUFFER: usize = 256 << 10;
+/// What is asked of the network at once where TLS is spoken: rustls itself reads 4 KiB at a time, a quarter of a record.
+const TLS_READ: usize = 128 << 10;
 /// A peer has this long to finish the handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const DIAL: Duration = Duration::from_secs(10);
@@ -90,7 +92,10 @@ where
     watch_peer(&stream)?;
     // The Pod is connected only after the peer has shown who it is.
     let outside: Box<dyn Outside> = match acceptor {
-        Some(acceptor) => Box::new(within(HANDSHAKE, acceptor.accept(stream)).await?),
+        Some(acceptor) => {
+            let stream = BufReader::with_capacity(TLS_READ, stream);
+            Box::new(within(HANDSHAKE, acceptor.accept(stream)).await?)
+        }
         None => Box::new(stream),
     };
     Ok((outside, connect().await?))
@@ -102,6 +107,7 @@ async fn outgoing(to: SocketAddr, connector: Option<&TlsConnector>) -> io::Resul
     Ok(match connector {
         Some(connector) => {
             let name = ServerName::IpAddress(to.ip().into());
+            let tcp = BufReader::with_capacity(TLS_READ, tcp);
             Box::new(within(HANDSHAKE, connector.connect(name, tcp)).await?)
         }
         None => Box::new(tcp),

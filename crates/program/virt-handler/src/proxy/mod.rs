@@ -15,6 +15,7 @@
 //! with its predecessor have ended the transfer, and its source's guest runs on.
 
 mod join;
+pub mod loopback;
 pub(crate) mod tls;
 
 #[cfg(test)]

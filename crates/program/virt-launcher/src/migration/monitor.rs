@@ -12,6 +12,13 @@ use super::stall::Stall;
 pub(super) const ANY_DOWNTIME_MS: u64 = 2_000_000;
 /// What QEMU allows itself unless told otherwise.
 const USUAL_DOWNTIME_MS: u64 = 300;
+/// What is allowed at first. QEMU stops a guest as soon as the rest can be sent within the limit, and does not wait until
+/// there is less: what is left of a small guest always can be, and it would stand still for as long as it may.
+const FIRST_DOWNTIME_MS: u64 = 50;
+/// QEMU's rounds over the memory of a guest that changes too much for that, after which it gets the usual downtime, and
+/// then all that it is allowed.
+const FIRST_ROUNDS: u64 = 5;
+const USUAL_ROUNDS: u64 = 10;
 /// What the cluster allows where nobody has said anything.
 pub(super) const DEFAULT_MAX_DOWNTIME_MS: u64 = 900;
 
@@ -80,10 +87,23 @@ impl Monitor {
         let first = match (&self.options.downtime_tuning, &self.stall) {
             (Some(tuning), _) => tuning.initial_ms,
             (None, Some(_)) => limit.min(USUAL_DOWNTIME_MS),
-            (None, None) => limit,
+            (None, None) => self.downtime_after(0),
         };
         self.downtime_ms = first;
         (first > 0).then_some(first)
+    }
+
+    /// What a guest is allowed that has not been switched over in so many rounds, where nothing else tunes it.
+    fn downtime_after(&self, rounds: u64) -> u64 {
+        let limit = match self.options.max_downtime_ms {
+            0 => USUAL_DOWNTIME_MS,
+            limit => limit,
+        };
+        match rounds {
+            ..FIRST_ROUNDS => limit.min(FIRST_DOWNTIME_MS),
+            FIRST_ROUNDS..USUAL_ROUNDS => limit.min(USUAL_DOWNTIME_MS),
+            _ => limit,
+        }
     }
 
     /// The last order was carried out and this is how the guest moves from now on.
@@ -131,7 +151,12 @@ impl Monitor {
     }
 
     fn raise_downtime(&mut self, sample: Sample) -> Option<Order> {
-        let tuning = self.options.downtime_tuning.as_ref()?;
+        let Some(tuning) = &self.options.downtime_tuning else {
+            let allowed = self.downtime_after(sample.iteration);
+            let more = self.downtime_ms > 0 && allowed > self.downtime_ms;
+            self.downtime_ms = if more { allowed } else { self.downtime_ms };
+            return more.then_some(Order::MaxDowntime(allowed));
+        };
         let limit = match self.options.max_downtime_ms {
             0 => DEFAULT_MAX_DOWNTIME_MS,
             limit => limit,
@@ -225,6 +250,26 @@ mod tests {
         monitor.switched(MigrationMode::Paused, Duration::from_secs(32));
         assert_eq!(monitor.judge(sample(60, 97)), None);
         assert!(aborts(monitor.judge(sample(61, 96)), "within 60 s"));
+    }
+
+    #[test]
+    fn a_guest_that_changes_little_is_not_stopped_for_longer_than_it_needs() {
+        for (limit, first, expected) in [
+            (0, 50, &[(5, 300)][..]),
+            (900, 50, &[(5, 300), (10, 900)][..]),
+            (200, 50, &[(5, 200)][..]),
+            (20, 20, &[][..]),
+        ] {
+            let mut monitor = monitor(|options| options.max_downtime_ms = limit);
+            assert_eq!(monitor.first_downtime(), Some(first));
+            let mut raised = Vec::new();
+            for iteration in 0..20 {
+                if let Some(Order::MaxDowntime(ms)) = monitor.judge(Sample { iteration, ..sample(1, 100) }) {
+                    raised.push((iteration, ms));
+                }
+            }
+            assert_eq!(raised, expected, "at most {limit}");
+        }
     }
 
     #[test]

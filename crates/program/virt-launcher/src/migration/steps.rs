@@ -242,19 +242,29 @@ impl Driver {
         flags: u32,
     ) -> Result<Cookie, String> {
         let mut downtime = monitor.first_downtime();
+        // Before the first byte: a tenth of a second later QEMU judges by it whether to stop the guest.
+        if let Some(ms) = downtime
+            && source.migrate_set_max_downtime(domain, ms).await.is_ok()
+        {
+            downtime = None;
+        }
         let mut given_up = None;
         let begun = Instant::now();
         let perform = source.migrate_perform(domain, params, cookie, flags);
         tokio::pin!(perform);
         let mut tick = tokio::time::interval(POLL);
         loop {
-            tokio::select! {
+            // The end does not wait for figures: the guest stands still. A call that is not awaited any more is harmless.
+            let stats = async {
+                tick.tick().await;
+                source.job_stats(domain, 0).await
+            };
+            let stats = tokio::select! {
                 done = &mut perform => {
                     return done.map_err(|error| given_up.unwrap_or_else(|| chain(&error)));
                 }
-                _ = tick.tick() => {}
-            }
-            let stats = source.job_stats(domain, 0).await;
+                stats = stats => stats,
+            };
             let Ok(Some(stats)) = stats else { continue };
             let sample = self.show(&stats, begun.elapsed());
             if let Some(ms) = downtime

@@ -1,0 +1,52 @@
+//! The way between two Pods that are mere directories, over the loopback: for whoever measures what the proxies cost.
+
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+
+use hostfs::beneath::Root;
+
+use super::{CHANNELS, Proxies, QEMU, socket_path, volume};
+use crate::Tls;
+use crate::proxy::tls::Peers;
+use crate::uid::Uid;
+
+/// Both proxies of one migration. They end with this.
+pub struct Way {
+    pods: Arc<Root>,
+    source: Uid,
+    target: Uid,
+    vmi: Uid,
+    _proxies: (Proxies, Proxies),
+}
+
+impl Way {
+    /// Opens both ends below `directory`, with one node agent's certificate for the two.
+    pub async fn open(directory: &Path, tls: &Tls, encrypted: bool) -> io::Result<Way> {
+        let uid = |text: &str| Uid::new(text).map_err(io::Error::other);
+        let (source, target, vmi) = (uid("source")?, uid("target")?, uid("vmi")?);
+        let pods = Arc::new(Root::open(directory).map_err(io::Error::other)?);
+        for pod in [&source, &target] {
+            let path = volume(pod, "public").join("migrationproxy");
+            pods.mkdir_all(&path, 0o750, QEMU, QEMU).map_err(io::Error::other)?;
+        }
+        let peers = Peers::new(tls).map_err(io::Error::other)?;
+        let (there, here) = (Proxies::new(pods.clone(), peers.clone()), Proxies::new(pods.clone(), peers));
+        let endpoint = there.listen(&target, &vmi, Ipv4Addr::LOCALHOST.into(), encrypted).await;
+        let endpoint = endpoint.map_err(io::Error::other)?;
+        here.dial(&source, &vmi, &endpoint, encrypted).await.map_err(io::Error::other)?;
+        Ok(Way { pods, source, target, vmi, _proxies: (here, there) })
+    }
+
+    /// As the target's QEMU listens for memory.
+    pub fn listen(&self) -> io::Result<UnixListener> {
+        self.pods.bind_unix(socket_path(&self.target, &self.vmi, CHANNELS[1])).map_err(io::Error::other)
+    }
+
+    /// As the source's QEMU connects to send it.
+    pub fn connect(&self) -> io::Result<UnixStream> {
+        self.pods.connect_unix(socket_path(&self.source, &self.vmi, CHANNELS[1])).map_err(io::Error::other)
+    }
+}
