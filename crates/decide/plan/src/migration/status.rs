@@ -169,10 +169,10 @@ impl Around {
 
 /// The end is known; the object is let go.
 fn settle(w: &World, new: &mut Migration) {
-    if let Some(state) = w.own_state() {
-        let status = new.status.get_or_insert_default();
-        // The nodes may still clear what was theirs: what they last said of the course is kept.
-        status.migration_state = Some(state.clone());
+    // The nodes may still clear what was theirs, and a cache may be from before they had done: the course is kept once it is
+    // whole.
+    if let Some(state) = w.own_state().filter(|state| state.completed == Some(true)) {
+        new.status.get_or_insert_default().migration_state = Some(state.clone());
     }
     if w.failed.is_none() {
         meta::remove_finalizer(&mut new.metadata, finalizers::MIGRATION);
