@@ -89,7 +89,8 @@ fn ready_target<'a>(w: &World, live: &'a Live) -> Option<&'a Pod> {
 
 /// Everything the nodes need to know.
 fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
-    let source = w.source()?;
+    // By the live instance: the guest may have moved since the cache's version, and its old Pod is still there.
+    let source = w.source_of(vmi).filter(|pod| !pods::is_down(pod) && pod.metadata.uid != target.metadata.uid)?;
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
     let own = vmi.metadata.labels.clone().unwrap_or_default();
     let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);

@@ -169,14 +169,14 @@ impl Around {
 
 /// The end is known; the object is let go.
 fn settle(w: &World, new: &mut Migration) {
-    if let Some(state) = w.own_state() {
+    // The nodes may still clear what was theirs, and a cache may be from before they had done: the course is kept once it is
+    // whole, and so is what was said here of an end that they did not see.
+    if let Some(state) = w.own_state().filter(|state| state.completed == Some(true)) {
         let status = new.status.get_or_insert_default();
-        // The nodes may still clear what was theirs: what they last said of the course is kept, and what was said here
-        // of an end that they did not see.
-        let own = status.migration_state.take().unwrap_or_default();
+        let known = status.migration_state.take().unwrap_or_default();
         let mut state = state.clone();
-        state.failed = state.failed.or(own.failed);
-        state.failure_reason = state.failure_reason.or(own.failure_reason);
+        state.failed = state.failed.or(known.failed);
+        state.failure_reason = state.failure_reason.or(known.failure_reason);
         status.migration_state = Some(state);
     }
     if w.failed.is_none() {

@@ -126,6 +126,9 @@ fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Resu
         Prepared::Ready(claim) => claim,
     };
     let source = source.ok_or_else(|| refuse("the Pod that the guest runs in was not found"))?;
+    if pods::is_down(source) {
+        return Err(refuse("the Pod that the guest was in has ended"));
+    }
     let node = pods::node_name(source);
     let node = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node);
     let node = node.ok_or_else(|| refuse("the node that the guest runs on was not found"))?;

@@ -126,7 +126,12 @@ impl World {
 
     /// The Pod the guest is in: on the instance's node, the youngest if there are several.
     pub fn source(&self) -> Option<&Pod> {
-        let node = self.vmi.as_ref()?.status.as_ref()?.node_name.as_deref();
+        self.source_of(self.vmi.as_ref()?)
+    }
+
+    /// The same, going by a version of the instance that is newer than the cache's.
+    pub(super) fn source_of(&self, vmi: &VirtualMachineInstance) -> Option<&Pod> {
+        let node = vmi.status.as_ref()?.node_name.as_deref();
         let on_node = |pod: &&Pod| node.is_none_or(|node| node.is_empty()) || pods::node_name(pod) == node;
         let all = self.pods.iter().map(AsRef::as_ref).filter(|pod| !pods::is_temporary(pod));
         all.filter(on_node).max_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))

@@ -271,3 +271,14 @@ fn what_rests_on_the_nodes_not_having_it_is_decided_after_a_live_look() {
         assert_eq!(confirmed, looks, "{what}: {actions:#?}");
     }
 }
+
+#[test]
+fn the_course_is_not_taken_back_by_an_older_one() {
+    for stage in ["handed off", "sending", "ready"] {
+        let mut ended = migration("Succeeded");
+        ended.metadata.finalizers = None;
+        ended.status.as_mut().unwrap().migration_state = serde_json::from_value(course("completed")).unwrap();
+        let w = world(ended, vmi(course(stage)), vec![]);
+        assert!(written(&decide(&w)).is_none(), "{stage}");
+    }
+}

@@ -136,3 +136,17 @@ fn a_node_that_is_to_plug_memory_or_cpus_is_told_the_targets_size() {
     assert_eq!(labels[api::labels::VMI_POD_CPU_LIMITS], "4");
     assert_eq!(labels[api::labels::VMI_POD_MEMORY_REQUESTS], (3 << 20).to_string());
 }
+
+/// The guest has moved since the cache's version of the instance, and its old Pod is still there.
+#[test]
+fn the_source_is_where_the_guest_is_now() {
+    let (mut w, mut live) = ready();
+    live.vmi.as_mut().unwrap().status_mut().node_name = Some("n3".into());
+    assert_eq!(patch_of(&hand_off(&w, &live)), None, "the Pod there is not in the cache yet");
+    let labels = json!({api::labels::APP: "virt-launcher", api::labels::CREATED_BY: "vmi-uid"});
+    w.pods.push(Arc::new(pod("second", Some("n3"), "running", labels)));
+    let actions = hand_off(&w, &live);
+    let after = applied(live.vmi.as_ref().unwrap(), patch_of(&actions).unwrap());
+    let state = after.status.unwrap().migration_state.unwrap();
+    assert_eq!([state.source_node, state.source_pod].map(Option::unwrap), ["n3", "second"]);
+}
