@@ -172,10 +172,10 @@ impl Api for Client {
         let sent = request::<K>(key.clone(), Op::Get);
         self.call(sent, move |hub| {
             if let Some(cached) = hub.plant_cached::<K>() {
-                return Ok(cached
-                    .into_iter()
-                    .find(|object| crate::kinds::key(object.meta()) == key)
-                    .map(|o| (*o).clone()));
+                let found = cached.into_iter().find(|object| crate::kinds::key(object.meta()) == key);
+                if found.is_some() || hub.plant == Some(Plant::ActOnAbsence) {
+                    return Ok(found.map(|object| (*object).clone()));
+                }
             }
             Ok(hub.server.lookup::<K>(&key).map(|object| (*object).clone()))
         })

@@ -31,11 +31,13 @@ pub enum Plant {
     ActOnAbsence,
     /// A conflict is taken for success.
     SwallowConflicts,
-    /// A hand-off to the nodes that was made is answered as if it was not: what is decided next rests on the cache alone.
+    /// A hand-off to the nodes that was made is answered as if it was not, and instances are never read live by whoever made
+    /// it: what is decided next rests on the cache alone.
     ForgottenHandOff,
     /// A target Pod that was made is answered as if it was not: nothing counts it before the cache shows it.
     UncountedStart,
-    /// What the migration controller reads live comes from the cache, and its patches of instances test nothing.
+    /// What the migration controller reads live of instances and migrations comes from the cache, and its patches test
+    /// nothing.
     TwoOwners,
     /// To give a migration up that the nodes have is to delete its target.
     AbortDeletesTarget,
@@ -74,12 +76,13 @@ impl Hub {
 
     /// [`Plant::ActOnAbsence`], [`Plant::TwoOwners`]
     pub(crate) fn plant_cached<K: AnyKind>(&self) -> Option<Vec<Arc<K>>> {
-        match self.plant {
-            Some(Plant::ActOnAbsence) => {}
-            Some(Plant::TwoOwners) if self.moves_guests() => {}
+        let kind = Kind::of::<K>()?;
+        match (self.plant, kind) {
+            (Some(Plant::ActOnAbsence), _) => {}
+            (Some(Plant::ForgottenHandOff | Plant::TwoOwners), Kind::Vmi) if self.moves_guests() => {}
+            (Some(Plant::TwoOwners), Kind::Migration) if self.moves_guests() => {}
             _ => return None,
         }
-        let kind = Kind::of::<K>()?;
         let seen = self.server.seen(kind, self.seen[kind as usize]);
         Some(seen.values().filter_map(|object| object.downcast::<K>().cloned()).collect())
     }
@@ -105,14 +108,13 @@ impl Hub {
         Err(Box::new(status::conflict(About::default(), "the object has been modified")))
     }
 
-    /// [`Plant::UncountedStart`]
-    pub(crate) fn plant_start<K: AnyKind>(&mut self, stored: Answer<K>) -> Answer<K> {
+    /// [`Plant::UncountedStart`]. The judge hears the same, or it would miss what the process ought to expect now.
+    pub(crate) fn plant_start<K: AnyKind>(&self, stored: Answer<K>) -> Answer<K> {
         let target = |stored: &K| (stored as &dyn Any).downcast_ref::<Pod>().is_some_and(is_target);
-        if self.plant != Some(Plant::UncountedStart) || !stored.as_ref().is_ok_and(target) {
-            return stored;
+        if self.plant == Some(Plant::UncountedStart) && stored.as_ref().is_ok_and(target) {
+            return Err(Box::new(status::conflict(About::default(), "not now")));
         }
-        self.meant = Some(Ok(()));
-        Err(Box::new(status::forbidden(About::default(), "not now")))
+        stored
     }
 
     /// [`Plant::TwoOwners`]

@@ -64,7 +64,9 @@ pub fn decide(w: &World) -> Vec<Action> {
         all.push(start); // what was written comes back as an event, and then it is time
     }
     if kinds::is_final(&w.migration) && w.failed.is_none() {
-        all.extend(garbage::collect(w));
+        if w.behind.is_none() {
+            all.extend(garbage::collect(w)); // what has gone already may still be in the cache
+        }
         all.push(Action::WakePending);
     }
     all

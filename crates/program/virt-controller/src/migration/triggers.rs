@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use api::conditions;
-use api::v1::VirtualMachineInstanceMigration as Migration;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use informer::{Change, Key, WorkQueue};
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Pod;
 use machinery::meta::label;
 use plan::migration::{RUNNING_PRIORITY, is_final, priority};
 
 use super::Controller;
 use crate::api::Api;
-use crate::owned::note;
+use crate::owned::{note, owner_key};
 use crate::stores::{BY_INSTANCE, BY_PROGRESS, BY_UID, Stores, UNFINISHED};
 
 impl<A: Api> Controller<A> {
@@ -49,6 +50,14 @@ impl<A: Api> Controller<A> {
     fn register_pods(&self) {
         let (stores, expected, to) = (self.ctx.stores.clone(), self.pods.clone(), self.queue.clone());
         self.ctx.stores.pods.subscribe(move |change| {
+            // One that has ended takes away the Pods of older ones, which bear no mark of it.
+            for migration in siblings_of(&stores, change.object()) {
+                let key = Key::of(migration.as_ref());
+                if expected.open(&key).is_some() {
+                    note(&expected, &key, change);
+                    add(&to, &migration);
+                }
+            }
             let Some(migration) = served(&stores, change.object()) else { return };
             let key = Key::of(migration.as_ref());
             note(&expected, &key, change);
@@ -73,6 +82,12 @@ impl<A: Api> Controller<A> {
 
 fn add(queue: &WorkQueue<Key>, migration: &Arc<Migration>) {
     queue.add_with_priority(Key::of(migration.as_ref()), priority(migration));
+}
+
+/// Every migration of the instance that controls the Pod.
+fn siblings_of(stores: &Stores, pod: &Pod) -> Vec<Arc<Migration>> {
+    let instance = owner_key(&pod.metadata, VirtualMachineInstance::KIND);
+    instance.map(|key| stores.migrations.by_index(BY_INSTANCE, &key.to_string())).unwrap_or_default()
 }
 
 /// The migration that a target Pod, or an attachment Pod beside one, was made for.

@@ -75,6 +75,8 @@ impl Sim {
             (Some(Phase::Running), Launcher::Ended) => Phase::Failed,
             (Some(Phase::Running), Launcher::Ending) => Phase::Succeeded,
             (Some(Phase::Running), Launcher::Alive) if is_deleting(&vmi.metadata) => Phase::Succeeded,
+            // The launcher may be one that waits for a guest from elsewhere, beside the place where this one ended.
+            (Some(Phase::Running), Launcher::Alive) if self.judge.guests.of(uid).next().is_none() => Phase::Failed,
             (Some(Phase::Running), Launcher::Alive) => return self.attend_volumes(&vmi),
             _ => return,
         };

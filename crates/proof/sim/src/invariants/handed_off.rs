@@ -1,5 +1,5 @@
-//! 36, 41: a hand-off never takes the instance from a migration that has not ended; and once it was made, nobody but the
-//! nodes ends the target while the guest may be in it or come to it.
+//! 36, 38, 41: a hand-off never takes the instance from a migration that has not ended, and names the Pod that the guest is
+//! in; once it was made, nobody but the nodes ends the target while the guest may be in it or come to it.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use machinery::meta::{controller_of, is_deleting};
@@ -8,7 +8,7 @@ use plan::migration::is_final;
 use super::support::{ensure, name, vmi_change};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
-use crate::kinds::Object;
+use crate::kinds::{Object, uid};
 use crate::server::Change;
 
 #[derive(Default)]
@@ -42,7 +42,12 @@ impl Invariant for Rule {
 }
 
 fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInstance) -> Verdict {
-    let (Some(before), Some(after)) = (state(was), state(is)) else { return Ok(()) };
+    let Some(after) = state(is) else { return Ok(()) };
+    let made = after.migration_uid != state(was).and_then(|before| before.migration_uid.clone());
+    ensure(!made || names_the_guests_pod(scene, is, after), || {
+        format!("the guest of {} does not run in {:?}, from where it is to be moved", name(is), after.source_pod)
+    })?;
+    let Some(before) = state(was) else { return Ok(()) };
     if before.migration_uid == after.migration_uid {
         return Ok(());
     }
@@ -50,4 +55,11 @@ fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachine
     ensure(owner.is_none_or(|owner| is_final(owner)), || {
         format!("instance {} was taken from a migration that has not ended", name(is))
     })
+}
+
+/// Unless the guest has ended, and nobody has said so yet.
+fn names_the_guests_pod(scene: &Scene<'_>, vmi: &VirtualMachineInstance, state: &State) -> bool {
+    let Some(home) = scene.guests.of(uid(&vmi.metadata)).next() else { return true };
+    let named = scene.server.tables.pods.all().find(|pod| pod.metadata.name == state.source_pod);
+    named.is_some_and(|pod| uid(&pod.metadata) == home)
 }

@@ -11,7 +11,7 @@ use plan::migration::{is_final, owns, phase};
 
 use super::support::ensure;
 use super::{Invariant, Scene, Verdict};
-use crate::kinds::Object;
+use crate::kinds::{Kind, Object};
 use crate::server::Change;
 
 /// From and to; every phase may end in Failed.
@@ -50,7 +50,10 @@ impl Invariant for Rule {
             let state = vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
             let said = owns(is, state) && state.is_some_and(|s| s.completed == Some(true) && s.failed != Some(true));
             ensure(said, || format!("migration {name} succeeded, and its nodes never said so"))?;
-            let pending = vmi.as_ref().is_some_and(|vmi| vmi.has_condition(conditions::HOT_MEMORY_CHANGE));
+            // One that came a moment ago is for the next migration.
+            let seen = scene.pass(change.by).and_then(|pass| scene.cached(pass, Kind::Vmi, &instance_key(is)?));
+            let waits = |vmi: &api::v1::VirtualMachineInstance| vmi.has_condition(conditions::HOT_MEMORY_CHANGE);
+            let pending = matches!(&seen, Some(Object::Vmi(seen)) if waits(seen)) && vmi.as_deref().is_some_and(waits);
             ensure(!pending, || format!("migration {name} succeeded, and the guest lacks what it was to get by it"))?;
         }
         let held = |migration: &Migration| has_finalizer(&migration.metadata, finalizers::MIGRATION);
@@ -63,7 +66,10 @@ fn times(migration: &Migration) -> &[Transition] {
     migration.status.as_ref().map_or(&[], |status| &status.phase_transition_timestamps)
 }
 
+fn instance_key(migration: &Migration) -> Option<Key> {
+    Some(Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?))
+}
+
 fn instance(scene: &Scene<'_>, migration: &Migration) -> Option<std::sync::Arc<api::v1::VirtualMachineInstance>> {
-    let key = Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?);
-    scene.server.tables.vmis.get(&key).cloned()
+    scene.server.tables.vmis.get(&instance_key(migration)?).cloned()
 }

@@ -237,6 +237,9 @@ fn only_the_five_youngest_ends_are_kept() {
     assert!(deletes_target(&w), "the Pod that the oldest never filled");
     w.pods.retain(|pod| pod.metadata.name.as_deref() != Some("target"));
     assert!(!deletes_target(&w));
+    w.behind = Some(std::time::Duration::from_secs(1));
+    let again = decide(&w).iter().any(|a| matches!(a, Action::DeletePod { .. } | Action::DeleteMigration { .. }));
+    assert!(!again, "what has gone already may still be in the cache");
 }
 
 #[test]
