@@ -81,7 +81,7 @@ async fn interrupted() -> Result<()> {
 }
 
 async fn nothing_left(before: &Snapshot) -> Result<()> {
-    poll("the machine as it was", Duration::from_secs(10), || async {
+    poll("the machine as it was", Duration::from_secs(60), || async {
         let left = Snapshot::take().map(|after| leftovers(before, &after)).map_err(|err| err.to_string())?;
         if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     })
