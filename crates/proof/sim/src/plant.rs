@@ -145,5 +145,5 @@ impl Hub {
 /// Whether a patch writes just there.
 fn touches(patch: &Patch, path: &str) -> bool {
     let Patch::Json(patch) = patch else { return false };
-    patch.0.iter().any(|step| !matches!(step, PatchOperation::Test(_)) && step.path().to_string() == path)
+    patch.0.iter().any(|step| !matches!(step, PatchOperation::Test(_)) && *step.path() == *path)
 }

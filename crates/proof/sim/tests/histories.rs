@@ -20,7 +20,7 @@ fn share(of: u64) -> u64 {
 fn assert_hold(campaign: &Campaign) -> Report {
     let report = run(campaign);
     if let Some(failure) = &report.failure {
-        let profile = profile_for(&campaign.profile, failure.seed).unwrap();
+        let profile = profile_for(&campaign.profile, failure.seed).expect("a campaign runs a profile there is");
         let script = shrink(&profile.script(failure.seed), Options::default());
         let outcome = play(&script, Options { verbose: true, ..Options::default() });
         panic!(
