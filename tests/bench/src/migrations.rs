@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
+use api::v1::{
+    KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase,
+};
 use e2e::manifest::Manifest;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
-use kube::api::{Api, PostParams};
+use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use launcher_rpc::LAST_STATE;
 use launcher_rpc::migration::{MigrationPhase, Progress};
@@ -21,8 +23,10 @@ use crate::pair::{Over, Pair};
 /// Moves that count, of each kind: as many there as back. One more before them fills caches.
 const ROUNDS: usize = 6;
 const MOVE_LIMIT: Duration = Duration::from_secs(180);
-/// For what ends after a move.
+/// Before each move: for what ends after the last one, and for a changed configuration to be known.
 const SETTLE: Duration = Duration::from_millis(1500);
+/// The guest's memory at the target, and some more.
+const ROOM: usize = 512 << 20;
 /// How often the source's last words are looked for; they go with its Pod.
 const LOOK: Duration = Duration::from_millis(20);
 
@@ -43,25 +47,36 @@ pub(crate) async fn measure(cluster: &Embedded, guest_dir: &Path) -> Result<()> 
     compare(cluster, guest_dir, "busy", "dirty=64 rate=16").await
 }
 
+/// The moves of one guest, each kind of them in turn, so that a noisy minute hits all.
+#[derive(Default)]
+struct Moves {
+    ours: Vec<Move>,
+    ours_open: Vec<Move>,
+    bare: Vec<Move>,
+    bare_open: Vec<Move>,
+}
+
 async fn compare(cluster: &Embedded, guest_dir: &Path, name: &str, kernel_args: &str) -> Result<()> {
     let guest = Ours::start(cluster, name, kernel_args).await?;
     let qemu = e2e::processes::qemus_of(name).pop().context("the guest has no QEMU")?;
     let mut pair = Pair::start(name, &guest.xml().await?, guest_dir, qemu.pid).await?;
-    let (mut ours, mut tcp, mut unix) = (Vec::new(), Vec::new(), Vec::new());
+    let mut moves = Moves::default();
     for round in 0..=ROUNDS {
         let context = || format!("{name}, round {round}");
-        let moves = [
-            pair.migrate(Over::Tcp).await.with_context(context)?,
-            guest.migrate(&format!("{name}-{round}")).await.with_context(context)?,
-            pair.migrate(Over::Unix).await.with_context(context)?,
-        ];
+        encrypt(cluster, true).await?;
+        let ours = guest.migrate(&format!("{name}-{round}")).await.with_context(context)?;
+        let bare = pair.migrate(Over::Tls).await.with_context(context)?;
+        encrypt(cluster, false).await?;
+        let ours_open = guest.migrate(&format!("{name}-{round}-open")).await.with_context(context)?;
+        let bare_open = pair.migrate(Over::Tcp).await.with_context(context)?;
         if std::env::var_os("BENCH_VERBOSE").is_some() {
-            println!("  {moves:?}");
+            println!("  with TLS {ours:?}, virsh {bare:?}\n  without {ours_open:?}, virsh {bare_open:?}");
         }
         if round > 0 {
-            tcp.push(moves[0]);
-            ours.push(moves[1]);
-            unix.push(moves[2]);
+            moves.ours.push(ours);
+            moves.ours_open.push(ours_open);
+            moves.bare.push(bare);
+            moves.bare_open.push(bare_open);
         }
     }
     drop(pair);
@@ -69,11 +84,33 @@ async fn compare(cluster: &Embedded, guest_dir: &Path, name: &str, kernel_args: 
     println!(
         "live migration, 256 MiB, {}: median of {ROUNDS}, {:.0} MB sent",
         if kernel_args.is_empty() { "idle" } else { kernel_args },
-        middle(&ours, |one| one.bytes as f64 / 1e6)
+        middle(&moves.ours, |one| one.bytes as f64 / 1e6)
     );
-    report("transfer, by libvirt", "aim ≤ 1.1", (&ours, &tcp, &unix), |one| one.total.as_secs_f64());
-    report("downtime, by libvirt", "aim ≤ 1.2", (&ours, &tcp, &unix), |one| one.downtime.as_secs_f64());
-    report("request → done", "", (&ours, &tcp, &unix), |one| one.wall.as_secs_f64());
+    report("transfer, by libvirt", "aim ≤ 1.1", &moves, |one| one.total.as_secs_f64());
+    report("downtime, by libvirt", "aim ≤ 1.2", &moves, |one| one.downtime.as_secs_f64());
+    report("request → done", "", &moves, |one| one.wall.as_secs_f64());
+    Ok(())
+}
+
+/// Whether the node agents encrypt what they carry.
+async fn encrypt(cluster: &Embedded, wanted: bool) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(cluster.client().await?, "kubevirt");
+    let patch = Patch::Merge(json!({"spec": {"configuration": {"migrations": {"disableTLS": !wanted}}}}));
+    kubevirts.patch("kubevirt", &PatchParams::default(), &patch).await.context("cannot configure migrations")?;
+    Ok(())
+}
+
+/// Rests, and has the machine own the memory that a move is about to take. A machine that is a guest itself gives free memory
+/// back to its host after a moment, and has to ask for it page by page: whoever moved first after a rest would pay for that.
+pub(crate) async fn settle() -> Result<()> {
+    tokio::time::sleep(SETTLE).await;
+    let touched = tokio::task::spawn_blocking(|| {
+        let mut room = vec![0u8; ROOM];
+        // Every page once, for the kernel to have to find it.
+        room.iter_mut().step_by(4096).for_each(|byte| *byte = 1);
+        std::hint::black_box(&room).len()
+    });
+    ensure!(touched.await.context("cannot touch memory")? == ROOM, "memory is missing");
     Ok(())
 }
 
@@ -81,16 +118,18 @@ fn middle(moves: &[Move], of: impl Fn(&Move) -> f64) -> f64 {
     median(moves.iter().map(of).collect())
 }
 
-fn report(what: &str, aim: &str, (ours, tcp, unix): (&[Move], &[Move], &[Move]), of: fn(&Move) -> f64) {
-    let (mine, tcp, unix) = (middle(ours, of), middle(tcp, of), middle(unix, of));
-    let least = ours.iter().map(of).fold(f64::INFINITY, f64::min);
-    let most = ours.iter().map(of).fold(0.0, f64::max);
-    println!(
-        "  {what:30} {mine:7.3} s ({least:.3} to {most:.3})   virsh over TCP {tcp:.3} s, ratio {:.2}   over a Unix socket \
-         {unix:.3} s, ratio {:.2}   {aim}",
-        mine / tcp,
-        mine / unix
-    );
+fn report(what: &str, aim: &str, moves: &Moves, of: fn(&Move) -> f64) {
+    for (kind, ours, bare) in
+        [("TLS", &moves.ours, &moves.bare), ("no TLS", &moves.ours_open, &moves.bare_open)]
+    {
+        let (mine, theirs) = (middle(ours, of), middle(bare, of));
+        let least = ours.iter().map(of).fold(f64::INFINITY, f64::min);
+        let most = ours.iter().map(of).fold(0.0, f64::max);
+        println!(
+            "  {what:22} {kind:6} {mine:7.3} s ({least:.3} to {most:.3})   virsh {theirs:.3} s, ratio {:.2}   {aim}",
+            mine / theirs
+        );
+    }
 }
 
 /// An instance of the embedded cluster.
@@ -161,7 +200,7 @@ impl<'a> Ours<'a> {
 
     async fn migrate(&self, name: &str) -> Result<Move> {
         let last_words = self.volume("sockets").await?.join(LAST_STATE);
-        tokio::time::sleep(SETTLE).await;
+        settle().await?;
         let migration = serde_json::from_value(json!({"metadata": {"name": name}, "spec": {"vmiName": self.name}}))?;
         let started = Instant::now();
         let created = self.migrations.create(&PostParams::default(), &migration).await;

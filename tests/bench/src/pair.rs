@@ -12,7 +12,7 @@ use libvirt_io::{Connection, Keepalive, flags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
-use crate::migrations::Move;
+use crate::migrations::{Move, settle};
 
 /// The user of the daemons and their QEMUs, as in a launcher's Pod.
 const QEMU: u32 = 107;
@@ -37,7 +37,7 @@ mount --rbind $D/dev /dev
 mount --bind $D/sockets /mnt
 cp /etc/passwd $D/passwd; echo "qemu:x:107:107::$D/home:/bin/sh" >> $D/passwd; mount --bind $D/passwd /etc/passwd
 cp /etc/group $D/group; echo "qemu:x:107:" >> $D/group; mount --bind $D/group /etc/group
-printf 'stdio_handler = "file"\nsecurity_driver = "none"\nnamespaces = [ ]\ncgroup_controllers = [ ]\n' > $D/home/libvirt/qemu.conf
+printf 'stdio_handler = "file"\nsecurity_driver = "none"\nnamespaces = [ ]\ncgroup_controllers = [ ]\nmigrate_tls_x509_cert_dir = "%s"\n' $T > $D/home/libvirt/qemu.conf
 printf 'host_uuid = "%s"\n' $U > $D/home/libvirt/libvirtd.conf
 chown -R 107:107 $D/run $D/home $D/sockets
 export HOME=$D/home XDG_RUNTIME_DIR=$D/run XDG_CONFIG_HOME=$D/home XDG_CACHE_HOME=$D/home/.cache
@@ -49,14 +49,18 @@ while :; do wait || :; sleep 0.1; done
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Over {
     Tcp,
-    Unix,
+    /// TCP, encrypted by the two QEMUs.
+    Tls,
 }
+
+/// The name in the certificate of both daemons' QEMUs.
+const TLS_NAME: &str = "bare";
 
 /// Both daemons, in one network namespace that is nobody else's, and the guest at one of them.
 pub(crate) struct Pair {
     daemons: [Daemon; 2],
     /// Goes after what runs in it.
-    dir: Owned,
+    _dir: Owned,
     /// The domain's name.
     name: String,
     /// The daemon that has the guest.
@@ -70,9 +74,7 @@ impl Pair {
         let pods = cgroup_of_pods(qemu)?;
         // Not beside the cluster's directories: paths of Unix sockets must be short.
         let dir = Owned(PathBuf::from(format!("/tmp/fv-pair-{}-{name}", std::process::id())));
-        let memory = dir.0.join("memory");
-        fs::create_dir_all(&memory).with_context(|| format!("cannot make {}", memory.display()))?;
-        chown(&memory, Some(QEMU), Some(QEMU)).context("cannot give a directory away")?;
+        certify(&dir.0.join("tls"))?;
         let first = Daemon::start(&dir.0, &pods, 0, None)?;
         let source = first.connect().await?;
         let second = Daemon::start(&dir.0, &pods, 1, Some(&first))?;
@@ -81,21 +83,22 @@ impl Pair {
             source.define_xml(&adapted(xml, guest_dir)?, 0).await.context("libvirt does not define the guest")?;
         source.create(&domain, 0).await.context("libvirt does not start the guest")?;
         first.wait_to_boot().await?;
-        Ok(Self { daemons: [first, second], dir, name: domain.name, at: 0, moves: 0 })
+        Ok(Self { daemons: [first, second], _dir: dir, name: domain.name, at: 0, moves: 0 })
     }
 
     /// Moves the guest to the other daemon.
     pub(crate) async fn migrate(&mut self, over: Over) -> Result<Move> {
         let (source, target) = (&self.daemons[self.at], &self.daemons[1 - self.at]);
         self.moves += 1;
-        // A name, or a port, of its own each time: nothing of the last move is in the way.
-        let memory = match over {
-            Over::Unix => format!("unix://{}/memory/{}", self.dir.0.display(), self.moves),
-            Over::Tcp => format!("tcp://127.0.0.1:{}", 49152 + self.moves),
-        };
+        // A port of its own each time: nothing of the last move is in the way.
+        let memory = format!("tcp://127.0.0.1:{}", 49152 + self.moves);
         let mut virsh = Command::new("virsh");
         virsh.args(["--quiet", "--connect", &source.uri(), "migrate", &self.name, "--live", "--p2p", "--persistent"]);
         virsh.args(["--desturi", &target.uri(), "--migrateuri", &memory]).stdin(Stdio::null());
+        if over == Over::Tls {
+            virsh.args(["--tls", "--tls-destination", TLS_NAME]);
+        }
+        settle().await?;
         let started = Instant::now();
         let output = tokio::task::spawn_blocking(move || virsh.output()).await?.context("cannot run virsh")?;
         let wall = started.elapsed();
@@ -112,6 +115,38 @@ impl Pair {
             bytes: stats.number("data_processed"),
         })
     }
+}
+
+/// An authority and a certificate by it, under the names that libvirt looks for.
+fn certify(dir: &Path) -> Result<()> {
+    let key = rcgen::KeyPair::generate()?;
+    let mut params = rcgen::CertificateParams::default();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
+    let authority = params.self_signed(&key)?.pem();
+    let issuer = rcgen::Issuer::new(params, key);
+    let key = rcgen::KeyPair::generate()?;
+    let mut params = rcgen::CertificateParams::new(vec![TLS_NAME.to_owned()])?;
+    params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages =
+        vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+    let certificate = params.signed_by(&key, &issuer)?.pem();
+    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let key = key.serialize_pem();
+    let files = [
+        ("ca-cert.pem", &authority),
+        ("server-cert.pem", &certificate),
+        ("server-key.pem", &key),
+        ("client-cert.pem", &certificate),
+        ("client-key.pem", &key),
+    ];
+    for (name, text) in files {
+        let file = dir.join(name);
+        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        chown(&file, Some(QEMU), Some(QEMU)).context("cannot give a file away")?;
+    }
+    Ok(())
 }
 
 /// A directory that goes when this is dropped.
@@ -156,6 +191,7 @@ impl Daemon {
             .env("C", &cgroup)
             .env("D", &dir)
             .env("N", format!("bare-{number}"))
+            .env("T", parent.join("tls"))
             .env("U", format!("00000000-0000-4000-8000-{:012}", number + 1))
             .stdin(Stdio::null())
             .stdout(log.try_clone().context("cannot duplicate the log's descriptor")?)

@@ -103,8 +103,10 @@ impl Source {
             match &outcome {
                 Outcome::Moved(stats) => {
                     migration.phase = MigrationPhase::Completed;
-                    if let Some(Progress { downtime_ms, elapsed_ms, .. }) = stats {
-                        (migration.progress.downtime_ms, migration.progress.elapsed_ms) = (*downtime_ms, *elapsed_ms);
+                    if let Some(stats) = stats {
+                        // QEMU's last word on everything but the brake, which it has released.
+                        let throttle_percent = migration.progress.throttle_percent;
+                        migration.progress = Progress { throttle_percent, ..*stats };
                     }
                     migration.progress.data_remaining = 0;
                     if migration.abort == AbortState::Aborting {

@@ -143,10 +143,13 @@ impl Driver {
         let xml = connection.xml_desc(&domain, 0).await.map_err(libvirt("read the domain"))?;
         let observed = domain::Observed::parse(&xml).map_err(Error::Convert)?;
         let seen = self.state.get().domain.ok_or(Error::NoDomain)?;
-        // Before 8.0 QEMU told its connections apart by the order of their arrival, which no network keeps.
-        let (major, _, _) = connection.hypervisor_version().await.map_err(libvirt("ask for QEMU's version"))?;
-        let parallel_connections = if major >= 8 { self.options.parallel_connections } else { 0 };
-        let options = MigrationOptions { parallel_connections, ..self.options.clone() };
+        let mut options = self.options.clone();
+        // Asked for only if it matters: libvirt tries out every emulator it finds before it answers, for half a second.
+        if options.parallel_connections > 1 {
+            // Before 8.0 QEMU told its connections apart by the order of their arrival, which no network keeps.
+            let (major, _, _) = connection.hypervisor_version().await.map_err(libvirt("ask for QEMU's version"))?;
+            options.parallel_connections = if major >= 8 { options.parallel_connections } else { 0 };
+        }
         let current = Current {
             name: &self.domain_name,
             status: seen.status,
