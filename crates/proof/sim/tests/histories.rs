@@ -40,14 +40,14 @@ fn assert_hold(campaign: &Campaign) -> Report {
 }
 
 #[test]
-fn eight_thousand_histories_of_all_kinds_hold() {
-    assert_hold(&campaign("mixed", share(8_000), None));
+fn thirty_four_thousand_histories_of_all_kinds_hold() {
+    assert_hold(&campaign("mixed", share(34_000), None));
 }
 
 /// Other seeds than there, where every tenth history is of this kind.
 #[test]
-fn four_thousand_histories_of_guests_that_move_hold() {
-    let report = assert_hold(&Campaign { start: 1_000_000, ..campaign("migrations", share(4_000), None) });
+fn sixteen_thousand_histories_of_guests_that_move_hold() {
+    let report = assert_hold(&Campaign { start: 1_000_000, ..campaign("migrations", share(16_000), None) });
     assert!(report.moved * 2 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
 }
 
