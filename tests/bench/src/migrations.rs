@@ -119,9 +119,7 @@ fn middle(moves: &[Move], of: impl Fn(&Move) -> f64) -> f64 {
 }
 
 fn report(what: &str, aim: &str, moves: &Moves, of: fn(&Move) -> f64) {
-    for (kind, ours, bare) in
-        [("TLS", &moves.ours, &moves.bare), ("no TLS", &moves.ours_open, &moves.bare_open)]
-    {
+    for (kind, ours, bare) in [("TLS", &moves.ours, &moves.bare), ("no TLS", &moves.ours_open, &moves.bare_open)] {
         let (mine, theirs) = (middle(ours, of), middle(bare, of));
         let least = ours.iter().map(of).fold(f64::INFINITY, f64::min);
         let most = ours.iter().map(of).fold(0.0, f64::max);

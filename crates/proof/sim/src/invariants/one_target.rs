@@ -1,5 +1,6 @@
-//! 36, 37: a migration has at most one target Pod, which is made by the migration controller for an instance that exists,
-//! and never runs where the guest is.
+//! 36, 37: a migration has at most one target Pod for a guest at any time, which is made by the migration controller for an instance that
+//! exists, and never runs where the guest is. A migration names its instance: one that has not begun when another instance
+//! gets the name moves that one, and the first one's target is gone with it.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// By the migration's UID.
-    targets: BTreeMap<String, String>,
+    /// The last one's UID, by the UIDs of migration and instance.
+    targets: BTreeMap<(String, String), String>,
 }
 
 impl Invariant for Rule {
@@ -29,9 +30,13 @@ impl Invariant for Rule {
             return Ok(());
         };
         let name = change.last.key().name;
+        let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
         if change.was.is_none() {
             ensure(change.by.name() == "migration-controller", || format!("{} made target {name}", change.by.name()))?;
-            if let Some(first) = self.targets.insert(migration.to_owned(), name.clone()) {
+            let first = self.targets.insert((migration.to_owned(), guest.clone()), uid(&pod.metadata).to_owned());
+            let first = first.and_then(|first| scene.server.tables.pods.all().find(|pod| uid(&pod.metadata) == first));
+            if let Some(first) = first {
+                let first = first.metadata.name.as_deref().unwrap_or_default();
                 return Err(format!("migration {migration} has target {first} and now {name} as well"));
             }
         }
@@ -39,7 +44,6 @@ impl Invariant for Rule {
         if node_of(was).is_some() || node_of(pod).is_none() {
             return Ok(());
         }
-        let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
         let home = scene.guests.of(&guest).next();
         let home = home.and_then(|home| scene.server.tables.pods.all().find(|pod| uid(&pod.metadata) == home));
         let node = home.and_then(|home| node_of(home));
