@@ -43,6 +43,8 @@ pub const SKIP_BACKUP_HOOKS: &str = "kubevirt.io/skip-backup-hooks";
 pub const CREATE_MIGRATION_TARGET: &str = "kubevirt.io/create-migration-target";
 /// On virtual machines that receive a guest: the run strategy they get afterwards.
 pub const RESTORE_RUN_STRATEGY: &str = "kubevirt.io/restore-run-strategy";
+/// On instances, and ours: the UID of a migration whose source is gone. Its target has to tell what became of the guest.
+pub const MIGRATION_SOURCE_GONE: &str = "ferrovirt.io/migration-source-gone";
 /// On target Pods and their attachment Pods: the migration they serve.
 pub const MIGRATION_JOB_NAME: &str = "kubevirt.io/migrationJobName";
 /// On launcher Pods: migration runs over unix sockets.

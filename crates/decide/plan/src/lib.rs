@@ -15,6 +15,7 @@ mod meta;
 pub mod migration;
 pub mod node;
 mod pods;
+pub mod synchronization;
 pub mod vm;
 pub mod vmi;
 

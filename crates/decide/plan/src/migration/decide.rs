@@ -34,8 +34,14 @@
 //! # Caveats
 //!
 //! A migration that is deleted between hand-off and the start of the transfer goes on until the source has begun; only
-//! then can it be given up. Migrations between instances (`sendTo`, `receive`) wait for a service that exchanges their
-//! states.
+//! then can it be given up. A migration between instances (`sendTo`, `receive`) is two objects, each with an instance of its
+//! own; what their states tell each other is carried by [`synchronization`](crate::synchronization):
+//!
+//! ```text
+//!  sender    Synchronizing ──► Pending ──► Scheduling: publishes ─────────► Scheduled ──► PreparingTarget ──► as above
+//!                  │ both know each other       │ node, Pod                     ▲ target Pod, node
+//!  receiver  WaitingForSync ────────────────────┴──► Pending ──► Scheduling ──► Scheduled: hand-off ──► as above
+//! ```
 
 use super::action::Action;
 use super::status::{self, Report};

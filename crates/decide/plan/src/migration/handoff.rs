@@ -12,9 +12,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::quantity::Quantity;
 
 use super::action::Action;
-use super::kinds::{self, RUNNING_PRIORITY};
+use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::{World, is_set};
-use super::{backend, policy, sync};
+use super::{backend, decentralized, policy, sync};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
 
@@ -61,7 +61,13 @@ fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineIns
     let known = w.vmi.as_deref()?;
     let vmi = live.vmi.as_ref().filter(|vmi| vmi.metadata.uid == known.metadata.uid)?;
     let busy = !vmi.spec.utility_volumes.is_empty() || sync::has_unfinished_backup(vmi);
-    if !vmi.is_running() || vmi.is_marked_for_deletion() || busy {
+    let ready = match w.kind() {
+        Kind::Local => vmi.is_running(),
+        // Its Pod is its node's: the next word is the hand-off's.
+        Kind::Receives => vmi.is_scheduled() && decentralized::is_introduced_to(w, vmi),
+        Kind::Sends => false,
+    };
+    if !ready || vmi.is_marked_for_deletion() || busy {
         return None;
     }
     let own = live.migrations.iter().find(|migration| meta::uid(&migration.metadata) == w.uid())?;
@@ -82,13 +88,20 @@ fn ready_target<'a>(w: &World, live: &'a Live) -> Option<&'a Pod> {
     let target = live.target.as_ref().filter(|pod| pod.metadata.uid == known.metadata.uid)?;
     let vmi = live.vmi.as_ref()?;
     let node = pods::node_name(target)?;
-    let apart = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) != Some(node);
+    let guest_on = match w.kind() {
+        Kind::Receives => decentralized::source_of(vmi).and_then(|source| source.node.as_deref()),
+        Kind::Local | Kind::Sends => vmi.status.as_ref().and_then(|status| status.node_name.as_deref()),
+    };
+    let apart = guest_on != Some(node);
     let plugged = !backend::has_plugged_volumes(vmi) || w.attachment().is_some_and(pods::is_single_container_ready);
     (pods::is_ready_for_handover(target) && apart && plugged).then_some(target)
 }
 
 /// Everything the nodes need to know.
 fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
+    if w.kind() == Kind::Receives {
+        return decentralized::handed_off(w, vmi, target);
+    }
     // By the live instance: the guest may have moved since the cache's version, and its old Pod is still there.
     let source = w.source_of(vmi).filter(|pod| !pods::is_down(pod) && pod.metadata.uid != target.metadata.uid)?;
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();

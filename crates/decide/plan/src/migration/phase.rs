@@ -6,7 +6,7 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 
 use super::kinds::{self, Kind};
 use super::world::{World, is_set};
-use super::{backend, sync};
+use super::{backend, decentralized, sync};
 use crate::{meta, pods};
 
 /// Where the migration goes from here.
@@ -66,7 +66,7 @@ fn from_pending(w: &World, vmi: &VirtualMachineInstance) -> Move {
 
 fn from_scheduling(w: &World, vmi: &VirtualMachineInstance) -> Move {
     if w.kind() == Kind::Sends {
-        let target = w.state().and_then(|state| state.target_state.as_ref());
+        let target = w.own_state().and_then(|state| state.target_state.as_ref());
         return to_if(Phase::Scheduled, target.is_some_and(|target| is_set(&target.pod)));
     }
     let ready = w.target().is_some_and(pods::is_ready_for_handover);
@@ -92,17 +92,14 @@ pub(super) fn pending_change(vmi: &VirtualMachineInstance) -> Option<&'static st
 
 /// A receiver can prepare once it knows where the guest comes from.
 fn knows_source(w: &World) -> bool {
-    let source = w.state().and_then(|state| state.source_state.as_ref());
-    source.is_some_and(|source| {
-        is_set(&source.migration_uid)
-            && is_set(&source.pod)
-            && is_set(&source.node)
-            && !source.node_selectors.is_empty()
-    })
+    let Some(state) = w.state().filter(|_| decentralized::is_introduced(w)) else { return false };
+    // A node without labels about its CPU publishes none; they come in one write with the rest.
+    let source = state.source_state.as_ref();
+    source.is_some_and(|source| is_set(&source.migration_uid) && is_set(&source.pod) && is_set(&source.node))
 }
 
 fn knows_both(w: &World) -> bool {
-    let Some(state) = w.state() else { return false };
+    let Some(state) = w.state().filter(|_| decentralized::is_introduced(w)) else { return false };
     state.source_state.as_ref().is_some_and(|source| is_set(&source.migration_uid))
         && state.target_state.as_ref().is_some_and(|target| is_set(&target.migration_uid))
 }

@@ -10,13 +10,15 @@ use api::{conditions, events, finalizers, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::action::Action;
-use super::backend;
+use super::{backend, decentralized};
 use super::kinds::{self, Kind};
 use super::phase::{self, Move};
 use super::sync::{self, Sync, Waiting};
 use super::world::{World, is_set};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
+
+const DECENTRALIZED: &str = conditions::DECENTRALIZED_LIVE_MIGRATION_FAILURE;
 
 /// What the pass writes about the migration.
 pub(super) struct Report {
@@ -265,8 +267,13 @@ fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
         conditions::remove(list, conditions::MIGRATION_BLOCKED_BY_UTILITY_VOLUMES);
         conditions::remove(list, conditions::MIGRATION_BLOCKED_BY_BACKUP);
     }
-    mirror_decentralized(vmi, status);
+    let between = if w.kind() == Kind::Local { None } else { vmi.condition(DECENTRALIZED) };
+    mirror_decentralized(between, status);
     status.synchronization_addresses.clone_from(&w.synchronization_addresses);
+    if w.kind() == Kind::Receives {
+        let own = decentralized::address(meta::namespace(&w.migration.metadata));
+        status.synchronization_addresses.push(own);
+    }
 }
 
 /// Keeps the condition that says what is waited for.
@@ -368,7 +375,8 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
 
 /// Who is involved, as far as that is known before the nodes have it.
 fn record(w: &World, status: &mut Status) {
-    let source = w.source().map(|pod| meta::name(&pod.metadata).to_owned());
+    // A receiver's own Pod is where the guest goes to.
+    let source = w.source().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
     let claims = backend::names(w);
     if source.is_none() && claims.is_none() {
         return;
@@ -383,12 +391,14 @@ fn record(w: &World, status: &mut Status) {
     }
 }
 
-fn mirror_decentralized(vmi: &VirtualMachineInstance, status: &mut Status) {
+fn mirror_decentralized(seen: Option<&Condition>, status: &mut Status) {
     let list = &mut status.conditions;
-    match vmi.condition(conditions::DECENTRALIZED_LIVE_MIGRATION_FAILURE) {
+    match seen {
         Some(seen) => {
             let copy = Condition { type_: conditions::DECENTRALIZED_MIGRATION_BLOCKED.to_owned(), ..seen.clone() };
-            conditions::set(list, copy);
+            // The message is what people read: it is followed even if nothing else has changed.
+            conditions::remove(list, conditions::DECENTRALIZED_MIGRATION_BLOCKED);
+            list.push(copy);
         }
         None => {
             conditions::remove(list, conditions::DECENTRALIZED_MIGRATION_BLOCKED);

@@ -8,9 +8,9 @@ use api::{events, reasons};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::Action;
-use super::kinds::{self, RUNNING_PRIORITY};
+use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::World;
-use super::{backend, target, timeouts};
+use super::{backend, decentralized, target, timeouts};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
 
@@ -80,10 +80,7 @@ pub(super) fn sync(w: &World) -> Sync {
         Some(Phase::PreparingTarget | Phase::TargetReady) => with_nodes(w, vmi),
         Some(Phase::Running) => running(w, vmi),
         Some(Phase::Failed) => failed(w, vmi),
-        Some(Phase::WaitingForSync | Phase::Synchronizing) => Sync::waiting(
-            reasons::WAITING_FOR_OTHER_SIDE,
-            "the other side of this migration between instances has not told its state yet",
-        ),
+        Some(Phase::WaitingForSync | Phase::Synchronizing) => decentralized::introduce(w, vmi),
         Some(Phase::Succeeded | Phase::Other(_)) | None => Sync::default(),
     }
 }
@@ -134,6 +131,9 @@ fn scheduling(w: &World) -> Sync {
     if w.is_deleting() {
         return give_up(w);
     }
+    if let Some(vmi) = w.vmi.as_deref().filter(|_| w.kind() == Kind::Sends) {
+        return decentralized::publish(w, vmi);
+    }
     match (w.vmi.as_deref(), w.target()) {
         (Some(vmi), Some(pod)) if !pods::is_ready_for_handover(pod) => timeouts::pending_pod(w, vmi, pod),
         _ => timeouts::pending_attachment(w),
@@ -144,7 +144,7 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if w.is_deleting() && !w.is_handed_off() {
         return give_up(w);
     }
-    if w.own_state().is_some() {
+    if w.own_state().is_some() || !w.makes_target() {
         return Sync::default();
     }
     if w.handed_off {
@@ -233,6 +233,10 @@ fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         Some(state) if state.failed != Some(true) && state.completed != Some(true) && w.makes_target() => {
             mark_failed(w, vmi, state, "the migration failed")
         }
+        // What has not begun must not begin any more; what has, the source's node ends.
+        Some(state) if state.failed != Some(true) && state.completed != Some(true) && state.start_timestamp.is_none() => {
+            mark_failed(w, vmi, state, "the migration failed before its transfer began")
+        }
         // The nodes have it, and have not ended it in the cache: they will say how.
         None if w.handed_off && w.state().is_none() => Sync::default(),
         _ => Sync::doing(drop_target(w, vmi)),
@@ -245,6 +249,10 @@ fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let Some(pod) = w.target().filter(|pod| !completed && !pods::is_down(pod) && !pods::is_deleting(pod)) else {
         return vec![];
     };
+    if w.kind() == Kind::Receives && w.own_state().is_some() {
+        // It is the Pod that the instance names as its own. No guest comes to it after the failure was written.
+        return delete(pod, "the migration failed, and the guest is elsewhere");
+    }
     let node = pods::node_name(pod);
     if node.is_some() && node == vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) {
         return vec![];

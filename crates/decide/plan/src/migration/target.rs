@@ -9,8 +9,9 @@ use render::Attachment;
 
 use super::action::Action;
 use super::backend::{self, Prepared};
+use super::decentralized;
 use super::decide::decide;
-use super::kinds::{self, RUNNING_PRIORITY};
+use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::sync::{Sync, Waiting};
 use super::world::World;
 use crate::guard::Guarded;
@@ -128,6 +129,9 @@ fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Resu
     let source = source.ok_or_else(|| refuse("the Pod that the guest runs in was not found"))?;
     if pods::is_down(source) {
         return Err(refuse("the Pod that the guest was in has ended"));
+    }
+    if w.kind() == Kind::Receives && decentralized::source_of(vmi).and_then(|s| s.pod.as_deref()) != source.metadata.name.as_deref() {
+        return Err(refuse("the Pod that the guest is sent from is not the one that its sender has told"));
     }
     let node = pods::node_name(source);
     let node = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node);

@@ -10,6 +10,7 @@ use api::v1::{
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use super::decentralized;
 use super::kinds::{self, Kind};
 use crate::claims::Claims;
 use crate::vmi::{Settings, Storage};
@@ -135,6 +136,16 @@ impl World {
         let on_node = |pod: &&Pod| node.is_none_or(|node| node.is_empty()) || pods::node_name(pod) == node;
         let all = self.pods.iter().map(AsRef::as_ref).filter(|pod| !pods::is_temporary(pod));
         all.filter(on_node).max_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
+    }
+
+    /// Where that Pod is: namespace and name. A guest that comes from another instance is in a Pod of that one.
+    pub fn source_pod(&self) -> Option<(String, String)> {
+        if self.kind() == Kind::Receives {
+            let source = decentralized::source_of(self.vmi.as_deref()?)?;
+            return Some((source.domain_namespace.clone()?, source.pod.clone()?));
+        }
+        let name = self.source()?.metadata.name.clone()?;
+        Some((meta::namespace(&self.migration.metadata).to_owned(), name))
     }
 
     /// The Pod that brings plugged volumes to the target.

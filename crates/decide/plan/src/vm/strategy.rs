@@ -2,17 +2,21 @@
 
 use std::time::Duration;
 
-use api::v1::{RunStrategy, VirtualMachineInstance, VirtualMachineInstancePhase as Phase, VirtualMachineSpec};
+use api::v1::{
+    RunStrategy, VirtualMachineInstance, VirtualMachineInstanceMigrationState as MigrationState,
+    VirtualMachineInstancePhase as Phase, VirtualMachineSpec,
+};
 use api::{annotations, conditions, reasons};
 use json_patch::Patch;
 
 use super::backoff;
 use super::world::World;
 use crate::guard::Guarded;
+use crate::migration::{Between, between};
 use crate::{SyncError, meta};
 
-/// How long the two sides of a migration between clusters are given between looks.
-const BETWEEN_CLUSTERS: Duration = Duration::from_secs(2);
+/// How long the two sides of a migration between instances are given between looks.
+const BETWEEN_INSTANCES: Duration = Duration::from_secs(2);
 
 pub(super) enum Verdict {
     /// Nothing to do; why there is no instance, if there is none.
@@ -60,9 +64,13 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
     let stop = w.stop_requested(vmi);
     match strategy {
         RunStrategy::Halted => delete("the virtual machine is halted"),
+        // A guest that may run elsewhere is not started here, whatever became of its instance.
+        RunStrategy::Always | RunStrategy::RerunOnFailure if vmi.is_final() && is_being_sent(vmi) => {
+            Verdict::Wait("its guest is moving to another instance".to_owned(), BETWEEN_INSTANCES)
+        }
         RunStrategy::Always if stop || vmi.is_final() => always(w, vmi, stop),
         RunStrategy::RerunOnFailure if !vmi.is_marked_for_deletion() && (stop || vmi.is_final()) => {
-            let failed = vmi.phase() == Some(&Phase::Failed);
+            let failed = vmi.phase() == Some(&Phase::Failed) && !has_been_sent(vmi);
             let because = match (vmi.is_final(), failed) {
                 (false, _) => "a stop was requested",
                 (true, true) => "the instance has failed and is replaced",
@@ -76,16 +84,16 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
     }
 }
 
-/// A guest that has moved to another cluster is not started here again.
+/// A guest that has moved to another instance is not started here again.
 fn always(w: &World, vmi: &VirtualMachineInstance, stop: bool) -> Verdict {
     let because = if stop { "a stop was requested" } else { "the instance has ended and is replaced" };
-    if !moves_between_clusters(vmi) {
-        return Verdict::Delete { because, rerun: false };
-    }
-    if has_moved(vmi) {
+    if has_been_sent(vmi) {
         return switch(w, RunStrategy::Halted);
     }
-    Verdict::Wait("its guest is moving to another cluster".to_owned(), BETWEEN_CLUSTERS)
+    if is_being_sent(vmi) {
+        return Verdict::Wait("its guest is moving to another instance".to_owned(), BETWEEN_INSTANCES);
+    }
+    Verdict::Delete { because, rerun: false }
 }
 
 /// A guest that has arrived is from now on run as its owner said.
@@ -105,19 +113,28 @@ fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
     meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true")
 }
 
-fn has_moved(vmi: &VirtualMachineInstance) -> bool {
-    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    state.is_some_and(|state| state.completed == Some(true))
+fn migration_state(vmi: &VirtualMachineInstance) -> Option<&MigrationState> {
+    vmi.status.as_ref()?.migration_state.as_ref()
 }
 
-/// Both sides have spoken, and exactly one of them is elsewhere.
-fn moves_between_clusters(vmi: &VirtualMachineInstance) -> bool {
-    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    let Some((source, target)) = state.and_then(|s| s.source_state.as_ref().zip(s.target_state.as_ref())) else {
-        return false;
+fn has_moved(vmi: &VirtualMachineInstance) -> bool {
+    migration_state(vmi).is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
+}
+
+fn sends(vmi: &VirtualMachineInstance) -> bool {
+    migration_state(vmi).and_then(between) == Some(Between::Sends)
+}
+
+fn has_been_sent(vmi: &VirtualMachineInstance) -> bool {
+    sends(vmi) && has_moved(vmi)
+}
+
+/// Its node has what it needs to send the guest, and nobody has said how that ended.
+fn is_being_sent(vmi: &VirtualMachineInstance) -> bool {
+    let under_way = |state: &MigrationState| {
+        state.migration_uid.is_some() && state.target_node.is_some() && state.completed != Some(true)
     };
-    let reached = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
-    reached(&source.sync_address) != reached(&target.sync_address)
+    sends(vmi) && migration_state(vmi).is_some_and(under_way)
 }
 
 fn absent(w: &World, strategy: &RunStrategy) -> Verdict {

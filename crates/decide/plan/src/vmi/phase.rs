@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::volumes;
 use super::world::World;
 use crate::claims;
-use crate::{Note, SyncError, flight, meta, pods};
+use crate::{Note, SyncError, flight, meta, migration, pods};
 
 /// Where the instance goes from here.
 #[derive(Debug, PartialEq)]
@@ -119,7 +119,10 @@ fn from_running(w: &World) -> Move {
         let landing = flight::landing(&w.vmi, w.pods.iter().map(AsRef::as_ref));
         return if landing.is_some() { Move::Stay } else { gone("Running") };
     };
-    let left = w.migration_state().is_some_and(|state| state.completed == Some(true) && is_between_clusters(state));
+    let left = w.migration_state().is_some_and(|state| {
+        let moved = state.completed == Some(true) && state.failed != Some(true);
+        moved && migration::between(state) == Some(migration::Between::Sends)
+    });
     if left && pods::is_succeeded(pod) { Move::To(Phase::Succeeded) } else { Move::Stay }
 }
 
@@ -135,13 +138,6 @@ fn from_waiting(w: &World) -> Move {
 
 fn migration_failed(w: &World) -> bool {
     w.migration_state().is_some_and(|state| state.failed == Some(true))
-}
-
-/// Whether one side of the migration is not ours to see.
-fn is_between_clusters(state: &api::v1::VirtualMachineInstanceMigrationState) -> bool {
-    let set = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
-    let (Some(source), Some(target)) = (&state.source_state, &state.target_state) else { return false };
-    set(&source.sync_address) != set(&target.sync_address)
 }
 
 fn gone(phase: &str) -> Move {

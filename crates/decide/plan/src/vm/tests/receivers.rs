@@ -6,7 +6,14 @@ use std::time::Duration;
 use super::*;
 
 fn moving(completed: bool, phase: &str) -> VirtualMachineInstance {
-    let state = json!({"completed": completed, "sourceState": {"syncAddress": "10.0.0.1:9185"}, "targetState": {}});
+    let state = json!({"migrationUid": "m", "targetNode": "n2", "completed": completed, "sourceState": {},
+                       "targetState": {"syncAddress": "this-cluster/there"}});
+    with(vmi(phase), json!({"status": {"migrationState": state}}))
+}
+
+fn received(phase: &str) -> VirtualMachineInstance {
+    let state = json!({"migrationUid": "m", "targetNode": "n2", "completed": true,
+                       "sourceState": {"syncAddress": "this-cluster/here"}, "targetState": {}});
     with(vmi(phase), json!({"status": {"migrationState": state}}))
 }
 
@@ -48,6 +55,24 @@ fn a_guest_that_has_left_is_halted_here_and_not_started_again() {
     assert!(!deletes(&actions));
     let local = with(vmi("Succeeded"), json!({"status": {"migrationState": {"completed": true}}}));
     assert!(deletes(&decide(&world(vm("Always"), Some(local)))), "a migration within the cluster is none");
+}
+
+#[test]
+fn a_guest_that_was_received_is_like_any_other_from_then_on() {
+    assert!(deletes(&decide(&world(vm("Always"), Some(received("Succeeded"))))), "it is started again");
+}
+
+#[test]
+fn a_guest_that_may_run_elsewhere_is_not_run_again() {
+    for strategy in ["Always", "RerunOnFailure"] {
+        let actions = decide(&world(vm(strategy), Some(moving(false, "Failed"))));
+        assert!(!deletes(&actions), "{strategy}: {actions:#?}");
+        let stayed = with(moving(true, "Failed"), json!({"status": {"migrationState": {"failed": true}}}));
+        assert!(deletes(&decide(&world(vm(strategy), Some(stayed)))), "{strategy}: the guest was here, and is replaced");
+    }
+    let waiting = with(vmi("Succeeded"), json!({"status": {"migrationState": {"sourceState": {"migrationUID": "m"},
+        "targetState": {"syncAddress": "this-cluster/there"}}}}));
+    assert!(deletes(&decide(&world(vm("Always"), Some(waiting)))), "nobody has begun to send it");
 }
 
 #[test]

@@ -1,0 +1,170 @@
+//! Migrations between two instances: one sends its guest, the other one, in another namespace or of another name, receives it.
+//!
+//! Each side has a migration of its own, and each instance tells in `status.migrationState` what its side knows:
+//! `sourceState` is the sender's to write, `targetState` the receiver's. [`synchronization`](crate::synchronization) carries
+//! them over. The UID in `migrationUid` is that of the instance's own migration, and nodes look at nothing before it is
+//! there: the sender writes it when both sides know each other, the receiver with its hand-off.
+
+use std::collections::BTreeMap;
+
+use api::v1::VirtualMachineInstanceMigrationSourceState as SourceState;
+use api::v1::VirtualMachineInstanceMigrationTargetState as TargetState;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use api::{annotations, labels, reasons};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+
+use super::action::Action;
+use super::kinds::Kind;
+use super::policy;
+use super::sync::Sync;
+use super::world::{World, is_set};
+use crate::guard::Guarded;
+use crate::{meta, pods};
+
+/// Where receivers of a namespace are found. There is no way to other clusters, so an address says which namespace of this
+/// one is meant, and nobody in a third can put a receiver in between.
+pub fn address(namespace: &str) -> String {
+    format!("this-cluster/{namespace}")
+}
+
+/// On which side of a migration between instances an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Its guest leaves for another instance.
+    Sends,
+    /// Its guest comes, or came, from another one.
+    Receives,
+}
+
+/// Both sides have spoken; the one whose address is known is the other one.
+pub fn between(state: &State) -> Option<Between> {
+    let (source, target) = (state.source_state.as_ref()?, state.target_state.as_ref()?);
+    match (is_set(&source.sync_address), is_set(&target.sync_address)) {
+        (false, true) => Some(Between::Sends),
+        (true, false) => Some(Between::Receives),
+        _ => None,
+    }
+}
+
+pub(super) fn source_of(vmi: &VirtualMachineInstance) -> Option<&SourceState> {
+    vmi.status.as_ref()?.migration_state.as_ref()?.source_state.as_ref()
+}
+
+/// Whether the instance shows this migration as its side of one between instances.
+pub(super) fn is_introduced(w: &World) -> bool {
+    w.vmi.as_deref().is_some_and(|vmi| is_introduced_to(w, vmi))
+}
+
+pub(super) fn is_introduced_to(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let Some(state) = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()) else { return false };
+    let own = match w.kind() {
+        Kind::Sends => state.source_state.as_ref().and_then(|source| source.migration_uid.as_deref()),
+        Kind::Receives => state.target_state.as_ref().and_then(|target| target.migration_uid.as_deref()),
+        Kind::Local => None,
+    };
+    let free = state.migration_uid.as_deref().is_none_or(|owner| owner.is_empty() || owner == w.uid());
+    own == Some(w.uid()) && free
+}
+
+/// Shows the migration on its instance; what an earlier one left goes. Then the other side has to show itself.
+pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    let message = match w.kind() {
+        Kind::Sends => "the receiver has not shown itself yet",
+        _ => "the sender has not told yet where the guest is",
+    };
+    let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, message);
+    if is_introduced(w) || w.is_deleting() {
+        return waiting;
+    }
+    let (name, namespace) = (meta::name(&vmi.metadata).to_owned(), meta::namespace(&vmi.metadata).to_owned());
+    let (instance, own) = (Some(meta::uid(&vmi.metadata).to_owned()), Some(w.uid().to_owned()));
+    let (mut source_state, mut target_state) = (None, TargetState::default());
+    if let Some(send) = &w.migration.spec.send_to {
+        source_state = Some(SourceState {
+            migration_uid: own,
+            virtual_machine_instance_uid: instance,
+            domain_name: Some(name),
+            domain_namespace: Some(namespace),
+            ..SourceState::default()
+        });
+        target_state.sync_address = Some(send.connect_url.clone());
+    } else {
+        target_state = TargetState {
+            migration_uid: own,
+            virtual_machine_instance_uid: instance,
+            domain_name: Some(name),
+            domain_namespace: Some(namespace),
+            ..TargetState::default()
+        };
+    }
+    let old = w.state().cloned();
+    let new = State { source_state, target_state: Some(target_state), ..State::default() };
+    let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &Some(new)).build();
+    let because = "the other side has to know who takes part";
+    Sync { actions: patch.map(|patch| Action::PatchVmi { patch, because }).into_iter().collect(), ..waiting }
+}
+
+/// The sender tells what a receiver needs to prepare, and from now on its node may send.
+pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "the receiver prepares a Pod for the guest");
+    if w.own_state().is_some() || !is_introduced(w) || !vmi.is_running() {
+        return waiting;
+    }
+    let (Some(old), Some(pod)) = (w.state(), w.source().filter(|pod| !pods::is_down(pod))) else { return waiting };
+    let node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
+    let known = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node.as_deref());
+    let labels = known.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
+    let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
+    let own = vmi.metadata.labels.clone().unwrap_or_default();
+    let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
+    let mut new = old.clone();
+    new.migration_uid = Some(w.uid().to_owned());
+    new.source_node = node.clone();
+    new.source_pod = Some(meta::name(&pod.metadata).to_owned());
+    new.migration_policy_name = policy.map(|policy| meta::name(&policy.metadata).to_owned());
+    new.migration_configuration = Some(policy::overlay(&w.config.migrations(), policy));
+    let source = new.source_state.get_or_insert_default();
+    source.node = node;
+    source.pod = new.source_pod.clone();
+    source.selinux_context = vmi.status.as_ref().and_then(|status| status.selinux_context.clone());
+    source.node_selectors = about_cpu(labels);
+    let (old, new) = (Some(old.clone()), Some(new));
+    let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &new).build();
+    let because = "the receiver has to know where the guest is";
+    Sync { actions: patch.map(|patch| Action::PatchVmi { patch, because }).into_iter().collect(), ..waiting }
+}
+
+/// What the receiver's node must have in common with this one.
+fn about_cpu(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let prefixes =
+        [labels::HOST_MODEL_CPU_PREFIX, labels::HOST_MODEL_REQUIRED_FEATURES_PREFIX, labels::CPU_VENDOR_PREFIX];
+    labels.into_iter().filter(|(label, _)| prefixes.iter().any(|prefix| label.starts_with(prefix))).collect()
+}
+
+/// What the receiver's nodes need to know: what the sender has told, and the Pod that is ready.
+pub(super) fn handed_off(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
+    let old = vmi.status.as_ref()?.migration_state.as_ref()?;
+    let source = old.source_state.as_ref().filter(|source| is_set(&source.node) && is_set(&source.pod))?;
+    let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
+    let own = vmi.metadata.labels.clone().unwrap_or_default();
+    let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
+    let overhead = meta::annotation(&target.metadata, annotations::MEMORY_OVERHEAD_BYTES);
+    let mut new = State {
+        migration_uid: Some(w.uid().to_owned()),
+        source_node: source.node.clone(),
+        source_pod: source.pod.clone(),
+        target_node: pods::node_name(target).map(str::to_owned),
+        target_pod: Some(meta::name(&target.metadata).to_owned()),
+        target_memory_overhead: overhead.map(|bytes| Wire(bytes.to_owned())),
+        migration_policy_name: policy.map(|policy| meta::name(&policy.metadata).to_owned()),
+        migration_configuration: Some(policy::overlay(&w.config.migrations(), policy)),
+        completed: None,
+        failed: None,
+        ..old.clone()
+    };
+    let side = new.target_state.get_or_insert_default();
+    side.node = new.target_node.clone();
+    side.pod = new.target_pod.clone();
+    Some(new)
+}

@@ -1,0 +1,86 @@
+//! What one side takes from the other.
+
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State, VirtualMachineInstanceStatus};
+
+use super::world::{Peer, is_handed_off, state_of};
+
+/// Nothing about it changes any more.
+pub(super) fn is_over(state: &State) -> bool {
+    state.completed == Some(true) || state.failed == Some(true)
+}
+
+/// The receiver takes what the sender has told.
+pub(super) fn from_sender(new: &mut VirtualMachineInstanceStatus, peer: &Peer, address: &str) {
+    let Some((theirs, state)) = told(peer) else { return };
+    let Some(own) = new.migration_state.as_mut().filter(|own| !is_over(own)) else { return };
+    own.source_state.clone_from(&state.source_state);
+    if let Some(source) = &mut own.source_state {
+        source.sync_address = Some(address.to_owned());
+    }
+    if is_handed_off(own) {
+        own.start_timestamp = own.start_timestamp.take().or_else(|| state.start_timestamp.clone());
+        own.mode = state.mode.clone().or_else(|| own.mode.take());
+        own.abort_status = state.abort_status.clone().or_else(|| own.abort_status.take());
+    }
+    // A guest that has arrived is not taken back.
+    if state.failed == Some(true) && own.end_timestamp.is_none() {
+        take_failure(own, state);
+    }
+    with(new, theirs);
+}
+
+/// The sender takes what the receiver has told.
+pub(super) fn from_receiver(new: &mut VirtualMachineInstanceStatus, peer: &Peer, address: &str) {
+    let Some((theirs, state)) = told(peer) else { return };
+    let Some(own) = new.migration_state.as_mut().filter(|own| !is_over(own)) else { return };
+    own.target_state.clone_from(&state.target_state);
+    if let Some(target) = &mut own.target_state {
+        target.sync_address = Some(address.to_owned());
+    }
+    // What its node acts upon, once this side has told everything and the other one is ready.
+    if own.migration_uid.is_some() && is_handed_off(state) {
+        own.target_node.clone_from(&state.target_node);
+        own.target_pod.clone_from(&state.target_pod);
+        own.target_node_address.clone_from(&state.target_node_address);
+        own.target_direct_migration_node_ports.clone_from(&state.target_direct_migration_node_ports);
+        own.target_cpu_set.clone_from(&state.target_cpu_set);
+        own.target_node_topology.clone_from(&state.target_node_topology);
+        own.target_node_domain_detected = state.target_node_domain_detected;
+        own.target_node_domain_ready_timestamp.clone_from(&state.target_node_domain_ready_timestamp);
+        if state.failed == Some(true) {
+            take_failure(own, state);
+        } else if state.end_timestamp.is_some() {
+            own.start_timestamp = own.start_timestamp.take().or_else(|| state.start_timestamp.clone());
+            own.end_timestamp.clone_from(&state.end_timestamp);
+            own.completed = state.completed;
+        }
+    }
+    with(new, theirs);
+}
+
+/// The instance of the other side, and what it says about that side's migration.
+fn told(peer: &Peer) -> Option<(&VirtualMachineInstance, &State)> {
+    let vmi = peer.vmi.as_deref()?;
+    Some((vmi, state_of(vmi, &peer.migration)?))
+}
+
+fn take_failure(own: &mut State, theirs: &State) {
+    own.failed = Some(true);
+    own.completed = Some(true);
+    own.start_timestamp = own.start_timestamp.take().or_else(|| theirs.start_timestamp.clone());
+    own.end_timestamp.clone_from(&theirs.end_timestamp);
+    own.failure_reason = own.failure_reason.take().or_else(|| theirs.failure_reason.clone());
+    own.abort_status = theirs.abort_status.clone().or_else(|| own.abort_status.take());
+}
+
+/// How the guest is moved, and which volumes move with it: either side may know what the other one does not.
+fn with(new: &mut VirtualMachineInstanceStatus, theirs: &VirtualMachineInstance) {
+    let Some(status) = &theirs.status else { return };
+    new.migration_method = new.migration_method.take().or_else(|| status.migration_method.clone());
+    new.migration_transport = new.migration_transport.take().or_else(|| status.migration_transport.clone());
+    for volume in &status.migrated_volumes {
+        if !new.migrated_volumes.iter().any(|known| known.volume_name == volume.volume_name) {
+            new.migrated_volumes.push(volume.clone());
+        }
+    }
+}

@@ -1,0 +1,258 @@
+use api::annotations::MIGRATION_SOURCE_GONE;
+use api::conditions::{self, DECENTRALIZED_LIVE_MIGRATION_FAILURE};
+use api::finalizers::MIGRATION_SYNCHRONIZATION;
+use api::reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::{Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+
+use super::action::Action;
+use super::copy::{self, is_over};
+use super::world::{Peer, World, exchange, is_handed_off, state_of};
+use crate::guard::Guarded;
+use crate::meta;
+use crate::migration::{Kind, address, is_final, kind, phase};
+
+/// The other side, as far as it can be told.
+enum Other<'a> {
+    Found(&'a Peer),
+    /// It was known, and there is no such migration any more.
+    Gone,
+    /// Nobody is there yet, or somebody has made a mistake: what to tell.
+    Missing(String),
+}
+
+/// What to do about one migration between instances.
+pub fn decide(w: &World) -> Vec<Action> {
+    if kind(&w.migration) == Kind::Local {
+        return vec![];
+    }
+    let ended = is_final(&w.migration) || (meta::is_deleting(&w.migration.metadata) && w.vmi.is_none());
+    // Whoever relies on it has to see how it ended.
+    let read = || w.peers.iter().any(|peer| !is_final(&peer.migration) && relies_on(peer, w.uid()));
+    let mut actions: Vec<Action> = finalizer(w, !ended || read()).into_iter().collect();
+    let Some(vmi) = w.vmi.as_deref() else { return actions };
+    if ended {
+        let mut new = vmi.clone();
+        tell(w, &mut new, None);
+        actions.extend(patch(vmi, &new, "the migration has ended"));
+        return actions;
+    }
+    let other = other(w);
+    let mut new = vmi.clone();
+    fetch(w, &other, &mut new);
+    tell(w, &mut new, complaint(w, &other));
+    let write = patch(vmi, &new, "the other side of the migration has news");
+    let give_up = w.state().filter(|state| !is_over(state)).and_then(|_| lost(&other)).map(|because| {
+        let uid = w.uid().to_owned();
+        Action::DeleteMigration { uid, because }
+    });
+    let then: Vec<Action> =
+        write.into_iter().chain(give_up.filter(|_| !meta::is_deleting(&w.migration.metadata))).collect();
+    if !then.is_empty() {
+        actions.push(Action::ConfirmMigrations { then });
+    }
+    actions
+}
+
+/// Whether the other side has met the migration with this UID.
+fn relies_on(peer: &Peer, uid: &str) -> bool {
+    let state = peer.vmi.as_deref().and_then(|vmi| state_of(vmi, &peer.migration)).filter(|state| !is_over(state));
+    let met = |state: &State| match kind(&peer.migration) {
+        Kind::Sends => state.target_state.as_ref().and_then(|target| target.migration_uid.clone()),
+        _ => state.source_state.as_ref().and_then(|source| source.migration_uid.clone()),
+    };
+    state.and_then(met).as_deref() == Some(uid)
+}
+
+/// Holds the migration until its end has been told.
+fn finalizer(w: &World, wanted: bool) -> Option<Action> {
+    let mut new = w.migration.metadata.clone();
+    match wanted {
+        // One that is being deleted takes no more of them.
+        true if meta::is_deleting(&new) => {}
+        true => drop(meta::add_finalizer(&mut new, MIGRATION_SYNCHRONIZATION)),
+        false => drop(meta::remove_finalizer(&mut new, MIGRATION_SYNCHRONIZATION)),
+    }
+    Guarded::new(&w.migration.metadata).finalizers(&new).build().map(Action::PatchMigration)
+}
+
+fn other(w: &World) -> Other<'_> {
+    let known = w.state().and_then(|state| match w.sends() {
+        true => state.target_state.as_ref()?.migration_uid.as_deref(),
+        false => state.source_state.as_ref()?.migration_uid.as_deref(),
+    });
+    if let Some(uid) = known {
+        return w.peers.iter().find(|peer| meta::uid(&peer.migration.metadata) == uid).map_or(Other::Gone, Other::Found);
+    }
+    let id = exchange(&w.migration).unwrap_or_default();
+    let own = meta::namespace(&w.migration.metadata);
+    let live = w.peers.iter().filter(|peer| !is_final(&peer.migration) && !meta::is_deleting(&peer.migration.metadata));
+    if let Some(send) = &w.migration.spec.send_to {
+        let at = |peer: &&Peer| address(meta::namespace(&peer.migration.metadata)) == send.connect_url;
+        let form = address("NAMESPACE");
+        if !send.connect_url.starts_with(address("").as_str()) {
+            return Other::Missing(format!(
+                "spec.sendTo.connectURL {:?} is no address in this cluster, and guests cannot be sent to others: it has to be \
+                 {form:?} with the receiver's namespace, as status.synchronizationAddresses of the receiving migration says",
+                send.connect_url
+            ));
+        }
+        let receivers: Vec<&Peer> = live.filter(at).collect();
+        return one(receivers, || {
+            format!(
+                "waits for a migration with spec.receive.migrationID {id:?} at {:?}: none is there",
+                send.connect_url
+            )
+        });
+    }
+    let here = |peer: &&Peer| {
+        let to = peer.migration.spec.send_to.as_ref().map(|send| send.connect_url.as_str());
+        to == Some(address(own).as_str())
+    };
+    one(live.filter(here).collect(), || {
+        format!(
+            "waits for a migration with spec.sendTo.migrationID {id:?} and spec.sendTo.connectURL {:?}: none is there",
+            address(own)
+        )
+    })
+}
+
+fn one(found: Vec<&Peer>, none: impl FnOnce() -> String) -> Other<'_> {
+    match found.as_slice() {
+        [] => Other::Missing(none()),
+        [peer] => Other::Found(peer),
+        several => {
+            let name = |peer: &&Peer| {
+                let meta = &peer.migration.metadata;
+                format!("{}/{}", meta::namespace(meta), meta::name(meta))
+            };
+            let names: Vec<String> = several.iter().map(name).collect();
+            Other::Missing(format!(
+                "several migrations of the other side have the same migrationID: {}; delete all but one",
+                names.join(", ")
+            ))
+        }
+    }
+}
+
+/// What people have to know of the other side.
+fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
+    match other {
+        Other::Missing(why) => Some(why.clone()),
+        Other::Gone => None, // it is being given up
+        Other::Found(peer) if peer.vmi.is_none() && !is_final(&peer.migration) => {
+            let (meta, name) = (&peer.migration.metadata, peer.migration.spec.vmi_name.as_deref().unwrap_or_default());
+            Some(format!("the other side's instance {}/{name} does not exist", meta::namespace(meta)))
+        }
+        Other::Found(peer) if w.sends() => {
+            let vmi = peer.vmi.as_deref()?;
+            let receives = meta::annotation(&vmi.metadata, api::annotations::CREATE_MIGRATION_TARGET) == Some("true");
+            let known = w.state().is_some_and(|state| state.target_node.is_some());
+            (!receives && !known).then(|| {
+                let name = meta::name(&vmi.metadata);
+                format!("instance {name} of the other side has a guest already: its VM needs runStrategy WaitAsReceiver")
+            })
+        }
+        Other::Found(_) => None,
+    }
+}
+
+/// Why the migration has to be given up, if the other side was.
+fn lost(other: &Other<'_>) -> Option<String> {
+    let peer = match other {
+        Other::Gone => return Some("the other side's migration is gone".to_owned()),
+        Other::Missing(_) => return None,
+        Other::Found(peer) => peer,
+    };
+    let name = meta::name(&peer.migration.metadata);
+    match phase(&peer.migration) {
+        Some(Phase::Failed) => Some(format!("migration {name} of the other side has failed")),
+        _ if meta::is_deleting(&peer.migration.metadata) && !is_final(&peer.migration) => {
+            Some(format!("migration {name} of the other side was deleted"))
+        }
+        _ => None,
+    }
+}
+
+/// Takes over what the other side says, or what its silence means.
+fn fetch(w: &World, other: &Other<'_>, new: &mut VirtualMachineInstance) {
+    let Some(state) = w.state().filter(|state| !is_over(state)) else { return };
+    if let Other::Found(peer) = other {
+        let status = new.status_mut();
+        match &w.migration.spec.send_to {
+            Some(send) => copy::from_receiver(status, peer, &send.connect_url),
+            None => copy::from_sender(status, peer, &address(meta::namespace(&peer.migration.metadata))),
+        }
+    }
+    if new.status_mut().migration_state.as_ref().is_some_and(is_over) || !is_handed_off(state) {
+        return;
+    }
+    if w.sends() {
+        receiver_is_gone(w, state, other, new);
+    } else if sender_is_gone(state, other) {
+        let marks = new.metadata.annotations.get_or_insert_default();
+        marks.insert(MIGRATION_SOURCE_GONE.to_owned(), w.uid().to_owned());
+    }
+}
+
+/// The sender's instance has ended, is not the one that was known, or its node says that its launcher is gone.
+fn sender_is_gone(state: &State, other: &Other<'_>) -> bool {
+    if state.end_timestamp.is_some() {
+        return false;
+    }
+    let Other::Found(peer) = other else { return true };
+    let known = state.source_state.as_ref().and_then(|source| source.virtual_machine_instance_uid.as_deref());
+    let Some(vmi) = peer.vmi.as_deref().filter(|vmi| Some(meta::uid(&vmi.metadata)) == known) else { return true };
+    let gone = meta::annotation(&vmi.metadata, MIGRATION_SOURCE_GONE);
+    let failed = phase(&peer.migration) == Some(&Phase::Failed);
+    vmi.is_final() || failed || gone == Some(meta::uid(&peer.migration.metadata))
+}
+
+/// An instance goes only after its Pods: with it, no guest can be there.
+fn receiver_is_gone(w: &World, state: &State, other: &Other<'_>, new: &mut VirtualMachineInstance) {
+    let known = state.target_state.as_ref().and_then(|target| target.virtual_machine_instance_uid.as_deref());
+    let there = match other {
+        Other::Found(peer) => peer.vmi.as_deref().is_some_and(|vmi| Some(meta::uid(&vmi.metadata)) == known),
+        // Its instance cannot be asked for without it; the migration controller has the sender's end told by its node.
+        Other::Gone | Other::Missing(_) => true,
+    };
+    if there || state.end_timestamp.is_some() {
+        return;
+    }
+    if let Some(own) = &mut new.status_mut().migration_state {
+        own.failed = Some(true);
+        own.completed = Some(true);
+        own.start_timestamp.get_or_insert_with(|| w.now.clone());
+        own.end_timestamp.get_or_insert_with(|| w.now.clone());
+        own.failure_reason.get_or_insert_with(|| "the receiving instance is gone".to_owned());
+    }
+}
+
+/// Keeps the condition that says what is waited for.
+fn tell(w: &World, vmi: &mut VirtualMachineInstance, complaint: Option<String>) {
+    let type_ = DECENTRALIZED_LIVE_MIGRATION_FAILURE;
+    let list = &mut vmi.status_mut().conditions;
+    let Some(message) = complaint else {
+        conditions::remove(list, type_);
+        return;
+    };
+    let reason = DECENTRALIZED_NOT_LIVE_MIGRATABLE;
+    match list.iter_mut().find(|old| old.type_ == type_) {
+        Some(old) => old.message = Some(message),
+        None => list.push(Condition::new(type_, ConditionStatus::True, reason, message, w.now.clone())),
+    }
+}
+
+fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance, because: &'static str) -> Option<Action> {
+    let (before, after) = (old.status.as_ref()?, new.status.as_ref()?);
+    let marks = new.metadata.annotations.clone().unwrap_or_default();
+    let patch = Guarded::new(&old.metadata)
+        .whole(&["status", "migrationState"], &before.migration_state, &after.migration_state)
+        .whole(&["status", "conditions"], &before.conditions, &after.conditions)
+        .whole(&["status", "migratedVolumes"], &before.migrated_volumes, &after.migrated_volumes)
+        .field(&["status", "migrationMethod"], &before.migration_method, &after.migration_method)
+        .field(&["status", "migrationTransport"], &before.migration_transport, &after.migration_transport)
+        .annotations(&marks)
+        .build();
+    patch.map(|patch| Action::PatchVmi { patch, because })
+}
