@@ -1,5 +1,6 @@
 //! Guests that move between two nodes while somebody reaches them.
 
+mod decentralized;
 mod drains;
 mod faults;
 mod moves;
@@ -30,6 +31,7 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(transfers::trials());
     trials.extend(waits::trials());
     trials.extend(drains::trials());
+    trials.extend(decentralized::trials());
     trials.extend(faults::trials());
     trials
 }

@@ -70,7 +70,7 @@ fn machine_and_memory(domain: &Domain, status: &mut VirtualMachineInstanceStatus
     }
 }
 
-fn set_phase(status: &mut VirtualMachineInstanceStatus, phase: &Phase, now: Timestamp) {
+pub(crate) fn set_phase(status: &mut VirtualMachineInstanceStatus, phase: &Phase, now: Timestamp) {
     if status.phase.as_ref() == Some(phase) {
         return;
     }

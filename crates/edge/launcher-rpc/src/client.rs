@@ -15,7 +15,9 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::migration::{MigrateRequest, MigrationOptions, MigrationRequest, PrepareTargetRequest, SettleRequest};
+use crate::migration::{
+    Destination, MigrateRequest, MigrationOptions, MigrationRequest, PrepareTargetRequest, SettleRequest,
+};
 use crate::types::{
     AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, Refusal, RefusalCode, SyncOptions,
     SyncRequest,
@@ -117,9 +119,15 @@ impl Client {
     }
 
     /// Starts the transfer; how it goes is in the state.
-    pub async fn migrate(&self, vmi_uid: &str, migration_uid: &str, options: &MigrationOptions) -> Result<(), Error> {
+    pub async fn migrate(
+        &self,
+        vmi_uid: &str,
+        migration_uid: &str,
+        options: &MigrationOptions,
+        destination: Option<Destination>,
+    ) -> Result<(), Error> {
         let (vmi_uid, migration_uid, options) = (vmi_uid.to_owned(), migration_uid.to_owned(), options.clone());
-        let body = MigrateRequest { vmi_uid, migration_uid, options };
+        let body = MigrateRequest { vmi_uid, migration_uid, options, destination };
         self.put("migrate", "/v1/migrate", &body, LONG).await
     }
 

@@ -23,6 +23,17 @@ pub struct MigrateRequest {
     pub vmi_uid: String,
     pub migration_uid: String,
     pub options: MigrationOptions,
+    /// The instance that gets the guest, if it is not this one.
+    #[serde(default)]
+    pub destination: Option<Destination>,
+}
+
+/// An instance that a guest is sent to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Destination {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
 }
 
 /// `PUT /v1/abort-migration` and `PUT /v1/finalize-target`.

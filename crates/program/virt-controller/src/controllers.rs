@@ -16,7 +16,7 @@ use crate::context::Context;
 use crate::reconcile::reconcile;
 use crate::stores::Stores;
 use crate::writer::{WriteCounter, Writer};
-use crate::{budget, evacuation, migration, node, topology, vm, vmi};
+use crate::{budget, evacuation, migration, node, synchronization, topology, vm, vmi};
 
 /// One of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,6 +25,8 @@ pub enum Reconciler {
     Vmi,
     Node,
     Migration,
+    /// Carries the two sides of migrations between instances over to each other.
+    Synchronization,
     /// Empties nodes.
     Evacuation,
     /// Removes disruption budgets that earlier versions made.
@@ -32,8 +34,15 @@ pub enum Reconciler {
 }
 
 impl Reconciler {
-    pub const ALL: &'static [Self] =
-        &[Self::Vm, Self::Vmi, Self::Node, Self::Migration, Self::Evacuation, Self::DisruptionBudget];
+    pub const ALL: &'static [Self] = &[
+        Self::Vm,
+        Self::Vmi,
+        Self::Node,
+        Self::Migration,
+        Self::Synchronization,
+        Self::Evacuation,
+        Self::DisruptionBudget,
+    ];
 }
 
 /// What is decided when the process starts.
@@ -59,6 +68,8 @@ pub struct Controllers<A> {
     node_queue: WorkQueue<Key>,
     migration: migration::Controller<A>,
     migration_queue: WorkQueue<Key>,
+    synchronization: synchronization::Controller<A>,
+    synchronization_queue: WorkQueue<Key>,
     evacuation: evacuation::Controller<A>,
     evacuation_queue: WorkQueue<Key>,
     budget: budget::Controller<A>,
@@ -78,6 +89,7 @@ impl<A: Api> Controllers<A> {
             WorkQueue::prioritized("virt-controller-migration", RetryLimits::default(), clock.clone());
         let (evacuation_queue, budget_queue) =
             (queue("virt-controller-evacuation"), queue("virt-controller-disruption-budget"));
+        let synchronization_queue = queue("virt-controller-synchronization");
         let writer = Writer::new(api, settings.writes);
         let ctx = Context {
             stores,
@@ -96,6 +108,8 @@ impl<A: Api> Controllers<A> {
         node.register(&node_queue);
         let migration = migration::Controller::new(ctx.clone(), migration_queue.clone());
         migration.register();
+        let synchronization = synchronization::Controller::new(ctx.clone());
+        synchronization.register(&synchronization_queue);
         let evacuation = evacuation::Controller::new(ctx.clone());
         evacuation.register(&evacuation_queue);
         let budget = budget::Controller::new(ctx.clone());
@@ -111,6 +125,8 @@ impl<A: Api> Controllers<A> {
             node_queue,
             migration,
             migration_queue,
+            synchronization,
+            synchronization_queue,
             evacuation,
             evacuation_queue,
             budget,
@@ -126,6 +142,7 @@ impl<A: Api> Controllers<A> {
             Reconciler::Vmi => &self.vmi_queue,
             Reconciler::Node => &self.node_queue,
             Reconciler::Migration => &self.migration_queue,
+            Reconciler::Synchronization => &self.synchronization_queue,
             Reconciler::Evacuation => &self.evacuation_queue,
             Reconciler::DisruptionBudget => &self.budget_queue,
         }
@@ -143,6 +160,7 @@ impl<A: Api> Controllers<A> {
             Reconciler::Vmi => reconcile(&self.vmi, key).await,
             Reconciler::Node => reconcile(&self.node, key).await,
             Reconciler::Migration => reconcile(&self.migration, key).await,
+            Reconciler::Synchronization => reconcile(&self.synchronization, key).await,
             Reconciler::Evacuation => reconcile(&self.evacuation, key).await,
             Reconciler::DisruptionBudget => reconcile(&self.budget, key).await,
         }

@@ -26,6 +26,7 @@ mod reconcile;
 mod run;
 mod status;
 pub mod stores;
+mod synchronization;
 mod topology;
 mod vm;
 mod vmi;

@@ -194,7 +194,7 @@ async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown:
             Reconciler::Vm => config.vm_workers,
             Reconciler::Vmi => config.vmi_workers,
             Reconciler::Node => config.node_workers,
-            Reconciler::Migration => config.migration_workers,
+            Reconciler::Migration | Reconciler::Synchronization => config.migration_workers,
             Reconciler::Evacuation => config.evacuation_workers,
             Reconciler::DisruptionBudget => config.disruption_budget_workers,
         };

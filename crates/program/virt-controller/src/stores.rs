@@ -39,6 +39,8 @@ pub const BY_INSTANCE: &str = "vmi";
 pub const BY_UID: &str = "uid";
 /// Index: Pods by the UID of the migration they serve, claims by `namespace/name` of the one they were prepared for.
 pub const BY_MIGRATION: &str = "migration";
+/// Index: migrations between instances by the ID under which the two sides find each other.
+pub const BY_EXCHANGE: &str = "exchange";
 /// Index: migrations that have not ended, all under [`UNFINISHED`].
 pub const BY_PROGRESS: &str = "progress";
 pub const UNFINISHED: &str = "unfinished";
@@ -115,6 +117,7 @@ stores! {
     migrations: VirtualMachineInstanceMigration = Informer::new()
         .index(BY_INSTANCE, |migration: &VirtualMachineInstanceMigration| instance_of(migration))
         .index(BY_UID, |migration: &VirtualMachineInstanceMigration| migration.metadata.uid.iter().cloned().collect())
+        .index(BY_EXCHANGE, |migration: &VirtualMachineInstanceMigration| exchange_of(migration))
         .index(BY_PROGRESS, |migration: &VirtualMachineInstanceMigration| progress(migration));
     claims: PersistentVolumeClaim = Informer::new()
         .packed()
@@ -202,6 +205,10 @@ fn vsock_cid(vmi: &VirtualMachineInstance) -> Vec<String> {
 
 fn instance_of(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
     migration.spec.vmi_name.iter().map(|name| beside(&migration.metadata, name)).collect()
+}
+
+fn exchange_of(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
+    plan::synchronization::exchange(migration).map(str::to_owned).into_iter().collect()
 }
 
 fn progress(migration: &VirtualMachineInstanceMigration) -> Vec<String> {

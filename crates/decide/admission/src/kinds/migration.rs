@@ -18,6 +18,9 @@ use crate::{Refusal, Wanted, accounts, unsupported};
 /// Why an instance cannot be moved within its cluster, while it can be sent elsewhere with its disks.
 const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
 
+/// What addresses of receivers begin with; the namespace follows.
+const THIS_CLUSTER: &str = "this-cluster/";
+
 /// The instance, and the other migrations.
 pub(super) fn wanted(object: &Value) -> Vec<Wanted> {
     let namespace = text(object, "/metadata/namespace");
@@ -117,9 +120,31 @@ fn decentralized(case: &Case<'_>, migration: &VirtualMachineInstanceMigration) -
         let message = "DecentralizedLiveMigration feature gate is not enabled";
         return Some(FieldError::new(Cause::NotSupported, field, message));
     }
-    let (send, receive) = (&send?.migration_id, &receive?.migration_id);
-    let detail = format!("differs from {receive:?}, the migrationID of receive");
-    (send != receive).then(|| FieldError::invalid(spec.child("sendTo").child("migrationID"), send.as_str(), detail))
+    if let (Some(send), Some(receive)) = (send, receive) {
+        let ids = (send.migration_id.as_str(), receive.migration_id.as_str());
+        if ids.0 != ids.1 {
+            let detail = format!("differs from {:?}, the migrationID of receive", ids.1);
+            return Some(FieldError::invalid(spec.child("sendTo").child("migrationID"), ids.0, detail));
+        }
+        // It would be a local migration to KubeVirt; whoever writes it does not mean one.
+        let detail = "one migration cannot send and receive: make one of each, and set only one of the two";
+        return Some(FieldError::forbidden(spec.child("receive"), detail));
+    }
+    let (field, id) = match (send, receive) {
+        (Some(send), _) => (spec.child("sendTo"), &send.migration_id),
+        (_, Some(receive)) => (spec.child("receive"), &receive.migration_id),
+        _ => return None,
+    };
+    if id.is_empty() {
+        let detail = "the two sides find each other by it; choose one that nobody else uses";
+        return Some(FieldError::required(field.child("migrationID"), detail));
+    }
+    let url = send.map(|send| send.connect_url.as_str())?;
+    let known =
+        url.strip_prefix(THIS_CLUSTER).is_some_and(|namespace| !namespace.is_empty() && !namespace.contains('/'));
+    let detail = "guests are sent only within this cluster: it has to be this-cluster/NAMESPACE with the namespace of the \
+                  receiving migration, as that says in status.synchronizationAddresses";
+    (!known).then(|| FieldError::invalid(field.child("connectURL"), url, detail))
 }
 
 fn update(migration: &VirtualMachineInstanceMigration, old: &VirtualMachineInstanceMigration) -> Vec<FieldError> {

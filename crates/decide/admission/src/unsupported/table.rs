@@ -204,7 +204,11 @@ pub const VM_SPEC: &[Row] = &[
     ("preference", V0_1),
     (
         "runStrategy",
-        Only("0.1", &["Always", "Halted", "Manual", "RerunOnFailure", "Once"], "receiving a guest from elsewhere is"),
+        Only(
+            "0.1",
+            &["Always", "Halted", "Manual", "RerunOnFailure", "Once", "WaitAsReceiver"],
+            "any other strategy is",
+        ),
     ),
     ("running", V0_1),
     ("template", V0_1),
@@ -212,18 +216,13 @@ pub const VM_SPEC: &[Row] = &[
 ];
 
 /// Fields of a migration's spec.
-pub const MIGRATION_SPEC: &[Row] = &[
-    ("addedNodeSelector", V0_1),
-    ("priority", V0_1),
-    ("receive", No("moving a running guest to another namespace or cluster is")),
-    ("sendTo", No("moving a running guest to another namespace or cluster is")),
-    ("vmiName", V0_1),
-];
+pub const MIGRATION_SPEC: &[Row] =
+    &[("addedNodeSelector", V0_1), ("priority", V0_1), ("receive", V0_1), ("sendTo", V0_1), ("vmiName", V0_1)];
 
 /// Annotations with which users ask for something.
 pub const ANNOTATIONS: &[Row] = &[
     ("hooks.kubevirt.io/hookSidecars", No("hook sidecars are")),
-    ("kubevirt.io/create-migration-target", No("receiving a guest from elsewhere is")),
+    ("kubevirt.io/create-migration-target", V0_1),
     ("kubevirt.io/disablePCIHole64", No("choosing the PCI layout is")),
     ("kubevirt.io/ignitiondata", No("Ignition is")),
     ("kubevirt.io/keep-launcher-alive-after-failure", No("keeping a failed launcher is")),

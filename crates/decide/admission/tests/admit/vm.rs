@@ -172,7 +172,6 @@ fn what_this_build_cannot_do_with_machines_is_refused() {
             "FieldNotSupportedByThisBuild spec.template.spec.volumes[0].dataVolume",
         ]
     );
-    assert_eq!(spec(json!({ "runStrategy": "WaitAsReceiver" })), ["FieldNotSupportedByThisBuild spec.runStrategy"]);
 }
 
 #[test]

@@ -10,11 +10,11 @@ use api::{conditions, events, finalizers, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::action::Action;
-use super::{backend, decentralized};
 use super::kinds::{self, Kind};
 use super::phase::{self, Move};
 use super::sync::{self, Sync, Waiting};
 use super::world::{World, is_set};
+use super::{backend, decentralized};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
 

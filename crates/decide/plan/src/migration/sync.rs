@@ -234,7 +234,9 @@ fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
             mark_failed(w, vmi, state, "the migration failed")
         }
         // What has not begun must not begin any more; what has, the source's node ends.
-        Some(state) if state.failed != Some(true) && state.completed != Some(true) && state.start_timestamp.is_none() => {
+        Some(state)
+            if state.failed != Some(true) && state.completed != Some(true) && state.start_timestamp.is_none() =>
+        {
             mark_failed(w, vmi, state, "the migration failed before its transfer began")
         }
         // The nodes have it, and have not ended it in the cache: they will say how.

@@ -130,7 +130,9 @@ fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Resu
     if pods::is_down(source) {
         return Err(refuse("the Pod that the guest was in has ended"));
     }
-    if w.kind() == Kind::Receives && decentralized::source_of(vmi).and_then(|s| s.pod.as_deref()) != source.metadata.name.as_deref() {
+    if w.kind() == Kind::Receives
+        && decentralized::source_of(vmi).and_then(|s| s.pod.as_deref()) != source.metadata.name.as_deref()
+    {
         return Err(refuse("the Pod that the guest is sent from is not the one that its sender has told"));
     }
     let node = pods::node_name(source);

@@ -82,7 +82,11 @@ fn other(w: &World) -> Other<'_> {
         false => state.source_state.as_ref()?.migration_uid.as_deref(),
     });
     if let Some(uid) = known {
-        return w.peers.iter().find(|peer| meta::uid(&peer.migration.metadata) == uid).map_or(Other::Gone, Other::Found);
+        return w
+            .peers
+            .iter()
+            .find(|peer| meta::uid(&peer.migration.metadata) == uid)
+            .map_or(Other::Gone, Other::Found);
     }
     let id = exchange(&w.migration).unwrap_or_default();
     let own = meta::namespace(&w.migration.metadata);
@@ -150,7 +154,9 @@ fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
             let known = w.state().is_some_and(|state| state.target_node.is_some());
             (!receives && !known).then(|| {
                 let name = meta::name(&vmi.metadata);
-                format!("instance {name} of the other side has a guest already: its VM needs runStrategy WaitAsReceiver")
+                format!(
+                    "instance {name} of the other side has a guest already: its VM needs runStrategy WaitAsReceiver"
+                )
             })
         }
         Other::Found(_) => None,

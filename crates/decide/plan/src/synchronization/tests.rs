@@ -82,7 +82,10 @@ fn peer(migration: Migration, instance: Option<VirtualMachineInstance>) -> Peer 
 fn both(here: Value, there: Value) -> [World; 2] {
     let (m, n) = (migration("here", json!({})), migration("there", json!({})));
     let (v, u) = (vmi("here", here), vmi("there", there));
-    [world(m.clone(), Some(v.clone()), vec![peer(n.clone(), Some(u.clone()))]), world(n, Some(u), vec![peer(m, Some(v))])]
+    [
+        world(m.clone(), Some(v.clone()), vec![peer(n.clone(), Some(u.clone()))]),
+        world(n, Some(u), vec![peer(m, Some(v))]),
+    ]
 }
 
 fn flat(actions: Vec<Action>) -> Vec<Action> {
@@ -248,7 +251,8 @@ fn a_receiver_hears_that_its_sender_cannot_tell_any_more() {
 
 #[test]
 fn what_is_waited_for_is_said() {
-    let fresh = json!({"sourceState": {"migrationUID": "m-here"}, "targetState": {"syncAddress": "this-cluster/there"}});
+    let fresh =
+        json!({"sourceState": {"migrationUID": "m-here"}, "targetState": {"syncAddress": "this-cluster/there"}});
     let [mut sender, mut receiver] = both(fresh.clone(), json!({"targetState": {"migrationUID": "m-there"}}));
     assert_eq!((complaint(&sender), complaint(&receiver)), (None, None));
     let second = peer(migration("there", json!({"metadata": {"name": "again", "uid": "again"}})), None);

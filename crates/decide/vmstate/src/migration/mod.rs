@@ -29,6 +29,13 @@
 //!   not; only then has the guest ended.
 //! - Images are not shared, so their locks exclude nobody across nodes; inside one node they do.
 //!
+//! # Between two VMIs
+//!
+//! A guest may also leave for another VMI, whose annotation says that it receives one. Each side has a migration and a
+//! `migrationState` of its own, and virt-controller carries over what they tell. The same rules hold; only the moves of
+//! ownership differ: the receiver's VMI is its node's from the start and has the guest from the write of `endTimestamp` on,
+//! and the sender's VMI ends as `Succeeded` when it reads there that the guest has been taken.
+//!
 //! `failed` is final: a target that has anything alive when it reads it ends it, whoever wrote it.
 
 mod condition;
@@ -40,8 +47,8 @@ pub(crate) use condition::live_migratable;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::labels;
 use api::v1::{MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use api::{annotations, labels};
 use jiff::Timestamp;
 
 use crate::launcher::{Verdict, since};
@@ -49,7 +56,7 @@ use crate::status::time;
 use crate::{Action, World};
 
 /// Set to the migration's UID by a source whose launcher is gone: the target has to tell what became of the guest.
-pub const SOURCE_GONE: &str = "ferrovirt.io/migration-source-gone";
+pub const SOURCE_GONE: &str = api::annotations::MIGRATION_SOURCE_GONE;
 
 /// A migration as its launcher sees it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -149,6 +156,26 @@ pub(crate) fn is_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
         && state.target_node.as_deref() == Some(w.node_name)
         && w.pod_name.is_some()
         && state.target_pod.as_deref() == w.pod_name
+}
+
+/// Whether the VMI takes a guest over from another one, and has not got it yet.
+pub(crate) fn receives(vmi: &VirtualMachineInstance) -> bool {
+    annotation(vmi, annotations::CREATE_MIGRATION_TARGET) == Some("true")
+}
+
+/// Whether the guest leaves for another VMI: the other side is the one whose address is known.
+fn is_sent_elsewhere(state: &VirtualMachineInstanceMigrationState) -> bool {
+    let set = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
+    let (Some(source), Some(target)) = (&state.source_state, &state.target_state) else { return false };
+    set(&target.sync_address) && !set(&source.sync_address)
+}
+
+/// Whether the guest of this launcher is another VMI's by now: that one's node has said that it runs there.
+pub(crate) fn was_sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
+    let Some(state) = state_of(vmi).filter(|state| is_sent_elsewhere(state)) else { return false };
+    let here = state.source_node.as_deref() == Some(w.node_name);
+    let this = w.pod_name.is_none() || state.source_pod.as_deref() == w.pod_name;
+    here && this && !has_failed(state) && state.end_timestamp.is_some()
 }
 
 /// Whether the guest has moved from this launcher, or past it: the VMI may even be back on this node, in another Pod, and

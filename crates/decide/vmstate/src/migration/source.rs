@@ -1,6 +1,7 @@
 //! The launcher whose guest is to leave.
 
 use api::conditions::{PAUSED, set};
+use api::v1::VirtualMachineInstancePhase as Phase;
 use api::v1::{
     Condition, ConditionStatus, MigrationAbortStatus, MigrationMode, VirtualMachineInstance,
     VirtualMachineInstanceMigrationState, VirtualMachineInstanceStatus,
@@ -13,7 +14,7 @@ use super::{
 use crate::action::{normal, requeue};
 use crate::launcher::Verdict;
 use crate::shutdown::{kill, resend_in};
-use crate::status::time;
+use crate::status::{set_phase, time};
 use crate::{Action, ActionKind, DomainReason, DomainStatus, LauncherState, World};
 
 const ABORTED: &str = "Live migration has been aborted";
@@ -245,6 +246,24 @@ pub(crate) fn ask_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Act
     let mut new = vmi.clone();
     new.metadata.annotations.get_or_insert_default().insert(SOURCE_GONE.to_owned(), uid.to_owned());
     vec![Action::UpdateVmi(Box::new(new)), waiting]
+}
+
+/// The guest is another VMI's. What is left of it here ends, and then this VMI.
+pub(crate) fn sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+    match w.launcher.verdict(w.now) {
+        Verdict::NotInitialised | Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
+        Verdict::Connected(launcher) if launcher.domain.as_ref().is_some_and(|domain| domain.is_alive()) => {
+            return left_behind(w, vmi, launcher);
+        }
+        Verdict::Connected(_) | Verdict::Gone => {}
+    }
+    if state_of(vmi).is_none_or(|state| state.completed != Some(true)) {
+        return vec![requeue(5, "the guest's new node has not finished with it")];
+    }
+    let mut new = vmi.status.clone().unwrap_or_default();
+    set_phase(&mut new, &Phase::Succeeded, w.now);
+    let message = "The guest runs in another VirtualMachineInstance.";
+    vec![Action::UpdateStatus(Box::new(new)), normal("Migrated", message)]
 }
 
 /// The VMI belongs to another node or Pod. A launcher whose guest has moved is told so, and ends.

@@ -3,16 +3,17 @@
 use std::time::Duration;
 
 use api::conditions::{HOT_MEMORY_CHANGE, HOT_VCPU_CHANGE, MIGRATION_REQUIRED, VOLUMES_CHANGE, remove};
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState, VirtualMachineInstancePhase as Phase};
 use api::{annotations, labels};
 
 use super::{
-    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, is_over, label, state_of, uid_of,
+    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, is_over, label, receives, state_of,
+    uid_of,
 };
 use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
-use crate::status::time;
+use crate::status::{set_phase, time};
 use crate::{Action, ActionKind, LauncherState, Network, World};
 
 /// Attempts to get ready before the migration is given up.
@@ -22,7 +23,11 @@ const NEVER_STARTS: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let Some(state) = state_of(vmi) else { return Vec::new() };
-    let owner = label(vmi, labels::NODE_NAME) == Some(w.node_name);
+    let owner = match receives(vmi) {
+        // The label came with the Pod, before the guest.
+        true => state.end_timestamp.is_some() && !has_failed(state),
+        false => label(vmi, labels::NODE_NAME) == Some(w.node_name),
+    };
     // A guest that has arrived is shut down in good order by its owner, so it gets one first.
     let stopped = vmi.is_marked_for_deletion() && !owner && !has_arrived(w, state);
     if has_failed(state) || vmi.is_final() || stopped {
@@ -176,6 +181,9 @@ fn take_over(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     status.evacuation_node_name = None;
     status.migration_transport = Some("Unix".to_owned());
     remove(&mut status.conditions, MIGRATION_REQUIRED);
+    if receives(vmi) {
+        set_phase(status, &Phase::Running, w.now);
+    }
     let mut overhead = None;
     if let Some(state) = &mut status.migration_state {
         note_arrival(state, w);

@@ -422,3 +422,85 @@ fn what_cannot_follow_its_guest_is_named() {
     with_disk.spec.domain.devices.disks = serde_json::from_value(json!([{"name": "d", "disk": {}}])).unwrap();
     assert_eq!(condition(with_disk).2, "BlockMigration");
 }
+
+/// The two addresses of a migration between instances, as each side has them.
+fn between(source: &str, target: &str) -> Value {
+    json!({"sourceState": {"syncAddress": source}, "targetState": {"syncAddress": target}})
+}
+
+/// An instance that another one sends its guest to.
+fn receiving(more: Value) -> VirtualMachineInstance {
+    let more = merged(between("this-cluster/here", ""), more);
+    let mut vmi = with(vmi(Phase::Scheduled), state((OTHER, OTHER_POD), (NODE, POD), more));
+    let labels = vmi.metadata.labels.as_mut().unwrap();
+    labels.insert("kubevirt.io/migrationTargetNodeName".to_string(), NODE.to_string());
+    let annotations = vmi.metadata.annotations.get_or_insert_default();
+    annotations.insert("kubevirt.io/create-migration-target".to_string(), "true".to_string());
+    vmi
+}
+
+#[test]
+fn a_receiver_never_starts_a_guest_of_its_own() {
+    let mut waiting = receiving(json!({}));
+    waiting.metadata.labels.as_mut().unwrap().remove("kubevirt.io/migrationTargetNodeName");
+    for vmi in [with(waiting.clone(), json!({"migrationState": null})), waiting] {
+        assert_eq!(scene(vmi.clone(), None, None).does(), Vec::<String>::new(), "the hand-off is awaited");
+        let over = scene(vmi.clone(), None, Some(MigrationPhase::Failed));
+        assert_eq!(over.does(), ["delete", "again in 5"], "an attempt that has failed");
+        let gone = Scene::new(vmi, None).launcher(Launcher::Gone);
+        assert_eq!(gone.does(), ["clean up"]);
+    }
+}
+
+#[test]
+fn a_receiver_has_the_guest_when_it_runs_there() {
+    let prepares = scene(receiving(json!({})), None, None);
+    assert_eq!(prepares.does(), ["prepare"], "the label came with the Pod and means nothing yet");
+    let arrived = scene(receiving(json!({})), Some(running()), Some(MigrationPhase::Completed));
+    let taken = arrived.decide().into_iter().find_map(|action| match action {
+        Action::UpdateVmi(vmi) => Some(*vmi),
+        _ => None,
+    });
+    let taken = taken.unwrap();
+    assert_eq!(taken.phase(), Some(&Phase::Running));
+    assert!(taken.status.as_ref().unwrap().migration_state.as_ref().unwrap().end_timestamp.is_some());
+    let finished = scene(taken, Some(running()), Some(MigrationPhase::Completed)).decide();
+    let last = finished.into_iter().find_map(|action| match action {
+        Action::UpdateVmi(vmi) => Some(*vmi),
+        _ => None,
+    });
+    let last = last.unwrap();
+    assert_eq!(last.status.as_ref().unwrap().migration_state.as_ref().unwrap().completed, Some(true));
+    assert!(!last.metadata.annotations.unwrap().contains_key("kubevirt.io/create-migration-target"));
+}
+
+#[test]
+fn a_receiver_ends_what_came_with_a_failed_migration() {
+    let failed = || receiving(json!({"failed": true, "completed": true, "endTimestamp": at(50).to_string()}));
+    assert_eq!(scene(failed(), Some(waiting()), Some(MigrationPhase::Ready)).does()[0], "kill");
+    assert_eq!(scene(failed(), None, Some(MigrationPhase::Ready)).does()[0], "delete");
+}
+
+#[test]
+fn a_sender_ends_its_guest_before_its_instance() {
+    use MigrationPhase::*;
+    let sent = |more: Value| {
+        let end = json!({"endTimestamp": at(50).to_string()});
+        leaving(merged(merged(address(), between("", "this-cluster/there")), merged(end, more)))
+    };
+    let taken = || sent(json!({}));
+    let completed = || sent(json!({"completed": true}));
+    for vmi in [taken(), completed()] {
+        let doubts = scene(vmi.clone(), Some(waiting()), Some(Undecided));
+        assert_eq!(doubts.does()[0], "settle, runs at the target: true");
+        assert_eq!(scene(vmi.clone(), Some(waiting()), Some(SwitchingOver)).does(), ["again in 1"]);
+        assert_eq!(scene(vmi, Some(waiting()), Some(Failed)).does()[0], "kill", "two must not run");
+    }
+    assert_eq!(scene(taken(), Some(migrated()), Some(Completed)).does(), ["again in 5"]);
+    let ends = scene(completed(), Some(migrated()), Some(Completed));
+    assert_eq!(ends.stored().unwrap().phase(), Some(&Phase::Succeeded));
+    let gone = scene(completed(), None, None).launcher(Launcher::Gone);
+    assert_eq!(gone.stored().unwrap().phase(), Some(&Phase::Succeeded));
+    let failed = scene(sent(json!({"completed": true, "failed": true})), Some(running()), Some(Failed));
+    assert_eq!(settled(failed).does(), Vec::<String>::new(), "it runs on here");
+}

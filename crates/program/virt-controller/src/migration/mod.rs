@@ -69,8 +69,8 @@ impl<A: Api> Controller<A> {
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
         let _alone = self.starts.lock().await;
         let Some(world) = self.world(key) else { return Ok(Next::Continue) };
-        let source = match world.source().and_then(|pod| pod.metadata.name.clone()) {
-            Some(name) => self.ctx.writer.get::<Pod>(&key.namespace, &name).await?,
+        let source = match world.source_pod() {
+            Some((namespace, name)) => self.ctx.writer.get::<Pod>(&namespace, &name).await?,
             None => None,
         };
         let mut rest = vec![];

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 
 use api::v1::{MigrationConfiguration, VirtualMachineInstance};
 use launcher_rpc::Error as RpcError;
+use launcher_rpc::migration::Destination;
 use launcher_rpc::types::RefusalCode;
 use vmstate::Action;
 
@@ -38,7 +39,8 @@ pub(crate) async fn act(
         Action::OpenTargetProxy => {
             let configuration = configuration(node, vmi);
             let address = own_address(node, &configuration).await;
-            let opened = node.proxies.listen(&record.pod_uid, &record.vmi_uid, address, uses_tls(&configuration)).await;
+            let key = socket_key(vmi, &record.vmi_uid)?;
+            let opened = node.proxies.listen(&record.pod_uid, &key, address, uses_tls(&configuration)).await;
             return opened.map(drop).map_err(not_opened);
         }
         Action::OpenSourceProxy(target) => {
@@ -53,7 +55,7 @@ pub(crate) async fn act(
             let gates = |name: &str| node.config.gate(name);
             let options = options::options(vmi, &configuration(node, vmi), gates, cpus());
             tracing::info!(vmi = %key, migration = uid, ?options, "sending the guest away");
-            client.migrate(vmi_uid, &uid, &options).await
+            client.migrate(vmi_uid, &uid, &options, destination(vmi)).await
         }
         Action::AbortMigration { uid, because } => {
             tracing::info!(vmi = %key, migration = uid, because, "keeping the guest");
@@ -71,6 +73,28 @@ pub(crate) async fn act(
     };
     launcher.refresh().await;
     told.map_err(explain)
+}
+
+/// The source names the sockets that QEMU opens at the target, and does so after its own instance.
+fn socket_key(vmi: &VirtualMachineInstance, own: &Uid) -> Result<Uid, Failed> {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let source = state.and_then(|state| state.source_state.as_ref());
+    let elsewhere = source.filter(|source| source.sync_address.as_deref().is_some_and(|address| !address.is_empty()));
+    match elsewhere.and_then(|source| source.virtual_machine_instance_uid.as_deref()) {
+        Some(uid) => Uid::new(uid).map_err(|error| transient(&error)),
+        None => Ok(own.clone()),
+    }
+}
+
+/// The instance that the guest leaves for, if it is another one.
+fn destination(vmi: &VirtualMachineInstance) -> Option<Destination> {
+    let target = vmi.status.as_ref()?.migration_state.as_ref()?.target_state.as_ref()?;
+    target.sync_address.as_ref().filter(|address| !address.is_empty())?;
+    Some(Destination {
+        namespace: target.domain_namespace.clone()?,
+        name: target.domain_name.clone()?,
+        uid: target.virtual_machine_instance_uid.clone()?,
+    })
 }
 
 /// Nothing goes through this node for the launcher any more.

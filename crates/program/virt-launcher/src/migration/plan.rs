@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use domain::Observed;
-use launcher_rpc::migration::MigrationOptions;
+use launcher_rpc::migration::{Destination, MigrationOptions};
 use launcher_rpc::types::DomainStatus;
 use libvirt_io::{Params, Value, flags};
 
@@ -20,6 +20,35 @@ pub(super) struct Plan {
     pub(super) bytes: u64,
     /// The guest was paused before, and stays so.
     pub(super) paused: bool,
+}
+
+/// How a domain's definition is changed for another instance: all that names this one names that one.
+#[derive(Debug, Clone)]
+pub(super) struct Readdress {
+    /// The domain's name at the target.
+    pub(super) domain_name: String,
+    replacements: [(String, String); 3],
+}
+
+impl Readdress {
+    /// From the instance with this domain and UID. Namespaces have no underscores, so the first one ends it.
+    pub(super) fn new(domain_name: &str, uid: &str, to: &Destination) -> Readdress {
+        let (namespace, name) = domain_name.split_once('_').unwrap_or(("", domain_name));
+        let new = format!("{}_{}", to.namespace, to.name);
+        let in_path = |namespace: &str, name: &str| format!("/cloud-init-data/{namespace}/{name}/");
+        Readdress {
+            replacements: [
+                (uid.to_owned(), to.uid.clone()),
+                (format!("<name>{domain_name}</name>"), format!("<name>{new}</name>")),
+                (in_path(namespace, name), in_path(&to.namespace, &to.name)),
+            ],
+            domain_name: new,
+        }
+    }
+
+    pub(super) fn apply(&self, xml: &str) -> String {
+        self.replacements.iter().fold(xml.to_owned(), |xml, (old, new)| xml.replace(old, new))
+    }
 }
 
 /// The domain at the moment the migration is to begin.
@@ -91,6 +120,17 @@ mod tests {
     use domain::ObservedDisk;
 
     use super::*;
+
+    #[test]
+    fn a_domain_for_another_instance_bears_that_ones_names() {
+        let to = Destination { namespace: "b".into(), name: "there".into(), uid: "u-2".into() };
+        let readdress = Readdress::new("a_here", "u-1", &to);
+        let xml = "<domain><name>a_here</name><uuid>x</uuid><uid>u-1</uid><source file='/e/cloud-init-data/a/here/noCloud.iso'/>\
+                   <source path='/var/run/kubevirt-private/u-1/virt-serial0'/></domain>";
+        let expected = "<domain><name>b_there</name><uuid>x</uuid><uid>u-2</uid><source file='/e/cloud-init-data/b/there/noCloud.iso'/>\
+                        <source path='/var/run/kubevirt-private/u-2/virt-serial0'/></domain>";
+        assert_eq!((readdress.apply(xml).as_str(), readdress.domain_name.as_str()), (expected, "b_there"));
+    }
 
     fn plan(options: &MigrationOptions, disks: &[(&str, bool)], status: DomainStatus) -> Plan {
         let disk = |(target, writable): &(&str, bool)| ObservedDisk {

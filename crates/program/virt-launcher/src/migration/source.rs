@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Sockets;
+use super::plan::Readdress;
 use super::steps::{Driver, Outcome};
 use crate::error::Error;
 use crate::session::Session;
@@ -51,7 +52,7 @@ impl Source {
 
     /// Begins the migration, unless it has begun already.
     pub(crate) async fn start(&self, request: MigrateRequest) -> Result<(), Error> {
-        let MigrateRequest { vmi_uid: _, migration_uid: uid, options } = request;
+        let MigrateRequest { vmi_uid, migration_uid: uid, options, destination } = request;
         self.0.session.refresh().await?;
         let mut running = self.running();
         if running.as_ref().is_some_and(|running| running.uid == uid) {
@@ -80,6 +81,7 @@ impl Source {
             domain_name: self.0.domain_name.clone(),
             sockets: self.0.sockets.clone(),
             options,
+            readdress: destination.map(|to| Readdress::new(&self.0.domain_name, &vmi_uid, &to)),
             abort: levers.abort,
             settled: levers.settled.subscribe(),
         };

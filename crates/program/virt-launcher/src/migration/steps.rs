@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Sockets;
 use super::monitor::{Monitor, Order, Sample};
-use super::plan::{Current, Plan};
+use super::plan::{Current, Plan, Readdress};
 use crate::error::{Error, chain};
 use crate::session::{Session, URI};
 use crate::state::StateStore;
@@ -55,6 +55,8 @@ pub(super) struct Driver {
     pub(super) domain_name: String,
     pub(super) sockets: Sockets,
     pub(super) options: MigrationOptions,
+    /// Set if the guest becomes another instance's.
+    pub(super) readdress: Option<Readdress>,
     pub(super) abort: CancellationToken,
     pub(super) settled: watch::Receiver<Option<bool>>,
 }
@@ -151,12 +153,16 @@ impl Driver {
             options.parallel_connections = if major >= 8 { options.parallel_connections } else { 0 };
         }
         let current = Current {
-            name: &self.domain_name,
+            name: self.name_at_target(),
             status: seen.status,
             memory_bytes: seen.memory_bytes,
             observed: &observed,
         };
         Ok(Plan::new(&options, &current, &self.sockets))
+    }
+
+    fn name_at_target(&self) -> &str {
+        self.readdress.as_ref().map_or(&self.domain_name, |readdress| &readdress.domain_name)
     }
 
     async fn source(&self) -> Result<(Connection, Domain), Error> {
@@ -192,7 +198,8 @@ impl Driver {
             Err(error) if is_no_post_copy(&error) => return Ok(Pass::NoPostCopy),
             other => other.map_err(libvirt("begin the migration"))?,
         };
-        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(begun.xml));
+        let xml = self.readdress.as_ref().map_or(begun.xml.clone(), |readdress| readdress.apply(&begun.xml));
+        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(xml.clone()));
         let prepare = target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags));
         let prepared = match self.in_time(flags, prepare).await {
             None => {
@@ -213,6 +220,11 @@ impl Driver {
         let params = match prepared.uri {
             Some(uri) => plan.params.clone().replaced("migrate_uri", Value::String(uri)),
             None => plan.params.clone(),
+        };
+        // What the target keeps of the domain after its end would otherwise go by this side's name.
+        let params = match self.readdress {
+            Some(_) => params.with("persistent_xml", Value::String(xml)),
+            None => params,
         };
         let monitor = Monitor::new(options.clone(), plan.bytes);
         let performed = self.perform(monitor, &source, &domain, &params, &prepared.cookie, flags).await;
@@ -406,7 +418,7 @@ impl Driver {
     /// One question. A guest that is there and does not get to run is ended there, if `end_it`.
     async fn ask(&self, flags: u32, end_it: bool) -> Result<Word, libvirt_io::Error> {
         let target = self.target().await?;
-        let Some(domain) = target.lookup_by_name(&self.domain_name).await? else { return Ok(Word::DoesNotRun) };
+        let Some(domain) = target.lookup_by_name(self.name_at_target()).await? else { return Ok(Word::DoesNotRun) };
         let (state, reason) = target.state(&domain).await?;
         let word = word(state, reason, flags & flags::MIGRATE_PAUSED != 0);
         if word == Word::NotYet && end_it {

@@ -117,7 +117,7 @@ impl Pair {
     }
 
     fn migrate(&self, options: &MigrationOptions) {
-        self.source.call(|client| async move { client.migrate(UID, MIGRATION, options).await }).unwrap();
+        self.source.call(|client| async move { client.migrate(UID, MIGRATION, options, None).await }).unwrap();
     }
 
     fn ended(&self) -> MigrationState {
@@ -197,7 +197,8 @@ fn moves(pair: &Pair) {
     pair.moved(last_tick(&serial.text()));
     pair.target.call(|client| async move { client.finalize_target(UID, MIGRATION).await }).unwrap();
 
-    let again = pair.source.call(|client| async move { client.migrate(UID, MIGRATION, &Default::default()).await });
+    let again =
+        pair.source.call(|client| async move { client.migrate(UID, MIGRATION, &Default::default(), None).await });
     assert!(again.is_err(), "a migration happens once");
     let late = pair.source.sync(&vmi_with("kernel", ""));
     assert!(late.is_err(), "a guest that has moved is not started again");

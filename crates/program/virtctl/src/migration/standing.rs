@@ -94,6 +94,8 @@ fn wait(
         Some(Phase::Scheduled) => "waits for virt-controller to hand it to the nodes".to_owned(),
         Some(Phase::PreparingTarget) => format!("waits for virt-handler on {to} to prepare for the guest"),
         Some(Phase::TargetReady) => format!("waits for virt-handler on {source} to begin sending"),
+        Some(Phase::Synchronizing) => "waits for the receiver of the guest".to_owned(),
+        Some(Phase::WaitingForSync) => "waits for the sender of a guest".to_owned(),
         Some(other) => format!("is in phase {other}"),
     })
 }
@@ -114,6 +116,7 @@ fn told(migration: &VirtualMachineInstanceMigration) -> Option<&Condition> {
 /// What ends a wait for this reason, beyond patience.
 fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<String> {
     let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
+    let name = migration.metadata.name.as_deref().unwrap_or_default();
     let cancel = format!("`virtctl migrate-cancel {vmi}` gives it up");
     let text = match reason {
         reasons::RESOURCE_QUOTA_EXCEEDED => {
@@ -137,6 +140,10 @@ fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<S
             format!("make room on another node, uncordon one, or loosen what the instance asks of its node; {cancel}")
         }
         reasons::UTILITY_VOLUMES_PRESENT => "detach the utility volumes".to_owned(),
+        reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE => format!(
+            "both sides need a migration with the same migrationID, the receiver's VM runStrategy WaitAsReceiver; deleting \
+             either migration gives both up (`kubectl delete vmim {name}`)"
+        ),
         reasons::BACKUP_IN_PROGRESS => "the backup has to end first".to_owned(),
         reasons::OTHER_MIGRATION_ACTIVE => format!("the other migration has to end first; {cancel}"),
         reasons::INSTANCE_NOT_RUNNING => format!("the guest has to run first: `virtctl explain vmi {vmi}`"),

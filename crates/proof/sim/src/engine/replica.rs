@@ -94,7 +94,7 @@ impl Replica {
     fn workers(controller: Reconciler) -> usize {
         match controller {
             Reconciler::Vm | Reconciler::Vmi | Reconciler::Migration => 2,
-            Reconciler::Node | Reconciler::Evacuation | Reconciler::DisruptionBudget => 1,
+            Reconciler::Node | Reconciler::Synchronization | Reconciler::Evacuation | Reconciler::DisruptionBudget => 1,
         }
     }
 }
@@ -105,6 +105,7 @@ fn controller_name(controller: Reconciler) -> &'static str {
         Reconciler::Vmi => "vmi-controller",
         Reconciler::Node => "node-controller",
         Reconciler::Migration => "migration-controller",
+        Reconciler::Synchronization => "synchronization-controller",
         Reconciler::Evacuation => "evacuation-controller",
         Reconciler::DisruptionBudget => "budget-controller",
     }

@@ -41,17 +41,24 @@ fn a_new_migration_is_found_by_its_instance_and_held_until_both_sides_have_clean
 }
 
 #[test]
-fn a_migration_to_elsewhere_is_valid_and_not_honoured() {
-    let send = migration(json!({ "spec": { "sendTo": { "connectURL": "there:9185", "migrationID": "a" } } }));
-    let judged = on().with_gate("DecentralizedLiveMigration").created(&send);
-    let said: Vec<String> = judged.unsupported.iter().map(ToString::to_string).collect();
-    let expected = "spec.sendTo: moving a running guest to another namespace or cluster is not supported by this build";
-    assert_eq!((judged.causes, said), (vec![], vec![expected.to_owned()]));
+fn a_migration_between_instances_goes_to_a_namespace_of_this_cluster() {
+    let sends = |url: &str, id: &str| {
+        on().create(&migration(json!({ "spec": { "sendTo": { "connectURL": url, "migrationID": id } } })))
+    };
+    assert_eq!(sends("this-cluster/there", "a"), PASSES);
+    for url in ["10.0.0.1:9185", "this-cluster/", "this-cluster", "this-cluster/a/b", ""] {
+        assert_eq!(sends(url, "a"), ["FieldValueInvalid spec.sendTo.connectURL"], "{url:?}");
+    }
+    assert_eq!(sends("this-cluster/there", ""), ["FieldValueRequired spec.sendTo.migrationID"]);
+    let receives = |id: &str| on().create(&migration(json!({ "spec": { "receive": { "migrationID": id } } })));
+    assert_eq!((receives("a"), receives("")), (vec![], vec!["FieldValueRequired spec.receive.migrationID".to_owned()]));
+    let send = migration(json!({ "spec": { "sendTo": { "connectURL": "this-cluster/there", "migrationID": "a" } } }));
+    assert!(on().created(&send).unsupported.is_empty());
 }
 
 #[test]
 fn creation() {
-    let send = json!({ "connectURL": "there:9185", "migrationID": "a" });
+    let send = json!({ "connectURL": "this-cluster/there", "migrationID": "a" });
     on().check(
         migration,
         [
@@ -77,7 +84,13 @@ fn creation() {
                 "both sides go by one identity",
                 json!({ "spec": { "sendTo": send, "receive": { "migrationID": "b" } } }),
                 "FieldValueInvalid spec.sendTo.migrationID",
+                json!({ "spec": { "sendTo": send } }),
+            ),
+            (
+                "one migration has one side",
                 json!({ "spec": { "sendTo": send, "receive": { "migrationID": "a" } } }),
+                "FieldValueForbidden spec.receive",
+                json!({ "spec": { "sendTo": send } }),
             ),
             (
                 "the instance exists",
@@ -106,7 +119,7 @@ fn only_the_controller_sets_a_priority() {
 #[test]
 fn the_gate_of_migrations_between_clusters() {
     let closed = on().without_gate("DecentralizedLiveMigration");
-    let send = migration(json!({ "spec": { "sendTo": { "connectURL": "there:9185", "migrationID": "a" } } }));
+    let send = migration(json!({ "spec": { "sendTo": { "connectURL": "this-cluster/there", "migrationID": "a" } } }));
     let receive = migration(json!({ "spec": { "receive": { "migrationID": "a" } } }));
     assert_eq!(closed.create(&send), ["FieldValueNotSupported spec.sendTo"]);
     assert_eq!(closed.create(&receive), ["FieldValueNotSupported spec.receive"]);

@@ -68,10 +68,16 @@ fn a_guest_that_may_run_elsewhere_is_not_run_again() {
         let actions = decide(&world(vm(strategy), Some(moving(false, "Failed"))));
         assert!(!deletes(&actions), "{strategy}: {actions:#?}");
         let stayed = with(moving(true, "Failed"), json!({"status": {"migrationState": {"failed": true}}}));
-        assert!(deletes(&decide(&world(vm(strategy), Some(stayed)))), "{strategy}: the guest was here, and is replaced");
+        assert!(
+            deletes(&decide(&world(vm(strategy), Some(stayed)))),
+            "{strategy}: the guest was here, and is replaced"
+        );
     }
-    let waiting = with(vmi("Succeeded"), json!({"status": {"migrationState": {"sourceState": {"migrationUID": "m"},
-        "targetState": {"syncAddress": "this-cluster/there"}}}}));
+    let waiting = with(
+        vmi("Succeeded"),
+        json!({"status": {"migrationState": {"sourceState": {"migrationUID": "m"},
+        "targetState": {"syncAddress": "this-cluster/there"}}}}),
+    );
     assert!(deletes(&decide(&world(vm("Always"), Some(waiting)))), "nobody has begun to send it");
 }
 
