@@ -44,6 +44,7 @@ async fn sends() -> Result<()> {
     send(&cluster, "out-1", "first").await?;
     wait(&cluster, "default", "out-1", "Running").await?;
     wait(&cluster, THERE, "in-1", "Running").await?;
+    qemus(1, 1).await?;
     migrations(&cluster, THERE).await?.delete("in-1", &DeleteParams::default()).await.context("cannot delete in-1")?;
     gone(&cluster, THERE, "in-1").await?;
     gone(&cluster, "default", "out-1").await?;

@@ -27,7 +27,8 @@ pub(super) struct Plan {
 pub(super) struct Readdress {
     /// The domain's name at the target.
     pub(super) domain_name: String,
-    replacements: [(String, String); 3],
+    name: (String, String),
+    identity: [(String, String); 2],
 }
 
 impl Readdress {
@@ -37,17 +38,20 @@ impl Readdress {
         let new = format!("{}_{}", to.namespace, to.name);
         let in_path = |namespace: &str, name: &str| format!("/cloud-init-data/{namespace}/{name}/");
         Readdress {
-            replacements: [
-                (uid.to_owned(), to.uid.clone()),
-                (format!("<name>{domain_name}</name>"), format!("<name>{new}</name>")),
-                (in_path(namespace, name), in_path(&to.namespace, &to.name)),
-            ],
+            name: (format!("<name>{domain_name}</name>"), format!("<name>{new}</name>")),
+            identity: [(uid.to_owned(), to.uid.clone()), (in_path(namespace, name), in_path(&to.namespace, &to.name))],
             domain_name: new,
         }
     }
 
-    pub(super) fn apply(&self, xml: &str) -> String {
-        self.replacements.iter().fold(xml.to_owned(), |xml, (old, new)| xml.replace(old, new))
+    /// The domain to run at the target. It keeps its name: libvirt compares it with the source's, and then renames it.
+    pub(super) fn live(&self, xml: &str) -> String {
+        self.identity.iter().fold(xml.to_owned(), |xml, (old, new)| xml.replace(old, new))
+    }
+
+    /// The domain that the target keeps, which nobody renames.
+    pub(super) fn kept(&self, xml: &str) -> String {
+        self.live(xml).replace(&self.name.0, &self.name.1)
     }
 }
 
@@ -129,7 +133,8 @@ mod tests {
                    <source path='/var/run/kubevirt-private/u-1/virt-serial0'/></domain>";
         let expected = "<domain><name>b_there</name><uuid>x</uuid><uid>u-2</uid><source file='/e/cloud-init-data/b/there/noCloud.iso'/>\
                         <source path='/var/run/kubevirt-private/u-2/virt-serial0'/></domain>";
-        assert_eq!((readdress.apply(xml).as_str(), readdress.domain_name.as_str()), (expected, "b_there"));
+        assert_eq!((readdress.kept(xml).as_str(), readdress.domain_name.as_str()), (expected, "b_there"));
+        assert_eq!(readdress.live(xml), expected.replace("b_there", "a_here"), "libvirt renames it");
     }
 
     fn plan(options: &MigrationOptions, disks: &[(&str, bool)], status: DomainStatus) -> Plan {

@@ -198,8 +198,8 @@ impl Driver {
             Err(error) if is_no_post_copy(&error) => return Ok(Pass::NoPostCopy),
             other => other.map_err(libvirt("begin the migration"))?,
         };
-        let xml = self.readdress.as_ref().map_or(begun.xml.clone(), |readdress| readdress.apply(&begun.xml));
-        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(xml.clone()));
+        let xml = self.readdress.as_ref().map_or(begun.xml.clone(), |readdress| readdress.live(&begun.xml));
+        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(xml));
         let prepare = target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags));
         let prepared = match self.in_time(flags, prepare).await {
             None => {
@@ -221,9 +221,8 @@ impl Driver {
             Some(uri) => plan.params.clone().replaced("migrate_uri", Value::String(uri)),
             None => plan.params.clone(),
         };
-        // What the target keeps of the domain after its end would otherwise go by this side's name.
-        let params = match self.readdress {
-            Some(_) => params.with("persistent_xml", Value::String(xml)),
+        let params = match &self.readdress {
+            Some(readdress) => params.with("persistent_xml", Value::String(readdress.kept(&begun.xml))),
             None => params,
         };
         let monitor = Monitor::new(options.clone(), plan.bytes);
