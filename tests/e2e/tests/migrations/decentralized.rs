@@ -59,8 +59,8 @@ async fn sends() -> Result<()> {
     // The second attempt goes through, with the same receiver.
     receive(&cluster, "in-2", "second").await?;
     send(&cluster, "out-2", "second").await?;
-    wait(&cluster, "default", "out-2", "Succeeded").await?;
     wait(&cluster, THERE, "in-2", "Succeeded").await?;
+    gone(&cluster, "default", "out-2").await?; // with its instance, which a halted VM does not have
     let there = wait_for_instance(&cluster, "Running").await?;
     let node = there.status.and_then(|status| status.node_name).unwrap_or_default();
     ensure!(node == other(&from), "the guest came to {node}");

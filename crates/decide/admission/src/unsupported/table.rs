@@ -202,14 +202,7 @@ pub const VM_SPEC: &[Row] = &[
     ("dataVolumeTemplates", No("a persistent disk is")),
     ("instancetype", V0_1),
     ("preference", V0_1),
-    (
-        "runStrategy",
-        Only(
-            "0.1",
-            &["Always", "Halted", "Manual", "RerunOnFailure", "Once", "WaitAsReceiver"],
-            "any other strategy is",
-        ),
-    ),
+    ("runStrategy", V0_1),
     ("running", V0_1),
     ("template", V0_1),
     ("updateVolumesStrategy", No("replacing volumes of a running guest is")),

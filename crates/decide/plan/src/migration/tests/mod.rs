@@ -1,3 +1,4 @@
+mod decentralized;
 mod ends;
 mod handoffs;
 mod limits;

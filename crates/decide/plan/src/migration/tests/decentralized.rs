@@ -1,0 +1,135 @@
+//! The two sides of a migration between instances.
+
+use super::*;
+use crate::migration::{Live, hand_off};
+
+fn sender(phase: &str) -> Migration {
+    let mut migration = migration(phase);
+    let to = json!({"migrationID": "x", "connectURL": "this-cluster/there"});
+    migration.spec.send_to = Some(serde_json::from_value(to).expect("a receiver's address"));
+    migration
+}
+
+fn receiver(phase: &str) -> Migration {
+    let mut migration = migration(phase);
+    migration.spec.receive = Some(serde_json::from_value(json!({"migrationID": "x"})).expect("an ID"));
+    migration
+}
+
+/// An instance without a guest, as its VM makes it.
+fn empty(phase: &str, state: Value) -> VirtualMachineInstance {
+    let mut vmi = vmi(state);
+    vmi.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(api::annotations::CREATE_MIGRATION_TARGET.into(), "true".into());
+    vmi.status_mut().phase = Some(phase.into());
+    vmi.status_mut().node_name = (phase == "Scheduled").then(|| "n2".to_owned());
+    vmi
+}
+
+fn receives(migration: Migration, vmi: VirtualMachineInstance, pods: Vec<Pod>) -> World {
+    let mut w = world(migration, vmi, vec![]);
+    w.pods = pods.into_iter().map(Arc::new).collect();
+    w
+}
+
+fn told() -> Value {
+    json!({"sourceState": {"migrationUID": "theirs", "node": "n1", "pod": "p", "domainNamespace": "here",
+                           "syncAddress": "this-cluster/here"},
+           "targetState": {"migrationUID": "uid-of-m"}})
+}
+
+fn state_of(vmi: VirtualMachineInstance) -> api::v1::VirtualMachineInstanceMigrationState {
+    vmi.status.and_then(|status| status.migration_state).expect("a state")
+}
+
+#[test]
+fn each_side_shows_itself_and_what_an_earlier_attempt_left_goes() {
+    let earlier = json!({"migrationUid": "uid-of-old", "failed": true, "completed": true});
+    let state = state_of(patched_vmi(&world(sender("Synchronizing"), vmi(earlier.clone()), vec![])).expect("a patch"));
+    let source = state.source_state.expect("its own side");
+    assert_eq!(source.migration_uid.as_deref(), Some("uid-of-m"));
+    assert_eq!((source.domain_namespace.as_deref(), source.domain_name.as_deref()), (Some("ns"), Some("vm")));
+    assert_eq!(state.target_state.and_then(|t| t.sync_address).as_deref(), Some("this-cluster/there"));
+    assert_eq!((state.failed, state.migration_uid), (None, None), "the nodes see nothing yet");
+
+    let w = receives(receiver("WaitingForSync"), empty("WaitingForSync", earlier), vec![]);
+    let state = state_of(patched_vmi(&w).expect("a patch"));
+    assert_eq!(state.target_state.and_then(|t| t.migration_uid).as_deref(), Some("uid-of-m"));
+    let addresses = written(&decide(&w)).and_then(|m| m.status.clone()).map(|s| s.synchronization_addresses);
+    assert_eq!(addresses, Some(vec!["this-cluster/ns".to_owned()]));
+}
+
+#[test]
+fn a_side_goes_on_when_the_other_has_told_what_it_needs() {
+    let known = |uid: &str| json!({"sourceState": {"migrationUID": "uid-of-m"}, "targetState": {"migrationUID": uid}});
+    for (name, w, phase) in [
+        ("a sender alone", world(sender("Synchronizing"), vmi(known("")), vec![]), "Synchronizing"),
+        ("a sender with a receiver", world(sender("Synchronizing"), vmi(known("theirs")), vec![]), "Pending"),
+        ("a sender that runs", world(sender("Pending"), vmi(known("theirs")), vec![]), "Scheduling"),
+        (
+            "a receiver that knows the Pod",
+            receives(receiver("WaitingForSync"), empty("WaitingForSync", told()), vec![]),
+            "Pending",
+        ),
+        (
+            "a receiver with a Pod",
+            receives(receiver("Pending"), empty("WaitingForSync", told()), vec![target("new")]),
+            "Scheduling",
+        ),
+    ] {
+        assert_eq!(phase_after(&w), phase, "{name}");
+    }
+}
+
+#[test]
+fn a_sender_publishes_where_its_guest_is() {
+    let known = json!({"sourceState": {"migrationUID": "uid-of-m"}, "targetState": {"migrationUID": "theirs"}});
+    let w = world(sender("Scheduling"), vmi(known), vec![]);
+    let state = state_of(patched_vmi(&w).expect("a patch"));
+    assert_eq!((state.migration_uid.as_deref(), state.source_node.as_deref()), (Some("uid-of-m"), Some("n1")));
+    let source = state.source_state.clone().expect("its own side");
+    assert_eq!((source.pod.as_deref(), source.node.as_deref()), (Some("source"), Some("n1")));
+    assert_eq!(source.node_selectors.len(), 2, "what matters of the node's CPU");
+    let mut ready = state;
+    ready.target_node = Some("n2".into());
+    ready.target_state.get_or_insert_default().pod = Some("p".into());
+    let next = |phase: &str| phase_after(&world(sender(phase), vmi(json!(ready)), vec![]));
+    assert_eq!((next("Scheduling"), next("Scheduled")), ("Scheduled".to_owned(), "PreparingTarget".to_owned()));
+}
+
+#[test]
+fn a_receiver_is_handed_off_once_its_pod_is_its_nodes() {
+    let attempt = |phase: &str| {
+        let instance = empty(phase, told());
+        let w = receives(receiver("Scheduled"), instance.clone(), vec![target("running")]);
+        let migrations = vec![receiver("Scheduled")];
+        let live = Live { vmi: Some(instance.clone()), target: Some(target("running")), migrations };
+        let patch = hand_off(&w, &live).into_iter().find_map(|action| match action {
+            Action::HandOff(patch) => Some(patch),
+            _ => None,
+        });
+        patch.map(|patch| applied(&instance, &patch))
+    };
+    assert!(attempt("WaitingForSync").is_none() && attempt("Scheduling").is_none());
+    let state = state_of(attempt("Scheduled").expect("a hand-off"));
+    assert_eq!((state.migration_uid.as_deref(), state.source_pod.as_deref()), (Some("uid-of-m"), Some("p")));
+    assert_eq!((state.target_node.as_deref(), state.target_pod.as_deref()), (Some("n2"), Some("target")));
+    assert_eq!(state.source_state.and_then(|s| s.sync_address).as_deref(), Some("this-cluster/here"));
+}
+
+#[test]
+fn what_failed_leaves_no_pod_and_begins_no_transfer() {
+    let mut failed = told();
+    failed["migrationUid"] = json!("uid-of-m");
+    failed["targetNode"] = json!("n2");
+    failed["failed"] = json!(true);
+    failed["completed"] = json!(true);
+    let w = receives(receiver("Failed"), empty("Scheduled", failed), vec![target("running")]);
+    assert!(deletes_target(&w), "although the instance names its node");
+    let published = json!({"migrationUid": "uid-of-m", "sourceState": {"migrationUID": "uid-of-m"},
+                           "targetState": {"migrationUID": "theirs"}});
+    let w = world(sender("Failed"), vmi(published), vec![]);
+    assert_eq!(state_of(patched_vmi(&w).expect("a patch")).failed, Some(true));
+}
