@@ -116,13 +116,14 @@ impl Stall {
         if self.disruption && self.post_copy {
             return Some(Order::PostCopy);
         }
-        let switchover = Duration::from_secs(self.options.switchover_seconds);
+        // Ordered again each round until it happens; the time for it runs from the first order on.
+        let deadline = sample.elapsed + Duration::from_secs(self.options.switchover_seconds);
         if self.disruption {
-            self.deadline = Some(sample.elapsed + switchover);
+            self.deadline.get_or_insert(deadline);
             return Some(Order::MaxDowntime(ANY_DOWNTIME_MS));
         }
         if estimate <= self.max_downtime.mul_f64(self.options.precopy_factor.max(1.0)) {
-            self.deadline = Some(sample.elapsed + switchover);
+            self.deadline.get_or_insert(deadline);
             return Some(Order::MaxDowntime(milliseconds(self.max_downtime)));
         }
         let because = format!(
