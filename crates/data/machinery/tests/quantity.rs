@@ -108,7 +108,8 @@ proptest! {
         // Binary amounts past the largest i64 are cut off when read; none here is that large.
         let again = parse(&quantity.to_string());
         prop_assert_eq!(again, quantity);
-        prop_assert_eq!(again.to_string(), quantity.to_string());
+        // A binary amount that is no multiple of 1024 has no suffix: it reads as a decimal one, which may be written shorter.
+        prop_assert_eq!(parse(&again.to_string()), quantity);
     }
 
     #[test]
