@@ -96,8 +96,12 @@ fn fields(text: &mut String, rows: &[Row]) {
             No(_) => {}
         }
     }
+    let refused: Vec<_> = rows.iter().filter(|(_, support)| matches!(support, No(_))).collect();
+    if refused.is_empty() {
+        return;
+    }
     text.push_str("\n| not honoured | because |\n|---|---|\n");
-    for (field, support) in rows.iter().filter(|(_, support)| matches!(support, No(_))) {
+    for (field, support) in refused {
         writeln!(text, "| `{field}` | {} |", reason(support)).unwrap();
     }
 }

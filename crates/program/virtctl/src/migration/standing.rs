@@ -225,7 +225,8 @@ mod tests {
             ("Scheduled", "wait: waits for virt-controller to hand it to the nodes"),
             ("PreparingTarget", "wait: waits for virt-handler on n2 to prepare for the guest"),
             ("TargetReady", "wait: waits for virt-handler on n1 to begin sending"),
-            ("Synchronizing", "wait: is in phase Synchronizing"),
+            ("Synchronizing", "wait: waits for the receiver of the guest"),
+            ("WaitingForSync", "wait: waits for the sender of a guest"),
             ("Running", "moves from n1 to n2"),
             ("Succeeded", "moved from n1 to n2"),
         ];
