@@ -70,6 +70,29 @@ pub struct VirtualMachineInstanceMigrationState {
     pub target_state: Option<VirtualMachineInstanceMigrationTargetState>,
 }
 
+/// On which side of a migration between two instances an instance is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Between {
+    /// Its guest leaves for another instance.
+    Sends,
+    /// Its guest comes, or came, from another one.
+    Receives,
+}
+
+impl VirtualMachineInstanceMigrationState {
+    /// The side of the instance that carries this state, if the guest moves between two instances and both have spoken: the
+    /// one whose address is known is the other one.
+    pub fn between(&self) -> Option<Between> {
+        let is_set = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
+        let (source, target) = (self.source_state.as_ref()?, self.target_state.as_ref()?);
+        match (is_set(&source.sync_address), is_set(&target.sync_address)) {
+            (false, true) => Some(Between::Sends),
+            (true, false) => Some(Between::Receives),
+            _ => None,
+        }
+    }
+}
+
 /// Limits and choices of live migration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

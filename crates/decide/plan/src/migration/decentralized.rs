@@ -28,25 +28,6 @@ pub fn address(namespace: &str) -> String {
     format!("this-cluster/{namespace}")
 }
 
-/// On which side of a migration between instances an instance is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Between {
-    /// Its guest leaves for another instance.
-    Sends,
-    /// Its guest comes, or came, from another one.
-    Receives,
-}
-
-/// Both sides have spoken; the one whose address is known is the other one.
-pub fn between(state: &State) -> Option<Between> {
-    let (source, target) = (state.source_state.as_ref()?, state.target_state.as_ref()?);
-    match (is_set(&source.sync_address), is_set(&target.sync_address)) {
-        (false, true) => Some(Between::Sends),
-        (true, false) => Some(Between::Receives),
-        _ => None,
-    }
-}
-
 pub(super) fn source_of(vmi: &VirtualMachineInstance) -> Option<&SourceState> {
     vmi.status.as_ref()?.migration_state.as_ref()?.source_state.as_ref()
 }

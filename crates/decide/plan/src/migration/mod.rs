@@ -24,7 +24,7 @@ mod world;
 mod tests;
 
 pub use action::Action;
-pub use decentralized::{Between, address, between};
+pub use decentralized::address;
 pub use decide::decide;
 pub use handoff::{Live, hand_off};
 pub use kinds::{Kind, RUNNING_PRIORITY, is_final, is_running, kind, owns, phase, priority, spec_priority};

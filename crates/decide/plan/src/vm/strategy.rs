@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::v1::{
-    RunStrategy, VirtualMachineInstance, VirtualMachineInstanceMigrationState as MigrationState,
+    Between, RunStrategy, VirtualMachineInstance, VirtualMachineInstanceMigrationState as MigrationState,
     VirtualMachineInstancePhase as Phase, VirtualMachineSpec,
 };
 use api::{annotations, conditions, reasons};
@@ -12,7 +12,6 @@ use json_patch::Patch;
 use super::backoff;
 use super::world::World;
 use crate::guard::Guarded;
-use crate::migration::{Between, between};
 use crate::{SyncError, meta};
 
 /// How long the two sides of a migration between instances are given between looks.
@@ -122,7 +121,7 @@ fn has_moved(vmi: &VirtualMachineInstance) -> bool {
 }
 
 fn sends(vmi: &VirtualMachineInstance) -> bool {
-    migration_state(vmi).and_then(between) == Some(Between::Sends)
+    migration_state(vmi).and_then(|state| state.between()) == Some(Between::Sends)
 }
 
 fn has_been_sent(vmi: &VirtualMachineInstance) -> bool {

@@ -1,13 +1,14 @@
 //! The phase machine. The drawing is in `decide.rs`.
 
 use api::reasons;
+use api::v1::Between;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::volumes;
 use super::world::World;
 use crate::claims;
-use crate::{Note, SyncError, flight, meta, migration, pods};
+use crate::{Note, SyncError, flight, meta, pods};
 
 /// Where the instance goes from here.
 #[derive(Debug, PartialEq)]
@@ -121,7 +122,7 @@ fn from_running(w: &World) -> Move {
     };
     let left = w.migration_state().is_some_and(|state| {
         let moved = state.completed == Some(true) && state.failed != Some(true);
-        moved && migration::between(state) == Some(migration::Between::Sends)
+        moved && state.between() == Some(Between::Sends)
     });
     if left && pods::is_succeeded(pod) { Move::To(Phase::Succeeded) } else { Move::Stay }
 }

@@ -47,7 +47,9 @@ pub(crate) use condition::live_migratable;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::v1::{MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
+use api::v1::{
+    Between, MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState,
+};
 use api::{annotations, labels};
 use jiff::Timestamp;
 
@@ -163,16 +165,9 @@ pub(crate) fn receives(vmi: &VirtualMachineInstance) -> bool {
     annotation(vmi, annotations::CREATE_MIGRATION_TARGET) == Some("true")
 }
 
-/// Whether the guest leaves for another VMI: the other side is the one whose address is known.
-fn is_sent_elsewhere(state: &VirtualMachineInstanceMigrationState) -> bool {
-    let set = |address: &Option<String>| address.as_deref().is_some_and(|address| !address.is_empty());
-    let (Some(source), Some(target)) = (&state.source_state, &state.target_state) else { return false };
-    set(&target.sync_address) && !set(&source.sync_address)
-}
-
 /// Whether the guest of this launcher is another VMI's by now: that one's node has said that it runs there.
 pub(crate) fn was_sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
-    let Some(state) = state_of(vmi).filter(|state| is_sent_elsewhere(state)) else { return false };
+    let Some(state) = state_of(vmi).filter(|state| state.between() == Some(Between::Sends)) else { return false };
     let here = state.source_node.as_deref() == Some(w.node_name);
     let this = w.pod_name.is_none() || state.source_pod.as_deref() == w.pod_name;
     here && this && !has_failed(state) && state.end_timestamp.is_some()

@@ -4,7 +4,7 @@ mod options;
 
 use std::net::IpAddr;
 
-use api::v1::{MigrationConfiguration, VirtualMachineInstance};
+use api::v1::{Between, MigrationConfiguration, VirtualMachineInstance};
 use launcher_rpc::Error as RpcError;
 use launcher_rpc::migration::Destination;
 use launcher_rpc::types::RefusalCode;
@@ -78,9 +78,9 @@ pub(crate) async fn act(
 /// The source names the sockets that QEMU opens at the target, and does so after its own instance.
 fn socket_key(vmi: &VirtualMachineInstance, own: &Uid) -> Result<Uid, Failed> {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    let source = state.and_then(|state| state.source_state.as_ref());
-    let elsewhere = source.filter(|source| source.sync_address.as_deref().is_some_and(|address| !address.is_empty()));
-    match elsewhere.and_then(|source| source.virtual_machine_instance_uid.as_deref()) {
+    let from_another = state.filter(|state| state.between() == Some(Between::Receives));
+    let source = from_another.and_then(|state| state.source_state.as_ref());
+    match source.and_then(|source| source.virtual_machine_instance_uid.as_deref()) {
         Some(uid) => Uid::new(uid).map_err(|error| transient(&error)),
         None => Ok(own.clone()),
     }
@@ -88,8 +88,8 @@ fn socket_key(vmi: &VirtualMachineInstance, own: &Uid) -> Result<Uid, Failed> {
 
 /// The instance that the guest leaves for, if it is another one.
 fn destination(vmi: &VirtualMachineInstance) -> Option<Destination> {
-    let target = vmi.status.as_ref()?.migration_state.as_ref()?.target_state.as_ref()?;
-    target.sync_address.as_ref().filter(|address| !address.is_empty())?;
+    let state = vmi.status.as_ref()?.migration_state.as_ref()?;
+    let target = state.target_state.as_ref().filter(|_| state.between() == Some(Between::Sends))?;
     Some(Destination {
         namespace: target.domain_namespace.clone()?,
         name: target.domain_name.clone()?,
