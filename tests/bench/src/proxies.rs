@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use virt_handler::Tls;
+use role_tls::Identity;
 use virt_handler::loopback::Way;
 
 use crate::median;
@@ -28,12 +28,12 @@ struct Cost {
 
 /// Blocks: it has threads and a runtime of its own, which nothing else runs on.
 pub(crate) fn measure() -> Result<()> {
-    let tls = identity()?;
+    let identity = identity()?;
     let (mut plain, mut encrypted, mut open) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         plain.push(over_tcp()?);
-        encrypted.push(through_proxies(&tls, true)?);
-        open.push(through_proxies(&tls, false)?);
+        encrypted.push(through_proxies(&identity, true)?);
+        open.push(through_proxies(&identity, false)?);
     }
     let rate = |costs: &[Cost], of: fn(&Cost) -> f64| BYTES as f64 / 1e9 / median(costs.iter().map(of).collect());
     let whole = |cost: &Cost| cost.ends + cost.proxies;
@@ -62,7 +62,7 @@ fn over_tcp() -> Result<Cost> {
     Ok(Cost { ends, proxies: 0.0, wall: started.elapsed().as_secs_f64() })
 }
 
-fn through_proxies(tls: &Tls, encrypted: bool) -> Result<Cost> {
+fn through_proxies(identity: &Identity, encrypted: bool) -> Result<Cost> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -70,7 +70,7 @@ fn through_proxies(tls: &Tls, encrypted: bool) -> Result<Cost> {
         .enable_all()
         .build()
         .context("cannot start the proxies' runtime")?;
-    let way = runtime.block_on(Way::open(dir.path(), tls, encrypted)).context("cannot open the proxies")?;
+    let way = runtime.block_on(Way::open(dir.path(), identity, encrypted)).context("cannot open the proxies")?;
     let listener = way.listen().context("cannot listen in the target's Pod")?;
     let before = time_of_proxies()?;
     let started = Instant::now();
@@ -142,16 +142,16 @@ fn time_of(path: &str) -> Result<f64> {
 }
 
 /// A certificate that node agents take for one of theirs, signed by an authority made here.
-fn identity() -> Result<Tls> {
+fn identity() -> Result<Identity> {
     let key = rcgen::KeyPair::generate()?;
     let mut params = rcgen::CertificateParams::default();
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let client_ca_pem = params.self_signed(&key)?.pem();
+    let ca_pem = params.self_signed(&key)?.pem();
     let issuer = rcgen::Issuer::new(params, key);
     let key = rcgen::KeyPair::generate()?;
     let mut params = rcgen::CertificateParams::new(vec!["bench".to_owned()])?;
     params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, "kubevirt.io:system:node:virt-handler");
+    params.distinguished_name.push(rcgen::DnType::CommonName, role_tls::NODE_AGENT);
     let cert_pem = params.signed_by(&key, &issuer)?.pem();
-    Ok(Tls { cert_pem, key_pem: key.serialize_pem(), client_ca_pem, client_common_name: String::new() })
+    Ok(Identity::from_pem(&ca_pem, &cert_pem, &key.serialize_pem())?)
 }

@@ -12,7 +12,6 @@ use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
 use crate::cluster::fabric::POD_BRIDGE;
-use crate::cluster::identities::HANDLER_CLIENT;
 use crate::cluster::kubeconfig;
 use crate::cluster::layout::Layout;
 use crate::cluster::nodes::files;
@@ -74,6 +73,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let path = dir.join(file);
         std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))
     };
+    let identity =
+        role_tls::Identity::from_pem(&read(files::CA)?, &read(files::HANDLER_CERT)?, &read(files::HANDLER_KEY)?)
+            .context("cannot use the node agent's certificate")?;
     let vms = virt_handler::run(
         virt_handler::Config {
             node_name: node.name.clone(),
@@ -82,12 +84,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             kvm_finding: layout.kvm_finding(),
             client: handler,
             listen,
-            tls: virt_handler::Tls {
-                cert_pem: read(files::HANDLER_CERT)?,
-                key_pem: read(files::HANDLER_KEY)?,
-                client_ca_pem: read(files::CA)?,
-                client_common_name: HANDLER_CLIENT.common_name.to_owned(),
-            },
+            identity,
         },
         shutdown.clone(),
     );

@@ -16,7 +16,6 @@ pub mod options;
 mod portforward;
 mod routes;
 mod stream;
-mod tls;
 
 use std::sync::Arc;
 
@@ -27,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 pub use dial::{Dialer, LocalDialer};
 pub use handler::{HANDLER_ADDRESS_ANNOTATION, HANDLER_PORT};
 pub use stream::SUBPROTOCOL;
-pub use tls::{HANDLER_COMMON_NAME, TlsError, handler_client_config};
 
 /// What the router works with.
 #[derive(Clone)]
@@ -36,7 +34,7 @@ pub struct State {
     pub client: kube::Client,
     /// The way to node agents and guests.
     pub dialer: Arc<dyn Dialer>,
-    /// TLS towards node agents; [`handler_client_config`] makes one.
+    /// TLS towards node agents: this server shows that it may command them, they show that they are node agents.
     pub handler_tls: Arc<rustls::ClientConfig>,
     /// The namespace the components run in.
     pub namespace: String,

@@ -14,16 +14,8 @@ pub enum Error {
     },
     #[error(transparent)]
     Host(#[from] hostfs::Error),
-    #[error("failed to read the {what} of the node agent")]
-    Pem {
-        what: &'static str,
-        #[source]
-        err: rustls::pki_types::pem::Error,
-    },
     #[error("failed to set up TLS for the node agent")]
-    Tls(#[source] rustls::Error),
-    #[error("failed to set up the check of client certificates for the node agent")]
-    ClientVerifier(#[source] rustls::server::VerifierBuilderError),
+    Tls(#[source] role_tls::Error),
     #[error("failed to find out whether KVM works")]
     Probe(#[source] tokio::task::JoinError),
 }

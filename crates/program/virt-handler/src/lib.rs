@@ -39,6 +39,7 @@ use api::labels;
 use api::v1::{KubeVirt, VirtualMachineInstance};
 use informer::{Informer, Recorder};
 use kube::{Api, Client};
+use role_tls::Identity;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -64,23 +65,15 @@ pub struct Config {
     pub client: Client,
     /// Where virt-api connects; made by the caller, who knows the right network namespace.
     pub listen: TcpListener,
-    pub tls: Tls,
-}
-
-/// How virt-api and the node agent know each other.
-pub struct Tls {
-    pub cert_pem: String,
-    pub key_pem: String,
-    pub client_ca_pem: String,
-    /// The only common name that is let in.
-    pub client_common_name: String,
+    /// How virt-api and other node agents know it.
+    pub identity: Identity,
 }
 
 /// Runs until `shutdown` is cancelled. Guests go on.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, tls } = config;
-    let acceptor = rest::tls::acceptor(&tls)?;
-    let peers = proxy::tls::Peers::new(&tls)?;
+    let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, identity } = config;
+    let acceptor = rest::acceptor(&identity).map_err(Error::Tls)?;
+    let peers = proxy::Peers::new(&identity).map_err(Error::Tls)?;
     let address = listen.local_addr().map_err(Error::Listen)?;
     listen.set_nonblocking(true).map_err(Error::Listen)?;
     let listen = tokio::net::TcpListener::from_std(listen).map_err(Error::Listen)?;

@@ -17,9 +17,9 @@ pub const API: Subject<'_> = Subject {
 pub const SCHEDULER: Subject<'_> = Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
 /// What virt-api shows to a node agent.
 pub const HANDLER_CLIENT: Subject<'_> =
-    Subject { common_name: "kubevirt.io:system:client:virt-handler", organization: None, serves: &[] };
+    Subject { common_name: role_tls::NODE_AGENT_CLIENT, organization: None, serves: &[] };
 /// What a node agent shows to virt-api.
-pub const HANDLER_SERVER_NAME: &str = virt_api::HANDLER_COMMON_NAME;
+pub const HANDLER_SERVER_NAME: &str = role_tls::NODE_AGENT;
 pub const HANDLER_USER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
 /// Names under which clients reach the API server.

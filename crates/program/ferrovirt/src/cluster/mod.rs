@@ -194,12 +194,9 @@ async fn serve(
 
     let api_client = kubeconfig::client(identity("virt-api", &identities::API)?).await?;
     let handler_pair = pki.pair("virt-api-handler-client", &identities::HANDLER_CLIENT)?;
-    let handler_tls = virt_api::handler_client_config(
-        pki.ca_pem().as_bytes(),
-        handler_pair.cert.as_bytes(),
-        handler_pair.key.as_bytes(),
-    )
-    .context("cannot set up TLS towards node agents")?;
+    let handler_tls = role_tls::Identity::from_pem(pki.ca_pem(), &handler_pair.cert, &handler_pair.key)
+        .and_then(|identity| identity.client(role_tls::NODE_AGENT))
+        .context("cannot set up TLS towards node agents")?;
     server.mount_subresources(virt_api::router(virt_api::State {
         client: api_client.clone(),
         dialer: Arc::new(dialer.clone()),

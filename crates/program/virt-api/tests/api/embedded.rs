@@ -53,7 +53,7 @@ impl Cluster {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
-        let agent = Agent::start(&pki, virt_api::HANDLER_COMMON_NAME).await;
+        let agent = Agent::start(&pki, role_tls::NODE_AGENT).await;
         let cluster = Cluster { pki, port, agent, stop: stop.clone(), _directory: directory };
         server.mount_subresources(virt_api::router(virt_api::State {
             client: cluster.client(APISERVER).await,

@@ -141,7 +141,7 @@ async fn a_node_with_two_agents_or_none_is_a_bad_request() {
 #[tokio::test]
 async fn an_agent_with_another_role_is_not_trusted() {
     let pki = Pki::new();
-    for name in ["kubevirt.io:system:client:virt-handler", "somebody"] {
+    for name in [role_tls::NODE_AGENT_CLIENT, "somebody"] {
         let agent = crate::support::agent::Agent::start(&pki, name).await;
         let server = Server::start(running(), &pki, agent.address).await;
         assert_eq!(server.request("PUT", &vmi("pause"), "").await.0, 500, "{name}");
@@ -151,7 +151,7 @@ async fn an_agent_with_another_role_is_not_trusted() {
 
 #[tokio::test]
 async fn an_agent_of_another_authority_is_not_trusted() {
-    let agent = crate::support::agent::Agent::start(&Pki::new(), virt_api::HANDLER_COMMON_NAME).await;
+    let agent = crate::support::agent::Agent::start(&Pki::new(), role_tls::NODE_AGENT).await;
     let server = Server::start(running(), &Pki::new(), agent.address).await;
     assert_eq!(server.request("PUT", &vmi("pause"), "").await.0, 500);
     assert_eq!(agent.seen(), Vec::<String>::new());

@@ -7,10 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hostfs::beneath::Root;
+use role_tls::Identity;
 
-use super::{CHANNELS, Proxies, QEMU, socket_path, volume};
-use crate::Tls;
-use crate::proxy::tls::Peers;
+use super::{CHANNELS, Peers, Proxies, QEMU, socket_path, volume};
 use crate::uid::Uid;
 
 /// Both proxies of one migration. They end with this.
@@ -24,7 +23,7 @@ pub struct Way {
 
 impl Way {
     /// Opens both ends below `directory`, with one node agent's certificate for the two.
-    pub async fn open(directory: &Path, tls: &Tls, encrypted: bool) -> io::Result<Way> {
+    pub async fn open(directory: &Path, identity: &Identity, encrypted: bool) -> io::Result<Way> {
         let uid = |text: &str| Uid::new(text).map_err(io::Error::other);
         let (source, target, vmi) = (uid("source")?, uid("target")?, uid("vmi")?);
         let pods = Arc::new(Root::open(directory).map_err(io::Error::other)?);
@@ -32,7 +31,7 @@ impl Way {
             let path = volume(pod, "public").join("migrationproxy");
             pods.mkdir_all(&path, 0o750, QEMU, QEMU).map_err(io::Error::other)?;
         }
-        let peers = Peers::new(tls).map_err(io::Error::other)?;
+        let peers = Peers::new(identity).map_err(io::Error::other)?;
         let (there, here) = (Proxies::new(pods.clone(), peers.clone()), Proxies::new(pods.clone(), peers));
         let endpoint = there.listen(&target, &vmi, Ipv4Addr::LOCALHOST.into(), encrypted).await;
         let endpoint = endpoint.map_err(io::Error::other)?;

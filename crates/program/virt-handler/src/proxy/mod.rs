@@ -16,7 +16,7 @@
 
 mod join;
 pub mod loopback;
-pub(crate) mod tls;
+mod tls;
 
 #[cfg(test)]
 mod tests;
@@ -33,8 +33,9 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use vmstate::Endpoint;
 
+pub(crate) use tls::Peers;
+
 use crate::launcher::{connect, volume};
-use crate::proxy::tls::Peers;
 use crate::uid::Uid;
 
 /// The user of launcher and QEMU.

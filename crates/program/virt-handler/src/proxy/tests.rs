@@ -3,11 +3,11 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use role_tls::{Identity, NODE_AGENT, NODE_AGENT_CLIENT};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use super::*;
-use crate::Tls;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -31,9 +31,8 @@ impl Authority {
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
         let cert_pem = params.signed_by(&key, &self.issuer).unwrap().pem();
-        let client_ca_pem = trusts.pem.clone();
-        let tls = Tls { cert_pem, key_pem: key.serialize_pem(), client_ca_pem, client_common_name: String::new() };
-        Peers::new(&tls).unwrap()
+        let identity = Identity::from_pem(&trusts.pem, &cert_pem, &key.serialize_pem()).unwrap();
+        Peers::new(&identity).unwrap()
     }
 }
 
@@ -62,7 +61,7 @@ impl Setup {
 
     fn agents() -> Setup {
         let authority = Authority::new();
-        Setup::new(authority.peers(tls::NODE_AGENT, &authority), authority.peers(tls::NODE_AGENT, &authority))
+        Setup::new(authority.peers(NODE_AGENT, &authority), authority.peers(NODE_AGENT, &authority))
     }
 
     async fn open(&self) {
@@ -213,11 +212,11 @@ async fn a_closed_side_ends_what_goes_through_it() {
 #[tokio::test]
 async fn only_node_agents_of_this_cluster_talk_to_each_other() {
     let (ours, other) = (Authority::new(), Authority::new());
-    let agent = || ours.peers(tls::NODE_AGENT, &ours);
-    let client = "kubevirt.io:system:client:virt-handler";
+    let agent = || ours.peers(NODE_AGENT, &ours);
+    let client = NODE_AGENT_CLIENT;
     for (name, source, target) in [
-        ("a source of another cluster", other.peers(tls::NODE_AGENT, &ours), agent()),
-        ("a target of another cluster", agent(), other.peers(tls::NODE_AGENT, &ours)),
+        ("a source of another cluster", other.peers(NODE_AGENT, &ours), agent()),
+        ("a target of another cluster", agent(), other.peers(NODE_AGENT, &ours)),
         ("another component as the source", ours.peers(client, &ours), agent()),
         ("another component as the target", agent(), ours.peers(client, &ours)),
     ] {

@@ -5,7 +5,6 @@
 
 mod commands;
 mod streams;
-pub(crate) mod tls;
 
 #[cfg(test)]
 mod tests;
@@ -20,6 +19,7 @@ use http::StatusCode;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use informer::Key;
+use role_tls::{Identity, NODE_AGENT_CLIENT};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -37,6 +37,11 @@ pub(crate) struct Server {
     agents: Agents,
     sessions: Arc<Sessions>,
     shutdown: CancellationToken,
+}
+
+/// Who may connect.
+pub(crate) fn acceptor(identity: &Identity) -> Result<TlsAcceptor, role_tls::Error> {
+    Ok(TlsAcceptor::from(Arc::new(identity.server(NODE_AGENT_CLIENT)?)))
 }
 
 /// Serves until the shutdown; open streams end with it.

@@ -26,9 +26,9 @@ use tokio_util::task::TaskTracker;
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;
 use crate::records::Records;
-use crate::{Tls, rest};
+use crate::rest;
 
-const CLIENT: &str = "kubevirt.io:system:client:virt-handler";
+const CLIENT: &str = role_tls::NODE_AGENT_CLIENT;
 const POD: &str = "pod-1";
 const VMI: &str = "vmi-1";
 const BASE: &str = "/v1/namespaces/default/virtualmachineinstances/testvm";
@@ -57,6 +57,11 @@ impl Authority {
         let certificate = params.signed_by(&key, &self.issuer).unwrap();
         (certificate.pem(), key.serialize_pem())
     }
+
+    fn agent(&self) -> role_tls::Identity {
+        let (certificate, key) = self.issue(role_tls::NODE_AGENT);
+        role_tls::Identity::from_pem(&self.pem, &certificate, &key).unwrap()
+    }
 }
 
 /// A node agent with one VMI, its launcher answering, served on a port of the loopback.
@@ -70,10 +75,7 @@ struct Setup {
 impl Setup {
     async fn new() -> Self {
         let authority = Authority::new();
-        let (cert_pem, key_pem) = authority.issue("kubevirt.io:system:node:virt-handler");
-        let tls =
-            Tls { cert_pem, key_pem, client_ca_pem: authority.pem.clone(), client_common_name: CLIENT.to_string() };
-        let acceptor = rest::tls::acceptor(&tls).unwrap();
+        let acceptor = rest::acceptor(&authority.agent()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         for volume in ["sockets", "private/vmi-1"] {
             std::fs::create_dir_all(volumes(dir.path()).join(volume)).unwrap();
@@ -193,14 +195,12 @@ fn agents(dir: &Path, authority: &Authority, shutdown: CancellationToken) -> Age
         ingest.apply(event);
     }
     let (incoming, _) = Informer::<VirtualMachineInstance>::new().detached();
-    let (cert_pem, key_pem) = authority.issue("kubevirt.io:system:node:virt-handler");
-    let tls = Tls { cert_pem, key_pem, client_ca_pem: authority.pem.clone(), client_common_name: String::new() };
     let pods = Arc::new(hostfs::beneath::Root::open(dir).unwrap());
     let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
     let client = kube::Client::try_from(nobody).unwrap();
     let node = Node {
         name: "node01".to_string(),
-        proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::tls::Peers::new(&tls).unwrap()),
+        proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::Peers::new(&authority.agent()).unwrap()),
         address: std::net::Ipv4Addr::LOCALHOST.into(),
         incoming,
         pods,

@@ -154,7 +154,7 @@ impl Cluster {
         let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", &group).await;
         let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listen.local_addr().unwrap();
-        let (cert_pem, key_pem) = self.authority.issue("kubevirt.io:system:node:virt-handler", "none");
+        let (cert_pem, key_pem) = self.authority.issue(role_tls::NODE_AGENT, "none");
         let config = virt_handler::Config {
             node_name: node.to_string(),
             pods_dir,
@@ -162,12 +162,7 @@ impl Cluster {
             kvm_finding: self.private_dir().join("kvm.json"),
             client,
             listen,
-            tls: virt_handler::Tls {
-                cert_pem,
-                key_pem,
-                client_ca_pem: self.authority.pem.clone(),
-                client_common_name: "kubevirt.io:system:client:virt-handler".to_string(),
-            },
+            identity: role_tls::Identity::from_pem(&self.authority.pem, &cert_pem, &key_pem).unwrap(),
         };
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(virt_handler::run(config, shutdown.clone()));

@@ -62,7 +62,7 @@ impl Server {
     /// Serves with a node agent that has the right certificate.
     pub(crate) async fn with_agent(cluster: Cluster) -> (Server, Agent) {
         let pki = pki::Pki::new();
-        let agent = Agent::start(&pki, virt_api::HANDLER_COMMON_NAME).await;
+        let agent = Agent::start(&pki, role_tls::NODE_AGENT).await;
         (Server::start(cluster, &pki, agent.address).await, agent)
     }
 

@@ -33,9 +33,9 @@ impl Pki {
 
     /// TLS towards node agents, as the program makes it from PEM files.
     pub(crate) fn handler_client_config(&self) -> ClientConfig {
-        let (cert, key) = self.issue("kubevirt.io:system:client:virt-handler", ExtendedKeyUsagePurpose::ClientAuth);
-        let (ca, cert, key) = (self.ca.as_ref().pem(), cert.pem(), key.serialize_pem());
-        virt_api::handler_client_config(ca.as_bytes(), cert.as_bytes(), key.as_bytes()).unwrap()
+        let (cert, key) = self.issue(role_tls::NODE_AGENT_CLIENT, ExtendedKeyUsagePurpose::ClientAuth);
+        let identity = role_tls::Identity::from_pem(&self.ca_pem(), &cert.pem(), &key.serialize_pem()).unwrap();
+        identity.client(role_tls::NODE_AGENT).unwrap()
     }
 
     /// The authority's own certificate.

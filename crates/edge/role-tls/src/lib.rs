@@ -1,0 +1,96 @@
+//! TLS between our own programs: each shows a certificate of the cluster's authority that names its role.
+//!
+//! Node agents are reached by whatever address they publish, and addresses come and go, so certificates name a role and not
+//! a host. The authority signs certificates of all programs; which of them may do something is told by the common name. Both
+//! ends are ours, so there is no TLS but 1.3.
+
+mod verify;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use verify::{ClientRole, ServerRole};
+
+/// Common name of every node agent, to virt-api and to other node agents.
+pub const NODE_AGENT: &str = "kubevirt.io:system:node:virt-handler";
+/// Common name of whoever commands node agents: virt-api.
+pub const NODE_AGENT_CLIENT: &str = "kubevirt.io:system:client:virt-handler";
+
+/// Why TLS between our programs cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("failed to read the {what} as PEM")]
+    Pem {
+        what: &'static str,
+        #[source]
+        err: pem::Error,
+    },
+    #[error("failed to set up TLS with the given certificates")]
+    Rustls(#[source] rustls::Error),
+    #[error("failed to set up the check of client certificates")]
+    ClientVerifier(#[source] VerifierBuilderError),
+}
+
+/// Who a program is, and whose certificates it believes.
+#[derive(Debug)]
+pub struct Identity {
+    roots: Arc<RootCertStore>,
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Identity {
+    /// From the authority's certificate, the program's own, and its key.
+    pub fn from_pem(ca: &str, certificate: &str, key: &str) -> Result<Identity, Error> {
+        let mut roots = RootCertStore::empty();
+        for ca in certificates("certificate authority", ca)? {
+            roots.add(ca).map_err(Error::Rustls)?;
+        }
+        Ok(Identity {
+            roots: Arc::new(roots),
+            chain: certificates("certificate", certificate)?,
+            key: PrivateKeyDer::from_pem_slice(key.as_bytes())
+                .map_err(|err| Error::Pem { what: "private key", err })?,
+            provider: Arc::new(rustls::crypto::aws_lc_rs::default_provider()),
+        })
+    }
+
+    /// Lets in whoever has the role `client`.
+    pub fn server(&self, client: &str) -> Result<ServerConfig, Error> {
+        let authority = WebPkiClientVerifier::builder_with_provider(self.roots.clone(), self.provider.clone())
+            .build()
+            .map_err(Error::ClientVerifier)?;
+        ServerConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(Error::Rustls)?
+            .with_client_cert_verifier(Arc::new(ClientRole { authority, role: client.to_owned() }))
+            .with_single_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(Error::Rustls)
+    }
+
+    /// Talks to whoever has the role `server`, at whatever address.
+    pub fn client(&self, server: &str) -> Result<ClientConfig, Error> {
+        let (roots, provider) = (self.roots.clone(), self.provider.clone());
+        ClientConfig::builder_with_provider(self.provider.clone())
+            .with_protocol_versions(&[&TLS13])
+            .map_err(Error::Rustls)?
+            .dangerous() // the host's name is not checked; the role is
+            .with_custom_certificate_verifier(Arc::new(ServerRole { roots, provider, role: server.to_owned() }))
+            .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
+            .map_err(Error::Rustls)
+    }
+}
+
+fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().map_err(|err| Error::Pem { what, err })
+}
