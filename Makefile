@@ -11,7 +11,7 @@ help: ## list the targets
 demo: setup-demo build guest ## build, start two nodes, boot a VM, reach it, live-migrate it, stop it, print timelines
 	bin/ferrovirt demo --guest build/guest
 
-test: setup-test build guest ## all tests
+test: setup-test guest ## all tests
 	$(CARGO) run -q -p xtask -- test
 
 build: ## the program, at bin/ferrovirt

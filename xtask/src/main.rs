@@ -42,19 +42,23 @@ fn workspace() -> PathBuf {
 }
 
 /// The quick tests first: a broken decision shows in seconds, not after the guests have booted.
+///
+/// Every step names the whole workspace, also where it runs a part of it: another selection of packages would give their
+/// dependencies other features, and most of them would be built once more.
 fn test() -> Result<()> {
     let root = workspace();
     let guest = root.join("build/guest");
     let program = root.join("target/debug/ferrovirt");
-    if !program.exists() {
-        bail!("{} is missing; run `make build`", program.display());
-    }
     if std::env::var_os("FERROVIRT_SHARED").is_none() {
         eprintln!("note: FERROVIRT_SHARED is not set; comparisons with KubeVirt's data report themselves as skipped");
     }
     let environment = [("FERROVIRT_GUEST_DIR", guest.as_os_str()), ("FERROVIRT_BIN", program.as_os_str())];
+    cargo(&["test", "--workspace", "--no-run"], &environment)?;
+    if !program.exists() {
+        bail!("{} was not built; is another target directory set for cargo?", program.display());
+    }
     cargo(&["test", "--workspace", "--exclude", "e2e"], &environment)?;
-    cargo(&["test", "-p", "e2e"], &environment)
+    cargo(&["test", "--workspace", "--test", "e2e"], &environment)
 }
 
 /// The tests that compare generated files write them instead.
