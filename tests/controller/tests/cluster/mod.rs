@@ -113,7 +113,7 @@ pub(crate) struct Cluster {
     // In this order they go.
     controller: Mutex<Option<Controller>>,
     _agents: Vec<Agent>,
-    _nodes: FakeNodes,
+    nodes: FakeNodes,
     fates: Fates,
     pub(crate) server: Server,
 }
@@ -162,7 +162,7 @@ impl Cluster {
 
     async fn around(server: Server, controlled: bool) -> Result<Cluster> {
         let fates = Fates::default();
-        let nodes = FakeNodes::start(server.admin(), 1, &NodeShape::default()).await?;
+        let nodes = FakeNodes::start(server.admin(), 2, &shape()).await?;
         nodes.decide({
             let fates = fates.clone();
             move |pod| {
@@ -175,7 +175,7 @@ impl Cluster {
         for name in nodes.names().iter().map(String::as_str).chain([LONELY_NODE]) {
             agents.push(Agent::start(server.agent(name).await, name));
         }
-        let mut cluster = Cluster { controller: Mutex::new(None), _agents: agents, _nodes: nodes, fates, server };
+        let mut cluster = Cluster { controller: Mutex::new(None), _agents: agents, nodes, fates, server };
         if controlled {
             cluster.controller = Mutex::new(Some(Controller::start(cluster.config().await)));
         }
@@ -187,6 +187,11 @@ impl Cluster {
         Config::new(self.server.controller().await, IMAGE)
     }
 
+    /// Ends a launcher whose guest has left.
+    pub(crate) async fn end_pod(&self, namespace: &str, name: &str) -> Result<()> {
+        self.nodes.end(namespace, name, 0).await
+    }
+
     /// Decides about Pods of a namespace that do not run yet.
     pub(crate) fn decide(&self, namespace: &str, fate: Fate) {
         lock(&self.fates).insert(namespace.to_owned(), fate);
@@ -196,6 +201,16 @@ impl Cluster {
 /// The value behind a lock, whatever happened to its last holder.
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nodes of one make, between which guests can move.
+fn shape() -> NodeShape {
+    let mut shape = NodeShape::default();
+    for label in ["cpu-vendor.node", "host-model-cpu.node", "cpu-model-migration.node"] {
+        let word = if label.starts_with("cpu-vendor") { "Intel" } else { "Skylake" };
+        shape.labels.insert(format!("{label}.kubevirt.io/{word}"), "true".to_owned());
+    }
+    shape
 }
 
 /// Its label keeps away whoever does not ask for it: only Pods with a selector for it come.

@@ -1,6 +1,7 @@
 //! What users do, and what they see; each on both servers.
 
 mod life;
+mod moves;
 mod nodes;
 mod waits;
 
@@ -40,6 +41,12 @@ const SCENARIOS: &[Scenario] = scenarios![
     waits::a_pod_that_fits_nowhere_says_what_the_scheduler_said,
     waits::an_image_that_cannot_be_had_is_named,
     nodes::a_guest_on_a_lost_node_is_given_up_once_its_pod_has_ended,
+    moves::a_guest_moves_and_nothing_of_it_stays_behind,
+    moves::a_guest_that_has_to_leave_its_node_is_moved,
+    moves::a_move_that_fits_nowhere_says_so_and_gives_up,
+    moves::a_move_beyond_the_quota_waits_for_room,
+    moves::a_move_is_given_up_on_its_way,
+    moves::a_guest_becomes_another_machines,
 ];
 
 pub(crate) fn trials(kind: Kind) -> Vec<Trial> {

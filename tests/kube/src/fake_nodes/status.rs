@@ -121,7 +121,9 @@ fn patch(phase: &str, pod: &Pod, state: &Value, ready: bool) -> Value {
 
 fn container_status(container: &Container, state: &Value, ready: bool) -> Value {
     let image = container.image.clone().unwrap_or_default();
-    json!({"name": container.name, "image": image, "imageID": image, "containerID": format!("fake://{}", container.name),
+    // One that was asked for by its digest has that, as on any node.
+    let id = if image.contains('@') { image.clone() } else { format!("{image}@sha256:{:064x}", image.len()) };
+    json!({"name": container.name, "image": image, "imageID": id, "containerID": format!("fake://{}", container.name),
         "ready": ready, "started": ready, "restartCount": 0, "state": state})
 }
 
