@@ -185,6 +185,19 @@ fn a_post_copy_that_breaks_ends_the_guest_only_when_its_launcher_gives_up() {
     let phase = |scene: Scene| scene.stored().unwrap().phase().cloned();
     assert_eq!(phase(broken(MigrationPhase::Transferring)), Some(Phase::Running));
     assert_eq!(phase(broken(MigrationPhase::Failed)), Some(Phase::Failed));
+    let why = |scene: Scene| {
+        scene.decide().into_iter().find_map(|action| match action {
+            Action::EmitEvent { message, reason: "Stopped", .. } => Some(message),
+            _ => None,
+        })
+    };
+    let said = broken(MigrationPhase::Failed).but(|scene| {
+        scene.state.as_mut().unwrap().migration.as_mut().unwrap().failure = Some("the link is cut".to_string());
+    });
+    assert!(why(said).unwrap().contains("lost in its migration: the link is cut"));
+    let told = json!({"failed": true, "completed": true, "mode": "PostCopy", "failureReason": "its memory is gone"});
+    let gone = scene(leaving(merged(address(), told)), Some(running()), None).launcher(Launcher::Gone);
+    assert!(why(gone).unwrap().contains("lost in its migration: its memory is gone"));
 }
 
 #[test]
@@ -269,6 +282,14 @@ fn each_step_of_a_target() {
         ("then tells where", listening(scene(fresh(), None, Some(Ready))), &["status Running", "again in 30"]),
         ("then waits", listening(scene(published(), None, Some(Ready))), &["again in 30"]),
         ("also while memory comes", listening(scene(published(), Some(waiting()), Some(Ready))), &["again in 30"]),
+        ("listens also for a guest that fetches", scene(published(), Some(running()), Some(Transferring)), &["listen"]),
+        (
+            "and tells where, if that has changed",
+            scene(published(), Some(running()), Some(Transferring)).but(|scene| {
+                scene.listening = Some(Endpoint { address: "10.0.0.3".to_string(), ..endpoint() });
+            }),
+            &["status Running", "again in 5"],
+        ),
         (
             "takes a guest that runs here",
             listening(scene(published(), Some(running()), Some(Completed))),
@@ -394,11 +415,15 @@ fn a_target_whose_source_is_gone_tells_what_became_of_the_guest() {
     use MigrationPhase::*;
     let orphaned = || annotated(coming(merged(address(), json!({"startTimestamp": at(30).to_string()}))));
     let long_ago = |scene: Scene| scene.but(|scene| scene.state_at = at(40));
+    let ended = || domain(DomainStatus::Shutoff, DomainReason::Destroyed);
     for (name, scene, expected) in [
         ("it runs here", scene(orphaned(), Some(running()), Some(Completed)), &["store, owner node01"][..]),
         ("it never came", scene(orphaned(), None, Some(Ready)), &["status Running"]),
         ("it may be about to run", scene(orphaned(), Some(waiting()), Some(Ready)), &["again in 10"]),
         ("it will not run", long_ago(scene(orphaned(), Some(waiting()), Some(Ready))), &["kill", "again in 5"]),
+        ("the rest may be here", scene(orphaned(), Some(running()), Some(Transferring)), &["again in 10"]),
+        ("it is not", long_ago(scene(orphaned(), Some(running()), Some(Transferring))), &["kill", "again in 5"]),
+        ("it was ended for that", scene(orphaned(), Some(ended()), Some(Failed)), &["status Running"]),
     ] {
         assert_eq!(scene.does(), expected, "{name}");
     }
