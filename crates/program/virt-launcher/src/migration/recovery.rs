@@ -2,24 +2,26 @@
 //!
 //! QEMU has to listen again. It is told so by `migrate-recover`, and libvirt's monitor carries that only as long as QEMU's
 //! main loop turns. It seldom does: whatever takes the main lock and touches a page that has not come waits for the page, be
-//! it a device that looks into its queue or, under emulation, the delivery of an interrupt. `migrate-recover` may overtake
-//! everything else on a monitor that allows it (out of band), and libvirt 9.0 does not ask for that. So a target that a guest
-//! may come to by post-copy has a second monitor, which is this launcher's. QEMU serves it in a thread of its own.
+//! it a device that looks into its queue or, under emulation, the delivery of an interrupt. libvirt then waits for an answer
+//! in the middle of its last step and does not even notice the break. `migrate-recover` may overtake everything else on a
+//! monitor that allows it (out of band), which libvirt 9.0 does not ask for. So a target that a guest may come to by
+//! post-copy has a second monitor, which is this launcher's. QEMU serves it in a thread of its own.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
 const NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 /// The character device behind the monitor.
 const DEVICE: &str = "recovery";
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// More than QEMU says in one conversation about one command.
-const ANSWERS_MAX: u64 = 256 << 10;
+/// Until QEMU is there, and between two attempts.
+const AGAIN: Duration = Duration::from_millis(200);
+/// More than QEMU says about anything here.
+const LINE_MAX: u64 = 256 << 10;
 
 /// The domain with the second monitor. One that came by post-copy before has it already.
 pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
@@ -35,43 +37,54 @@ pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
     format!("{inside}<qemu:commandline xmlns:qemu='{NAMESPACE}'>{words}</qemu:commandline></domain>\n")
 }
 
-/// Has QEMU wait for the source again.
-pub(super) async fn listen(monitor: &Path, uri: &str) -> io::Result<()> {
-    let talk = async {
-        let stream = UnixStream::connect(monitor).await?;
-        let (read, mut write) = stream.into_split();
-        let mut answers = BufReader::new(read.take(ANSWERS_MAX));
-        write
-            .write_all(&line(&json!({"execute": "qmp_capabilities", "arguments": {"enable": ["oob"]}, "id": 1})))
-            .await?;
-        answer(&mut answers, 1).await?;
-        write.write_all(&line(&json!({"exec-oob": "migrate-recover", "arguments": {"uri": uri}, "id": 2}))).await?;
-        answer(&mut answers, 2).await
-    };
-    tokio::time::timeout(ANSWER_WITHIN, talk).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
-}
-
-fn line(command: &Value) -> Vec<u8> {
-    format!("{command}\n").into_bytes()
-}
-
-/// Reads past greeting and events up to the answer to a command.
-async fn answer(answers: &mut (impl tokio::io::AsyncBufRead + Unpin), id: u64) -> io::Result<()> {
-    let mut text = String::new();
+/// Has QEMU wait for the source again, each time that the connection breaks. Does not end.
+///
+/// Has to begin before that: the conversation is opened by QEMU's main loop.
+pub(super) async fn keep_listening(monitor: &Path, uri: &str) {
     loop {
-        text.clear();
-        if answers.read_line(&mut text).await? == 0 {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        if let Ok(stream) = UnixStream::connect(monitor).await
+            && let Err(error) = attend(stream, uri).await
+        {
+            tracing::debug!(%error, "the monitor for a broken post-copy has closed");
         }
-        let said: Value = serde_json::from_str(&text)?;
-        if said["id"] != id {
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn attend(stream: UnixStream, uri: &str) -> io::Result<()> {
+    const LISTEN: u64 = 2;
+    let (read, mut write) = stream.into_split();
+    let mut said = BufReader::new(read);
+    let enable = json!({"execute": "qmp_capabilities", "arguments": {"enable": ["oob"]}, "id": 1});
+    let listen = json!({"exec-oob": "migrate-recover", "arguments": {"uri": uri}, "id": LISTEN});
+    write.write_all(format!("{enable}\n").as_bytes()).await?;
+    let mut broken = false;
+    loop {
+        let said = next(&mut said).await?;
+        if said["event"] == "MIGRATION" {
+            broken = said["data"]["status"] == "postcopy-paused";
+        } else if said["id"] != LISTEN {
+            continue;
+        } else if let Some(why) = said["error"]["desc"].as_str() {
+            tracing::debug!(why, "QEMU does not wait for a new connection");
+            tokio::time::sleep(AGAIN).await;
+        } else {
+            tracing::warn!("the connection to the source broke; QEMU waits for a new one");
             continue;
         }
-        return match said["error"]["desc"].as_str() {
-            Some(why) => Err(io::Error::other(why.to_owned())),
-            None => Ok(()),
-        };
+        if broken {
+            write.write_all(format!("{listen}\n").as_bytes()).await?;
+        }
     }
+}
+
+async fn next(said: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Value> {
+    let mut line = Vec::new();
+    said.take(LINE_MAX).read_until(b'\n', &mut line).await?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
 }
 
 #[cfg(test)]
@@ -91,40 +104,44 @@ mod tests {
         assert_eq!(with_monitor(&once, Path::new(SOCKET)), once);
     }
 
-    /// A QEMU that answers `said` to the second command, after an event.
-    async fn told(said: &'static str) -> (io::Result<()>, Vec<Value>) {
+    /// A QEMU that says these lines, each after another command, and what it was told.
+    async fn told(lines: &[&str]) -> Vec<Value> {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("monitor.sock");
         let listener = tokio::net::UnixListener::bind(&path).unwrap();
-        let qemu = tokio::spawn(async move {
-            let (stream, _) = listener.accept().await.unwrap();
-            let (read, mut write) = stream.into_split();
-            let mut commands = BufReader::new(read).lines();
-            let mut heard = Vec::new();
-            write.write_all(b"{\"QMP\": {\"capabilities\": [\"oob\"]}}\r\n").await.unwrap();
-            for said in ["{\"return\": {}, \"id\": 1}", said] {
-                let Some(command) = commands.next_line().await.unwrap() else { break };
-                heard.push(serde_json::from_str(&command).unwrap());
-                write.write_all(format!("{{\"event\": \"MIGRATION\"}}\r\n{said}\r\n").as_bytes()).await.unwrap();
-            }
-            heard
-        });
-        let told = listen(&path, "unix:/s/memory.sock").await;
-        (told, qemu.await.unwrap())
+        let launcher = tokio::spawn(async move { keep_listening(&path, "unix:/s/memory.sock").await });
+        let (stream, _) = listener.accept().await.unwrap();
+        let (read, mut write) = stream.into_split();
+        let mut commands = BufReader::new(read).lines();
+        write.write_all(b"{\"QMP\": {\"capabilities\": [\"oob\"]}}\r\n").await.unwrap();
+        let mut heard = Vec::new();
+        for line in lines {
+            let command = commands.next_line().await.unwrap().unwrap();
+            heard.push(serde_json::from_str(&command).unwrap());
+            write.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
+        }
+        launcher.abort();
+        heard
     }
 
+    const PAUSED: &str = r#"{"event": "MIGRATION", "data": {"status": "postcopy-paused"}}"#;
+
     #[tokio::test]
-    async fn qemu_is_told_out_of_band_where_to_listen() {
-        let (told, heard) = told("{\"return\": {}, \"id\": 2}").await;
-        told.unwrap();
+    async fn qemu_is_told_out_of_band_where_to_listen_when_the_connection_breaks() {
+        let breaks = format!("{{\"return\": {{}}, \"id\": 1}}\r\n{PAUSED}");
+        let heard = told(&[&breaks, r#"{"return": {}, "id": 2}"#]).await;
         assert_eq!(heard[0]["arguments"]["enable"], json!(["oob"]));
         assert_eq!(heard[1]["exec-oob"], "migrate-recover");
         assert_eq!(heard[1]["arguments"]["uri"], "unix:/s/memory.sock");
     }
 
     #[tokio::test]
-    async fn a_refusal_is_passed_on() {
-        let (told, _) = told("{\"error\": {\"class\": \"GenericError\", \"desc\": \"not paused\"}, \"id\": 2}").await;
-        assert_eq!(told.unwrap_err().to_string(), "not paused");
+    async fn it_is_told_again_after_a_refusal_and_after_another_break() {
+        let refused = r#"{"error": {"class": "GenericError", "desc": "not yet"}, "id": 2}"#;
+        let goes_on = r#"{"event": "MIGRATION", "data": {"status": "postcopy-active"}}"#;
+        let breaks_again = format!("{{\"return\": {{}}, \"id\": 2}}\r\n{goes_on}\r\n{PAUSED}");
+        let heard = told(&[PAUSED, refused, &breaks_again, "{}"]).await;
+        assert!(heard[1..].iter().all(|command| command["exec-oob"] == "migrate-recover"), "{heard:?}");
+        assert_eq!(heard.len(), 4);
     }
 }

@@ -1,7 +1,5 @@
 //! The target of a migration: gets ready, and notices when the guest has come.
 
-use std::time::Duration;
-
 use launcher_rpc::migration::{MigrationMode, MigrationPhase, MigrationRole, MigrationState};
 use launcher_rpc::types::{DomainReason, DomainState, DomainStatus, LauncherState};
 use tokio::sync::watch;
@@ -9,9 +7,6 @@ use tokio::sync::watch;
 use super::{DISKS, MEMORY, Sockets, recovery};
 use crate::error::Error;
 use crate::state::StateStore;
-
-/// Between two attempts to have a QEMU listen that has lost its source.
-const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -76,6 +71,15 @@ impl Target {
 
     /// Follows the guest's arrival. Sets `started` when it runs here, and ends when nothing of it is at the source.
     pub(crate) async fn watch(self, started: watch::Sender<bool>) {
+        let (monitor, uri) =
+            (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(MEMORY).display()));
+        tokio::select! {
+            () = self.follow(started) => {}
+            () = recovery::keep_listening(&monitor, &uri) => {}
+        }
+    }
+
+    async fn follow(&self, started: watch::Sender<bool>) {
         self.state.until(|state| arrival(state) != Arrival::Away).await;
         started.send_replace(true);
         self.state.update(|state| {
@@ -85,10 +89,7 @@ impl Target {
                 (migration.mode, migration.phase) = (MigrationMode::PostCopy, MigrationPhase::Transferring);
             }
         });
-        tokio::select! {
-            () = self.state.until(|state| !matches!(arrival(state), Arrival::PostCopy | Arrival::Away)) => {}
-            () = self.listen_again() => {}
-        }
+        self.state.until(|state| !matches!(arrival(state), Arrival::PostCopy | Arrival::Away)).await;
         let now = jiff::Timestamp::now();
         self.state.update(|state| {
             let here = arrival(state) == Arrival::Here;
@@ -98,28 +99,6 @@ impl Target {
         });
         tracing::info!("the guest has arrived");
     }
-
-    /// Has QEMU wait for its source again, each time that the connection breaks. Does not end.
-    async fn listen_again(&self) {
-        // QEMU makes the socket anew.
-        let (monitor, uri) =
-            (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(MEMORY).display()));
-        loop {
-            self.state.until(starves).await;
-            match recovery::listen(&monitor, &uri).await {
-                Ok(()) => tracing::warn!("the connection to the source broke; QEMU waits for a new one"),
-                // Also that it does so already.
-                Err(error) => tracing::debug!(%error, "QEMU was told to wait for a new connection"),
-            }
-            tokio::time::sleep(LISTEN_AGAIN).await;
-        }
-    }
-}
-
-/// The guest runs here and gets nothing any more of what is at the source.
-fn starves(state: &LauncherState) -> bool {
-    use DomainReason::{PausedPostcopyFailed, PostcopyFailed};
-    state.domain.as_ref().is_some_and(|domain| matches!(domain.reason, PostcopyFailed | PausedPostcopyFailed))
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
