@@ -371,16 +371,18 @@ async fn verdict(
     source: &str,
     migration: &VirtualMachineInstanceMigration,
 ) -> Result<bool> {
-    let settled = guest.wait_for_instance("to be running once, or to have ended", LIMIT, |instance| {
-        let instance = instance.ok_or("it is gone")?;
+    let lives = poll("the guest to be running once, or to have ended", LIMIT, || async {
+        let instance = guest.instance().await.map_err(|err| format!("{err:#}"))?.ok_or("it is gone")?;
         let qemus = processes::qemus_of(NAME).len();
-        match (instance.is_final(), qemus) {
-            (true, 0) => Ok(false),
-            (false, 1) if instance.is_running() => Ok(true),
-            (over, qemus) => Err(format!("final: {over}, QEMUs: {qemus}")),
+        // A QEMU that stands still in post-copy is not a guest that lives.
+        let running = launchers::running(cluster.layout(), instance.metadata.uid.as_deref().unwrap_or_default()).await;
+        match (instance.is_final(), qemus, running.len()) {
+            (true, 0, 0) => Ok(false),
+            (false, 1, 1) if instance.is_running() => Ok(true),
+            (over, qemus, running) => Err(format!("final: {over}, QEMUs: {qemus}, running: {running}")),
         }
-    });
-    let lives = settled.await?;
+    })
+    .await?;
     ensure!(lives || may_be_lost(victim, point), "the guest died, and nothing of it was struck");
     let state = migration.status.clone().and_then(|status| status.migration_state).unwrap_or_default();
     if phase(migration) == "Failed" {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use api::conditions::{HOT_MEMORY_CHANGE, HOT_VCPU_CHANGE, MIGRATION_REQUIRED, VOLUMES_CHANGE, remove};
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState, VirtualMachineInstancePhase as Phase};
+use api::v1::VirtualMachineInstancePhase as Phase;
+use api::v1::{MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use api::{annotations, labels};
 
 use super::{
@@ -14,12 +15,13 @@ use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
-use crate::{Action, ActionKind, DomainReason, LauncherState, Network, World};
+use crate::{Action, ActionKind, Domain, DomainReason, LauncherState, Network, World};
 
 /// Attempts to get ready before the migration is given up.
 const ATTEMPTS: u32 = 6;
 /// Why a guest in post-copy is lost.
-const INCOMPLETE: &str = "the source of the migration is gone, and with it parts of the guest's memory";
+const ORPHANED: &str = "the source of the migration is gone, and with it parts of the guest's memory";
+const TORN: &str = "the guest ended at the target before all of its memory was there";
 /// A guest that is here and does not get to run, or not to the rest of its memory, after its source is gone, never will.
 const NEVER_STARTS: Duration = Duration::from_secs(10);
 
@@ -94,8 +96,9 @@ fn receive(
     let orphaned = source_is_gone(vmi, state);
     match migration.phase {
         MigrationPhase::Completed => return take_over(w, vmi),
-        // Ended by us, below: it had no use of the rest of its life.
-        MigrationPhase::Failed if orphaned && was_ended(launcher) => return report_failure(w, vmi, INCOMPLETE),
+        MigrationPhase::Failed if was_torn(launcher, migration) => {
+            return report_failure(w, vmi, if orphaned { ORPHANED } else { TORN });
+        }
         // It came and has ended since: how, is this launcher's to tell.
         MigrationPhase::Failed if launcher.domain.is_some() => return take_over(w, vmi),
         MigrationPhase::Failed => return report_failure(w, vmi, "the guest ended as it arrived"),
@@ -120,8 +123,10 @@ fn receive(
     actions
 }
 
-fn was_ended(launcher: &LauncherState) -> bool {
-    launcher.domain.as_ref().is_some_and(|domain| domain.reason == DomainReason::Destroyed)
+/// Whether QEMU ended, or was ended, while parts of the guest's memory were at the source.
+fn was_torn(launcher: &LauncherState, migration: &Migration) -> bool {
+    let by_itself = |domain: &Domain| matches!(domain.reason, DomainReason::Shutdown | DomainReason::Panicked);
+    migration.mode == Some(MigrationMode::PostCopy) && launcher.domain.as_ref().is_some_and(|domain| !by_itself(domain))
 }
 
 /// Nobody is left to send the guest or to start it: either it is here, or it is lost.

@@ -415,7 +415,6 @@ fn a_target_whose_source_is_gone_tells_what_became_of_the_guest() {
     use MigrationPhase::*;
     let orphaned = || annotated(coming(merged(address(), json!({"startTimestamp": at(30).to_string()}))));
     let long_ago = |scene: Scene| scene.but(|scene| scene.state_at = at(40));
-    let ended = || domain(DomainStatus::Shutoff, DomainReason::Destroyed);
     for (name, scene, expected) in [
         ("it runs here", scene(orphaned(), Some(running()), Some(Completed)), &["store, owner node01"][..]),
         ("it never came", scene(orphaned(), None, Some(Ready)), &["status Running"]),
@@ -423,12 +422,37 @@ fn a_target_whose_source_is_gone_tells_what_became_of_the_guest() {
         ("it will not run", long_ago(scene(orphaned(), Some(waiting()), Some(Ready))), &["kill", "again in 5"]),
         ("the rest may be here", scene(orphaned(), Some(running()), Some(Transferring)), &["again in 10"]),
         ("it is not", long_ago(scene(orphaned(), Some(running()), Some(Transferring))), &["kill", "again in 5"]),
-        ("it was ended for that", scene(orphaned(), Some(ended()), Some(Failed)), &["status Running"]),
     ] {
         assert_eq!(scene.does(), expected, "{name}");
     }
     let stored = scene(orphaned(), None, Some(Ready)).stored().unwrap();
     assert_eq!(stored.status.unwrap().migration_state.unwrap().failed, Some(true));
+}
+
+#[test]
+fn a_guest_that_ends_in_post_copy_is_the_targets_only_if_it_ended_by_itself() {
+    let ended = |reason, source_gone| {
+        let coming = coming(merged(address(), json!({"startTimestamp": at(30).to_string()})));
+        let vmi = if source_gone { annotated(coming) } else { coming };
+        let scene = scene(vmi, Some(domain(DomainStatus::Shutoff, reason)), Some(MigrationPhase::Failed));
+        scene.but(|scene| {
+            scene.state.as_mut().unwrap().migration.as_mut().unwrap().mode = Some(MigrationMode::PostCopy);
+        })
+    };
+    let why = |scene: Scene| scene.stored().unwrap().status.unwrap().migration_state.unwrap().failure_reason;
+    for (reason, by_itself) in [
+        (DomainReason::Shutdown, true),
+        (DomainReason::Panicked, true),
+        (DomainReason::Crashed, false),
+        (DomainReason::Destroyed, false),
+        (DomainReason::Other, false),
+    ] {
+        let expected = if by_itself { "store, owner node01" } else { "status Running" };
+        assert_eq!(ended(reason, false).does(), [expected], "{reason:?}");
+        assert_eq!(ended(reason, true).does(), [expected], "{reason:?}, and the source is gone");
+    }
+    assert!(why(ended(DomainReason::Crashed, false)).unwrap().contains("before all of its memory was there"));
+    assert!(why(ended(DomainReason::Destroyed, true)).unwrap().contains("parts of the guest's memory"));
 }
 
 #[test]

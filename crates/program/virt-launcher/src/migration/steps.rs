@@ -39,6 +39,9 @@ const REACH_WITHIN: Duration = Duration::from_secs(20);
 /// A post-copy whose connection broke is given up if it could not go on for this long.
 const RECOVER_WITHIN: Duration = Duration::from_secs(300);
 
+/// Why a guest in post-copy is lost.
+const TORN: &str = "the guest ended at the target before all of its memory was there";
+
 /// How a migration ended.
 #[derive(Debug)]
 pub(super) enum Outcome {
@@ -198,9 +201,7 @@ impl Driver {
                 self.end_here().await;
                 Some(Pass::Moved)
             }
-            Word::DoesNotRun => {
-                Some(Pass::Stayed("the guest ended at the target before all of its memory was there".to_owned()))
-            }
+            Word::DoesNotRun => Some(Pass::Stayed(TORN.to_owned())),
             Word::NotYet | Word::Fetches | Word::Starves => None,
         }
     }
@@ -418,6 +419,7 @@ impl Driver {
                 match self.ask_until_known(flags).await {
                     Word::Runs => (Vec::new(), Ok(())),
                     Word::Starves => return Ok(Pass::Broken(chain(&error))),
+                    _ if self.is_post_copy() => (Vec::new(), Err(TORN.to_owned())),
                     _ => (Vec::new(), Err(format!("the target did not start the guest: {}", chain(&error)))),
                 }
             }
