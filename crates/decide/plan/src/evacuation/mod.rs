@@ -16,7 +16,7 @@ use api::v1::{
     MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
     VirtualMachineInstanceMigrationSpec,
 };
-use api::{annotations, conditions, events};
+use api::{annotations, conditions, events, finalizers, labels};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use machinery::names;
@@ -127,6 +127,10 @@ fn create(w: &World, guest: &Guest) -> Action {
             name: Some(names::truncated_name(&format!("{PREFIX}-{name}"), &names::suffix(&seed), names::LABEL_MAX)),
             namespace: vmi.metadata.namespace.clone(),
             annotations: Some(BTreeMap::from([(annotations::EVACUATION_MIGRATION.to_owned(), w.name.clone())])),
+            // As admission has it, which may not be there when guests have to move. Not every name fits a label.
+            labels: (name.len() <= names::LABEL_MAX)
+                .then(|| BTreeMap::from([(labels::VMI_NAME.to_owned(), name.to_owned())])),
+            finalizers: Some(vec![finalizers::MIGRATION.to_owned()]),
             ..ObjectMeta::default()
         },
         spec: VirtualMachineInstanceMigrationSpec {
