@@ -57,6 +57,10 @@ async fn drive(client: &Client, key: &Key, vmi: &VirtualMachineInstance) -> Resu
     let entered = json!({"phase": phase, "phaseTransitionTimestamp": "2026-01-01T00:00:00Z"});
     let status = new.status_mut();
     status.phase_transition_timestamps.push(serde_json::from_value(entered).unwrap());
+    if phase == Phase::Running {
+        let movable = json!({"type": api::conditions::LIVE_MIGRATABLE, "status": "True"});
+        status.conditions.push(serde_json::from_value(movable).unwrap());
+    }
     status.phase = Some(phase);
     let api: Api<VirtualMachineInstance> = Api::namespaced(client.clone(), &key.namespace);
     api.replace(&key.name, &PostParams::default(), &new).await.map(drop)

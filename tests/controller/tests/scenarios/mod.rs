@@ -2,6 +2,7 @@
 
 mod life;
 mod nodes;
+mod updates;
 mod waits;
 
 use std::pin::Pin;
@@ -40,6 +41,7 @@ const SCENARIOS: &[Scenario] = scenarios![
     waits::a_pod_that_fits_nowhere_says_what_the_scheduler_said,
     waits::an_image_that_cannot_be_had_is_named,
     nodes::a_guest_on_a_lost_node_is_given_up_once_its_pod_has_ended,
+    updates::a_guest_on_an_outdated_launcher_is_moved_or_evicted,
 ];
 
 pub(crate) fn trials(kind: Kind) -> Vec<Trial> {
