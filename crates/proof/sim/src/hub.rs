@@ -21,7 +21,7 @@ use machinery::status;
 use virt_controller::Notes;
 use virt_controller::api::{Api, Kind as AnyKind, Part, Patch};
 
-use crate::actors::is_target;
+use crate::actors::{ask_to_leave, is_target};
 use crate::kinds::{Kind, key};
 use crate::plant::Plant;
 use crate::server::{Answer, Propagation, Server, Writer};
@@ -33,6 +33,7 @@ pub(crate) enum Op {
     List,
     Create,
     Delete { uid: String },
+    Evict,
     Replace,
     Patch(Patch),
 }
@@ -227,6 +228,13 @@ impl Api for Client {
             hub.server.delete::<K>(by, &key, Some(&uid), grace, Propagation::Background)
         })
         .await
+    }
+
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
+        let key = Key::new(namespace, name);
+        let sent = request::<Pod>(key.clone(), Op::Evict);
+        let uid = uid.to_owned();
+        self.call(sent, move |hub| ask_to_leave(&mut hub.server, &key, &uid)).await
     }
 
     async fn replace<K: AnyKind>(&self, namespace: &str, part: Part, object: &K) -> Result<K, kube::Error> {

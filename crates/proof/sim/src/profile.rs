@@ -166,6 +166,7 @@ impl Profile {
         self.request_faults(rng, &mut faults);
         self.process_faults(rng, &mut faults);
         self.world_faults(&mut root.fork("world"), &mut faults);
+        self.updates(&mut root.fork("updates"), &mut faults);
         let lost = faults.iter().any(|fault| matches!(fault, Fault::NodeOutage { .. } | Fault::NodeLoss { .. }));
         let calm = Duration::from_millis(if lost { NODES_ACTIVE } else { ACTIVE });
         Script { seed, user, faults, calm }
@@ -349,6 +350,18 @@ impl Profile {
                 faults.push(Fault::NodeOutage { node, at, lasts: time(rng, 20_000, 420_000) });
             } else if !faults.iter().any(|fault| matches!(fault, Fault::NodeLoss { .. })) {
                 faults.push(Fault::NodeLoss { node, at });
+            }
+        }
+    }
+}
+
+impl Profile {
+    /// Where guests move, newer launchers are sometimes a reason to.
+    fn updates(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
+        if self.moves > 0 && rng.chance(35) {
+            faults.push(Fault::Updates { at: time(rng, 0, ACTIVE - 40_000), evict: rng.chance(30) });
+            if rng.chance(75) {
+                faults.push(Fault::Upgrade { at: time(rng, 20_000, ACTIVE - 40_000) });
             }
         }
     }

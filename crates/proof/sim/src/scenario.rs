@@ -100,6 +100,8 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
             Fault::NoTargets { at: seconds(at)?, lasts: seconds(lasts)?, quota: *by == "quota" }
         }
         ["crash", "at", at] => Fault::Crash { at: seconds(at)? },
+        ["upgrade", "at", at] => Fault::Upgrade { at: seconds(at)? },
+        ["updates", by @ ("move" | "evict"), "at", at] => Fault::Updates { at: seconds(at)?, evict: *by == "evict" },
         ["pod", nth, fate @ ..] => {
             let fate = match fate {
                 ["unschedulable", wait] => PodFate::Unschedulable(seconds(wait)?),

@@ -223,6 +223,11 @@ pub enum Fault {
     Upgrade {
         at: Duration,
     },
+    /// From now on guests are brought to newer launchers: by moving them where they can move, or by evictions alone.
+    Updates {
+        at: Duration,
+        evict: bool,
+    },
     /// All requests for one virtual machine are slow.
     SlowKey {
         vm: u8,
@@ -357,6 +362,10 @@ impl fmt::Display for Fault {
                 write!(f, "another process leads at {at:?}; what was sent arrives {in_flight:?} later")
             }
             Self::Upgrade { at } => write!(f, "the process is replaced by a newer version at {at:?}"),
+            Self::Updates { at, evict } => {
+                let how = if *evict { "evicted from" } else { "moved off" };
+                write!(f, "from {at:?} on guests are {how} outdated launchers")
+            }
             Self::SlowKey { vm, from, until, latency } => {
                 write!(f, "requests for {} take {latency:?} from {from:?} to {until:?}", vm_name(*vm))
             }

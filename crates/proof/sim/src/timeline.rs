@@ -78,6 +78,7 @@ impl Timeline {
                 Op::List => "list",
                 Op::Create => "create",
                 Op::Delete { .. } => "delete",
+                Op::Evict => "evict",
                 Op::Replace => "replace",
                 Op::Patch(_) => "patch",
             };

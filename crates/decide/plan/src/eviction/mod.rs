@@ -135,6 +135,11 @@ fn judge_launcher(w: &World<'_>, name: &str) -> Verdict {
     }
 }
 
+/// Whether a refusal with this message means that the guest is asked to leave, and does so without its Pod being evicted.
+pub fn leaves_instead(code: u16, message: &str) -> bool {
+    code == TOO_MANY_REQUESTS && message.to_lowercase().contains("eviction triggered evacuation of vmi")
+}
+
 /// What is to happen to the guest when its Pod shall leave the node.
 pub fn strategy<'a>(vmi: &'a VirtualMachineInstance, config: &'a ClusterConfig) -> &'a str {
     vmi.spec.eviction_strategy.as_deref().filter(|own| !own.is_empty()).unwrap_or_else(|| config.eviction_strategy())

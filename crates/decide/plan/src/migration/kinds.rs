@@ -75,6 +75,11 @@ pub(super) fn reached(migration: &Migration, phase: &Phase) -> Option<Time> {
     times.find_map(|t| t.phase_transition_timestamp.clone())
 }
 
+/// When it ended.
+pub(crate) fn ended(migration: &Migration) -> Option<Time> {
+    reached(migration, &Phase::Succeeded).or_else(|| reached(migration, &Phase::Failed))
+}
+
 /// What is under way, and so must not wait behind what is not.
 pub const RUNNING_PRIORITY: i32 = 1000;
 

@@ -195,7 +195,8 @@ pub(crate) fn furniture(server: &mut Server, seed: u64) {
         "spec": {"configuration": {"evictionStrategy": "LiveMigrate",
             "migrations": {"parallelMigrationsPerCluster": cluster, "parallelOutboundMigrationsPerNode": outbound,
                 "completionTimeoutPerGiB": 60},
-            "developerConfiguration": {"featureGates": ["HotplugVolumes"]}}}
+            "developerConfiguration": {"featureGates": ["HotplugVolumes"]}}},
+        "status": {"phase": "Deployed", "outdatedVirtualMachineInstanceWorkloads": 0}
     }));
     server.create(Writer::User, kubevirt).expect(put);
     for policy in policies() {

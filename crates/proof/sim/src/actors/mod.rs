@@ -33,6 +33,7 @@ use crate::server::{Change, Server, Writer};
 
 pub(crate) use build::furniture;
 pub(crate) use guests::Guests;
+pub(crate) use user::ask_to_leave;
 
 /// What the actors know beyond the API.
 #[derive(Default)]

@@ -11,6 +11,7 @@ use api::{conditions, labels};
 use informer::Key;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use machinery::meta::{is_deleting, label};
+use machinery::status;
 use plan::eviction::{self, Subject, Verdict};
 use virt_controller::api::{Part, Patch};
 
@@ -19,7 +20,7 @@ use crate::engine::{Actor, Sim};
 use crate::hub::lock;
 use crate::kinds::{Object, key, uid};
 use crate::script::{Deed, NAMESPACE, vm_name, volume_name};
-use crate::server::{Propagation, Server, Writer};
+use crate::server::{Answer, Propagation, Server, Writer, about};
 
 const USER: Writer = Writer::User;
 
@@ -182,30 +183,34 @@ fn abort_migrations(server: &mut Server, key: &Key) {
     }
 }
 
-/// As the front end answers it.
+/// Asks for every launcher Pod of the guest. What is refused is asked for again some other time.
 fn evict(server: &mut Server, guest: &str) {
     let pods: Vec<_> = launchers_of(server, guest).cloned().collect();
+    for pod in pods.iter().filter(|pod| matches!(eviction::subject(pod), Subject::Launcher { .. })) {
+        let _ = ask_to_leave(server, &key(&pod.metadata), uid(&pod.metadata));
+    }
+}
+
+/// An eviction as the front end answers it.
+pub(crate) fn ask_to_leave(server: &mut Server, at: &Key, uid: &str) -> Answer<()> {
     let config = ClusterConfig::from_kubevirt(server.tables.kubevirts.all().next().expect("the cluster has one"));
     let config = config.expect("it is valid");
-    for pod in pods {
-        let Subject::Launcher { vmi } = eviction::subject(&pod) else { continue };
-        let at = Key::new(NAMESPACE, vmi);
-        let found = server.lookup::<VirtualMachineInstance>(&at);
-        let world =
-            eviction::World { pod: &pod, launcher: None, vmi: found.as_deref(), annotations: None, config: &config };
-        match eviction::judge(&world) {
-            Verdict::Mark { patch, .. } => {
-                // A patch that fails is an eviction that is asked for again.
-                let _ =
-                    server.patch::<VirtualMachineInstance>(Writer::Eviction, &at, Part::Object, &Patch::Json(patch));
-            }
-            Verdict::Allow => {
-                let at = key(&pod.metadata);
-                // It may be on its way already.
-                let _ = server.delete::<Pod>(Writer::Eviction, &at, None, None, Propagation::Background);
-            }
-            Verdict::Deny(_) => {}
+    let pod = server.lookup::<Pod>(at).ok_or_else(|| about::<Pod>(at, status::not_found))?;
+    let vmi = match eviction::subject(&pod) {
+        Subject::Launcher { vmi } => Key::new(NAMESPACE, vmi),
+        _ => return server.delete::<Pod>(Writer::Eviction, at, Some(uid), None, Propagation::Background),
+    };
+    let found = server.lookup::<VirtualMachineInstance>(&vmi);
+    let world =
+        eviction::World { pod: &pod, launcher: None, vmi: found.as_deref(), annotations: None, config: &config };
+    let refused = |message: String| Err(Box::new(status::too_many_requests(message, 10)));
+    match eviction::judge(&world) {
+        Verdict::Mark { patch, message } => {
+            server.patch::<VirtualMachineInstance>(Writer::Eviction, &vmi, Part::Object, &Patch::Json(patch))?;
+            refused(message)
         }
+        Verdict::Allow => server.delete::<Pod>(Writer::Eviction, at, Some(uid), None, Propagation::Background),
+        Verdict::Deny(message) => refused(message),
     }
 }
 

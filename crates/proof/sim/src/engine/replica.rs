@@ -95,6 +95,7 @@ impl Replica {
         match controller {
             Reconciler::Vm | Reconciler::Vmi | Reconciler::Migration => 2,
             Reconciler::Node | Reconciler::Synchronization | Reconciler::Evacuation | Reconciler::DisruptionBudget => 1,
+            Reconciler::WorkloadUpdate => 1,
         }
     }
 }
@@ -108,6 +109,7 @@ fn controller_name(controller: Reconciler) -> &'static str {
         Reconciler::Synchronization => "synchronization-controller",
         Reconciler::Evacuation => "evacuation-controller",
         Reconciler::DisruptionBudget => "budget-controller",
+        Reconciler::WorkloadUpdate => "workload-updater",
     }
 }
 

@@ -16,7 +16,8 @@ use crate::server::Change;
 pub(crate) struct Rule;
 
 pub(super) fn is_automatic(migration: &Migration) -> bool {
-    annotation(&migration.metadata, annotations::EVACUATION_MIGRATION).is_some()
+    let has = |key| annotation(&migration.metadata, key).is_some();
+    has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
 }
 
 fn failed_at(migration: &Migration) -> Option<jiff::Timestamp> {

@@ -171,6 +171,7 @@ invariants!(
     backups_block,
     evictions,
     evacuations,
+    workload_updates,
     budgets,
 );
 
