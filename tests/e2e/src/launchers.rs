@@ -86,7 +86,7 @@ impl Drop for Lookout {
 }
 
 /// The Pods whose launchers say that this guest runs in them.
-async fn running(layout: &Layout, vmi_uid: &str) -> Vec<String> {
+pub async fn running(layout: &Layout, vmi_uid: &str) -> Vec<String> {
     let mut running = Vec::new();
     for node in ["n1", "n2"] {
         for pod in std::fs::read_dir(layout.pods(node)).into_iter().flatten().flatten() {

@@ -4,11 +4,12 @@ mod decentralized;
 mod drains;
 mod faults;
 mod moves;
+mod postcopy;
 mod stage;
 mod transfers;
 mod waits;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -29,6 +30,7 @@ const MOVE_LIMIT: Duration = Duration::from_secs(180);
 pub(crate) fn trials() -> Vec<Trial> {
     let mut trials = moves::trials();
     trials.extend(transfers::trials());
+    trials.extend(postcopy::trials());
     trials.extend(waits::trials());
     trials.extend(drains::trials());
     trials.extend(decentralized::trials());
@@ -217,10 +219,14 @@ async fn set_cordon(cluster: &Embedded, node: &str, cordoned: bool) -> Result<()
 
 /// Takes a node's link to all others down, or up.
 fn set_link(cluster: &Embedded, node: &str, state: &str) -> Result<()> {
-    let netns = cluster.layout().netns(FABRIC);
+    in_fabric(&cluster.layout().netns(FABRIC), &["ip", "link", "set", node, state])
+}
+
+/// Runs a command where the links of all nodes meet.
+fn in_fabric(netns: &Path, words: &[&str]) -> Result<()> {
     let mut command = std::process::Command::new("nsenter");
-    command.arg(format!("--net={}", netns.display())).args(["ip", "link", "set", node, state]);
+    command.arg(format!("--net={}", netns.display())).args(words);
     let output = command.output().context("cannot run nsenter")?;
-    ensure!(output.status.success(), "ip link set {node} {state}: {}", String::from_utf8_lossy(&output.stderr));
+    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

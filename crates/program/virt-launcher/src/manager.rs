@@ -408,7 +408,10 @@ impl Manager {
         let connection = self.session.connection().await?;
         let lookup = connection.lookup_by_name(&self.config.domain_name).await;
         let Some(domain) = lookup.map_err(libvirt("look up the domain"))? else { return Ok(()) };
-        if let Err(error) = connection.destroy(&domain, flags::DESTROY_GRACEFUL).await
+        // One whose main loop waits for memory from a source that is gone does not listen.
+        let listens = self.state.get().domain.is_none_or(|domain| !is_in_post_copy(&domain));
+        let graceful = if listens { flags::DESTROY_GRACEFUL } else { 0 };
+        if let Err(error) = connection.destroy(&domain, graceful).await
             && !is_over(&error)
         {
             tracing::warn!(error = chain(&error), "QEMU does not end by itself; ending it by force");
@@ -470,6 +473,11 @@ impl Manager {
 
 fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
     move |source| Error::Libvirt { action, source }
+}
+
+fn is_in_post_copy(domain: &DomainState) -> bool {
+    use DomainReason::{PausedPostcopy, PausedPostcopyFailed, Postcopy, PostcopyFailed};
+    matches!(domain.reason, Postcopy | PostcopyFailed | PausedPostcopy | PausedPostcopyFailed)
 }
 
 /// Whether this container was given the device; whether the device works, the node agent has found out.

@@ -1,4 +1,4 @@
-//! Whoever takes part in a migration is killed, at ten points of it.
+//! Whoever takes part in a migration is killed, at ten points of it, and while it is in post-copy.
 //!
 //! Afterwards exactly one guest runs, or none if it was its QEMU that died; the objects say what happened; the next
 //! migration works; nothing is left behind. `make faults` plays all of them, `make test` a dozen.
@@ -18,6 +18,7 @@ use launcher_rpc::migration::MigrationPhase;
 use libtest_mimic::Trial;
 use serde_json::json;
 
+use super::postcopy::{self, Narrow, UserFaults};
 use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy, set_link};
 use crate::trial;
 
@@ -25,7 +26,7 @@ const NAME: &str = "mover";
 /// Enough for a transfer of some seconds, so that every point of it can be met.
 const BANDWIDTH: &str = "10Mi";
 /// Longer than the proxies wait for a peer that says nothing.
-const CUT_FOR: Duration = Duration::from_secs(15);
+pub(super) const CUT_FOR: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Victim {
@@ -67,6 +68,8 @@ enum Point {
     Begun,
     Half,
     SwitchOver,
+    /// Not on the way of the others: the guest runs at the target, and the rest of its memory is at the source.
+    PostCopy,
     Arrived,
     Over,
 }
@@ -84,8 +87,19 @@ const POINTS: [Point; 10] = [
     Point::Over,
 ];
 
-/// What `make test` plays: each victim once, and the switch-over from both sides.
-const ALWAYS: [(Victim, Point); 12] = [
+/// Whose end post-copy is tried with.
+const IN_POST_COPY: [Victim; 7] = [
+    Victim::SourceLauncher,
+    Victim::TargetLauncher,
+    Victim::SourceHandler,
+    Victim::TargetHandler,
+    Victim::SourceQemu,
+    Victim::TargetQemu,
+    Victim::Link,
+];
+
+/// What `make test` plays: each victim once, the switch-over from both sides, and both node agents in post-copy.
+const ALWAYS: [(Victim, Point); 14] = [
     (Victim::SourceLauncher, Point::SwitchOver),
     (Victim::SourceLauncher, Point::Arrived),
     (Victim::TargetLauncher, Point::Half),
@@ -98,10 +112,13 @@ const ALWAYS: [(Victim, Point); 12] = [
     (Victim::SourceQemu, Point::Half),
     (Victim::TargetQemu, Point::SwitchOver),
     (Victim::Link, Point::Half),
+    (Victim::SourceHandler, Point::PostCopy),
+    (Victim::TargetHandler, Point::PostCopy),
 ];
 
 pub(super) fn trials() -> Vec<Trial> {
     let all = VICTIMS.into_iter().flat_map(|victim| POINTS.into_iter().map(move |point| (victim, point)));
+    let all = all.chain(IN_POST_COPY.into_iter().map(|victim| (victim, Point::PostCopy)));
     let case = |(victim, point)| {
         let name = format!("fault_{}_{}", snake(victim), snake(point));
         trial(name, move || struck(victim, point)).with_ignored_flag(!ALWAYS.contains(&(victim, point)))
@@ -122,7 +139,10 @@ fn snake(word: impl fmt::Debug) -> String {
 
 /// Whether the guest may die of it. Around the switch-over it depends on who was faster.
 fn may_be_lost(victim: Victim, point: Point) -> bool {
+    use Victim::{SourceLauncher, SourceQemu, TargetLauncher, TargetQemu};
     match victim {
+        // What is on the other side is of no use alone.
+        SourceLauncher | SourceQemu | TargetLauncher | TargetQemu if point == Point::PostCopy => true,
         Victim::SourceLauncher | Victim::SourceQemu => point <= Point::SwitchOver,
         Victim::TargetLauncher | Victim::TargetQemu => point >= Point::SwitchOver,
         _ => false,
@@ -131,7 +151,12 @@ fn may_be_lost(victim: Victim, point: Point) -> bool {
 
 async fn struck(victim: Victim, point: Point) -> Result<()> {
     let mut cluster = cluster().await?;
-    policy(&cluster, "measured", NAME, json!({"bandwidthPerMigration": BANDWIDTH})).await?;
+    let _allowed = (point == Point::PostCopy).then(UserFaults::allow).transpose()?;
+    let settings = match point {
+        Point::PostCopy => postcopy::settings(),
+        _ => json!({"bandwidthPerMigration": BANDWIDTH}),
+    };
+    policy(&cluster, "measured", NAME, settings).await?;
     let guest = guest(&cluster).await?;
     let outcome = case(&mut cluster, &guest, victim, point).await;
     // Whatever it did to the guest, the next case is to find a good one.
@@ -163,9 +188,11 @@ async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Poin
     let last = last_tick(guest).await?;
     let lookout = Lookout::post(cluster.layout(), &uid);
 
+    let narrow = (point == Point::PostCopy).then(|| Narrow::link(cluster, other(&source))).transpose()?;
     begin(cluster, guest, &migration, json!({})).await?;
     reach(cluster, guest, &migration, point, &source).await.with_context(|| format!("on the way to {point:?}"))?;
     strike(cluster, &migration, victim, &source).await.with_context(|| format!("striking {victim:?}"))?;
+    drop(narrow);
     let policies: Api<api::migrations::MigrationPolicy> = Api::all(cluster.client().await?);
     policies.delete("measured", &DeleteParams::default()).await.context("cannot delete the policy")?;
 
@@ -227,6 +254,7 @@ async fn reach(cluster: &Embedded, guest: &Guest, migration: &str, point: Point,
         Point::Ready => later(&PHASES[3..]).await.map(drop),
         Point::Begun => later(&PHASES[4..]).await.map(drop),
         Point::Half | Point::SwitchOver => under_way(cluster, guest, migration, point, source).await,
+        Point::PostCopy => postcopy::ahead(cluster, guest, migration).await,
         Point::Arrived => {
             let wanted = migrations(cluster).await?.get(migration).await?.metadata.uid;
             let arrived = guest.wait_for_instance("to have arrived", MOVE_LIMIT, |instance| {
@@ -343,16 +371,18 @@ async fn verdict(
     source: &str,
     migration: &VirtualMachineInstanceMigration,
 ) -> Result<bool> {
-    let settled = guest.wait_for_instance("to be running once, or to have ended", LIMIT, |instance| {
-        let instance = instance.ok_or("it is gone")?;
+    let lives = poll("the guest to be running once, or to have ended", LIMIT, || async {
+        let instance = guest.instance().await.map_err(|err| format!("{err:#}"))?.ok_or("it is gone")?;
         let qemus = processes::qemus_of(NAME).len();
-        match (instance.is_final(), qemus) {
-            (true, 0) => Ok(false),
-            (false, 1) if instance.is_running() => Ok(true),
-            (over, qemus) => Err(format!("final: {over}, QEMUs: {qemus}")),
+        // A QEMU that stands still in post-copy is not a guest that lives.
+        let running = launchers::running(cluster.layout(), instance.metadata.uid.as_deref().unwrap_or_default()).await;
+        match (instance.is_final(), qemus, running.len()) {
+            (true, 0, 0) => Ok(false),
+            (false, 1, 1) if instance.is_running() => Ok(true),
+            (over, qemus, running) => Err(format!("final: {over}, QEMUs: {qemus}, running: {running}")),
         }
-    });
-    let lives = settled.await?;
+    })
+    .await?;
     ensure!(lives || may_be_lost(victim, point), "the guest died, and nothing of it was struck");
     let state = migration.status.clone().and_then(|status| status.migration_state).unwrap_or_default();
     if phase(migration) == "Failed" {
@@ -372,7 +402,7 @@ async fn verdict(
 }
 
 /// One Pod, one launcher, one libvirtd: what was made for the migration is gone.
-async fn tidy(cluster: &Embedded, guest: &Guest) -> Result<()> {
+pub(super) async fn tidy(cluster: &Embedded, guest: &Guest) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     poll("everything else to be gone", LIMIT, || async {
         let all = pods.list(&ListParams::default().labels("kubevirt.io=virt-launcher")).await;
@@ -382,8 +412,8 @@ async fn tidy(cluster: &Embedded, guest: &Guest) -> Result<()> {
             let named = pod.metadata.annotations.as_ref().and_then(|all| all.get("kubevirt.io/domain"));
             named == Some(&guest.name) && !["Succeeded", "Failed"].contains(&phase.unwrap_or_default())
         });
-        let launchers = processes::find("virt-launcher", &format!("--name\0{NAME}\0")).len();
-        match (alive.count(), launchers, processes::qemus_of(NAME).len()) {
+        let launchers = processes::find("virt-launcher", &format!("--name\0{}\0", guest.name)).len();
+        match (alive.count(), launchers, processes::qemus_of(&guest.name).len()) {
             (1, 1, 1) => Ok(()),
             (pods, launchers, qemus) => Err(format!("{pods} Pods, {launchers} launchers, {qemus} QEMUs")),
         }

@@ -10,6 +10,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use virtctl::migration::Progress;
 
+use super::postcopy::UserFaults;
 use super::stage::{count, restless, went_on};
 use super::{
     MOVE_LIMIT, alone, begin, cluster, command, configure, migrate, migrations, other, phase, policy, slow_down,
@@ -166,29 +167,6 @@ async fn own_network() -> Result<()> {
     let address = state(&guest).await?.target_node_address;
     ensure!(address.as_deref().is_some_and(|it| it.starts_with("10.202.0.")), "it went over {address:?}");
     Ok(())
-}
-
-/// QEMU without privileges may fetch pages on demand, as long as this lives.
-struct UserFaults {
-    before: String,
-}
-
-const USER_FAULTS: &str = "/proc/sys/vm/unprivileged_userfaultfd";
-
-impl UserFaults {
-    fn allow() -> Result<Self> {
-        let before = std::fs::read_to_string(USER_FAULTS).context("this kernel has no userfaultfd")?;
-        std::fs::write(USER_FAULTS, "1").context("cannot allow userfaultfd")?;
-        Ok(Self { before })
-    }
-}
-
-impl Drop for UserFaults {
-    fn drop(&mut self) {
-        if let Err(err) = std::fs::write(USER_FAULTS, self.before.trim()) {
-            eprintln!("cannot restore {USER_FAULTS}: {err}");
-        }
-    }
 }
 
 /// The target's QEMU is stopped, as a link that hangs would look to the source.

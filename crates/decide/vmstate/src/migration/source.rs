@@ -225,15 +225,28 @@ fn is_ahead(launcher: &LauncherState, state: &VirtualMachineInstanceMigrationSta
     })
 }
 
-/// Why the guest is lost: it has left, and the target has not got it.
+/// Why the guest is lost: it has left, and the target has not got it, or not all of it.
 pub(crate) fn lost(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
-    let state = outbound(w, vmi).filter(|state| has_failed(state))?;
-    let moved = match w.launcher.verdict(w.now) {
-        Verdict::Connected(launcher) => has_moved(launcher) && seen(launcher, state).is_some(),
-        _ => false,
+    let state = outbound(w, vmi)?;
+    let told = has_failed(state).then(|| state.failure_reason.as_deref().unwrap_or("its target does not say why"));
+    let why = match w.launcher.verdict(w.now) {
+        Verdict::Connected(launcher) => {
+            let migration = seen(launcher, state)?;
+            let given_up = migration.phase == MigrationPhase::Failed && migration.mode == Some(MigrationMode::PostCopy);
+            if given_up && !runs(launcher) {
+                told.or(migration.failure.as_deref())
+            } else {
+                told.filter(|_| has_moved(launcher))
+            }
+        }
+        Verdict::Gone => told.filter(|_| state.mode == Some(MigrationMode::PostCopy)),
+        Verdict::NotInitialised | Verdict::Silent => None,
     };
-    let why = state.failure_reason.as_deref().unwrap_or("its target does not say why");
-    moved.then(|| format!("the guest was lost in its migration: {why}"))
+    why.map(|why| format!("the guest was lost in its migration: {why}"))
+}
+
+fn runs(launcher: &LauncherState) -> bool {
+    launcher.domain.as_ref().is_some_and(|domain| domain.status == DomainStatus::Running)
 }
 
 /// The launcher is gone and the guest may be at the target: says so, and waits for the target's word.

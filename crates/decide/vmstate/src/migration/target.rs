@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use api::conditions::{HOT_MEMORY_CHANGE, HOT_VCPU_CHANGE, MIGRATION_REQUIRED, VOLUMES_CHANGE, remove};
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState, VirtualMachineInstancePhase as Phase};
+use api::v1::VirtualMachineInstancePhase as Phase;
+use api::v1::{MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use api::{annotations, labels};
 
 use super::{
@@ -14,11 +15,14 @@ use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
-use crate::{Action, ActionKind, LauncherState, Network, World};
+use crate::{Action, ActionKind, Domain, DomainReason, LauncherState, Network, World};
 
 /// Attempts to get ready before the migration is given up.
 const ATTEMPTS: u32 = 6;
-/// A guest that is here and does not get to run, after its source is gone, never will.
+/// Why a guest in post-copy is lost.
+const ORPHANED: &str = "the source of the migration is gone, and with it parts of the guest's memory";
+const TORN: &str = "the guest ended at the target before all of its memory was there";
+/// A guest that is here and does not get to run, or not to the rest of its memory, after its source is gone, never will.
 const NEVER_STARTS: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
@@ -89,26 +93,40 @@ fn receive(
     launcher: &LauncherState,
     migration: &Migration,
 ) -> Vec<Action> {
+    let orphaned = source_is_gone(vmi, state);
     match migration.phase {
         MigrationPhase::Completed => return take_over(w, vmi),
+        MigrationPhase::Failed if was_torn(launcher, migration) => {
+            return report_failure(w, vmi, if orphaned { ORPHANED } else { TORN });
+        }
         // It came and has ended since: how, is this launcher's to tell.
         MigrationPhase::Failed if launcher.domain.is_some() => return take_over(w, vmi),
         MigrationPhase::Failed => return report_failure(w, vmi, "the guest ended as it arrived"),
-        MigrationPhase::Transferring => return detected(w, vmi),
         _ => {}
     }
-    if source_is_gone(vmi, state) {
+    if orphaned {
         return nobody_sends(w, vmi, launcher);
     }
+    let fetches = migration.phase == MigrationPhase::Transferring;
     let Some(here) = w.proxy.listening else {
-        return match cannot(w, &[ActionKind::OpenTargetProxy]) {
+        // A guest that runs here is not ended for want of a way that it may never need.
+        return match cannot(w, &[ActionKind::OpenTargetProxy]).filter(|_| !fetches) {
             Some(why) => report_failure(w, vmi, &why),
             None => vec![Action::OpenTargetProxy],
         };
     };
+    if fetches {
+        return detected(w, vmi, here);
+    }
     let mut actions = publish(vmi, here);
     actions.push(requeue(30, "the guest has not come yet"));
     actions
+}
+
+/// Whether QEMU ended, or was ended, while parts of the guest's memory were at the source.
+fn was_torn(launcher: &LauncherState, migration: &Migration) -> bool {
+    let by_itself = |domain: &Domain| matches!(domain.reason, DomainReason::Shutdown | DomainReason::Panicked);
+    migration.mode == Some(MigrationMode::PostCopy) && launcher.domain.as_ref().is_some_and(|domain| !by_itself(domain))
 }
 
 /// Nobody is left to send the guest or to start it: either it is here, or it is lost.
@@ -132,25 +150,31 @@ fn publish(vmi: &VirtualMachineInstance, here: &Endpoint) -> Vec<Action> {
     if known {
         return Vec::new();
     }
+    note_address(state, here);
+    let message = format!("Migration Target is listening at {}, on ports: {}", here.address, ports(here));
+    vec![Action::UpdateStatus(Box::new(new)), normal("PreparingTarget", message)]
+}
+
+fn note_address(state: &mut VirtualMachineInstanceMigrationState, here: &Endpoint) {
     state.target_node_address = Some(here.address.clone());
     state.target_direct_migration_node_ports = here.ports.clone();
     let side = state.target_state.get_or_insert_default();
     side.node_address = Some(here.address.clone());
     side.direct_migration_node_ports = here.ports.clone();
-    let message = format!("Migration Target is listening at {}, on ports: {}", here.address, ports(here));
-    vec![Action::UpdateStatus(Box::new(new)), normal("PreparingTarget", message)]
 }
 
 fn ports(here: &Endpoint) -> String {
     here.ports.keys().cloned().collect::<Vec<_>>().join(",")
 }
 
-/// The guest runs here on memory that is partly at the source.
-fn detected(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
+/// The guest runs here on memory that is partly at the source. The way from there stays open, and an agent that was restarted
+/// opens it anew: if it breaks, the source connects again.
+fn detected(w: &World<'_>, vmi: &VirtualMachineInstance, here: &Endpoint) -> Vec<Action> {
     let mut new = vmi.status.clone().unwrap_or_default();
     let waiting = requeue(5, "the guest fetches the rest of its memory");
     let Some(state) = new.migration_state.as_mut() else { return vec![waiting] };
     note_arrival(state, w);
+    note_address(state, here);
     if vmi.status.as_ref() == Some(&new) {
         return vec![waiting];
     }

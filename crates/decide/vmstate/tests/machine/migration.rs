@@ -185,6 +185,19 @@ fn a_post_copy_that_breaks_ends_the_guest_only_when_its_launcher_gives_up() {
     let phase = |scene: Scene| scene.stored().unwrap().phase().cloned();
     assert_eq!(phase(broken(MigrationPhase::Transferring)), Some(Phase::Running));
     assert_eq!(phase(broken(MigrationPhase::Failed)), Some(Phase::Failed));
+    let why = |scene: Scene| {
+        scene.decide().into_iter().find_map(|action| match action {
+            Action::EmitEvent { message, reason: "Stopped", .. } => Some(message),
+            _ => None,
+        })
+    };
+    let said = broken(MigrationPhase::Failed).but(|scene| {
+        scene.state.as_mut().unwrap().migration.as_mut().unwrap().failure = Some("the link is cut".to_string());
+    });
+    assert!(why(said).unwrap().contains("lost in its migration: the link is cut"));
+    let told = json!({"failed": true, "completed": true, "mode": "PostCopy", "failureReason": "its memory is gone"});
+    let gone = scene(leaving(merged(address(), told)), Some(running()), None).launcher(Launcher::Gone);
+    assert!(why(gone).unwrap().contains("lost in its migration: its memory is gone"));
 }
 
 #[test]
@@ -269,6 +282,14 @@ fn each_step_of_a_target() {
         ("then tells where", listening(scene(fresh(), None, Some(Ready))), &["status Running", "again in 30"]),
         ("then waits", listening(scene(published(), None, Some(Ready))), &["again in 30"]),
         ("also while memory comes", listening(scene(published(), Some(waiting()), Some(Ready))), &["again in 30"]),
+        ("listens also for a guest that fetches", scene(published(), Some(running()), Some(Transferring)), &["listen"]),
+        (
+            "and tells where, if that has changed",
+            scene(published(), Some(running()), Some(Transferring)).but(|scene| {
+                scene.listening = Some(Endpoint { address: "10.0.0.3".to_string(), ..endpoint() });
+            }),
+            &["status Running", "again in 5"],
+        ),
         (
             "takes a guest that runs here",
             listening(scene(published(), Some(running()), Some(Completed))),
@@ -399,11 +420,39 @@ fn a_target_whose_source_is_gone_tells_what_became_of_the_guest() {
         ("it never came", scene(orphaned(), None, Some(Ready)), &["status Running"]),
         ("it may be about to run", scene(orphaned(), Some(waiting()), Some(Ready)), &["again in 10"]),
         ("it will not run", long_ago(scene(orphaned(), Some(waiting()), Some(Ready))), &["kill", "again in 5"]),
+        ("the rest may be here", scene(orphaned(), Some(running()), Some(Transferring)), &["again in 10"]),
+        ("it is not", long_ago(scene(orphaned(), Some(running()), Some(Transferring))), &["kill", "again in 5"]),
     ] {
         assert_eq!(scene.does(), expected, "{name}");
     }
     let stored = scene(orphaned(), None, Some(Ready)).stored().unwrap();
     assert_eq!(stored.status.unwrap().migration_state.unwrap().failed, Some(true));
+}
+
+#[test]
+fn a_guest_that_ends_in_post_copy_is_the_targets_only_if_it_ended_by_itself() {
+    let ended = |reason, source_gone| {
+        let coming = coming(merged(address(), json!({"startTimestamp": at(30).to_string()})));
+        let vmi = if source_gone { annotated(coming) } else { coming };
+        let scene = scene(vmi, Some(domain(DomainStatus::Shutoff, reason)), Some(MigrationPhase::Failed));
+        scene.but(|scene| {
+            scene.state.as_mut().unwrap().migration.as_mut().unwrap().mode = Some(MigrationMode::PostCopy);
+        })
+    };
+    let why = |scene: Scene| scene.stored().unwrap().status.unwrap().migration_state.unwrap().failure_reason;
+    for (reason, by_itself) in [
+        (DomainReason::Shutdown, true),
+        (DomainReason::Panicked, true),
+        (DomainReason::Crashed, false),
+        (DomainReason::Destroyed, false),
+        (DomainReason::Other, false),
+    ] {
+        let expected = if by_itself { "store, owner node01" } else { "status Running" };
+        assert_eq!(ended(reason, false).does(), [expected], "{reason:?}");
+        assert_eq!(ended(reason, true).does(), [expected], "{reason:?}, and the source is gone");
+    }
+    assert!(why(ended(DomainReason::Crashed, false)).unwrap().contains("before all of its memory was there"));
+    assert!(why(ended(DomainReason::Destroyed, true)).unwrap().contains("parts of the guest's memory"));
 }
 
 #[test]

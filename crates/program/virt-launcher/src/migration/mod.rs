@@ -13,6 +13,7 @@
 //! | target says it does not | runs again | QEMU has ended before that |
 //! | target says nothing (`Undecided`) | stands still | is asked again, through libvirt and through its node agent |
 //! | post-copy | never runs again | runs, fetches memory |
+//! | post-copy, the link is broken | keeps what is left, connects again | waits for memory, listens again (`recovery`) |
 //!
 //! So the source goes on only on the target's own word that the guest does not run there: a broken connection is not
 //! one. Neither is a time-out. If the target cannot be asked any more, the order comes from the source's node agent, which
@@ -20,6 +21,7 @@
 
 mod monitor;
 mod plan;
+mod recovery;
 mod source;
 mod stall;
 mod steps;
@@ -58,6 +60,11 @@ impl Sockets {
     /// The source's QEMU connects to it, the target's listens on the same path in its own Pod.
     fn channel(&self, channel: u16) -> PathBuf {
         self.dir.join(format!("{}-{channel}-source.sock", self.vmi_uid))
+    }
+
+    /// Where the target's QEMU listens to this launcher alone.
+    fn recovery_monitor(&self) -> PathBuf {
+        self.dir.join("monitor.sock")
     }
 
     fn uri(&self, channel: u16) -> String {

@@ -45,9 +45,25 @@ pub(super) enum Order {
     MaxDowntime(u64),
 }
 
+/// Whether QEMU may fetch pages on demand on this node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PostCopy {
+    Possible,
+    Impossible,
+}
+
+impl PostCopy {
+    /// The kernel's word for processes without privileges, which QEMU is.
+    pub(super) fn here() -> PostCopy {
+        let allowed = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+        if allowed.is_ok_and(|allowed| allowed.trim() == "1") { PostCopy::Possible } else { PostCopy::Impossible }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Monitor {
     options: MigrationOptions,
+    post_copy: PostCopy,
     mode: MigrationMode,
     /// How long it may take; none is for ever.
     acceptable: Option<Duration>,
@@ -66,10 +82,11 @@ fn budget(bytes: u64, seconds_per_gigabyte: u64) -> Option<Duration> {
 
 impl Monitor {
     /// For a guest with this much memory and disk to move.
-    pub(super) fn new(options: MigrationOptions, bytes: u64) -> Monitor {
+    pub(super) fn new(options: MigrationOptions, bytes: u64, post_copy: PostCopy) -> Monitor {
         let acceptable = budget(bytes, options.completion_timeout_per_gib_seconds);
         let stall = options.stall_detector.clone().map(|stall| Stall::new(stall, &options, acceptable));
         Monitor {
+            post_copy,
             mode: MigrationMode::PreCopy,
             acceptable,
             previous: None,
@@ -81,8 +98,16 @@ impl Monitor {
         }
     }
 
+    /// For what is left of a guest that runs at the target already.
+    pub(super) fn after_switch_over(options: MigrationOptions) -> Monitor {
+        Monitor { mode: MigrationMode::PostCopy, ..Monitor::new(options, 0, PostCopy::Possible) }
+    }
+
     /// The downtime to allow from the first moment on, if it is to differ from QEMU's own.
     pub(super) fn first_downtime(&mut self) -> Option<u64> {
+        if self.mode == MigrationMode::PostCopy {
+            return None;
+        }
         let limit = self.options.max_downtime_ms;
         let first = match (&self.options.downtime_tuning, &self.stall) {
             (Some(tuning), _) => tuning.initial_ms,
@@ -142,12 +167,24 @@ impl Monitor {
             return Some(Order::Abort { because });
         }
         late.map(|limit| {
-            let because = format!(
-                "it did not complete within {} s; raise completionTimeoutPerGiB, allow auto-converge or post-copy",
-                limit.as_secs()
-            );
+            let because = format!("it did not complete within {} s; {}", limit.as_secs(), self.remedies());
             Order::Abort { because }
         })
+    }
+
+    /// What would have helped and has not been done.
+    fn remedies(&self) -> String {
+        let MigrationOptions { allow_auto_converge, allow_post_copy, allow_workload_disruption, .. } = self.options;
+        let mut remedies = vec!["raise completionTimeoutPerGiB"];
+        remedies.extend((!allow_auto_converge).then_some("allow auto-converge"));
+        match self.post_copy {
+            PostCopy::Possible => remedies.extend((!allow_post_copy).then_some("allow post-copy")),
+            PostCopy::Impossible => {
+                remedies.extend((!allow_workload_disruption).then_some("allow a pause of the guest"))
+            }
+        }
+        let last = remedies.pop().unwrap_or_default();
+        if remedies.is_empty() { last.to_owned() } else { format!("{} or {last}", remedies.join(", ")) }
     }
 
     fn raise_downtime(&mut self, sample: Sample) -> Option<Order> {
@@ -191,7 +228,7 @@ mod tests {
             ..Default::default()
         };
         change(&mut options);
-        Monitor::new(options, 3 * GB)
+        Monitor::new(options, 3 * GB, PostCopy::Possible)
     }
 
     fn aborts(order: Option<Order>, word: &str) -> bool {
@@ -213,6 +250,37 @@ mod tests {
         let mut monitor = monitor(|_| {});
         assert_eq!(monitor.judge(sample(30, 100)), None);
         assert!(aborts(monitor.judge(sample(31, 99)), "within 30 s"));
+    }
+
+    #[test]
+    fn only_what_would_help_on_this_node_is_suggested() {
+        let late = |post_copy, change: fn(&mut MigrationOptions)| {
+            let mut monitor = monitor(change);
+            monitor.post_copy = post_copy;
+            monitor.switched(MigrationMode::Paused, Duration::ZERO);
+            monitor.judge(sample(61, 100))
+        };
+        for (post_copy, change, expected) in [
+            (
+                PostCopy::Possible,
+                (|_| {}) as fn(&mut MigrationOptions),
+                "PerGiB, allow auto-converge or allow post-copy",
+            ),
+            (PostCopy::Impossible, |_| {}, "PerGiB, allow auto-converge or allow a pause of the guest"),
+            (PostCopy::Impossible, |o| o.allow_workload_disruption = true, "PerGiB or allow auto-converge"),
+            (PostCopy::Possible, |o| o.allow_auto_converge = true, "PerGiB or allow post-copy"),
+            (
+                PostCopy::Impossible,
+                |o| (o.allow_workload_disruption, o.allow_auto_converge) = (true, true),
+                "within 60 s; raise completionTimeoutPerGiB",
+            ),
+        ] {
+            let order = late(post_copy, change);
+            assert!(
+                matches!(&order, Some(Order::Abort { because }) if because.ends_with(expected)),
+                "{order:?}, not {expected}"
+            );
+        }
     }
 
     #[test]

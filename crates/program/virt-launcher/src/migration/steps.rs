@@ -17,8 +17,9 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Sockets;
-use super::monitor::{Monitor, Order, Sample};
+use super::monitor::{Monitor, Order, PostCopy, Sample};
 use super::plan::{Current, Plan, Readdress};
+use super::recovery;
 use crate::error::{Error, chain};
 use crate::session::{Session, URI};
 use crate::state::StateStore;
@@ -35,10 +36,11 @@ const START_WITHIN: Duration = Duration::from_secs(30);
 const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
 /// A target that cannot be reached yet: a node agent that was restarted opens the way again within this time.
 const REACH_WITHIN: Duration = Duration::from_secs(20);
-/// The target's answer to an attempt to go on with a post-copy.
-const RESUME_WITHIN: Duration = Duration::from_secs(30);
-/// Attempts to go on with a post-copy whose connection broke.
-const RECOVERIES: u32 = 20;
+/// A post-copy whose connection broke is given up if it could not go on for this long.
+const RECOVER_WITHIN: Duration = Duration::from_secs(300);
+
+/// Why a guest in post-copy is lost.
+const TORN: &str = "the guest ended at the target before all of its memory was there";
 
 /// How a migration ended.
 #[derive(Debug)]
@@ -116,27 +118,91 @@ impl Driver {
         let plan = self.plan().await?;
         let mut flags = plan.flags;
         let mut options = self.options.clone();
-        let mut recoveries = 0;
         loop {
-            let pass = match self.pass(&plan, &options, flags).await {
-                // What is here belongs to a guest that runs elsewhere: nothing but a lost guest ends the attempts.
-                Err(error) if flags & flags::MIGRATE_POSTCOPY_RESUME != 0 => Pass::Broken(chain(&error)),
-                pass => pass?,
-            };
-            match pass {
+            match self.pass(&plan, &options, flags).await? {
                 Pass::NoPostCopy if flags & flags::MIGRATE_POSTCOPY != 0 => {
                     tracing::warn!("QEMU may not use userfaultfd here; the guest is moved without post-copy");
                     flags &= !flags::MIGRATE_POSTCOPY;
                     options.allow_post_copy = false;
                 }
-                Pass::Broken(why) if recoveries < RECOVERIES => {
-                    recoveries += 1;
-                    tracing::warn!(recoveries, why, "post-copy broke; going on with it");
-                    flags |= flags::MIGRATE_POSTCOPY_RESUME;
-                    tokio::time::sleep(ASK_AGAIN).await;
-                }
+                Pass::Broken(why) => return Ok(self.recover(&plan, why).await),
                 end => return Ok(end),
             }
+        }
+    }
+
+    /// What is here belongs to a guest that runs elsewhere: goes on until all of it is there, or nobody needs it any more.
+    async fn recover(&self, plan: &Plan, mut why: String) -> Pass {
+        let flags = plan.flags | flags::MIGRATE_POSTCOPY_RESUME;
+        let mut settled = self.settled.clone();
+        let mut broken_at = Instant::now();
+        while broken_at.elapsed() < RECOVER_WITHIN {
+            tracing::warn!(why, "post-copy broke; going on with it");
+            // The node agent is to tell if the target's has told it.
+            self.update(|migration| migration.phase = MigrationPhase::Undecided);
+            why = match self.resume(plan, flags, &mut broken_at).await {
+                Ok(Pass::Broken(why)) => why,
+                Ok(end) => return end,
+                Err(error) => chain(&error),
+            };
+            tokio::select! {
+                _ = settled.changed() => {}
+                () = tokio::time::sleep(ASK_AGAIN) => {}
+            }
+        }
+        let within = RECOVER_WITHIN.as_secs();
+        Pass::Stayed(format!(
+            "the connection broke during post-copy, and could not be made again within {within} s: {why}"
+        ))
+    }
+
+    /// One attempt to go on. The target's launcher has its QEMU listen again when it notices the break; until then nobody
+    /// answers. libvirt at the target takes no part in it: its monitor may not get through (see [`recovery`]), and it
+    /// notices by itself when all has come.
+    async fn resume(&self, plan: &Plan, flags: u32, broken_at: &mut Instant) -> Result<Pass, Error> {
+        let settled = *self.settled.borrow();
+        let word = match settled {
+            Some(true) => Word::Runs,
+            Some(false) => Word::DoesNotRun,
+            None => self.ask(flags, false).await.map_err(libvirt("ask the target"))?,
+        };
+        if let Some(end) = self.end_of_post_copy(word).await {
+            return Ok(end);
+        }
+        let (source, domain) = self.source().await?;
+        if let (state @ (State::Shutoff | State::Crashed), _) =
+            source.state(&domain).await.map_err(libvirt("ask QEMU"))?
+        {
+            return Ok(Pass::Stayed(format!("QEMU ended ({state:?}) before all of the guest's memory was sent")));
+        }
+        source.migrate_begin(&domain, &plan.params, flags).await.map_err(libvirt("begin to go on"))?;
+        let monitor = Monitor::after_switch_over(self.options.clone());
+        if let Err(why) = self.perform(monitor, &source, &domain, &plan.params, &[], flags).await {
+            self.stay(&source, &domain, plan, flags).await;
+            return Ok(Pass::Broken(why));
+        }
+        tracing::info!("post-copy goes on");
+        *broken_at = Instant::now();
+        self.update(|migration| migration.phase = MigrationPhase::SwitchingOver);
+        let word = self.ask_until_known(flags).await;
+        if word == Word::Runs
+            && let Err(error) = source.migrate_confirm(&domain, &plan.params, &[], flags, false).await
+        {
+            tracing::warn!(error = chain(&error), "libvirt does not end the guest that has moved");
+        }
+        let broken = || Pass::Broken("the connection broke again".to_owned());
+        Ok(self.end_of_post_copy(word).await.unwrap_or_else(broken))
+    }
+
+    /// The target's word, if it leaves nothing to be sent.
+    async fn end_of_post_copy(&self, word: Word) -> Option<Pass> {
+        match word {
+            Word::Runs => {
+                self.end_here().await;
+                Some(Pass::Moved)
+            }
+            Word::DoesNotRun => Some(Pass::Stayed(TORN.to_owned())),
+            Word::NotYet | Word::Fetches | Word::Starves => None,
         }
     }
 
@@ -199,16 +265,12 @@ impl Driver {
             other => other.map_err(libvirt("begin the migration"))?,
         };
         let xml = self.readdress.as_ref().map_or(begun.xml.clone(), |readdress| readdress.live(&begun.xml));
-        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(xml));
-        let prepare = target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags));
-        let prepared = match self.in_time(flags, prepare).await {
-            None => {
-                self.stay(&source, &domain, plan, flags).await;
-                return Ok(Pass::Broken("the target's QEMU does not answer; it may wait for memory itself".to_owned()));
-            }
-            Some(prepared) => prepared,
+        let xml = match flags & flags::MIGRATE_POSTCOPY {
+            0 => xml,
+            _ => recovery::with_monitor(&xml, &self.sockets.recovery_monitor()),
         };
-        let prepared = match prepared {
+        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(xml));
+        let prepared = match target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags)).await {
             Ok(prepared) => prepared,
             Err(error) => {
                 // Begin holds the domain until it is confirmed one way or the other.
@@ -225,7 +287,7 @@ impl Driver {
             Some(readdress) => params.with("persistent_xml", Value::String(readdress.kept(&begun.xml))),
             None => params,
         };
-        let monitor = Monitor::new(options.clone(), plan.bytes);
+        let monitor = Monitor::new(options.clone(), plan.bytes, PostCopy::here());
         let performed = self.perform(monitor, &source, &domain, &params, &prepared.cookie, flags).await;
         let cookie = match performed {
             Ok(cookie) => cookie,
@@ -234,15 +296,6 @@ impl Driver {
             }
         };
         self.switch_over(plan, (&source, &target), &domain, &params, &cookie, flags).await
-    }
-
-    /// Waits for an answer; not for ever if a broken post-copy is taken up again, when QEMU's main loop at the target may itself
-    /// stand still for want of a page.
-    async fn in_time<T>(&self, flags: u32, answer: impl Future<Output = T>) -> Option<T> {
-        if flags & flags::MIGRATE_POSTCOPY_RESUME == 0 {
-            return Some(answer.await);
-        }
-        tokio::time::timeout(RESUME_WITHIN, answer).await.ok()
     }
 
     /// Sends everything, watched by the monitor. An error says why it was not all sent.
@@ -366,6 +419,7 @@ impl Driver {
                 match self.ask_until_known(flags).await {
                     Word::Runs => (Vec::new(), Ok(())),
                     Word::Starves => return Ok(Pass::Broken(chain(&error))),
+                    _ if self.is_post_copy() => (Vec::new(), Err(TORN.to_owned())),
                     _ => (Vec::new(), Err(format!("the target did not start the guest: {}", chain(&error)))),
                 }
             }
@@ -398,9 +452,9 @@ impl Driver {
                 return if target_runs { Word::Runs } else { Word::DoesNotRun };
             }
             match self.ask(flags, begun.elapsed() > START_WITHIN).await {
-                // The target may not have noticed yet that nothing comes any more.
-                Ok(Word::Fetches) if self.is_broken().await => return Word::Starves,
-                Ok(Word::NotYet | Word::Fetches) => {}
+                // The target may not have noticed yet that nothing comes any more, or that something comes again.
+                Ok(Word::Fetches | Word::Starves) if self.is_broken().await => return Word::Starves,
+                Ok(Word::NotYet | Word::Fetches | Word::Starves) => {}
                 Ok(word) => return word,
                 Err(error) => {
                     self.update(|migration| migration.phase = MigrationPhase::Undecided);
@@ -463,9 +517,11 @@ impl Driver {
         self.state.get().migration.is_some_and(|migration| migration.mode == MigrationMode::PostCopy)
     }
 
+    /// Nothing is sent from here any more.
     async fn is_broken(&self) -> bool {
         let Ok((source, domain)) = self.source().await else { return false };
-        matches!(source.state(&domain).await, Ok((State::Paused, Reason::PostcopyFailed)))
+        let state = source.state(&domain).await;
+        matches!(state, Ok((State::Paused, Reason::PostcopyFailed) | (State::Shutoff | State::Crashed, _)))
     }
 
     async fn final_figures(&self) -> Option<Progress> {

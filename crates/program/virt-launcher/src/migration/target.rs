@@ -4,7 +4,7 @@ use launcher_rpc::migration::{MigrationMode, MigrationPhase, MigrationRole, Migr
 use launcher_rpc::types::{DomainReason, DomainState, DomainStatus, LauncherState};
 use tokio::sync::watch;
 
-use super::{DISKS, MEMORY, Sockets};
+use super::{DISKS, MEMORY, Sockets, recovery};
 use crate::error::Error;
 use crate::state::StateStore;
 
@@ -71,6 +71,15 @@ impl Target {
 
     /// Follows the guest's arrival. Sets `started` when it runs here, and ends when nothing of it is at the source.
     pub(crate) async fn watch(self, started: watch::Sender<bool>) {
+        let (monitor, uri) =
+            (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(MEMORY).display()));
+        tokio::select! {
+            () = self.follow(started) => {}
+            () = recovery::keep_listening(&monitor, &uri) => {}
+        }
+    }
+
+    async fn follow(&self, started: watch::Sender<bool>) {
         self.state.until(|state| arrival(state) != Arrival::Away).await;
         started.send_replace(true);
         self.state.update(|state| {

@@ -1,0 +1,147 @@
+//! How a post-copy goes on after its connection broke, at the target.
+//!
+//! QEMU has to listen again. It is told so by `migrate-recover`, and libvirt's monitor carries that only as long as QEMU's
+//! main loop turns. It seldom does: whatever takes the main lock and touches a page that has not come waits for the page, be
+//! it a device that looks into its queue or, under emulation, the delivery of an interrupt. libvirt then waits for an answer
+//! in the middle of its last step and does not even notice the break. `migrate-recover` may overtake everything else on a
+//! monitor that allows it (out of band), which libvirt 9.0 does not ask for. So a target that a guest may come to by
+//! post-copy has a second monitor, which is this launcher's. QEMU serves it in a thread of its own.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+const NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
+/// The character device behind the monitor.
+const DEVICE: &str = "recovery";
+/// Until QEMU is there, and between two attempts.
+const AGAIN: Duration = Duration::from_millis(200);
+/// More than QEMU says about anything here.
+const LINE_MAX: u64 = 256 << 10;
+
+/// The domain with the second monitor. One that came by post-copy before has it already.
+pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
+    let chardev = format!("socket,id={DEVICE},path={},server=on,wait=off", socket.display());
+    let monitor = format!("chardev={DEVICE},mode=control");
+    let words = ["-chardev", &chardev, "-mon", &monitor];
+    if xml.contains(&format!("'{chardev}'")) {
+        return xml.to_owned();
+    }
+    let Some((inside, "")) = xml.trim_end().rsplit_once("</domain>") else { return xml.to_owned() };
+    let words: String = words.iter().map(|word| format!("<qemu:arg value='{word}'/>")).collect();
+    // Declared where it is used: whether the root has declared it before does not matter.
+    format!("{inside}<qemu:commandline xmlns:qemu='{NAMESPACE}'>{words}</qemu:commandline></domain>\n")
+}
+
+/// Has QEMU wait for the source again, each time that the connection breaks. Does not end.
+///
+/// Has to begin before that: the conversation is opened by QEMU's main loop.
+pub(super) async fn keep_listening(monitor: &Path, uri: &str) {
+    loop {
+        if let Ok(stream) = UnixStream::connect(monitor).await
+            && let Err(error) = attend(stream, uri).await
+        {
+            tracing::debug!(%error, "the monitor for a broken post-copy has closed");
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}
+
+async fn attend(stream: UnixStream, uri: &str) -> io::Result<()> {
+    const LISTEN: u64 = 2;
+    let (read, mut write) = stream.into_split();
+    let mut said = BufReader::new(read);
+    let enable = json!({"execute": "qmp_capabilities", "arguments": {"enable": ["oob"]}, "id": 1});
+    let listen = json!({"exec-oob": "migrate-recover", "arguments": {"uri": uri}, "id": LISTEN});
+    write.write_all(format!("{enable}\n").as_bytes()).await?;
+    let mut broken = false;
+    loop {
+        let said = next(&mut said).await?;
+        if said["event"] == "MIGRATION" {
+            broken = said["data"]["status"] == "postcopy-paused";
+        } else if said["id"] != LISTEN {
+            continue;
+        } else if let Some(why) = said["error"]["desc"].as_str() {
+            tracing::debug!(why, "QEMU does not wait for a new connection");
+            tokio::time::sleep(AGAIN).await;
+        } else {
+            tracing::warn!("the connection to the source broke; QEMU waits for a new one");
+            continue;
+        }
+        if broken {
+            write.write_all(format!("{listen}\n").as_bytes()).await?;
+        }
+    }
+}
+
+async fn next(said: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Value> {
+    let mut line = Vec::new();
+    said.take(LINE_MAX).read_until(b'\n', &mut line).await?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SOCKET: &str = "/s/monitor.sock";
+
+    #[test]
+    fn a_domain_gets_the_monitor_once() {
+        let once = with_monitor("<domain type='qemu' id='1'>\n  <name>a</name>\n</domain>\n", Path::new(SOCKET));
+        let expected = "<domain type='qemu' id='1'>\n  <name>a</name>\n<qemu:commandline \
+            xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><qemu:arg value='-chardev'/>\
+            <qemu:arg value='socket,id=recovery,path=/s/monitor.sock,server=on,wait=off'/>\
+            <qemu:arg value='-mon'/><qemu:arg value='chardev=recovery,mode=control'/></qemu:commandline></domain>\n";
+        assert_eq!(once, expected);
+        assert_eq!(with_monitor(&once, Path::new(SOCKET)), once);
+    }
+
+    /// A QEMU that says these lines, each after another command, and what it was told.
+    async fn told(lines: &[&str]) -> Vec<Value> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("monitor.sock");
+        let listener = tokio::net::UnixListener::bind(&path).unwrap();
+        let launcher = tokio::spawn(async move { keep_listening(&path, "unix:/s/memory.sock").await });
+        let (stream, _) = listener.accept().await.unwrap();
+        let (read, mut write) = stream.into_split();
+        let mut commands = BufReader::new(read).lines();
+        write.write_all(b"{\"QMP\": {\"capabilities\": [\"oob\"]}}\r\n").await.unwrap();
+        let mut heard = Vec::new();
+        for line in lines {
+            let command = commands.next_line().await.unwrap().unwrap();
+            heard.push(serde_json::from_str(&command).unwrap());
+            write.write_all(format!("{line}\r\n").as_bytes()).await.unwrap();
+        }
+        launcher.abort();
+        heard
+    }
+
+    const PAUSED: &str = r#"{"event": "MIGRATION", "data": {"status": "postcopy-paused"}}"#;
+
+    #[tokio::test]
+    async fn qemu_is_told_out_of_band_where_to_listen_when_the_connection_breaks() {
+        let breaks = format!("{{\"return\": {{}}, \"id\": 1}}\r\n{PAUSED}");
+        let heard = told(&[&breaks, r#"{"return": {}, "id": 2}"#]).await;
+        assert_eq!(heard[0]["arguments"]["enable"], json!(["oob"]));
+        assert_eq!(heard[1]["exec-oob"], "migrate-recover");
+        assert_eq!(heard[1]["arguments"]["uri"], "unix:/s/memory.sock");
+    }
+
+    #[tokio::test]
+    async fn it_is_told_again_after_a_refusal_and_after_another_break() {
+        let refused = r#"{"error": {"class": "GenericError", "desc": "not yet"}, "id": 2}"#;
+        let goes_on = r#"{"event": "MIGRATION", "data": {"status": "postcopy-active"}}"#;
+        let breaks_again = format!("{{\"return\": {{}}, \"id\": 2}}\r\n{goes_on}\r\n{PAUSED}");
+        let heard = told(&[PAUSED, refused, &breaks_again, "{}"]).await;
+        assert!(heard[1..].iter().all(|command| command["exec-oob"] == "migrate-recover"), "{heard:?}");
+        assert_eq!(heard.len(), 4);
+    }
+}
