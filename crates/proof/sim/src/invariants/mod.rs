@@ -160,6 +160,7 @@ invariants!(
     limits,
     target_placement,
     one_guest,
+    between,
     migration_phases,
     handed_off,
     policies,
@@ -171,6 +172,7 @@ invariants!(
     backups_block,
     evictions,
     evacuations,
+    needed,
     budgets,
 );
 
