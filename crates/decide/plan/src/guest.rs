@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use api::labels;
+use api::{finalizers, labels};
 use api::v1::{
     MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
     VirtualMachineInstanceMigrationSpec,
@@ -68,6 +68,8 @@ impl Guest {
                 labels: (name.len() <= names::LABEL_MAX)
                     .then(|| BTreeMap::from([(labels::VMI_NAME.to_owned(), name.to_owned())])),
                 annotations: Some(BTreeMap::from([(annotation.to_owned(), value.to_owned())])),
+                // As admission has it, which may not be there yet when guests have to move.
+                finalizers: Some(vec![finalizers::MIGRATION.to_owned()]),
                 ..ObjectMeta::default()
             },
             spec: VirtualMachineInstanceMigrationSpec {

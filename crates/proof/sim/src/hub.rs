@@ -263,7 +263,7 @@ impl Api for Client {
         let patch = patch.clone();
         self.call(sent, move |hub| {
             let by = hub.pass;
-            let patch = hub.plant_guards(patch);
+            let patch = hub.plant_end(hub.plant_guards(patch));
             hub.plant_abort(&key, &patch);
             let copy = hub.plant.and_then(|_| hub.server.lookup::<K>(&key)).map(|object| (*object).clone());
             let stored = hub.server.patch::<K>(by, &key, part, &patch).map(|stored| (*stored).clone());

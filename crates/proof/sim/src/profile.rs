@@ -6,7 +6,7 @@ use api::v1::RunStrategy;
 
 use crate::kinds::Kind;
 use crate::rng::Rng;
-use crate::script::{Deed, Disk, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
+use crate::script::{Deed, Disk, ELSEWHERE, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
 
 /// How likely each kind of trouble is. Numbers are counts per history, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub struct Profile {
     /// In percent: deeds that move guests, or stop that.
     moves: u64,
     journeys: u64,
+    /// Guests that are sent to other instances.
+    exchanges: u64,
 }
 
 const CALM: Profile = Profile {
@@ -55,6 +57,7 @@ const CALM: Profile = Profile {
     plugs: 5,
     moves: 0,
     journeys: 0,
+    exchanges: 0,
 };
 
 /// Every profile by its name. The first is what runs if none is named: a mixture of all others.
@@ -132,6 +135,28 @@ pub const PROFILES: &[Profile] = &[
         plugs: 0,
         ..CALM
     },
+    Profile {
+        name: "between",
+        about: "guests that become another machine's, or do not",
+        vms: 3,
+        deeds: 4,
+        lags: 4,
+        outages: 1,
+        refusals: 1,
+        lost_answers: 3,
+        strangers: 2,
+        crashes: 2,
+        leaders: 1,
+        pods: 1,
+        guests: 1,
+        nodes: 1,
+        moves: 30,
+        journeys: 3,
+        exchanges: 3,
+        storage: 0,
+        plugs: 0,
+        ..CALM
+    },
 ];
 
 /// The profile of this name; `mixed` gives each seed one of them in turn.
@@ -141,6 +166,9 @@ pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     }
     PROFILES.iter().find(|profile| profile.name == name)
 }
+
+/// How far away the number of a receiver in the sender's namespace is.
+const SAME_NAMESPACE: u8 = 4;
 
 const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -175,6 +203,11 @@ impl Profile {
     fn user(&self, rng: &mut Rng) -> Vec<(Duration, Deed)> {
         let mut deeds = Vec::new();
         let vms = rng.within(1, self.vms) as u8;
+        if self.exchanges > 0 {
+            self.exchange(rng, vms, &mut deeds);
+            deeds.sort_by_key(|(at, _)| *at);
+            return deeds;
+        }
         for vm in 0..vms {
             deeds.push((time(rng, 0, 20_000), self.birth(rng, vm)));
             if rng.chance(50) {
@@ -197,6 +230,69 @@ impl Profile {
         }
         deeds.sort_by_key(|(at, _)| *at);
         deeds
+    }
+
+    /// Guests that run, and pairs of migrations that take them elsewhere.
+    fn exchange(&self, rng: &mut Rng, vms: u8, deeds: &mut Vec<(Duration, Deed)>) {
+        for vm in 0..vms {
+            let strategy = match rng.below(10) {
+                0..=5 => RunStrategy::Always,
+                6..=7 => RunStrategy::RerunOnFailure,
+                8 => RunStrategy::Manual,
+                _ => RunStrategy::Once,
+            };
+            let birth = match rng.chance(10) {
+                true => Deed::CreateVmi { vm },
+                false => Deed::CreateVm { vm, strategy, disk: Disk::Image },
+            };
+            deeds.push((time(rng, 0, 15_000), birth));
+            deeds.push((time(rng, 15_000, 25_000), Deed::Start { vm }));
+        }
+        let mut sides = Vec::new();
+        for _ in 0..rng.within(1, self.exchanges) {
+            let vm = rng.below(u64::from(vms)) as u8;
+            let to = vm + if rng.chance(60) { ELSEWHERE.0 } else { SAME_NAMESPACE };
+            let begin = time(rng, 10_000, ACTIVE - 60_000);
+            deeds.push((begin.saturating_sub(time(rng, 0, 25_000)), Deed::Await { vm: to }));
+            sides.extend([vm, to]);
+            self.sides(rng, (vm, to), begin, deeds);
+            // The way back, or a second attempt.
+            if rng.chance(25) {
+                let pair = if rng.chance(50) { (to, vm) } else { (vm, to) };
+                let again = begin + time(rng, 20_000, 60_000);
+                deeds.push((again.saturating_sub(time(rng, 1, 15_000)), Deed::Await { vm: pair.1 }));
+                self.sides(rng, pair, again, deeds);
+            }
+        }
+        for _ in 0..rng.within(0, self.deeds) {
+            let vm = *rng.pick(&sides);
+            deeds.push((time(rng, 20_000, ACTIVE - 20_000), self.deed(rng, vm)));
+        }
+    }
+
+    /// Both sides ask for it, in either order; now and then one of them does not, or changes its mind.
+    fn sides(&self, rng: &mut Rng, (vm, to): (u8, u8), begin: Duration, deeds: &mut Vec<(Duration, Deed)>) {
+        let (send, receive) = (Deed::Send { vm, to }, Deed::Receive { vm: to, from: vm });
+        let pairs = if rng.chance(50) { [send, receive] } else { [receive, send] };
+        let longest = if rng.chance(70) { 3_000 } else { 30_000 };
+        let later = time(rng, 0, longest);
+        let [first, second] = pairs;
+        deeds.push((begin, first));
+        if rng.chance(92) {
+            deeds.push((begin + later, second));
+        }
+        if rng.chance(45) {
+            let who = *rng.pick(&[vm, to]);
+            let deed = match rng.below(12) {
+                0..=6 => Deed::AbortMigration { vm: who },
+                7 => Deed::DeleteVm { vm: who },
+                8 => Deed::DeleteVmi { vm: who },
+                9 => Deed::DeletePod { vm: who },
+                10 => Deed::Crash { vm: who },
+                _ => Deed::ShutDown { vm: who },
+            };
+            deeds.push((begin + later + time(rng, 1, 40_000), deed));
+        }
     }
 
     fn birth(&self, rng: &mut Rng, vm: u8) -> Deed {
@@ -344,7 +440,9 @@ impl Profile {
                 faults.push(Fault::Volume { nth, fate });
             }
         }
-        for _ in 0..rng.within(0, self.nodes) {
+        // Lost nodes make histories long, so only some of those with exchanges have them.
+        let nodes = if self.exchanges > 0 && !rng.chance(25) { 0 } else { self.nodes };
+        for _ in 0..rng.within(0, nodes) {
             let (node, at) = (rng.below(2) as u8, time(rng, 5_000, 120_000));
             if rng.chance(50) {
                 faults.push(Fault::NodeOutage { node, at, lasts: time(rng, 20_000, 420_000) });

@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::engine::{Options, play};
-use crate::script::{Deed, Disk, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
+use crate::script::{Deed, Disk, ELSEWHERE, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
 
 /// Reads a script.
 pub fn parse(text: &str) -> anyhow::Result<Script> {
@@ -48,9 +48,18 @@ fn numbered(text: &str, prefix: &str) -> anyhow::Result<u8> {
     number.with_context(|| format!("{text:?} is not called like {prefix}0"))
 }
 
+/// A virtual machine, `vm0` or `elsewhere/vm0`.
+fn machine(text: &str) -> anyhow::Result<u8> {
+    let (first, namespace) = ELSEWHERE;
+    match text.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) {
+        Some(name) => Ok(first + numbered(name, "vm")?),
+        None => numbered(text, "vm"),
+    }
+}
+
 fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
     let (Some(verb), Some(vm)) = (words.first(), words.get(1)) else { bail!("a deed and a name are wanted") };
-    let vm = numbered(vm, "vm")?;
+    let vm = machine(vm)?;
     Ok(match (*verb, &words[2..]) {
         ("create", [strategy, disk]) => {
             let disk = match *disk {
@@ -78,6 +87,9 @@ fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
         ("delete-vmi", []) => Deed::DeleteVmi { vm },
         ("delete-pod", []) => Deed::DeletePod { vm },
         ("migrate", []) => Deed::Migrate { vm },
+        ("await", []) => Deed::Await { vm },
+        ("send", [to]) => Deed::Send { vm, to: machine(to)? },
+        ("receive", [from]) => Deed::Receive { vm, from: machine(from)? },
         ("abort-migration", []) => Deed::AbortMigration { vm },
         ("evict", []) => Deed::Evict { vm },
         ("drain", []) => Deed::Drain { vm },

@@ -104,6 +104,20 @@ pub enum Deed {
     AbortMigration {
         vm: u8,
     },
+    /// A virtual machine that waits for a guest from elsewhere: a new one, or one that is told to.
+    Await {
+        vm: u8,
+    },
+    /// Asks for the guest to be sent to the instance of another virtual machine.
+    Send {
+        vm: u8,
+        to: u8,
+    },
+    /// Asks for the guest of another virtual machine.
+    Receive {
+        vm: u8,
+        from: u8,
+    },
     /// Asks the launcher Pod to leave its node.
     Evict {
         vm: u8,
@@ -280,7 +294,9 @@ impl Deed {
             Self::CreateVm { vm, .. }
             | Self::SetStrategy { vm, .. }
             | Self::Plug { vm, .. }
-            | Self::Unplug { vm, .. } => *vm,
+            | Self::Unplug { vm, .. }
+            | Self::Send { vm, .. }
+            | Self::Receive { vm, .. } => *vm,
             Self::CreateVmi { vm }
             | Self::Start { vm }
             | Self::Stop { vm }
@@ -296,6 +312,7 @@ impl Deed {
             | Self::DeletePod { vm }
             | Self::Migrate { vm }
             | Self::AbortMigration { vm }
+            | Self::Await { vm }
             | Self::Evict { vm }
             | Self::Drain { vm }
             | Self::Backup { vm }
@@ -309,7 +326,7 @@ impl Deed {
 
 impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = vm_name(self.vm());
+        let name = title(self.vm());
         match self {
             Self::CreateVm { strategy, disk, .. } => {
                 write!(f, "create virtual machine {name}, {}, disk from {disk:?}", strategy.as_str())
@@ -332,6 +349,9 @@ impl fmt::Display for Deed {
             Self::DeletePod { .. } => write!(f, "delete the launcher Pod of {name}"),
             Self::Migrate { .. } => write!(f, "migrate {name}"),
             Self::AbortMigration { .. } => write!(f, "give the migration of {name} up"),
+            Self::Await { .. } => write!(f, "let {name} wait for a guest"),
+            Self::Send { to, .. } => write!(f, "send the guest of {name} to {}", title(*to)),
+            Self::Receive { from, .. } => write!(f, "let {name} receive the guest of {}", title(*from)),
             Self::Evict { .. } => write!(f, "evict {name}"),
             Self::Drain { .. } => write!(f, "empty the node of {name}"),
             Self::Backup { .. } => write!(f, "back {name} up"),
@@ -385,11 +405,25 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The namespace everything happens in.
+/// The namespace everything happens in, but for guests that leave it.
 pub(crate) const NAMESPACE: &str = "default";
+/// The namespace of virtual machines from this number on: 8 is called as 0 is, and so forth.
+pub(crate) const ELSEWHERE: (u8, &str) = (8, "elsewhere");
 
 pub(crate) fn vm_name(vm: u8) -> String {
-    format!("vm{vm}")
+    format!("vm{}", if vm < ELSEWHERE.0 { vm } else { vm - ELSEWHERE.0 })
+}
+
+pub(crate) fn vm_namespace(vm: u8) -> &'static str {
+    if vm < ELSEWHERE.0 { NAMESPACE } else { ELSEWHERE.1 }
+}
+
+/// As a timeline prints it.
+fn title(vm: u8) -> String {
+    match vm_namespace(vm) {
+        NAMESPACE => vm_name(vm),
+        namespace => format!("{namespace}/{}", vm_name(vm)),
+    }
 }
 
 pub(crate) fn volume_name(volume: u8) -> String {

@@ -40,15 +40,21 @@ fn assert_hold(campaign: &Campaign) -> Report {
 }
 
 #[test]
-fn thirty_four_thousand_histories_of_all_kinds_hold() {
-    assert_hold(&campaign("mixed", share(34_000), None));
+fn thirty_three_thousand_histories_of_all_kinds_hold() {
+    assert_hold(&campaign("mixed", share(33_000), None));
 }
 
-/// Other seeds than there, where every tenth history is of this kind.
+/// Other seeds than there, where every eleventh history is of this kind.
 #[test]
-fn sixteen_thousand_histories_of_guests_that_move_hold() {
-    let report = assert_hold(&Campaign { start: 1_000_000, ..campaign("migrations", share(16_000), None) });
+fn thirteen_thousand_histories_of_guests_that_move_hold() {
+    let report = assert_hold(&Campaign { start: 1_000_000, ..campaign("migrations", share(13_000), None) });
     assert!(report.moved * 2 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
+}
+
+#[test]
+fn six_thousand_histories_of_guests_that_become_anothers_hold() {
+    let report = assert_hold(&Campaign { start: 2_000_000, ..campaign("between", share(6_000), None) });
+    assert!(report.moved * 3 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
 }
 
 /// The seeds are among those that hold without the bug.
@@ -104,8 +110,18 @@ fn giving_up_by_deleting_the_target_is_found() {
 }
 
 #[test]
+fn a_sender_that_goes_on_is_found() {
+    assert_found_in("between", Plant::SenderGoesOn, &["between", "one_guest"]);
+}
+
+#[test]
+fn a_stale_copy_of_the_other_side_is_found() {
+    assert_found_in("between", Plant::StaleCopy, &["between", "handed_off", "one_guest", "policies", "settles"]);
+}
+
+#[test]
 fn a_seed_gives_the_same_history_every_time() {
-    for (profile, seed) in [("storm", 3), ("storm", 12), ("storm", 21), ("migrations", 5), ("migrations", 8)] {
+    for (profile, seed) in [("storm", 3), ("storm", 12), ("storm", 21), ("migrations", 8), ("between", 5)] {
         let script = profile_for(profile, seed).unwrap().script(seed);
         let told = || play(&script, Options { verbose: true, ..Options::default() }).timeline;
         assert_eq!(told(), told(), "seed {seed}");

@@ -9,13 +9,15 @@ use std::collections::BTreeMap;
 
 use api::v1::VirtualMachineInstanceMigrationSourceState as SourceState;
 use api::v1::VirtualMachineInstanceMigrationTargetState as TargetState;
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use api::v1::{
+    VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
+};
 use api::{annotations, labels, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 
 use super::action::Action;
-use super::kinds::Kind;
+use super::kinds::{self, Kind};
 use super::policy;
 use super::sync::Sync;
 use super::world::{World, is_set};
@@ -30,6 +32,15 @@ pub fn address(namespace: &str) -> String {
 
 pub(super) fn source_of(vmi: &VirtualMachineInstance) -> Option<&SourceState> {
     vmi.status.as_ref()?.migration_state.as_ref()?.source_state.as_ref()
+}
+
+/// The node that a migration takes its guest from. A receiver's instance has none before it has the guest.
+pub fn source_node<'a>(migration: &Migration, vmi: &'a VirtualMachineInstance) -> Option<&'a str> {
+    let node = match kinds::kind(migration) {
+        Kind::Receives => source_of(vmi)?.node.as_deref(),
+        Kind::Local | Kind::Sends => vmi.status.as_ref()?.node_name.as_deref(),
+    };
+    node.filter(|node| !node.is_empty())
 }
 
 /// Whether the instance shows this migration as its side of one between instances.

@@ -3,7 +3,7 @@
 use api::annotations;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
-use api::v1::{MigrationPriority, VirtualMachineInstanceMigrationState as State};
+use api::v1::{MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::meta;
@@ -66,6 +66,15 @@ pub fn owns(migration: &Migration, state: Option<&State>) -> bool {
 pub(super) fn is_automatic(migration: &Migration) -> bool {
     let has = |key| meta::annotation(&migration.metadata, key).is_some();
     has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
+}
+
+/// Whether it is to take the guest away from a node that the guest is not on any more: it was made by somebody who had not
+/// seen that yet, or another migration was quicker.
+pub fn is_needless(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
+    let from = meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION);
+    let at = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let set = |node: Option<&str>| node.is_some_and(|node| !node.is_empty());
+    set(from) && set(at) && from != at
 }
 
 /// When it first reached a phase.

@@ -60,6 +60,10 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         let why = "the migration was deleted before it was handed to the nodes";
         return Verdict::FailIfNotWithNodes(why.to_owned()); // 3
     }
+    if !kinds::is_with_nodes(migration) && !w.is_handed_off() && kinds::is_needless(migration, vmi) {
+        let node = meta::annotation(&migration.metadata, api::annotations::EVACUATION_MIGRATION).unwrap_or_default();
+        return Verdict::FailIfNotWithNodes(format!("it is not needed: the guest has left node {node} already"));
+    }
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
     }

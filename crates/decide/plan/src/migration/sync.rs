@@ -60,7 +60,9 @@ pub(super) fn sync(w: &World) -> Sync {
         return Sync::doing(tell(w, error).into_iter().collect());
     }
     if vmi.is_marked_for_deletion() {
-        return Sync::default();
+        // Whoever waits for the word about a guest that was to be sent waits for this one, too.
+        let told = w.kind() == Kind::Sends && kinds::phase(&w.migration) == Some(&Phase::Failed);
+        return if told { failed(w, vmi) } else { Sync::default() };
     }
     if w.own_state().is_some_and(|state| state.completed == Some(true)) && !kinds::is_final(&w.migration) {
         return arrived(w);
@@ -110,7 +112,9 @@ fn pending(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return Sync::default().again(target::patience(w), kinds::spec_priority(&w.migration));
     }
     if !w.makes_target() {
-        return Sync::default();
+        let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
+        let message = format!("the instance is in phase {phase}; only a running guest can be sent");
+        return if vmi.is_running() { Sync::default() } else { Sync::waiting(reasons::INSTANCE_NOT_RUNNING, message) };
     }
     let Some(pod) = w.target() else { return target::prepare(w, vmi) };
     if pods::is_ready_for_handover(pod) {
@@ -233,11 +237,13 @@ fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         Some(state) if state.failed != Some(true) && state.completed != Some(true) && w.makes_target() => {
             mark_failed(w, vmi, state, "the migration failed")
         }
-        // What has not begun must not begin any more; what has, the source's node ends.
+        // What has not begun must not begin any more; what has, the source's node ends, unless its instance has ended before.
         Some(state)
-            if state.failed != Some(true) && state.completed != Some(true) && state.start_timestamp.is_none() =>
+            if state.failed != Some(true)
+                && state.completed != Some(true)
+                && (state.start_timestamp.is_none() || vmi.is_final()) =>
         {
-            mark_failed(w, vmi, state, "the migration failed before its transfer began")
+            mark_failed(w, vmi, state, "the migration failed before its transfer was over")
         }
         // The nodes have it, and have not ended it in the cache: they will say how.
         None if w.handed_off && w.state().is_none() => Sync::default(),

@@ -20,6 +20,8 @@ use crate::{Note, SyncError, claims, meta, pods};
 
 /// How soon a lost race for room is run again.
 const SHORTLY: Duration = Duration::from_secs(1);
+/// Why nothing is sent to an instance.
+const NOT_RECEIVING: &str = "InstanceNotReceiving";
 /// The user that launchers without root rights run as.
 const NON_ROOT_USER: u64 = 107;
 
@@ -51,7 +53,7 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     }
     let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
     if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
-        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
+        let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
         let message = format!(
             "as many guests leave node {node}, or come first, as may leave at once ({outbound}, \
              parallelOutboundMigrationsPerNode)"
@@ -63,7 +65,16 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
         let message = format!("the instance is in phase {phase}; only a running guest can move");
         return Some(Waiting::new(reasons::INSTANCE_NOT_RUNNING, message));
     }
+    if w.kind() == Kind::Receives && !is_receiver(vmi) {
+        let message =
+            "the instance has a guest of its own: one that receives belongs to a VM with runStrategy WaitAsReceiver";
+        return Some(Waiting::new(NOT_RECEIVING, message));
+    }
     None
+}
+
+fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
+    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true") && !vmi.is_running()
 }
 
 /// On the way to a target Pod: the launcher's user, then room, then the lock.
@@ -107,7 +118,8 @@ pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
         return later(SHORTLY);
     }
-    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() {
+    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi)
+    {
         return later(SHORTLY);
     }
     match create(w, vmi, source) {

@@ -112,8 +112,13 @@ fn observe(w: &World, new: &mut VirtualMachineInstance) {
     kept::eviction(w, &mut status.conditions);
     kept::data_volumes(w, &mut status.conditions);
     backend::record(w, &mut status.volume_status);
-    if let Some(pod) = w.launcher_pod() {
-        observe_pod(w, pod, new);
+    match w.launcher_pod() {
+        Some(pod) => observe_pod(w, pod, new),
+        // The Pod of an attempt that is over looks for no node any more.
+        None if w.vmi.phase() == Some(&Phase::WaitingForSync) => {
+            conditions::remove(&mut new.status_mut().conditions, conditions::POD_SCHEDULED);
+        }
+        None => {}
     }
 }
 

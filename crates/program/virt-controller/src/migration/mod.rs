@@ -4,7 +4,7 @@ mod observe;
 mod triggers;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::labels;
@@ -13,7 +13,7 @@ use informer::{Expectations, Key, OwnWrites, WorkQueue};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
-use machinery::meta::{controller_of, label};
+use machinery::meta::{annotation, controller_of, label};
 use plan::SyncError;
 use plan::migration::{Action, Live, World, decide, hand_off, is_target, job_name, recover, start};
 
@@ -68,7 +68,16 @@ impl<A: Api> Controller<A> {
     /// Counts, decides and makes the target Pod while nobody else can.
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
         let _alone = self.starts.lock().await;
-        let Some(world) = self.world(key) else { return Ok(Next::Continue) };
+        let Some(mut world) = self.world(key) else { return Ok(Next::Continue) };
+        // Whoever asks for a node to be emptied may have seen the guest there after it had left: no Pod is made for that.
+        if annotation(&world.migration.metadata, api::annotations::EVACUATION_MIGRATION).is_some() {
+            let live = self.live_instance(key, &world).await?;
+            let same = |live: &VirtualMachineInstance| {
+                world.vmi.as_ref().map(|vmi| uid(&vmi.metadata)) == Some(uid(&live.metadata))
+            };
+            let Some(live) = live.filter(same) else { return Ok(Next::StopUntil(CACHE_CATCHES_UP)) };
+            world.vmi = Some(Arc::new(live));
+        }
         let source = match world.source_pod() {
             Some((namespace, name)) => self.ctx.writer.get::<Pod>(&namespace, &name).await?,
             None => None,

@@ -9,7 +9,8 @@ use api::v1::{
 use informer::Key;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use plan::migration::{
-    Slots, World, is_final, is_running, is_target, phase, spec_priority, waits_for_its_node, waits_for_room,
+    Kind, Slots, World, is_final, is_running, is_target, kind, phase, source_node, spec_priority, waits_for_its_node,
+    waits_for_room,
 };
 
 use super::{Controller, locked, vmi_key};
@@ -61,7 +62,7 @@ impl<A: Api> Controller<A> {
         let prepared: Vec<Arc<PersistentVolumeClaim>> = stores.claims.by_index(BY_MIGRATION, &key.to_string());
         world.state_claims = own.into_iter().chain(prepared).collect();
         if phase(&world.migration) == Some(&Phase::Pending) {
-            world.slots = self.slots(key, &world.migration, node_of(vmi));
+            world.slots = self.slots(key, &world.migration, source_node(&world.migration, vmi));
         }
     }
 
@@ -81,7 +82,9 @@ impl<A: Api> Controller<A> {
         let mut slots = Slots::default();
         for other in stores.migrations.by_index(BY_PROGRESS, UNFINISHED) {
             let key = Key::of(other.as_ref());
-            if key == *own {
+            // Who sends waits for the other side, which makes the target and has the room for both. Were it counted as well, as
+            // many senders as may run at once would wait for receivers that find no room.
+            if key == *own || kind(&other) == Kind::Sends {
                 continue;
             }
             if is_running(&other) || has_target(stores, &other) || self.is_marked(&self.started, &key, &other) {
@@ -109,15 +112,11 @@ fn has_target(stores: &Stores, migration: &Migration) -> bool {
     stores.pods.by_index(BY_MIGRATION, own).iter().any(|pod| is_target(pod, own))
 }
 
-fn node_of(vmi: &VirtualMachineInstance) -> Option<&str> {
-    vmi.status.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
 /// Whether a migration takes its guest away from this node, or did a moment ago.
 fn leaves(stores: &Stores, key: &Key, migration: &Migration, node: Option<&str>) -> bool {
     let Some(vmi) = vmi_key(key, migration).and_then(|key| stores.vmis.get(&key)) else { return false };
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    node_of(&vmi) == node || state.and_then(|state| state.source_node.as_deref()) == node
+    source_node(migration, &vmi) == node || state.and_then(|state| state.source_node.as_deref()) == node
 }
 
 fn comes_before(other: &Migration, migration: &Migration) -> bool {

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::script::{Disk, NAMESPACE, node_name, vm_name};
+use crate::script::{Disk, NAMESPACE, node_name, vm_name, vm_namespace};
 use crate::server::{Server, Writer};
 
 /// The last one never fails.
@@ -85,8 +85,24 @@ pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk) -> VirtualMachi
         }
     }
     vm.metadata.name = Some(name);
+    vm.metadata.namespace = Some(vm_namespace(number).to_owned());
     give_character(&mut vm, number);
     vm
+}
+
+/// One that waits for a guest. Not every owner says how it is to be run when it has come.
+pub(crate) fn receiver(number: u8) -> VirtualMachine {
+    let mut vm = vm(number, &RunStrategy::WaitAsReceiver, Disk::Image);
+    if !number.is_multiple_of(4) || number.is_multiple_of(8) {
+        let notes = vm.metadata.annotations.get_or_insert_default();
+        let strategy = ["Always", "Manual", "RerunOnFailure"][usize::from(number % 3)];
+        notes.insert(api::annotations::RESTORE_RUN_STRATEGY.to_owned(), strategy.to_owned());
+    }
+    vm
+}
+
+pub(crate) fn namespace(name: &str) -> Namespace {
+    read(json!({"metadata": {"name": name}}))
 }
 
 /// Guests differ: in memory, in how they may be moved, and in what is to become of them when their node is emptied.
@@ -112,7 +128,7 @@ pub(crate) fn vmi(number: u8) -> VirtualMachineInstance {
     let template = &templates()[Disk::Image as usize];
     let mut vmi = VirtualMachineInstance { spec: template.spec.template.spec.clone(), ..Default::default() };
     vmi.metadata.name = Some(vm_name(number));
-    vmi.metadata.namespace = Some(NAMESPACE.to_owned());
+    vmi.metadata.namespace = Some(vm_namespace(number).to_owned());
     vmi.spec.eviction_strategy = (number % 2 == 1).then(|| "None".to_owned());
     vmi
 }
@@ -181,8 +197,7 @@ fn policies() -> [MigrationPolicy; 2] {
 pub(crate) fn furniture(server: &mut Server, seed: u64) {
     let heartbeat = server.time().0.to_string();
     let put = "an empty cluster takes everything";
-    let namespace: Namespace = read(json!({"metadata": {"name": NAMESPACE}}));
-    server.create(Writer::User, namespace).expect(put);
+    server.create(Writer::User, namespace(NAMESPACE)).expect(put);
     let class: StorageClass = read(json!({
         "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
         "provisioner": "example.com/disk",

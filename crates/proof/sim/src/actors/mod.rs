@@ -3,6 +3,7 @@
 //! Each hears of changes at once, decides when it will do something about them, and then looks at what is true by that
 //! time. They are honest and slow; what goes wrong with them is in the script.
 
+mod between;
 mod build;
 mod cdi;
 mod collector;

@@ -4,12 +4,13 @@ use api::config::ClusterConfig;
 use api::v1::{
     AddVolumeOptions, BackupStatus, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
     PersistentVolumeClaimVolumeSource, RemoveVolumeOptions, RunStrategy, StateChangeRequestAction, VirtualMachine,
-    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineStateChangeRequest as StateChange,
+    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSource,
+    VirtualMachineInstanceMigrationTarget, VirtualMachineStateChangeRequest as StateChange,
     VirtualMachineVolumeRequest, Volume,
 };
 use api::{conditions, labels};
 use informer::Key;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use machinery::meta::{is_deleting, label};
 use machinery::status;
 use plan::eviction::{self, Subject, Verdict};
@@ -19,13 +20,13 @@ use super::{build, launchers_of};
 use crate::engine::{Actor, Sim};
 use crate::hub::lock;
 use crate::kinds::{Object, key, uid};
-use crate::script::{Deed, NAMESPACE, vm_name, volume_name};
+use crate::script::{Deed, NAMESPACE, vm_name, vm_namespace, volume_name};
 use crate::server::{Answer, Propagation, Server, Writer, about};
 
 const USER: Writer = Writer::User;
 
 fn at(vm: u8) -> Key {
-    Key::new(NAMESPACE, vm_name(vm))
+    Key::new(vm_namespace(vm), vm_name(vm))
 }
 
 impl Sim {
@@ -77,6 +78,19 @@ impl Sim {
             }
             Deed::Migrate { vm } => migrate(server, &at(*vm))?,
             Deed::AbortMigration { vm } => abort_migrations(server, &at(*vm)),
+            Deed::Await { vm } => wait_for_guest(server, *vm)?,
+            Deed::Send { vm, to } => {
+                let receiver = vm_namespace(*to);
+                let send = VirtualMachineInstanceMigrationSource {
+                    migration_id: exchange(*vm, *to),
+                    connect_url: plan::migration::address(receiver),
+                };
+                ask_to_move(server, &at(*vm), "send", |migration| migration.spec.send_to = Some(send))?;
+            }
+            Deed::Receive { vm, from } => {
+                let receive = VirtualMachineInstanceMigrationTarget { migration_id: exchange(*from, *vm) };
+                ask_to_move(server, &at(*vm), "receive", |migration| migration.spec.receive = Some(receive))?;
+            }
             Deed::Evict { vm } => {
                 let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
                 evict(server, uid(&vmi.metadata));
@@ -154,29 +168,65 @@ where
     server.delete::<K>(USER, key, None, None, propagation).ok()
 }
 
-/// As admission has it: an instance that can move, and no other migration of it under way. Admission looks into a cache, so
-/// another one may have come a moment ago.
+/// By what the two sides of an exchange find each other. It is used again by those that try again.
+fn exchange(from: u8, to: u8) -> String {
+    format!("exchange-{from}-{to}")
+}
+
+/// The namespace is made with the first who lives there.
+fn wait_for_guest(server: &mut Server, vm: u8) -> Option<()> {
+    let namespace = vm_namespace(vm);
+    if server.lookup::<Namespace>(&Key::new("", namespace)).is_none() {
+        server.create(USER, build::namespace(namespace)).ok()?;
+    }
+    if server.lookup::<VirtualMachine>(&at(vm)).is_some() {
+        return edit_vm(server, &at(vm), |vm| vm.spec.run_strategy = Some(RunStrategy::WaitAsReceiver));
+    }
+    server.create(USER, build::receiver(vm)).ok()?;
+    Some(())
+}
+
 fn migrate(server: &mut Server, key: &Key) -> Option<()> {
+    ask_to_move(server, key, "move", |_| {})
+}
+
+/// As admission has it: an instance that can move, and no other migration of it under way. Admission looks into a cache, so
+/// another one may have come a moment ago. What is bound to its node by its disks can be sent with them.
+fn ask_to_move(
+    server: &mut Server,
+    key: &Key,
+    name: &str,
+    set: impl FnOnce(&mut VirtualMachineInstanceMigration),
+) -> Option<()> {
+    let mut migration = VirtualMachineInstanceMigration::default();
+    set(&mut migration);
     let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
     let busy = server.tables.migrations.all().any(|other| {
         let known = other.metadata.creation_timestamp.as_ref() != Some(&server.time());
-        known && other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other)
+        known && moves(other, key) && !plan::migration::is_final(other)
     });
-    if busy || vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false()) {
+    let local = plan::migration::kind(&migration) == plan::migration::Kind::Local;
+    let unfit = vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false());
+    if busy || (local && unfit) {
         return None;
     }
-    let mut migration = VirtualMachineInstanceMigration::default();
     migration.metadata.namespace = Some(key.namespace.clone());
-    migration.metadata.name = Some(format!("move-{}-{}", key.name, server.log.len()));
+    migration.metadata.name = Some(format!("{name}-{}-{}", key.name, server.log.len()));
     migration.spec.vmi_name = Some(key.name.clone());
     server.create(USER, migration).ok()?;
     Some(())
 }
 
+fn moves(migration: &VirtualMachineInstanceMigration, vmi: &Key) -> bool {
+    migration.spec.vmi_name.as_ref() == Some(&vmi.name) && migration.metadata.namespace.as_ref() == Some(&vmi.namespace)
+}
+
 fn abort_migrations(server: &mut Server, key: &Key) {
-    let unfinished = server.tables.migrations.all().filter(|migration| {
-        migration.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(migration)
-    });
+    let unfinished = server
+        .tables
+        .migrations
+        .all()
+        .filter(|migration| moves(migration, key) && !plan::migration::is_final(migration));
     let doomed: Vec<Key> = unfinished.map(|migration| Key::of(migration.as_ref())).collect();
     for key in doomed {
         delete::<VirtualMachineInstanceMigration>(server, &key, Propagation::Background);
@@ -197,7 +247,7 @@ pub(crate) fn ask_to_leave(server: &mut Server, at: &Key, uid: &str) -> Answer<(
     let config = config.expect("it is valid");
     let pod = server.lookup::<Pod>(at).ok_or_else(|| about::<Pod>(at, status::not_found))?;
     let vmi = match eviction::subject(&pod) {
-        Subject::Launcher { vmi } => Key::new(NAMESPACE, vmi),
+        Subject::Launcher { vmi } => Key::new(&at.namespace, vmi),
         _ => return server.delete::<Pod>(Writer::Eviction, at, Some(uid), None, Propagation::Background),
     };
     let found = server.lookup::<VirtualMachineInstance>(&vmi);

@@ -28,7 +28,8 @@ impl Invariant for Rule {
         }
         let server = scene.server;
         let same = |other: &api::v1::VirtualMachineInstanceMigration| {
-            other.spec.vmi_name == new.spec.vmi_name && is_automatic(other) && !is_final(other)
+            let home = other.metadata.namespace == new.metadata.namespace;
+            home && other.spec.vmi_name == new.spec.vmi_name && is_automatic(other) && !is_final(other)
         };
         let going = server.tables.migrations.all().filter(|other| same(other)).count();
         ensure(going <= 1, || format!("{going} migrations are to empty the node of {:?}", new.spec.vmi_name))?;

@@ -7,7 +7,7 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transition;
 use informer::Key;
 use machinery::meta::has_finalizer;
-use plan::migration::{is_final, owns, phase};
+use plan::migration::{Kind as Moves, is_final, kind, owns, phase};
 
 use super::support::ensure;
 use super::{Invariant, Scene, Verdict};
@@ -17,6 +17,10 @@ use crate::server::Change;
 /// From and to; every phase may end in Failed.
 const TABLE: &[(Option<Phase>, Phase)] = &[
     (None, Phase::Pending),
+    (None, Phase::Synchronizing),
+    (None, Phase::WaitingForSync),
+    (Some(Phase::Synchronizing), Phase::Pending),
+    (Some(Phase::WaitingForSync), Phase::Pending),
     (Some(Phase::Pending), Phase::Scheduling),
     (Some(Phase::Scheduling), Phase::Scheduled),
     (Some(Phase::Scheduled), Phase::PreparingTarget),
@@ -47,7 +51,13 @@ impl Invariant for Rule {
         ensure(kept && once, || format!("migration {name} reached a phase twice: {:?}", times(is)))?;
         let vmi = instance(scene, is);
         if phase(is) == Some(&Phase::Succeeded) && phase(was) != phase(is) {
-            let state = vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
+            // The instance of a guest that was sent may have gone since the look.
+            let seen = scene.pass(change.by).and_then(|pass| scene.cached(pass, Kind::Vmi, &instance_key(is)?));
+            let seen = match &seen {
+                Some(Object::Vmi(seen)) if kind(is) == Moves::Sends => Some(seen),
+                _ => vmi.as_ref(),
+            };
+            let state = seen.and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
             let said = owns(is, state) && state.is_some_and(|s| s.completed == Some(true) && s.failed != Some(true));
             ensure(said, || format!("migration {name} succeeded, and its nodes never said so"))?;
             // One that came a moment ago is for the next migration.

@@ -22,7 +22,9 @@ impl Invariant for Rule {
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         let tables = &scene.server.tables;
         for vmi in tables.vmis.all() {
-            let all = tables.migrations.all().filter(|m| m.spec.vmi_name == vmi.metadata.name);
+            let all = tables.migrations.all().filter(|m| {
+                m.spec.vmi_name == vmi.metadata.name && m.metadata.namespace == vmi.metadata.namespace
+            });
             let own: Vec<_> = all.filter(|m| !is_deleting(&m.metadata)).collect();
             let ended = own.iter().filter(|m| is_final(m)).count();
             ensure(ended <= 5, || format!("{ended} ended migrations of {} are kept", name(vmi)))?;

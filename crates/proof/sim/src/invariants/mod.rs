@@ -160,6 +160,7 @@ invariants!(
     limits,
     target_placement,
     one_guest,
+    between,
     migration_phases,
     handed_off,
     policies,
@@ -172,6 +173,7 @@ invariants!(
     evictions,
     evacuations,
     workload_updates,
+    needed,
     budgets,
 );
 

@@ -2,9 +2,13 @@
 
 use std::sync::Arc;
 
-use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use api::annotations::CREATE_MIGRATION_TARGET;
+use api::v1::{
+    Between, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
+    VirtualMachineInstancePhase as Phase,
+};
 use k8s_openapi::api::core::v1::Pod;
-use machinery::meta::is_controlled_by;
+use machinery::meta::{annotation, is_controlled_by};
 use virt_controller::Reconciler;
 
 use super::{Scene, Verdict};
@@ -88,6 +92,26 @@ pub(super) fn cached_vm(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<Virtua
 /// Whether the node agent owns the instance.
 pub(super) fn is_handed_over(vmi: &VirtualMachineInstance) -> bool {
     matches!(vmi.phase(), Some(Phase::Scheduled | Phase::Running))
+}
+
+/// Whether the instance waits for a guest that another one sends.
+pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
+    annotation(&vmi.metadata, CREATE_MIGRATION_TARGET) == Some("true")
+}
+
+pub(super) fn migration_state(vmi: &VirtualMachineInstance) -> Option<&State> {
+    vmi.status.as_ref()?.migration_state.as_ref()
+}
+
+/// Where the guest is that a receiver is to get, as its sender has told.
+pub(super) fn sender_node(receiver: &VirtualMachineInstance) -> Option<&str> {
+    migration_state(receiver)?.source_state.as_ref()?.node.as_deref()
+}
+
+/// Whether the instance says that its guest has become another instance's.
+pub(super) fn has_sent(vmi: &VirtualMachineInstance) -> bool {
+    let state = migration_state(vmi).filter(|state| state.between() == Some(Between::Sends));
+    state.is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
 }
 
 pub(super) fn phase(vmi: &VirtualMachineInstance) -> &str {

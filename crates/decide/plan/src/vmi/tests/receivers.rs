@@ -81,6 +81,15 @@ fn a_node_of_an_earlier_attempt_does_not_hide_the_pod_of_the_next() {
 }
 
 #[test]
+fn a_wait_shows_nothing_of_a_pod_that_is_gone() {
+    let mut again = receiver("WaitingForSync");
+    let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    again.status_mut().conditions.push(serde_json::from_value(refused).unwrap());
+    let w = world(again, vec![]);
+    assert_eq!(written(&w, &decide(&w)).unwrap().condition(conditions::POD_SCHEDULED), None);
+}
+
+#[test]
 fn a_deleted_receiver_is_let_go_once_its_pods_are_gone() {
     let w = world(deleting(receiver("WaitingForSync")), vec![pod("new")]);
     assert!(decide(&w).iter().any(|action| matches!(action, Action::DeletePod { .. })));
