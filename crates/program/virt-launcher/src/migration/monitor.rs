@@ -14,7 +14,7 @@ pub(super) const ANY_DOWNTIME_MS: u64 = 2_000_000;
 const USUAL_DOWNTIME_MS: u64 = 300;
 /// What is allowed at first. QEMU stops a guest as soon as the rest can be sent within the limit, and does not wait until
 /// there is less: what is left of a small guest always can be, and it would stand still for as long as it may.
-const FIRST_DOWNTIME_MS: u64 = 50;
+const FIRST_DOWNTIME_MS: u64 = 100;
 /// QEMU's rounds over the memory of a guest that changes too much for that, after which it gets the usual downtime, and
 /// then all that it is allowed.
 const FIRST_ROUNDS: u64 = 5;
@@ -323,9 +323,9 @@ mod tests {
     #[test]
     fn a_guest_that_changes_little_is_not_stopped_for_longer_than_it_needs() {
         for (limit, first, expected) in [
-            (0, 50, &[(5, 300)][..]),
-            (900, 50, &[(5, 300), (10, 900)][..]),
-            (200, 50, &[(5, 200)][..]),
+            (0, 100, &[(5, 300)][..]),
+            (900, 100, &[(5, 300), (10, 900)][..]),
+            (200, 100, &[(5, 200)][..]),
             (20, 20, &[][..]),
         ] {
             let mut monitor = monitor(|options| options.max_downtime_ms = limit);
