@@ -12,7 +12,7 @@
 //! that is gone without a word is noticed by TCP.
 //!
 //! Nothing is recorded. An agent that starts anew opens what the VMI and its launcher call for; connections that broke
-//! with its predecessor have ended the transfer, and its source's guest runs on.
+//! with its predecessor have ended the transfer, and its source's guest runs on; in post-copy the source connects again.
 
 mod join;
 pub mod loopback;
