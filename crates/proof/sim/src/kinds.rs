@@ -277,7 +277,11 @@ impl Object {
             Self::Node(node) => return format!("node/{}", node.meta().name.as_deref().unwrap_or_default()),
             other => return format!("{:?}/{}", other.kind(), other.key().name),
         };
-        format!("{kind}/{}", self.key().name)
+        let key = self.key();
+        match key.namespace.as_str() {
+            crate::script::NAMESPACE => format!("{kind}/{}", key.name),
+            namespace => format!("{kind}/{namespace}/{}", key.name),
+        }
     }
 }
 

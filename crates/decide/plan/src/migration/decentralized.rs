@@ -43,6 +43,13 @@ pub fn source_node<'a>(migration: &Migration, vmi: &'a VirtualMachineInstance) -
     node.filter(|node| !node.is_empty())
 }
 
+/// Whether the guest has become the receiver's. Whatever happens to it from now on is the instance's own fate, and taking it
+/// back would leave an instance that runs for nobody.
+pub(super) fn has_received(w: &World) -> bool {
+    let taken = |state: &State| state.end_timestamp.is_some() && state.failed != Some(true);
+    w.kind() == Kind::Receives && w.own_state().is_some_and(taken)
+}
+
 /// Whether the instance shows this migration as its side of one between instances.
 pub(super) fn is_introduced(w: &World) -> bool {
     w.vmi.as_deref().is_some_and(|vmi| is_introduced_to(w, vmi))

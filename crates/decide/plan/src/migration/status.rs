@@ -67,10 +67,11 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
     }
-    if let Some(pod) = w.target().filter(|pod| pods::is_down(pod)) {
+    let received = decentralized::has_received(w);
+    if let Some(pod) = w.target().filter(|pod| pods::is_down(pod) && !received) {
         return Verdict::Interrupt(format!("the target Pod has ended: {}", pods::obituary(pod))); // 4
     }
-    if kinds::has_target(migration) && w.target().is_none() && w.makes_target() {
+    if kinds::has_target(migration) && w.target().is_none() && w.makes_target() && !received {
         return Verdict::InterruptIfTargetGone("the target Pod has disappeared".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {

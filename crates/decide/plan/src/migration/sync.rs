@@ -234,6 +234,7 @@ fn abort(vmi: &VirtualMachineInstance, state: &State) -> Vec<Action> {
 
 fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     match w.own_state() {
+        Some(_) if decentralized::has_received(w) => Sync::default(),
         Some(state) if state.failed != Some(true) && state.completed != Some(true) && w.makes_target() => {
             mark_failed(w, vmi, state, "the migration failed")
         }

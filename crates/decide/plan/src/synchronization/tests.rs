@@ -159,6 +159,11 @@ fn each_field_goes_one_way() {
     assert_eq!((state_after(&sender).end_timestamp, state_after(&sender).completed), (Some(time(9)), None));
     let [sender, _] = both(handed_off(), received(merged(arrived, &json!({"completed": true}))));
     assert_eq!(state_after(&sender).completed, Some(true));
+    let [mut sender, _] = both(handed_off(), received(json!({"endTimestamp": time(9)})));
+    let mut ended = (**sender.peers[0].vmi.as_ref().expect("an instance")).clone();
+    ended.status_mut().phase = Some("Failed".into());
+    sender.peers[0].vmi = Some(Arc::new(ended));
+    assert_eq!((state_after(&sender).completed, state_after(&sender).failed), (Some(true), None), "it was there");
 }
 
 #[test]

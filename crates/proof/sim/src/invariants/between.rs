@@ -126,6 +126,8 @@ fn told(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInst
         }
         Some(Between::Receives) => {
             let here = at_receiver.is_some_and(|guest| guest.vmi == uid(&is.metadata));
+            let had = was.is_running() && after.end_timestamp.is_some();
+            ensure(!failed || !had, || format!("{} has had its guest, and was told that nobody came", name(is)))?;
             ensure(!failed || !here, || format!("{} was told that nobody comes, and its guest runs there", name(is)))
         }
         None => Ok(()),

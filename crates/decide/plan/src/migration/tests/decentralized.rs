@@ -133,3 +133,59 @@ fn what_failed_leaves_no_pod_and_begins_no_transfer() {
     let w = world(sender("Failed"), vmi(published), vec![]);
     assert_eq!(state_of(patched_vmi(&w).expect("a patch")).failed, Some(true));
 }
+
+/// What the receiver's instance says once its node has taken the guest.
+fn taken() -> Value {
+    let mut state = told();
+    for (field, value) in [
+        ("migrationUid", json!("uid-of-m")),
+        ("targetNode", json!("n2")),
+        ("targetPod", json!("target")),
+        ("startTimestamp", json!(time(60))),
+        ("endTimestamp", json!(time(80))),
+    ] {
+        state[field] = value;
+    }
+    state
+}
+
+#[test]
+fn a_guest_that_has_come_is_not_taken_back() {
+    for pods in [vec![target("failed")], vec![]] {
+        let w = receives(receiver("Running"), empty("Running", taken()), pods.clone());
+        assert_eq!(phase_after(&w), "Running", "its node has to finish");
+        let w = receives(receiver("Failed"), empty("Running", taken()), pods);
+        assert_eq!(patched_vmi(&w), None, "an instance that runs would wait for a guest for ever");
+    }
+}
+
+#[test]
+fn who_was_to_send_hears_the_end_although_its_instance_has_ended() {
+    let mut begun = json!({"migrationUid": "uid-of-m", "startTimestamp": time(60), "targetNode": "n2",
+                           "sourceState": {"migrationUID": "uid-of-m"}, "targetState": {"migrationUID": "theirs"}});
+    let running = world(sender("Failed"), vmi(begun.take()), vec![]);
+    let mut instance = (**running.vmi.as_ref().expect("an instance")).clone();
+    assert_eq!(patched_vmi(&running), None, "its node ends what has begun");
+    instance.status_mut().phase = Some("Succeeded".into());
+    instance.metadata.deletion_timestamp = Some(time(90));
+    let state = state_of(patched_vmi(&world(sender("Failed"), instance, vec![])).expect("a patch"));
+    assert_eq!((state.failed, state.completed), (Some(true), Some(true)));
+}
+
+#[test]
+fn no_pod_is_made_for_an_instance_with_a_guest_of_its_own() {
+    let waits = |vmi: VirtualMachineInstance| {
+        let actions = decide(&receives(receiver("Pending"), vmi, vec![]));
+        let shown = written(&actions).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
+        shown.iter().any(|condition| condition.reason() == "InstanceNotReceiving")
+    };
+    assert!(!waits(empty("WaitingForSync", told())));
+    assert!(waits(vmi(told())), "it runs");
+}
+
+#[test]
+fn a_sender_without_a_guest_says_so() {
+    let w = world(sender("Pending"), empty("WaitingForSync", json!({})), vec![]);
+    let shown = written(&decide(&w)).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
+    assert!(shown.iter().any(|condition| condition.reason() == api::reasons::INSTANCE_NOT_RUNNING));
+}
