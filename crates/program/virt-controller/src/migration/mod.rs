@@ -15,7 +15,9 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
 use machinery::meta::{annotation, controller_of, label};
 use plan::SyncError;
-use plan::migration::{Action, Live, World, decide, hand_off, is_target, job_name, recover, start};
+use plan::migration::{
+    Action, Live, World, decide, hand_off, is_final, is_running, is_target, job_name, recover, start,
+};
 
 use crate::Error;
 use crate::api::{Api, Kind};
@@ -42,8 +44,17 @@ pub(crate) struct Controller<A> {
     /// Migrations that this process has made a target for, or tried to without learning the outcome, with their UIDs. They
     /// count against the limits before the caches show it.
     started: Mutex<HashMap<Key, String>>,
+    /// What a process before this one has started, once this one has looked.
+    inherited: Mutex<Option<Inherited>>,
     /// Migrations that this process has handed to the nodes, or tried to without learning the outcome, with their UIDs.
     handed_off: Mutex<HashMap<Key, String>>,
+}
+
+/// Migrations with a target, as they were stored when this process was first to make one. Its caches may have been behind
+/// then: without this it would take their room for free. They catch up soon, so it does not count for ever.
+struct Inherited {
+    since: Duration,
+    migrations: Vec<Migration>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,6 +72,7 @@ impl<A: Api> Controller<A> {
             writes: OwnWrites::new(clock),
             starts: tokio::sync::Mutex::default(),
             started: Mutex::default(),
+            inherited: Mutex::default(),
             handed_off: Mutex::default(),
         }
     }
@@ -68,6 +80,7 @@ impl<A: Api> Controller<A> {
     /// Counts, decides and makes the target Pod while nobody else can.
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
         let _alone = self.starts.lock().await;
+        self.look_at_inheritance().await?;
         let Some(mut world) = self.world(key) else { return Ok(Next::Continue) };
         // Whoever asks for a node to be emptied may have seen the guest there after it had left: no Pod is made for that.
         if annotation(&world.migration.metadata, api::annotations::EVACUATION_MIGRATION).is_some() {
@@ -91,6 +104,19 @@ impl<A: Api> Controller<A> {
             }
         }
         Ok(Next::Insert(rest))
+    }
+
+    /// Once in the life of the process.
+    async fn look_at_inheritance(&self) -> Result<(), Error> {
+        if locked(&self.inherited).is_some() {
+            return Ok(());
+        }
+        let pods: Vec<Pod> = self.ctx.writer.list("", labels::MIGRATION_JOB_UID).await?;
+        let mut migrations: Vec<Migration> = self.ctx.writer.list("", "").await?;
+        let has_target = |migration: &Migration| pods.iter().any(|pod| is_target(pod, uid(&migration.metadata)));
+        migrations.retain(|migration| !is_final(migration) && (is_running(migration) || has_target(migration)));
+        *locked(&self.inherited) = Some(Inherited { since: self.ctx.clock.elapsed(), migrations });
+        Ok(())
     }
 
     /// As [`Self::start`]; a server that does not answer must not hold up every other migration.

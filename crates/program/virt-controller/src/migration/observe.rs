@@ -6,7 +6,7 @@ use api::v1::{
     KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
     VirtualMachineInstanceMigrationPhase as Phase,
 };
-use informer::Key;
+use informer::{EXPIRY, Key};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use plan::migration::{
     Kind, Slots, World, is_final, is_running, is_target, kind, phase, source_node, spec_priority, waits_for_its_node,
@@ -16,7 +16,9 @@ use plan::migration::{
 use super::{Controller, locked, vmi_key};
 use crate::api::Api;
 use crate::owned::uid;
-use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_MIGRATION, BY_PROGRESS, BY_STATE, Stores, UNFINISHED, state_of};
+use crate::stores::{
+    BY_CONTROLLER, BY_INSTANCE, BY_MIGRATION, BY_PROGRESS, BY_STATE, BY_UID, Stores, UNFINISHED, state_of,
+};
 use crate::volumes;
 
 impl<A: Api> Controller<A> {
@@ -80,6 +82,13 @@ impl<A: Api> Controller<A> {
     fn slots(&self, own: &Key, migration: &Migration, node: Option<&str>) -> Slots {
         let stores = &self.ctx.stores;
         let mut slots = Slots::default();
+        let inherited = self.inherited();
+        let is_inherited = |other: &Migration| inherited.iter().any(|left| left.metadata.uid == other.metadata.uid);
+        let known = |left: &&Migration| !stores.migrations.by_index(BY_UID, uid(&left.metadata)).is_empty();
+        for left in inherited.iter().filter(|left| !known(left)) {
+            slots.cluster += 1;
+            slots.outbound += usize::from(node.is_some() && leaves(stores, &Key::of(left), left, node));
+        }
         for other in stores.migrations.by_index(BY_PROGRESS, UNFINISHED) {
             let key = Key::of(other.as_ref());
             // Who sends waits for the other side, which makes the target and has the room for both. Were it counted as well, as
@@ -87,7 +96,8 @@ impl<A: Api> Controller<A> {
             if key == *own || kind(&other) == Kind::Sends {
                 continue;
             }
-            if is_running(&other) || has_target(stores, &other) || self.is_marked(&self.started, &key, &other) {
+            let started = self.is_marked(&self.started, &key, &other) || is_inherited(&other);
+            if is_running(&other) || has_target(stores, &other) || started {
                 slots.cluster += 1;
                 slots.outbound += usize::from(node.is_some() && leaves(stores, &key, &other, node));
             } else if comes_before(&other, migration) {
@@ -97,6 +107,14 @@ impl<A: Api> Controller<A> {
             }
         }
         slots
+    }
+
+    /// What a process before this one has started, as long as caches may not show it.
+    fn inherited(&self) -> Vec<Migration> {
+        let now = self.ctx.clock.elapsed();
+        let inherited = locked(&self.inherited);
+        let fresh = inherited.as_ref().filter(|inherited| now.saturating_sub(inherited.since) < EXPIRY);
+        fresh.map(|inherited| inherited.migrations.clone()).unwrap_or_default()
     }
 
     /// Migrations that have not got a target yet, with their priorities.
