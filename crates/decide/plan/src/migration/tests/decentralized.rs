@@ -176,7 +176,8 @@ fn who_was_to_send_hears_the_end_although_its_instance_has_ended() {
 fn no_pod_is_made_for_an_instance_with_a_guest_of_its_own() {
     let waits = |vmi: VirtualMachineInstance| {
         let actions = decide(&receives(receiver("Pending"), vmi, vec![]));
-        let shown = written(&actions).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
+        let shown =
+            written(&actions).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
         shown.iter().any(|condition| condition.reason() == "InstanceNotReceiving")
     };
     assert!(!waits(empty("WaitingForSync", told())));
