@@ -151,7 +151,8 @@ fn started_again(scene: &Scene<'_>, change: &Change, vmi: &VirtualMachineInstanc
     for stay in stays {
         let since = &scene.server.log[stay.left..];
         let wanted = since.iter().any(|change| {
-            change.by == Writer::User && matches!(&change.last, Object::Vm(vm) if Key::of(vm.as_ref()) == machine)
+            let about = matches!(change.last, Object::Vm(_) | Object::Vmi(_)) && change.last.key() == machine;
+            change.by == Writer::User && about
         });
         ensure(wanted, || format!("{own} was started again, and its guest runs elsewhere"))?;
     }
