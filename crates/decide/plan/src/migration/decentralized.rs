@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use api::v1::VirtualMachineInstanceMigrationSourceState as SourceState;
 use api::v1::VirtualMachineInstanceMigrationTargetState as TargetState;
 use api::v1::{
-    VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
+    Between, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
+    VirtualMachineInstanceMigrationState as State,
 };
 use api::{annotations, labels, reasons};
 use k8s_openapi::api::core::v1::Pod;
@@ -19,7 +20,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use super::action::Action;
 use super::kinds::{self, Kind};
 use super::policy;
-use super::sync::Sync;
+use super::sync::{Sync, Waiting};
 use super::world::{World, is_set};
 use crate::guard::Guarded;
 use crate::{meta, pods};
@@ -66,6 +67,30 @@ pub(super) fn is_introduced_to(w: &World, vmi: &VirtualMachineInstance) -> bool 
     own == Some(w.uid()) && free
 }
 
+/// Whether the instance waits for a guest, and has none of its own.
+pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
+    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true") && !vmi.is_running()
+}
+
+/// Why nothing is sent to an instance.
+const NOT_RECEIVING: &str = "InstanceNotReceiving";
+
+pub(super) fn has_a_guest() -> Waiting {
+    let message =
+        "the instance has a guest of its own: one that receives belongs to a VM with runStrategy WaitAsReceiver";
+    Waiting::new(NOT_RECEIVING, message)
+}
+
+/// Whether another migration has sent the guest elsewhere. What the instance says of it is all that keeps the guest from being
+/// started again here.
+pub(super) fn has_sent(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| {
+        let gone = state.completed == Some(true) && state.failed != Some(true);
+        gone && state.between() == Some(Between::Sends) && !kinds::owns(migration, Some(state))
+    })
+}
+
 /// Shows the migration on its instance; what an earlier one left goes. Then the other side has to show itself.
 pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let message = match w.kind() {
@@ -73,7 +98,10 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         _ => "the sender has not told yet where the guest is",
     };
     let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, message);
-    if is_introduced(w) || w.is_deleting() {
+    if w.kind() == Kind::Receives && !is_receiver(vmi) {
+        return Sync { waiting: Some(has_a_guest()), ..Sync::default() };
+    }
+    if is_introduced(w) || w.is_deleting() || has_sent(&w.migration, vmi) {
         return waiting;
     }
     let (name, namespace) = (meta::name(&vmi.metadata).to_owned(), meta::namespace(&vmi.metadata).to_owned());

@@ -67,7 +67,12 @@ fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineIns
         Kind::Receives => vmi.is_scheduled() && decentralized::is_introduced_to(w, vmi),
         Kind::Sends => false,
     };
-    if !ready || vmi.is_marked_for_deletion() || busy || kinds::is_needless(&w.migration, vmi) {
+    if !ready
+        || vmi.is_marked_for_deletion()
+        || busy
+        || kinds::is_needless(&w.migration, vmi)
+        || decentralized::has_sent(&w.migration, vmi)
+    {
         return None;
     }
     let own = live.migrations.iter().find(|migration| meta::uid(&migration.metadata) == w.uid())?;

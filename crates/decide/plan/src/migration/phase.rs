@@ -31,7 +31,10 @@ pub(super) fn next(w: &World, vmi: &VirtualMachineInstance) -> Move {
             to_if(Phase::TargetReady, w.own_state().is_some_and(listens))
         }
         Some(Phase::TargetReady) => to_if(Phase::Running, w.own_state().is_some_and(|s| s.start_timestamp.is_some())),
-        Some(Phase::Running) => to_if(Phase::Succeeded, has_arrived(w) && pending_change(vmi).is_none()),
+        // A change that was meant for a guest that has left is nobody's.
+        Some(Phase::Running) => {
+            to_if(Phase::Succeeded, has_arrived(w) && (w.kind() == Kind::Sends || pending_change(vmi).is_none()))
+        }
         Some(Phase::WaitingForSync) => to_if(Phase::Pending, knows_source(w)),
         Some(Phase::Synchronizing) => to_if(Phase::Pending, knows_both(w)),
         Some(Phase::Succeeded | Phase::Failed | Phase::Other(_)) => Move::Stay,

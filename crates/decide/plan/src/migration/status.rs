@@ -64,6 +64,9 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         let node = meta::annotation(&migration.metadata, api::annotations::EVACUATION_MIGRATION).unwrap_or_default();
         return Verdict::FailIfNotWithNodes(format!("it is not needed: the guest has left node {node} already"));
     }
+    if !kinds::is_with_nodes(migration) && !w.is_handed_off() && decentralized::has_sent(migration, vmi) {
+        return Verdict::FailIfNotWithNodes("the guest has left for another instance".to_owned());
+    }
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
     }

@@ -20,8 +20,6 @@ use crate::{Note, SyncError, claims, meta, pods};
 
 /// How soon a lost race for room is run again.
 const SHORTLY: Duration = Duration::from_secs(1);
-/// Why nothing is sent to an instance.
-const NOT_RECEIVING: &str = "InstanceNotReceiving";
 /// The user that launchers without root rights run as.
 const NON_ROOT_USER: u64 = 107;
 
@@ -65,16 +63,10 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
         let message = format!("the instance is in phase {phase}; only a running guest can move");
         return Some(Waiting::new(reasons::INSTANCE_NOT_RUNNING, message));
     }
-    if w.kind() == Kind::Receives && !is_receiver(vmi) {
-        let message =
-            "the instance has a guest of its own: one that receives belongs to a VM with runStrategy WaitAsReceiver";
-        return Some(Waiting::new(NOT_RECEIVING, message));
+    if w.kind() == Kind::Receives && !decentralized::is_receiver(vmi) {
+        return Some(decentralized::has_a_guest());
     }
     None
-}
-
-fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
-    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true") && !vmi.is_running()
 }
 
 /// On the way to a target Pod: the launcher's user, then room, then the lock.

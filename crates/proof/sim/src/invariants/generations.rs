@@ -1,6 +1,5 @@
 //! 30: desired and observed generation differ only while the template differs from the one the instance was started with.
 
-use api::v1::RunStrategy;
 use informer::Key;
 use virt_controller::Stores;
 
@@ -18,10 +17,6 @@ impl Invariant for Rule {
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         for vmi in scene.server.tables.vmis.all().filter(|vmi| vmi.is_running()) {
             let Some(vm) = owner_vm(scene.server, vmi) else { continue };
-            // It was told to wait for a guest and has one: nothing else is done about it before that is settled.
-            if vm.run_strategy() == Ok(RunStrategy::WaitAsReceiver) {
-                continue;
-            }
             let Some(revision) = own_revision(vm, vmi) else { continue };
             let status = vm.status.clone().unwrap_or_default();
             let key = Key::new(vm.metadata.namespace.clone().unwrap_or_default(), revision);

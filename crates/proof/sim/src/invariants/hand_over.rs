@@ -33,7 +33,8 @@ impl Invariant for Rule {
         // A receiver may have others of earlier attempts.
         let pods = pods_of(scene.server, uid(&is.metadata)).filter(|pod| is_launcher(pod));
         let pods: Vec<_> = pods.filter(|pod| !is_receiver(is) || !has_ended(pod)).collect();
-        ensure(pods.iter().all(|pod| node_of(pod) == Some(node)), || {
+        let some = is_receiver(is) && pods.iter().any(|pod| node_of(pod) == Some(node));
+        ensure(some || pods.iter().all(|pod| node_of(pod) == Some(node)), || {
             format!("instance {} is Scheduled to {node}, but its launcher is elsewhere", name(is))
         })?;
         let volumes = status.map_or(0, |status| status.volume_status.len());

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use api::annotations::CREATE_MIGRATION_TARGET;
 use api::v1::{
-    Between, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
+    Between, RunStrategy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
     VirtualMachineInstancePhase as Phase,
 };
 use k8s_openapi::api::core::v1::Pod;
@@ -133,8 +133,12 @@ pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(message()) }
 }
 
-/// The start revision of the virtual machine that the instance names. An adopted one names an earlier machine's, or none.
+/// The start revision of the virtual machine that the instance names. An adopted one names an earlier machine's, or none; and
+/// about one that is told to wait for a guest and has one, nothing is done before that is settled.
 pub(super) fn own_revision(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> Option<String> {
+    if vm.run_strategy() == Ok(RunStrategy::WaitAsReceiver) {
+        return None;
+    }
     let named = vmi.status.as_ref()?.virtual_machine_revision_name.clone()?;
     named.starts_with(&format!("revision-start-vm-{}-", uid(&vm.metadata))).then_some(named)
 }

@@ -176,7 +176,8 @@ fn who_was_to_send_hears_the_end_although_its_instance_has_ended() {
 fn no_pod_is_made_for_an_instance_with_a_guest_of_its_own() {
     let waits = |vmi: VirtualMachineInstance| {
         let actions = decide(&receives(receiver("Pending"), vmi, vec![]));
-        let shown = written(&actions).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
+        let shown =
+            written(&actions).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
         shown.iter().any(|condition| condition.reason() == "InstanceNotReceiving")
     };
     assert!(!waits(empty("WaitingForSync", told())));
@@ -188,4 +189,43 @@ fn a_sender_without_a_guest_says_so() {
     let w = world(sender("Pending"), empty("WaitingForSync", json!({})), vec![]);
     let shown = written(&decide(&w)).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
     assert!(shown.iter().any(|condition| condition.reason() == api::reasons::INSTANCE_NOT_RUNNING));
+}
+
+#[test]
+fn two_sides_of_one_instance_do_not_take_it_from_each_other() {
+    let mut w = receives(receiver("WaitingForSync"), empty("WaitingForSync", json!({})), vec![]);
+    assert!(patched_vmi(&w).is_some(), "it shows itself");
+    let mut other = sender("Synchronizing");
+    (other.metadata.name, other.metadata.uid) = (Some("other".into()), Some("uid-of-other".into()));
+    let shown =
+        json!({"sourceState": {"migrationUID": "uid-of-other"}, "targetState": {"syncAddress": "this-cluster/x"}});
+    w.vmi = Some(Arc::new(empty("WaitingForSync", shown)));
+    w.siblings.push(Arc::new(other.clone()));
+    assert_eq!(patched_vmi(&w), None);
+    other.status.get_or_insert_default().phase = Some(Phase::Failed);
+    w.siblings[1] = Arc::new(other);
+    assert!(patched_vmi(&w).is_some(), "the other one has ended");
+}
+
+#[test]
+fn an_instance_whose_guest_was_sent_keeps_saying_so() {
+    let sent = json!({"migrationUid": "uid-of-first", "completed": true, "endTimestamp": time(80),
+                      "sourceState": {"migrationUID": "uid-of-first"},
+                      "targetState": {"migrationUID": "theirs", "syncAddress": "this-cluster/there"}});
+    for (phase, migration) in [("Synchronizing", sender("Synchronizing")), ("Pending", migration("Pending"))] {
+        let w = world(migration, vmi(sent.clone()), vec![]);
+        assert_eq!(patched_vmi(&w), None, "{phase}");
+        assert_eq!(phase_after(&w), "Failed", "{phase}: there is nothing left to move");
+    }
+}
+
+#[test]
+fn a_change_for_a_guest_that_has_left_holds_nothing_up() {
+    let mut left = json!({"migrationUid": "uid-of-m", "completed": true, "endTimestamp": time(80), "startTimestamp": time(60),
+                          "targetNode": "n2", "sourceState": {"migrationUID": "uid-of-m"},
+                          "targetState": {"migrationUID": "theirs", "syncAddress": "this-cluster/there"}});
+    let mut instance = vmi(left.take());
+    let change = json!({"type": api::conditions::HOT_MEMORY_CHANGE, "status": "True"});
+    instance.status_mut().conditions.push(serde_json::from_value(change).unwrap());
+    assert_eq!(phase_after(&world(sender("Running"), instance, vec![])), "Succeeded");
 }
