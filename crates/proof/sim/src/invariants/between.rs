@@ -92,7 +92,12 @@ impl Invariant for Rule {
 
 impl Rule {
     fn meet(&mut self, vmi: &VirtualMachineInstance) {
-        let Some(state) = migration_state(vmi).filter(|state| state.migration_uid.is_some()) else { return };
+        // Before the hand-off a receiver may lose its sender to another one.
+        let Some(state) = migration_state(vmi).filter(|state| {
+            state.migration_uid.is_some() && state.target_node.is_some() && state.between() == Some(Between::Receives)
+        }) else {
+            return;
+        };
         let source = state.source_state.as_ref().and_then(|source| source.migration_uid.clone());
         let target = state.target_state.as_ref().and_then(|target| target.migration_uid.clone());
         if let (Some(source), Some(target)) = (source, target) {

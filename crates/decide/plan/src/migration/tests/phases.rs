@@ -81,7 +81,13 @@ fn migrations_between_instances_wait_for_the_other_side() {
         begun.spec = serde_json::from_value(spec).unwrap();
         assert_eq!(phase_after(&world(begun.clone(), vmi(Value::Null), vec![])), first);
         begun.status = migration(first).status;
-        let w = world(begun, vmi(Value::Null), vec![]);
+        let mut instance = vmi(Value::Null);
+        if first == "WaitingForSync" {
+            let notes = instance.metadata.annotations.get_or_insert_default();
+            notes.insert(api::annotations::CREATE_MIGRATION_TARGET.to_owned(), "true".to_owned());
+            instance.status_mut().phase = Some(first.into());
+        }
+        let w = world(begun, instance, vec![]);
         assert_eq!((phase_after(&w).as_str(), waits_for(&w).as_str()), (first, "WaitingForOtherSide"));
     }
 }
