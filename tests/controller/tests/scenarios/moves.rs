@@ -201,12 +201,6 @@ pub(super) async fn a_guest_becomes_another_machines(env: Env) -> Result<()> {
         |vm: &VirtualMachine, wanted: &str| vm.run_strategy().is_ok_and(|strategy| strategy.as_str() == wanted);
     env.wait("there", "it keeps its guest", |vm| strategy(vm, "Always")).await?;
     env.wait("vm", "it starts no other guest", |vm| strategy(vm, "Halted")).await?;
-    env.cluster
-        .end_pod(
-            &env.namespace,
-            &machinery::names::launcher_pod_name("vm", sender.metadata.uid.as_deref().unwrap_or_default()),
-        )
-        .await?;
     env.wait_gone::<VirtualMachineInstance>("vm").await?;
     env.delete::<VirtualMachine>("vm", &DeleteParams::default()).await?;
     env.delete_vm("there").await
