@@ -75,6 +75,10 @@ fn set_phase(vmi: &mut VirtualMachineInstance, phase: Phase) {
     let entered = json!({"phase": phase, "phaseTransitionTimestamp": now()});
     let status = vmi.status_mut();
     status.phase_transition_timestamps.push(serde_json::from_value(entered).unwrap());
+    if phase == Phase::Running {
+        let movable = json!({"type": api::conditions::LIVE_MIGRATABLE, "status": "True"});
+        status.conditions.push(serde_json::from_value(movable).unwrap());
+    }
     status.phase = Some(phase);
 }
 

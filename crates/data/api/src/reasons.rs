@@ -145,6 +145,8 @@ pub const MIGRATION_BACKOFF: &str = "MigrationBackoff";
 pub const OTHER_POD_ACTIVE: &str = "OtherPodActive";
 /// Migration waits: another one has the instance.
 pub const OTHER_MIGRATION_ACTIVE: &str = "OtherMigrationActive";
+/// Migration waits: the instance that is to receive a guest has one of its own.
+pub const INSTANCE_NOT_RECEIVING: &str = "InstanceNotReceiving";
 /// Migration waits: the guest does not run yet.
 pub const INSTANCE_NOT_RUNNING: &str = "InstanceNotRunning";
 /// Migration waits: no node fits the target Pod.

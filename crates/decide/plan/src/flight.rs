@@ -2,6 +2,7 @@
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{meta, pods};
 
@@ -23,4 +24,11 @@ pub(crate) fn landing<'a>(vmi: &VirtualMachineInstance, pods: impl IntoIterator<
             && meta::is_controlled_by(&pod.metadata, meta::uid(&vmi.metadata))
     };
     pods.into_iter().find(ours).filter(|pod| !pods::is_down(pod))
+}
+
+/// Whether the guest is on its way to another node right now.
+pub(crate) fn is_migrating(vmi: &VirtualMachineInstance, now: &Time) -> bool {
+    let past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= now.0);
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| past(&state.start_timestamp) && !past(&state.end_timestamp))
 }

@@ -11,6 +11,7 @@ pub mod evacuation;
 pub mod eviction;
 mod flight;
 mod guard;
+mod guest;
 mod meta;
 pub mod migration;
 pub mod node;
@@ -18,6 +19,7 @@ mod pods;
 pub mod synchronization;
 pub mod vm;
 pub mod vmi;
+pub mod workload;
 
 /// Why an attempt to bring an object forward failed; it becomes a condition and an event.
 #[derive(Clone, Debug, PartialEq, Eq)]

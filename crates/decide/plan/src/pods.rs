@@ -1,5 +1,7 @@
 //! What a launcher Pod's state means to its instance.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
 fn phase(pod: &Pod) -> &str {
@@ -71,6 +73,15 @@ pub(crate) fn is_ready_for_handover(pod: &Pod) -> bool {
 
 pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Of an instance's Pods the one that runs or will run the guest: on the instance's node if it has one, the youngest if
+/// there are several. It may be a temporary one.
+pub(crate) fn current<'a>(all: &'a [Arc<Pod>], node: Option<&str>) -> Option<&'a Pod> {
+    let on_node = |pod: &&Arc<Pod>| node.is_none() || node_name(pod) == node;
+    let age =
+        |pod: &&Arc<Pod>| (pod.metadata.creation_timestamp.clone(), !is_temporary(pod), pod.metadata.name.clone());
+    all.iter().filter(on_node).max_by_key(age).map(AsRef::as_ref)
 }
 
 pub(crate) fn qos_class(pod: &Pod) -> Option<&str> {

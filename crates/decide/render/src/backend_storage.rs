@@ -8,7 +8,8 @@ use crate::paths;
 use crate::pod_volumes::{PodVolumes, claim, mount, sub_path};
 use crate::traits;
 
-const VOLUME: &str = "vm-state";
+/// What the claim is called in a launcher Pod.
+pub const VOLUME: &str = "vm-state";
 
 /// Where one kind of state lies, for launchers that run as an ordinary user and as root.
 struct Place {

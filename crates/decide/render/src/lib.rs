@@ -47,6 +47,7 @@ use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 
 pub use attachment::{Attachment, attachment_pod, migration_attachment_pod, trigger_pod};
+pub use backend_storage::VOLUME as STATE_VOLUME;
 pub use context::{Claim, Context, LauncherSettings, Quotas};
 pub use error::Error;
 pub use metadata::{VELERO_KEYS, hostname, velero_annotations};

@@ -272,6 +272,14 @@ pub(crate) fn cache<K: Resource>(intake: Intake<K>) -> (Store<K>, Ingest<K>) {
     (Store { shared: shared.clone(), synced }, Ingest { shared, synced: synced_tx, intake, listing: None })
 }
 
+/// Handlers look things up in stores, so each keeps alive the very store that keeps it. Nothing comes any more: they go.
+impl<K> Drop for Ingest<K> {
+    fn drop(&mut self) {
+        let handlers = std::mem::take(&mut *lock(&self.shared.handlers));
+        drop(handlers); // not under the lock: what they hold may be the last of something with locks of its own
+    }
+}
+
 impl<K: Resource> Ingest<K> {
     /// Takes one event of the watch. During a list nothing becomes visible before its end: the old state stays.
     pub fn apply(&mut self, event: Event<K>) {

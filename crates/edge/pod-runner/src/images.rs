@@ -23,7 +23,8 @@ use crate::record::RootSource;
 /// What stands between an image's name and its digest.
 const PINNED: &str = "@sha256:";
 
-/// The reference that means the host's own root file system.
+/// The reference that means the host's own root file system, whatever its tag: there is one host. A tag tells Pods apart
+/// that were made for different programs on it.
 pub const HOST_IMAGE: &str = "ferrovirt.io/host";
 
 /// An image that was asked for and is not in the store.
@@ -206,7 +207,7 @@ fn same_file(a: &File, b: &File) -> io::Result<bool> {
 }
 
 fn is_host(reference: &str) -> bool {
-    normalize(reference) == format!("{HOST_IMAGE}:latest")
+    normalize(reference).strip_prefix(HOST_IMAGE).is_some_and(|rest| rest.starts_with(':'))
 }
 
 /// A reference without tag and digest means the tag `latest`.
@@ -517,10 +518,15 @@ mod tests {
             assert_eq!(unescape(&name).as_deref(), Some(reference));
         }
         let images = Path::new("/nowhere");
-        assert_eq!(resolve(images, "ferrovirt.io/host:latest"), Ok(ImageRoot::Host));
+        for host in ["ferrovirt.io/host", "ferrovirt.io/host:latest", "ferrovirt.io/host:0123abcd"] {
+            assert_eq!(resolve(images, host), Ok(ImageRoot::Host));
+            assert!(matches!(import(images, host, images), Err(Error::HostImage)));
+        }
+        for other in ["ferrovirt.io/hostess", "ferrovirt.io/host/x:1", "ferrovirt.io/host@sha256:00"] {
+            assert!(resolve(images, other).is_err(), "{other}");
+        }
         let missing = resolve(images, "example.com/x").unwrap_err().to_string();
         assert!(missing.contains("ferrovirt image import example.com/x DIR|TAR"), "{missing}");
-        assert!(matches!(import(images, "ferrovirt.io/host", images), Err(Error::HostImage)));
         assert!(matches!(import(images, "with blank", images), Err(Error::BadReference(_))));
     }
 }

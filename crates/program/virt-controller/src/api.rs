@@ -7,13 +7,13 @@ use std::fmt::Debug;
 
 use informer::{EventType, Recorder};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use kube::api::{DeleteParams, GetParams, ListParams, PatchParams, PostParams, Preconditions};
 use kube::core::{ObjectList, Request};
 use kube::{Client, Error, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// A kind the controllers deal with, in a namespace or not.
 pub trait Kind:
@@ -80,6 +80,9 @@ pub trait Api: Clone + Send + Sync + 'static {
         part: Part,
         patch: &Patch,
     ) -> impl Future<Output = Result<K, Error>> + Send;
+
+    /// Asks the Pod of this UID to leave its node, for which others are asked. One of the name with another UID is a conflict.
+    fn evict(&self, namespace: &str, name: &str, uid: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
     /// Asks whether somebody may do something. The answer is in the status.
     fn review(&self, review: &SubjectAccessReview) -> impl Future<Output = Result<SubjectAccessReview, Error>> + Send {
@@ -153,6 +156,19 @@ impl Api for KubeApi {
             Part::Status => at.replace_subresource("status", &name, &params, body),
         };
         self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
+
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+        // Not by way of the client's own method: it sends the options under a name that servers do not know.
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        let body = serde_json::to_vec(&eviction).map_err(Error::SerdeError)?;
+        let request = at::<Pod>(namespace).create_subresource("eviction", name, &PostParams::default(), body);
+        let request = request.map_err(Error::BuildRequest)?;
+        self.client.request_text(request).await.map(drop)
     }
 
     async fn patch<K: Kind>(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> Result<K, Error> {

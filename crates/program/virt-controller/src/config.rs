@@ -54,12 +54,10 @@ impl LiveConfig {
         });
     }
 
-    /// Reads the one object that counts. Says whether that changed anything.
+    /// Reads the object that counts. Says whether that changed anything.
     fn refresh(&self, all: &[Arc<KubeVirt>]) -> bool {
-        let alive = all.iter().filter(|kubevirt| !machinery::meta::is_deleting(&kubevirt.metadata));
-        let oldest = alive.min_by_key(|kubevirt| kubevirt.metadata.creation_timestamp.clone());
         let base = &self.inner.base;
-        let config = match oldest.map_or_else(|| Ok(base.clone()), |kubevirt| overlaid(base, kubevirt)) {
+        let config = match in_force(all).map_or_else(|| Ok(base.clone()), |kubevirt| overlaid(base, &kubevirt)) {
             Ok(config) => Arc::new(config),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -72,6 +70,12 @@ impl LiveConfig {
         *current = config;
         changed
     }
+}
+
+/// The one object that counts: the oldest that is not being deleted.
+pub(crate) fn in_force(all: &[Arc<KubeVirt>]) -> Option<Arc<KubeVirt>> {
+    let alive = all.iter().filter(|kubevirt| !machinery::meta::is_deleting(&kubevirt.metadata));
+    alive.min_by_key(|kubevirt| kubevirt.metadata.creation_timestamp.clone()).cloned()
 }
 
 /// What the object says, laid over `base`. The launcher's image is this process's to say.

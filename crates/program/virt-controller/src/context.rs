@@ -8,6 +8,7 @@ use plan::vmi::Settings as InstanceSettings;
 
 use crate::api::Notes;
 use crate::config::LiveConfig;
+use crate::moves::OneAtATime;
 use crate::stores::Stores;
 use crate::writer::Writer;
 
@@ -22,6 +23,7 @@ pub(crate) struct Context<A> {
     pub(crate) instances: Arc<InstanceSettings>,
     /// Start nothing: the cluster is being emptied.
     pub(crate) hold_starts: bool,
+    pub(crate) one_at_a_time: OneAtATime,
 }
 
 impl<A> Context<A> {

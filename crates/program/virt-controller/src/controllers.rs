@@ -13,10 +13,11 @@ use crate::Error;
 use crate::api::{Api, Notes};
 use crate::config::LiveConfig;
 use crate::context::Context;
+use crate::moves::OneAtATime;
 use crate::reconcile::reconcile;
 use crate::stores::Stores;
 use crate::writer::{WriteCounter, Writer};
-use crate::{budget, evacuation, migration, node, synchronization, topology, vm, vmi};
+use crate::{budget, evacuation, migration, node, synchronization, topology, vm, vmi, workload};
 
 /// One of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +32,8 @@ pub enum Reconciler {
     Evacuation,
     /// Removes disruption budgets that earlier versions made.
     DisruptionBudget,
+    /// Brings guests to newer launchers.
+    WorkloadUpdate,
 }
 
 impl Reconciler {
@@ -42,6 +45,7 @@ impl Reconciler {
         Self::Synchronization,
         Self::Evacuation,
         Self::DisruptionBudget,
+        Self::WorkloadUpdate,
     ];
 }
 
@@ -74,6 +78,8 @@ pub struct Controllers<A> {
     evacuation_queue: WorkQueue<Key>,
     budget: budget::Controller<A>,
     budget_queue: WorkQueue<Key>,
+    workload: workload::Controller<A>,
+    workload_queue: WorkQueue<Key>,
     topology: topology::Updater<A>,
 }
 
@@ -90,6 +96,7 @@ impl<A: Api> Controllers<A> {
         let (evacuation_queue, budget_queue) =
             (queue("virt-controller-evacuation"), queue("virt-controller-disruption-budget"));
         let synchronization_queue = queue("virt-controller-synchronization");
+        let workload_queue = WorkQueue::with_limits("virt-controller-workload-update", workload::LIMITS, clock.clone());
         let writer = Writer::new(api, settings.writes);
         let ctx = Context {
             stores,
@@ -99,6 +106,7 @@ impl<A: Api> Controllers<A> {
             config: config.clone(),
             instances: Arc::new(settings.instances),
             hold_starts: settings.hold_starts,
+            one_at_a_time: OneAtATime::default(),
         };
         let vm = vm::Controller::new(ctx.clone());
         vm.register(&vm_queue);
@@ -114,6 +122,8 @@ impl<A: Api> Controllers<A> {
         evacuation.register(&evacuation_queue);
         let budget = budget::Controller::new(ctx.clone());
         budget.register(&budget_queue);
+        let workload = workload::Controller::new(ctx.clone());
+        workload.register(&workload_queue);
         let topology = topology::Updater::new(ctx);
         Self {
             config,
@@ -131,6 +141,8 @@ impl<A: Api> Controllers<A> {
             evacuation_queue,
             budget,
             budget_queue,
+            workload,
+            workload_queue,
             topology,
         }
     }
@@ -145,6 +157,7 @@ impl<A: Api> Controllers<A> {
             Reconciler::Synchronization => &self.synchronization_queue,
             Reconciler::Evacuation => &self.evacuation_queue,
             Reconciler::DisruptionBudget => &self.budget_queue,
+            Reconciler::WorkloadUpdate => &self.workload_queue,
         }
     }
 
@@ -163,6 +176,7 @@ impl<A: Api> Controllers<A> {
             Reconciler::Synchronization => reconcile(&self.synchronization, key).await,
             Reconciler::Evacuation => reconcile(&self.evacuation, key).await,
             Reconciler::DisruptionBudget => reconcile(&self.budget, key).await,
+            Reconciler::WorkloadUpdate => reconcile(&self.workload, key).await,
         }
     }
 

@@ -60,18 +60,6 @@ impl<A: Api> Controller<A> {
         self.ctx.config.on_change(move |_| nodes.keys().into_iter().for_each(|key| to.add(key)));
     }
 
-    async fn create(&self, node: &Key, migration: &Migration) -> Result<(), Error> {
-        let namespace = migration.metadata.namespace.clone().unwrap_or_default();
-        let key = Key::new(namespace, migration.metadata.name.clone().unwrap_or_default());
-        self.migrations.expect_creation(node, key.clone());
-        let same = |found: &Migration| found.spec.vmi_name == migration.spec.vmi_name;
-        let created = self.ctx.writer.create_unless(&key, migration, same).await;
-        if !matches!(created, Ok(Done::Now)) {
-            self.migrations.created(node, &key);
-        }
-        created.map(drop)
-    }
-
     fn tell(&self, migration: &Migration, vmi_uid: &str, note: Note) {
         let about = ObjectReference {
             api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
@@ -138,8 +126,9 @@ impl<A: Api> Control for Controller<A> {
 
     async fn execute(&self, key: &Key, _: &World, action: Action) -> Result<Next<Action>, Error> {
         let Action::Create { migration, vmi_uid, created } = action;
-        match self.create(key, &migration).await {
-            Ok(()) => self.tell(&migration, &vmi_uid, created),
+        match self.ctx.create_migration(key, &self.migrations, &migration).await {
+            Ok(Done::Now) => self.tell(&migration, &vmi_uid, created),
+            Ok(Done::Before) => {}
             Err(error) => {
                 self.tell(&migration, &vmi_uid, Action::failure(&error.for_user()));
                 return Err(error);

@@ -19,6 +19,7 @@ mod endpoints;
 mod error;
 mod evacuation;
 mod migration;
+mod moves;
 mod node;
 mod owned;
 mod prune;
@@ -31,6 +32,7 @@ mod topology;
 mod vm;
 mod vmi;
 mod volumes;
+mod workload;
 mod writer;
 
 pub use crate::api::{Api, KubeApi, Notes};

@@ -197,6 +197,8 @@ async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown:
             Reconciler::Migration | Reconciler::Synchronization => config.migration_workers,
             Reconciler::Evacuation => config.evacuation_workers,
             Reconciler::DisruptionBudget => config.disruption_budget_workers,
+            // There is one key.
+            Reconciler::WorkloadUpdate => 1,
         };
         let (queue, controllers) = (controllers.queue(reconciler).clone(), controllers.clone());
         pools.spawn(run_workers(queue, workers, shutdown.clone(), move |key: Key| {

@@ -44,6 +44,9 @@ pub const BY_EXCHANGE: &str = "exchange";
 /// Index: migrations that have not ended, all under [`UNFINISHED`].
 pub const BY_PROGRESS: &str = "progress";
 pub const UNFINISHED: &str = "unfinished";
+/// Index: instances that the workload updater has to look at, all under [`PENDING_UPDATE`].
+pub const BY_UPDATE: &str = "update";
+pub const PENDING_UPDATE: &str = "pending";
 
 /// Makes the caches, their feeds, and what is done to each of them, from one table.
 macro_rules! stores {
@@ -99,6 +102,7 @@ stores! {
         .packed()
         .index(BY_NODE, |vmi: &VirtualMachineInstance| node_of(vmi))
         .index(BY_VSOCK, |vmi: &VirtualMachineInstance| vsock_cid(vmi))
+        .index(BY_UPDATE, |vmi: &VirtualMachineInstance| pending_update(vmi))
         .index(BY_DATA_VOLUME, |vmi: &VirtualMachineInstance| data_volumes(&vmi.metadata, &vmi.spec.volumes))
         .index(BY_CLAIM, |vmi: &VirtualMachineInstance| plugged_claims(vmi));
     /// Launcher Pods and their helpers, which carry the label; the rest of the cluster's Pods is not our business.
@@ -201,6 +205,10 @@ fn migration_of(meta: &ObjectMeta) -> Vec<String> {
 fn vsock_cid(vmi: &VirtualMachineInstance) -> Vec<String> {
     let cid = vmi.status.as_ref().and_then(|status| status.vsock_cid);
     cid.iter().map(ToString::to_string).collect()
+}
+
+fn pending_update(vmi: &VirtualMachineInstance) -> Vec<String> {
+    plan::workload::is_pending(vmi).then(|| PENDING_UPDATE.to_owned()).into_iter().collect()
 }
 
 fn instance_of(migration: &VirtualMachineInstanceMigration) -> Vec<String> {

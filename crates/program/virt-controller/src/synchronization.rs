@@ -6,7 +6,7 @@ use std::time::Duration;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use informer::{Key, WorkQueue};
 use plan::SyncError;
-use plan::migration::{kind, phase};
+use plan::migration::{concerns, kind, phase};
 use plan::synchronization::{Action, Peer, World, decide, exchange};
 
 use crate::Error;
@@ -61,7 +61,8 @@ fn wake(stores: &Stores, queue: &WorkQueue<Key>, migration: &Arc<Migration>) {
 
 fn instance(stores: &Stores, migration: &Migration) -> Option<Arc<VirtualMachineInstance>> {
     let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
-    stores.vmis.get(&Key::new(namespace, migration.spec.vmi_name.as_deref()?))
+    let found = stores.vmis.get(&Key::new(namespace, migration.spec.vmi_name.as_deref()?));
+    found.filter(|vmi| concerns(migration, vmi))
 }
 
 impl<A: Api> Control for Controller<A> {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use informer::Key;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
 use crate::api::{Api, Kind, Part, Patch};
@@ -144,6 +145,29 @@ impl<A: Api> Writer<A> {
     /// Merges into an object's status, list entries by their keys; the UID in it is the guard.
     pub(crate) async fn merge_status<K: Kind>(&self, key: &Key, name: &str, patch: Value) -> Result<K, Error> {
         self.write_patch(key, name, Part::Status, Patch::Strategic(patch)).await
+    }
+
+    /// Patches an object's status. Returns what is stored now.
+    pub(crate) async fn patch_status<K: Kind>(
+        &self,
+        key: &Key,
+        name: &str,
+        patch: json_patch::Patch,
+    ) -> Result<K, Error> {
+        self.write_patch(key, name, Part::Status, Patch::Json(patch)).await
+    }
+
+    /// Asks the Pod with this UID to leave, or finds it gone. If its guest is moved instead, that is done, too.
+    pub(crate) async fn evict(&self, pod: &Key, uid: &str) -> Result<Done, Error> {
+        self.writes.count(pod);
+        match self.api.evict(&pod.namespace, &pod.name, uid).await {
+            Ok(()) => Ok(Done::Now),
+            Err(kube::Error::Api(status)) if plan::eviction::leaves_instead(status.code, &status.message) => {
+                Ok(Done::Now)
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(Done::Before),
+            Err(error) => Err(failed::<Pod>("evict", &pod.name, Request::Plain, error)),
+        }
     }
 
     async fn write_patch<K: Kind>(&self, key: &Key, name: &str, part: Part, patch: Patch) -> Result<K, Error> {

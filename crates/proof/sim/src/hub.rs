@@ -21,10 +21,10 @@ use machinery::status;
 use virt_controller::Notes;
 use virt_controller::api::{Api, Kind as AnyKind, Part, Patch};
 
-use crate::actors::is_target;
+use crate::actors::{ask_to_leave, is_target};
 use crate::kinds::{Kind, key};
 use crate::plant::Plant;
-use crate::server::{Answer, Propagation, Server, Writer};
+use crate::server::{Answer, Propagation, Server, Writer, about};
 
 /// What a controller asks for.
 #[derive(Clone, Debug)]
@@ -33,6 +33,7 @@ pub(crate) enum Op {
     List,
     Create,
     Delete { uid: String },
+    Evict,
     Replace,
     Patch(Patch),
 }
@@ -177,6 +178,9 @@ impl Api for Client {
                     return Ok(found.map(|object| (*object).clone()));
                 }
             }
+            if let Some(answer) = hub.plant_answer(&key) {
+                return Ok(answer);
+            }
             Ok(hub.server.lookup::<K>(&key).map(|object| (*object).clone()))
         })
         .await
@@ -229,6 +233,13 @@ impl Api for Client {
         .await
     }
 
+    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
+        let key = Key::new(namespace, name);
+        let sent = request::<Pod>(key.clone(), Op::Evict);
+        let uid = uid.to_owned();
+        self.call(sent, move |hub| ask_to_leave(&mut hub.server, &key, &uid, false)).await
+    }
+
     async fn replace<K: AnyKind>(&self, namespace: &str, part: Part, object: &K) -> Result<K, kube::Error> {
         let mut object = object.clone();
         if !namespace.is_empty() {
@@ -255,9 +266,16 @@ impl Api for Client {
         let patch = patch.clone();
         self.call(sent, move |hub| {
             let by = hub.pass;
-            let patch = hub.plant_guards(patch);
+            let patch = hub.plant_end(hub.plant_guards(patch));
             hub.plant_abort(&key, &patch);
             let copy = hub.plant.and_then(|_| hub.server.lookup::<K>(&key)).map(|object| (*object).clone());
+            if hub.plant_label::<K>() {
+                return hub
+                    .server
+                    .lookup::<K>(&key)
+                    .map(|object| (*object).clone())
+                    .ok_or_else(|| about::<K>(&key, status::not_found));
+            }
             let stored = hub.server.patch::<K>(by, &key, part, &patch).map(|stored| (*stored).clone());
             let stored = hub.plant_hand_off(&patch, stored);
             hub.plant_conflict(stored, copy)

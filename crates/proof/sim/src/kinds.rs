@@ -16,6 +16,7 @@ use api::v1::{
 };
 use informer::Key;
 use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -61,7 +62,8 @@ status_apart!(
     Node,
     Namespace,
     ResourceQuota,
-    PodDisruptionBudget
+    PodDisruptionBudget,
+    Job
 );
 plain!(
     ControllerRevision,
@@ -253,6 +255,14 @@ kinds! {
     StorageProfile StorageProfile => storage_profiles,
     Cdi CDI => cdis,
     CdiConfig CDIConfig => cdi_configs,
+    Job Job => jobs,
+}
+
+impl Kind {
+    /// Whether the controllers watch it; they read others live when they must.
+    pub(crate) fn is_watched(self) -> bool {
+        self != Kind::Job
+    }
 }
 
 impl Object {
@@ -274,10 +284,15 @@ impl Object {
             Self::Migration(_) => "migration",
             Self::Claim(_) => "pvc",
             Self::DataVolume(_) => "dv",
+            Self::Job(_) => "job",
             Self::Node(node) => return format!("node/{}", node.meta().name.as_deref().unwrap_or_default()),
             other => return format!("{:?}/{}", other.kind(), other.key().name),
         };
-        format!("{kind}/{}", self.key().name)
+        let key = self.key();
+        match key.namespace.as_str() {
+            crate::script::NAMESPACE => format!("{kind}/{}", key.name),
+            namespace => format!("{kind}/{namespace}/{}", key.name),
+        }
     }
 }
 

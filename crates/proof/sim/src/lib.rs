@@ -32,5 +32,5 @@ pub use engine::{Options, Outcome, play};
 pub use invariants::Violation;
 pub use plant::Plant;
 pub use profile::{PROFILES, Profile, profile_for};
-pub use script::{Deed, Disk, Fault, GuestFate, PodFate, Script, VolumeFate};
+pub use script::{Deed, Disk, Fault, GuestFate, JobFate, PodFate, Script, VolumeFate};
 pub use shrink::shrink;

@@ -2,8 +2,9 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser;
-use sim::{Campaign, Options, Script, play, profile_for, run, shrink};
+use sim::{Campaign, Options, Plant, Script, play, profile_for, run, shrink};
 
 /// Plays simulated histories of the control plane.
 #[derive(Parser)]
@@ -30,6 +31,9 @@ struct Args {
     /// Lists the profiles.
     #[arg(long)]
     profiles: bool,
+    /// Puts one of the bugs of `plant.rs` in, by its name.
+    #[arg(long)]
+    plant: Option<String>,
     #[arg(long, default_value_t = threads())]
     threads: usize,
 }
@@ -48,18 +52,14 @@ fn main() -> anyhow::Result<ExitCode> {
         print!("{}", sim::scenario::tell(&std::fs::read_to_string(path)?)?);
         return Ok(ExitCode::SUCCESS);
     }
+    let plant = args.plant.as_deref().map(planted).transpose()?;
     let profile = profile_for(&args.profile, args.seed.unwrap_or(args.start));
     let Some(profile) = profile else { anyhow::bail!("there is no profile {:?}; see --profiles", args.profile) };
     if let Some(seed) = args.seed {
-        return Ok(replay(profile.script(seed), args.whole));
+        return Ok(replay(profile.script(seed), args.whole, plant));
     }
-    let campaign = Campaign {
-        start: args.start,
-        seeds: args.seeds,
-        profile: args.profile.clone(),
-        plant: None,
-        threads: args.threads,
-    };
+    let campaign =
+        Campaign { start: args.start, seeds: args.seeds, profile: args.profile.clone(), plant, threads: args.threads };
     let report = run(&campaign);
     let seconds = report.took.as_secs_f64();
     println!(
@@ -73,17 +73,26 @@ fn main() -> anyhow::Result<ExitCode> {
     let Some(failure) = report.failure else { return Ok(ExitCode::SUCCESS) };
     println!("seed {}: {}\n", failure.seed, failure.violation);
     let profile = profile_for(&args.profile, failure.seed).expect("it was found before");
-    Ok(replay(profile.script(failure.seed), args.whole))
+    Ok(replay(profile.script(failure.seed), args.whole, plant))
+}
+
+fn planted(name: &str) -> anyhow::Result<Plant> {
+    let found = Plant::ALL.iter().find(|plant| format!("{plant:?}") == name);
+    found.copied().with_context(|| format!("there is no bug {name:?}; there are {:?}", Plant::ALL))
 }
 
 /// Plays one history and prints it; a failing one is made shorter first.
-fn replay(script: Script, whole: bool) -> ExitCode {
-    let script = if whole { script } else { shrink(&script, Options::default()) };
+fn replay(script: Script, whole: bool, plant: Option<Plant>) -> ExitCode {
+    let options = Options { plant, ..Options::default() };
+    let script = if whole { script } else { shrink(&script, options) };
     println!("seed {}, calm from {:?}", script.seed, script.calm);
     script.user.iter().for_each(|(at, deed)| println!("  at {at:?}: {deed}"));
     script.faults.iter().for_each(|fault| println!("  {fault}"));
+    if !script.keeps.is_empty() {
+        println!("  these keep state: {:?}", script.keeps);
+    }
     println!();
-    let outcome = play(&script, Options { verbose: true, ..Options::default() });
+    let outcome = play(&script, Options { verbose: true, ..options });
     outcome.timeline.iter().for_each(|line| println!("{line}"));
     if outcome.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

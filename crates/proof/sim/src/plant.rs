@@ -9,13 +9,14 @@ use std::sync::Arc;
 use api::v1::VirtualMachineInstance;
 use informer::Key;
 use json_patch::PatchOperation;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Resource;
 use machinery::status::{self, About};
 use virt_controller::api::{Kind as AnyKind, Patch};
 
-use crate::actors::is_target;
+use crate::actors::{self, is_target};
 use crate::hub::Hub;
 use crate::kinds::Kind;
 use crate::server::{Answer, Propagation};
@@ -41,6 +42,14 @@ pub enum Plant {
     TwoOwners,
     /// To give a migration up that the nodes have is to delete its target.
     AbortDeletesTarget,
+    /// A sender that hears from the receiver that its guest has come hears that it has not.
+    SenderGoesOn,
+    /// The target's claim is not given to the guest when it has come, and the source's goes all the same.
+    SourceClaimFirst,
+    /// A Job that was to look how a migration ended is taken for one that has found the guest at the source.
+    JobNotAwaited,
+    /// One side of an exchange copies what its cache has of the other one, over whatever is stored by now.
+    StaleCopy,
 }
 
 impl Plant {
@@ -53,6 +62,10 @@ impl Plant {
         Plant::UncountedStart,
         Plant::TwoOwners,
         Plant::AbortDeletesTarget,
+        Plant::SenderGoesOn,
+        Plant::StaleCopy,
+        Plant::SourceClaimFirst,
+        Plant::JobNotAwaited,
     ];
 }
 
@@ -74,13 +87,18 @@ impl Hub {
         self.pass.name() == "migration-controller"
     }
 
-    /// [`Plant::ActOnAbsence`], [`Plant::TwoOwners`]
+    fn carries_over(&self) -> bool {
+        self.pass.name() == "synchronization-controller"
+    }
+
+    /// [`Plant::ActOnAbsence`], [`Plant::TwoOwners`], [`Plant::StaleCopy`]
     pub(crate) fn plant_cached<K: AnyKind>(&self) -> Option<Vec<Arc<K>>> {
         let kind = Kind::of::<K>()?;
         match (self.plant, kind) {
             (Some(Plant::ActOnAbsence), _) => {}
             (Some(Plant::ForgottenHandOff | Plant::TwoOwners), Kind::Vmi) if self.moves_guests() => {}
             (Some(Plant::TwoOwners), Kind::Migration) if self.moves_guests() => {}
+            (Some(Plant::StaleCopy), Kind::Migration) if self.carries_over() => {}
             _ => return None,
         }
         let seen = self.server.seen(kind, self.seen[kind as usize]);
@@ -117,10 +135,15 @@ impl Hub {
         stored
     }
 
-    /// [`Plant::TwoOwners`]
+    /// [`Plant::TwoOwners`], [`Plant::StaleCopy`]
     pub(crate) fn plant_guards(&self, patch: Patch) -> Patch {
+        let unguarded = match self.plant {
+            Some(Plant::TwoOwners) => self.moves_guests(),
+            Some(Plant::StaleCopy) => self.carries_over(),
+            _ => false,
+        };
         match patch {
-            Patch::Json(json_patch::Patch(steps)) if self.plant == Some(Plant::TwoOwners) && self.moves_guests() => {
+            Patch::Json(json_patch::Patch(steps)) if unguarded => {
                 let unguarded = steps.into_iter().filter(|step| !matches!(step, PatchOperation::Test(_)));
                 Patch::Json(json_patch::Patch(unguarded.collect()))
             }
@@ -128,14 +151,50 @@ impl Hub {
         }
     }
 
+    /// [`Plant::SenderGoesOn`]
+    pub(crate) fn plant_end(&self, patch: Patch) -> Patch {
+        let carries = self.plant == Some(Plant::SenderGoesOn) && self.carries_over();
+        let Patch::Json(mut patch) = patch else { return patch };
+        for step in patch.0.iter_mut().filter(|_| carries) {
+            let (PatchOperation::Add(json_patch::AddOperation { path, value })
+            | PatchOperation::Replace(json_patch::ReplaceOperation { path, value })) = step
+            else {
+                continue;
+            };
+            let sends = value["sourceState"]["syncAddress"].is_null() && value["endTimestamp"].is_string();
+            if path.as_str() == "/status/migrationState" && sends {
+                value["failed"] = true.into();
+                value["completed"] = true.into();
+            }
+        }
+        Patch::Json(patch)
+    }
+
+    /// [`Plant::SourceClaimFirst`]
+    pub(crate) fn plant_label<K: AnyKind>(&self) -> bool {
+        self.plant == Some(Plant::SourceClaimFirst) && self.moves_guests() && Kind::of::<K>() == Some(Kind::Claim)
+    }
+
+    /// [`Plant::JobNotAwaited`]
+    pub(crate) fn plant_answer<K: AnyKind>(&self, at: &Key) -> Option<Option<K>> {
+        if self.plant != Some(Plant::JobNotAwaited) || Kind::of::<K>() != Some(Kind::Job) {
+            return None;
+        }
+        let found = self.server.lookup::<Job>(at)?;
+        let mut job = (*found).clone();
+        actors::answer_job(&mut job, "Failed", "PodFailurePolicy");
+        (&job as &dyn Any).downcast_ref::<K>().map(|job| Some(job.clone()))
+    }
+
     /// [`Plant::AbortDeletesTarget`]
     pub(crate) fn plant_abort(&mut self, vmi: &Key, patch: &Patch) {
         if self.plant != Some(Plant::AbortDeletesTarget) || !touches(patch, "/status/migrationState/abortRequested") {
             return;
         }
+        let namespace = vmi.namespace.clone();
         let vmi = self.server.lookup::<VirtualMachineInstance>(vmi);
         let target = vmi.and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref()?.target_pod.clone());
-        let target = Key::new(crate::script::NAMESPACE, target.unwrap_or_default());
+        let target = Key::new(namespace, target.unwrap_or_default());
         let by = self.pass;
         // It may be gone already.
         let _ = self.server.delete::<Pod>(by, &target, None, None, Propagation::Background);

@@ -1,12 +1,14 @@
 //! Kinds of histories: what a seed is likely to bring.
 
+mod state;
+
 use std::time::Duration;
 
 use api::v1::RunStrategy;
 
 use crate::kinds::Kind;
 use crate::rng::Rng;
-use crate::script::{Deed, Disk, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
+use crate::script::{Deed, Disk, ELSEWHERE, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
 
 /// How likely each kind of trouble is. Numbers are counts per history, at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,10 @@ pub struct Profile {
     /// In percent: deeds that move guests, or stop that.
     moves: u64,
     journeys: u64,
+    /// Guests that are sent to other instances.
+    exchanges: u64,
+    /// In percent: virtual machines whose guests keep state of their own.
+    state: u64,
 }
 
 const CALM: Profile = Profile {
@@ -55,6 +61,8 @@ const CALM: Profile = Profile {
     plugs: 5,
     moves: 0,
     journeys: 0,
+    exchanges: 0,
+    state: 0,
 };
 
 /// Every profile by its name. The first is what runs if none is named: a mixture of all others.
@@ -128,7 +136,30 @@ pub const PROFILES: &[Profile] = &[
         guests: 1,
         moves: 75,
         journeys: 4,
+        state: 35,
         storage: 10,
+        plugs: 0,
+        ..CALM
+    },
+    Profile {
+        name: "between",
+        about: "guests that become another machine's, or do not",
+        vms: 3,
+        deeds: 4,
+        lags: 4,
+        outages: 1,
+        refusals: 1,
+        lost_answers: 3,
+        strangers: 2,
+        crashes: 2,
+        leaders: 1,
+        pods: 1,
+        guests: 1,
+        nodes: 1,
+        moves: 30,
+        journeys: 3,
+        exchanges: 3,
+        storage: 0,
         plugs: 0,
         ..CALM
     },
@@ -141,6 +172,9 @@ pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     }
     PROFILES.iter().find(|profile| profile.name == name)
 }
+
+/// How far away the number of a receiver in the sender's namespace is.
+const SAME_NAMESPACE: u8 = 4;
 
 const fn secs(n: u64) -> Duration {
     Duration::from_secs(n)
@@ -159,21 +193,28 @@ impl Profile {
     /// The history of a seed.
     pub fn script(&self, seed: u64) -> Script {
         let root = Rng::new(seed);
-        let user = self.user(&mut root.fork("user"));
+        let mut user = self.user(&mut root.fork("user"));
         let mut faults = Vec::new();
         let rng = &mut root.fork("faults");
         self.watch_faults(rng, &mut faults);
         self.request_faults(rng, &mut faults);
         self.process_faults(rng, &mut faults);
         self.world_faults(&mut root.fork("world"), &mut faults);
+        self.updates(&mut root.fork("updates"), &mut faults);
+        let keeps = self.state(&mut root.fork("state"), &mut user, &mut faults);
         let lost = faults.iter().any(|fault| matches!(fault, Fault::NodeOutage { .. } | Fault::NodeLoss { .. }));
         let calm = Duration::from_millis(if lost { NODES_ACTIVE } else { ACTIVE });
-        Script { seed, user, faults, calm }
+        Script { seed, user, faults, keeps, calm }
     }
 
     fn user(&self, rng: &mut Rng) -> Vec<(Duration, Deed)> {
         let mut deeds = Vec::new();
         let vms = rng.within(1, self.vms) as u8;
+        if self.exchanges > 0 {
+            self.exchange(rng, vms, &mut deeds);
+            deeds.sort_by_key(|(at, _)| *at);
+            return deeds;
+        }
         for vm in 0..vms {
             deeds.push((time(rng, 0, 20_000), self.birth(rng, vm)));
             if rng.chance(50) {
@@ -196,6 +237,69 @@ impl Profile {
         }
         deeds.sort_by_key(|(at, _)| *at);
         deeds
+    }
+
+    /// Guests that run, and pairs of migrations that take them elsewhere.
+    fn exchange(&self, rng: &mut Rng, vms: u8, deeds: &mut Vec<(Duration, Deed)>) {
+        for vm in 0..vms {
+            let strategy = match rng.below(10) {
+                0..=5 => RunStrategy::Always,
+                6..=7 => RunStrategy::RerunOnFailure,
+                8 => RunStrategy::Manual,
+                _ => RunStrategy::Once,
+            };
+            let birth = match rng.chance(10) {
+                true => Deed::CreateVmi { vm },
+                false => Deed::CreateVm { vm, strategy, disk: Disk::Image },
+            };
+            deeds.push((time(rng, 0, 15_000), birth));
+            deeds.push((time(rng, 15_000, 25_000), Deed::Start { vm }));
+        }
+        let mut sides = Vec::new();
+        for _ in 0..rng.within(1, self.exchanges) {
+            let vm = rng.below(u64::from(vms)) as u8;
+            let to = vm + if rng.chance(60) { ELSEWHERE.0 } else { SAME_NAMESPACE };
+            let begin = time(rng, 10_000, ACTIVE - 60_000);
+            deeds.push((begin.saturating_sub(time(rng, 0, 25_000)), Deed::Await { vm: to }));
+            sides.extend([vm, to]);
+            self.sides(rng, (vm, to), begin, deeds);
+            // The way back, or a second attempt.
+            if rng.chance(25) {
+                let pair = if rng.chance(50) { (to, vm) } else { (vm, to) };
+                let again = begin + time(rng, 20_000, 60_000);
+                deeds.push((again.saturating_sub(time(rng, 1, 15_000)), Deed::Await { vm: pair.1 }));
+                self.sides(rng, pair, again, deeds);
+            }
+        }
+        for _ in 0..rng.within(0, self.deeds) {
+            let vm = *rng.pick(&sides);
+            deeds.push((time(rng, 20_000, ACTIVE - 20_000), self.deed(rng, vm)));
+        }
+    }
+
+    /// Both sides ask for it, in either order; now and then one of them does not, or changes its mind.
+    fn sides(&self, rng: &mut Rng, (vm, to): (u8, u8), begin: Duration, deeds: &mut Vec<(Duration, Deed)>) {
+        let (send, receive) = (Deed::Send { vm, to }, Deed::Receive { vm: to, from: vm });
+        let pairs = if rng.chance(50) { [send, receive] } else { [receive, send] };
+        let longest = if rng.chance(70) { 3_000 } else { 30_000 };
+        let later = time(rng, 0, longest);
+        let [first, second] = pairs;
+        deeds.push((begin, first));
+        if rng.chance(92) {
+            deeds.push((begin + later, second));
+        }
+        if rng.chance(45) {
+            let who = *rng.pick(&[vm, to]);
+            let deed = match rng.below(12) {
+                0..=6 => Deed::AbortMigration { vm: who },
+                7 => Deed::DeleteVm { vm: who },
+                8 => Deed::DeleteVmi { vm: who },
+                9 => Deed::DeletePod { vm: who },
+                10 => Deed::Crash { vm: who },
+                _ => Deed::ShutDown { vm: who },
+            };
+            deeds.push((begin + later + time(rng, 1, 40_000), deed));
+        }
     }
 
     fn birth(&self, rng: &mut Rng, vm: u8) -> Deed {
@@ -343,12 +447,26 @@ impl Profile {
                 faults.push(Fault::Volume { nth, fate });
             }
         }
-        for _ in 0..rng.within(0, self.nodes) {
+        // Lost nodes make histories long, so only some of those with exchanges have them.
+        let nodes = if self.exchanges > 0 && !rng.chance(25) { 0 } else { self.nodes };
+        for _ in 0..rng.within(0, nodes) {
             let (node, at) = (rng.below(2) as u8, time(rng, 5_000, 120_000));
             if rng.chance(50) {
                 faults.push(Fault::NodeOutage { node, at, lasts: time(rng, 20_000, 420_000) });
             } else if !faults.iter().any(|fault| matches!(fault, Fault::NodeLoss { .. })) {
                 faults.push(Fault::NodeLoss { node, at });
+            }
+        }
+    }
+}
+
+impl Profile {
+    /// Where guests move, newer launchers are sometimes a reason to.
+    fn updates(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
+        if self.moves > 0 && rng.chance(35) {
+            faults.push(Fault::Updates { at: time(rng, 0, ACTIVE - 40_000), evict: rng.chance(30) });
+            if rng.chance(75) {
+                faults.push(Fault::Upgrade { at: time(rng, 20_000, ACTIVE - 40_000) });
             }
         }
     }

@@ -16,16 +16,18 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 
 use crate::engine::{Options, play};
-use crate::script::{Deed, Disk, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
+use crate::script::{Deed, Disk, ELSEWHERE, Fault, GuestFate, JobFate, JourneyFate, PodFate, Script, VolumeFate};
 
 /// Reads a script.
 pub fn parse(text: &str) -> anyhow::Result<Script> {
-    let mut script = Script { seed: 1, user: Vec::new(), faults: Vec::new(), calm: Duration::from_secs(120) };
+    let mut script =
+        Script { seed: 1, user: Vec::new(), faults: Vec::new(), keeps: Vec::new(), calm: Duration::from_secs(120) };
     for (number, line) in text.lines().enumerate() {
         let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
         let read = match words.as_slice() {
             [] => Ok(()),
             ["calm", at] => seconds(at).map(|at| script.calm = at),
+            ["keeps-state", vm] => machine(vm).map(|vm| script.keeps.push(vm)),
             ["at", at, deed @ ..] => {
                 seconds(at).and_then(|at| Ok((at, parse_deed(deed)?))).map(|deed| script.user.push(deed))
             }
@@ -48,9 +50,18 @@ fn numbered(text: &str, prefix: &str) -> anyhow::Result<u8> {
     number.with_context(|| format!("{text:?} is not called like {prefix}0"))
 }
 
+/// A virtual machine, `vm0` or `elsewhere/vm0`.
+fn machine(text: &str) -> anyhow::Result<u8> {
+    let (first, namespace) = ELSEWHERE;
+    match text.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) {
+        Some(name) => Ok(first + numbered(name, "vm")?),
+        None => numbered(text, "vm"),
+    }
+}
+
 fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
     let (Some(verb), Some(vm)) = (words.first(), words.get(1)) else { bail!("a deed and a name are wanted") };
-    let vm = numbered(vm, "vm")?;
+    let vm = machine(vm)?;
     Ok(match (*verb, &words[2..]) {
         ("create", [strategy, disk]) => {
             let disk = match *disk {
@@ -78,10 +89,15 @@ fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
         ("delete-vmi", []) => Deed::DeleteVmi { vm },
         ("delete-pod", []) => Deed::DeletePod { vm },
         ("migrate", []) => Deed::Migrate { vm },
+        ("await", []) => Deed::Await { vm },
+        ("send", [to]) => Deed::Send { vm, to: machine(to)? },
+        ("receive", [from]) => Deed::Receive { vm, from: machine(from)? },
         ("abort-migration", []) => Deed::AbortMigration { vm },
         ("evict", []) => Deed::Evict { vm },
         ("drain", []) => Deed::Drain { vm },
+        ("try-evict", []) => Deed::TryEvict { vm },
         ("backup", []) => Deed::Backup { vm },
+        ("utility", [lasts]) => Deed::Utility { vm, lasts: seconds(lasts)? },
         ("resize", []) => Deed::Resize { vm },
         ("old-budget", []) => Deed::OldBudget { vm },
         ("shut-down", []) => Deed::ShutDown { vm },
@@ -100,6 +116,8 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
             Fault::NoTargets { at: seconds(at)?, lasts: seconds(lasts)?, quota: *by == "quota" }
         }
         ["crash", "at", at] => Fault::Crash { at: seconds(at)? },
+        ["upgrade", "at", at] => Fault::Upgrade { at: seconds(at)? },
+        ["updates", by @ ("move" | "evict"), "at", at] => Fault::Updates { at: seconds(at)?, evict: *by == "evict" },
         ["pod", nth, fate @ ..] => {
             let fate = match fate {
                 ["unschedulable", wait] => PodFate::Unschedulable(seconds(wait)?),
@@ -127,9 +145,19 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
                 ["busy", rate] => JourneyFate::Busy(rate.parse()?),
                 ["target-dies", after] => JourneyFate::TargetDies(seconds(after)?),
                 ["source-dies"] => JourneyFate::SourceDies,
+                ["both-die"] => JourneyFate::BothDie,
                 _ => bail!("unknown fate of a journey"),
             };
             Fault::Journey { nth: nth.parse()?, fate }
+        }
+        ["job", nth, fate @ ..] => {
+            let fate = match fate {
+                ["dies"] => JobFate::Dies,
+                ["hangs"] => JobFate::Hangs,
+                ["slow", wait] => JobFate::Slow(seconds(wait)?),
+                _ => bail!("unknown fate of a Job"),
+            };
+            Fault::Job { nth: nth.parse()?, fate }
         }
         ["volume", nth, fate @ ..] => {
             let fate = match fate {

@@ -17,6 +17,8 @@ pub struct Script {
     pub seed: u64,
     pub user: Vec<(Duration, Deed)>,
     pub faults: Vec<Fault>,
+    /// The virtual machines whose guests keep state of their own.
+    pub keeps: Vec<u8>,
     /// From here on nothing goes wrong any more and the user rests; everything must settle.
     pub calm: Duration,
 }
@@ -104,6 +106,20 @@ pub enum Deed {
     AbortMigration {
         vm: u8,
     },
+    /// A virtual machine that waits for a guest from elsewhere: a new one, or one that is told to.
+    Await {
+        vm: u8,
+    },
+    /// Asks for the guest to be sent to the instance of another virtual machine.
+    Send {
+        vm: u8,
+        to: u8,
+    },
+    /// Asks for the guest of another virtual machine.
+    Receive {
+        vm: u8,
+        from: u8,
+    },
     /// Asks the launcher Pod to leave its node.
     Evict {
         vm: u8,
@@ -114,6 +130,15 @@ pub enum Deed {
     },
     /// A backup begins to read the guest's disks.
     Backup {
+        vm: u8,
+    },
+    /// A volume for a purpose of ours is plugged into the guest, and taken out again after so long.
+    Utility {
+        vm: u8,
+        lasts: Duration,
+    },
+    /// Asks whether the launcher Pod would leave its node, without meaning it.
+    TryEvict {
         vm: u8,
     },
     /// The guest is to get more memory, which it gets by moving.
@@ -166,6 +191,8 @@ pub enum JourneyFate {
     TargetDies(Duration),
     /// The source and its Pod vanish just when the guest has left.
     SourceDies,
+    /// Both vanish just when the guest has come, and nobody is left to tell that it had.
+    BothDie,
 }
 
 /// What becomes of a DataVolume.
@@ -174,6 +201,16 @@ pub enum VolumeFate {
     WaitsForConsumer,
     Slow(Duration),
     Fails,
+}
+
+/// What becomes of a Job that looks how a migration ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobFate {
+    /// Its Pod dies and says nothing.
+    Dies,
+    /// It does not get done in its time.
+    Hangs,
+    Slow(Duration),
 }
 
 /// What goes wrong. Each fault stands for itself and can be left out.
@@ -223,6 +260,11 @@ pub enum Fault {
     Upgrade {
         at: Duration,
     },
+    /// From now on guests are brought to newer launchers: by moving them where they can move, or by evictions alone.
+    Updates {
+        at: Duration,
+        evict: bool,
+    },
     /// All requests for one virtual machine are slow.
     SlowKey {
         vm: u8,
@@ -262,6 +304,11 @@ pub enum Fault {
         nth: u64,
         fate: JourneyFate,
     },
+    /// The n-th Job.
+    Job {
+        nth: u64,
+        fate: JobFate,
+    },
     /// The n-th DataVolume.
     Volume {
         nth: u64,
@@ -275,7 +322,10 @@ impl Deed {
             Self::CreateVm { vm, .. }
             | Self::SetStrategy { vm, .. }
             | Self::Plug { vm, .. }
-            | Self::Unplug { vm, .. } => *vm,
+            | Self::Unplug { vm, .. }
+            | Self::Send { vm, .. }
+            | Self::Receive { vm, .. }
+            | Self::Utility { vm, .. } => *vm,
             Self::CreateVmi { vm }
             | Self::Start { vm }
             | Self::Stop { vm }
@@ -291,7 +341,9 @@ impl Deed {
             | Self::DeletePod { vm }
             | Self::Migrate { vm }
             | Self::AbortMigration { vm }
+            | Self::Await { vm }
             | Self::Evict { vm }
+            | Self::TryEvict { vm }
             | Self::Drain { vm }
             | Self::Backup { vm }
             | Self::Resize { vm }
@@ -304,7 +356,7 @@ impl Deed {
 
 impl fmt::Display for Deed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = vm_name(self.vm());
+        let name = title(self.vm());
         match self {
             Self::CreateVm { strategy, disk, .. } => {
                 write!(f, "create virtual machine {name}, {}, disk from {disk:?}", strategy.as_str())
@@ -327,9 +379,14 @@ impl fmt::Display for Deed {
             Self::DeletePod { .. } => write!(f, "delete the launcher Pod of {name}"),
             Self::Migrate { .. } => write!(f, "migrate {name}"),
             Self::AbortMigration { .. } => write!(f, "give the migration of {name} up"),
+            Self::Await { .. } => write!(f, "let {name} wait for a guest"),
+            Self::Send { to, .. } => write!(f, "send the guest of {name} to {}", title(*to)),
+            Self::Receive { from, .. } => write!(f, "let {name} receive the guest of {}", title(*from)),
             Self::Evict { .. } => write!(f, "evict {name}"),
             Self::Drain { .. } => write!(f, "empty the node of {name}"),
             Self::Backup { .. } => write!(f, "back {name} up"),
+            Self::Utility { lasts, .. } => write!(f, "plug a volume of ours into {name} for {lasts:?}"),
+            Self::TryEvict { .. } => write!(f, "ask whether {name} could be evicted"),
             Self::Resize { .. } => write!(f, "give {name} more memory"),
             Self::OldBudget { .. } => write!(f, "leave a disruption budget of {name}"),
             Self::ShutDown { .. } => write!(f, "shut {name} down from inside"),
@@ -357,6 +414,10 @@ impl fmt::Display for Fault {
                 write!(f, "another process leads at {at:?}; what was sent arrives {in_flight:?} later")
             }
             Self::Upgrade { at } => write!(f, "the process is replaced by a newer version at {at:?}"),
+            Self::Updates { at, evict } => {
+                let how = if *evict { "evicted from" } else { "moved off" };
+                write!(f, "from {at:?} on guests are {how} outdated launchers")
+            }
             Self::SlowKey { vm, from, until, latency } => {
                 write!(f, "requests for {} take {latency:?} from {from:?} to {until:?}", vm_name(*vm))
             }
@@ -371,16 +432,36 @@ impl fmt::Display for Fault {
             Self::Pod { nth, fate } => write!(f, "launcher Pod {nth}: {fate:?}"),
             Self::Guest { nth, fate } => write!(f, "guest {nth}: {fate:?}"),
             Self::Journey { nth, fate } => write!(f, "journey {nth}: {fate:?}"),
+            Self::Job { nth, fate } => write!(f, "Job {nth}: {fate:?}"),
             Self::Volume { nth, fate } => write!(f, "DataVolume {nth}: {fate:?}"),
         }
     }
 }
 
-/// The namespace everything happens in.
+/// The claim of a volume that serves a purpose of ours.
+pub(crate) fn utility_name(vm: u8) -> String {
+    format!("{}-utility", vm_name(vm))
+}
+
+/// The namespace everything happens in, but for guests that leave it.
 pub(crate) const NAMESPACE: &str = "default";
+/// The namespace of virtual machines from this number on: 8 is called as 0 is, and so forth.
+pub(crate) const ELSEWHERE: (u8, &str) = (8, "elsewhere");
 
 pub(crate) fn vm_name(vm: u8) -> String {
-    format!("vm{vm}")
+    format!("vm{}", if vm < ELSEWHERE.0 { vm } else { vm - ELSEWHERE.0 })
+}
+
+pub(crate) fn vm_namespace(vm: u8) -> &'static str {
+    if vm < ELSEWHERE.0 { NAMESPACE } else { ELSEWHERE.1 }
+}
+
+/// As a timeline prints it.
+fn title(vm: u8) -> String {
+    match vm_namespace(vm) {
+        NAMESPACE => vm_name(vm),
+        namespace => format!("{namespace}/{}", vm_name(vm)),
+    }
 }
 
 pub(crate) fn volume_name(volume: u8) -> String {

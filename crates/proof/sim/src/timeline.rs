@@ -78,6 +78,7 @@ impl Timeline {
                 Op::List => "list",
                 Op::Create => "create",
                 Op::Delete { .. } => "delete",
+                Op::Evict => "evict",
                 Op::Replace => "replace",
                 Op::Patch(_) => "patch",
             };
@@ -97,6 +98,7 @@ fn value(object: &Object) -> Value {
         Object::Migration(object) => serde_json::to_value(object.as_ref()),
         Object::Node(object) => serde_json::to_value(object.as_ref()),
         Object::Revision(object) => serde_json::to_value(object.as_ref()),
+        Object::Job(object) => serde_json::to_value(object.as_ref()),
         _ => Ok(Value::Null),
     }
     .unwrap_or_default()

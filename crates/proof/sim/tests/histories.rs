@@ -40,15 +40,27 @@ fn assert_hold(campaign: &Campaign) -> Report {
 }
 
 #[test]
-fn thirty_four_thousand_histories_of_all_kinds_hold() {
-    assert_hold(&campaign("mixed", share(34_000), None));
+fn thirty_three_thousand_histories_of_all_kinds_hold() {
+    assert_hold(&campaign("mixed", share(33_000), None));
 }
 
-/// Other seeds than there, where every tenth history is of this kind.
+/// Other seeds than there, where every eleventh history is of this kind.
 #[test]
-fn sixteen_thousand_histories_of_guests_that_move_hold() {
-    let report = assert_hold(&Campaign { start: 1_000_000, ..campaign("migrations", share(16_000), None) });
+fn thirteen_thousand_histories_of_guests_that_move_hold() {
+    let report = assert_hold(&Campaign { start: 1_000_000, ..campaign("migrations", share(13_000), None) });
     assert!(report.moved * 2 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
+}
+
+#[test]
+fn six_thousand_histories_of_guests_that_become_anothers_hold() {
+    let report = assert_hold(&Campaign { start: 2_000_000, ..campaign("between", share(6_000), None) });
+    assert!(report.moved * 3 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
+}
+
+/// Here a process took the lead while Pods came late: it did not count the targets that its predecessor had made.
+#[test]
+fn a_new_leader_counts_what_was_started_before() {
+    assert_hold(&Campaign { start: 2_001_408, ..campaign("migrations", 1, None) });
 }
 
 /// The seeds are among those that hold without the bug.
@@ -65,7 +77,8 @@ fn assert_found_in(profile: &str, plant: Plant, by: &[&str]) {
 
 #[test]
 fn random_pod_names_are_found() {
-    assert_found(Plant::RandomPodNames, &["one_launcher", "expectations", "pods_before_finalizers", "conflicts"]);
+    let by = ["one_launcher", "expectations", "pods_before_finalizers", "conflicts", "ready", "between"];
+    assert_found(Plant::RandomPodNames, &by);
 }
 
 #[test]
@@ -75,7 +88,8 @@ fn missing_expectations_are_found() {
 
 #[test]
 fn acting_on_absence_is_found() {
-    assert_found(Plant::ActOnAbsence, &["absence_is_confirmed", "pods_before_finalizers", "silent_nodes"]);
+    let by = ["absence_is_confirmed", "pods_before_finalizers", "silent_nodes", "ready", "migration_phases"];
+    assert_found(Plant::ActOnAbsence, &by);
 }
 
 #[test]
@@ -85,7 +99,7 @@ fn swallowed_conflicts_are_found() {
 
 #[test]
 fn a_hand_off_decided_from_a_stale_cache_is_found() {
-    assert_found_in("migrations", Plant::ForgottenHandOff, &["handed_off", "one_guest"]);
+    assert_found_in("migrations", Plant::ForgottenHandOff, &["handed_off", "one_guest", "state_claims"]);
 }
 
 #[test]
@@ -100,12 +114,32 @@ fn two_owners_are_found() {
 
 #[test]
 fn giving_up_by_deleting_the_target_is_found() {
-    assert_found_in("migrations", Plant::AbortDeletesTarget, &["handed_off"]);
+    assert_found_in("migrations", Plant::AbortDeletesTarget, &["handed_off", "one_guest"]);
+}
+
+#[test]
+fn a_sender_that_goes_on_is_found() {
+    assert_found_in("between", Plant::SenderGoesOn, &["between", "one_guest"]);
+}
+
+#[test]
+fn a_stale_copy_of_the_other_side_is_found() {
+    assert_found_in("between", Plant::StaleCopy, &["between", "handed_off", "one_guest", "policies", "settles"]);
+}
+
+#[test]
+fn a_claim_that_goes_before_the_other_is_the_guests_is_found() {
+    assert_found_in("migrations", Plant::SourceClaimFirst, &["state_claims"]);
+}
+
+#[test]
+fn a_job_that_is_not_awaited_is_found() {
+    assert_found_in("migrations", Plant::JobNotAwaited, &["recovery_first", "state_claims"]);
 }
 
 #[test]
 fn a_seed_gives_the_same_history_every_time() {
-    for (profile, seed) in [("storm", 3), ("storm", 12), ("storm", 21), ("migrations", 5), ("migrations", 8)] {
+    for (profile, seed) in [("storm", 3), ("storm", 12), ("storm", 21), ("migrations", 8), ("between", 5)] {
         let script = profile_for(profile, seed).unwrap().script(seed);
         let told = || play(&script, Options { verbose: true, ..Options::default() }).timeline;
         assert_eq!(told(), told(), "seed {seed}");

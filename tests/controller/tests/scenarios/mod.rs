@@ -3,6 +3,7 @@
 mod life;
 mod moves;
 mod nodes;
+mod updates;
 mod waits;
 
 use std::pin::Pin;
@@ -47,6 +48,7 @@ const SCENARIOS: &[Scenario] = scenarios![
     moves::a_move_beyond_the_quota_waits_for_room,
     moves::a_move_is_given_up_on_its_way,
     moves::a_guest_becomes_another_machines,
+    updates::a_guest_on_an_outdated_launcher_is_moved_or_evicted,
 ];
 
 pub(crate) fn trials(kind: Kind) -> Vec<Trial> {

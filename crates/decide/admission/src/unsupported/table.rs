@@ -336,6 +336,6 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("serviceMonitorNamespace", No("installing monitoring is")),
     ("synchronizationPort", No("moving a running guest to another cluster is")),
     ("uninstallStrategy", No("removing the system with its KubeVirt object is")),
-    ("workloadUpdateStrategy", No("moving guests to a newer launcher is")),
+    ("workloadUpdateStrategy", V0_1),
     ("workloads", No("placing the components on nodes is")),
 ];

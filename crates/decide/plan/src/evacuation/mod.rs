@@ -7,37 +7,23 @@
 //! A migration's name is derived from the instance's UID and the last migration of it that has ended. A second attempt to
 //! make one, under a cache that does not show the first, meets the first.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
-use api::v1::{
-    MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
-    VirtualMachineInstanceMigrationSpec,
-};
-use api::{annotations, conditions, events, finalizers, labels};
-use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use machinery::names;
+use api::v1::{MigrationPriority, VirtualMachineInstanceMigration as Migration};
+use api::{annotations, conditions, events};
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use crate::{Note, eviction, meta, migration, pods};
+pub use crate::guest::Guest;
+use crate::{Note, eviction, flight, meta};
 
 #[cfg(test)]
 mod tests;
 
 /// What the names of these migrations begin with.
 const PREFIX: &str = "kubevirt-evacuation";
-
-/// An instance on the node, with what stands around it.
-#[derive(Clone, Debug)]
-pub struct Guest {
-    pub vmi: Arc<VirtualMachineInstance>,
-    /// Every Pod the instance controls.
-    pub pods: Vec<Arc<Pod>>,
-    /// Every migration that names the instance.
-    pub migrations: Vec<Arc<Migration>>,
-}
 
 /// Everything the decision may see about one node.
 #[derive(Clone, Debug)]
@@ -95,51 +81,27 @@ fn is_drained(node: &Node, config: &ClusterConfig) -> bool {
 /// An eviction has marked it, and it has not left since.
 fn was_asked(guest: &Guest, node: &str, now: &Time) -> bool {
     let Some(status) = &guest.vmi.status else { return false };
-    let past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= now.0);
-    let moving = status.migration_state.as_ref().is_some_and(|s| past(&s.start_timestamp) && !past(&s.end_timestamp));
-    status.evacuation_node_name.as_deref() == Some(node) && status.node_name.as_deref() == Some(node) && !moving
+    let marked = status.evacuation_node_name.as_deref() == Some(node) && status.node_name.as_deref() == Some(node);
+    marked && !flight::is_migrating(&guest.vmi, now)
 }
 
 fn can_move(guest: &Guest, config: &ClusterConfig) -> bool {
     let vmi = &guest.vmi;
     let strategy = eviction::strategy(vmi, config);
-    let active = guest.pods.iter().filter(|pod| !pods::is_down(pod)).count();
     !vmi.is_final()
         && !vmi.is_marked_for_deletion()
         && matches!(strategy, "LiveMigrate" | "LiveMigrateIfPossible")
         && vmi.has_condition(conditions::LIVE_MIGRATABLE)
-        && !guest.migrations.iter().any(|migration| !migration::is_final(migration))
-        && active <= 1
+        && guest.unfinished().next().is_none()
+        && guest.active_pods() <= 1
 }
 
 fn create(w: &World, guest: &Guest) -> Action {
     let vmi = &guest.vmi;
-    let name = meta::name(&vmi.metadata);
-    let ended = guest.migrations.iter().filter(|migration| migration::is_final(migration));
-    let last = ended.max_by_key(|m| (m.metadata.creation_timestamp.clone(), m.metadata.name.clone()));
-    let last = last.map(|migration| meta::uid(&migration.metadata)).unwrap_or_default();
-    let seed = format!("{}/{last}", meta::uid(&vmi.metadata));
     let descheduled = meta::annotation(&vmi.metadata, annotations::EVICTION_SOURCE)
         == Some(annotations::eviction_source::DESCHEDULER);
     let priority = if descheduled { MigrationPriority::SystemMaintenance } else { MigrationPriority::SystemCritical };
-    let migration = Migration {
-        metadata: ObjectMeta {
-            name: Some(names::truncated_name(&format!("{PREFIX}-{name}"), &names::suffix(&seed), names::LABEL_MAX)),
-            namespace: vmi.metadata.namespace.clone(),
-            annotations: Some(BTreeMap::from([(annotations::EVACUATION_MIGRATION.to_owned(), w.name.clone())])),
-            // As admission has it, which may not be there when guests have to move. Not every name fits a label.
-            labels: (name.len() <= names::LABEL_MAX)
-                .then(|| BTreeMap::from([(labels::VMI_NAME.to_owned(), name.to_owned())])),
-            finalizers: Some(vec![finalizers::MIGRATION.to_owned()]),
-            ..ObjectMeta::default()
-        },
-        spec: VirtualMachineInstanceMigrationSpec {
-            vmi_name: Some(name.to_owned()),
-            priority: Some(priority),
-            ..VirtualMachineInstanceMigrationSpec::default()
-        },
-        ..Migration::default()
-    };
+    let migration = guest.next_migration(PREFIX, (annotations::EVACUATION_MIGRATION, &w.name), priority);
     let message = format!("Created migration {} to empty node {}", meta::name(&migration.metadata), w.name);
     Action::Create {
         migration: Box::new(migration),

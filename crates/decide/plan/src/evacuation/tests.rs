@@ -1,3 +1,5 @@
+use api::v1::VirtualMachineInstance;
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use super::*;

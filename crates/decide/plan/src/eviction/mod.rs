@@ -74,12 +74,20 @@ pub enum Verdict {
     Allow,
     /// It may not, for this reason.
     Deny(String),
-    /// It may not; the instance is to be patched (only tried, in a dry run), and `message` is the refusal's. If the patch
-    /// fails, the refusal is [`Verdict::unknown`].
+    /// It may not; the instance is to be patched, and `message` is the refusal's. If the patch fails, the refusal is
+    /// [`Verdict::unknown`].
     Mark { patch: Patch, message: String },
 }
 
 impl Verdict {
+    /// What is left of it in a dry run: the same answer, and nothing to write.
+    pub fn without_effect(self) -> Self {
+        match self {
+            Self::Mark { message, .. } => Self::Deny(message),
+            answer => answer,
+        }
+    }
+
     /// The answer if something could not be looked up or written.
     pub fn unknown(doing: &str, error: &dyn std::error::Error) -> Self {
         let causes = std::iter::successors(Some(error), |error| error.source());
@@ -133,6 +141,11 @@ fn judge_launcher(w: &World<'_>, name: &str) -> Verdict {
         "LiveMigrateIfPossible" if migratable => mark(w, vmi),
         _ => Verdict::Allow,
     }
+}
+
+/// Whether a refusal with this message means that the guest is asked to leave, and does so without its Pod being evicted.
+pub fn leaves_instead(code: u16, message: &str) -> bool {
+    code == TOO_MANY_REQUESTS && message.to_lowercase().contains("eviction triggered evacuation of vmi")
 }
 
 /// What is to happen to the guest when its Pod shall leave the node.

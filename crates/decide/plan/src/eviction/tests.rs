@@ -154,3 +154,11 @@ fn an_attachment_pod_stays_while_the_guest_it_serves_does() {
     }
     assert_eq!(subject(&pod), Subject::Attachment { launcher: "virt-launcher-a-x" });
 }
+
+#[test]
+fn a_dry_run_is_answered_alike_and_writes_nothing() {
+    let patch = json_patch::Patch(vec![]);
+    let mark = Verdict::Mark { patch, message: "it moves".to_owned() };
+    assert_eq!(mark.without_effect(), Verdict::Deny("it moves".to_owned()));
+    assert_eq!(Verdict::Allow.without_effect(), Verdict::Allow);
+}

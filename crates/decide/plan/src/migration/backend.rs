@@ -3,14 +3,15 @@
 //! If both nodes can write to it at once, it is used by both. Otherwise the target gets one of its own, which the transfer
 //! fills, and which takes the place of the source's when the guest has arrived. On failure it goes.
 
-use api::v1::VirtualMachineInstance;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use api::{labels, reasons};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use machinery::meta::label;
 use machinery::names;
 
 use super::action::Action;
+use super::kinds::{self, Kind};
 use super::world::World;
 use crate::guard::Guarded;
 use crate::{SyncError, claims, meta};
@@ -33,45 +34,107 @@ pub(super) fn has_plugged_volumes(vmi: &VirtualMachineInstance) -> bool {
         || vmi.spec.volumes.iter().any(claims::is_hotpluggable)
 }
 
-/// What both sides use, if the guest keeps state. What was written down before is kept: the source's claim may be gone.
+/// What both sides use, if the guest keeps state. Until the nodes have the migration that is what the two Pods mount: the
+/// guest may have got another claim since this was last written down. From then on it is what was handed to them.
 pub(super) fn names(w: &World) -> Option<Names> {
     let vmi = w.vmi.as_deref()?;
     if !render::needs_backend_claim(vmi) {
         return None;
     }
-    let known = w.migration.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    if let Some(known) = known
-        && let (Some(source), Some(target)) =
-            (&known.source_persistent_state_pvc_name, &known.target_persistent_state_pvc_name)
-    {
-        return Some(Names { source: source.clone(), target: target.clone() });
+    if let Some(names) = w.own_state().and_then(noted) {
+        return Some(names);
     }
-    let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
-    let entry = statuses.into_iter().find(|status| status.name.starts_with(PREFIX))?;
-    let source = entry.persistent_volume_claim_info.as_ref()?.claim_name.clone()?;
+    let known = w.migration.status.as_ref().and_then(|status| status.migration_state.as_ref()).and_then(noted);
+    if kinds::is_with_nodes(&w.migration) || w.is_handed_off() {
+        return known;
+    }
+    // A receiver's own Pod is where the guest goes to.
+    let source = w.source().filter(|_| w.kind() != Kind::Receives).and_then(mounted).or_else(|| shown(vmi))?;
+    let made = known.filter(|_| kinds::has_target(&w.migration)).map(|names| names.target);
     let is_shared = find(w, &source).is_some_and(is_shared);
-    let target = if is_shared { source.clone() } else { target_name(w, vmi) };
+    let planned = || if is_shared { source.clone() } else { target_name(w, vmi) };
+    let target = w.target().and_then(mounted).or(made).unwrap_or_else(planned);
     Some(Names { source, target })
 }
 
+fn noted(state: &State) -> Option<Names> {
+    let (source, target) = (&state.source_persistent_state_pvc_name, &state.target_persistent_state_pvc_name);
+    Some(Names { source: source.clone()?, target: target.clone()? })
+}
+
+/// The claim that the guest in this Pod keeps its state in.
+pub(super) fn mounted(pod: &Pod) -> Option<String> {
+    let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
+    let state = volumes.into_iter().find(|volume| volume.name == render::STATE_VOLUME)?;
+    state.persistent_volume_claim.as_ref().map(|source| source.claim_name.clone())
+}
+
+/// The claim that the instance's status shows.
+fn shown(vmi: &VirtualMachineInstance) -> Option<String> {
+    let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
+    let entry = statuses.into_iter().find(|status| status.name.starts_with(PREFIX))?;
+    entry.persistent_volume_claim_info.as_ref()?.claim_name.clone()
+}
+
+/// The claims of both sides, if each has its own.
+pub fn state_claims(w: &World) -> Vec<String> {
+    apart(w).map(|names| vec![names.source, names.target]).unwrap_or_default()
+}
+
+fn apart(w: &World) -> Option<Names> {
+    names(w).filter(|names| names.source != names.target)
+}
+
+/// By the migration alone: if the instance is replaced while the migration waits, what was prepared serves the next one.
 fn target_name(w: &World, vmi: &VirtualMachineInstance) -> String {
-    let seed = format!("{}/{}", meta::uid(&vmi.metadata), w.uid());
     let prefix = format!("{PREFIX}-{}", meta::name(&vmi.metadata));
-    names::truncated_name(&prefix, &names::suffix(&seed), names::LABEL_MAX)
+    names::truncated_name(&prefix, &names::suffix(w.uid()), names::LABEL_MAX)
+}
+
+fn modes(claim: &PersistentVolumeClaim) -> &[String] {
+    claim.status.as_ref().and_then(|status| status.access_modes.as_deref()).unwrap_or_default()
 }
 
 fn is_shared(claim: &PersistentVolumeClaim) -> bool {
-    let modes = claim.status.as_ref().and_then(|status| status.access_modes.as_deref()).unwrap_or_default();
-    modes.iter().any(|mode| mode == SHARED)
+    modes(claim).iter().any(|mode| mode == SHARED)
 }
 
 fn find<'a>(w: &'a World, name: &str) -> Option<&'a PersistentVolumeClaim> {
     w.state_claims.iter().map(AsRef::as_ref).find(|claim| meta::name(&claim.metadata) == name)
 }
 
-/// Whether the target has a claim of its own, so that the outcome decides which of two survives.
-pub(super) fn has_own_target_claim(w: &World) -> bool {
-    names(w).is_some_and(|names| names.source != names.target && find(w, &names.target).is_some())
+fn guest(w: &World) -> &str {
+    w.vmi.as_deref().map(|vmi| meta::name(&vmi.metadata)).unwrap_or_default()
+}
+
+/// Whether the target's own claim has become the guest's: then the guest has arrived, whoever else may tell.
+pub(super) fn is_adopted(w: &World) -> bool {
+    let target = apart(w).and_then(|names| find(w, &names.target));
+    target.is_some_and(|target| label(&target.metadata, PREFIX) == Some(guest(w)))
+}
+
+/// Whether each side has a claim of its own.
+pub(super) fn is_apart(w: &World) -> bool {
+    apart(w).is_some()
+}
+
+/// Whether the outcome decides which of two claims survives. One that the cache does not show may have the guest's state
+/// all the same. Before the nodes have the migration it has none: a guest that has left was moved by another one, and what
+/// a Job finds in the source's claim is about that.
+pub(super) fn is_undecided(w: &World) -> bool {
+    let begun = kinds::is_with_nodes(&w.migration) || w.is_handed_off();
+    begun && is_apart(w) && !is_adopted(w)
+}
+
+/// Whether there is something to hand over, and the cache shows it.
+pub(super) fn can_hand_over(w: &World) -> bool {
+    apart(w).is_none_or(|names| find(w, &names.target).is_some())
+}
+
+/// Whether nothing is left to hand over.
+pub(super) fn is_handed_over(w: &World) -> bool {
+    let gone = |claim: &PersistentVolumeClaim| meta::is_deleting(&claim.metadata);
+    apart(w).is_none_or(|names| is_adopted(w) && find(w, &names.source).is_none_or(gone))
 }
 
 /// What the target Pod mounts, or what must be made first.
@@ -92,6 +155,10 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Result<Prepare
     }
     let source = find(w, &names.source)
         .ok_or_else(|| missing(&format!("PersistentVolumeClaim {} with the guest's state is missing", names.source)))?;
+    if modes(source).is_empty() {
+        let why = "does not say yet how many nodes can use it";
+        return Err(missing(&format!("PersistentVolumeClaim {} with the guest's state {why}", names.source)));
+    }
     let claim = Box::new(claim_like(w, source, names.target));
     Ok(Prepared::Create(Action::CreateClaim { claim, because: "the guest's state needs a place on the target" }))
 }
@@ -107,7 +174,8 @@ fn claim_like(w: &World, source: &PersistentVolumeClaim, name: String) -> Persis
             name: Some(name),
             namespace: source.metadata.namespace.clone(),
             labels: Some(labels),
-            owner_references: source.metadata.owner_references.clone(),
+            // Until it is the guest's nobody but the migration needs it, not even if it was made too late to be noticed.
+            owner_references: meta::controller_ref(&*w.migration).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
         spec: Some(spec),
@@ -117,8 +185,8 @@ fn claim_like(w: &World, source: &PersistentVolumeClaim, name: String) -> Persis
 
 /// The guest has arrived: the target's claim becomes the guest's, then the source's goes. Done before, it is nothing.
 pub(super) fn hand_over(w: &World) -> Vec<Action> {
-    let Some(names) = names(w).filter(|names| names.source != names.target) else { return vec![] };
-    let guest = w.vmi.as_deref().map(|vmi| meta::name(&vmi.metadata)).unwrap_or_default();
+    let Some(names) = apart(w) else { return vec![] };
+    let guest = guest(w);
     let Some(target) = find(w, &names.target) else { return vec![] };
     if label(&target.metadata, PREFIX).is_some_and(|other| other != guest) {
         return vec![]; // somebody gave it to another guest; nothing of ours to take
@@ -128,16 +196,39 @@ pub(super) fn hand_over(w: &World) -> Vec<Action> {
     labels.insert(PREFIX.to_owned(), guest.to_owned());
     labels.remove(labels::MIGRATION_NAME);
     let because = "the guest runs with it";
-    let patch = Guarded::new(&target.metadata).labels(&new).build();
+    let source = find(w, &names.source);
+    let owners = owners(w, source);
+    let patch = Guarded::new(&target.metadata).labels(&new);
+    let adopted = label(&target.metadata, PREFIX) == Some(guest);
+    let patch = match adopted {
+        true => patch.build(),
+        false => patch.whole(&["metadata", "ownerReferences"], &target.metadata.owner_references, &owners).build(),
+    };
     let adopt = patch.map(|patch| Action::PatchClaim { name: names.target.clone(), patch, because });
-    let old = find(w, &names.source).filter(|claim| !meta::is_deleting(&claim.metadata));
+    let old = source.filter(|claim| !meta::is_deleting(&claim.metadata));
     let drop = old.map(|claim| remove(claim, "the guest has left it"));
     adopt.into_iter().chain(drop).collect()
 }
 
+/// Whoever owns what the instance's guest keeps, going by the claim that it leaves. The machine may be deleted in this moment,
+/// leaving its instance behind; the instance is an owner, too, so that the claim does not go before the guest does.
+fn owners(w: &World, source: Option<&PersistentVolumeClaim>) -> Option<Vec<OwnerReference>> {
+    let vmi = w.vmi.as_deref()?;
+    let known = source.map_or(&vmi.metadata.owner_references, |source| &source.metadata.owner_references);
+    let mut all = known.clone().unwrap_or_default();
+    if !all.iter().any(|owner| owner.uid == meta::uid(&vmi.metadata)) {
+        let controls = all.is_empty();
+        let own = meta::controller_ref(vmi);
+        all.extend(own.map(|own| {
+            if controls { own } else { OwnerReference { controller: None, block_owner_deletion: None, ..own } }
+        }));
+    }
+    Some(all)
+}
+
 /// The guest stayed: the target's claim goes, if it is one of its own.
 pub(super) fn abandon(w: &World) -> Vec<Action> {
-    let Some(names) = names(w).filter(|names| names.source != names.target) else { return vec![] };
+    let Some(names) = apart(w) else { return vec![] };
     let ours = |claim: &&PersistentVolumeClaim| {
         let made_for = label(&claim.metadata, labels::MIGRATION_NAME);
         made_for == Some(meta::name(&w.migration.metadata)) && !meta::is_deleting(&claim.metadata)

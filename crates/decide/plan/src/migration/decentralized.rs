@@ -9,16 +9,19 @@ use std::collections::BTreeMap;
 
 use api::v1::VirtualMachineInstanceMigrationSourceState as SourceState;
 use api::v1::VirtualMachineInstanceMigrationTargetState as TargetState;
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use api::v1::{
+    Between, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
+    VirtualMachineInstanceMigrationState as State,
+};
 use api::{annotations, labels, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 
 use super::action::Action;
-use super::kinds::Kind;
-use super::policy;
-use super::sync::Sync;
+use super::kinds::{self, Kind};
+use super::sync::{Sync, Waiting};
 use super::world::{World, is_set};
+use super::{policy, target};
 use crate::guard::Guarded;
 use crate::{meta, pods};
 
@@ -30,6 +33,22 @@ pub fn address(namespace: &str) -> String {
 
 pub(super) fn source_of(vmi: &VirtualMachineInstance) -> Option<&SourceState> {
     vmi.status.as_ref()?.migration_state.as_ref()?.source_state.as_ref()
+}
+
+/// The node that a migration takes its guest from. A receiver's instance has none before it has the guest.
+pub fn source_node<'a>(migration: &Migration, vmi: &'a VirtualMachineInstance) -> Option<&'a str> {
+    let node = match kinds::kind(migration) {
+        Kind::Receives => source_of(vmi)?.node.as_deref(),
+        Kind::Local | Kind::Sends => vmi.status.as_ref()?.node_name.as_deref(),
+    };
+    node.filter(|node| !node.is_empty())
+}
+
+/// Whether the guest has become the receiver's. Whatever happens to it from now on is the instance's own fate, and taking it
+/// back would leave an instance that runs for nobody.
+pub(super) fn has_received(w: &World) -> bool {
+    let taken = |state: &State| state.end_timestamp.is_some() && state.failed != Some(true);
+    w.kind() == Kind::Receives && w.own_state().is_some_and(taken)
 }
 
 /// Whether the instance shows this migration as its side of one between instances.
@@ -48,6 +67,36 @@ pub(super) fn is_introduced_to(w: &World, vmi: &VirtualMachineInstance) -> bool 
     own == Some(w.uid()) && free
 }
 
+/// Whether the instance waits for a guest, and has none of its own.
+pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
+    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true") && !vmi.is_running()
+}
+
+pub(super) fn has_a_guest() -> Waiting {
+    let message =
+        "the instance has a guest of its own: one that receives belongs to a VM with runStrategy WaitAsReceiver";
+    Waiting::new(reasons::INSTANCE_NOT_RECEIVING, message)
+}
+
+/// Whether another migration has sent the guest elsewhere. What the instance says of it is all that keeps the guest from being
+/// started again here.
+pub(super) fn has_sent(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    state.is_some_and(|state| {
+        let gone = state.completed == Some(true) && state.failed != Some(true);
+        gone && state.between() == Some(Between::Sends) && !kinds::owns(migration, Some(state))
+    })
+}
+
+/// What a guest that is about to move to another node keeps from being sent: two journeys at once are one too many.
+fn moves_first(w: &World) -> Option<Sync> {
+    let local = |other: &&Migration| kinds::kind(other) == Kind::Local && kinds::is_running(other);
+    let other = w.siblings.iter().map(AsRef::as_ref).find(local)?;
+    let message = format!("migration {} moves the guest to another node first", meta::name(&other.metadata));
+    let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
+    Some(wait.again(target::patience(w), kinds::spec_priority(&w.migration)))
+}
+
 /// Shows the migration on its instance; what an earlier one left goes. Then the other side has to show itself.
 pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let message = match w.kind() {
@@ -55,8 +104,14 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         _ => "the sender has not told yet where the guest is",
     };
     let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, message);
-    if is_introduced(w) || w.is_deleting() {
+    if w.kind() == Kind::Receives && !is_receiver(vmi) {
+        return Sync { waiting: Some(has_a_guest()), ..Sync::default() };
+    }
+    if is_introduced(w) || w.is_deleting() || has_sent(&w.migration, vmi) {
         return waiting;
+    }
+    if let Some(wait) = moves_first(w) {
+        return wait;
     }
     let (name, namespace) = (meta::name(&vmi.metadata).to_owned(), meta::namespace(&vmi.metadata).to_owned());
     let (instance, own) = (Some(meta::uid(&vmi.metadata).to_owned()), Some(w.uid().to_owned()));
@@ -89,8 +144,14 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
 /// The sender tells what a receiver needs to prepare, and from now on its node may send.
 pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "the receiver prepares a Pod for the guest");
-    if w.own_state().is_some() || !is_introduced(w) || !vmi.is_running() {
+    if w.own_state().is_some() || !vmi.is_running() {
         return waiting;
+    }
+    if !is_introduced(w) {
+        return introduce(w, vmi); // the guest has moved to another node since it was
+    }
+    if let Some(wait) = moves_first(w) {
+        return wait;
     }
     let (Some(old), Some(pod)) = (w.state(), w.source().filter(|pod| !pods::is_down(pod))) else { return waiting };
     let node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
@@ -126,6 +187,9 @@ fn about_cpu(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
 /// What the receiver's nodes need to know: what the sender has told, and the Pod that is ready.
 pub(super) fn handed_off(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
     let old = vmi.status.as_ref()?.migration_state.as_ref()?;
+    if old.completed == Some(true) || old.failed == Some(true) {
+        return None; // its sender has given up in the meantime
+    }
     let source = old.source_state.as_ref().filter(|source| is_set(&source.node) && is_set(&source.pod))?;
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
     let own = vmi.metadata.labels.clone().unwrap_or_default();
@@ -140,8 +204,6 @@ pub(super) fn handed_off(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
         target_memory_overhead: overhead.map(|bytes| Wire(bytes.to_owned())),
         migration_policy_name: policy.map(|policy| meta::name(&policy.metadata).to_owned()),
         migration_configuration: Some(policy::overlay(&w.config.migrations(), policy)),
-        completed: None,
-        failed: None,
         ..old.clone()
     };
     let side = new.target_state.get_or_insert_default();

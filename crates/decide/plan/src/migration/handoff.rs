@@ -67,7 +67,12 @@ fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineIns
         Kind::Receives => vmi.is_scheduled() && decentralized::is_introduced_to(w, vmi),
         Kind::Sends => false,
     };
-    if !ready || vmi.is_marked_for_deletion() || busy {
+    if !ready
+        || vmi.is_marked_for_deletion()
+        || busy
+        || kinds::is_needless(&w.migration, vmi)
+        || decentralized::has_sent(&w.migration, vmi)
+    {
         return None;
     }
     let own = live.migrations.iter().find(|migration| meta::uid(&migration.metadata) == w.uid())?;
@@ -93,8 +98,11 @@ fn ready_target<'a>(w: &World, live: &'a Live) -> Option<&'a Pod> {
         Kind::Local | Kind::Sends => vmi.status.as_ref().and_then(|status| status.node_name.as_deref()),
     };
     let apart = guest_on != Some(node);
+    // A receiver's instance may have been given to the node of an earlier attempt's Pod, and will be given up with that one.
+    let own = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let settled = w.kind() != Kind::Receives || own == Some(node);
     let plugged = !backend::has_plugged_volumes(vmi) || w.attachment().is_some_and(pods::is_single_container_ready);
-    (pods::is_ready_for_handover(target) && apart && plugged).then_some(target)
+    (pods::is_ready_for_handover(target) && apart && settled && plugged).then_some(target)
 }
 
 /// Everything the nodes need to know.
@@ -107,7 +115,13 @@ fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State>
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
     let own = vmi.metadata.labels.clone().unwrap_or_default();
     let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
-    let claims = backend::names(w);
+    let mut claims = backend::names(w);
+    // The guest may have been moved to another claim since that was last looked up.
+    if let Some((claims, source)) =
+        claims.as_mut().filter(|claims| claims.source != claims.target).zip(backend::mounted(source))
+    {
+        claims.source = source;
+    }
     let overhead = meta::annotation(&target.metadata, annotations::MEMORY_OVERHEAD_BYTES);
     let attachment = w.attachment().filter(|_| backend::has_plugged_volumes(vmi));
     Some(State {

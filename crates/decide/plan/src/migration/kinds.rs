@@ -3,7 +3,7 @@
 use api::annotations;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
-use api::v1::{MigrationPriority, VirtualMachineInstanceMigrationState as State};
+use api::v1::{MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::meta;
@@ -62,10 +62,31 @@ pub fn owns(migration: &Migration, state: Option<&State>) -> bool {
     !uid.is_empty() && state.and_then(|state| state.migration_uid.as_deref()) == Some(uid)
 }
 
+/// Whether this instance is the one that a migration is about. Another one may have come under its name since. The sides of an
+/// exchange note which it is: they rely on each other's, and a guest that was sent goes on when its instance has ended.
+pub fn concerns(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
+    let Some(state) = migration.status.as_ref().and_then(|status| status.migration_state.as_ref()) else { return true };
+    let noted = match kind(migration) {
+        Kind::Local => None,
+        Kind::Sends => state.source_state.as_ref().and_then(|side| side.virtual_machine_instance_uid.as_deref()),
+        Kind::Receives => state.target_state.as_ref().and_then(|side| side.virtual_machine_instance_uid.as_deref()),
+    };
+    noted.is_none_or(|noted| noted == meta::uid(&vmi.metadata))
+}
+
 /// Whether it was made by us, so that failures delay the next.
 pub(super) fn is_automatic(migration: &Migration) -> bool {
     let has = |key| meta::annotation(&migration.metadata, key).is_some();
     has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
+}
+
+/// Whether it is to take the guest away from a node that the guest is not on any more: it was made by somebody who had not
+/// seen that yet, or another migration was quicker.
+pub fn is_needless(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
+    let from = meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION);
+    let at = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let set = |node: Option<&str>| node.is_some_and(|node| !node.is_empty());
+    set(from) && set(at) && from != at
 }
 
 /// When it first reached a phase.
@@ -73,6 +94,11 @@ pub(super) fn reached(migration: &Migration, phase: &Phase) -> Option<Time> {
     let transitions = migration.status.iter().flat_map(|status| &status.phase_transition_timestamps);
     let mut times = transitions.filter(|t| t.phase.as_ref() == Some(phase));
     times.find_map(|t| t.phase_transition_timestamp.clone())
+}
+
+/// When it ended.
+pub(crate) fn ended(migration: &Migration) -> Option<Time> {
+    reached(migration, &Phase::Succeeded).or_else(|| reached(migration, &Phase::Failed))
 }
 
 /// What is under way, and so must not wait behind what is not.

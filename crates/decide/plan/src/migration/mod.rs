@@ -24,10 +24,14 @@ mod world;
 mod tests;
 
 pub use action::Action;
-pub use decentralized::address;
+pub use backend::state_claims;
+pub use decentralized::{address, source_node};
 pub use decide::decide;
 pub use handoff::{Live, hand_off};
-pub use kinds::{Kind, RUNNING_PRIORITY, is_final, is_running, kind, owns, phase, priority, spec_priority};
+pub(crate) use kinds::ended;
+pub use kinds::{
+    Kind, RUNNING_PRIORITY, concerns, is_final, is_needless, is_running, kind, owns, phase, priority, spec_priority,
+};
 pub use recovery::{job_name, recover};
 pub use status::{waits_for_its_node, waits_for_room};
 pub use target::start;

@@ -1,8 +1,8 @@
 //! The phase machine, for migrations that nothing has ended. The drawing is in `decide.rs`.
 
 use api::conditions;
-use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::{Condition, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 
 use super::kinds::{self, Kind};
 use super::world::{World, is_set};
@@ -31,9 +31,13 @@ pub(super) fn next(w: &World, vmi: &VirtualMachineInstance) -> Move {
             to_if(Phase::TargetReady, w.own_state().is_some_and(listens))
         }
         Some(Phase::TargetReady) => to_if(Phase::Running, w.own_state().is_some_and(|s| s.start_timestamp.is_some())),
-        Some(Phase::Running) => to_if(Phase::Succeeded, has_arrived(w) && pending_change(vmi).is_none()),
-        Some(Phase::WaitingForSync) => to_if(Phase::Pending, knows_source(w)),
-        Some(Phase::Synchronizing) => to_if(Phase::Pending, knows_both(w)),
+        // A change that was meant for a guest that has left is nobody's.
+        Some(Phase::Running) => {
+            let done = pending_change(w, vmi).is_none() && backend::is_handed_over(w);
+            to_if(Phase::Succeeded, has_arrived(w) && (w.kind() == Kind::Sends || done))
+        }
+        Some(Phase::WaitingForSync) => second(w).unwrap_or_else(|| to_if(Phase::Pending, knows_source(w))),
+        Some(Phase::Synchronizing) => second(w).unwrap_or_else(|| to_if(Phase::Pending, knows_both(w))),
         Some(Phase::Succeeded | Phase::Failed | Phase::Other(_)) => Move::Stay,
     }
 }
@@ -42,10 +46,20 @@ fn to_if(phase: Phase, condition: bool) -> Move {
     if condition { Move::To(phase) } else { Move::Stay }
 }
 
+/// Two exchanges of one guest that were asked for at once: the first may wait for its other side for ever, and the second one
+/// would wait with it.
+fn second(w: &World) -> Option<Move> {
+    w.rival().filter(|rival| kinds::kind(rival) != Kind::Local).map(beside)
+}
+
+fn beside(rival: &Migration) -> Move {
+    let name = meta::name(&rival.metadata);
+    Move::Fail(format!("migration {name} has the instance and has not ended; try again when it has"))
+}
+
 fn from_nothing(w: &World) -> Move {
     if let Some(rival) = w.rival() {
-        let name = meta::name(&rival.metadata);
-        return Move::Fail(format!("migration {name} has the instance and has not ended; try again when it has"));
+        return beside(rival);
     }
     Move::To(match w.kind() {
         Kind::Local => Phase::Pending,
@@ -82,12 +96,20 @@ pub(super) fn has_arrived(w: &World) -> bool {
     w.own_state().is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
 }
 
-/// A change that the guest gets by migrating and does not have yet.
-pub(super) fn pending_change(vmi: &VirtualMachineInstance) -> Option<&'static str> {
-    if vmi.condition(conditions::HOT_VCPU_CHANGE).is_some() {
+/// A change that the guest gets by migrating and does not have yet. One that was asked for when the guest was on its way
+/// already takes another migration: this one would wait for it for ever.
+pub(super) fn pending_change(w: &World, vmi: &VirtualMachineInstance) -> Option<&'static str> {
+    let start = w.own_state().and_then(|state| state.start_timestamp.as_ref());
+    let in_time = |condition: &&Condition| match (&condition.last_transition_time, start) {
+        (Some(asked), Some(start)) => asked.0 <= start.0,
+        _ => true,
+    };
+    let shown = |type_: &str| vmi.condition(type_).filter(in_time);
+    if shown(conditions::HOT_VCPU_CHANGE).is_some() {
         return Some(conditions::HOT_VCPU_CHANGE);
     }
-    [conditions::HOT_MEMORY_CHANGE, conditions::MIGRATION_REQUIRED].into_iter().find(|type_| vmi.has_condition(type_))
+    let others = [conditions::HOT_MEMORY_CHANGE, conditions::MIGRATION_REQUIRED];
+    others.into_iter().find(|type_| shown(type_).is_some_and(Condition::is_true))
 }
 
 /// A receiver can prepare once it knows where the guest comes from.

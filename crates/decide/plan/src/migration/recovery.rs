@@ -37,14 +37,19 @@ pub fn job_name(migration: &Migration) -> String {
     names::truncated_name("recover", meta::name(&migration.metadata), names::LABEL_MAX)
 }
 
-/// What follows from the Job, which was looked for live. `because` says what made it necessary.
+/// What follows from the Job, which was looked for live, as the claims of both sides were. `because` says what made it necessary.
 pub fn recover(w: &World, job: Option<&Job>, because: &str) -> Vec<Action> {
     let again = Action::RequeueAfter { delay: PAUSE, priority: RUNNING_PRIORITY };
+    if backend::is_adopted(w) {
+        return status::ended(w, None); // by an earlier look, which the cache had not shown
+    }
     let Some(job) = job else {
         let job = backend::names(w).map(|names| Action::CreateJob(Box::new(new_job(w, &names.source))));
         return job.into_iter().chain([again]).collect();
     };
-    match outcome(job) {
+    // One of an earlier migration of this name has looked for that one.
+    let ours = meta::is_controlled_by(&job.metadata, w.uid());
+    match if ours { outcome(job) } else { Outcome::Unknown } {
         Outcome::Running => vec![again],
         Outcome::Migrated => status::ended(w, None),
         Outcome::Stayed => status::ended(w, Some(because)),

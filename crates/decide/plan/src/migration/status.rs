@@ -60,13 +60,21 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         let why = "the migration was deleted before it was handed to the nodes";
         return Verdict::FailIfNotWithNodes(why.to_owned()); // 3
     }
+    if !kinds::is_with_nodes(migration) && !w.is_handed_off() && kinds::is_needless(migration, vmi) {
+        let node = meta::annotation(&migration.metadata, api::annotations::EVACUATION_MIGRATION).unwrap_or_default();
+        return Verdict::FailIfNotWithNodes(format!("it is not needed: the guest has left node {node} already"));
+    }
+    if !kinds::is_with_nodes(migration) && !w.is_handed_off() && decentralized::has_sent(migration, vmi) {
+        return Verdict::FailIfNotWithNodes("the guest has left for another instance".to_owned());
+    }
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
     }
-    if let Some(pod) = w.target().filter(|pod| pods::is_down(pod)) {
+    let received = decentralized::has_received(w);
+    if let Some(pod) = w.target().filter(|pod| pods::is_down(pod) && !received) {
         return Verdict::Interrupt(format!("the target Pod has ended: {}", pods::obituary(pod))); // 4
     }
-    if kinds::has_target(migration) && w.target().is_none() && w.makes_target() {
+    if kinds::has_target(migration) && w.target().is_none() && w.makes_target() && !received {
         return Verdict::InterruptIfTargetGone("the target Pod has disappeared".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {
@@ -113,13 +121,17 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
     match judge(w, vmi, sync.expired.as_ref()) {
         Verdict::Final => {
             settle(w, &mut new);
+            if kinds::phase(&w.migration) == Some(&Phase::Failed) {
+                around.before = backend::abandon(w); // one that was made a moment before the end shows only now
+            }
             // Nobody would take away a target that the cache does not show yet once its migration is gone.
             around.confirm =
                 kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
         }
         Verdict::Fail(why) => around = end(w, &mut new, &why),
         Verdict::FailIfNotWithNodes(why) => {
-            around = end(w, &mut new, &why);
+            let begun = kinds::is_with_nodes(&w.migration);
+            around = if begun { interrupt(w, &mut new, &why) } else { end(w, &mut new, &why) };
             around.doubtful = true;
         }
         Verdict::Interrupt(why) => around = interrupt(w, &mut new, &why),
@@ -163,7 +175,7 @@ impl Around {
         if self.confirm && !actions.is_empty() {
             actions.extend(after);
             let actions = vec![Action::ConfirmNoTarget { then: actions }];
-            return Report { actions, changes, doubtful: false, after: vec![] };
+            return Report { actions, changes, doubtful: self.doubtful, after: vec![] };
         }
         Report { actions, changes, doubtful: self.doubtful, after }
     }
@@ -195,12 +207,18 @@ fn end(w: &World, new: &mut Migration, why: &str) -> Around {
     state.failed = Some(true);
     state.failure_reason.get_or_insert_with(|| why.to_owned());
     let note = Note::warning(events::FAILED_MIGRATION, format!("Migration failed: {why}"));
-    Around { before: backend::abandon(w), after: vec![Action::Note(note)], ..Around::default() }
+    // First it is written: whoever goes by an old version of the migration must not get as far as the claim.
+    let after = backend::abandon(w).into_iter().chain([Action::Note(note)]).collect();
+    Around { after, ..Around::default() }
 }
 
 fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
-    if !backend::has_own_target_claim(w) {
-        return end(w, new, why);
+    if backend::is_adopted(w) {
+        return arrive(w, new);
+    }
+    if !backend::is_undecided(w) {
+        // With a claim to lose, a cache from before the hand-off is not to decide.
+        return Around { doubtful: backend::is_apart(w), ..end(w, new, why) };
     }
     let recover = Action::Recover { because: why.to_owned() };
     let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job looks on which side the guest was last"));
@@ -212,16 +230,19 @@ pub(super) fn ended(w: &World, why: Option<&str>) -> Vec<Action> {
     let mut new = (*w.migration).clone();
     let around = match why {
         Some(why) => end(w, &mut new, why),
-        None => {
-            enter(&mut new, Phase::Succeeded, &w.now);
-            conditions::remove(&mut new.status.get_or_insert_default().conditions, conditions::MIGRATION_WAITING);
-            let message = "The guest was found to have arrived on the target";
-            let note = Action::Note(Note::normal(events::SUCCESSFUL_MIGRATION, message));
-            Around { before: backend::hand_over(w), after: vec![note], ..Around::default() }
-        }
+        None => arrive(w, &mut new),
     };
     let Report { actions, after, .. } = around.into_report(w, new);
     actions.into_iter().chain(after).collect()
+}
+
+/// The guest is known to have arrived, whatever became of it then.
+fn arrive(w: &World, new: &mut Migration) -> Around {
+    enter(new, Phase::Succeeded, &w.now);
+    conditions::remove(&mut new.status.get_or_insert_default().conditions, conditions::MIGRATION_WAITING);
+    let message = "The guest was found to have arrived on the target";
+    let note = Action::Note(Note::normal(events::SUCCESSFUL_MIGRATION, message));
+    Around { before: backend::hand_over(w), after: vec![note], ..Around::default() }
 }
 
 fn advance(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) -> Vec<Action> {
@@ -260,6 +281,9 @@ fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
     if phase == Some(Phase::Pending) {
         blocked(w, vmi, status);
         record(w, status);
+    }
+    if matches!(phase, Some(Phase::Scheduling | Phase::Scheduled)) {
+        record_claims(w, status);
     }
     if phase != Some(Phase::Pending) {
         let list = &mut status.conditions;
@@ -305,7 +329,7 @@ fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&
         return Some(Waiting::new(reason, error.message.clone()));
     }
     if phase::has_arrived(w) && phase == Some(&Phase::Running) {
-        let pending = phase::pending_change(vmi)?;
+        let pending = phase::pending_change(w, vmi)?;
         let message = format!("the guest has moved; its node has yet to apply what condition {pending} stands for");
         return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
     }
@@ -377,15 +401,28 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
 fn record(w: &World, status: &mut Status) {
     // A receiver's own Pod is where the guest goes to.
     let source = w.source().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
-    let claims = backend::names(w);
-    if source.is_none() && claims.is_none() {
-        return;
-    }
-    let state = status.migration_state.get_or_insert_default();
     if source.is_some() {
-        state.source_pod = source;
+        status.migration_state.get_or_insert_default().source_pod = source;
     }
-    if let Some(claims) = claims {
+    if let Some(instance) = w.vmi.as_deref().map(|vmi| meta::uid(&vmi.metadata).to_owned()) {
+        match w.kind() {
+            Kind::Local => {}
+            Kind::Sends => {
+                let side = status.migration_state.get_or_insert_default().source_state.get_or_insert_default();
+                side.virtual_machine_instance_uid = Some(instance);
+            }
+            Kind::Receives => {
+                let side = status.migration_state.get_or_insert_default().target_state.get_or_insert_default();
+                side.virtual_machine_instance_uid = Some(instance);
+            }
+        }
+    }
+    record_claims(w, status);
+}
+
+fn record_claims(w: &World, status: &mut Status) {
+    if let Some(claims) = backend::names(w) {
+        let state = status.migration_state.get_or_insert_default();
         state.source_persistent_state_pvc_name = Some(claims.source);
         state.target_persistent_state_pvc_name = Some(claims.target);
     }

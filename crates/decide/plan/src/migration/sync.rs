@@ -14,6 +14,9 @@ use super::{backend, decentralized, target, timeouts};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
 
+/// How soon a hand-over of claims is looked at again.
+const SHORTLY: Duration = Duration::from_secs(1);
+
 /// Why a migration does not go on, for its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
@@ -60,7 +63,9 @@ pub(super) fn sync(w: &World) -> Sync {
         return Sync::doing(tell(w, error).into_iter().collect());
     }
     if vmi.is_marked_for_deletion() {
-        return Sync::default();
+        // Whoever waits for the word about a guest that was to be sent waits for this one, too.
+        let told = w.kind() == Kind::Sends && kinds::phase(&w.migration) == Some(&Phase::Failed);
+        return if told { failed(w, vmi) } else { Sync::default() };
     }
     if w.own_state().is_some_and(|state| state.completed == Some(true)) && !kinds::is_final(&w.migration) {
         return arrived(w);
@@ -110,7 +115,9 @@ fn pending(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return Sync::default().again(target::patience(w), kinds::spec_priority(&w.migration));
     }
     if !w.makes_target() {
-        return Sync::default();
+        let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
+        let message = format!("the instance is in phase {phase}; only a running guest can be sent");
+        return if vmi.is_running() { Sync::default() } else { Sync::waiting(reasons::INSTANCE_NOT_RUNNING, message) };
     }
     let Some(pod) = w.target() else { return target::prepare(w, vmi) };
     if pods::is_ready_for_handover(pod) {
@@ -186,30 +193,33 @@ fn with_nodes(w: &World, vmi: &VirtualMachineInstance) -> Sync {
 
 fn running(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let Some(state) = w.own_state() else { return Sync::default() };
-    let mut actions = arrived(w).actions;
+    let mut sync = arrived(w);
     if w.is_deleting() {
-        actions.extend(abort(vmi, state));
+        sync.actions.extend(abort(vmi, state));
     }
-    Sync::doing(actions)
+    sync
 }
 
 /// The guest runs on the target: what must follow it does, and whoever watches the target Pod is told.
 fn arrived(w: &World) -> Sync {
-    let Some(state) = w.own_state() else { return Sync::default() };
-    let mut actions = vec![];
-    if let (Some(ready), Some(pod)) = (&state.target_node_domain_ready_timestamp, w.target()) {
+    let Some(state) = w.own_state().filter(|state| state.failed != Some(true)) else { return Sync::default() };
+    let Some(ready) = &state.target_node_domain_ready_timestamp else { return Sync::default() };
+    // The end waits for it, and no event tells of all that it takes.
+    let handed_over = w.kind() == Kind::Sends || backend::is_handed_over(w);
+    let mut sync =
+        if handed_over { Sync::default() } else { Sync::doing(backend::hand_over(w)).again(SHORTLY, RUNNING_PRIORITY) };
+    if let Some(pod) = w.target().filter(|_| backend::can_hand_over(w)) {
         let key = api::annotations::MIGRATION_TARGET_READY_TIMESTAMP;
-        if meta::annotation(&pod.metadata, key).is_none() && state.failed != Some(true) {
-            actions.extend(backend::hand_over(w));
+        if meta::annotation(&pod.metadata, key).is_none() {
             let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
             annotations.insert(key.to_owned(), ready.0.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string());
             let patch = Guarded::new(&pod.metadata).annotations(&annotations).build();
             let name = meta::name(&pod.metadata).to_owned();
             let because = "the guest runs in it";
-            actions.extend(patch.map(|patch| Action::PatchPod { name, patch, because }));
+            sync.actions.extend(patch.map(|patch| Action::PatchPod { name, patch, because }));
         }
     }
-    Sync::doing(actions)
+    sync
 }
 
 /// Asks the nodes to give it up; what has arrived by then stays there.
@@ -230,14 +240,17 @@ fn abort(vmi: &VirtualMachineInstance, state: &State) -> Vec<Action> {
 
 fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     match w.own_state() {
+        Some(_) if decentralized::has_received(w) => Sync::default(),
         Some(state) if state.failed != Some(true) && state.completed != Some(true) && w.makes_target() => {
             mark_failed(w, vmi, state, "the migration failed")
         }
-        // What has not begun must not begin any more; what has, the source's node ends.
+        // What has not begun must not begin any more; what has, the source's node ends, unless its instance has ended before.
         Some(state)
-            if state.failed != Some(true) && state.completed != Some(true) && state.start_timestamp.is_none() =>
+            if state.failed != Some(true)
+                && state.completed != Some(true)
+                && (state.start_timestamp.is_none() || vmi.is_final()) =>
         {
-            mark_failed(w, vmi, state, "the migration failed before its transfer began")
+            mark_failed(w, vmi, state, "the migration failed before its transfer was over")
         }
         // The nodes have it, and have not ended it in the cache: they will say how.
         None if w.handed_off && w.state().is_none() => Sync::default(),

@@ -51,7 +51,7 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     }
     let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
     if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
-        let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).unwrap_or_default();
+        let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
         let message = format!(
             "as many guests leave node {node}, or come first, as may leave at once ({outbound}, \
              parallelOutboundMigrationsPerNode)"
@@ -62,6 +62,9 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
         let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
         let message = format!("the instance is in phase {phase}; only a running guest can move");
         return Some(Waiting::new(reasons::INSTANCE_NOT_RUNNING, message));
+    }
+    if w.kind() == Kind::Receives && !decentralized::is_receiver(vmi) {
+        return Some(decentralized::has_a_guest());
     }
     None
 }
@@ -107,7 +110,8 @@ pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
         return later(SHORTLY);
     }
-    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() {
+    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi)
+    {
         return later(SHORTLY);
     }
     match create(w, vmi, source) {

@@ -173,11 +173,23 @@ impl World {
         self.handed_off || self.own_state().is_some_and(|state| is_set(&state.target_node))
     }
 
-    /// Another migration that has not ended and has the instance.
+    /// Another migration that has not ended and has the instance, or has shown itself on it as a side of an exchange. A guest
+    /// that moves between nodes heeds only the former: who sends may wait for the other side as long as it likes, and a
+    /// node cannot be emptied meanwhile.
     pub(super) fn rival(&self) -> Option<&Migration> {
-        let owner = self.state()?.migration_uid.as_deref().filter(|uid| !uid.is_empty() && *uid != self.uid())?;
-        let named = self.siblings.iter().find(|sibling| meta::uid(&sibling.metadata) == owner);
-        named.map(AsRef::as_ref).filter(|sibling| !kinds::is_final(sibling))
+        let state = self.state()?;
+        let between = self.kind() != Kind::Local;
+        let source = state.source_state.as_ref().filter(|_| between);
+        let target = state.target_state.as_ref().filter(|_| between);
+        let shown = [
+            state.migration_uid.as_deref(),
+            source.and_then(|source| source.migration_uid.as_deref()),
+            target.and_then(|target| target.migration_uid.as_deref()),
+        ];
+        let shown = |uid: &str| !uid.is_empty() && uid != self.uid() && shown.contains(&Some(uid));
+        let named =
+            self.siblings.iter().find(|sibling| shown(meta::uid(&sibling.metadata)) && !kinds::is_final(sibling));
+        named.map(AsRef::as_ref)
     }
 
     /// The facts that Pods are rendered from.

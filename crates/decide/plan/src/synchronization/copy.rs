@@ -52,7 +52,8 @@ pub(super) fn from_receiver(new: &mut VirtualMachineInstanceStatus, peer: &Peer,
         } else if state.end_timestamp.is_some() {
             own.start_timestamp = own.start_timestamp.take().or_else(|| state.start_timestamp.clone());
             own.end_timestamp.clone_from(&state.end_timestamp);
-            own.completed = state.completed;
+            // An instance that has ended since finishes nothing any more.
+            own.completed = state.completed.or(theirs.is_final().then_some(true));
         }
     }
     with(new, theirs);

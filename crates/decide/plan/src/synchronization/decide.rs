@@ -33,14 +33,19 @@ pub fn decide(w: &World) -> Vec<Action> {
     let Some(vmi) = w.vmi.as_deref() else { return actions };
     if ended {
         let mut new = vmi.clone();
-        tell(w, &mut new, None);
+        if !is_anothers(w, vmi) {
+            tell(w, &mut new, None);
+        }
         actions.extend(patch(vmi, &new, "the migration has ended"));
         return actions;
     }
     let other = other(w);
     let mut new = vmi.clone();
     fetch(w, &other, &mut new);
-    tell(w, &mut new, complaint(w, &other));
+    // Only the migration that the instance shows speaks on it: two that contradict each other would never come to rest.
+    if w.state().is_some() {
+        tell(w, &mut new, complaint(w, &other));
+    }
     let write = patch(vmi, &new, "the other side of the migration has news");
     let give_up = w.state().filter(|state| !is_over(state)).and_then(|_| lost(&other)).map(|because| {
         let uid = w.uid().to_owned();
@@ -52,6 +57,15 @@ pub fn decide(w: &World) -> Vec<Action> {
         actions.push(Action::ConfirmMigrations { then });
     }
     actions
+}
+
+/// Whether the instance shows the sides of another migration between instances.
+fn is_anothers(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let source = state.and_then(|state| state.source_state.as_ref()?.migration_uid.as_deref());
+    let target = state.and_then(|state| state.target_state.as_ref()?.migration_uid.as_deref());
+    let own = if w.sends() { source } else { target };
+    (source.is_some() || target.is_some()) && own != Some(w.uid())
 }
 
 /// Whether the other side has met the migration with this UID.
@@ -214,7 +228,7 @@ fn sender_is_gone(state: &State, other: &Other<'_>) -> bool {
     vmi.is_final() || failed || gone == Some(meta::uid(&peer.migration.metadata))
 }
 
-/// An instance goes only after its Pods: with it, no guest can be there.
+/// An instance goes only after its Pods: with it, no guest can be there. If it had come, it was that instance's to end.
 fn receiver_is_gone(w: &World, state: &State, other: &Other<'_>, new: &mut VirtualMachineInstance) {
     let known = state.target_state.as_ref().and_then(|target| target.virtual_machine_instance_uid.as_deref());
     let there = match other {
@@ -222,14 +236,13 @@ fn receiver_is_gone(w: &World, state: &State, other: &Other<'_>, new: &mut Virtu
         // Its instance cannot be asked for without it; the migration controller has the sender's end told by its node.
         Other::Gone | Other::Missing(_) => true,
     };
-    if there || state.end_timestamp.is_some() {
-        return;
-    }
-    if let Some(own) = &mut new.status_mut().migration_state {
+    let Some(own) = new.status_mut().migration_state.as_mut().filter(|_| !there) else { return };
+    own.completed = Some(true);
+    own.start_timestamp.get_or_insert_with(|| w.now.clone());
+    own.end_timestamp.get_or_insert_with(|| w.now.clone());
+    let succeeded = matches!(other, Other::Found(peer) if phase(&peer.migration) == Some(&Phase::Succeeded));
+    if state.end_timestamp.is_none() && !succeeded {
         own.failed = Some(true);
-        own.completed = Some(true);
-        own.start_timestamp.get_or_insert_with(|| w.now.clone());
-        own.end_timestamp.get_or_insert_with(|| w.now.clone());
         own.failure_reason.get_or_insert_with(|| "the receiving instance is gone".to_owned());
     }
 }

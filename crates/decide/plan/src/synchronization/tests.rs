@@ -159,6 +159,11 @@ fn each_field_goes_one_way() {
     assert_eq!((state_after(&sender).end_timestamp, state_after(&sender).completed), (Some(time(9)), None));
     let [sender, _] = both(handed_off(), received(merged(arrived, &json!({"completed": true}))));
     assert_eq!(state_after(&sender).completed, Some(true));
+    let [mut sender, _] = both(handed_off(), received(json!({"endTimestamp": time(9)})));
+    let mut ended = (**sender.peers[0].vmi.as_ref().expect("an instance")).clone();
+    ended.status_mut().phase = Some("Failed".into());
+    sender.peers[0].vmi = Some(Arc::new(ended));
+    assert_eq!((state_after(&sender).completed, state_after(&sender).failed), (Some(true), None), "it was there");
 }
 
 #[test]
@@ -247,6 +252,15 @@ fn a_receiver_hears_that_its_sender_cannot_tell_any_more() {
     let [mut sender, _] = both(handed_off(), received(json!({})));
     sender.peers[0].vmi = None;
     assert_eq!(state_after(&sender).failed, Some(true), "an instance that is gone has no guest");
+    // One that had it, and is gone since, ended it itself.
+    let [mut sender, _] = both(merged(handed_off(), &json!({"endTimestamp": time(9)})), received(json!({})));
+    sender.peers[0].vmi = None;
+    assert_eq!((state_after(&sender).failed, state_after(&sender).completed), (None, Some(true)));
+    let [mut sender, _] = both(handed_off(), received(json!({})));
+    let succeeded = migration("there", json!({"status": {"phase": "Succeeded"}}));
+    sender.peers[0] = peer(succeeded, None);
+    let state = state_after(&sender);
+    assert_eq!((state.failed, state.completed, state.end_timestamp), (None, Some(true), Some(time(100))));
 }
 
 #[test]
@@ -270,6 +284,32 @@ fn what_is_waited_for_is_said() {
     let [mut sender, _] = both(fresh, json!({"targetState": {"migrationUID": "m-there"}}));
     sender.peers[0].migration = Arc::new(migration("there", third));
     assert!(complaint(&sender).is_some(), "a receiver in a third namespace is none");
+}
+
+#[test]
+fn only_the_migration_that_the_instance_shows_speaks_on_it() {
+    let fresh = json!({"targetState": {"migrationUID": "m-there"}});
+    let [_, mut waiting] = both(json!({}), fresh.clone());
+    waiting.peers.clear();
+    assert!(complaint(&waiting).is_some());
+    let complaining = after(&waiting);
+    // An earlier one of the same instance has ended, and one that is later has not begun.
+    for (name, phase) in [("earlier", "Failed"), ("later", "WaitingForSync")] {
+        let over = json!({"metadata": {"name": name, "uid": name}, "status": {"phase": phase}});
+        let other = world(migration("there", over), Some(complaining.clone()), vec![]);
+        assert_eq!(after(&other), complaining, "{name}");
+    }
+    // What the instance has received before speaks no more when it sends.
+    let sending = json!({"sourceState": {"migrationUID": "later"}, "targetState": {"syncAddress": "this-cluster/x"}});
+    let mut sender = complaining.clone();
+    sender.status_mut().migration_state = serde_json::from_value(sending).expect("a state");
+    let over = json!({"status": {"phase": "Succeeded"}});
+    let received = world(migration("there", over), Some(sender.clone()), vec![]);
+    assert_eq!(after(&received), sender);
+    let over = json!({"status": {"phase": "Failed"}});
+    let ended = world(migration("there", over), Some(complaining), vec![]);
+    let takes_back = decide(&ended).iter().any(|action| matches!(action, Action::PatchVmi { .. }));
+    assert!(takes_back, "its own end takes its words back");
 }
 
 #[test]

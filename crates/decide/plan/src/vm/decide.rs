@@ -261,6 +261,9 @@ fn release_instance(w: &World) -> Option<Action> {
     let never_came =
         |vmi: &VirtualMachineInstance| vmi.phase() == Some(&Phase::WaitingForSync) && vmi.is_marked_for_deletion();
     let vmi = w.instance().filter(|vmi| vmi.is_final() || never_came(vmi))?;
+    if strategy::holds_instance(w, vmi) {
+        return None;
+    }
     let mut meta = vmi.metadata.clone();
     meta::remove_finalizer(&mut meta, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     let patch = Guarded::new(&vmi.metadata).finalizers(&meta).build()?;

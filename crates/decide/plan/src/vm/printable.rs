@@ -23,11 +23,12 @@ pub(super) fn status(w: &World, vm: &VirtualMachine, strategy: &RunStrategy) -> 
     let going = vmi.is_some_and(|vmi| vmi.is_marked_for_deletion() || w.expects_deletion());
     let coming = vmi.is_some() && matches!(phase, None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
     let unsynced = |reason: &str| has_false(vmi, conditions::SYNCHRONIZED, reason);
-    let receives = *strategy == RunStrategy::WaitAsReceiver && (vmi.is_none() || phase == Some(&Phase::WaitingForSync));
+    // Whatever the strategy says by now: the instance starts nothing of its own.
+    let receives = phase == Some(&Phase::WaitingForSync) || (*strategy == RunStrategy::WaitAsReceiver && vmi.is_none());
     let table = [
         (Status::Terminating, vm.is_marked_for_deletion()),
         (Status::Stopping, !ended && going),
-        (Status::Migrating, vmi.is_some_and(|vmi| w.is_migrating(vmi))),
+        (Status::Migrating, !ended && vmi.is_some_and(|vmi| w.is_migrating(vmi))),
         (Status::Paused, running && paused),
         (Status::Running, running),
         (Status::ErrorPvcNotFound, unsynced(reasons::FAILED_PVC_NOT_FOUND)),

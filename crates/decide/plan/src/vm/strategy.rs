@@ -136,6 +136,13 @@ fn is_being_sent(vmi: &VirtualMachineInstance) -> bool {
     sends(vmi) && migration_state(vmi).is_some_and(under_way)
 }
 
+/// Whether the instance has to stay until it is known where its guest is, and until the machine will not start another one for
+/// a guest that has left. Without it nothing would tell.
+pub(super) fn holds_instance(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let starts = w.vm.run_strategy() == Ok(RunStrategy::Always);
+    !w.vm.is_marked_for_deletion() && vmi.is_final() && (is_being_sent(vmi) || (starts && has_been_sent(vmi)))
+}
+
 fn absent(w: &World, strategy: &RunStrategy) -> Verdict {
     if w.hold_starts {
         return Verdict::Leave("the cluster is being emptied, and nothing is started");

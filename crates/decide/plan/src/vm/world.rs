@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::claims::Claims;
 use crate::vmi::Settings;
-use crate::{SyncError, meta};
+use crate::{SyncError, flight, meta};
 
 /// Namespace and name.
 pub type Place = (String, String);
@@ -112,8 +112,6 @@ impl World {
     }
 
     pub(super) fn is_migrating(&self, vmi: &VirtualMachineInstance) -> bool {
-        let Some(state) = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()) else { return false };
-        let reached = |time: &Option<Time>| time.as_ref().is_some_and(|time| *time <= self.now);
-        reached(&state.start_timestamp) && !reached(&state.end_timestamp)
+        flight::is_migrating(vmi, &self.now)
     }
 }

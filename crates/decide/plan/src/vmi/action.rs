@@ -36,6 +36,8 @@ pub enum Action {
     /// Reads the claims with this instance's state live, by their label. If there are none, `then` follows; otherwise
     /// the cache is behind, and the key is looked at again shortly.
     ConfirmNoStateClaim { then: Vec<Action> },
+    /// Reads the namespace's migrations live. If the one with this UID is gone, `then` follows; otherwise the cache is behind.
+    ConfirmNoMigration { uid: String, then: Vec<Action> },
     /// Reads the instance live. If it is as the cache has it, `then` follows; otherwise the cache is behind.
     ConfirmCurrent { then: Vec<Action> },
     /// Publishes an event on the instance.
@@ -77,7 +79,8 @@ impl Action {
                 Some(reasons::FAILED_BACKEND_STORAGE_CREATE)
             }
             Self::UpdateVmi(_) | Self::PatchVmi(_) => None,
-            Self::ConfirmNoPods { .. } | Self::ConfirmNoStateClaim { .. } | Self::ConfirmCurrent { .. } => None,
+            Self::ConfirmNoPods { .. } | Self::ConfirmNoStateClaim { .. } => None,
+            Self::ConfirmNoMigration { .. } | Self::ConfirmCurrent { .. } => None,
             Self::Note(_) | Self::RequeueAfter(_) => None,
         }
     }
@@ -101,6 +104,7 @@ impl fmt::Display for Action {
             Self::DeleteClaim { name, because, .. } => write!(f, "delete PersistentVolumeClaim {name}: {because}"),
             Self::PatchClaim { name, patch } => write!(f, "patch PersistentVolumeClaim {name}: {}", paths(patch)),
             Self::ConfirmNoPods { then, .. } => confirmed(f, "if no Pod is left:", then),
+            Self::ConfirmNoMigration { uid, then } => confirmed(f, &format!("if migration {uid} is gone:"), then),
             Self::ConfirmCurrent { then } => confirmed(f, "if the instance is as the cache has it:", then),
             Self::ConfirmNoStateClaim { then } => confirmed(f, "if no claim keeps the guest's state:", then),
             Self::Note(note) => write!(f, "event {}", note.reason),

@@ -43,7 +43,7 @@ use api::finalizers;
 
 use super::action::Action;
 use super::world::World;
-use super::{pod, status};
+use super::{pod, status, strays};
 use crate::meta;
 
 /// What to do about one instance.
@@ -64,5 +64,6 @@ pub fn decide(w: &World) -> Vec<Action> {
     }
     let mut actions = sync.actions;
     actions.extend(status::report(w, sync.error.as_ref()));
+    actions.extend(strays::remove(w)); // last: a look that finds the cache behind ends the pass
     actions
 }

@@ -11,6 +11,7 @@ mod network;
 mod phase;
 mod pod;
 mod status;
+mod strays;
 mod topology;
 mod volume_status;
 mod volumes;

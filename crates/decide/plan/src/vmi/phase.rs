@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::volumes;
 use super::world::World;
 use crate::claims;
-use crate::{Note, SyncError, flight, meta, pods};
+use crate::{Note, SyncError, flight, meta, migration, pods};
 
 /// Where the instance goes from here.
 #[derive(Debug, PartialEq)]
@@ -40,7 +40,7 @@ pub(super) fn next(w: &World) -> Move {
         Some(Phase::Scheduling) => from_scheduling(w),
         Some(Phase::Scheduled) => from_scheduled(w),
         Some(Phase::Running) => from_running(w),
-        Some(Phase::Succeeded | Phase::Failed) if w.pods.is_empty() => Move::Release,
+        Some(Phase::Succeeded | Phase::Failed) if w.pods.is_empty() && !awaits_outcome(w) => Move::Release,
         Some(Phase::Succeeded | Phase::Failed) => Move::Stay,
         Some(Phase::WaitingForSync | Phase::Unknown | Phase::Other(_)) if deleting => {
             if w.pods.is_empty() {
@@ -55,6 +55,14 @@ pub(super) fn next(w: &World) -> Move {
             Move::Refused(SyncError::new(reasons::UNKNOWN_PHASE, message))
         }
     }
+}
+
+/// Its migration has yet to find out which of two claims has the guest's state: without the instance it could not.
+fn awaits_outcome(w: &World) -> bool {
+    let Some(state) = w.migration_state() else { return false };
+    let claims = [&state.source_persistent_state_pvc_name, &state.target_persistent_state_pvc_name];
+    let apart = claims[0].is_some() && claims[1].is_some() && claims[0] != claims[1];
+    apart && w.migrations.iter().any(|other| migration::owns(other, Some(state)) && !migration::is_final(other))
 }
 
 fn from_pending(w: &World) -> Move {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use api::v1::VirtualMachineInstanceMigrationState as State;
 use api::v1::{
     Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
     VirtualMachineInstancePhaseTransitionTimestamp as Transition, VirtualMachineInstanceStatus, VolumeStatus,
@@ -112,8 +113,13 @@ fn observe(w: &World, new: &mut VirtualMachineInstance) {
     kept::eviction(w, &mut status.conditions);
     kept::data_volumes(w, &mut status.conditions);
     backend::record(w, &mut status.volume_status);
-    if let Some(pod) = w.launcher_pod() {
-        observe_pod(w, pod, new);
+    match w.launcher_pod() {
+        Some(pod) => observe_pod(w, pod, new),
+        // The Pod of an attempt that is over looks for no node any more.
+        None if w.vmi.phase() == Some(&Phase::WaitingForSync) => {
+            conditions::remove(&mut new.status_mut().conditions, conditions::POD_SCHEDULED);
+        }
+        None => {}
     }
 }
 
@@ -210,7 +216,9 @@ fn hand_over(w: &World, report: &mut Report) {
 fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
     let was_scheduled = w.vmi.is_scheduled();
     enter(new, Phase::WaitingForSync, &w.now);
-    if let Some(state) = new.status_mut().migration_state.as_mut().filter(|_| was_scheduled) {
+    // Before its hand-off a migration has only shown itself: the Pod that ended may be that of an earlier one.
+    let over = |state: &&mut State| was_scheduled && state.migration_uid.is_some();
+    if let Some(state) = new.status_mut().migration_state.as_mut().filter(over) {
         state.failed = Some(true);
         state.completed = Some(true);
         state.end_timestamp.get_or_insert_with(|| w.now.clone());

@@ -12,7 +12,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::claims::Claims;
-use crate::{SyncError, meta, pods};
+use crate::{SyncError, flight, meta, pods};
 
 /// The virtual machine an instance was made by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,12 +113,7 @@ impl World {
     /// The Pod that runs or will run the guest: on the instance's node if it has one, the youngest if there are several.
     /// It may be a temporary one.
     pub(super) fn current_pod(&self) -> Option<&Pod> {
-        let node = self.node();
-        let on_node = |pod: &&Arc<Pod>| node.is_none() || pods::node_name(pod) == node;
-        let age = |pod: &&Arc<Pod>| {
-            (pod.metadata.creation_timestamp.clone(), !pods::is_temporary(pod), pod.metadata.name.clone())
-        };
-        self.pods.iter().filter(on_node).max_by_key(age).map(AsRef::as_ref)
+        pods::current(&self.pods, self.node())
     }
 
     /// The current Pod, if it is one that runs a guest.
@@ -158,8 +153,7 @@ impl World {
 
     /// Whether the guest is on its way to another node right now.
     pub(super) fn is_migrating(&self) -> bool {
-        let past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= self.now.0);
-        self.migration_state().is_some_and(|state| past(&state.start_timestamp) && !past(&state.end_timestamp))
+        flight::is_migrating(&self.vmi, &self.now)
     }
 
     /// Whether this failure is on the instance already, so that it needs no second event.

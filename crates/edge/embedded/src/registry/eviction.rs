@@ -74,10 +74,11 @@ impl Registry {
             annotations: annotations.as_ref(),
             config: &config,
         };
-        let verdict = match judge(&world) {
+        let verdict = judge(&world);
+        let verdict = match if dry_run { verdict.without_effect() } else { verdict } {
             Verdict::Mark { patch, message } => {
                 let user = User::component(&config.install_namespace, "kubevirt-apiserver");
-                match self.mark(vmis, &vmi_name, &patch, user, dry_run).await {
+                match self.mark(vmis, &vmi_name, &patch, user).await {
                     Ok(()) => Verdict::Deny(message),
                     Err(error) => Verdict::unknown("marking its instance for evacuation", &error),
                 }
@@ -93,16 +94,9 @@ impl Registry {
     }
 
     /// Writes the mark that the evacuation controller acts on.
-    async fn mark(
-        &self,
-        vmis: KindId,
-        name: &ObjectName,
-        patch: &JsonPatch,
-        user: User,
-        dry_run: bool,
-    ) -> Result<(), ApiError> {
+    async fn mark(&self, vmis: KindId, name: &ObjectName, patch: &JsonPatch, user: User) -> Result<(), ApiError> {
         let patch = Patch { kind: PatchType::Json, document: json!(patch) };
-        let mut cx = WriteContext { user, dry_run, ..WriteContext::server() };
+        let mut cx = WriteContext { user, ..WriteContext::server() };
         self.patch(&Served::stored(vmis), name, Part::Main, &patch, &mut cx).await.map(drop)
     }
 

@@ -54,6 +54,19 @@ fn a_deletion_missed_between_two_lists_is_delivered() {
     assert_eq!(store.get(&Key::new("ns", "a")), None);
 }
 
+/// A handler that reads the store it hears of keeps it alive, and the other way round.
+#[test]
+fn handlers_go_with_the_watch() {
+    let (store, ingest) = informer();
+    let token = Arc::new(());
+    let (seen, own) = (Arc::downgrade(&token), store.clone());
+    store.subscribe(move |_| assert!(Arc::strong_count(&token) == 1 && own.is_empty()));
+    drop(store);
+    assert!(seen.upgrade().is_some());
+    drop(ingest);
+    assert!(seen.upgrade().is_none());
+}
+
 #[test]
 fn a_list_that_changes_nothing_says_nothing() {
     let (store, mut ingest) = informer();

@@ -12,12 +12,14 @@ use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::identity;
 use crate::progress::Progress;
 
 /// Where our own objects live.
 pub const INSTALL_NAMESPACE: &str = "kubevirt";
-/// The image that stands for the machine's own file system; the launcher runs from it.
-pub const LAUNCHER_IMAGE: &str = "ferrovirt.io/host";
+
+/// What is deployed.
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// Nodes are processes on this machine: slower than this means that something is wrong.
 const NODES_TIMEOUT: Duration = Duration::from_secs(120);
@@ -45,12 +47,22 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
             kubevirts.create(&PostParams::default(), &object).await.context("cannot create the KubeVirt object")?;
         }
     }
-    let deployed = json!({"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}});
-    kubevirts
-        .patch_status("kubevirt", &PatchParams::default(), &Patch::Merge(deployed))
-        .await
-        .context("cannot write the KubeVirt object's status")?;
-    Ok(())
+    let target = json!({"phase": "Deployed", "defaultArchitecture": "amd64", "targetDeploymentID": identity::program(),
+                        "targetKubeVirtVersion": VERSION});
+    write_status(&kubevirts, target).await
+}
+
+/// All of the cluster runs from this program now. Until that is written, no guest is moved to a newer launcher.
+pub async fn settled(client: &kube::Client) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let observed = json!({"observedDeploymentID": identity::program(), "observedKubeVirtVersion": VERSION});
+    write_status(&kubevirts, observed).await
+}
+
+async fn write_status(kubevirts: &Api<KubeVirt>, status: serde_json::Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "status": status }));
+    let written = kubevirts.patch_status("kubevirt", &PatchParams::default(), &patch).await;
+    written.context("cannot write the KubeVirt object's status").map(drop)
 }
 
 /// An object from before containers could be asked for digests says nothing about it, and this shape's runner has no
@@ -85,7 +97,7 @@ fn initial(kvm_usable: bool) -> serde_json::Value {
 /// The effective configuration of this cluster.
 fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
     let mut config = ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration")?;
-    config.launcher_image = LAUNCHER_IMAGE.to_owned();
+    config.launcher_image = identity::launcher_image();
     config.install_namespace = INSTALL_NAMESPACE.to_owned();
     Ok(config)
 }

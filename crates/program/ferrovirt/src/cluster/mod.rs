@@ -11,6 +11,7 @@ pub mod bootstrap;
 pub mod dialer;
 pub mod fabric;
 pub mod identities;
+mod identity;
 pub mod kubeconfig;
 pub mod layout;
 pub mod lock;
@@ -97,7 +98,11 @@ impl Cluster {
         }
         let nodes = nodes::NodeProcesses::start(&layout, &mut record, &shutdown)?;
         let mut cluster = Self { layout, record, admin, shutdown, tasks, nodes, _lock: lock };
-        if let Err(err) = cluster.wait_for_nodes(progress).await {
+        let settled = match cluster.wait_for_nodes(progress).await {
+            Ok(()) => bootstrap::settled(&cluster.admin).await,
+            waited => waited,
+        };
+        if let Err(err) = settled {
             cluster.stop().await;
             return Err(err);
         }
@@ -229,7 +234,7 @@ async fn serve(
         base: base_configuration(),
         install_namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
         hold_starts: options.hold_starts,
-        ..virt_controller::Config::new(controller, bootstrap::LAUNCHER_IMAGE)
+        ..virt_controller::Config::new(controller, identity::launcher_image())
     };
     let stop = shutdown.clone();
     tasks.spawn(async move { ("virt-controller", virt_controller::run(config, stop).await.map_err(Into::into)) });
@@ -239,7 +244,7 @@ async fn serve(
 /// What controllers start from here: our Pod runner runs no sidecars, so consoles are not logged unless asked for, and
 /// it gives launchers no SELinux label that a moved guest would have to keep.
 fn base_configuration() -> ClusterConfig {
-    let mut base = ClusterConfig { launcher_image: bootstrap::LAUNCHER_IMAGE.to_owned(), ..ClusterConfig::default() };
+    let mut base = ClusterConfig { launcher_image: identity::launcher_image(), ..ClusterConfig::default() };
     let options = base.configuration.virtual_machine_options.get_or_insert_default();
     options.disable_serial_console_log = Some(Empty::default());
     base.configuration.migrations.get_or_insert_default().match_selinux_level_on_migration = Some(false);

@@ -4,7 +4,7 @@ mod observe;
 mod triggers;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::labels;
@@ -13,9 +13,12 @@ use informer::{Expectations, Key, OwnWrites, WorkQueue};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
-use machinery::meta::{controller_of, label};
+use machinery::meta::{annotation, controller_of, label};
 use plan::SyncError;
-use plan::migration::{Action, Live, World, decide, hand_off, is_target, job_name, recover, start};
+use plan::migration::{
+    Action, Live, World, concerns, decide, hand_off, is_final, is_running, is_target, job_name, recover, start,
+    state_claims,
+};
 
 use crate::Error;
 use crate::api::{Api, Kind};
@@ -42,8 +45,17 @@ pub(crate) struct Controller<A> {
     /// Migrations that this process has made a target for, or tried to without learning the outcome, with their UIDs. They
     /// count against the limits before the caches show it.
     started: Mutex<HashMap<Key, String>>,
+    /// What a process before this one has started, once this one has looked.
+    inherited: Mutex<Option<Inherited>>,
     /// Migrations that this process has handed to the nodes, or tried to without learning the outcome, with their UIDs.
     handed_off: Mutex<HashMap<Key, String>>,
+}
+
+/// Migrations with a target, as they were stored when this process was first to make one. Its caches may have been behind
+/// then: without this it would take their room for free. They catch up soon, so it does not count for ever.
+struct Inherited {
+    since: Duration,
+    migrations: Vec<Migration>,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -61,6 +73,7 @@ impl<A: Api> Controller<A> {
             writes: OwnWrites::new(clock),
             starts: tokio::sync::Mutex::default(),
             started: Mutex::default(),
+            inherited: Mutex::default(),
             handed_off: Mutex::default(),
         }
     }
@@ -68,7 +81,22 @@ impl<A: Api> Controller<A> {
     /// Counts, decides and makes the target Pod while nobody else can.
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
         let _alone = self.starts.lock().await;
-        let Some(world) = self.world(key) else { return Ok(Next::Continue) };
+        self.look_at_inheritance().await?;
+        let Some(mut world) = self.world(key) else { return Ok(Next::Continue) };
+        // Nobody would take away a Pod that is made for a migration which has ended, or is gone, and is still in the cache.
+        let migration: Option<Migration> = self.ctx.writer.get(&key.namespace, &key.name).await?;
+        let same = |live: &Migration| uid(&live.metadata) == uid(&world.migration.metadata);
+        let Some(migration) = migration.filter(same) else { return Ok(Next::StopUntil(CACHE_CATCHES_UP)) };
+        world.migration = Arc::new(migration);
+        // Whoever asks for a node to be emptied may have seen the guest there after it had left: no Pod is made for that.
+        if annotation(&world.migration.metadata, api::annotations::EVACUATION_MIGRATION).is_some() {
+            let live = self.live_instance(key, &world).await?;
+            let same = |live: &VirtualMachineInstance| {
+                world.vmi.as_ref().map(|vmi| uid(&vmi.metadata)) == Some(uid(&live.metadata))
+            };
+            let Some(live) = live.filter(same) else { return Ok(Next::StopUntil(CACHE_CATCHES_UP)) };
+            world.vmi = Some(Arc::new(live));
+        }
         let source = match world.source_pod() {
             Some((namespace, name)) => self.ctx.writer.get::<Pod>(&namespace, &name).await?,
             None => None,
@@ -82,6 +110,19 @@ impl<A: Api> Controller<A> {
             }
         }
         Ok(Next::Insert(rest))
+    }
+
+    /// Once in the life of the process.
+    async fn look_at_inheritance(&self) -> Result<(), Error> {
+        if locked(&self.inherited).is_some() {
+            return Ok(());
+        }
+        let pods: Vec<Pod> = self.ctx.writer.list("", labels::MIGRATION_JOB_UID).await?;
+        let mut migrations: Vec<Migration> = self.ctx.writer.list("", "").await?;
+        let has_target = |migration: &Migration| pods.iter().any(|pod| is_target(pod, uid(&migration.metadata)));
+        migrations.retain(|migration| !is_final(migration) && (is_running(migration) || has_target(migration)));
+        *locked(&self.inherited) = Some(Inherited { since: self.ctx.clock.elapsed(), migrations });
+        Ok(())
     }
 
     /// As [`Self::start`]; a server that does not answer must not hold up every other migration.
@@ -163,10 +204,9 @@ impl<A: Api> Controller<A> {
     }
 
     async fn live_instance(&self, key: &Key, world: &World) -> Result<Option<VirtualMachineInstance>, Error> {
-        match vmi_key(key, &world.migration) {
-            Some(vmi) => self.ctx.writer.get(&vmi.namespace, &vmi.name).await,
-            None => Ok(None),
-        }
+        let Some(vmi) = vmi_key(key, &world.migration) else { return Ok(None) };
+        let found: Option<VirtualMachineInstance> = self.ctx.writer.get(&vmi.namespace, &vmi.name).await?;
+        Ok(found.filter(|vmi| concerns(&world.migration, vmi)))
     }
 
     /// Those that wait for room, the most urgent first, as many as could start at once.
@@ -243,7 +283,13 @@ impl<A: Api> Control for Controller<A> {
             }
             Action::Recover { because } => {
                 let job: Option<Job> = writer.get(&key.namespace, &job_name(&world.migration)).await?;
-                return Ok(Next::Insert(recover(world, job.as_ref(), &because)));
+                let mut world = world.clone();
+                world.state_claims.clear();
+                for name in state_claims(&world) {
+                    let claim: Option<PersistentVolumeClaim> = writer.get(&key.namespace, &name).await?;
+                    world.state_claims.extend(claim.map(Arc::new));
+                }
+                return Ok(Next::Insert(recover(&world, job.as_ref(), &because)));
             }
             Action::CreateTarget { pod, because: _ } => self.create_target(key, world, &pod).await?,
             Action::CreateAttachment { pod, because: _ } => self.create(key, pod.as_ref(), &self.pods).await?,

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::v1::VirtualMachineInstance;
-use informer::{Expectations, Key, OwnWrites};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use informer::{EXPIRY, Expectations, Key, OwnWrites};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
@@ -162,7 +162,11 @@ impl<A: Api> Control for Controller<A> {
                 let stored: VirtualMachineInstance = writer.patch(key, &key.name, patch).await?;
                 self.wrote(key, &stored.metadata);
             }
-            Action::CreatePod { pod, because: _ } => self.create_pod(key, world, &pod).await?,
+            Action::CreatePod { pod, because: _ } => {
+                self.create_pod(key, world, &pod).await?;
+                // One that comes and goes while the watch is down leaves no event: nobody else would look again.
+                return Ok(Next::After(EXPIRY));
+            }
             Action::DeletePod { name, uid, at_once, because: _, on_failure: _ } => {
                 self.delete::<Pod>(key, (&name, &uid), at_once.then_some(0), &self.pods).await?;
             }
@@ -187,6 +191,12 @@ impl<A: Api> Control for Controller<A> {
                 let live: Option<VirtualMachineInstance> = writer.get(&key.namespace, &key.name).await?;
                 let version = live.and_then(|vmi| vmi.metadata.resource_version);
                 return Ok(unless(version != world.vmi.metadata.resource_version, then));
+            }
+            Action::ConfirmNoMigration { uid, then } => {
+                let all: Vec<VirtualMachineInstanceMigration> = writer.list(&key.namespace, "").await?;
+                let there =
+                    |migration: &VirtualMachineInstanceMigration| *crate::owned::uid(&migration.metadata) == *uid;
+                return Ok(unless(all.iter().any(there), then));
             }
             Action::ConfirmNoStateClaim { then } => return Ok(unless(self.has_state_claim(key).await?, then)),
             Action::Note(note) => self.ctx.publish(COMPONENT, world.vmi.object_ref(&()), note),

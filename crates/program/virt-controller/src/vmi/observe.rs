@@ -39,6 +39,7 @@ impl<A: Api> Controller<A> {
             state_claims: self.with_legacy(key, state_claims),
             storage: if uses_storage { self.storage() } else { Storage::default() },
             claims,
+            migrations: stores.migrations.by_index(BY_INSTANCE, &key.to_string()),
             launched: self.has_launched(key, &vmi),
             inherited: self.is_inherited(&vmi),
             settings: self.settings.clone(),
@@ -66,9 +67,6 @@ impl<A: Api> Controller<A> {
         let stores = &self.ctx.stores;
         world.namespace = stores.namespaces.get(&Key::new("", &key.namespace));
         world.quotas = stores.quotas.in_namespace(&key.namespace);
-        if world.vmi.is_unprocessed() {
-            world.migrations = stores.migrations.by_index(BY_INSTANCE, &key.to_string());
-        }
         if plan::vmi::awaits_hints(world) {
             let runs_vmis = |node: &str| !stores.vmis.keys_by_index(BY_NODE, node).is_empty();
             let lowest = lowest_tsc_frequency(&stores.nodes.all(), runs_vmis, &world.config);

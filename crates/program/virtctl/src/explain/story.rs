@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
+use api::{conditions, labels};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -107,7 +108,7 @@ fn end(chain: &Chain) -> End {
         return End::Waits(wait);
     }
     match outlook(&chain.name, seen) {
-        Outlook::Running => End::Settled("the guest runs; nothing is waited for".to_owned()),
+        Outlook::Running => running(chain),
         Outlook::Never(what) => End::Stuck(what),
         Outlook::Waiting(what) => {
             let since = chain.vmi.as_ref().and_then(vmi_since).or_else(|| created(&chain.vm.as_ref()?.metadata));
@@ -116,6 +117,40 @@ fn end(chain: &Chain) -> End {
             End::Waits(Wait { what, since, unblock: unschedulable.then(|| room.to_owned()) })
         }
     }
+}
+
+/// The guest runs; what was changed may still have to reach it.
+fn running(chain: &Chain) -> End {
+    if let Some(wait) = chain.vmi.as_ref().and_then(change) {
+        return End::Waits(wait);
+    }
+    let outdated = |vmi: &VirtualMachineInstance| {
+        vmi.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::OUTDATED_LAUNCHER_IMAGE))
+    };
+    End::Settled(match chain.vmi.as_ref().is_some_and(outdated) {
+        true => "the guest runs, on a launcher of another version; it gets the current one when it is moved or \
+                 restarted, by itself if spec.workloadUpdateStrategy of the KubeVirt object says so"
+            .to_owned(),
+        false => "the guest runs; nothing is waited for".to_owned(),
+    })
+}
+
+/// Something that the guest gets by migrating, and has not got yet.
+fn change(vmi: &VirtualMachineInstance) -> Option<Wait> {
+    let changes = [
+        conditions::HOT_VCPU_CHANGE,
+        conditions::HOT_MEMORY_CHANGE,
+        conditions::VOLUMES_CHANGE,
+        conditions::MIGRATION_REQUIRED,
+    ];
+    let condition = changes.into_iter().find_map(|type_| vmi.condition(type_).filter(|found| found.is_true()))?;
+    let unblock = format!(
+        "`virtctl migrate {}` moves it; method LiveMigrate in spec.workloadUpdateStrategy of the KubeVirt object has \
+         that done by itself",
+        name(&vmi.metadata)
+    );
+    let since = condition.last_transition_time.as_ref().map(|time| time.0);
+    Some(Wait { what: condition.message().to_owned(), since, unblock: Some(unblock) })
 }
 
 /// An instance that is to leave its node and has no migration yet.
@@ -174,7 +209,7 @@ mod tests {
         Some(serde_json::from_value(object).unwrap())
     }
 
-    fn running() -> Chain {
+    fn at_rest() -> Chain {
         Chain {
             name: "demo".into(),
             vm: object("demo", json!({"spec": {"runStrategy": "Always"}, "status": {"printableStatus": "Running"}})),
@@ -200,7 +235,24 @@ Pod launcher                 Running on n1  for 60s
 
 the guest runs; nothing is waited for
 ";
-        assert_eq!(told(&running()), expected);
+        assert_eq!(told(&at_rest()), expected);
+    }
+
+    #[test]
+    fn a_guest_that_runs_may_have_something_to_get_by_moving() {
+        let change = json!({"type": "HotMemoryChange", "status": "True", "message": "the guest's memory was changed",
+            "lastTransitionTime": "2026-01-02T03:00:48Z"});
+        let vmi = object("demo", json!({"status": {"phase": "Running", "nodeName": "n1", "conditions": [change]}}));
+        let text = told(&Chain { vmi, ..at_rest() });
+        assert!(
+            text.contains("waiting:      the guest's memory was changed\nsince:        2026-01-02T03:00:48Z (12s)")
+        );
+        assert!(text.contains("to unblock:   `virtctl migrate demo` moves it"), "{text}");
+        let mut chain = at_rest();
+        let labels = &mut chain.vmi.as_mut().unwrap().metadata.labels;
+        labels.get_or_insert_default().insert("kubevirt.io/outdatedLauncherImage".into(), String::new());
+        let text = told(&chain);
+        assert!(text.contains("\nthe guest runs, on a launcher of another version"), "{text}");
     }
 
     #[test]
@@ -210,7 +262,7 @@ the guest runs; nothing is waited for
         let status = json!({"phase": "Scheduling", "conditions": [condition]});
         let migration = object("m", json!({"spec": {"vmiName": "demo"}, "status": status}));
         let target = object("target", json!({"spec": {"containers": []}, "status": {"phase": "Pending"}}));
-        let text = told(&Chain { migration, target, ..running() });
+        let text = told(&Chain { migration, target, ..at_rest() });
         let expected = "
 waiting:      no node: 0/2 nodes are available
 since:        2026-01-02T03:00:48Z (12s)
@@ -225,7 +277,7 @@ to unblock:   make room on another node, uncordon one, or loosen what the instan
     fn each_end_is_told_apart() {
         let with = |status: Value| {
             let migration = object("m", json!({"spec": {"vmiName": "demo"}, "status": status}));
-            told(&Chain { migration, ..running() }).lines().last().unwrap_or_default().to_owned()
+            told(&Chain { migration, ..at_rest() }).lines().last().unwrap_or_default().to_owned()
         };
         let state = json!({"sourceNode": "n1", "targetNode": "n2", "failureReason": "the link broke"});
         let moved = with(json!({"phase": "Succeeded", "migrationState": state}));
@@ -235,7 +287,7 @@ to unblock:   make room on another node, uncordon one, or loosen what the instan
         let moving = with(json!({"phase": "Running", "migrationState": state}));
         assert!(moving.contains("the guest then stays on n1"), "{moving}");
         let marked = json!({"status": {"phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1"}});
-        let marked = told(&Chain { vmi: object("demo", marked), ..running() });
+        let marked = told(&Chain { vmi: object("demo", marked), ..at_rest() });
         assert!(marked.contains("is to leave node n1"), "{marked}");
         let stopped = object("demo", json!({"spec": {"runStrategy": "Halted"}}));
         let stopped = told(&Chain { name: "demo".into(), vm: stopped, ..Chain::default() });

@@ -2,8 +2,9 @@
 
 use std::sync::OnceLock;
 
+use api::cdi::StorageProfile;
 use api::migrations::MigrationPolicy;
-use api::v1::{KubeVirt, RunStrategy, VirtualMachine, VirtualMachineInstance};
+use api::v1::{KubeVirt, RunStrategy, TPMDevice, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
@@ -11,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use crate::script::{Disk, NAMESPACE, node_name, vm_name};
+use crate::script::{Disk, NAMESPACE, Script, node_name, vm_name, vm_namespace};
 use crate::server::{Server, Writer};
 
 /// The last one never fails.
@@ -57,7 +58,7 @@ fn templates() -> &'static [VirtualMachine; 3] {
     })
 }
 
-pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk) -> VirtualMachine {
+pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk, keeps: bool) -> VirtualMachine {
     let name = vm_name(number);
     let mut vm = templates()[disk as usize].clone();
     vm.spec.run_strategy = Some(strategy.clone());
@@ -85,8 +86,32 @@ pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk) -> VirtualMachi
         }
     }
     vm.metadata.name = Some(name);
+    vm.metadata.namespace = Some(vm_namespace(number).to_owned());
     give_character(&mut vm, number);
+    if keeps {
+        keep_state(&mut vm.spec.template.spec);
+    }
     vm
+}
+
+/// The guest has a TPM whose secrets outlive it.
+fn keep_state(spec: &mut VirtualMachineInstanceSpec) {
+    spec.domain.devices.tpm = Some(TPMDevice { enabled: None, persistent: Some(true) });
+}
+
+/// One that waits for a guest. Not every owner says how it is to be run when it has come.
+pub(crate) fn receiver(number: u8) -> VirtualMachine {
+    let mut vm = vm(number, &RunStrategy::WaitAsReceiver, Disk::Image, false);
+    if !number.is_multiple_of(4) || number.is_multiple_of(8) {
+        let notes = vm.metadata.annotations.get_or_insert_default();
+        let strategy = ["Always", "Manual", "RerunOnFailure"][usize::from(number % 3)];
+        notes.insert(api::annotations::RESTORE_RUN_STRATEGY.to_owned(), strategy.to_owned());
+    }
+    vm
+}
+
+pub(crate) fn namespace(name: &str) -> Namespace {
+    read(json!({"metadata": {"name": name}}))
 }
 
 /// Guests differ: in memory, in how they may be moved, and in what is to become of them when their node is emptied.
@@ -108,12 +133,15 @@ fn give_character(vm: &mut VirtualMachine, number: u8) {
 }
 
 /// An instance that belongs to no virtual machine.
-pub(crate) fn vmi(number: u8) -> VirtualMachineInstance {
+pub(crate) fn vmi(number: u8, keeps: bool) -> VirtualMachineInstance {
     let template = &templates()[Disk::Image as usize];
     let mut vmi = VirtualMachineInstance { spec: template.spec.template.spec.clone(), ..Default::default() };
     vmi.metadata.name = Some(vm_name(number));
-    vmi.metadata.namespace = Some(NAMESPACE.to_owned());
+    vmi.metadata.namespace = Some(vm_namespace(number).to_owned());
     vmi.spec.eviction_strategy = (number % 2 == 1).then(|| "None".to_owned());
+    if keeps {
+        keep_state(&mut vmi.spec);
+    }
     vmi
 }
 
@@ -178,24 +206,33 @@ fn policies() -> [MigrationPolicy; 2] {
 }
 
 /// The cluster before anybody came.
-pub(crate) fn furniture(server: &mut Server, seed: u64) {
+pub(crate) fn furniture(server: &mut Server, script: &Script) {
+    let seed = script.seed;
     let heartbeat = server.time().0.to_string();
     let put = "an empty cluster takes everything";
-    let namespace: Namespace = read(json!({"metadata": {"name": NAMESPACE}}));
-    server.create(Writer::User, namespace).expect(put);
+    server.create(Writer::User, namespace(NAMESPACE)).expect(put);
     let class: StorageClass = read(json!({
         "metadata": {"name": "standard", "annotations": {"storageclass.kubernetes.io/is-default-class": "true"}},
         "provisioner": "example.com/disk",
         "volumeBindingMode": "WaitForFirstConsumer"
     }));
     server.create(Writer::User, class).expect(put);
+    // Now and then both sides of a migration can use one claim.
+    if !script.keeps.is_empty() && seed.is_multiple_of(5) {
+        let profile: StorageProfile = read(json!({
+            "metadata": {"name": "standard"},
+            "status": {"claimPropertySets": [{"accessModes": ["ReadWriteMany"], "volumeMode": "Filesystem"}]}
+        }));
+        server.create(Writer::User, profile).expect(put);
+    }
     let (cluster, outbound) = if seed.is_multiple_of(2) { (2, 1) } else { (3, 2) };
     let kubevirt: KubeVirt = read(json!({
         "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
         "spec": {"configuration": {"evictionStrategy": "LiveMigrate",
             "migrations": {"parallelMigrationsPerCluster": cluster, "parallelOutboundMigrationsPerNode": outbound,
                 "completionTimeoutPerGiB": 60},
-            "developerConfiguration": {"featureGates": ["HotplugVolumes"]}}}
+            "developerConfiguration": {"featureGates": ["HotplugVolumes"]}}},
+        "status": {"phase": "Deployed", "outdatedVirtualMachineInstanceWorkloads": 0}
     }));
     server.create(Writer::User, kubevirt).expect(put);
     for policy in policies() {

@@ -35,6 +35,7 @@ impl Sim {
         sweep::<k8s_openapi::api::core::v1::Pod>(server);
         sweep::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(server);
         sweep::<k8s_openapi::api::apps::v1::ControllerRevision>(server);
+        sweep::<k8s_openapi::api::batch::v1::Job>(server);
     }
 }
 
@@ -58,6 +59,7 @@ fn sweep<K: Resource<DynamicType = ()> + Clone + 'static>(server: &mut Server) {
 fn orphan(server: &mut Server, owner: &str) {
     release::<api::v1::VirtualMachineInstance>(server, owner);
     release::<api::cdi::DataVolume>(server, owner);
+    release::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(server, owner);
     release::<k8s_openapi::api::apps::v1::ControllerRevision>(server, owner);
 }
 

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use machinery::meta::is_deleting;
 use machinery::quantity::Quantity;
 
-use super::phase_of;
+use super::{phase_of, state};
 use crate::engine::{Actor, Sim};
 use crate::hub::lock;
 use crate::kinds::{Object, uid};
@@ -54,6 +54,8 @@ pub(crate) struct Journey {
     pub(super) stage: Stage,
     /// The instance's UID.
     vmi: String,
+    /// The receiving instance, if it is another one.
+    pub(super) receiver: Option<Object>,
     source_node: String,
     source_pod: String,
     target_pod: String,
@@ -102,8 +104,20 @@ impl Sim {
 
     /// The source begins to send.
     pub(super) fn depart(&mut self, vmi: &VirtualMachineInstance, migration: &str, pods: [&Pod; 2]) {
+        self.depart_to(vmi, migration, pods, None);
+    }
+
+    /// The same, perhaps to another instance.
+    pub(super) fn depart_to(
+        &mut self,
+        vmi: &VirtualMachineInstance,
+        migration: &str,
+        pods: [&Pod; 2],
+        receiver: Option<Object>,
+    ) {
         let now = self.now;
         let journey = self.journey(migration);
+        journey.receiver = receiver;
         journey.stage = Stage::Copying;
         journey.vmi = uid(&vmi.metadata).to_owned();
         journey.source_node = super::node_of(pods[0]).unwrap_or_default().to_owned();
@@ -151,7 +165,7 @@ impl Sim {
         if state.failed == Some(true) && journey.stage == Stage::Copying {
             return self.break_off(&migration, "the migration was given up");
         }
-        if !self.is_passable(&vmi, &state) {
+        if !self.is_passable(&vmi, &journey) {
             return self.break_off(&migration, "the transfer broke off");
         }
         if journey.stage == Stage::Following {
@@ -166,7 +180,7 @@ impl Sim {
             self.begin_round(&vmi, &migration, written);
         } else if post_copy == Some(true) {
             self.journey(&migration).stage = Stage::Following;
-            self.move_guest(&journey);
+            self.move_guest(&migration, &journey);
             self.begin_round(&vmi, &migration, written);
             let after = self.some_ms(10, 1_000);
             self.act_after(after, Actor::NodeAgent, &Object::Vmi(vmi));
@@ -176,19 +190,46 @@ impl Sim {
     }
 
     /// Whether both sides run and reach each other.
-    fn is_passable(&self, vmi: &VirtualMachineInstance, state: &State) -> bool {
-        let runs = |pod: Option<Pod>| pod.is_some_and(|pod| phase_of(&pod) == "Running" && !is_deleting(&pod.metadata));
-        let answers = |node: &Option<String>| node.as_deref().is_some_and(|node| self.answers(node));
-        runs(self.pod_named(vmi, state.source_pod.as_deref()))
-            && runs(self.pod_named(vmi, state.target_pod.as_deref()))
-            && answers(&state.source_node)
-            && answers(&state.target_node)
+    fn is_passable(&self, vmi: &VirtualMachineInstance, journey: &Journey) -> bool {
+        let runs = |uid: &str| {
+            let pod = self.pod_with(uid);
+            pod.is_some_and(|pod| {
+                let node = super::node_of(&pod).is_some_and(|node| self.answers(node));
+                node && phase_of(&pod) == "Running" && !is_deleting(&pod.metadata)
+            })
+        };
+        runs(&journey.source_pod)
+            && runs(&journey.target_pod)
             && !is_deleting(&vmi.metadata)
+            && journey.receiver.as_ref().is_none_or(|receiver| self.takes_guests(receiver))
     }
 
-    fn move_guest(&mut self, journey: &Journey) {
-        self.judge.guests.moves(&journey.vmi, &journey.target_pod);
-        self.judge.guest_changed(&lock(&self.hub).server);
+    fn pod_with(&self, wanted: &str) -> Option<std::sync::Arc<Pod>> {
+        let hub = lock(&self.hub);
+        hub.server.tables.pods.all().find(|pod| uid(&pod.metadata) == wanted).cloned()
+    }
+
+    fn move_guest(&mut self, migration: &str, journey: &Journey) {
+        let hub = self.hub.clone();
+        let server = &lock(&hub).server;
+        match &journey.receiver {
+            None => {
+                let pods = [&journey.source_pod, &journey.target_pod];
+                let claims = pods.map(|pod| state::claim_of_pod(server, pod));
+                self.judge.guests.moves(&journey.vmi, &journey.target_pod);
+                if let (Some(guest), [Some(from), Some(to)]) =
+                    (self.judge.guests.in_pod(&journey.target_pod).cloned(), claims)
+                {
+                    self.judge.guests.kept.moves(&guest.name, from, to);
+                }
+            }
+            Some(receiver) => {
+                let to = (receiver.uid(), receiver.key().to_string());
+                let left = (migration, server.log.len());
+                self.judge.guests.passes(&journey.vmi, &journey.target_pod, to, left);
+            }
+        }
+        self.judge.guest_changed(server);
     }
 
     /// All of the guest is at the target.
@@ -197,12 +238,12 @@ impl Sim {
         let was = std::mem::replace(&mut journey.stage, Stage::Arrived);
         let journey = journey.clone();
         if was == Stage::Copying {
-            self.move_guest(&journey);
+            self.move_guest(migration, &journey);
         }
         let source = self.pod_named(vmi, state_of(vmi).and_then(|state| state.source_pod.as_deref()));
         if let Some(source) = source.map(|pod| Object::Pod(pod.into())) {
             // The launcher without a guest ends by itself; one that dies is taken away with its Pod before anybody tells.
-            if journey.fate == Some(JourneyFate::SourceDies) {
+            if matches!(journey.fate, Some(JourneyFate::SourceDies | JourneyFate::BothDie)) {
                 self.act_after(Duration::from_millis(1), Actor::KubeletKill, &source);
                 self.act_after(Duration::from_millis(2), Actor::KubeletEvict, &source);
             } else {
@@ -210,17 +251,27 @@ impl Sim {
                 self.act_after(after, Actor::KubeletReap, &source);
             }
         }
+        if let Some(target) = self.pod_with(&journey.target_pod).filter(|_| journey.fate == Some(JourneyFate::BothDie))
+        {
+            self.act_after(Duration::from_millis(1), Actor::KubeletKill, &Object::Pod(target));
+        }
         let after = self.some_ms(10, 6_000);
-        self.act_after(after, Actor::NodeAgent, &Object::Vmi(vmi.clone().into()));
+        let teller = journey.receiver.unwrap_or_else(|| Object::Vmi(vmi.clone().into()));
+        self.act_after(after, Actor::NodeAgent, &teller);
     }
 
     /// The transfer ends without having come to its end.
-    fn break_off(&mut self, migration: &str, why: &'static str) {
+    pub(super) fn break_off(&mut self, migration: &str, why: &'static str) {
         let journey = self.journey(migration);
         journey.stage = if journey.stage == Stage::Following { Stage::Lost } else { Stage::Broken(why) };
         let journey = journey.clone();
         if journey.stage == Stage::Lost {
             self.judge.guests.ends(&journey.vmi);
+            self.judge.guests.ends_in(&journey.target_pod);
+        }
+        if let Some(receiver) = &journey.receiver {
+            let after = self.some_ms(10, 3_000);
+            self.act_after(after, Actor::NodeAgent, receiver);
         }
         let (vmi, target) = {
             let hub = lock(&self.hub);

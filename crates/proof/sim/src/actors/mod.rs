@@ -3,6 +3,7 @@
 //! Each hears of changes at once, decides when it will do something about them, and then looks at what is true by that
 //! time. They are honest and slow; what goes wrong with them is in the script.
 
+mod between;
 mod build;
 mod cdi;
 mod collector;
@@ -13,7 +14,9 @@ mod movers;
 mod node_agent;
 mod nodes;
 mod scheduler;
+mod state;
 mod user;
+mod utility;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,6 +36,8 @@ use crate::server::{Change, Server, Writer};
 
 pub(crate) use build::furniture;
 pub(crate) use guests::Guests;
+pub(crate) use state::answer_job;
+pub(crate) use user::ask_to_leave;
 
 /// What the actors know beyond the API.
 #[derive(Default)]
@@ -43,9 +48,12 @@ pub(crate) struct World {
     attended: BTreeSet<String>,
     guests: u64,
     volumes: u64,
+    jobs: u64,
     pod_fates: BTreeMap<String, PodFate>,
     guest_fates: BTreeMap<String, GuestFate>,
     volume_fates: BTreeMap<String, VolumeFate>,
+    /// Jobs that end without an answer, by UID, and how.
+    mute: BTreeMap<String, &'static str>,
     /// By the migration's UID.
     journeys: BTreeMap<String, journey::Journey>,
 }
@@ -102,7 +110,7 @@ pub(crate) fn launchers_of<'a>(server: &'a Server, vmi_uid: &'a str) -> impl Ite
 impl Sim {
     /// The cluster before anybody came.
     pub(crate) fn furnish(&mut self) {
-        furniture(&mut lock(&self.hub).server, self.script.seed);
+        furniture(&mut lock(&self.hub).server, &self.script);
         for node in 0..build::NODES {
             let after = self.some_ms(0, 60_000);
             self.schedule(after, Event::Heartbeat { node });
@@ -125,6 +133,10 @@ impl Sim {
             Actor::Sends { journey } => self.send_memory(key, uid, journey),
             Actor::Severs { journey } => self.sever(journey),
             Actor::BackupEnds => self.end_backup(key, uid),
+            Actor::UtilityEnds => self.end_utility(key, uid),
+            Actor::Binder => self.bind_state_claim(key, uid),
+            Actor::Job => self.run_job(key, uid),
+            Actor::JobExpires => self.expire_job(key, uid),
             Actor::Cdi => self.import(key, uid),
             Actor::Collector => self.collect(),
         }
@@ -140,6 +152,7 @@ impl Sim {
                 let after = self.some_ms(50, 2_000);
                 self.act_after(after, Actor::Cdi, &change.last);
             }
+            Object::Job(job) if change.was.is_none() => self.notice_job(&job.clone()),
             _ => {}
         }
         let orphans = is_deleting(change.last.meta())

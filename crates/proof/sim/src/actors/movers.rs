@@ -74,7 +74,7 @@ impl Sim {
         false
     }
 
-    fn write_and_return(&mut self, new: VirtualMachineInstance) {
+    pub(super) fn write_and_return(&mut self, new: VirtualMachineInstance) {
         let stored = lock(&self.hub).server.update(Writer::NodeAgent, Part::Object, new);
         let stored = Object::Vmi(stored.expect("written right after it was read"));
         let after = self.some_ms(20, 2_000);
@@ -134,12 +134,12 @@ impl Sim {
     }
 }
 
-fn state_of(vmi: &mut VirtualMachineInstance) -> &mut State {
+pub(super) fn state_of(vmi: &mut VirtualMachineInstance) -> &mut State {
     vmi.status_mut().migration_state.get_or_insert_default()
 }
 
 /// The target's node says that the guest is there.
-fn take_over(vmi: &mut VirtualMachineInstance, now: &Time) {
+pub(super) fn take_over(vmi: &mut VirtualMachineInstance, now: &Time) {
     let status = vmi.status_mut();
     let state = status.migration_state.get_or_insert_default();
     state.target_node_domain_detected = Some(true);
@@ -157,7 +157,7 @@ fn take_over(vmi: &mut VirtualMachineInstance, now: &Time) {
     }
 }
 
-fn fail(state: &mut State, now: &Time, why: &str) {
+pub(super) fn fail(state: &mut State, now: &Time, why: &str) {
     state.failed = Some(true);
     state.completed = Some(true);
     state.end_timestamp = Some(now.clone());

@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::meta::{is_deleting, label};
 use virt_controller::api::Part;
 
-use super::{has_ended, launchers_of, node_of};
+use super::{between, has_ended, launchers_of, node_of, state};
 use crate::engine::{Actor, Sim};
 use crate::hub::lock;
 use crate::kinds::{Object, uid};
@@ -27,7 +27,8 @@ fn has_left(vmi: &VirtualMachineInstance) -> bool {
 }
 
 /// What the agent finds of the launcher.
-enum Launcher {
+#[derive(PartialEq, Eq)]
+pub(super) enum Launcher {
     Absent,
     Ended,
     Ending,
@@ -51,11 +52,28 @@ pub(super) fn set_phase(vmi: &mut VirtualMachineInstance, phase: Phase, now: Tim
     status.phase = Some(phase);
 }
 
+/// What the agent finds out about a guest that runs.
+pub(super) fn examine(vmi: &mut VirtualMachineInstance, now: &Time) {
+    // What is on one node only does not follow the guest.
+    let bound = vmi.spec.volumes.iter().any(|volume| volume.container_disk.is_none());
+    let status = vmi.status_mut();
+    status.selinux_context = Some("none".to_owned());
+    let (holds, why) = match bound {
+        true => (ConditionStatus::False, "DisksNotLiveMigratable"),
+        false => (ConditionStatus::True, ""),
+    };
+    let migratable = Condition::new(conditions::LIVE_MIGRATABLE, holds, why, "", now.clone());
+    conditions::set(&mut status.conditions, migratable);
+}
+
 impl Sim {
     /// Looks after one instance: one step, and another look if there is more to do.
     pub(super) fn attend(&mut self, key: &Key, uid: &str) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
-        if vmi.is_running() && self.escort(&vmi) {
+        if between::receives(&vmi) {
+            return self.receive_guest(&vmi);
+        }
+        if vmi.is_running() && if between::sends(&vmi) { self.send_guest(&vmi) } else { self.escort(&vmi) } {
             return;
         }
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
@@ -83,7 +101,7 @@ impl Sim {
         self.set_guest_phase(&vmi, phase);
     }
 
-    fn launcher(&self, uid: &str, node: &str) -> Launcher {
+    pub(super) fn launcher(&self, uid: &str, node: &str) -> Launcher {
         let hub = lock(&self.hub);
         match launcher_on(&hub.server, uid, Some(node)) {
             None => Launcher::Absent,
@@ -93,7 +111,7 @@ impl Sim {
         }
     }
 
-    fn set_guest_phase(&mut self, vmi: &VirtualMachineInstance, phase: Phase) {
+    pub(super) fn set_guest_phase(&mut self, vmi: &VirtualMachineInstance, phase: Phase) {
         let mut new = vmi.clone();
         if phase == Phase::Running {
             // Nothing is attached to a guest whose label is not known.
@@ -112,7 +130,9 @@ impl Sim {
         let (own, node) = (uid(&vmi.metadata), label(&vmi.metadata, labels::NODE_NAME));
         let server = &lock(&self.hub).server;
         let Some(pod) = launcher_on(server, own, node) else { return };
-        self.judge.guests.starts(uid(&pod.metadata), own, vmi.metadata.name.as_deref().unwrap_or_default());
+        let name = Key::of(vmi).to_string();
+        self.judge.guests.starts(uid(&pod.metadata), own, &name);
+        self.judge.guests.kept.starts(&name, state::claim_of(server, pod), |claim| server.exists(claim));
         self.judge.guest_changed(server);
     }
 
@@ -136,17 +156,7 @@ impl Sim {
             None => {}
         }
         let mut started = vmi.clone();
-        let status = started.status_mut();
-        status.selinux_context = Some("none".to_owned());
-        let now = lock(&self.hub).server.time();
-        // What is on one node only does not follow the guest.
-        let bound = vmi.spec.volumes.iter().any(|volume| volume.container_disk.is_none());
-        let (holds, why) = match bound {
-            true => (ConditionStatus::False, "DisksNotLiveMigratable"),
-            false => (ConditionStatus::True, ""),
-        };
-        let migratable = Condition::new(conditions::LIVE_MIGRATABLE, holds, why, "", now);
-        conditions::set(&mut status.conditions, migratable);
+        examine(&mut started, &lock(&self.hub).server.time());
         self.set_guest_phase(&started, Phase::Running);
     }
 
@@ -164,6 +174,9 @@ impl Sim {
     /// The guest ends by itself.
     pub(super) fn end_guest(&mut self, key: &Key, uid: &str, crashed: bool) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid).filter(|vmi| vmi.is_running()) else { return };
+        if between::sends(&vmi) && self.judge.guests.of(uid).next().is_none() {
+            return; // it is another instance's by now
+        }
         if label(&vmi.metadata, labels::NODE_NAME).is_some_and(|node| self.answers(node)) {
             self.set_guest_phase(&vmi, if crashed { Phase::Failed } else { Phase::Succeeded });
         }
@@ -172,7 +185,8 @@ impl Sim {
     /// Mounts and attaches what was brought to the node; lets go of what left the spec.
     fn attend_volumes(&mut self, vmi: &VirtualMachineInstance) {
         let mut new = vmi.clone();
-        let wanted: Vec<String> = vmi.spec.volumes.iter().map(|volume| volume.name.clone()).collect();
+        let ours = vmi.spec.utility_volumes.iter().map(|volume| &volume.name);
+        let wanted: Vec<String> = vmi.spec.volumes.iter().map(|volume| &volume.name).chain(ours).cloned().collect();
         let mut more = false;
         for entry in &mut new.status_mut().volume_status {
             let Some(plugged) = &entry.hotplug_volume else { continue };

@@ -91,6 +91,7 @@ impl Sim {
             let after = self.some_ms(200, 3_000);
             self.act_after(after, Actor::Cdi, &volume);
         }
+        self.notice_state_claims(pod);
     }
 }
 
@@ -101,7 +102,18 @@ fn keeps_away(server: &Server, pod: &Pod, node: &str) -> bool {
     let beside = |other: &Pod| {
         label(&other.metadata, api::labels::CREATED_BY) == guest && node_of(other) == Some(node) && !has_ended(other)
     };
-    is_target && server.tables.pods.all().any(|other| beside(other))
+    is_target && (avoids(pod, node) || server.tables.pods.all().any(|other| beside(other)))
+}
+
+/// Its affinity names the node as one that it must not go to.
+fn avoids(pod: &Pod, node: &str) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    let terms = required.iter().flat_map(|required| &required.node_selector_terms);
+    terms.flat_map(|term| term.match_expressions.iter().flatten()).any(|wanted| {
+        let named = wanted.values.iter().flatten().any(|value| value == node);
+        wanted.key == "kubernetes.io/hostname" && wanted.operator == "NotIn" && named
+    })
 }
 
 /// Helpers of a launcher Pod go where it is.

@@ -4,27 +4,30 @@ use api::config::ClusterConfig;
 use api::v1::{
     AddVolumeOptions, BackupStatus, Condition, ConditionStatus, Disk, DiskTarget, HotplugVolumeSource,
     PersistentVolumeClaimVolumeSource, RemoveVolumeOptions, RunStrategy, StateChangeRequestAction, VirtualMachine,
-    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineStateChangeRequest as StateChange,
+    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationSource,
+    VirtualMachineInstanceMigrationTarget, VirtualMachineStateChangeRequest as StateChange,
     VirtualMachineVolumeRequest, Volume,
 };
 use api::{conditions, labels};
 use informer::Key;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod};
 use machinery::meta::{is_deleting, label};
+use machinery::status;
 use plan::eviction::{self, Subject, Verdict};
 use virt_controller::api::{Part, Patch};
 
+use super::utility::plug_utility;
 use super::{build, launchers_of};
 use crate::engine::{Actor, Sim};
 use crate::hub::lock;
 use crate::kinds::{Object, key, uid};
-use crate::script::{Deed, NAMESPACE, vm_name, volume_name};
-use crate::server::{Propagation, Server, Writer};
+use crate::script::{Deed, NAMESPACE, vm_name, vm_namespace, volume_name};
+use crate::server::{Answer, Propagation, Server, Writer, about};
 
 const USER: Writer = Writer::User;
 
 fn at(vm: u8) -> Key {
-    Key::new(NAMESPACE, vm_name(vm))
+    Key::new(vm_namespace(vm), vm_name(vm))
 }
 
 impl Sim {
@@ -40,10 +43,11 @@ impl Sim {
         let server = &mut lock(&hub).server;
         match deed {
             Deed::CreateVm { vm, strategy, disk } => {
-                server.create(USER, build::vm(*vm, strategy, *disk)).ok()?;
+                let keeps = self.script.keeps.contains(vm);
+                server.create(USER, build::vm(*vm, strategy, *disk, keeps)).ok()?;
             }
             Deed::CreateVmi { vm } => {
-                server.create(USER, build::vmi(*vm)).ok()?;
+                server.create(USER, build::vmi(*vm, self.script.keeps.contains(vm))).ok()?;
             }
             Deed::CreateClaim { vm } => {
                 server.create(USER, build::claim(&format!("{}-claim", vm_name(*vm)))).ok()?;
@@ -76,9 +80,30 @@ impl Sim {
             }
             Deed::Migrate { vm } => migrate(server, &at(*vm))?,
             Deed::AbortMigration { vm } => abort_migrations(server, &at(*vm)),
+            Deed::Await { vm } => wait_for_guest(server, *vm)?,
+            Deed::Send { vm, to } => {
+                let receiver = vm_namespace(*to);
+                let send = VirtualMachineInstanceMigrationSource {
+                    migration_id: exchange(*vm, *to),
+                    connect_url: plan::migration::address(receiver),
+                };
+                ask_to_move(server, &at(*vm), "send", |migration| migration.spec.send_to = Some(send))?;
+            }
+            Deed::Receive { vm, from } => {
+                let receive = VirtualMachineInstanceMigrationTarget { migration_id: exchange(*from, *vm) };
+                ask_to_move(server, &at(*vm), "receive", |migration| migration.spec.receive = Some(receive))?;
+            }
             Deed::Evict { vm } => {
                 let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
-                evict(server, uid(&vmi.metadata));
+                evict(server, uid(&vmi.metadata), false);
+            }
+            Deed::TryEvict { vm } => {
+                let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm))?;
+                evict(server, uid(&vmi.metadata), true);
+            }
+            Deed::Utility { vm, lasts } => {
+                let vmi = plug_utility(server, *vm)?;
+                self.act_after(*lasts, Actor::UtilityEnds, &Object::Vmi(vmi));
             }
             Deed::Drain { vm } => {
                 let node = server.lookup::<VirtualMachineInstance>(&at(*vm))?.status.as_ref()?.node_name.clone()?;
@@ -87,7 +112,7 @@ impl Sim {
                 };
                 let guests = server.tables.vmis.all().filter(|vmi| there(vmi));
                 let guests: Vec<String> = guests.map(|vmi| uid(&vmi.metadata).to_owned()).collect();
-                guests.iter().for_each(|guest| evict(server, guest));
+                guests.iter().for_each(|guest| evict(server, guest, false));
             }
             Deed::Backup { vm } => {
                 let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm)).filter(|vmi| vmi.is_running())?;
@@ -153,59 +178,103 @@ where
     server.delete::<K>(USER, key, None, None, propagation).ok()
 }
 
-/// As admission has it: an instance that can move, and no other migration of it under way. Admission looks into a cache, so
-/// another one may have come a moment ago.
+/// By what the two sides of an exchange find each other. It is used again by those that try again.
+fn exchange(from: u8, to: u8) -> String {
+    format!("exchange-{from}-{to}")
+}
+
+/// The namespace is made with the first who lives there.
+fn wait_for_guest(server: &mut Server, vm: u8) -> Option<()> {
+    let namespace = vm_namespace(vm);
+    if server.lookup::<Namespace>(&Key::new("", namespace)).is_none() {
+        server.create(USER, build::namespace(namespace)).ok()?;
+    }
+    if server.lookup::<VirtualMachine>(&at(vm)).is_some() {
+        return edit_vm(server, &at(vm), |vm| vm.spec.run_strategy = Some(RunStrategy::WaitAsReceiver));
+    }
+    server.create(USER, build::receiver(vm)).ok()?;
+    Some(())
+}
+
 fn migrate(server: &mut Server, key: &Key) -> Option<()> {
+    ask_to_move(server, key, "move", |_| {})
+}
+
+/// As admission has it: an instance that can move, and no other migration of it under way. Admission looks into a cache, so
+/// another one may have come a moment ago. What is bound to its node by its disks can be sent with them.
+fn ask_to_move(
+    server: &mut Server,
+    key: &Key,
+    name: &str,
+    set: impl FnOnce(&mut VirtualMachineInstanceMigration),
+) -> Option<()> {
+    let mut migration = VirtualMachineInstanceMigration::default();
+    set(&mut migration);
     let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
     let busy = server.tables.migrations.all().any(|other| {
         let known = other.metadata.creation_timestamp.as_ref() != Some(&server.time());
-        known && other.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(other)
+        known && moves(other, key) && !plan::migration::is_final(other)
     });
-    if busy || vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false()) {
+    let local = plan::migration::kind(&migration) == plan::migration::Kind::Local;
+    let unfit = vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false());
+    if busy || (local && unfit) {
         return None;
     }
-    let mut migration = VirtualMachineInstanceMigration::default();
     migration.metadata.namespace = Some(key.namespace.clone());
-    migration.metadata.name = Some(format!("move-{}-{}", key.name, server.log.len()));
+    migration.metadata.name = Some(format!("{name}-{}-{}", key.name, server.log.len()));
     migration.spec.vmi_name = Some(key.name.clone());
     server.create(USER, migration).ok()?;
     Some(())
 }
 
+fn moves(migration: &VirtualMachineInstanceMigration, vmi: &Key) -> bool {
+    migration.spec.vmi_name.as_ref() == Some(&vmi.name) && migration.metadata.namespace.as_ref() == Some(&vmi.namespace)
+}
+
 fn abort_migrations(server: &mut Server, key: &Key) {
-    let unfinished = server.tables.migrations.all().filter(|migration| {
-        migration.spec.vmi_name.as_ref() == Some(&key.name) && !plan::migration::is_final(migration)
-    });
+    let unfinished = server
+        .tables
+        .migrations
+        .all()
+        .filter(|migration| moves(migration, key) && !plan::migration::is_final(migration));
     let doomed: Vec<Key> = unfinished.map(|migration| Key::of(migration.as_ref())).collect();
     for key in doomed {
         delete::<VirtualMachineInstanceMigration>(server, &key, Propagation::Background);
     }
 }
 
-/// As the front end answers it.
-fn evict(server: &mut Server, guest: &str) {
+/// Asks for every launcher Pod of the guest. What is refused is asked for again some other time.
+fn evict(server: &mut Server, guest: &str, dry_run: bool) {
     let pods: Vec<_> = launchers_of(server, guest).cloned().collect();
+    for pod in pods.iter().filter(|pod| matches!(eviction::subject(pod), Subject::Launcher { .. })) {
+        let _ = ask_to_leave(server, &key(&pod.metadata), uid(&pod.metadata), dry_run);
+    }
+}
+
+/// An eviction as the front end answers it. In a dry run nobody may write.
+pub(crate) fn ask_to_leave(server: &mut Server, at: &Key, uid: &str, dry_run: bool) -> Answer<()> {
+    let by = if dry_run { Writer::DryRun } else { Writer::Eviction };
     let config = ClusterConfig::from_kubevirt(server.tables.kubevirts.all().next().expect("the cluster has one"));
     let config = config.expect("it is valid");
-    for pod in pods {
-        let Subject::Launcher { vmi } = eviction::subject(&pod) else { continue };
-        let at = Key::new(NAMESPACE, vmi);
-        let found = server.lookup::<VirtualMachineInstance>(&at);
-        let world =
-            eviction::World { pod: &pod, launcher: None, vmi: found.as_deref(), annotations: None, config: &config };
-        match eviction::judge(&world) {
-            Verdict::Mark { patch, .. } => {
-                // A patch that fails is an eviction that is asked for again.
-                let _ =
-                    server.patch::<VirtualMachineInstance>(Writer::Eviction, &at, Part::Object, &Patch::Json(patch));
-            }
-            Verdict::Allow => {
-                let at = key(&pod.metadata);
-                // It may be on its way already.
-                let _ = server.delete::<Pod>(Writer::Eviction, &at, None, None, Propagation::Background);
-            }
-            Verdict::Deny(_) => {}
+    let pod = server.lookup::<Pod>(at).ok_or_else(|| about::<Pod>(at, status::not_found))?;
+    let vmi = match eviction::subject(&pod) {
+        Subject::Launcher { vmi } => Key::new(&at.namespace, vmi),
+        _ if dry_run => return Ok(()),
+        _ => return server.delete::<Pod>(by, at, Some(uid), None, Propagation::Background),
+    };
+    let found = server.lookup::<VirtualMachineInstance>(&vmi);
+    let world =
+        eviction::World { pod: &pod, launcher: None, vmi: found.as_deref(), annotations: None, config: &config };
+    let refused = |message: String| Err(Box::new(status::too_many_requests(message, 10)));
+    let verdict = eviction::judge(&world);
+    match if dry_run { verdict.without_effect() } else { verdict } {
+        Verdict::Mark { patch, message } => {
+            server.patch::<VirtualMachineInstance>(by, &vmi, Part::Object, &Patch::Json(patch))?;
+            refused(message)
         }
+        Verdict::Allow if dry_run => Ok(()),
+        Verdict::Allow => server.delete::<Pod>(by, at, Some(uid), None, Propagation::Background),
+        Verdict::Deny(message) => refused(message),
     }
 }
 

@@ -27,8 +27,10 @@ impl Sim {
             Fault::NewLeader { in_flight, .. } => self.change_leader(in_flight),
             Fault::Upgrade { .. } => {
                 self.image += 1;
+                self.begin_upgrade();
                 self.crash();
             }
+            Fault::Updates { evict, .. } => self.choose_updates(evict),
             Fault::NodeOutage { node, lasts, .. } => {
                 self.silence_node(node);
                 self.schedule(lasts, Event::NodeBack { node });
@@ -50,7 +52,8 @@ impl Sim {
             | Fault::Pod { .. }
             | Fault::Guest { .. }
             | Fault::Volume { .. }
-            | Fault::Journey { .. } => {}
+            | Fault::Journey { .. }
+            | Fault::Job { .. } => {}
         }
     }
 

@@ -6,6 +6,7 @@
 mod faults;
 mod replica;
 mod rest;
+mod updates;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -76,6 +77,8 @@ pub(crate) enum Event {
     },
     /// Target Pods are taken again.
     TargetsAllowed,
+    /// Everything runs in the newest version.
+    Upgraded,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,6 +101,13 @@ pub(crate) enum Actor {
         journey: u64,
     },
     BackupEnds,
+    UtilityEnds,
+    /// Binds a claim that a Pod uses.
+    Binder,
+    /// A Job has looked.
+    Job,
+    /// A Job that has ended is kept for a while.
+    JobExpires,
     Cdi,
     Collector,
 }
@@ -278,6 +288,7 @@ impl Sim {
             Event::NodeRemoved { node } => self.remove_node(node),
             Event::NodeBack { node } => self.return_node(node),
             Event::TargetsAllowed => self.allow_targets(),
+            Event::Upgraded => self.end_upgrade(),
         }
     }
 
@@ -311,6 +322,7 @@ fn begins(fault: &Fault) -> Option<Duration> {
         | Fault::Crash { at }
         | Fault::NewLeader { at, .. }
         | Fault::Upgrade { at }
+        | Fault::Updates { at, .. }
         | Fault::NodeOutage { at, .. }
         | Fault::NodeLoss { at, .. }
         | Fault::NoTargets { at, .. } => Some(*at),

@@ -95,6 +95,7 @@ impl Replica {
         match controller {
             Reconciler::Vm | Reconciler::Vmi | Reconciler::Migration => 2,
             Reconciler::Node | Reconciler::Synchronization | Reconciler::Evacuation | Reconciler::DisruptionBudget => 1,
+            Reconciler::WorkloadUpdate => 1,
         }
     }
 }
@@ -108,6 +109,7 @@ fn controller_name(controller: Reconciler) -> &'static str {
         Reconciler::Synchronization => "synchronization-controller",
         Reconciler::Evacuation => "evacuation-controller",
         Reconciler::DisruptionBudget => "budget-controller",
+        Reconciler::WorkloadUpdate => "workload-updater",
     }
 }
 
@@ -116,6 +118,7 @@ macro_rules! feed {
     ($feeds:expr, $object:expr, $event:ident, [$($kind:ident => $field:ident),* $(,)?]) => {
         match $object {
             $(Object::$kind(object) => $feeds.$field.apply(WatchEvent::$event((**object).clone())),)*
+            Object::Job(_) => {}
         }
     };
 }
@@ -135,7 +138,10 @@ macro_rules! each_kind {
 
 macro_rules! frame {
     ($feeds:expr, $kind:expr, $event:ident, [$($name:ident => $field:ident),* $(,)?]) => {
-        match $kind { $(Kind::$name => $feeds.$field.apply(WatchEvent::$event),)* }
+        match $kind {
+            $(Kind::$name => $feeds.$field.apply(WatchEvent::$event),)*
+            Kind::Job => {}
+        }
     };
 }
 
@@ -199,7 +205,7 @@ impl Sim {
             failed: BTreeSet::new(),
             next_look: None,
         });
-        for &kind in Kind::ALL {
+        for &kind in Kind::ALL.iter().filter(|kind| kind.is_watched()) {
             let after = self.some_ms(5, 300);
             self.schedule(after, Event::List { replica: id, kind });
         }
@@ -231,6 +237,9 @@ impl Sim {
 
     /// A change of this kind was stored: it will reach the cache, after those before it.
     pub(super) fn announce(&mut self, kind: Kind, nth: usize) {
+        if !kind.is_watched() {
+            return;
+        }
         let lag = self.lag(kind);
         let (now, latency) = (self.now, self.some_ms(2, 120) + lag);
         let Some(replica) = &mut self.replica else { return };
@@ -504,7 +513,7 @@ impl Replica {
     fn was_listed(&self, kind: Kind) -> bool {
         macro_rules! synced {
             ($stores:expr, $kind:expr, [$($name:ident => $field:ident),* $(,)?]) => {
-                match $kind { $(Kind::$name => $stores.$field.is_synced(),)* }
+                match $kind { $(Kind::$name => $stores.$field.is_synced(),)* Kind::Job => true }
             };
         }
         each_kind!(synced!(self.stores, kind))

@@ -74,7 +74,11 @@ impl Sim {
         tables.vms.all().for_each(|vm| queue(Reconciler::Vm, Key::of(vm.as_ref())));
         tables.vmis.all().for_each(|vmi| queue(Reconciler::Vmi, Key::of(vmi.as_ref())));
         tables.budgets.all().for_each(|budget| queue(Reconciler::DisruptionBudget, Key::of(budget.as_ref())));
-        tables.migrations.all().for_each(|migration| queue(Reconciler::Migration, Key::of(migration.as_ref())));
+        tables.kubevirts.all().for_each(|kubevirt| queue(Reconciler::WorkloadUpdate, Key::of(kubevirt.as_ref())));
+        for migration in tables.migrations.all() {
+            queue(Reconciler::Migration, Key::of(migration.as_ref()));
+            queue(Reconciler::Synchronization, Key::of(migration.as_ref()));
+        }
         for node in tables.nodes.all() {
             queue(Reconciler::Node, Key::of(node.as_ref()));
             queue(Reconciler::Evacuation, Key::of(node.as_ref()));

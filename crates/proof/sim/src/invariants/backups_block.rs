@@ -1,6 +1,10 @@
-//! 50: a guest whose disks a backup reads, or that has utility volumes, is not handed off.
+//! 50: a guest whose disks a backup reads, or that has utility volumes, is not handed off; when they have gone, nothing says
+//! that they are in the way.
 
+use api::conditions;
 use api::v1::VirtualMachineInstance;
+use informer::Key;
+use virt_controller::Stores;
 
 use super::support::{ensure, name, vmi_change};
 use super::{Invariant, Scene, Verdict};
@@ -28,5 +32,20 @@ impl Invariant for Rule {
         let reads = backup.is_some_and(|backup| backup.completed != Some(true) && backup.failed != Some(true));
         ensure(!reads, || format!("{} was handed off during a backup", name(is)))?;
         ensure(was.spec.utility_volumes.is_empty(), || format!("{} was handed off with utility volumes", name(is)))
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
+        for migration in scene.server.tables.migrations.all() {
+            let key = Key::new(
+                migration.metadata.namespace.clone().unwrap_or_default(),
+                migration.spec.vmi_name.clone().unwrap_or_default(),
+            );
+            let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+            let blocked = conditions::is_true(list, conditions::MIGRATION_BLOCKED_BY_UTILITY_VOLUMES);
+            let vmi = scene.server.tables.vmis.get(&key);
+            let free = vmi.is_none_or(|vmi| vmi.spec.utility_volumes.is_empty());
+            ensure(!blocked || !free, || format!("{:?} waits for utility volumes that have gone", migration.metadata.name))?;
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use plan::migration::is_final;
 
 use super::evictions::strategy;
 use super::migration_backoff::is_automatic;
-use super::support::{ensure, name};
+use super::support::{ensure, instance_key, name};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::{has_ended, is_ephemeral};
 use crate::kinds::{Kind, Object, uid};
@@ -28,14 +28,13 @@ impl Invariant for Rule {
         }
         let server = scene.server;
         let same = |other: &api::v1::VirtualMachineInstanceMigration| {
-            other.spec.vmi_name == new.spec.vmi_name && is_automatic(other) && !is_final(other)
+            instance_key(other) == instance_key(new) && is_automatic(other) && !is_final(other)
         };
         let going = server.tables.migrations.all().filter(|other| same(other)).count();
         ensure(going <= 1, || format!("{going} migrations are to empty the node of {:?}", new.spec.vmi_name))?;
         let Some(pass) = scene.pass(change.by) else { return Ok(()) };
-        let namespace = change.last.key().namespace;
-        let key = informer::Key::new(namespace, new.spec.vmi_name.clone().unwrap_or_default());
-        let Some(Object::Vmi(vmi)) = scene.cached(pass, Kind::Vmi, &key) else { return Ok(()) };
+        let seen = instance_key(new).and_then(|key| scene.cached(pass, Kind::Vmi, &key));
+        let Some(Object::Vmi(vmi)) = seen else { return Ok(()) };
         let strategy = strategy(server, &vmi);
         ensure(matches!(strategy.as_str(), "LiveMigrate" | "LiveMigrateIfPossible"), || {
             format!("{} is moved, and its eviction strategy is {strategy:?}", name(&vmi))

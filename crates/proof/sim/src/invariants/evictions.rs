@@ -1,5 +1,5 @@
 //! 51: an eviction never takes the Pod of a guest that is to be moved instead, nor one whose guest somebody else looks after;
-//! it marks the instance with the node that the guest is on.
+//! it marks the instance with the node that the guest is on. A dry run changes nothing.
 
 use api::conditions;
 use api::v1::VirtualMachineInstance;
@@ -27,6 +27,7 @@ impl Invariant for Rule {
     }
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        ensure(change.by != Writer::DryRun, || format!("a dry run of an eviction changed {}", change.last.title()))?;
         if change.by != Writer::Eviction {
             return Ok(());
         }

@@ -5,9 +5,9 @@ use api::labels;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use machinery::meta::label;
 
-use super::support::{ensure, name, pods_of, vmi_change};
+use super::support::{ensure, is_receiver, name, pods_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
-use crate::actors::{is_launcher, node_of};
+use crate::actors::{has_ended, is_launcher, node_of};
 use crate::kinds::uid;
 use crate::server::Change;
 
@@ -30,8 +30,11 @@ impl Invariant for Rule {
         ensure(label(&is.metadata, labels::NODE_NAME) == Some(node), || {
             format!("instance {} is Scheduled to {node}, but its label says otherwise", name(is))
         })?;
-        let pods: Vec<_> = pods_of(scene.server, uid(&is.metadata)).filter(|pod| is_launcher(pod)).collect();
-        ensure(pods.iter().all(|pod| node_of(pod) == Some(node)), || {
+        // A receiver may have others of earlier attempts.
+        let pods = pods_of(scene.server, uid(&is.metadata)).filter(|pod| is_launcher(pod));
+        let pods: Vec<_> = pods.filter(|pod| !is_receiver(is) || !has_ended(pod)).collect();
+        let some = is_receiver(is) && pods.iter().any(|pod| node_of(pod) == Some(node));
+        ensure(some || pods.iter().all(|pod| node_of(pod) == Some(node)), || {
             format!("instance {} is Scheduled to {node}, but its launcher is elsewhere", name(is))
         })?;
         let volumes = status.map_or(0, |status| status.volume_status.len());

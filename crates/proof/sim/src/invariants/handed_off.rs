@@ -43,7 +43,7 @@ impl Invariant for Rule {
 
 fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInstance) -> Verdict {
     let Some(after) = state(is) else { return Ok(()) };
-    let made = after.migration_uid != state(was).and_then(|before| before.migration_uid.clone());
+    let made = after.migration_uid.is_some() && after.migration_uid != state(was).and_then(|before| before.migration_uid.clone());
     ensure(!made || names_the_guests_pod(scene, is, after), || {
         format!("the guest of {} does not run in {:?}, from where it is to be moved", name(is), after.source_pod)
     })?;

@@ -4,11 +4,10 @@
 use api::labels;
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstanceMigration as Migration;
-use informer::Key;
 use machinery::meta::label;
-use plan::migration::owns;
+use plan::migration::{Kind as Migrates, kind, owns};
 
-use super::support::{ensure, new_pod};
+use super::support::{ensure, instance_key, new_pod, sender_node};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
 use crate::server::{Change, Server};
@@ -48,7 +47,7 @@ impl Invariant for Rule {
         ensure(running.len() <= cluster, || format!("{} migrations run at once, and {cluster} may", running.len()))?;
         let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
         let own = server.tables.migrations.all().find(|migration| migration.metadata.uid.as_deref() == of);
-        let Some(node) = own.and_then(|own| guest(server, own)).and_then(node_of) else { return Ok(()) };
+        let Some(node) = own.and_then(|own| leaves(server, own)) else { return Ok(()) };
         let leaving = running.iter().filter(|other| leaves(server, other) == Some(node)).count();
         ensure(leaving <= outbound, || format!("{leaving} guests leave {node} at once, and {outbound} may"))
     }
@@ -58,17 +57,21 @@ pub(super) fn takes_room(server: &Server, migration: &Migration) -> bool {
     let uid = migration.metadata.uid.as_deref();
     let has_target =
         server.tables.pods.all().any(|pod| is_target(pod) && label(&pod.metadata, labels::MIGRATION_JOB_UID) == uid);
-    !plan::migration::is_final(migration) && (plan::migration::is_running(migration) || has_target)
+    // One that sends has its room with the receiver's, who makes the target.
+    let sends = kind(migration) == Migrates::Sends;
+    !sends && !plan::migration::is_final(migration) && (plan::migration::is_running(migration) || has_target)
 }
 
 pub(super) fn guest<'a>(server: &'a Server, migration: &Migration) -> Option<&'a VirtualMachineInstance> {
-    let key = Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?);
-    server.tables.vmis.get(&key).map(AsRef::as_ref)
+    server.tables.vmis.get(&instance_key(migration)?).map(AsRef::as_ref)
 }
 
 /// The node that a migration takes its guest away from. One that has arrived leaves no other.
 pub(super) fn leaves<'a>(server: &'a Server, migration: &Migration) -> Option<&'a str> {
     let vmi = guest(server, migration)?;
+    if kind(migration) == Migrates::Receives {
+        return sender_node(vmi);
+    }
     let state = vmi.status.as_ref()?.migration_state.as_ref().filter(|state| owns(migration, Some(state)));
     state.and_then(|state| state.source_node.as_deref()).or_else(|| node_of(vmi))
 }

@@ -6,7 +6,7 @@ use api::{annotations, conditions, labels, reasons};
 use machinery::meta::{annotation, is_deleting, label};
 use plan::migration::phase;
 
-use super::support::{ensure, new_pod};
+use super::support::{ensure, instance_key, new_pod};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
 use crate::kinds::Object;
@@ -16,7 +16,8 @@ use crate::server::Change;
 pub(crate) struct Rule;
 
 pub(super) fn is_automatic(migration: &Migration) -> bool {
-    annotation(&migration.metadata, annotations::EVACUATION_MIGRATION).is_some()
+    let has = |key| annotation(&migration.metadata, key).is_some();
+    has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
 }
 
 fn failed_at(migration: &Migration) -> Option<jiff::Timestamp> {
@@ -44,7 +45,7 @@ impl Invariant for Rule {
         let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
         let Some(own) = all().find(|m| m.metadata.uid.as_deref() == of && is_automatic(m)) else { return Ok(()) };
         let mut earlier: Vec<_> = all()
-            .filter(|m| m.spec.vmi_name == own.spec.vmi_name && is_automatic(m) && m.metadata.uid != own.metadata.uid)
+            .filter(|m| instance_key(m) == instance_key(own) && is_automatic(m) && m.metadata.uid != own.metadata.uid)
             .filter(|m| !is_deleting(&m.metadata))
             .collect();
         earlier.sort_by_key(|m| std::cmp::Reverse(m.metadata.creation_timestamp.clone()));

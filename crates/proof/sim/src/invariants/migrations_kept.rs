@@ -4,12 +4,13 @@
 use api::labels;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use machinery::meta::{is_deleting, label};
-use plan::migration::{is_final, phase};
+use plan::migration::{Kind, is_final, kind, phase};
 use virt_controller::Stores;
 
 use super::support::{ensure, name};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::{has_ended, is_target};
+use crate::kinds::uid;
 
 #[derive(Default)]
 pub(crate) struct Rule;
@@ -22,13 +23,17 @@ impl Invariant for Rule {
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         let tables = &scene.server.tables;
         for vmi in tables.vmis.all() {
-            let all = tables.migrations.all().filter(|m| m.spec.vmi_name == vmi.metadata.name);
+            let all = tables.migrations.all().filter(|m| {
+                m.spec.vmi_name == vmi.metadata.name && m.metadata.namespace == vmi.metadata.namespace
+            });
             let own: Vec<_> = all.filter(|m| !is_deleting(&m.metadata)).collect();
             let ended = own.iter().filter(|m| is_final(m)).count();
             ensure(ended <= 5, || format!("{ended} ended migrations of {} are kept", name(vmi)))?;
             let going: Vec<_> = own.iter().filter(|m| !is_final(m)).collect();
-            // Two that a user made at once may wait for their guest together; once it runs, they follow each other.
-            ensure(going.len() <= 1 || !vmi.is_running(), || format!("{} migrations of {} go on", going.len(), name(vmi)))?;
+            // Two that a user made at once may wait for their guest together; once it runs, they follow each other. Those that
+            // would receive another wait until their user sees that there is one.
+            let moving = going.iter().filter(|m| kind(m) != Kind::Receives).count();
+            ensure(moving <= 1 || !vmi.is_running(), || format!("{moving} migrations of {} go on", name(vmi)))?;
             for migration in going {
                 let told = migration.status.iter().flat_map(|status| &status.conditions);
                 let told = told.filter(|condition| condition.is_true() && !condition.message().is_empty()).count();
@@ -40,8 +45,9 @@ impl Invariant for Rule {
         for pod in tables.pods.all().filter(|pod| is_target(pod) && !has_ended(pod)) {
             let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
             let migration = tables.migrations.all().find(|m| m.metadata.uid.as_deref() == of);
-            let lost = migration.is_some_and(|m| phase(m) == Some(&Phase::Failed));
-            ensure(!lost, || format!("target {:?} of a failed migration is left", pod.metadata.name))?;
+            let empty = scene.guests.in_pod(uid(&pod.metadata)).is_none();
+            let lost = migration.map_or(empty, |m| phase(m) == Some(&Phase::Failed));
+            ensure(!lost, || format!("target {:?} of a migration that failed, or is gone, is left", pod.metadata.name))?;
         }
         Ok(())
     }

@@ -160,6 +160,7 @@ invariants!(
     limits,
     target_placement,
     one_guest,
+    between,
     migration_phases,
     handed_off,
     policies,
@@ -169,8 +170,12 @@ invariants!(
     quota_waits,
     steady_waits,
     backups_block,
+    state_claims,
+    recovery_first,
     evictions,
     evacuations,
+    workload_updates,
+    needed,
     budgets,
 );
 

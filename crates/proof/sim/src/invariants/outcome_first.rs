@@ -3,9 +3,9 @@
 
 use api::finalizers::VIRTUAL_MACHINE_CONTROLLER;
 use api::v1::{RunStrategy, VirtualMachineInstancePhase as Phase, VirtualMachinePrintableStatus as Printable};
-use machinery::meta::has_finalizer;
+use machinery::meta::{has_finalizer, is_deleting};
 
-use super::support::{ensure, name, owner_vm, vmi_change};
+use super::support::{ensure, is_receiver, name, owner_vm, vmi_change};
 use super::{Invariant, Scene, Verdict};
 use crate::kinds::uid;
 use crate::server::Change;
@@ -23,6 +23,11 @@ impl Invariant for Rule {
         let left = has_finalizer(&was.metadata, VIRTUAL_MACHINE_CONTROLLER)
             && !has_finalizer(&is.metadata, VIRTUAL_MACHINE_CONTROLLER);
         let Some(vm) = owner_vm(scene.server, is).filter(|_| left) else { return Ok(()) };
+        // One whose guest never came has no outcome.
+        let never = is_receiver(is) && is_deleting(&is.metadata) && is.phase() == Some(&Phase::WaitingForSync);
+        if never {
+            return Ok(());
+        }
         ensure(is.is_final(), || format!("the finalizer left instance {} before it ended", name(is)))?;
         let status = vm.status.clone().unwrap_or_default();
         let shows_running = matches!(status.printable_status, Some(Printable::Running | Printable::Paused | Printable::Starting));

@@ -21,7 +21,9 @@ impl Invariant for Rule {
         let wanted = match &change.last {
             Object::Vmi(_) | Object::Revision(_) | Object::DataVolume(_) => &["VirtualMachine"][..],
             Object::Pod(_) => &["VirtualMachineInstance", "Pod"],
-            Object::Claim(_) => &["VirtualMachine", "VirtualMachineInstance"],
+            // What a migration prepares is its own until the guest has come.
+            Object::Claim(_) => &["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration"],
+            Object::Job(_) => &["VirtualMachineInstanceMigration"],
             // They belong to nobody, and go when their instance has gone.
             Object::Migration(_) => return Ok(()),
             _ => return Err(format!("{} was created", change.last.title())),

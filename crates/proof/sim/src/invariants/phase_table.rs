@@ -2,7 +2,7 @@
 
 use api::v1::VirtualMachineInstancePhase as Phase;
 
-use super::support::{name, phase, vmi_change};
+use super::support::{has_sent, is_receiver, name, phase, vmi_change};
 use super::{Invariant, Scene, Verdict};
 use crate::server::Change;
 
@@ -19,6 +19,10 @@ const TABLE: &[(Phase, Phase, &[&str])] = &[
     (Phase::Pending, Phase::Failed, &[VMI]),
     (Phase::Scheduling, Phase::Scheduled, &[VMI]),
     (Phase::Scheduling, Phase::Failed, &[VMI]),
+    (Phase::Pending, Phase::WaitingForSync, &[VMI]),
+    (Phase::WaitingForSync, Phase::Scheduling, &[VMI]),
+    (Phase::Scheduling, Phase::WaitingForSync, &[VMI]),
+    (Phase::Scheduled, Phase::WaitingForSync, &[VMI]),
     (Phase::Scheduled, Phase::Running, &[AGENT]),
     (Phase::Scheduled, Phase::Failed, &[VMI, NODE, AGENT]),
     (Phase::Running, Phase::Succeeded, &[AGENT]),
@@ -35,9 +39,15 @@ impl Invariant for Rule {
         if was.phase() == is.phase() {
             return Ok(());
         }
+        let waits = [was.phase(), is.phase()].contains(&Some(&Phase::WaitingForSync));
+        if waits && !is_receiver(was) {
+            return Err(format!("instance {} waits for no guest, and went from {} to {}", name(is), phase(was), phase(is)));
+        }
+        // Its launcher has ended with nobody in it: that the guest was sent is in `between.rs`.
+        let sent = was.is_running() && is.phase() == Some(&Phase::Succeeded) && has_sent(is);
         let known = TABLE.iter().find(|(from, to, _)| was.phase() == Some(from) && is.phase() == Some(to));
         match known {
-            Some((_, _, movers)) if movers.contains(&change.by.name()) => Ok(()),
+            Some((_, _, movers)) if movers.contains(&change.by.name()) || (sent && change.by.name() == VMI) => Ok(()),
             _ => Err(format!("{} moved instance {} from {} to {}", change.by.name(), name(is), phase(was), phase(is))),
         }
     }

@@ -31,7 +31,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
-        let Some(after) = state(is) else { return Ok(()) };
+        let Some(after) = state(is).filter(|after| after.migration_uid.is_some()) else { return Ok(()) };
         if let Some(before) = state(was).filter(|before| before.migration_uid == after.migration_uid) {
             let same = before.migration_configuration == after.migration_configuration
                 && before.migration_policy_name == after.migration_policy_name;

@@ -1,6 +1,7 @@
 //! 29: the word that users see agrees with what is.
 
 use api::conditions;
+use api::v1::{RunStrategy, VirtualMachineInstancePhase as Phase};
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachinePrintableStatus as Printable};
 use informer::Key;
 use machinery::meta::is_controlled_by;
@@ -16,7 +17,10 @@ pub(crate) struct Rule;
 /// The words that may be shown once everything has settled.
 fn allowed(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> &'static [Printable] {
     let failures = vm.status.as_ref().and_then(|status| status.start_failure.as_ref()).is_some();
+    let awaits = vm.run_strategy() == Ok(RunStrategy::WaitAsReceiver);
     match vmi {
+        Some(vmi) if vmi.phase() == Some(&Phase::WaitingForSync) => &[Printable::WaitingForReceiver],
+        None if awaits => &[Printable::WaitingForReceiver],
         Some(vmi) if vmi.is_running() && vmi.has_condition(conditions::PAUSED) => &[Printable::Paused],
         Some(vmi) if vmi.is_running() => &[Printable::Running],
         Some(vmi) if vmi.is_final() && failures => &[Printable::CrashLoopBackOff, Printable::Stopped, Printable::DataVolumeError],

@@ -2,13 +2,13 @@
 //! the cluster is needed by others that wait for just that, are more urgent, and could have it.
 
 use api::labels;
-use api::v1::VirtualMachineInstanceMigration as Migration;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use machinery::meta::{is_deleting, label};
-use plan::migration::{spec_priority, waits_for_room};
+use plan::migration::{Kind as Migrates, kind, spec_priority, waits_for_room};
 use virt_controller::Reconciler;
 
 use super::limits::{Limits, guest, leaves, node_of, takes_room};
-use super::support::{ensure, new_pod, pass_of};
+use super::support::{ensure, new_pod, pass_of, sender_node};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
 use crate::kinds::{Kind, Object};
@@ -19,13 +19,14 @@ pub(crate) struct Rule;
 
 /// Its guest runs, and its node would let it go.
 fn could_start(server: &Server, migration: &Migration, limits: &Limits) -> bool {
-    let Some(vmi) = guest(server, migration).filter(|vmi| vmi.is_running() && !is_deleting(&vmi.metadata)) else {
-        return false;
-    };
+    let receives = kind(migration) == Migrates::Receives;
+    let guest_of = |vmi: &&VirtualMachineInstance| (vmi.is_running() || receives) && !is_deleting(&vmi.metadata);
+    let Some(vmi) = guest(server, migration).filter(guest_of) else { return false };
+    let node = if receives { sender_node(vmi) } else { node_of(vmi) };
     // As the controller counts: those that have just come to the node, too.
     let counts = |other: &Migration| {
         let at = guest(server, other).and_then(node_of);
-        at == node_of(vmi) || leaves(server, other) == node_of(vmi)
+        at == node || leaves(server, other) == node
     };
     let leaving = server.tables.migrations.all().filter(|other| takes_room(server, other) && counts(other)).count();
     leaving < limits.outbound && !is_deleting(&migration.metadata)

@@ -5,7 +5,7 @@ use api::v1::{RunStrategy, StateChangeRequestAction as Action, VirtualMachine};
 use machinery::meta::is_deleting;
 use virt_controller::Reconciler;
 
-use super::support::{cached_vm, ensure, new_vmi, pass_of};
+use super::support::{cached_vm, ensure, is_receiver, new_vmi, pass_of};
 use super::{Invariant, Scene, Verdict};
 use crate::server::Change;
 
@@ -30,6 +30,7 @@ impl Invariant for Rule {
         let asked = head(&vm).is_some_and(|request| request.action == Action::Start);
         let allowed = match vm.run_strategy() {
             Ok(RunStrategy::Always | RunStrategy::Once) => true,
+            Ok(RunStrategy::WaitAsReceiver) => is_receiver(vmi),
             Ok(RunStrategy::Manual) => asked,
             Ok(RunStrategy::RerunOnFailure) => {
                 let known = vm.status.as_ref().and_then(|status| status.run_strategy.as_ref());

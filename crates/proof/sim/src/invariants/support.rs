@@ -2,9 +2,14 @@
 
 use std::sync::Arc;
 
-use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
+use api::annotations::CREATE_MIGRATION_TARGET;
+use api::v1::{
+    Between, RunStrategy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
+    VirtualMachineInstanceMigrationState as State, VirtualMachineInstancePhase as Phase,
+};
+use informer::Key;
 use k8s_openapi::api::core::v1::Pod;
-use machinery::meta::is_controlled_by;
+use machinery::meta::{annotation, is_controlled_by};
 use virt_controller::Reconciler;
 
 use super::{Scene, Verdict};
@@ -32,6 +37,11 @@ pub(super) fn vm_change(change: &Change) -> Option<(Option<&Arc<VirtualMachine>>
         _ => None,
     };
     Some((was, last))
+}
+
+/// The instance that a migration moves.
+pub(super) fn instance_key(migration: &Migration) -> Option<Key> {
+    Some(Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?))
 }
 
 /// A Pod that has just been created.
@@ -90,6 +100,26 @@ pub(super) fn is_handed_over(vmi: &VirtualMachineInstance) -> bool {
     matches!(vmi.phase(), Some(Phase::Scheduled | Phase::Running))
 }
 
+/// Whether the instance waits for a guest that another one sends.
+pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
+    annotation(&vmi.metadata, CREATE_MIGRATION_TARGET) == Some("true")
+}
+
+pub(super) fn migration_state(vmi: &VirtualMachineInstance) -> Option<&State> {
+    vmi.status.as_ref()?.migration_state.as_ref()
+}
+
+/// Where the guest is that a receiver is to get, as its sender has told.
+pub(super) fn sender_node(receiver: &VirtualMachineInstance) -> Option<&str> {
+    migration_state(receiver)?.source_state.as_ref()?.node.as_deref()
+}
+
+/// Whether the instance says that its guest has become another instance's.
+pub(super) fn has_sent(vmi: &VirtualMachineInstance) -> bool {
+    let state = migration_state(vmi).filter(|state| state.between() == Some(Between::Sends));
+    state.is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
+}
+
 pub(super) fn phase(vmi: &VirtualMachineInstance) -> &str {
     vmi.phase().map_or("unset", Phase::as_str)
 }
@@ -104,13 +134,31 @@ pub(super) fn owner_vm<'a>(server: &'a Server, vmi: &VirtualMachineInstance) -> 
     server.tables.vms.all().find(|vm| uid(&vm.metadata) == owner.uid)
 }
 
+/// Whether a Job has found that the guest of a migration had left its source, if one has answered.
+pub(super) fn job_said(server: &Server, migration: &Migration) -> Option<bool> {
+    let changes = server.stream(Kind::Job).iter().rev().map(|&at| &server.log[at].last);
+    changes.filter(|job| is_controlled_by(job.meta(), uid(&migration.metadata))).find_map(|job| {
+        let Object::Job(job) = job else { return None };
+        let conditions = job.status.iter().flat_map(|status| status.conditions.iter().flatten());
+        conditions.into_iter().find_map(|condition| match (condition.type_.as_str(), condition.reason.as_deref()) {
+            ("Complete", _) => Some(true),
+            ("Failed", Some("PodFailurePolicy")) => Some(false),
+            _ => None,
+        })
+    })
+}
+
 /// Fails with a sentence unless it holds.
 pub(super) fn ensure(holds: bool, message: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(message()) }
 }
 
-/// The start revision of the virtual machine that the instance names. An adopted one names an earlier machine's, or none.
+/// The start revision of the virtual machine that the instance names. An adopted one names an earlier machine's, or none; and
+/// about one that is told to wait for a guest and has one, nothing is done before that is settled.
 pub(super) fn own_revision(vm: &VirtualMachine, vmi: &VirtualMachineInstance) -> Option<String> {
+    if vm.run_strategy() == Ok(RunStrategy::WaitAsReceiver) {
+        return None;
+    }
     let named = vmi.status.as_ref()?.virtual_machine_revision_name.clone()?;
     named.starts_with(&format!("revision-start-vm-{}-", uid(&vm.metadata))).then_some(named)
 }

@@ -5,13 +5,22 @@ use api::labels;
 use k8s_openapi::api::core::v1::Pod;
 use machinery::meta::{controller_of, label};
 
-use super::support::{ensure, new_pod};
+use super::support::{ensure, is_receiver, new_pod, sender_node};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
 use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule;
+
+/// The Pod names the node as one that it must not go to.
+fn avoids(pod: &Pod, node: &str) -> bool {
+    let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
+    let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
+    let terms = required.iter().flat_map(|required| &required.node_selector_terms);
+    let mut wanted = terms.flat_map(|term| term.match_expressions.iter().flatten());
+    wanted.any(|wanted| wanted.operator == "NotIn" && wanted.values.iter().flatten().any(|value| value == node))
+}
 
 fn keeps_away(pod: &Pod, guest: &str) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.pod_anti_affinity.as_ref());
@@ -32,9 +41,11 @@ impl Invariant for Rule {
         let Some(pod) = new_pod(change).filter(|pod| is_target(pod)) else { return Ok(()) };
         let name = change.last.key().name;
         let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
-        ensure(keeps_away(pod, &guest), || format!("target {name} may be put where the guest is"))?;
         let vmi = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid.as_ref() == Some(&guest));
-        let node = vmi.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref());
+        let from = vmi.filter(|vmi| is_receiver(vmi)).and_then(|vmi| sender_node(vmi));
+        let apart = from.map_or_else(|| keeps_away(pod, &guest), |node| avoids(pod, node));
+        ensure(apart, || format!("target {name} may be put where the guest is"))?;
+        let node = from.or_else(|| vmi.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref()));
         let node = scene.server.tables.nodes.all().find(|known| known.metadata.name.as_deref() == node);
         let Some(node) = node else { return Ok(()) };
         let keys = node.metadata.labels.iter().flatten().map(|(key, _)| key);

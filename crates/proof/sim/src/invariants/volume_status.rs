@@ -31,7 +31,12 @@ impl Invariant for Rule {
             if let Some(volume) = missing {
                 return Err(format!("instance {}: volume {} has no status", name(vmi), volume.name));
             }
-            let stale = entries.iter().find(|entry| !vmi.spec.volumes.iter().any(|volume| volume.name == **entry));
+            // What the guest itself keeps has an entry, too.
+            let stale = entries.iter().find(|entry| {
+                let ours = vmi.spec.utility_volumes.iter().map(|volume| &volume.name);
+                let known = vmi.spec.volumes.iter().map(|volume| &volume.name).chain(ours).any(|name| name == *entry);
+                !known && !entry.starts_with(api::labels::PERSISTENT_STATE_FOR)
+            });
             if let Some(entry) = stale {
                 return Err(format!("instance {}: volume {entry} left the spec, but not the status", name(vmi)));
             }

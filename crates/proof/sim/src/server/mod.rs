@@ -46,6 +46,8 @@ pub(crate) enum Writer {
     NodeAgent,
     /// Whoever asks for a Pod to be evicted.
     Eviction,
+    /// The same, without meaning it.
+    DryRun,
     Cdi,
     GarbageCollector,
     /// Somebody else who happens to touch the same object.
@@ -61,6 +63,7 @@ impl Writer {
             Self::Kubelet => "kubelet",
             Self::NodeAgent => "agent",
             Self::Eviction => "eviction",
+            Self::DryRun => "dry run",
             Self::Cdi => "cdi",
             Self::GarbageCollector => "gc",
             Self::Stranger => "stranger",

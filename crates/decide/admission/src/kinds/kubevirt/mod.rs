@@ -6,6 +6,7 @@
 mod certificates;
 mod configuration;
 mod placement;
+mod updates;
 
 use api::config::{ClusterConfig, ConfigError};
 use api::v1::{
@@ -74,8 +75,12 @@ pub(super) fn rules(case: &Case<'_>, kubevirt: &mut KubeVirt, old: Option<&KubeV
     }
     causes.extend(configuration::check(&configuration_field, &configuration, &configuration_before));
     causes.extend(components(&field, spec, &before, case.config));
+    let updates = spec.workload_update_strategy.clone().unwrap_or_default();
+    let updates_field = field.child("workloadUpdateStrategy");
+    causes.extend(updates::check(&updates_field, &updates));
     causes.extend(usable(kubevirt, &causes));
     let mut warnings = configuration::warnings(&configuration_field, &configuration, &configuration_before);
+    warnings.extend(updates::warnings(&updates_field, &updates));
     warnings.extend(unsupported::kubevirt_spec(&field, &encode(&kubevirt.spec)));
     Ok(Found { causes, warnings, ..Found::default() })
 }

@@ -383,6 +383,38 @@ fn an_administrator_is_told_about_deprecated_settings() {
 }
 
 #[test]
+fn updates_of_guests() {
+    let strategy = |strategy: Value| spec(json!({ "workloadUpdateStrategy": strategy }));
+    on().check(
+        kubevirt,
+        [
+            (
+                "the time between batches is one",
+                strategy(json!({ "batchEvictionInterval": "soon" })),
+                "FieldValueInvalid spec.workloadUpdateStrategy.batchEvictionInterval",
+                strategy(json!({ "batchEvictionInterval": "1m30s" })),
+            ),
+            (
+                "time goes on",
+                strategy(json!({ "batchEvictionInterval": "-1m" })),
+                "FieldValueInvalid spec.workloadUpdateStrategy.batchEvictionInterval",
+                strategy(json!({ "batchEvictionInterval": "0s" })),
+            ),
+            (
+                "a batch has a size",
+                strategy(json!({ "batchEvictionSize": -1 })),
+                "FieldValueInvalid spec.workloadUpdateStrategy.batchEvictionSize",
+                strategy(json!({ "batchEvictionSize": 0 })),
+            ),
+        ],
+    );
+    let told = |methods: Value| warnings(None, &kubevirt(strategy(json!({ "workloadUpdateMethods": methods }))));
+    assert_eq!(told(json!(["LiveMigrate", "Evict"])), PASSES);
+    let said = r#"spec.workloadUpdateStrategy.workloadUpdateMethods[1]: "Pray" is neither LiveMigrate nor Evict"#;
+    assert_eq!(told(json!(["Evict", "Pray"])), [said]);
+}
+
+#[test]
 fn a_cluster_has_one_installation() {
     let second = kubevirt(json!({ "metadata": { "name": "second", "namespace": "elsewhere" } }));
     let refused = ["400 Kubevirt is already created: a cluster has one, change it instead"];

@@ -1,7 +1,7 @@
 //! The two sides of a migration between instances.
 
 use super::*;
-use crate::migration::{Live, hand_off};
+use crate::migration::{Live, concerns, hand_off};
 
 fn sender(phase: &str) -> Migration {
     let mut migration = migration(phase);
@@ -99,10 +99,72 @@ fn a_sender_publishes_where_its_guest_is() {
     assert_eq!((next("Scheduling"), next("Scheduled")), ("Scheduled".to_owned(), "PreparingTarget".to_owned()));
 }
 
+/// The guest goes on elsewhere when its instance has ended: an instance that comes under the name knows nothing of it.
+#[test]
+fn each_side_notes_which_instance_it_is_about() {
+    let known = json!({"sourceState": {"migrationUID": "uid-of-m"}, "targetState": {"migrationUID": "theirs"}});
+    let own = vmi(known.clone());
+    let noted = written(&decide(&world(sender("Synchronizing"), own.clone(), vec![]))).cloned().expect("a status");
+    let mut another = own.clone();
+    another.metadata.uid = Some("another".into());
+    assert!(concerns(&noted, &own) && !concerns(&noted, &another));
+    assert!(concerns(&sender("Pending"), &another), "nothing is noted yet");
+    let waits = empty("WaitingForSync", told());
+    let receives = receives(receiver("WaitingForSync"), waits.clone(), vec![]);
+    let noted_there = written(&decide(&receives)).cloned().expect("a status");
+    let mut another_there = waits.clone();
+    another_there.metadata.uid = Some("another".into());
+    assert!(concerns(&noted_there, &waits) && !concerns(&noted_there, &another_there));
+    let mut local = migration("Pending");
+    local.status.clone_from(&noted.status);
+    assert!(concerns(&local, &another), "a guest that moves between nodes ends with its instance");
+}
+
+/// Who sends may wait for a receiver for ever: nodes can be emptied meanwhile, and the guest is sent from where it is then.
+#[test]
+fn a_guest_moves_to_another_node_while_its_sender_waits() {
+    let shown = json!({"sourceState": {"migrationUID": "uid-of-send"}, "targetState": {}});
+    let mut send = sender("Synchronizing");
+    send.metadata.name = Some("send".into());
+    send.metadata.uid = Some("uid-of-send".into());
+    let mut local = world(migration("Pending"), vmi(shown.clone()), vec![]);
+    local.siblings.push(Arc::new(send.clone()));
+    assert!(local.rival().is_none());
+    let mut told = shown;
+    told["migrationUid"] = json!("uid-of-send");
+    let mut late = world(migration("Pending"), vmi(told), vec![]);
+    late.siblings.push(Arc::new(send));
+    assert!(late.rival().is_some(), "now the receiver relies on it");
+
+    let mut w = world(sender("Synchronizing"), vmi(Value::Null), vec![]);
+    let mut moving = migration("Scheduling");
+    moving.metadata.uid = Some("uid-of-local".into());
+    w.siblings.push(Arc::new(moving));
+    assert!(patched_vmi(&w).is_none(), "it shows itself when the guest has moved");
+    let waiting = condition_after(&w, api::conditions::MIGRATION_WAITING).expect("a condition");
+    assert_eq!(waiting.reason(), api::reasons::OTHER_MIGRATION_ACTIVE);
+    w.siblings.pop();
+    assert!(patched_vmi(&w).is_some());
+    let again = world(sender("Scheduling"), vmi(Value::Null), vec![]);
+    assert!(patched_vmi(&again).is_some(), "the move has wiped it off the instance");
+}
+
+#[test]
+fn of_two_exchanges_that_were_asked_for_at_once_the_second_fails() {
+    let shown = json!({"sourceState": {"migrationUID": "uid-of-send"}, "targetState": {}});
+    let mut first = sender("Synchronizing");
+    first.metadata.uid = Some("uid-of-send".into());
+    let mut w = world(sender("Synchronizing"), vmi(shown), vec![]);
+    w.siblings.push(Arc::new(first));
+    assert_eq!(phase_after(&w), "Failed");
+    w.siblings.pop();
+    assert_eq!(phase_after(&w), "Synchronizing");
+}
+
 #[test]
 fn a_receiver_is_handed_off_once_its_pod_is_its_nodes() {
-    let attempt = |phase: &str| {
-        let instance = empty(phase, told());
+    let attempt = |phase: &str, state: Value| {
+        let instance = empty(phase, state);
         let w = receives(receiver("Scheduled"), instance.clone(), vec![target("running")]);
         let migrations = vec![receiver("Scheduled")];
         let live = Live { vmi: Some(instance.clone()), target: Some(target("running")), migrations };
@@ -112,8 +174,22 @@ fn a_receiver_is_handed_off_once_its_pod_is_its_nodes() {
         });
         patch.map(|patch| applied(&instance, &patch))
     };
-    assert!(attempt("WaitingForSync").is_none() && attempt("Scheduling").is_none());
-    let state = state_of(attempt("Scheduled").expect("a hand-off"));
+    assert!(attempt("WaitingForSync", told()).is_none() && attempt("Scheduling", told()).is_none());
+    let mut given_up = told();
+    given_up["failed"] = json!(true);
+    given_up["completed"] = json!(true);
+    assert!(attempt("Scheduled", given_up).is_none(), "its sender sends nothing any more");
+    let mut elsewhere = empty("Scheduled", told());
+    elsewhere.status_mut().node_name = Some("n3".into());
+    let w = receives(receiver("Scheduled"), elsewhere.clone(), vec![target("running")]);
+    let migrations = vec![receiver("Scheduled")];
+    let live = Live { vmi: Some(elsewhere), target: Some(target("running")), migrations };
+    let early = hand_off(&w, &live);
+    assert!(
+        !early.iter().any(|action| matches!(action, Action::HandOff(_))),
+        "an earlier Pod's node has it: {early:?}"
+    );
+    let state = state_of(attempt("Scheduled", told()).expect("a hand-off"));
     assert_eq!((state.migration_uid.as_deref(), state.source_pod.as_deref()), (Some("uid-of-m"), Some("p")));
     assert_eq!((state.target_node.as_deref(), state.target_pod.as_deref()), (Some("n2"), Some("target")));
     assert_eq!(state.source_state.and_then(|s| s.sync_address).as_deref(), Some("this-cluster/here"));
@@ -132,4 +208,100 @@ fn what_failed_leaves_no_pod_and_begins_no_transfer() {
                            "targetState": {"migrationUID": "theirs"}});
     let w = world(sender("Failed"), vmi(published), vec![]);
     assert_eq!(state_of(patched_vmi(&w).expect("a patch")).failed, Some(true));
+}
+
+/// What the receiver's instance says once its node has taken the guest.
+fn taken() -> Value {
+    let mut state = told();
+    for (field, value) in [
+        ("migrationUid", json!("uid-of-m")),
+        ("targetNode", json!("n2")),
+        ("targetPod", json!("target")),
+        ("startTimestamp", json!(time(60))),
+        ("endTimestamp", json!(time(80))),
+    ] {
+        state[field] = value;
+    }
+    state
+}
+
+#[test]
+fn a_guest_that_has_come_is_not_taken_back() {
+    for pods in [vec![target("failed")], vec![]] {
+        let w = receives(receiver("Running"), empty("Running", taken()), pods.clone());
+        assert_eq!(phase_after(&w), "Running", "its node has to finish");
+        let w = receives(receiver("Failed"), empty("Running", taken()), pods);
+        assert_eq!(patched_vmi(&w), None, "an instance that runs would wait for a guest for ever");
+    }
+}
+
+#[test]
+fn who_was_to_send_hears_the_end_although_its_instance_has_ended() {
+    let mut begun = json!({"migrationUid": "uid-of-m", "startTimestamp": time(60), "targetNode": "n2",
+                           "sourceState": {"migrationUID": "uid-of-m"}, "targetState": {"migrationUID": "theirs"}});
+    let running = world(sender("Failed"), vmi(begun.take()), vec![]);
+    let mut instance = (**running.vmi.as_ref().expect("an instance")).clone();
+    assert_eq!(patched_vmi(&running), None, "its node ends what has begun");
+    instance.status_mut().phase = Some("Succeeded".into());
+    instance.metadata.deletion_timestamp = Some(time(90));
+    let state = state_of(patched_vmi(&world(sender("Failed"), instance, vec![])).expect("a patch"));
+    assert_eq!((state.failed, state.completed), (Some(true), Some(true)));
+}
+
+#[test]
+fn no_pod_is_made_for_an_instance_with_a_guest_of_its_own() {
+    let waits = |vmi: VirtualMachineInstance| {
+        let actions = decide(&receives(receiver("Pending"), vmi, vec![]));
+        let shown =
+            written(&actions).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
+        shown.iter().any(|condition| condition.reason() == "InstanceNotReceiving")
+    };
+    assert!(!waits(empty("WaitingForSync", told())));
+    assert!(waits(vmi(told())), "it runs");
+}
+
+#[test]
+fn a_sender_without_a_guest_says_so() {
+    let w = world(sender("Pending"), empty("WaitingForSync", json!({})), vec![]);
+    let shown = written(&decide(&w)).and_then(|m| m.status.clone()).map(|status| status.conditions).unwrap_or_default();
+    assert!(shown.iter().any(|condition| condition.reason() == api::reasons::INSTANCE_NOT_RUNNING));
+}
+
+#[test]
+fn two_sides_of_one_instance_do_not_take_it_from_each_other() {
+    let mut w = receives(receiver("WaitingForSync"), empty("WaitingForSync", json!({})), vec![]);
+    assert!(patched_vmi(&w).is_some(), "it shows itself");
+    let mut other = sender("Synchronizing");
+    (other.metadata.name, other.metadata.uid) = (Some("other".into()), Some("uid-of-other".into()));
+    let shown =
+        json!({"sourceState": {"migrationUID": "uid-of-other"}, "targetState": {"syncAddress": "this-cluster/x"}});
+    w.vmi = Some(Arc::new(empty("WaitingForSync", shown)));
+    w.siblings.push(Arc::new(other.clone()));
+    assert_eq!(patched_vmi(&w), None);
+    other.status.get_or_insert_default().phase = Some(Phase::Failed);
+    w.siblings[1] = Arc::new(other);
+    assert!(patched_vmi(&w).is_some(), "the other one has ended");
+}
+
+#[test]
+fn an_instance_whose_guest_was_sent_keeps_saying_so() {
+    let sent = json!({"migrationUid": "uid-of-first", "completed": true, "endTimestamp": time(80),
+                      "sourceState": {"migrationUID": "uid-of-first"},
+                      "targetState": {"migrationUID": "theirs", "syncAddress": "this-cluster/there"}});
+    for (phase, migration) in [("Synchronizing", sender("Synchronizing")), ("Pending", migration("Pending"))] {
+        let w = world(migration, vmi(sent.clone()), vec![]);
+        assert_eq!(patched_vmi(&w), None, "{phase}");
+        assert_eq!(phase_after(&w), "Failed", "{phase}: there is nothing left to move");
+    }
+}
+
+#[test]
+fn a_change_for_a_guest_that_has_left_holds_nothing_up() {
+    let mut left = json!({"migrationUid": "uid-of-m", "completed": true, "endTimestamp": time(80), "startTimestamp": time(60),
+                          "targetNode": "n2", "sourceState": {"migrationUID": "uid-of-m"},
+                          "targetState": {"migrationUID": "theirs", "syncAddress": "this-cluster/there"}});
+    let mut instance = vmi(left.take());
+    let change = json!({"type": api::conditions::HOT_MEMORY_CHANGE, "status": "True"});
+    instance.status_mut().conditions.push(serde_json::from_value(change).unwrap());
+    assert_eq!(phase_after(&world(sender("Running"), instance, vec![])), "Succeeded");
 }

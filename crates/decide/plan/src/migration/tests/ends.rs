@@ -20,6 +20,14 @@ fn ended(phase: &str) -> VirtualMachineInstance {
     vmi
 }
 
+/// One that is to empty this node.
+fn evacuation(phase: &str, node: &str) -> Migration {
+    let mut migration = migration(phase);
+    let notes = migration.metadata.annotations.get_or_insert_default();
+    notes.insert(api::annotations::EVACUATION_MIGRATION.to_owned(), node.to_owned());
+    migration
+}
+
 fn rows() -> Vec<Row> {
     let other = json!({"migrationUid": "uid-of-other", "targetNode": "n2"});
     let mut rows = vec![
@@ -47,6 +55,20 @@ fn rows() -> Vec<Row> {
             3,
             "deleted after the hand-off",
             world(deleted(migration("Scheduled")), vmi(course("handed off")), vec![target("running")]),
+            false,
+        ),
+        row(3, "the guest has left its node", world(evacuation("Pending", "n0"), vmi(Value::Null), vec![]), true),
+        row(
+            3,
+            "the guest has left its node meanwhile",
+            world(evacuation("Scheduled", "n0"), vmi(Value::Null), vec![target("running")]),
+            true,
+        ),
+        row(3, "the guest is still there", world(evacuation("Pending", "n1"), vmi(Value::Null), vec![]), false),
+        row(
+            3,
+            "it takes the guest away itself",
+            world(evacuation("Running", "n0"), vmi(course("sending")), vec![target("running")]),
             false,
         ),
         row(4, "the target has failed", world(migration("Scheduling"), vmi(Value::Null), vec![target("failed")]), true),

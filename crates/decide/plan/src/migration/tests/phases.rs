@@ -71,6 +71,17 @@ fn the_guest_has_moved_only_with_all_that_was_to_come_with_it() {
     }
 }
 
+/// The transfer began at 60. What was asked for later takes another migration, which would wait for this one to end.
+#[test]
+fn what_is_asked_for_while_the_guest_is_on_its_way_is_for_the_next_migration() {
+    for (asked, expected) in [(59, "Running"), (60, "Running"), (61, "Succeeded")] {
+        let mut vmi = vmi(course("completed"));
+        let change = json!({"type": "HotMemoryChange", "status": "True", "lastTransitionTime": time(asked)});
+        vmi.status_mut().conditions.push(serde_json::from_value(change).unwrap());
+        assert_eq!(phase_after(&world(migration("Running"), vmi, vec![target("running")])), expected, "{asked}");
+    }
+}
+
 #[test]
 fn migrations_between_instances_wait_for_the_other_side() {
     for (spec, first) in [
@@ -81,7 +92,13 @@ fn migrations_between_instances_wait_for_the_other_side() {
         begun.spec = serde_json::from_value(spec).unwrap();
         assert_eq!(phase_after(&world(begun.clone(), vmi(Value::Null), vec![])), first);
         begun.status = migration(first).status;
-        let w = world(begun, vmi(Value::Null), vec![]);
+        let mut instance = vmi(Value::Null);
+        if first == "WaitingForSync" {
+            let notes = instance.metadata.annotations.get_or_insert_default();
+            notes.insert(api::annotations::CREATE_MIGRATION_TARGET.to_owned(), "true".to_owned());
+            instance.status_mut().phase = Some(first.into());
+        }
+        let w = world(begun, instance, vec![]);
         assert_eq!((phase_after(&w).as_str(), waits_for(&w).as_str()), (first, "WaitingForOtherSide"));
     }
 }

@@ -118,7 +118,9 @@ fn with_a_claim_on_each_side_a_vanished_pod_is_not_the_end_until_a_job_has_looke
 
 fn job(condition: Value) -> Job {
     serde_json::from_value(
-        json!({"metadata": {"name": "recover-m", "uid": "j"}, "status": {"conditions": [condition]}}),
+        json!({"metadata": {"name": "recover-m", "uid": "j", "ownerReferences": [{"apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstanceMigration", "name": "m", "uid": "uid-of-m", "controller": true}]},
+            "status": {"conditions": [condition]}}),
     )
     .unwrap()
 }
@@ -143,4 +145,101 @@ fn the_job_decides_which_claim_survives() {
     let unclear = json!({"type": "Failed", "status": "True", "reason": "DeadlineExceeded"});
     assert_eq!(end(unclear), (None, some("the Job")));
     assert_eq!(end(json!({"type": "Complete", "status": "False"})), (None, None));
+}
+
+/// The same, after the target's claim has become the guest's.
+fn handed_over(phase: &str, state: Value, pods: Vec<Pod>) -> World {
+    let mut w = apart(phase, state, pods);
+    w.state_claims = vec![claim("copy", "ReadWriteOnce", json!({api::labels::PERSISTENT_STATE_FOR: "vm"}))];
+    w
+}
+
+#[test]
+fn a_migration_succeeds_when_the_claims_have_followed_the_guest_and_not_before() {
+    let pods = || vec![target("running")];
+    assert_eq!(phase_after(&apart("Running", course("completed"), pods())), "Running");
+    assert_eq!(phase_after(&handed_over("Running", course("completed"), pods())), "Succeeded");
+}
+
+#[test]
+fn a_claim_that_the_cache_does_not_show_is_waited_for() {
+    let mut w = apart("Running", course("completed"), vec![target("running")]);
+    w.state_claims.pop();
+    let actions = decide(&w);
+    assert!(!actions.iter().any(|a| matches!(a, Action::PatchPod { .. } | Action::DeleteClaim { .. })), "{actions:?}");
+    assert_eq!(phase_after(&w), "Running");
+    // Nor does it mean that there is none: the guest's state may be in it.
+    let mut w = apart("Running", course("sending"), vec![target("failed")]);
+    w.state_claims.pop();
+    assert!(decide(&w).iter().any(|a| matches!(a, Action::Recover { .. })));
+}
+
+#[test]
+fn a_guest_that_ends_after_its_claim_has_followed_it_had_arrived() {
+    let w = handed_over("Running", course("ready"), vec![target("failed")]);
+    let actions = decide(&w);
+    assert!(!actions.iter().any(|a| matches!(a, Action::Recover { .. } | Action::DeleteClaim { .. })), "{actions:?}");
+    assert_eq!(phase_after(&w), "Succeeded");
+}
+
+#[test]
+fn a_claim_that_was_made_just_before_the_end_goes_when_it_shows() {
+    let actions = decide(&apart("Failed", Value::Null, vec![]));
+    let doomed = |action: &Action| matches!(action, Action::DeleteClaim { name, .. } if name == "copy");
+    let found = actions.iter().any(|action| match action {
+        Action::ConfirmNoTarget { then } => then.iter().any(doomed),
+        action => doomed(action),
+    });
+    assert!(found, "{actions:?}");
+}
+
+#[test]
+fn before_the_hand_off_the_guests_pod_tells_which_claim_it_keeps_its_state_in() {
+    let mut w = apart("Pending", Value::Null, vec![]);
+    let mut home = source();
+    home.spec.get_or_insert_default().volumes = Some(
+        serde_json::from_value(json!([{"name": "vm-state", "persistentVolumeClaim": {"claimName": "newer"}}])).unwrap(),
+    );
+    w.pods = vec![Arc::new(home)];
+    let actions = decide(&w);
+    let state = written(&actions).unwrap().status.clone().unwrap().migration_state.unwrap();
+    assert_eq!(state.source_persistent_state_pvc_name.as_deref(), Some("newer"));
+}
+
+#[test]
+fn an_instance_that_has_lost_the_state_of_its_migration_is_no_reason_to_throw_claims_away() {
+    let actions = decide(&apart("Running", Value::Null, vec![target("running")]));
+    let [Action::ConfirmState { then }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(then.iter().any(|a| matches!(a, Action::Recover { .. })), "{then:?}");
+}
+
+#[test]
+fn a_job_of_an_earlier_migration_of_this_name_has_not_looked_for_this_one() {
+    let w = apart("Running", course("sending"), vec![target("failed")]);
+    let mut old = job(json!({"type": "Complete", "status": "True"}));
+    old.metadata.owner_references.as_mut().unwrap()[0].uid = "uid-of-another".to_owned();
+    let actions = recover(&w, Some(&old), "gone");
+    assert!(matches!(actions.as_slice(), [Action::DeleteJob { .. }, Action::RequeueAfter { .. }]), "{actions:?}");
+}
+
+/// A Job would find that the guest has left its claim, and take that for the work of a migration that had only waited.
+#[test]
+fn a_migration_that_the_nodes_never_had_asks_no_job() {
+    let mut w = apart("Pending", Value::Null, vec![]);
+    Arc::make_mut(w.vmi.as_mut().unwrap()).status_mut().phase = Some("Failed".into());
+    let actions = decide(&w);
+    let [Action::ConfirmState { then }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(!then.iter().any(|a| matches!(a, Action::Recover { .. })), "{then:?}");
+    assert_eq!(
+        written(&actions).and_then(|m| m.status.clone()?.phase).map(|p| p.as_str().to_owned()).as_deref(),
+        Some("Failed")
+    );
+}
+
+#[test]
+fn no_claim_is_made_before_it_is_known_whether_both_nodes_can_use_the_guests() {
+    let mut w = world(migration("Pending"), keeping(Value::Null), vec![]);
+    w.state_claims = vec![own("ReadWriteOnce")];
+    Arc::make_mut(&mut w.state_claims[0]).status = None;
+    assert_eq!(made(&w), None);
 }

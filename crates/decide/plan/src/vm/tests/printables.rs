@@ -104,6 +104,10 @@ fn rows() -> Vec<Row> {
             let receiver = json!({"metadata": {"annotations": {"kubevirt.io/create-migration-target": "true"}}});
             w.vmi = Some(Arc::new(with(vmi("WaitingForSync"), receiver)));
         }),
+        row(Printable::WaitingForReceiver, |w| {
+            set_vm(w, json!({"spec": {"runStrategy": "Manual"}}));
+            w.vmi = Some(Arc::new(vmi("WaitingForSync")));
+        }),
         row(Printable::Unknown, |w| set_vmi(w, "Unknown", json!({}))),
     ]
 }

@@ -82,6 +82,21 @@ fn a_guest_that_may_run_elsewhere_is_not_run_again() {
 }
 
 #[test]
+fn an_instance_stays_until_it_is_known_where_its_guest_is() {
+    let released = |w: &World| instance_after(w).is_some_and(|vmi| vmi.metadata.finalizers.is_none());
+    for phase in ["Succeeded", "Failed"] {
+        assert!(!released(&world(vm("Always"), Some(deleting(moving(false, phase))))), "{phase}: it may run elsewhere");
+        assert!(
+            !released(&world(vm("Always"), Some(deleting(moving(true, phase))))),
+            "{phase}: the machine goes first"
+        );
+        assert!(released(&world(vm("Halted"), Some(deleting(moving(true, phase))))), "{phase}: it is");
+        let stayed = with(moving(true, phase), json!({"status": {"migrationState": {"failed": true}}}));
+        assert!(released(&world(vm("Always"), Some(deleting(stayed)))), "{phase}: the guest was here");
+    }
+}
+
+#[test]
 fn an_instance_whose_guest_never_came_is_let_go() {
     let gone = deleting(vmi("WaitingForSync"));
     let after = instance_after(&world(vm("Halted"), Some(gone))).unwrap();

@@ -186,3 +186,23 @@ fn an_entry_under_an_old_name_is_renamed() {
     let names: Vec<_> = new.status.as_ref().unwrap().volume_status.iter().map(|v| v.name.as_str()).collect();
     assert_eq!(names, ["persistent-state-for-this-vm", "root"]);
 }
+
+#[test]
+fn an_instance_stays_until_its_migration_has_found_out_which_claim_has_the_state() {
+    let mut ended = vmi("Failed");
+    ended.status_mut().migration_state = Some(
+        serde_json::from_value(json!({"migrationUid": "m", "sourcePersistentStatePVCName": "state",
+            "targetPersistentStatePVCName": "copy"}))
+        .unwrap(),
+    );
+    let migration = |phase: &str| {
+        let object = json!({"metadata": {"name": "m", "namespace": "ns", "uid": "m"}, "spec": {"vmiName": "vm"},
+            "status": {"phase": phase}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    };
+    let mut w = world(deleting(ended), vec![]);
+    w.migrations = vec![migration("Running")];
+    assert!(!confirms(&decide(&w)));
+    w.migrations = vec![migration("Failed")];
+    assert!(confirms(&decide(&w)));
+}

@@ -7,6 +7,7 @@ mod phases;
 mod pods;
 mod receivers;
 mod steps;
+mod strays;
 mod volumes;
 mod writes;
 
@@ -221,9 +222,8 @@ fn written(w: &World, actions: &[Action]) -> Option<VirtualMachineInstance> {
             machinery::patch::apply(&mut value, patch).expect("the patch fits what it was made from");
             Some(serde_json::from_value(value).unwrap())
         }
-        Action::ConfirmNoPods { then, .. } | Action::ConfirmNoStateClaim { then } | Action::ConfirmCurrent { then } => {
-            written(w, then)
-        }
+        Action::ConfirmNoPods { then, .. } | Action::ConfirmNoMigration { then, .. } => written(w, then),
+        Action::ConfirmNoStateClaim { then } | Action::ConfirmCurrent { then } => written(w, then),
         _ => None,
     })
 }

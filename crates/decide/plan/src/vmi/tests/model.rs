@@ -110,6 +110,7 @@ impl Cluster {
                     }
                 }
                 Action::ConfirmCurrent { then } => self.carry_out(w, then),
+                Action::ConfirmNoMigration { .. } => panic!("this guest does not move: {action}"),
                 Action::CreateClaim { .. } | Action::DeleteClaim { .. } | Action::PatchClaim { .. } => {
                     panic!("this guest keeps no state: {action}")
                 }

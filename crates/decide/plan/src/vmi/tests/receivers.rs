@@ -59,6 +59,17 @@ fn a_failed_attempt_is_recorded_with_the_phase() {
 }
 
 #[test]
+fn the_end_of_an_earlier_pod_does_not_end_an_exchange_that_has_only_begun() {
+    let mut vmi = targeted("Scheduled");
+    let shown = json!({"targetState": {"migrationUID": "m2"}, "sourceState": {"syncAddress": "this-cluster/x"}});
+    vmi.status_mut().migration_state = Some(serde_json::from_value(shown).unwrap());
+    let before = vmi.status.clone().unwrap().migration_state;
+    let w = world(vmi, vec![pod("failed")]);
+    let after = written(&w, &decide(&w)).unwrap().status.unwrap();
+    assert_eq!((after.phase.as_ref().map(Phase::as_str), after.migration_state), (Some("WaitingForSync"), before));
+}
+
+#[test]
 fn the_wait_says_what_would_end_it() {
     let w = world(receiver("WaitingForSync"), vec![]);
     let new = written(&w, &decide(&w)).unwrap();
@@ -78,6 +89,15 @@ fn a_node_of_an_earlier_attempt_does_not_hide_the_pod_of_the_next() {
     assert_eq!(new.phase(), Some(&Phase::Scheduling));
     let w = world(new, vec![pod("ready")]);
     assert_eq!(written(&w, &decide(&w)).unwrap().status.unwrap().node_name.as_deref(), Some("n1"));
+}
+
+#[test]
+fn a_wait_shows_nothing_of_a_pod_that_is_gone() {
+    let mut again = receiver("WaitingForSync");
+    let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable"});
+    again.status_mut().conditions.push(serde_json::from_value(refused).unwrap());
+    let w = world(again, vec![]);
+    assert_eq!(written(&w, &decide(&w)).unwrap().condition(conditions::POD_SCHEDULED), None);
 }
 
 #[test]

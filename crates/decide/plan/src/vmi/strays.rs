@@ -1,0 +1,42 @@
+//! Target Pods that nobody waits for.
+//!
+//! A process that has lost the lead may have asked for a target Pod a moment before, and the request may be carried out when
+//! its successor has ended that migration and let it go. The Pod belongs to the instance and would stay as long as it,
+//! holding resources, and every later migration would wait for it to end.
+
+use api::labels;
+use k8s_openapi::api::core::v1::Pod;
+
+use super::action::Action;
+use super::world::World;
+use crate::{Note, meta, pods};
+
+/// Deletes them, if live looks find no such migration, and the guest elsewhere.
+pub(super) fn remove(w: &World) -> Vec<Action> {
+    let running = w.vmi.is_running() && w.node().is_some() && !w.is_receiver();
+    if !running || w.migration_state().is_some_and(|state| state.completed != Some(true) && state.failed != Some(true))
+    {
+        return vec![];
+    }
+    w.pods.iter().filter_map(|pod| remove_one(w, pod)).collect()
+}
+
+fn remove_one(w: &World, pod: &Pod) -> Option<Action> {
+    let job = machinery::meta::label(&pod.metadata, labels::MIGRATION_JOB_UID).filter(|job| !job.is_empty())?;
+    let elsewhere = pods::node_name(pod) != w.node();
+    let known = w.migrations.iter().any(|migration| meta::uid(&migration.metadata) == job);
+    // The Pod that the guest has left ends by itself.
+    let left = w.migration_state().is_some_and(|state| state.source_pod == pod.metadata.name);
+    if !elsewhere || known || left || pods::is_down_or_going_down(pod) {
+        return None;
+    }
+    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
+    let because = "the migration that it was made for is gone, and the guest is elsewhere";
+    let message = format!("Deleted target pod {name}: {because}");
+    let note = Action::Note(Note::normal(api::reasons::SUCCESSFUL_DELETE, message));
+    let on_failure = api::reasons::FAILED_DELETE;
+    let delete = Action::DeletePod { name, uid, at_once: false, because, on_failure };
+    // In this order: once the migration is gone, nobody hands the guest to this Pod any more.
+    let then = vec![Action::ConfirmCurrent { then: vec![delete, note] }];
+    Some(Action::ConfirmNoMigration { uid: job.to_owned(), then })
+}

@@ -1,0 +1,69 @@
+//! Migrations that controllers make on their own account. Whoever makes one, an instance has at most one at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::labels;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use informer::{Expectations, Key};
+use machinery::names;
+use plan::migration::is_final;
+use tokio::sync::Mutex;
+
+use crate::Error;
+use crate::api::Api;
+use crate::context::Context;
+use crate::writer::Done;
+
+/// Whoever is at it gets an answer within this time, or lets the others go on.
+const TOGETHER: Duration = Duration::from_secs(30);
+
+/// One look and one creation at a time in the whole process: what was seen is still true when the migration is made.
+/// Derived names alone do that for one controller; two of them give different ones.
+#[derive(Clone, Default)]
+pub(crate) struct OneAtATime(Arc<Mutex<()>>);
+
+impl<A: Api> Context<A> {
+    /// Creates a migration, or finds that the instance has one that has not ended. `expected` hears of it under `owner`.
+    pub(crate) async fn create_migration(
+        &self,
+        owner: &Key,
+        expected: &Expectations,
+        migration: &Migration,
+    ) -> Result<Done, Error> {
+        tokio::select! {
+            biased;
+            done = self.look_and_create(owner, expected, migration) => done,
+            () = self.clock.sleep(TOGETHER) => Err(Error::StartHung { seconds: TOGETHER.as_secs() }),
+        }
+    }
+
+    async fn look_and_create(
+        &self,
+        owner: &Key,
+        expected: &Expectations,
+        migration: &Migration,
+    ) -> Result<Done, Error> {
+        let _alone = self.one_at_a_time.0.lock().await;
+        let namespace = migration.metadata.namespace.clone().unwrap_or_default();
+        let key = Key::new(namespace, migration.metadata.name.clone().unwrap_or_default());
+        if self.has_migration(&key.namespace, migration.spec.vmi_name.as_deref()).await? {
+            return Ok(Done::Before);
+        }
+        expected.expect_creation(owner, key.clone());
+        let same = |found: &Migration| found.spec.vmi_name == migration.spec.vmi_name;
+        let created = self.writer.create_unless(&key, migration, same).await;
+        if !matches!(created, Ok(Done::Now)) {
+            expected.created(owner, &key);
+        }
+        created
+    }
+
+    /// Whether the instance has a migration that has not ended, going by what is stored.
+    async fn has_migration(&self, namespace: &str, vmi: Option<&str>) -> Result<bool, Error> {
+        let of_instance = vmi.filter(|name| name.len() <= names::LABEL_MAX);
+        let labels = of_instance.map(|name| format!("{}={name}", labels::VMI_NAME)).unwrap_or_default();
+        let all: Vec<Migration> = self.writer.list(namespace, &labels).await?;
+        Ok(all.iter().any(|other| other.spec.vmi_name.as_deref() == vmi && !is_final(other)))
+    }
+}

@@ -1,0 +1,47 @@
+//! 52, the rest: a guest is moved to empty a node only while it is on that node. Whoever asked for it may not have seen that it
+//! had left: then no target Pod is made, and what was made before is not handed off.
+
+use api::annotations::EVACUATION_MIGRATION;
+use api::labels;
+use machinery::meta::{annotation, controller_of, label};
+
+use super::support::{ensure, migration_state, name, new_pod, vmi_change};
+use super::{Invariant, Scene, Verdict};
+use crate::actors::is_target;
+use crate::kinds::uid;
+use crate::server::{Change, Server};
+
+#[derive(Default)]
+pub(crate) struct Rule;
+
+/// The node that the migration with this UID is to empty.
+fn emptied(server: &Server, migration: &str) -> Option<String> {
+    let found = server.tables.migrations.all().find(|found| uid(&found.metadata) == migration)?;
+    annotation(&found.metadata, EVACUATION_MIGRATION).map(str::to_owned)
+}
+
+impl Invariant for Rule {
+    fn name(&self) -> &'static str {
+        "needed"
+    }
+
+    fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        if let Some((Some(was), is)) = vmi_change(change) {
+            let owner = |vmi| migration_state(vmi).and_then(|state| state.migration_uid.clone());
+            let Some(owner) = owner(is).filter(|new| owner(was).as_ref() != Some(new)) else { return Ok(()) };
+            let at = was.status.as_ref().and_then(|status| status.node_name.clone());
+            let from = emptied(scene.server, &owner);
+            return ensure(from.is_none() || from == at, || {
+                format!("{} is moved to empty {from:?}, and is on {at:?}", name(is))
+            });
+        }
+        let Some(pod) = new_pod(change).filter(|pod| is_target(pod)) else { return Ok(()) };
+        let from = label(&pod.metadata, labels::MIGRATION_JOB_UID).and_then(|of| emptied(scene.server, of));
+        let owner = controller_of(&pod.metadata).map(|owner| owner.uid.clone());
+        let vmi = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid == owner);
+        let at = vmi.and_then(|vmi| vmi.status.as_ref()?.node_name.clone());
+        ensure(from.is_none() || vmi.is_none() || from == at, || {
+            format!("target {:?} is made to empty {from:?}, and the guest is on {at:?}", pod.metadata.name)
+        })
+    }
+}
