@@ -21,9 +21,7 @@ impl Manifest {
                         "memory": {"guest": "192Mi"},
                         "firmware": {"kernelBoot": {
                             // On a busy machine too few of an emulated timer's ticks arrive, and the kernel may panic.
-                            // Guests that seldom switch page tables arrived with stale pages under QEMU 7.2's emulator; with
-                            // `pti` the kernel does so at every interrupt. docs/migration.md has more.
-                            "kernelArgs": "console=ttyS0 quiet no_timer_check pti=on tick=1",
+                            "kernelArgs": "console=ttyS0 quiet no_timer_check tick=1",
                             "container": {
                                 "image": "ferrovirt.io/guest-kernel:latest",
                                 "imagePullPolicy": "IfNotPresent",

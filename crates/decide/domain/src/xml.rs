@@ -34,6 +34,8 @@ pub struct Domain {
     pub on_reboot: &'static str,
     pub on_crash: &'static str,
     pub devices: Devices,
+    #[serde(rename = "qemu:commandline", skip_serializing_if = "Option::is_none")]
+    pub commandline: Option<Commandline>,
 }
 
 impl Domain {
@@ -50,6 +52,31 @@ impl Domain {
         }
         out.push('\n');
         Ok(out)
+    }
+}
+
+/// The namespace of what is QEMU's alone.
+pub const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
+
+/// Words for QEMU behind those that libvirt gives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Commandline {
+    #[serde(rename = "@xmlns:qemu")]
+    namespace: &'static str,
+    #[serde(rename = "qemu:arg")]
+    pub arg: Vec<Argument>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Argument {
+    #[serde(rename = "@value")]
+    pub value: String,
+}
+
+impl Commandline {
+    pub fn new(words: impl IntoIterator<Item = String>) -> Commandline {
+        let arg = words.into_iter().map(|value| Argument { value }).collect();
+        Commandline { namespace: QEMU_NAMESPACE, arg }
     }
 }
 

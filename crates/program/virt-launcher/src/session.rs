@@ -132,7 +132,8 @@ impl Session {
             acpi: observed.acpi,
             interfaces: observed.interfaces.into_iter().map(interface).collect(),
             disks: observed.disks.into_iter().map(disk).collect(),
-            memory_bytes: info.memory_kib << 10,
+            // An emulated guest has a little more than libvirt knows of, which is nobody's business (`domain::convert`).
+            memory_bytes: info.memory_kib.min(info.max_memory_kib) << 10,
             agent_connected: observed.agent_connected,
             started_at: None,
         }))

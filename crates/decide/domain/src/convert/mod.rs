@@ -3,6 +3,7 @@
 mod cpu;
 mod devices;
 mod disks;
+mod emulation;
 mod interfaces;
 mod memory;
 mod os;
@@ -44,6 +45,7 @@ pub fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Domain
         on_reboot: platform::on_reboot(vmi)?,
         on_crash: "destroy",
         devices: devices::devices(vmi, facts, memory)?,
+        commandline: emulation::commandline(type_, memory),
     })
 }
 

@@ -23,8 +23,22 @@ struct Seen {
     text: String,
     /// When each complete line arrived.
     lines: Vec<(Instant, String)>,
+    /// What virtctl itself had to say, for the error of whoever waits in vain.
+    remarks: String,
     ended: bool,
 }
+
+impl Seen {
+    /// What was there to be seen of the guest from a position on, and what virtctl said, for an error.
+    fn tail(&self, from: usize) -> String {
+        let new = self.text.get(from..).unwrap_or_default();
+        let start = new.char_indices().rev().nth(TAIL - 1).map_or(0, |(at, _)| at);
+        format!("it last showed `{}`, and virtctl said `{}`", &new[start..], self.remarks.trim())
+    }
+}
+
+/// How many characters of a console an error shows.
+const TAIL: usize = 300;
 
 /// Called with each complete line as it arrives.
 type OnLine = Box<dyn Fn(&str) + Send>;
@@ -36,13 +50,21 @@ impl Console {
             .command(&["virtctl", "console", name, "--namespace", namespace])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            .stderr(Stdio::piped())
             .process_group(0)
             .spawn()
             .context("cannot start virtctl console")?;
         let stdin = virtctl.stdin.take().context("virtctl has no standard input")?;
         let mut stdout = virtctl.stdout.take().context("virtctl has no standard output")?;
+        let mut stderr = virtctl.stderr.take().context("virtctl has no standard error")?;
         let seen = Arc::new(Mutex::new(Seen::default()));
+        let shared = seen.clone();
+        std::thread::spawn(move || {
+            let mut buffer = [0u8; 1024];
+            while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+                lock(&shared).remarks.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
         let shared = seen.clone();
         // Ends when virtctl does: its output closes.
         std::thread::spawn(move || {
@@ -97,24 +119,22 @@ impl Console {
         let started = Instant::now();
         let needle = needles.join("` or `");
         loop {
-            let (found, ended, tail) = {
+            {
                 let seen = lock(&self.seen);
                 let new = seen.text.get(from..).unwrap_or_default();
-                let tail: String = new.chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
                 let found = needles.iter().filter_map(|needle| new.find(needle).map(|at| (at, *needle))).min();
-                (found.map(|(at, needle)| (needle, from + at + needle.len())), seen.ended, tail)
-            };
-            match found {
-                Some(found) => return Ok(found),
-                None if ended => bail!("the console ended before `{needle}` appeared; it last showed: {tail}"),
-                None if started.elapsed() > limit => {
-                    bail!(
-                        "`{needle}` did not appear on the console within {} s; it last showed: {tail}",
-                        limit.as_secs()
-                    )
+                if let Some((at, needle)) = found {
+                    return Ok((needle, from + at + needle.len()));
                 }
-                None => tokio::time::sleep(Duration::from_millis(20)).await,
+                if seen.ended {
+                    bail!("the console ended before `{needle}` appeared; {}", seen.tail(from));
+                }
+                if started.elapsed() > limit {
+                    let limit = limit.as_secs();
+                    bail!("`{needle}` did not appear on the console within {limit} s; {}", seen.tail(from));
+                }
             }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 

@@ -11,11 +11,11 @@ use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use domain::xml::QEMU_NAMESPACE;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-const NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 /// The character device behind the monitor.
 const DEVICE: &str = "recovery";
 /// Until QEMU is there, and between two attempts.
@@ -34,7 +34,7 @@ pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
     let Some((inside, "")) = xml.trim_end().rsplit_once("</domain>") else { return xml.to_owned() };
     let words: String = words.iter().map(|word| format!("<qemu:arg value='{word}'/>")).collect();
     // Declared where it is used: whether the root has declared it before does not matter.
-    format!("{inside}<qemu:commandline xmlns:qemu='{NAMESPACE}'>{words}</qemu:commandline></domain>\n")
+    format!("{inside}<qemu:commandline xmlns:qemu='{QEMU_NAMESPACE}'>{words}</qemu:commandline></domain>\n")
 }
 
 /// Has QEMU wait for the source again, each time that the connection breaks. Does not end.

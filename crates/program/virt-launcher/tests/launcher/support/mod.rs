@@ -91,7 +91,7 @@ pub(crate) fn vmi(kind: &str) -> VirtualMachineInstance {
 /// The same, with more words on the kernel's command line.
 pub(crate) fn vmi_with(kind: &str, arguments: &str) -> VirtualMachineInstance {
     let kernel = serde_json::json!({ "kernelBoot": {
-        "kernelArgs": format!("console=ttyS0 quiet pti=on tick=1 {arguments}"),
+        "kernelArgs": format!("console=ttyS0 quiet tick=1 {arguments}"),
         "container": { "image": "guest", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz" },
     }});
     let scratch = serde_json::json!({ "name": "root", "emptyDisk": { "capacity": "64Mi" } });
@@ -302,6 +302,16 @@ impl Launcher {
     /// A directory of the launcher's /run, as it is out here.
     pub(crate) fn run_dir(&self, name: &str) -> PathBuf {
         self.dir.path().join("run").join(name)
+    }
+
+    /// The guest's memory as QEMU has it, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let uri = format!("qemu+unix:///session?socket={}", self.run_dir("libvirt/libvirt-sock").display());
+        let ask = ["qemu-monitor-command", "default_vm", r#"{"execute": "query-memory-size-summary"}"#];
+        let output = Command::new("virsh").args(["--connect", &uri]).args(ask).output().expect("virsh starts");
+        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&output.stderr)));
+        answer["return"]["base-memory"].as_u64().unwrap_or_else(|| panic!("QEMU says {answer}"))
     }
 
     fn private(&self, name: &str) -> PathBuf {
