@@ -18,7 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::agent::Agent;
 use crate::config::CurrentConfig;
-use crate::launcher::Launcher;
+use crate::launcher::{Launcher, answering};
 use crate::proxy::Proxies;
 use crate::records::{GhostRecord, Records};
 use crate::uid::Uid;
@@ -94,8 +94,9 @@ impl Agents {
     /// The launcher that answers for a VMI.
     pub(crate) fn launcher_of(&self, vmi_uid: &str) -> Option<Arc<Launcher>> {
         let running = self.running();
-        let mut launchers = running.values().filter(|agent| agent.vmi_uid.as_str() == vmi_uid);
-        launchers.find_map(|agent| agent.launcher.get().filter(|launcher| launcher.report().is_connected()).cloned())
+        let launchers = running.values().filter(|agent| agent.vmi_uid.as_str() == vmi_uid);
+        let launchers = launchers.filter_map(|agent| agent.launcher.get());
+        answering(launchers.map(|launcher| (launcher.report(), launcher.clone())))
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<Uid, Running>> {

@@ -51,6 +51,18 @@ impl Report {
     pub(crate) fn is_connected(&self) -> bool {
         self.state.is_some() && self.failing_since.is_none()
     }
+
+    fn has_guest(&self) -> bool {
+        let state = self.state.as_ref().map(|(state, _)| state);
+        state.and_then(|state| state.domain.as_ref()).is_some_and(vmstate::Domain::is_alive)
+    }
+}
+
+/// Of the launchers of one VMI, the one that answers for it. A guest that comes back to a node may meet its earlier launcher
+/// there, which has not ended yet: the one that has the guest goes first.
+pub(crate) fn answering<T>(launchers: impl Iterator<Item = (Report, T)>) -> Option<T> {
+    let connected = launchers.filter(|(report, _)| report.is_connected());
+    connected.max_by_key(|(report, _)| report.has_guest()).map(|(_, launcher)| launcher)
 }
 
 /// A handle on one launcher. The poll ends with the last one.
@@ -289,5 +301,26 @@ mod tests {
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
         assert_eq!(read(), None, "a directory is not a file");
+    }
+
+    #[test]
+    fn of_several_launchers_the_one_with_the_guest_answers() {
+        use vmstate::DomainStatus::{Running, Shutoff};
+        let report = |status: Option<vmstate::DomainStatus>| {
+            let domain = status.map(|status| vmstate::Domain { status, ..Default::default() });
+            let state = vmstate::LauncherState { domain, ..Default::default() };
+            Report { state: Some((state, Timestamp::UNIX_EPOCH)), ..Default::default() }
+        };
+        let silent = Report { failing_since: Some(Timestamp::UNIX_EPOCH), ..report(Some(Running)) };
+        let cases = [
+            (vec![report(Some(Shutoff)), report(Some(Running))], Some(1)),
+            (vec![report(Some(Running)), report(Some(Shutoff))], Some(0)),
+            (vec![report(Some(Running)), report(None)], Some(0)),
+            (vec![silent.clone(), report(Some(Shutoff))], Some(1)),
+            (vec![silent, Report::default()], None),
+        ];
+        for (at, (reports, expected)) in cases.into_iter().enumerate() {
+            assert_eq!(answering(reports.into_iter().zip(0..)), expected, "case {at}");
+        }
     }
 }
