@@ -8,7 +8,6 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use plan::SyncError;
 use plan::budget::{Delete, decide};
 
 use crate::Error;
@@ -58,13 +57,6 @@ impl<A: Api> Control for Controller<A> {
 
     fn decide(world: &World) -> Vec<Delete> {
         decide(&world.instance, &world.budgets)
-    }
-
-    fn fail(_: &mut World, _: SyncError) {}
-
-    /// Failures are events on the instance, and are retried.
-    fn failure_reason(_: &Delete) -> Option<&'static str> {
-        None
     }
 
     async fn execute(&self, key: &Key, _: &World, delete: Delete) -> Result<Next<Delete>, Error> {

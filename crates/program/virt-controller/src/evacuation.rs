@@ -6,8 +6,8 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use machinery::meta::annotation;
+use plan::Note;
 use plan::evacuation::{Action, Guest, World, decide};
-use plan::{Note, SyncError};
 
 use crate::Error;
 use crate::api::Api;
@@ -115,13 +115,6 @@ impl<A: Api> Control for Controller<A> {
 
     fn decide(world: &World) -> Vec<Action> {
         decide(world)
-    }
-
-    fn fail(_: &mut World, _: SyncError) {}
-
-    /// Failures are events on the instance, and are retried.
-    fn failure_reason(_: &Action) -> Option<&'static str> {
-        None
     }
 
     async fn execute(&self, key: &Key, _: &World, action: Action) -> Result<Next<Action>, Error> {

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use crate::Error;
 use crate::api::Api;
 use crate::context::Context;
+use crate::owned::creating;
 use crate::writer::Done;
 
 /// Whoever is at it gets an answer within this time, or lets the others go on.
@@ -50,13 +51,8 @@ impl<A: Api> Context<A> {
         if self.has_migration(&key.namespace, migration.spec.vmi_name.as_deref()).await? {
             return Ok(Done::Before);
         }
-        expected.expect_creation(owner, key.clone());
         let same = |found: &Migration| found.spec.vmi_name == migration.spec.vmi_name;
-        let created = self.writer.create_unless(&key, migration, same).await;
-        if !matches!(created, Ok(Done::Now)) {
-            expected.created(owner, &key);
-        }
-        created
+        creating(expected, owner, &key, self.writer.create_unless(&key, migration, same)).await
     }
 
     /// Whether the instance has a migration that has not ended, going by what is stored.

@@ -6,7 +6,6 @@ use informer::{Key, WorkQueue};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use kube::Resource;
-use plan::SyncError;
 use plan::node::{Action, Agents, Live, World, decide, is_silent, judge};
 
 use crate::Error;
@@ -99,13 +98,6 @@ impl<A: Api> Control for Controller<A> {
 
     fn decide(world: &World) -> Vec<Action> {
         decide(world)
-    }
-
-    fn fail(_: &mut World, _: SyncError) {}
-
-    /// Failures are only retried: a node has no condition of ours.
-    fn failure_reason(_: &Action) -> Option<&'static str> {
-        None
     }
 
     async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {

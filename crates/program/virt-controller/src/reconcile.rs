@@ -17,10 +17,12 @@ pub(crate) trait Control: Sync {
     /// The object is gone: drop what is remembered about it.
     fn forget(&self, key: &Key);
     fn decide(world: &Self::World) -> Vec<Self::Action>;
-    /// Puts the failure of the last attempt into the world.
-    fn fail(world: &mut Self::World, error: SyncError);
-    /// Under which reason a failure of this action is shown on the object, if at all.
-    fn failure_reason(action: &Self::Action) -> Option<&'static str>;
+    /// Puts the failure of the last attempt into the world, for controllers that show it on the object.
+    fn fail(_world: &mut Self::World, _error: SyncError) {}
+    /// Under which reason a failure of this action is shown on the object. Without one it is only tried again.
+    fn failure_reason(_action: &Self::Action) -> Option<&'static str> {
+        None
+    }
     fn execute(
         &self,
         key: &Key,

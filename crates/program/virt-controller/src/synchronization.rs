@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use informer::{Key, WorkQueue};
-use plan::SyncError;
 use plan::migration::{concerns, kind, phase};
 use plan::synchronization::{Action, Peer, World, decide, exchange};
 
@@ -87,13 +86,6 @@ impl<A: Api> Control for Controller<A> {
 
     fn decide(world: &World) -> Vec<Action> {
         decide(world)
-    }
-
-    fn fail(_: &mut World, _: SyncError) {}
-
-    /// They are writes to what would have to show it, and are retried.
-    fn failure_reason(_: &Action) -> Option<&'static str> {
-        None
     }
 
     async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {

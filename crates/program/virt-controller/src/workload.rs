@@ -8,14 +8,14 @@ use api::v1::{KubeVirt, VirtualMachineInstanceMigration as Migration};
 use informer::{Expectations, Key, RetryLimits, WorkQueue};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::meta::annotation;
+use plan::Note;
 use plan::workload::{Action, Guest, World, decide, is_pending};
-use plan::{Note, SyncError};
 
 use crate::Error;
 use crate::api::Api;
 use crate::config::in_force;
 use crate::context::Context;
-use crate::owned::{note, uid};
+use crate::owned::{deleting, note, uid};
 use crate::reconcile::{Control, Next};
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_UPDATE, Stores, UNFINISHED};
 use crate::writer::Done;
@@ -82,12 +82,8 @@ impl<A: Api> Controller<A> {
     }
 
     async fn abort(&self, owner: &Key, migration: &Key, uid: &str) -> Result<Done, Error> {
-        self.migrations.expect_deletion(owner, migration.clone());
-        let deleted = self.ctx.writer.delete::<Migration>(migration, &migration.name, uid, None).await;
-        if !matches!(deleted, Ok(Done::Now)) {
-            self.migrations.deleted(owner, migration);
-        }
-        deleted
+        let delete = self.ctx.writer.delete::<Migration>(migration, &migration.name, uid, None);
+        deleting(&self.migrations, owner, migration, delete).await
     }
 
     /// A batch lasts until its last request: the next one comes a whole interval after that.
@@ -149,13 +145,6 @@ impl<A: Api> Control for Controller<A> {
 
     fn decide(world: &World) -> Vec<Action> {
         decide(world)
-    }
-
-    fn fail(_: &mut World, _: SyncError) {}
-
-    /// Failures are events on the instance, and are tried again.
-    fn failure_reason(_: &Action) -> Option<&'static str> {
-        None
     }
 
     async fn execute(&self, key: &Key, _: &World, action: Action) -> Result<Next<Action>, Error> {

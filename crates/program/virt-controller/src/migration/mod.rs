@@ -13,7 +13,7 @@ use informer::{Expectations, Key, OwnWrites, WorkQueue};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
-use machinery::meta::{annotation, controller_of, label};
+use machinery::meta::{annotation, label};
 use plan::SyncError;
 use plan::migration::{
     Action, Live, World, concerns, decide, hand_off, is_final, is_running, is_target, job_name, recover, start,
@@ -21,11 +21,10 @@ use plan::migration::{
 };
 
 use crate::Error;
-use crate::api::{Api, Kind};
+use crate::api::Api;
 use crate::context::Context;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
-use crate::writer::Done;
 
 /// The component that users see in events.
 const COMPONENT: &str = "virtualmachine-controller";
@@ -105,7 +104,7 @@ impl<A: Api> Controller<A> {
         for action in start(&world, source.as_ref()) {
             match action {
                 Action::CreateTarget { pod, because: _ } => self.create_target(key, &world, &pod).await?,
-                Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
+                Action::CreateClaim { claim, because: _ } => self.ctx.create(key, claim.as_ref(), &self.claims).await?,
                 other => rest.push(other),
             }
         }
@@ -137,38 +136,11 @@ impl<A: Api> Controller<A> {
     async fn create_target(&self, key: &Key, world: &World, pod: &Pod) -> Result<(), Error> {
         let mark = uid(&world.migration.metadata).to_owned();
         locked(&self.started).insert(key.clone(), mark);
-        let created = self.create(key, pod, &self.pods).await;
+        let created = self.ctx.create(key, pod, &self.pods).await;
         if created.as_ref().is_err_and(Error::is_refusal) {
             locked(&self.started).remove(key);
         }
         created
-    }
-
-    /// Creates an object, or finds that its controller has it.
-    async fn create<K: Kind>(&self, key: &Key, object: &K, expected: &Expectations) -> Result<(), Error> {
-        let object_key = Key::new(&key.namespace, object.meta().name.clone().unwrap_or_default());
-        let owner = controller_of(object.meta()).map(|owner| owner.uid.clone()).unwrap_or_default();
-        expected.expect_creation(key, object_key.clone());
-        let created = self.ctx.writer.create(key, object, &owner).await;
-        if !matches!(created, Ok(Done::Now)) {
-            expected.created(key, &object_key);
-        }
-        created.map(drop)
-    }
-
-    async fn delete<K: Kind>(
-        &self,
-        key: &Key,
-        (name, uid): (&str, &str),
-        expected: Option<&Expectations>,
-    ) -> Result<(), Error> {
-        let object_key = Key::new(&key.namespace, name);
-        expected.into_iter().for_each(|expected| expected.expect_deletion(key, object_key.clone()));
-        let deleted = self.ctx.writer.delete::<K>(key, name, uid, None).await;
-        if !matches!(deleted, Ok(Done::Now)) {
-            expected.into_iter().for_each(|expected| expected.deleted(key, &object_key));
-        }
-        deleted.map(drop)
     }
 
     /// Remembers the hand-off before it is tried: if no answer comes, it may have happened all the same.
@@ -269,7 +241,9 @@ impl<A: Api> Control for Controller<A> {
                 let stored: Migration = writer.patch(key, &key.name, patch).await?;
                 self.writes.wrote(key, stored.metadata.resource_version.as_deref());
             }
-            Action::DeleteMigration { name, uid, .. } => self.delete::<Migration>(key, (&name, &uid), None).await?,
+            Action::DeleteMigration { name, uid, .. } => {
+                drop(writer.delete::<Migration>(key, &name, &uid, None).await?)
+            }
             Action::PatchVmi { patch, because: _ } => {
                 if let Some(vmi) = vmi_key(key, &world.migration) {
                     drop(writer.patch::<VirtualMachineInstance>(&vmi, &vmi.name, patch).await?);
@@ -292,14 +266,14 @@ impl<A: Api> Control for Controller<A> {
                 return Ok(Next::Insert(recover(&world, job.as_ref(), &because)));
             }
             Action::CreateTarget { pod, because: _ } => self.create_target(key, world, &pod).await?,
-            Action::CreateAttachment { pod, because: _ } => self.create(key, pod.as_ref(), &self.pods).await?,
+            Action::CreateAttachment { pod, because: _ } => self.ctx.create(key, pod.as_ref(), &self.pods).await?,
             Action::DeletePod { name, uid, because: _ } => {
-                self.delete::<Pod>(key, (&name, &uid), Some(&self.pods)).await?
+                self.ctx.delete::<Pod>(key, (&name, &uid), None, &self.pods).await?
             }
             Action::PatchPod { name, patch, because: _ } => drop(writer.patch::<Pod>(key, &name, patch).await?),
-            Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
+            Action::CreateClaim { claim, because: _ } => self.ctx.create(key, claim.as_ref(), &self.claims).await?,
             Action::DeleteClaim { name, uid, because: _ } => {
-                self.delete::<PersistentVolumeClaim>(key, (&name, &uid), None).await?;
+                drop(writer.delete::<PersistentVolumeClaim>(key, &name, &uid, None).await?);
             }
             Action::PatchClaim { name, patch, because: _ } => {
                 drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
@@ -307,7 +281,7 @@ impl<A: Api> Control for Controller<A> {
             Action::CreateJob(job) => {
                 writer.create(key, job.as_ref(), uid(&world.migration.metadata)).await?;
             }
-            Action::DeleteJob { name, uid, because: _ } => self.delete::<Job>(key, (&name, &uid), None).await?,
+            Action::DeleteJob { name, uid, because: _ } => drop(writer.delete::<Job>(key, &name, &uid, None).await?),
             Action::ConfirmNoVmi { then } => {
                 return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
             }

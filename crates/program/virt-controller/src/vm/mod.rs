@@ -22,7 +22,6 @@ use crate::context::Context;
 use crate::error::Request;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
-use crate::writer::Done;
 
 /// The component that users see in events.
 const COMPONENT: &str = "virtualmachine-controller";
@@ -48,32 +47,6 @@ impl<A: Api> Controller<A> {
         }
     }
 
-    /// Creates an object of ours, or finds that we have.
-    async fn create<K: Kind>(
-        &self,
-        key: &Key,
-        world: &World,
-        object: &K,
-        expected: &Expectations,
-    ) -> Result<(), Error> {
-        let object_key = Key::new(&key.namespace, object.meta().name.clone().unwrap_or_default());
-        expected.expect_creation(key, object_key.clone());
-        let created = self.ctx.writer.create(key, object, uid(&world.vm.metadata)).await;
-        if !matches!(created, Ok(Done::Now)) {
-            expected.created(key, &object_key);
-        }
-        created.map(drop)
-    }
-
-    async fn delete_instance(&self, key: &Key, name: &str, uid: &str) -> Result<(), Error> {
-        self.vmis.expect_deletion(key, key.clone());
-        let deleted = self.ctx.writer.delete::<VirtualMachineInstance>(key, name, uid, None).await;
-        if !matches!(deleted, Ok(Done::Now)) {
-            self.vmis.deleted(key, key);
-        }
-        deleted.map(drop)
-    }
-
     /// Takes over an ownerless object. The virtual machine is read live: one that is gone must not gain a dependent.
     async fn adopt<K: Kind>(&self, key: &Key, name: &str, uid: &str, owner: OwnerReference) -> Result<(), Error> {
         let vm: Option<VirtualMachine> = self.ctx.writer.get(&key.namespace, &key.name).await?;
@@ -86,14 +59,8 @@ impl<A: Api> Controller<A> {
     }
 
     /// Creates a DataVolume. An importer that cannot take over an existing claim says that it exists, and it does.
-    async fn create_data_volume(
-        &self,
-        key: &Key,
-        world: &World,
-        data_volume: &DataVolume,
-        claim_exists: bool,
-    ) -> Result<(), Error> {
-        match self.create(key, world, data_volume, &self.data_volumes).await {
+    async fn create_data_volume(&self, key: &Key, data_volume: &DataVolume, claim_exists: bool) -> Result<(), Error> {
+        match self.ctx.create(key, data_volume, &self.data_volumes).await {
             Err(error) if claim_exists && error.for_user().contains("already exists") => {
                 tracing::warn!(%key, error = &error as &dyn std::error::Error, "the claim is not taken over");
                 Ok(())
@@ -199,10 +166,12 @@ impl<A: Api> Control for Controller<A> {
             }
             Action::Authorize { name, any_of, then } => return self.authorize(name, any_of, then).await,
             Action::CreateDataVolume { data_volume, claim_exists } => {
-                self.create_data_volume(key, world, &data_volume, claim_exists).await?;
+                self.create_data_volume(key, &data_volume, claim_exists).await?;
             }
-            Action::CreateVmi { vmi, because: _ } => self.create(key, world, vmi.as_ref(), &self.vmis).await?,
-            Action::DeleteVmi { name, uid, because: _ } => self.delete_instance(key, &name, &uid).await?,
+            Action::CreateVmi { vmi, because: _ } => self.ctx.create(key, vmi.as_ref(), &self.vmis).await?,
+            Action::DeleteVmi { name, uid, because: _ } => {
+                self.ctx.delete::<VirtualMachineInstance>(key, (&name, &uid), None, &self.vmis).await?;
+            }
             Action::ConfirmNoInstance { name, then } => {
                 let found = self.has_instance(key, world, &name).await?;
                 return Ok(if found { Next::StopUntil(CACHE_CATCHES_UP) } else { Next::Insert(then) });

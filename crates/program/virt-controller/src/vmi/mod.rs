@@ -12,17 +12,16 @@ use informer::{EXPIRY, Expectations, Key, OwnWrites};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource;
-use machinery::meta::{annotation, controller_of, is_controlled_by, is_deleting};
+use machinery::meta::{annotation, is_controlled_by, is_deleting};
 use plan::SyncError;
 use plan::vmi::{Action, Settings, Sort, World, decide};
 use serde_json::json;
 
 use crate::Error;
-use crate::api::{Api, Kind};
+use crate::api::Api;
 use crate::context::Context;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
-use crate::writer::Done;
 
 /// The component that users see in events.
 const COMPONENT: &str = "virtualmachine-controller";
@@ -64,41 +63,13 @@ impl<A: Api> Controller<A> {
     }
 
     async fn create_pod(&self, key: &Key, world: &World, pod: &Pod) -> Result<(), Error> {
-        self.create(key, pod, &self.pods).await?;
+        self.ctx.create(key, pod, &self.pods).await?;
         let runs_guest = annotation(&pod.metadata, api::annotations::EPHEMERAL_PROVISIONING).is_none();
         let instance = uid(&world.vmi.metadata);
         if runs_guest && is_controlled_by(&pod.metadata, instance) {
             self.launched().insert(key.clone(), instance.to_owned());
         }
         Ok(())
-    }
-
-    /// Creates an object, or finds that its controller has it.
-    async fn create<K: Kind>(&self, key: &Key, object: &K, expected: &Expectations) -> Result<(), Error> {
-        let object_key = Key::new(&key.namespace, object.meta().name.clone().unwrap_or_default());
-        let owner = controller_of(object.meta()).map(|owner| owner.uid.clone()).unwrap_or_default();
-        expected.expect_creation(key, object_key.clone());
-        let created = self.ctx.writer.create(key, object, &owner).await;
-        if !matches!(created, Ok(Done::Now)) {
-            expected.created(key, &object_key);
-        }
-        created.map(drop)
-    }
-
-    async fn delete<K: Kind>(
-        &self,
-        key: &Key,
-        (name, uid): (&str, &str),
-        grace: Option<u32>,
-        expected: &Expectations,
-    ) -> Result<(), Error> {
-        let object_key = Key::new(&key.namespace, name);
-        expected.expect_deletion(key, object_key.clone());
-        let deleted = self.ctx.writer.delete::<K>(key, name, uid, grace).await;
-        if !matches!(deleted, Ok(Done::Now)) {
-            expected.deleted(key, &object_key);
-        }
-        deleted.map(drop)
     }
 
     /// Reads live whether a Pod of the instance exists, of this sort.
@@ -168,7 +139,7 @@ impl<A: Api> Control for Controller<A> {
                 return Ok(Next::After(EXPIRY));
             }
             Action::DeletePod { name, uid, at_once, because: _, on_failure: _ } => {
-                self.delete::<Pod>(key, (&name, &uid), at_once.then_some(0), &self.pods).await?;
+                self.ctx.delete::<Pod>(key, (&name, &uid), at_once.then_some(0), &self.pods).await?;
             }
             Action::PatchPod { name, patch } => {
                 let stored: Pod = writer.patch(key, &name, patch).await?;
@@ -179,9 +150,9 @@ impl<A: Api> Control for Controller<A> {
                 let stored: Pod = writer.merge_status(key, &name, patch).await?;
                 self.pod_writes.wrote(key, stored.metadata.resource_version.as_deref());
             }
-            Action::CreateClaim { claim, because: _ } => self.create(key, claim.as_ref(), &self.claims).await?,
+            Action::CreateClaim { claim, because: _ } => self.ctx.create(key, claim.as_ref(), &self.claims).await?,
             Action::DeleteClaim { name, uid, because: _ } => {
-                self.delete::<PersistentVolumeClaim>(key, (&name, &uid), None, &self.claims).await?;
+                self.ctx.delete::<PersistentVolumeClaim>(key, (&name, &uid), None, &self.claims).await?;
             }
             Action::PatchClaim { name, patch } => {
                 drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
