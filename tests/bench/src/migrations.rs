@@ -21,7 +21,7 @@ use crate::median;
 use crate::pair::{Over, Pair};
 
 /// Moves that count, of each kind: as many there as back. One more before them fills caches.
-const ROUNDS: usize = 6;
+const ROUNDS: usize = 10;
 const MOVE_LIMIT: Duration = Duration::from_secs(180);
 /// Before each move: for what ends after the last one, and for a changed configuration to be known.
 const SETTLE: Duration = Duration::from_millis(1500);
