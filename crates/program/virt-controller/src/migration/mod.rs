@@ -242,7 +242,7 @@ impl<A: Api> Control for Controller<A> {
                 self.writes.wrote(key, stored.metadata.resource_version.as_deref());
             }
             Action::DeleteMigration { name, uid, .. } => {
-                drop(writer.delete::<Migration>(key, &name, &uid, None).await?)
+                writer.delete::<Migration>(key, &name, &uid, None).await?;
             }
             Action::PatchVmi { patch, because: _ } => {
                 if let Some(vmi) = vmi_key(key, &world.migration) {
@@ -273,7 +273,7 @@ impl<A: Api> Control for Controller<A> {
             Action::PatchPod { name, patch, because: _ } => drop(writer.patch::<Pod>(key, &name, patch).await?),
             Action::CreateClaim { claim, because: _ } => self.ctx.create(key, claim.as_ref(), &self.claims).await?,
             Action::DeleteClaim { name, uid, because: _ } => {
-                drop(writer.delete::<PersistentVolumeClaim>(key, &name, &uid, None).await?);
+                writer.delete::<PersistentVolumeClaim>(key, &name, &uid, None).await?;
             }
             Action::PatchClaim { name, patch, because: _ } => {
                 drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
@@ -281,7 +281,9 @@ impl<A: Api> Control for Controller<A> {
             Action::CreateJob(job) => {
                 writer.create(key, job.as_ref(), uid(&world.migration.metadata)).await?;
             }
-            Action::DeleteJob { name, uid, because: _ } => drop(writer.delete::<Job>(key, &name, &uid, None).await?),
+            Action::DeleteJob { name, uid, because: _ } => {
+                writer.delete::<Job>(key, &name, &uid, None).await?;
+            }
             Action::ConfirmNoVmi { then } => {
                 return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
             }
