@@ -4,7 +4,7 @@ use crate::xml::Commandline;
 
 /// libvirt gives guests whole mebibytes.
 const GRANULE: u64 = 1 << 20;
-/// Less than the 64 pages that fill a word of QEMU's bitmap, and more than firmware counts memory in.
+/// Less than the 64 pages that fill a word of QEMU's bitmap, and a whole number of the units in which firmware counts memory.
 const ODD: u64 = 64 << 10;
 const RAM: &str = "emulated.ram";
 
@@ -17,7 +17,8 @@ const RAM: &str = "emulated.ram";
 /// microseconds for each page that was written to, in which the guest may have to wait; 60 for one that writes to 100 MiB
 /// without a rest.
 pub(super) fn commandline(domain_type: &str, memory: u64) -> Option<Commandline> {
-    let size = memory.next_multiple_of(GRANULE) + ODD;
+    // A guest may ask for any amount; QEMU refuses what is too much.
+    let size = memory.div_ceil(GRANULE).saturating_mul(GRANULE).saturating_add(ODD);
     (domain_type == "qemu").then(|| {
         Commandline::new([
             "-object".to_owned(),
@@ -45,5 +46,6 @@ mod tests {
             assert!(arguments.iter().any(|argument| argument.value.ends_with(&format!(",size={size}"))));
         }
         assert_eq!(commandline("kvm", 1 << 30), None);
+        assert!(commandline("qemu", u64::MAX).is_some(), "an absurd amount is QEMU's to refuse");
     }
 }
