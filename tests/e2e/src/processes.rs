@@ -1,9 +1,13 @@
 //! The machine's processes, as a test needs to see (and kill) them.
 
 use std::fs;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hostfs::process::{ProcessId, Signal};
+
+/// More than the kernel needs for the memory of a guest, also when both cores are taken.
+const DEATH_LIMIT: Duration = Duration::from_secs(30);
 
 /// Processes named `comm` whose command line contains `word`.
 pub fn find(comm: &str, word: &str) -> Vec<ProcessId> {
@@ -41,7 +45,9 @@ pub fn libvirtd_beside(qemu: &ProcessId) -> Result<ProcessId> {
         .context("no libvirtd runs beside this QEMU")
 }
 
+/// Kills a process and waits for its end: one with much memory takes a while, and until then it looks alive to others.
 pub fn kill(process: &ProcessId) -> Result<()> {
     process.signal(Signal::KILL).context("cannot kill a process")?;
+    ensure!(process.wait_gone(DEATH_LIMIT)?, "process {} was killed and still runs", process.pid);
     Ok(())
 }

@@ -41,7 +41,13 @@ fn trial<F>(name: impl Into<String>, body: impl FnOnce() -> F + Send + 'static) 
 where
     F: Future<Output = Result<()>>,
 {
-    Trial::test(name, move || runtime().block_on(body()).map_err(|err| Failed::from(format!("{err:#}"))))
+    Trial::test(name, move || {
+        runtime().block_on(body()).map_err(|err| {
+            // Where it happened, too: the list of failures at the end may be cut off from what led to them.
+            println!("{err:#}");
+            Failed::from(format!("{err:#}"))
+        })
+    })
 }
 
 /// One runtime for all: clients and children outlive a scenario.
