@@ -19,6 +19,7 @@
 //! one. Neither is a time-out. If the target cannot be asked any more, the order comes from the source's node agent, which
 //! follows what the target's node agent has written into the VMI.
 
+mod mark;
 mod monitor;
 mod plan;
 mod recovery;

@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::Sockets;
+use super::mark;
 use super::monitor::{Monitor, Order, PostCopy, Sample};
 use super::plan::{Current, Plan, Readdress};
 use super::recovery;
@@ -115,6 +116,7 @@ impl Driver {
     }
 
     async fn try_run(&self) -> Result<Pass, Error> {
+        mark::wipe().await;
         let plan = self.plan().await?;
         let mut flags = plan.flags;
         let mut options = self.options.clone();
@@ -371,6 +373,9 @@ impl Driver {
             Ok(()) => {
                 monitor.switched(mode, elapsed);
                 self.update(|migration| migration.mode = mode);
+                if mode == MigrationMode::PostCopy {
+                    mark::leave().await;
+                }
             }
             Err(error) => tracing::warn!(error = chain(&error), "that did not help; trying again"),
         }
@@ -426,6 +431,7 @@ impl Driver {
         };
         match word {
             Ok(()) => {
+                mark::leave().await;
                 let confirmed = source.migrate_confirm(domain, params, &cookie, flags, false).await;
                 if let Err(error) = &confirmed {
                     tracing::warn!(error = chain(error), "libvirt does not end the guest that has moved");

@@ -141,11 +141,23 @@ impl Pair {
         (runs(&self.source), runs(&self.target))
     }
 
+    /// Which of the two launchers have left the mark that their guest is gone, where their state is kept.
+    fn marked(&self) -> (bool, bool) {
+        let is_marked = |launcher: &Launcher| {
+            let claim = std::fs::read_dir(launcher.run_dir("kubevirt-private/backend-storage-meta")).unwrap();
+            let names: Vec<_> = claim.map(|entry| entry.unwrap().file_name()).collect();
+            assert!(names.iter().all(|name| name == "migrated"), "{names:?}");
+            !names.is_empty()
+        };
+        (is_marked(&self.source), is_marked(&self.target))
+    }
+
     /// The guest goes on at the source, and nothing is left of it at the target.
     fn stayed(&self, serial: &Serial) {
         self.target.wait_state("an empty target", |state| state.domain.as_ref().is_none_or(|domain| domain.is_down()));
         self.source.wait_state("a guest that runs", |state| self.source.is(state, DomainStatus::Running));
         assert_eq!(self.running(), (true, false));
+        assert_eq!(self.marked(), (false, false));
         let next = last_tick(&serial.text()) + 2;
         serial.wait_for(&format!("tick {next} "));
         assert!(self.target.find_qemu().is_none(), "no QEMU is left at the target");
@@ -158,6 +170,7 @@ impl Pair {
         let domain = self.source.state().domain.unwrap();
         assert_eq!((domain.status, domain.reason), (DomainStatus::Shutoff, DomainReason::Migrated));
         assert_eq!(self.running(), (false, true));
+        assert_eq!(self.marked(), (true, false));
         assert!(self.source.find_qemu().is_none(), "no QEMU is left at the source");
         let serial = self.target.serial();
         let limit = Instant::now() + Duration::from_secs(60);
@@ -226,6 +239,8 @@ fn moves_paused(pair: &Pair) {
 
 fn aborted(pair: &Pair) {
     let serial = pair.ready("");
+    // Of an earlier move, in a claim that both sides share.
+    std::fs::write(pair.source.run_dir("kubevirt-private/backend-storage-meta/migrated"), "").unwrap();
     pair.migrate(&MigrationOptions { bandwidth_mib: 5, ..Default::default() });
     pair.transferring();
     let pause = pair.source.command(Command::Pause);

@@ -43,7 +43,7 @@ ln -s /etc/passwd $D/images/disk/bad/link.img
 mkdir -p /run/kubevirt-kernel-boot /run/kubevirt-image-volume/disk_0
 mount --bind $D/images/kernel /run/kubevirt-kernel-boot; mount -o remount,bind,ro /run/kubevirt-kernel-boot
 mount --bind $D/images/disk /run/kubevirt-image-volume/disk_0; mount -o remount,bind,ro /run/kubevirt-image-volume/disk_0
-for d in kubevirt kubevirt/sockets kubevirt-private libvirt kubevirt-ephemeral-disks; do mkdir -p /run/$d; chown 107:107 /run/$d; done
+for d in kubevirt kubevirt/sockets kubevirt-private kubevirt-private/backend-storage-meta libvirt kubevirt-ephemeral-disks; do mkdir -p /run/$d; chown 107:107 /run/$d; done
 ip link set lo up
 ip link add eth0 mtu 1450 type veth peer name node0; ip link set node0 up; ip addr add 10.244.1.7/24 dev eth0; ip link set eth0 up
 ip link add k6t-eth0 address 02:00:00:00:00:00 mtu 1450 type bridge
