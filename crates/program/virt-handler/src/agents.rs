@@ -11,7 +11,8 @@ use api::v1::VirtualMachineInstance;
 use futures::FutureExt;
 use hostfs::beneath::Root;
 use informer::{Change, Key, Recorder, Store};
-use kube::Client;
+use kube::{Api, Client};
+use machinery::meta::label;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -87,8 +88,16 @@ impl Agents {
         self.0.node.tasks.wait().await;
     }
 
-    pub(crate) fn vmi(&self, key: &Key) -> Option<Arc<VirtualMachineInstance>> {
-        self.0.node.vmis.get(key)
+    /// A VMI of this node: from the cache, or from the API server if the cache lacks it. After a disturbance a watch may
+    /// be behind by some seconds, and a guest has come meanwhile.
+    pub(crate) async fn vmi(&self, key: &Key) -> Result<Option<Arc<VirtualMachineInstance>>, kube::Error> {
+        let node = &self.0.node;
+        if let Some(cached) = node.vmis.get(key) {
+            return Ok(Some(cached));
+        }
+        let api = Api::<VirtualMachineInstance>::namespaced(node.client.clone(), &key.namespace);
+        let found = api.get_opt(&key.name).await?;
+        Ok(found.filter(|vmi| is_owned(vmi, &node.name)).map(Arc::new))
     }
 
     /// The launcher that answers for a VMI.
@@ -166,15 +175,17 @@ fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
 
 /// Whether the node agent of `node` is in charge of the VMI.
 pub(crate) fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
-    let label = vmi.metadata.labels.as_ref().and_then(|labels| labels.get(labels::NODE_NAME));
-    let owned = label.is_some_and(|label| label == node);
-    (owned || is_coming(vmi, node)) && (vmi.is_scheduled() || vmi.is_running())
+    (is_owned(vmi, node) || is_coming(vmi, node)) && (vmi.is_scheduled() || vmi.is_running())
+}
+
+/// Whether the VMI is labelled with `node`.
+fn is_owned(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    label(&vmi.metadata, labels::NODE_NAME) == Some(node)
 }
 
 /// Whether a migration brings the VMI to `node`.
 fn is_coming(vmi: &VirtualMachineInstance, node: &str) -> bool {
-    let label = vmi.metadata.labels.as_ref().and_then(|labels| labels.get(labels::MIGRATION_TARGET_NODE_NAME));
-    label.is_some_and(|label| label == node)
+    label(&vmi.metadata, labels::MIGRATION_TARGET_NODE_NAME) == Some(node)
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ pub(super) async fn reset(State(server): State<Server>, target: Target) -> Resul
 
 impl Server {
     async fn command(&self, Path((namespace, name)): Target, command: Command) -> Result<StatusCode, Refusal> {
-        let target = self.target(&namespace, &name)?;
+        let target = self.target(&namespace, &name).await?;
         match target.launcher.command(command).await {
             Ok(()) => {
                 tracing::info!(%namespace, %name, ?command, "carried out");
@@ -58,7 +58,7 @@ pub(super) async fn guest_os_info(
     State(server): State<Server>,
     Path((namespace, name)): Target,
 ) -> Result<Json<GuestInfo>, Refusal> {
-    let target = server.target(&namespace, &name)?;
+    let target = server.target(&namespace, &name).await?;
     let GuestAgent { version, hostname, os, interfaces: _ } = target.launcher.report().guest_agent.unwrap_or_default();
     Ok(Json(GuestInfo { guest_agent_version: version, hostname, os: os.unwrap_or_default() }))
 }
@@ -85,7 +85,7 @@ pub(super) async fn migration_progress(
     State(server): State<Server>,
     Path((namespace, name)): Target,
 ) -> Result<Json<MigrationProgress>, Refusal> {
-    let target = server.target(&namespace, &name)?;
+    let target = server.target(&namespace, &name).await?;
     let Some(migration) = target.launcher.report().migration else { return Ok(Json(MigrationProgress::default())) };
     let Progress {
         data_total,

@@ -10,6 +10,7 @@ mod streams;
 mod tests;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::v1::VirtualMachineInstance;
 use axum::Router;
@@ -26,11 +27,15 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::agents::Agents;
+use crate::error::chain;
 use crate::launcher::Launcher;
 use crate::rest::streams::Sessions;
 
 /// A client has this long to finish the TLS handshake.
-const HANDSHAKE: std::time::Duration = std::time::Duration::from_secs(10);
+const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// The API server has this long to say whether a VMI that is not known here is.
+const LOOK_UP: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub(crate) struct Server {
@@ -60,7 +65,7 @@ pub(crate) async fn serve(listen: TcpListener, acceptor: TlsAcceptor, agents: Ag
             Err(error) => {
                 // Most likely out of descriptors; give others time to close theirs.
                 tracing::warn!(%error, "a connection could not be accepted");
-                tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+                tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
     }
@@ -116,9 +121,17 @@ pub(crate) struct Target {
 }
 
 impl Server {
-    pub(crate) fn target(&self, namespace: &str, name: &str) -> Result<Target, Refusal> {
+    pub(crate) async fn target(&self, namespace: &str, name: &str) -> Result<Target, Refusal> {
         let unknown = || Refusal(StatusCode::NOT_FOUND, format!("VMI {namespace}/{name} is not on this node"));
-        let vmi = self.agents.vmi(&Key::new(namespace, name)).ok_or_else(unknown)?;
+        let unanswered = |why: String| {
+            let text = format!("cannot find out whether VMI {namespace}/{name} is on this node: {why}");
+            Refusal(StatusCode::SERVICE_UNAVAILABLE, text)
+        };
+        let vmi = match tokio::time::timeout(LOOK_UP, self.agents.vmi(&Key::new(namespace, name))).await {
+            Ok(Ok(vmi)) => vmi.ok_or_else(unknown)?,
+            Ok(Err(error)) => return Err(unanswered(chain(&error))),
+            Err(_) => return Err(unanswered(format!("no answer within {} s", LOOK_UP.as_secs()))),
+        };
         let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
         match self.agents.launcher_of(uid) {
             Some(launcher) => Ok(Target { vmi, launcher }),

@@ -64,7 +64,7 @@ impl Server {
         preserve: bool,
         upgrade: WebSocketUpgrade,
     ) -> Result<Response, Refusal> {
-        let target = self.target(namespace, name)?;
+        let target = self.target(namespace, name).await?;
         let uid = target.vmi.metadata.uid.clone().unwrap_or_default();
         let Some(session) = self.sessions.take((uid, socket), preserve).await else {
             return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "somebody else is connected already".to_string()));

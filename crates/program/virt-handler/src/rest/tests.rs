@@ -2,15 +2,16 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::labels::NODE_NAME;
 use api::v1::VirtualMachineInstance;
 use futures::{SinkExt, StreamExt};
 use http::StatusCode;
 use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
-use informer::{Informer, Recorder};
+use informer::{Informer, Ingest, Recorder};
 use kube::runtime::watcher::Event;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -69,6 +70,9 @@ struct Setup {
     authority: Authority,
     address: SocketAddr,
     dir: tempfile::TempDir,
+    cache: Ingest<VirtualMachineInstance>,
+    /// What the API server says about `testvm`.
+    stored: Arc<Mutex<VirtualMachineInstance>>,
     _stop: DropGuard,
 }
 
@@ -82,12 +86,13 @@ impl Setup {
         }
         fake_launcher(&volumes(dir.path()).join("sockets/launcher-sock"));
         let shutdown = CancellationToken::new();
-        let agents = agents(dir.path(), &authority, shutdown.clone());
+        let stored = Arc::new(Mutex::new(settled()));
+        let (agents, cache) = agents(dir.path(), &authority, fake_api(stored.clone()).await, shutdown.clone());
         let listen = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listen.local_addr().unwrap();
         tokio::spawn(rest::serve(listen, acceptor, agents.clone(), shutdown.clone()));
         eventually("the launcher answers", || agents.launcher_of(VMI).is_some()).await;
-        Setup { authority, address, dir, _stop: shutdown.drop_guard() }
+        Setup { authority, address, dir, cache, stored, _stop: shutdown.drop_guard() }
     }
 
     fn private(&self, socket: &str) -> PathBuf {
@@ -180,24 +185,48 @@ fn fake_launcher(path: &Path) {
     tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
 }
 
-/// The agents of a node that has one settled VMI and an API server that does not answer.
-fn agents(dir: &Path, authority: &Authority, shutdown: CancellationToken) -> Agents {
-    let (vmis, mut ingest) = Informer::<VirtualMachineInstance>::new().detached();
-    let vmi: VirtualMachineInstance = serde_json::from_value(json!({
+fn settled() -> VirtualMachineInstance {
+    serde_json::from_value(json!({
         "metadata": {
             "namespace": "default", "name": "testvm", "uid": VMI, "resourceVersion": "1",
             "labels": {"kubevirt.io/nodeName": "node01"},
         },
         "spec": {}, "status": {"phase": "Running", "nodeName": "node01", "activePods": {POD: "node01"}},
     }))
-    .unwrap();
-    for event in [Event::Init, Event::InitApply(vmi), Event::InitDone] {
+    .unwrap()
+}
+
+/// An API server that knows one VMI, and takes nothing.
+async fn fake_api(stored: Arc<Mutex<VirtualMachineInstance>>) -> http::Uri {
+    let get = async move |axum::extract::Path(name): axum::extract::Path<String>| {
+        let not_found = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
+        match name.as_str() {
+            "testvm" => (StatusCode::OK, axum::Json(json!(*stored.lock().unwrap()))),
+            _ => (StatusCode::NOT_FOUND, axum::Json(not_found)),
+        }
+    };
+    let vmi = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances/{name}";
+    let router = axum::Router::new().route(vmi, axum::routing::get(get));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    format!("http://{address}").parse().unwrap()
+}
+
+/// The agents of a node that has one settled VMI, and what fills their cache.
+fn agents(
+    dir: &Path,
+    authority: &Authority,
+    api: http::Uri,
+    shutdown: CancellationToken,
+) -> (Agents, Ingest<VirtualMachineInstance>) {
+    let (vmis, mut ingest) = Informer::<VirtualMachineInstance>::new().detached();
+    for event in [Event::Init, Event::InitApply(settled()), Event::InitDone] {
         ingest.apply(event);
     }
     let (incoming, _) = Informer::<VirtualMachineInstance>::new().detached();
     let pods = Arc::new(hostfs::beneath::Root::open(dir).unwrap());
-    let nobody = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
-    let client = kube::Client::try_from(nobody).unwrap();
+    let client = kube::Client::try_from(kube::Config::new(api)).unwrap();
     let node = Node {
         name: "node01".to_string(),
         proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::Peers::new(&authority.agent()).unwrap()),
@@ -212,7 +241,7 @@ fn agents(dir: &Path, authority: &Authority, shutdown: CancellationToken) -> Age
         kvm: Ok(()),
         tasks: TaskTracker::new(),
     };
-    Agents::start(node, shutdown)
+    (Agents::start(node, shutdown), ingest)
 }
 
 #[tokio::test]
@@ -238,6 +267,17 @@ async fn commands_reach_the_launcher_and_its_words_come_back() {
     assert_eq!(info, json!({"guestAgentVersion": "8.2", "hostname": "guest", "os": {"name": "Debian"}}));
     let elsewhere = "/v1/namespaces/default/virtualmachineinstances/other/pause";
     assert_eq!(setup.virt_api("PUT", elsewhere).await.0, StatusCode::NOT_FOUND);
+}
+
+/// A guest has come, and the watch has not told yet.
+#[tokio::test]
+async fn what_the_cache_lacks_is_looked_up() {
+    let mut setup = Setup::new().await;
+    setup.cache.apply(Event::Delete(settled()));
+    assert_eq!(setup.virt_api("PUT", &format!("{BASE}/pause")).await.0, StatusCode::ACCEPTED);
+    setup.stored.lock().unwrap().metadata.labels.as_mut().unwrap().insert(NODE_NAME.into(), "node02".into());
+    let (status, text) = setup.virt_api("PUT", &format!("{BASE}/pause")).await;
+    assert_eq!((status, text.as_str()), (StatusCode::NOT_FOUND, "VMI default/testvm is not on this node"));
 }
 
 /// Accepts one connection after the other, as QEMU does, and lets the test speak for the guest.
