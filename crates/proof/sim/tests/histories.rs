@@ -2,6 +2,10 @@
 
 use sim::{Campaign, Options, Plant, Report, play, profile_for, run, shrink};
 
+/// Histories are objects that are made, compared and dropped: with it they take a seventh less time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Two cores are what a test machine has at least.
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(2, usize::from)
