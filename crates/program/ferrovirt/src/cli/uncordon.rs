@@ -1,6 +1,7 @@
 //! `uncordon`: lets Pods come to a node again, and calls off evacuations of it that have not started.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
@@ -11,6 +12,9 @@ use virtctl::migration;
 
 use super::drain::{cordon, in_namespace};
 use super::errors::server_error;
+
+/// A controller that has not heard that a mark is gone may make a migration from it once more. It has by then.
+const HEARD: Duration = Duration::from_secs(1);
 
 /// Let Pods come to a node again, and call off moves away from it that have not started
 ///
@@ -28,14 +32,25 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let failed = |error| server_error(error, &session.server);
     cordon(&session, &args.node, false).await?;
     let vmis: Api<VirtualMachineInstance> = Api::all(session.client.clone());
-    let (mut stay, mut go) = (0, 0);
+    let (mut called_off, mut go) = (vec![], 0);
     for vmi in vmis.list(&ListParams::default()).await.map_err(failed)?.items {
         let marked = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref());
         if marked != Some(args.node.as_str()) {
             continue;
         }
-        let session = in_namespace(&session, &vmi.namespace().unwrap_or_default());
-        match call_off(&session, &vmi.name_any(), &args.node).await? {
+        let guest = (in_namespace(&session, &vmi.namespace().unwrap_or_default()), vmi.name_any());
+        if call_off(&guest.0, &guest.1, &args.node).await? {
+            called_off.push(guest);
+        } else {
+            go += 1;
+        }
+    }
+    if !called_off.is_empty() {
+        tokio::time::sleep(HEARD).await;
+    }
+    let mut stay = 0;
+    for (session, name) in &called_off {
+        match withdraw(session, name, &args.node).await? {
             true => stay += 1,
             false => go += 1,
         }
@@ -46,19 +61,38 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
 
 /// Whether the guest stays. The mark goes first: without it no other migration is made.
 async fn call_off(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
-    let under_way = migration::of_instance(session, name).await?.into_iter().find(|one| !migration::is_final(one));
-    if under_way.as_ref().is_some_and(|migration| !can_be_called_off(migration, node)) {
+    if under_way(session, name).await?.iter().any(|migration| !can_be_called_off(migration, node)) {
         return Ok(false);
     }
-    let doing = || format!("calling off the evacuation of VMI {}/{name}", session.namespace);
-    migration::unmark(session, name, node).await.with_context(doing)?;
-    let Some(waiting) = under_way.and_then(|migration| migration.metadata.name) else { return Ok(true) };
+    migration::unmark(session, name, node).await.with_context(|| doing(session, name))?;
+    withdraw(session, name, node).await
+}
+
+/// Takes away what was to move the guest, and says whether it stays.
+async fn withdraw(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(session.client.clone(), &session.namespace);
-    match migrations.delete(&waiting, &DeleteParams::default()).await {
-        Ok(_) => Ok(true),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(true),
-        Err(error) => Err(server_error(error, &session.server)).with_context(doing),
+    let mut stays = true;
+    for migration in under_way(session, name).await? {
+        if !can_be_called_off(&migration, node) {
+            stays = false;
+            continue;
+        }
+        match migrations.delete(&migration.name_any(), &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            deleted => {
+                deleted.map_err(|error| server_error(error, &session.server)).with_context(|| doing(session, name))?;
+            }
+        }
     }
+    Ok(stays)
+}
+
+async fn under_way(session: &Session, name: &str) -> anyhow::Result<Vec<VirtualMachineInstanceMigration>> {
+    Ok(migration::of_instance(session, name).await?.into_iter().filter(|one| !migration::is_final(one)).collect())
+}
+
+fn doing(session: &Session, name: &str) -> String {
+    format!("calling off the evacuation of VMI {}/{name}", session.namespace)
 }
 
 /// Whether a migration was made to empty this node and has not been handed to the nodes.
