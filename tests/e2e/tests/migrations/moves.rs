@@ -179,11 +179,8 @@ async fn connections() -> Result<()> {
         Either::Left((outcome, _)) => outcome?,
         Either::Right((output, _)) => bail!("the connection ended: {:?}", output?),
     }
-    let url = format!("http://{}/cgi-bin/tick", guest.address().await?);
-    let body = poll("an answer at the new address", LIMIT, || async {
-        client.http(&cluster, &url).await.map_err(|err| format!("{err:#}"))
-    });
-    ensure!(!body.await?.is_empty(), "the guest answers with nothing at its new address");
+    let body = client.http(&cluster, &format!("http://{}/cgi-bin/tick", guest.address().await?)).await?;
+    ensure!(!body.is_empty(), "the guest does not answer at its new address");
     client.delete().await?;
     went_on(&cluster, &mut guest, before).await
 }

@@ -13,7 +13,8 @@ use virtctl::migration;
 use super::drain::{cordon, in_namespace};
 use super::errors::server_error;
 
-/// A controller that has not heard that a mark is gone may make a migration from it once more. It has by then.
+/// A controller that has not heard that a mark is gone may make a migration from it once more. It usually has by then;
+/// nothing guarantees it, as the migration controller does not ask whether an evacuation is still wanted.
 const HEARD: Duration = Duration::from_secs(1);
 
 /// Let Pods come to a node again, and call off moves away from it that have not started
