@@ -27,3 +27,4 @@ pub mod snapshot;
 pub mod v1;
 
 pub use crds::crds;
+pub use machinery::rights;

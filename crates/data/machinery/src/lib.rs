@@ -1,5 +1,5 @@
 //! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, durations, selectors, field
-//! paths, patches, status answers, watch events, names and metadata.
+//! paths, patches, status answers, watch events, names, metadata and rights.
 //!
 //! All of it is data and functions over data.
 
@@ -10,6 +10,7 @@ pub mod meta;
 pub mod names;
 pub mod patch;
 pub mod quantity;
+pub mod rights;
 pub mod selector;
 pub mod status;
 pub mod strategic;
