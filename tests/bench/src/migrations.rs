@@ -11,9 +11,9 @@ use e2e::manifest::Manifest;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
-use launcher_rpc::LAST_STATE;
-use launcher_rpc::migration::{MigrationPhase, Progress};
-use launcher_rpc::types::LauncherState;
+use launcher_contract::migration::{MigrationPhase, Progress};
+use launcher_contract::sockets::LAST_STATE;
+use launcher_contract::types::LauncherState;
 use libvirt_io::{Connection, Keepalive, flags};
 use serde_json::json;
 

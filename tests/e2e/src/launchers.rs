@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use ferrovirt::cluster::layout::Layout;
 use hostfs::process::ProcessId;
+use launcher_contract::types::{DomainStatus, LauncherState};
 use launcher_rpc::Client;
-use launcher_rpc::types::{DomainStatus, LauncherState};
 
 use crate::processes;
 

@@ -1,6 +1,7 @@
-//! Where things are inside the launcher's Pod. The names are KubeVirt's.
+//! Where things are inside the launcher's Pod, by the contract with the launcher unless its command line says otherwise.
 
 use api::v1::VirtualMachineInstance;
+use launcher_contract::paths;
 
 /// The directories of a launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +20,11 @@ pub struct Paths {
 impl Default for Paths {
     fn default() -> Self {
         Paths {
-            private: "/var/run/kubevirt-private".into(),
-            ephemeral_disks: "/var/run/kubevirt-ephemeral-disks".into(),
-            empty_disks: "/var/run/libvirt/empty-disks".into(),
-            kernel_boot: "/var/run/kubevirt-kernel-boot".into(),
-            image_volumes: "/var/run/kubevirt-image-volume".into(),
+            private: paths::PRIVATE.into(),
+            ephemeral_disks: paths::EPHEMERAL_DISKS.into(),
+            empty_disks: paths::EMPTY_DISKS.into(),
+            kernel_boot: paths::KERNEL_BOOT.into(),
+            image_volumes: paths::CONTAINER_DISKS.into(),
         }
     }
 }
@@ -31,7 +32,7 @@ impl Default for Paths {
 impl Paths {
     /// The directory of one VMI's console sockets.
     pub fn sockets(&self, vmi: &VirtualMachineInstance) -> String {
-        format!("{}/{}", self.private, uid(vmi))
+        paths::console_directory(&self.private, uid(vmi))
     }
 
     /// The qcow2 that takes the writes to a container disk.
@@ -41,7 +42,7 @@ impl Paths {
 
     /// The mounted image of the container disk that is the `index`th volume.
     pub fn image_volume(&self, index: usize) -> String {
-        format!("{}/disk_{index}", self.image_volumes)
+        format!("{}/{}", self.image_volumes, paths::image_directory(index))
     }
 
     pub fn empty_disk(&self, volume: &str) -> String {

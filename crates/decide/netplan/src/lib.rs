@@ -41,4 +41,4 @@ pub use observed::{Observed, ObservedLink};
 pub use plan::{Link, LinkKind, NetPlan, Route, Sysctl, TapOptions};
 
 /// User and group that QEMU runs as; they own what QEMU opens.
-pub const QEMU_UID: u32 = 107;
+pub const QEMU_UID: u32 = launcher_contract::USER;

@@ -1,10 +1,10 @@
 //! The claim that keeps a guest's state beyond its disks: TPM, NVRAM and the record of changed blocks.
 
 use api::v1::VirtualMachineInstance;
+use launcher_contract::paths;
 
 use crate::context::Context;
 use crate::error::Error;
-use crate::paths;
 use crate::pod_volumes::{PodVolumes, claim, mount, sub_path};
 use crate::traits;
 
@@ -51,7 +51,7 @@ pub(crate) fn add(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolu
         return Ok(());
     }
     let name = ctx.backend_claim.as_deref().ok_or(Error::NoBackendClaim)?;
-    let meta = mount(VOLUME, "/run/kubevirt-private/backend-storage-meta");
+    let meta = mount(VOLUME, paths::STATE_META);
     all.add(claim(VOLUME, name, None), sub_path(meta, "meta"));
     let non_root = traits::non_root(vmi);
     if non_root {

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceRequirements,
     SecurityContext,
 };
+use launcher_contract::{flags, paths};
 
 use crate::amount::parse;
 use crate::context::Context;
 use crate::error::Error;
 use crate::pod_volumes::PodVolumes;
 use crate::traits::{annotation, interfaces, label, non_root};
-use crate::{COMPUTE, NON_ROOT_USER, container_disks, grace_period, paths, probes, traits};
+use crate::{COMPUTE, NON_ROOT_USER, container_disks, grace_period, probes, traits};
 
 /// By how much instances differ in the time they wait for QEMU.
 const QEMU_TIMEOUT_SPREAD: u64 = 120;
@@ -88,35 +89,35 @@ fn args(
     let images = container_disks::image_volumes(config);
     let architecture = traits::architecture(vmi, config);
     let with_value: [(&str, Option<String>); 13] = [
-        ("--qemu-timeout", Some(format!("{}s", qemu_timeout(uid, ctx)))),
-        ("--name", vmi.metadata.name.clone()),
-        ("--uid", Some(uid.to_owned())),
-        ("--namespace", vmi.metadata.namespace.clone()),
-        ("--kubevirt-share-dir", Some(paths::SHARE.to_owned())),
-        ("--ephemeral-disk-dir", Some(paths::EPHEMERAL_DISKS.to_owned())),
+        (flags::QEMU_TIMEOUT, Some(format!("{}s", qemu_timeout(uid, ctx)))),
+        (flags::NAME, vmi.metadata.name.clone()),
+        (flags::UID, Some(uid.to_owned())),
+        (flags::NAMESPACE, vmi.metadata.namespace.clone()),
+        (flags::SHARE_DIRECTORY, Some(paths::SHARE.to_owned())),
+        (flags::EPHEMERAL_DISK_DIRECTORY, Some(paths::EPHEMERAL_DISKS.to_owned())),
         (
-            "--container-disk-dir",
+            flags::CONTAINER_DISK_DIRECTORY,
             Some(if images { paths::CONTAINER_DISKS } else { paths::COPIED_CONTAINER_DISKS }.to_owned()),
         ),
-        ("--grace-period-seconds", Some(grace_period::launcher(vmi).to_string())),
-        ("--disk-memory-limit", Some(disk_memory_limit(config)?.to_string())),
-        ("--hook-sidecars", (sidecars > 0).then(|| sidecars.to_string())),
-        ("--ovmf-path", traits::has_efi(vmi).then(|| config.ovmf_path(architecture).to_owned())),
-        ("--hypervisor", Some(config.hypervisor().to_owned()).filter(|name| name != "kvm")),
-        ("--libvirt-log-filters", annotation(vmi, annotations::LIBVIRT_LOG_FILTERS).map(str::to_owned)),
+        (flags::GRACE_PERIOD_SECONDS, Some(grace_period::launcher(vmi).to_string())),
+        (flags::DISK_MEMORY_LIMIT, Some(disk_memory_limit(config)?.to_string())),
+        ("hook-sidecars", (sidecars > 0).then(|| sidecars.to_string())),
+        ("ovmf-path", traits::has_efi(vmi).then(|| config.ovmf_path(architecture).to_owned())),
+        ("hypervisor", Some(config.hypervisor().to_owned()).filter(|name| name != "kvm")),
+        ("libvirt-log-filters", annotation(vmi, annotations::LIBVIRT_LOG_FILTERS).map(str::to_owned)),
     ];
     let switches = [
-        ("--image-volume", images),
-        ("--vgpu-dedicated-hook", config.feature_gate("VGPULiveMigration")),
-        ("--vm-stats-collector", config.feature_gate("VMStatsCollector")),
-        ("--firmware-auto-selection", config.feature_gate("FirmwareAutoSelection")),
-        ("--allow-emulation", config.use_emulation()),
-        ("--allow-cross-arch-emulation", config.feature_gate("CrossArchitectureVirtualization")),
-        ("--keep-after-failure", keeps_after_failure(vmi)),
-        ("--simulate-crash", annotation(vmi, SIMULATE_CRASH).is_some()),
+        (flags::IMAGE_VOLUME, images),
+        ("vgpu-dedicated-hook", config.feature_gate("VGPULiveMigration")),
+        ("vm-stats-collector", config.feature_gate("VMStatsCollector")),
+        ("firmware-auto-selection", config.feature_gate("FirmwareAutoSelection")),
+        (flags::ALLOW_EMULATION, config.use_emulation()),
+        ("allow-cross-arch-emulation", config.feature_gate("CrossArchitectureVirtualization")),
+        ("keep-after-failure", keeps_after_failure(vmi)),
+        ("simulate-crash", annotation(vmi, SIMULATE_CRASH).is_some()),
     ];
-    let with_value = with_value.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
-    let switches = switches.into_iter().filter(|(_, on)| *on).map(|(flag, _)| flag.to_owned());
+    let with_value = with_value.into_iter().filter_map(|(flag, value)| Some([format!("--{flag}"), value?]));
+    let switches = switches.into_iter().filter(|(_, on)| *on).map(|(flag, _)| format!("--{flag}"));
     Ok(with_value.flatten().chain(switches).collect())
 }
 
@@ -151,7 +152,7 @@ pub(crate) fn home() -> Vec<EnvVar> {
     vec![
         variable("XDG_CACHE_HOME", paths::PRIVATE),
         variable("XDG_CONFIG_HOME", paths::PRIVATE),
-        variable("XDG_RUNTIME_DIR", "/var/run"),
+        variable("XDG_RUNTIME_DIR", paths::RUNTIME),
     ]
 }
 
@@ -174,7 +175,7 @@ fn env(vmi: &VirtualMachineInstance, config: &ClusterConfig, shared_paths: &[Str
     }
     let field = ObjectFieldSelector { field_path: "metadata.name".to_owned(), api_version: None };
     let from = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
-    all.push(EnvVar { name: "POD_NAME".to_owned(), value: None, value_from: Some(from) });
+    all.push(EnvVar { name: flags::POD_NAME_VARIABLE.to_owned(), value: None, value_from: Some(from) });
     Ok(all)
 }
 

@@ -3,11 +3,11 @@
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
+use launcher_contract::{paths, sockets};
 
 use crate::auxiliary::{self, Kind};
 use crate::compute::{LOG_VERBOSITY_VARIABLE, log_verbosity};
 use crate::error::Error;
-use crate::paths;
 use crate::pod_volumes::{mount, read_only};
 use crate::traits::guaranteed;
 
@@ -18,7 +18,7 @@ pub(crate) fn container(vmi: &VirtualMachineInstance, config: &ClusterConfig) ->
         return Ok(None);
     }
     let uid = vmi.metadata.uid.as_deref().unwrap_or_default();
-    let log = format!("{}/{uid}/virt-serial0-log", paths::PRIVATE);
+    let log = format!("{}/{}", paths::console_directory(paths::PRIVATE, uid), sockets::SERIAL_LOG);
     let verbosity = log_verbosity(vmi, config)?.to_string();
     Ok(Some(Container {
         name: "guest-console-log".to_owned(),

@@ -10,10 +10,10 @@ use api::annotations;
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use launcher_contract::paths;
 
 use crate::auxiliary::{self, Kind};
 use crate::error::Error;
-use crate::paths;
 use crate::pod_volumes::{mount, read_only};
 use crate::traits::{annotation, guaranteed, kernel_boot, non_root};
 

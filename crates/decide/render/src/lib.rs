@@ -31,7 +31,6 @@ mod metadata;
 mod migration;
 pub mod network;
 pub mod overhead;
-pub mod paths;
 mod pod_volumes;
 mod probes;
 mod resources;
@@ -58,7 +57,7 @@ pub use traits::{claim_name, needs_backend_claim};
 pub const COMPUTE: &str = "compute";
 
 /// The user and group a launcher runs as.
-const NON_ROOT_USER: i64 = 107;
+const NON_ROOT_USER: i64 = launcher_contract::USER as i64;
 
 /// The launcher Pod of an instance.
 pub fn launcher_pod(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Result<Pod, Error> {

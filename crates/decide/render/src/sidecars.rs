@@ -9,15 +9,16 @@ use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{
     Capabilities, ConfigMapVolumeSource, Container, EnvVar, SecurityContext, Volume, VolumeMount,
 };
+use launcher_contract::paths;
 use serde::Deserialize;
 
 use crate::auxiliary::{self, Kind};
 use crate::compute;
 use crate::context::Context;
 use crate::error::Error;
+use crate::network;
 use crate::pod_volumes::{claim, mount, sub_path};
 use crate::traits::{annotation, guaranteed, non_root};
-use crate::{network, paths};
 
 /// A sidecar, as the annotation describes it.
 #[derive(Clone, Debug, Default, Deserialize)]

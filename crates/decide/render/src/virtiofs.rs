@@ -3,11 +3,12 @@
 use api::config::ClusterConfig;
 use api::v1::{VirtualMachineInstance, Volume};
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
+use launcher_contract::paths;
 
 use crate::auxiliary::{self, Kind};
 use crate::pod_volumes::mount;
 use crate::traits::guaranteed;
-use crate::{NON_ROOT_USER, paths, volumes};
+use crate::{NON_ROOT_USER, volumes};
 
 /// One container per shared volume. Paths of other containers are shared by whoever adds those to the Pod.
 pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<Container> {

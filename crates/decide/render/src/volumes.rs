@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, HostPathVolumeSource, LocalObjectReference,
     ObjectFieldSelector, Volume, VolumeDevice,
 };
+use launcher_contract::paths;
 
 use crate::container_disks::{self, Images};
 use crate::context::Context;
@@ -17,7 +18,7 @@ use crate::pod_volumes::{
     PodVolumes, claim, empty_dir, image, memory_dir, mount, propagated, read_only, secret, sub_path,
 };
 use crate::traits::{self, kernel_boot};
-use crate::{backend_storage, network, paths};
+use crate::{backend_storage, network};
 
 /// Everything the launcher Pod mounts, but for what sidecars bring.
 pub(crate) fn launcher(
@@ -237,7 +238,7 @@ fn container_images(vmi: &VirtualMachineInstance, config: &ClusterConfig, images
     for (index, source) in vmi.spec.volumes.iter().enumerate() {
         let Some(disk) = &source.container_disk else { continue };
         let reference = images.reference(&source.name, &disk.image);
-        let path = format!("{}/disk_{index}", paths::CONTAINER_DISKS);
+        let path = format!("{}/{}", paths::CONTAINER_DISKS, paths::image_directory(index));
         let volume = image(&source.name, reference, disk.image_pull_policy.as_deref());
         all.add(volume, read_only(mount(&source.name, &path)));
     }

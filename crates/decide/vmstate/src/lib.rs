@@ -54,8 +54,10 @@ pub use action::{Action, ActionKind, EventType};
 pub use decide::decide;
 pub use io_retry::IoRetry;
 pub use launcher::{LauncherView, Verdict};
-pub use migration::{Endpoint, Migration, MigrationPhase, Proxy};
+pub use launcher_contract::migration::MigrationPhase;
+pub use launcher_contract::types::{DomainReason, DomainStatus};
+pub use migration::{Endpoint, Migration, Proxy};
 pub use world::{
-    Disk, Domain, DomainReason, DomainStatus, Failure, GuestAgent, GuestInterface, Interface, LauncherState, Network,
-    PodAddresses, Sent, Vmi, World,
+    Disk, Domain, Failure, GuestAgent, GuestInterface, Interface, LauncherState, Network, PodAddresses, Sent, Vmi,
+    World,
 };

@@ -1,5 +1,6 @@
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
 use jiff::Timestamp;
+use launcher_contract::types::{DomainReason, DomainStatus};
 
 use crate::launcher::LauncherView;
 use crate::{ActionKind, IoRetry, Migration, Proxy};
@@ -111,41 +112,6 @@ impl Domain {
     pub fn is_alive(&self) -> bool {
         !matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
     }
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DomainStatus {
-    #[default]
-    NoState,
-    Running,
-    Blocked,
-    Paused,
-    /// On its way off.
-    Shutdown,
-    Shutoff,
-    Crashed,
-    PMSuspended,
-    /// Nobody can tell at the moment.
-    Unknown,
-}
-
-/// Why a domain is in its state; those that no decision tells apart are `Other`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum DomainReason {
-    #[default]
-    Unknown,
-    Shutdown,
-    Destroyed,
-    Crashed,
-    Panicked,
-    Saved,
-    FromSnapshot,
-    Migrated,
-    Failed,
-    PausedUser,
-    PausedIOError,
-    PausedPostcopyFailed,
-    Other,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

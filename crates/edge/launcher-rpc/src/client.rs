@@ -10,18 +10,18 @@ use futures::future::BoxFuture;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::rt::TokioIo;
+use launcher_contract::migration::{
+    Destination, MigrateRequest, MigrationOptions, MigrationRequest, PrepareTargetRequest, SettleRequest,
+};
+use launcher_contract::routes;
+use launcher_contract::types::{
+    AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, Refusal, RefusalCode, SyncOptions,
+    SyncRequest,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
-
-use crate::migration::{
-    Destination, MigrateRequest, MigrationOptions, MigrationRequest, PrepareTargetRequest, SettleRequest,
-};
-use crate::types::{
-    AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, Refusal, RefusalCode, SyncOptions,
-    SyncRequest,
-};
 
 /// Questions the launcher answers from memory.
 const SHORT: Duration = Duration::from_secs(5);
@@ -80,15 +80,15 @@ impl Client {
     }
 
     pub async fn info(&self) -> Result<Info, Error> {
-        self.get("info", "/v1/info".to_owned(), SHORT).await
+        self.get("info", routes::INFO.to_owned(), SHORT).await
     }
 
     /// The launcher's state: at once if its sequence number is not `after`, otherwise on the next change, and after
     /// `wait` in any case.
     pub async fn state(&self, after: Option<u64>, wait: Duration) -> Result<LauncherState, Error> {
         let path = match after {
-            Some(after) => format!("/v1/state?after={after}&wait={}", wait.as_secs()),
-            None => "/v1/state".to_owned(),
+            Some(after) => format!("{}?after={after}&wait={}", routes::STATE, wait.as_secs()),
+            None => routes::STATE.to_owned(),
         };
         self.get("state", path, SHORT + wait).await
     }
@@ -96,7 +96,7 @@ impl Client {
     /// Makes the domain what the VMI says: defines and starts it if it is missing, resumes it if nobody paused it.
     pub async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
         let body = SyncRequest { vmi: vmi.clone(), options: options.clone() };
-        self.put("sync", "/v1/sync", &body, SYNC).await
+        self.put("sync", routes::SYNC, &body, SYNC).await
     }
 
     pub async fn command(&self, command: Command, vmi_uid: &str) -> Result<(), Error> {
@@ -115,7 +115,7 @@ impl Client {
     ) -> Result<(), Error> {
         let (vmi, migration_uid, options) = (vmi.clone(), migration_uid.to_owned(), options.clone());
         let body = PrepareTargetRequest { vmi, migration_uid, options };
-        self.put("prepare-target", "/v1/prepare-target", &body, SYNC).await
+        self.put("prepare-target", routes::PREPARE_TARGET, &body, SYNC).await
     }
 
     /// Starts the transfer; how it goes is in the state.
@@ -128,25 +128,25 @@ impl Client {
     ) -> Result<(), Error> {
         let (vmi_uid, migration_uid, options) = (vmi_uid.to_owned(), migration_uid.to_owned(), options.clone());
         let body = MigrateRequest { vmi_uid, migration_uid, options, destination };
-        self.put("migrate", "/v1/migrate", &body, LONG).await
+        self.put("migrate", routes::MIGRATE, &body, LONG).await
     }
 
     pub async fn abort_migration(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
         let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
-        self.put("abort-migration", "/v1/abort-migration", &body, LONG).await
+        self.put("abort-migration", routes::ABORT_MIGRATION, &body, LONG).await
     }
 
     /// What is left to do for a guest that has arrived.
     pub async fn finalize_target(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
         let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
-        self.put("finalize-target", "/v1/finalize-target", &body, LONG).await
+        self.put("finalize-target", routes::FINALIZE_TARGET, &body, LONG).await
     }
 
     /// Tells the source how a switch-over ended that it could not see the end of.
     pub async fn settle_migration(&self, vmi_uid: &str, migration_uid: &str, target_runs: bool) -> Result<(), Error> {
         let (vmi_uid, migration_uid) = (vmi_uid.to_owned(), migration_uid.to_owned());
         let body = SettleRequest { vmi_uid, migration_uid, target_runs };
-        self.put("settle-migration", "/v1/settle-migration", &body, LONG).await
+        self.put("settle-migration", routes::SETTLE_MIGRATION, &body, LONG).await
     }
 
     async fn put(&self, name: &'static str, path: &str, body: &impl Serialize, limit: Duration) -> Result<(), Error> {
@@ -162,7 +162,7 @@ impl Client {
     ) -> Result<serde_json::Value, Error> {
         let body = AgentRequest { vmi_uid: vmi_uid.to_owned(), command, timeout_seconds };
         let limit = SHORT + Duration::from_secs(timeout_seconds.into());
-        let reply: AgentReply = self.send("agent", Method::POST, "/v1/agent", &body, limit).await?;
+        let reply: AgentReply = self.send("agent", Method::POST, routes::AGENT, &body, limit).await?;
         Ok(reply.result)
     }
 

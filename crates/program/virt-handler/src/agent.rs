@@ -8,8 +8,8 @@ use informer::EventType;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Resource};
+use launcher_contract::types::{Command, RefusalCode};
 use launcher_rpc::Error as RpcError;
-use launcher_rpc::types::{Command, RefusalCode};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use vmstate::{

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use api::config::ClusterConfig;
 use api::v1::{KubeVirt, MigrationConfiguration};
 use informer::Store;
-use launcher_rpc::types::SyncOptions;
+use launcher_contract::types::SyncOptions;
 
 /// The last configuration that made sense.
 #[derive(Clone, Default)]

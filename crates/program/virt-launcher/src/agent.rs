@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use api::v1::VirtualMachineInstanceGuestOSInfo;
-use launcher_rpc::types::{DomainStatus, GuestAgent, GuestInterface};
+use launcher_contract::types::{DomainStatus, GuestAgent, GuestInterface};
 use libvirt_io::{Connection, Domain};
 use serde::Deserialize;
 use serde_json::Value;
@@ -30,7 +30,7 @@ const TEXT_MAX: usize = 256;
 
 /// Asks for ever, whenever an agent is connected to a running guest.
 pub(crate) async fn poll(session: Session, state: StateStore, domain_name: String) {
-    let there = |state: &launcher_rpc::types::LauncherState| {
+    let there = |state: &launcher_contract::types::LauncherState| {
         let domain = state.domain.as_ref();
         domain.is_some_and(|domain| domain.agent_connected && domain.status == DomainStatus::Running)
     };

@@ -4,46 +4,47 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
+use launcher_contract::{flags, paths};
 
 /// Supervises one virtual machine: libvirt, QEMU, its disks and its network services.
 #[derive(Debug, Clone, Parser)]
 #[command(name = "virt-launcher", version)]
 pub(crate) struct Args {
     /// Name of the VirtualMachineInstance
-    #[arg(long)]
+    #[arg(long = flags::NAME)]
     pub(crate) name: String,
     /// UID of the VirtualMachineInstance
-    #[arg(long)]
+    #[arg(long = flags::UID)]
     pub(crate) uid: String,
     /// Namespace of the VirtualMachineInstance
-    #[arg(long)]
+    #[arg(long = flags::NAMESPACE)]
     pub(crate) namespace: String,
     /// Directory shared with virt-handler
-    #[arg(long, default_value = "/var/run/kubevirt")]
+    #[arg(long = flags::SHARE_DIRECTORY, default_value = paths::SHARE)]
     pub(crate) kubevirt_share_dir: PathBuf,
     /// Directory of disks that are gone with the Pod
-    #[arg(long, default_value = "/var/run/kubevirt-ephemeral-disks")]
+    #[arg(long = flags::EPHEMERAL_DISK_DIRECTORY, default_value = paths::EPHEMERAL_DISKS)]
     pub(crate) ephemeral_disk_dir: String,
     /// Directory the images of container disks are mounted in
-    #[arg(long, default_value = "/var/run/kubevirt-image-volume")]
+    #[arg(long = flags::CONTAINER_DISK_DIRECTORY, default_value = paths::CONTAINER_DISKS)]
     pub(crate) container_disk_dir: String,
     /// Container disks are image volumes of the Pod
-    #[arg(long)]
+    #[arg(long = flags::IMAGE_VOLUME)]
     pub(crate) image_volume: bool,
     /// How long the guest has to power off after the Pod was told to stop
-    #[arg(long, default_value_t = 30)]
+    #[arg(long = flags::GRACE_PERIOD_SECONDS, default_value_t = 30)]
     pub(crate) grace_period_seconds: u64,
     /// How long to wait for a domain before giving up
-    #[arg(long, default_value = "3m", value_parser = go_duration)]
+    #[arg(long = flags::QEMU_TIMEOUT, default_value = "3m", value_parser = go_duration)]
     pub(crate) qemu_timeout: Duration,
     /// Emulate the guest in software where there is no KVM
-    #[arg(long)]
+    #[arg(long = flags::ALLOW_EMULATION)]
     pub(crate) allow_emulation: bool,
     /// Memory that a look into or the making of a disk image may take, in bytes
-    #[arg(long, default_value_t = 2000 << 20)]
+    #[arg(long = flags::DISK_MEMORY_LIMIT, default_value_t = 2000 << 20)]
     pub(crate) disk_memory_limit: u64,
     /// Name of the Pod
-    #[arg(long, env = "POD_NAME", default_value = "")]
+    #[arg(long, env = flags::POD_NAME_VARIABLE, default_value = "")]
     pub(crate) pod_name: String,
 }
 
@@ -64,6 +65,16 @@ mod tests {
         }
         for text in ["", "5", "s", "-5s", "5 m", "99999999999999999999s", "18446744073709551615h"] {
             assert!(go_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_flag_of_the_contract_is_understood() {
+        use clap::CommandFactory as _;
+        let command = Args::command();
+        let known: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
+        for flag in flags::ALL {
+            assert!(known.contains(&flag), "--{flag}");
         }
     }
 

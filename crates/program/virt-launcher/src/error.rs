@@ -2,7 +2,7 @@
 
 use std::io;
 
-use launcher_rpc::types::{Refusal, RefusalCode};
+use launcher_contract::types::{Refusal, RefusalCode};
 
 use crate::disks;
 

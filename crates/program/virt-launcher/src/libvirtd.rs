@@ -16,6 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use launcher_contract::sockets;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -36,7 +37,7 @@ pub(crate) struct Dirs {
 
 impl Dirs {
     pub(crate) fn socket(&self) -> PathBuf {
-        self.runtime.join("libvirt/libvirt-sock")
+        self.runtime.join("libvirt").join(sockets::LIBVIRT)
     }
 
     /// Where libvirt notes the pid of a domain's QEMU.

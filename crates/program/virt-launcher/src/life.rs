@@ -15,8 +15,9 @@ use std::time::Duration;
 
 use domain::Paths;
 use futures::FutureExt;
-use launcher_rpc::LAST_STATE;
-use launcher_rpc::types::{DomainReason, LauncherState};
+use launcher_contract::paths;
+use launcher_contract::sockets::{self, LAST_STATE};
+use launcher_contract::types::{DomainReason, LauncherState};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -87,14 +88,14 @@ fn stop_signals() -> std::io::Result<impl Future<Output = ()>> {
 impl Launcher {
     async fn set_up(args: Args) -> Result<Launcher, Failure> {
         let children = Children::start().map_err(system("collect ended processes"))?;
-        let paths = Paths {
+        let directories = Paths {
             ephemeral_disks: args.ephemeral_disk_dir.clone(),
             image_volumes: args.container_disk_dir.clone(),
             ..Paths::default()
         };
         let dirs = Dirs {
-            config: env_path("XDG_CONFIG_HOME", &paths.private),
-            runtime: env_path("XDG_RUNTIME_DIR", "/var/run"),
+            config: env_path("XDG_CONFIG_HOME", &directories.private),
+            runtime: env_path("XDG_RUNTIME_DIR", paths::RUNTIME),
         };
         let identity = format!("{}/{}", args.uid, args.pod_name);
         let host_uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, identity.as_bytes());
@@ -116,7 +117,7 @@ impl Launcher {
             uid: args.uid.clone(),
             domain_name: domain_name.clone(),
             share_dir: args.kubevirt_share_dir.clone(),
-            paths,
+            paths: directories,
             image_volumes: args.image_volume,
             allow_emulation: args.allow_emulation,
             disk_memory_limit: args.disk_memory_limit,
@@ -128,14 +129,14 @@ impl Launcher {
     }
 
     fn sockets(&self) -> PathBuf {
-        self.args.kubevirt_share_dir.join("sockets")
+        self.args.kubevirt_share_dir.join(sockets::DIRECTORY)
     }
 
     /// Opens the socket under another name first: the handler takes the final one for "ready".
     fn serve(&self) -> std::io::Result<()> {
-        let sockets = self.sockets();
-        std::fs::create_dir_all(&sockets)?;
-        let (early, ready) = (sockets.join("launcher-init-sock"), sockets.join("launcher-sock"));
+        let directory = self.sockets();
+        std::fs::create_dir_all(&directory)?;
+        let (early, ready) = (directory.join(sockets::LAUNCHER_STARTING), directory.join(sockets::LAUNCHER));
         let listener = server::bind(&early)?;
         let info = server::info(&self.args.uid, &self.args.pod_name);
         let router = server::router(self.manager.clone(), self.state.clone(), info);

@@ -19,8 +19,9 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post, put};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use launcher_rpc::migration::{MigrateRequest, MigrationRequest, PrepareTargetRequest, SettleRequest};
-use launcher_rpc::types::{
+use launcher_contract::migration::{MigrateRequest, MigrationRequest, PrepareTargetRequest, SettleRequest};
+use launcher_contract::routes;
+use launcher_contract::types::{
     AgentReply, AgentRequest, Command, CommandRequest, Info, PROTOCOL, Refusal, RefusalCode, SyncRequest,
 };
 use serde::Deserialize;
@@ -56,15 +57,15 @@ pub(crate) fn info(uid: &str, pod_name: &str) -> Info {
 
 pub(crate) fn router(manager: Arc<Manager>, state: StateStore, info: Info) -> Router {
     let mut router = Router::new()
-        .route("/v1/info", get(async |State(context): State<Context>| Json((*context.info).clone())))
-        .route("/v1/state", get(state_of))
-        .route("/v1/sync", put(sync))
-        .route("/v1/agent", post(agent))
-        .route("/v1/prepare-target", put(prepare_target))
-        .route("/v1/migrate", put(migrate))
-        .route("/v1/abort-migration", put(abort_migration))
-        .route("/v1/settle-migration", put(settle_migration))
-        .route("/v1/finalize-target", put(finalize_target));
+        .route(routes::INFO, get(async |State(context): State<Context>| Json((*context.info).clone())))
+        .route(routes::STATE, get(state_of))
+        .route(routes::SYNC, put(sync))
+        .route(routes::AGENT, post(agent))
+        .route(routes::PREPARE_TARGET, put(prepare_target))
+        .route(routes::MIGRATE, put(migrate))
+        .route(routes::ABORT_MIGRATION, put(abort_migration))
+        .route(routes::SETTLE_MIGRATION, put(settle_migration))
+        .route(routes::FINALIZE_TARGET, put(finalize_target));
     for command in Command::ALL {
         let handler = move |State(context): State<Context>, body: Body<CommandRequest>| run(context, command, body);
         router = router.route(command.path(), put(handler));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use launcher_rpc::types::{
+use launcher_contract::types::{
     DomainDisk, DomainInterface, DomainReason, DomainState, DomainStatus, DomainType, LauncherState,
 };
 use libvirt_io::{CloseReason, Connection, Event, Keepalive, Reason, State};

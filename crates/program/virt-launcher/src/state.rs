@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use launcher_rpc::types::LauncherState;
+use launcher_contract::types::LauncherState;
 use tokio::sync::watch;
 
 /// Cheap to clone; all clones share the document.

@@ -7,14 +7,12 @@ use http_body_util::BodyExt as _;
 use hyper_util::rt::TokioIo;
 use kube::client::Body;
 use kube::core::Status;
+use launcher_contract::streams::SUBPROTOCOL;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 use tokio_tungstenite::tungstenite::protocol::Role;
 
 use crate::connect::Session;
-
-/// The protocol of console, VNC and port forwarding: binary frames with the raw byte stream.
-const PLAIN_PROTOCOL: &str = "plain.kubevirt.io";
 
 /// A connected stream.
 pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
@@ -59,7 +57,7 @@ pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, Stre
         .header(UPGRADE, "websocket")
         .header(SEC_WEBSOCKET_VERSION, "13")
         .header(SEC_WEBSOCKET_KEY, &key)
-        .header(SEC_WEBSOCKET_PROTOCOL, PLAIN_PROTOCOL)
+        .header(SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
         .body(Body::empty())
         .map_err(kube::Error::HttpError)?;
     let response = session.client.send(request).await?;
@@ -70,7 +68,7 @@ pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, Stre
         return Err(StreamError::Handshake("its acceptance does not match our key"));
     }
     // A server that names no protocol is taken to speak ours, as upstream's clients do.
-    if response.headers().get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|protocol| protocol != PLAIN_PROTOCOL) {
+    if response.headers().get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|protocol| protocol != SUBPROTOCOL) {
         return Err(StreamError::Handshake("it chose another protocol than plain.kubevirt.io"));
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(kube::Error::HyperError)?;
@@ -145,7 +143,7 @@ mod tests {
     #[tokio::test]
     async fn a_stream_carries_bytes_both_ways() {
         let echo = |upgrade: WebSocketUpgrade| async {
-            upgrade.protocols([PLAIN_PROTOCOL]).on_upgrade(|mut socket| async move {
+            upgrade.protocols([SUBPROTOCOL]).on_upgrade(|mut socket| async move {
                 while let Some(Ok(ServerMessage::Binary(data))) = socket.recv().await {
                     if socket.send(ServerMessage::Binary(data)).await.is_err() {
                         break;

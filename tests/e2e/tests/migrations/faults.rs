@@ -14,7 +14,7 @@ use ferrovirt::cluster::record::Record;
 use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
-use launcher_rpc::migration::MigrationPhase;
+use launcher_contract::migration::MigrationPhase;
 use libtest_mimic::Trial;
 use serde_json::json;
 

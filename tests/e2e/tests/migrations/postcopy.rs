@@ -10,7 +10,7 @@ use e2e::processes;
 use ferrovirt::cluster::fabric::FABRIC;
 use ferrovirt::drive::{BOOT_LIMIT, Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, DeleteParams};
-use launcher_rpc::types::DomainReason;
+use launcher_contract::types::DomainReason;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 

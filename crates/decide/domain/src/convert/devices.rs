@@ -1,6 +1,7 @@
 //! Devices other than disks and interfaces: controllers, consoles, graphics, balloon, random numbers.
 
 use api::v1::VirtualMachineInstance;
+use launcher_contract::sockets;
 
 use super::{disks, interfaces, virtio_model};
 use crate::error::Error;
@@ -18,8 +19,8 @@ const PORTS_MAX: u32 = 31;
 
 pub(super) fn devices(vmi: &VirtualMachineInstance, facts: &HostFacts, memory: u64) -> Result<Devices, Error> {
     let given = &vmi.spec.domain.devices;
-    let sockets = facts.paths.sockets(vmi);
-    let serial = (given.autoattach_serial_console != Some(false)).then(|| serial(vmi, facts, &sockets));
+    let directory = facts.paths.sockets(vmi);
+    let serial = (given.autoattach_serial_console != Some(false)).then(|| serial(vmi, facts, &directory));
     let graphics = given.autoattach_graphics_device != Some(false);
     let mut devices = Devices {
         disk: disks::disks(vmi, facts)?,
@@ -34,7 +35,7 @@ pub(super) fn devices(vmi: &VirtualMachineInstance, facts: &HostFacts, memory: u
         channel: vec![Channel { type_: "unix", target: ChannelTarget { type_: "virtio", name: GUEST_AGENT_CHANNEL } }],
         graphics: graphics.then(|| Graphics {
             type_: "vnc",
-            listen: Listen { type_: "socket", socket: format!("{sockets}/virt-vnc") },
+            listen: Listen { type_: "socket", socket: format!("{directory}/{}", sockets::VNC) },
         }),
         video: graphics.then(|| video(vmi)).transpose()?,
         memballoon: Some(balloon(vmi, facts)),
@@ -53,12 +54,12 @@ pub(super) fn devices(vmi: &VirtualMachineInstance, facts: &HostFacts, memory: u
     Ok(devices)
 }
 
-fn serial(vmi: &VirtualMachineInstance, facts: &HostFacts, sockets: &str) -> Serial {
-    let path = format!("{sockets}/virt-serial0");
+fn serial(vmi: &VirtualMachineInstance, facts: &HostFacts, directory: &str) -> Serial {
+    let path = format!("{directory}/{}", sockets::SERIAL);
     let logged = vmi.spec.domain.devices.log_serial_console.unwrap_or(!facts.serial_console_log_disabled);
     Serial {
         type_: "unix",
-        log: logged.then(|| Log { file: format!("{path}-log"), append: "on" }),
+        log: logged.then(|| Log { file: format!("{directory}/{}", sockets::SERIAL_LOG), append: "on" }),
         source: SocketSource { mode: "bind", path },
         target: SerialTarget { port: 0 },
     }

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{
     SeccompProfile, SecurityContext, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use launcher_contract::paths::MIGRATED_MARK;
 use machinery::names;
 
 use super::action::Action;
@@ -130,7 +131,7 @@ fn pod_spec(w: &World, claim: &str) -> PodSpec {
             command: Some(vec![
                 "/bin/sh".to_owned(),
                 "-c".to_owned(),
-                format!("test -e /meta/migrated || exit {NOT_MIGRATED}"),
+                format!("test -e /meta/{MIGRATED_MARK} || exit {NOT_MIGRATED}"),
             ]),
             security_context: Some(SecurityContext {
                 allow_privilege_escalation: Some(false),

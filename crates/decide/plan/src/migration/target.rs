@@ -21,7 +21,7 @@ use crate::{Note, SyncError, claims, meta, pods};
 /// How soon a lost race for room is run again.
 const SHORTLY: Duration = Duration::from_secs(1);
 /// The user that launchers without root rights run as.
-const NON_ROOT_USER: u64 = 107;
+const NON_ROOT_USER: u64 = launcher_contract::USER as u64;
 
 /// How long a migration waits before it looks for room again, by its priority.
 pub(super) fn patience(w: &World) -> Duration {

@@ -52,6 +52,7 @@ use api::v1::{
 };
 use api::{annotations, labels};
 use jiff::Timestamp;
+use launcher_contract::migration::MigrationPhase;
 
 use crate::launcher::{Verdict, since};
 use crate::status::time;
@@ -70,25 +71,6 @@ pub struct Migration {
     pub ended_at: Option<Timestamp>,
     pub failure: Option<String>,
     pub abort: Option<MigrationAbortStatus>,
-}
-
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum MigrationPhase {
-    /// Target: the guest may come.
-    Ready,
-    /// Source: on its way, the guest runs here. Target: the guest runs here and fetches its memory.
-    Transferring,
-    /// Source: the guest stands still here and is being started at the target.
-    SwitchingOver,
-    /// Source: the guest stands still here, and whether it runs at the target is not known.
-    Undecided,
-    /// Source: the guest has gone. Target: it is here.
-    Completed,
-    /// Source: the guest is here. Target: it is not.
-    Failed,
-    /// A word this build does not know; nothing follows from it.
-    #[default]
-    Unknown,
 }
 
 /// Where the target of a migration can be reached: an address, and the channel behind each port.

@@ -65,7 +65,7 @@ fn migrated() -> Domain {
 }
 
 fn waiting() -> Domain {
-    domain(DomainStatus::Paused, DomainReason::Other)
+    domain(DomainStatus::Paused, DomainReason::PausedMigration)
 }
 
 fn annotated(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
@@ -445,7 +445,7 @@ fn a_guest_that_ends_in_post_copy_is_the_targets_only_if_it_ended_by_itself() {
         (DomainReason::Panicked, true),
         (DomainReason::Crashed, false),
         (DomainReason::Destroyed, false),
-        (DomainReason::Other, false),
+        (DomainReason::Daemon, false),
     ] {
         let expected = if by_itself { "store, owner node01" } else { "status Running" };
         assert_eq!(ended(reason, false).does(), [expected], "{reason:?}");

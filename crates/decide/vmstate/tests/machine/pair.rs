@@ -141,8 +141,8 @@ impl Pair {
         let incoming = self.sides[TARGET].state.as_ref().is_some_and(|state| state.domain.is_some());
         match (event, self.phase(SOURCE)) {
             (Event::AllSent, Some(Transferring)) if self.link && waits => {
-                self.state(TARGET).domain = Some(domain(DomainStatus::Paused, DomainReason::Other));
-                self.state(SOURCE).domain = Some(domain(DomainStatus::Paused, DomainReason::Other));
+                self.state(TARGET).domain = Some(domain(DomainStatus::Paused, DomainReason::PausedMigration));
+                self.state(SOURCE).domain = Some(domain(DomainStatus::Paused, DomainReason::PausedMigration));
                 self.set_phase(SOURCE, SwitchingOver);
             }
             (Event::TransferBreaks, Some(Transferring)) => {

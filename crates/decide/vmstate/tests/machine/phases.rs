@@ -29,12 +29,12 @@ fn each_state_and_reason_has_its_phase() {
         (Status::Paused, Reason::PausedPostcopyFailed, Failed, Failed),
         (Status::Paused, Reason::PausedUser, Running, Running),
         (Status::Paused, Reason::PausedIOError, Running, Running),
-        (Status::Paused, Reason::Other, Running, Running),
-        (Status::Running, Reason::Other, Running, Running),
-        (Status::Blocked, Reason::Other, Running, Running),
-        (Status::PMSuspended, Reason::Other, Running, Running),
-        (Status::Shutdown, Reason::Other, Scheduled, Running),
-        (Status::NoState, Reason::Other, Scheduled, Running),
+        (Status::Paused, Reason::PausedStartingUp, Running, Running),
+        (Status::Running, Reason::Booted, Running, Running),
+        (Status::Blocked, Reason::Booted, Running, Running),
+        (Status::PMSuspended, Reason::User, Running, Running),
+        (Status::Shutdown, Reason::User, Scheduled, Running),
+        (Status::NoState, Reason::Daemon, Scheduled, Running),
         (Status::Unknown, Reason::Unknown, Scheduled, Running),
     ] {
         for (from, expected) in [(Phase::Scheduled, &from_scheduled), (Phase::Running, &from_running)] {
@@ -100,7 +100,7 @@ fn what_a_gone_launcher_left_in_writing_decides() {
         (Status::Crashed, Reason::Panicked, Phase::Failed, None),
         (Status::Shutoff, Reason::Destroyed, Phase::Failed, None),
         (Status::Shutoff, Reason::Unknown, Phase::Failed, Some(unexplained)),
-        (Status::Running, Reason::Other, Phase::Failed, Some(unexplained)),
+        (Status::Running, Reason::Booted, Phase::Failed, Some(unexplained)),
         (Status::Unknown, Reason::Unknown, Phase::Failed, Some(unexplained)),
     ] {
         // The last answer, if there was one, is older than what was written at the end.
@@ -129,7 +129,7 @@ fn what_a_gone_launcher_left_in_writing_decides() {
 
 #[test]
 fn each_phase_is_stamped_when_first_reached() {
-    let scene = Scene::new(vmi(Phase::Scheduled), domain(Status::Running, Reason::Other));
+    let scene = Scene::new(vmi(Phase::Scheduled), domain(Status::Running, Reason::Booted));
     let stored = scene.stored().unwrap();
     let stamps = &stored.status.as_ref().unwrap().phase_transition_timestamps;
     let last = stamps.last().unwrap();

@@ -49,7 +49,9 @@ fn any_domain() -> impl Strategy<Value = Option<Domain>> {
         R::PausedUser,
         R::PausedIOError,
         R::PausedPostcopyFailed,
-        R::Other,
+        R::Booted,
+        R::Daemon,
+        R::PausedMigration,
     ]);
     prop_oneof![
         1 => Just(None),

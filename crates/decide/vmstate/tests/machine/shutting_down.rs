@@ -47,7 +47,7 @@ fn grace(scene: &mut Scene, seconds: i64) {
 fn a_guest_on_its_way_off_is_not_asked_again_but_its_time_runs() {
     let going = |now| {
         asked(60, 60, now, Some(30)).but(|s| {
-            s.state.as_mut().unwrap().domain = Some(domain(DomainStatus::Shutdown, DomainReason::Other));
+            s.state.as_mut().unwrap().domain = Some(domain(DomainStatus::Shutdown, DomainReason::User));
         })
     };
     assert_eq!(going(66).does(), ["again in 5"]);

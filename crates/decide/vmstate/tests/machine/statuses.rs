@@ -144,7 +144,7 @@ fn paused_tells_the_first_reason_until_the_guest_goes_on() {
     assert_eq!(condition(&settled(resumed).vmi.unwrap(), "Paused"), None);
     let io = settled(Scene::new(vmi(Phase::Running), paused(DomainReason::PausedIOError)));
     assert_eq!(condition(&io.vmi.unwrap(), "Paused"), pair("True", "PausedIOError"));
-    let starting = settled(Scene::new(vmi(Phase::Running), paused(DomainReason::Other)));
+    let starting = settled(Scene::new(vmi(Phase::Running), paused(DomainReason::PausedStartingUp)));
     assert_eq!(condition(&starting.vmi.unwrap(), "Paused"), None);
 }
 

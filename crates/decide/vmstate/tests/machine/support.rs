@@ -51,7 +51,7 @@ pub(crate) fn domain(status: DomainStatus, reason: DomainReason) -> Domain {
 }
 
 pub(crate) fn running() -> Domain {
-    domain(DomainStatus::Running, DomainReason::Other)
+    domain(DomainStatus::Running, DomainReason::Booted)
 }
 
 /// How the launcher presents itself.

@@ -13,9 +13,10 @@ use std::time::Duration;
 use hostfs::beneath::{OFlags, Root, descriptor_path};
 use hostfs::process::ProcessId;
 use jiff::Timestamp;
-use launcher_rpc::migration::MigrationState;
-use launcher_rpc::types::{Command, GuestAgent, LauncherState};
-use launcher_rpc::{Client, Error as RpcError, LAST_STATE};
+use launcher_contract::migration::MigrationState;
+use launcher_contract::types::{Command, GuestAgent, LauncherState};
+use launcher_contract::{paths, sockets};
+use launcher_rpc::{Client, Error as RpcError};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -26,7 +27,6 @@ use crate::uid::Uid;
 const POLL: Duration = Duration::from_secs(20);
 /// Pause between attempts to reach a launcher that does not answer.
 const RETRY: Duration = Duration::from_millis(250);
-const SOCKET: &str = "launcher-sock";
 /// Many times what a launcher writes.
 const LAST_STATE_MAX: u64 = 1 << 20;
 
@@ -180,14 +180,14 @@ impl Launcher {
 
     /// Connects to one of QEMU's sockets: serial line or VNC.
     pub(crate) async fn connect_private(&self, socket: &str) -> io::Result<UnixStream> {
-        let path = volume(&self.pod_uid, "private").join(self.vmi_uid.as_str()).join(socket);
+        let path = volume(&self.pod_uid, paths::PRIVATE_VOLUME).join(self.vmi_uid.as_str()).join(socket);
         connect(&self.pods, path).await
     }
 }
 
 /// Whether a launcher has opened its socket, alive or not.
 pub(crate) fn has_socket(pods: &Root, pod_uid: &Uid) -> bool {
-    pods.exists(volume(pod_uid, "sockets").join(SOCKET)).unwrap_or(false)
+    pods.exists(volume(pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAUNCHER)).unwrap_or(false)
 }
 
 /// Whether the Pod has a directory. An error is no proof of its absence.
@@ -212,7 +212,7 @@ pub(crate) fn last_state(pods: &Root, pod_uid: &Uid, vmi_uid: &Uid) -> Option<vm
 }
 
 fn read_last_state(pods: &Root, pod_uid: &Uid) -> io::Result<LauncherState> {
-    let path = volume(pod_uid, "sockets").join(LAST_STATE);
+    let path = volume(pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAST_STATE);
     // A pipe in its place must not hold us up.
     let file = pods
         .open_file(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
@@ -234,7 +234,7 @@ pub(crate) fn volume(pod_uid: &Uid, name: &str) -> PathBuf {
 fn client(pods: Arc<Root>, pod_uid: Uid, peer: Arc<Mutex<Option<ProcessId>>>) -> Client {
     Client::new(move || {
         let (pods, peer) = (pods.clone(), peer.clone());
-        let path = volume(&pod_uid, "sockets").join(SOCKET);
+        let path = volume(&pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAUNCHER);
         Box::pin(async move {
             let stream = connect(&pods, path).await?;
             // While the connection stands its listener lives, so the pid cannot be another's yet; with the start time
@@ -270,8 +270,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (pod, vmi) = (Uid::new("pod-1").unwrap(), Uid::new("vmi-1").unwrap());
         let pods = Root::open(dir.path()).unwrap();
-        let sockets = dir.path().join(volume(&pod, "sockets"));
-        let file = sockets.join(LAST_STATE);
+        let sockets = dir.path().join(volume(&pod, paths::SOCKETS_VOLUME));
+        let file = sockets.join(sockets::LAST_STATE);
         let read = || last_state(&pods, &pod, &vmi).map(|state| state.domain.unwrap().reason);
         let state = |uid: &str| json!({"domain": {"uid": uid, "status": "Shutoff", "reason": "Shutdown"}}).to_string();
 

@@ -1,7 +1,7 @@
 //! The launcher's words in those of the state machine. Taken apart field by field, so a new one cannot be forgotten.
 
 use api::v1::{MigrationAbortStatus, MigrationMode};
-use launcher_rpc::{migration as rpc_migration, types as rpc};
+use launcher_contract::{migration as rpc_migration, types as rpc};
 
 pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
     let rpc::LauncherState {
@@ -23,8 +23,7 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
 }
 
 fn migration(migration: rpc_migration::MigrationState) -> vmstate::Migration {
-    use rpc_migration::{AbortState, MigrationMode as Mode, MigrationPhase as From};
-    use vmstate::MigrationPhase as To;
+    use rpc_migration::{AbortState, MigrationMode as Mode};
     let rpc_migration::MigrationState {
         uid,
         role: _, // the VMI says which of the two it is
@@ -38,15 +37,7 @@ fn migration(migration: rpc_migration::MigrationState) -> vmstate::Migration {
     } = migration;
     vmstate::Migration {
         uid,
-        phase: match phase {
-            From::Ready => To::Ready,
-            From::Transferring => To::Transferring,
-            From::SwitchingOver => To::SwitchingOver,
-            From::Undecided => To::Undecided,
-            From::Completed => To::Completed,
-            From::Failed => To::Failed,
-            From::Unknown => To::Unknown,
-        },
+        phase,
         mode: match mode {
             Mode::PreCopy => Some(MigrationMode::PreCopy),
             Mode::PostCopy => Some(MigrationMode::PostCopy),
@@ -69,8 +60,8 @@ fn domain(domain: rpc::DomainState) -> vmstate::Domain {
     let rpc::DomainState {
         name: _,
         uid: _, // the launcher of another VMI is not listened to
-        status: said,
-        reason: why,
+        status,
+        reason,
         os_machine,
         domain_type,
         acpi,
@@ -81,8 +72,8 @@ fn domain(domain: rpc::DomainState) -> vmstate::Domain {
         started_at: _,
     } = domain;
     vmstate::Domain {
-        status: status(said),
-        reason: reason(why),
+        status,
+        reason,
         machine: os_machine,
         emulated: domain_type == rpc::DomainType::Qemu,
         acpi,
@@ -90,61 +81,6 @@ fn domain(domain: rpc::DomainState) -> vmstate::Domain {
         disks: disks.into_iter().map(disk).collect(),
         memory_bytes,
         agent_connected,
-    }
-}
-
-fn status(status: rpc::DomainStatus) -> vmstate::DomainStatus {
-    use rpc::DomainStatus as From;
-    use vmstate::DomainStatus as To;
-    match status {
-        From::NoState => To::NoState,
-        From::Running => To::Running,
-        From::Blocked => To::Blocked,
-        From::Paused => To::Paused,
-        From::Shutdown => To::Shutdown,
-        From::Shutoff => To::Shutoff,
-        From::Crashed => To::Crashed,
-        From::PMSuspended => To::PMSuspended,
-        From::Unknown => To::Unknown,
-    }
-}
-
-fn reason(reason: rpc::DomainReason) -> vmstate::DomainReason {
-    use rpc::DomainReason as From;
-    use vmstate::DomainReason as To;
-    match reason {
-        From::Unknown => To::Unknown,
-        From::Shutdown => To::Shutdown,
-        From::Destroyed => To::Destroyed,
-        From::Crashed => To::Crashed,
-        From::Panicked => To::Panicked,
-        From::Saved => To::Saved,
-        From::FromSnapshot => To::FromSnapshot,
-        From::Migrated => To::Migrated,
-        From::Failed => To::Failed,
-        From::PausedUser => To::PausedUser,
-        From::PausedIOError => To::PausedIOError,
-        From::PausedPostcopyFailed => To::PausedPostcopyFailed,
-        From::Booted
-        | From::Restored
-        | From::Unpaused
-        | From::MigrationCanceled
-        | From::SaveCanceled
-        | From::Wakeup
-        | From::Postcopy
-        | From::PostcopyFailed
-        | From::User
-        | From::Daemon
-        | From::PausedMigration
-        | From::PausedSave
-        | From::PausedDump
-        | From::PausedWatchdog
-        | From::PausedFromSnapshot
-        | From::PausedShuttingDown
-        | From::PausedSnapshot
-        | From::PausedCrashed
-        | From::PausedStartingUp
-        | From::PausedPostcopy => To::Other,
     }
 }
 

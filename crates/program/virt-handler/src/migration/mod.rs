@@ -5,9 +5,9 @@ mod options;
 use std::net::IpAddr;
 
 use api::v1::{Between, MigrationConfiguration, VirtualMachineInstance};
+use launcher_contract::migration::Destination;
+use launcher_contract::types::RefusalCode;
 use launcher_rpc::Error as RpcError;
-use launcher_rpc::migration::Destination;
-use launcher_rpc::types::RefusalCode;
 use vmstate::Action;
 
 use crate::agent::{Failed, refused, transient};

@@ -2,7 +2,7 @@
 
 use api::v1::{MigrationConfiguration, MigrationDowntimeTuning, MigrationStallDetector, VirtualMachineInstance};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use launcher_rpc::migration::{DowntimeTuning, MigrationOptions, StallOptions};
+use launcher_contract::migration::{DowntimeTuning, MigrationOptions, StallOptions};
 
 const STALL_DETECTION: &str = "MigrationStallDetection";
 const DOWNTIME_TUNING: &str = "MigrationDowntimeTuning";

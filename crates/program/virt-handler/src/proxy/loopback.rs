@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hostfs::beneath::Root;
+use launcher_contract::{Channel, USER};
 use role_tls::Identity;
 
-use super::{CHANNELS, Peers, Proxies, QEMU, socket_path, volume};
+use super::{Peers, Proxies, migrations, socket_path};
 use crate::uid::Uid;
 
 /// Both proxies of one migration. They end with this.
@@ -28,8 +29,7 @@ impl Way {
         let (source, target, vmi) = (uid("source")?, uid("target")?, uid("vmi")?);
         let pods = Arc::new(Root::open(directory).map_err(io::Error::other)?);
         for pod in [&source, &target] {
-            let path = volume(pod, "public").join("migrationproxy");
-            pods.mkdir_all(&path, 0o750, QEMU, QEMU).map_err(io::Error::other)?;
+            pods.mkdir_all(migrations(pod), 0o750, USER, USER).map_err(io::Error::other)?;
         }
         let peers = Peers::new(identity).map_err(io::Error::other)?;
         let (there, here) = (Proxies::new(pods.clone(), peers.clone()), Proxies::new(pods.clone(), peers));
@@ -41,11 +41,11 @@ impl Way {
 
     /// As the target's QEMU listens for memory.
     pub fn listen(&self) -> io::Result<UnixListener> {
-        self.pods.bind_unix(socket_path(&self.target, &self.vmi, CHANNELS[1])).map_err(io::Error::other)
+        self.pods.bind_unix(socket_path(&self.target, &self.vmi, Channel::Memory)).map_err(io::Error::other)
     }
 
     /// As the source's QEMU connects to send it.
     pub fn connect(&self) -> io::Result<UnixStream> {
-        self.pods.connect_unix(socket_path(&self.source, &self.vmi, CHANNELS[1])).map_err(io::Error::other)
+        self.pods.connect_unix(socket_path(&self.source, &self.vmi, Channel::Memory)).map_err(io::Error::other)
     }
 }

@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use hostfs::beneath::Root;
+use launcher_contract::{Channel, USER, paths, sockets};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use vmstate::Endpoint;
@@ -38,10 +39,6 @@ pub(crate) use tls::Peers;
 use crate::launcher::{connect, volume};
 use crate::uid::Uid;
 
-/// The user of launcher and QEMU.
-const QEMU: u32 = 107;
-/// libvirt, memory, disks.
-pub(crate) const CHANNELS: [u16; 3] = [0, 49152, 49153];
 /// QEMU opens its sockets a moment before it is told of; under load that moment is longer.
 const QEMU_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
@@ -111,15 +108,15 @@ impl Proxies {
         let stop = CancellationToken::new();
         let mut ports = BTreeMap::new();
         let mut listeners = Vec::new();
-        for channel in CHANNELS {
+        for channel in Channel::ALL {
             let listener = TcpListener::bind((address, 0)).await.map_err(failed)?;
-            ports.insert(listener.local_addr().map_err(failed)?.port().to_string(), i64::from(channel));
+            ports.insert(listener.local_addr().map_err(failed)?.port().to_string(), i64::from(channel.number()));
             listeners.push((channel, listener));
         }
         for (channel, listener) in listeners {
             let path = match channel {
-                0 => volume(pod_uid, "libvirt-runtime").join("libvirt-sock"),
-                channel => socket_path(pod_uid, vmi_uid, channel),
+                Channel::Libvirt => volume(pod_uid, paths::LIBVIRT_VOLUME).join(sockets::LIBVIRT),
+                Channel::Memory | Channel::Disks => socket_path(pod_uid, vmi_uid, channel),
             };
             let (pods, acceptor) = (self.pods.clone(), tls.then(|| self.peers.acceptor.clone()));
             let accept = join::accept_tcp(listener, acceptor, move || connect_soon(pods.clone(), path.clone()));
@@ -144,15 +141,15 @@ impl Proxies {
         let address: IpAddr = endpoint.address.parse().map_err(|_| ProxyError::BadAddress(endpoint.address.clone()))?;
         // Those of an earlier migration first: their sockets have the same names.
         self.close(pod_uid, Side::Source);
-        let directory = volume(pod_uid, "public").join("migrationproxy");
+        let directory = migrations(pod_uid);
         self.pods
-            .mkdir_all(&directory, 0o750, QEMU, QEMU)
+            .mkdir_all(&directory, 0o750, USER, USER)
             .map_err(|source| ProxyError::Socket { path: directory.display().to_string(), source })?;
         let stop = CancellationToken::new();
         for (port, channel) in &endpoint.ports {
             let bad = || ProxyError::BadPort { port: port.clone(), channel: *channel };
             let to = SocketAddr::new(address, port.parse().map_err(|_| bad())?);
-            let channel = CHANNELS.into_iter().find(|known| i64::from(*known) == *channel).ok_or_else(bad)?;
+            let channel = Channel::from_number(*channel).ok_or_else(bad)?;
             let listener = self.bind(&socket_path(pod_uid, vmi_uid, channel))?;
             let accept = join::accept_unix(listener, to, tls.then(|| self.peers.connector.clone()));
             let stop = stop.clone();
@@ -177,7 +174,7 @@ impl Proxies {
                 .pods
                 .open_file(path, hostfs::beneath::OFlags::PATH | hostfs::beneath::OFlags::CLOEXEC)
                 .map_err(io::Error::other)?;
-            std::os::unix::fs::chown(hostfs::beneath::descriptor_path(&opened), Some(QEMU), Some(QEMU))?;
+            std::os::unix::fs::chown(hostfs::beneath::descriptor_path(&opened), Some(USER), Some(USER))?;
             listener.set_nonblocking(true)?;
             UnixListener::from_std(listener)
         };
@@ -185,12 +182,13 @@ impl Proxies {
     }
 }
 
-fn socket_path(pod_uid: &Uid, vmi_uid: &Uid, channel: u16) -> PathBuf {
-    let name = match channel {
-        0 => format!("{vmi_uid}-source.sock"),
-        channel => format!("{vmi_uid}-{channel}-source.sock"),
-    };
-    volume(pod_uid, "public").join("migrationproxy").join(name)
+/// The directory of a Pod's migration sockets.
+fn migrations(pod_uid: &Uid) -> PathBuf {
+    volume(pod_uid, paths::SHARE_VOLUME).join(sockets::MIGRATIONS)
+}
+
+fn socket_path(pod_uid: &Uid, vmi_uid: &Uid, channel: Channel) -> PathBuf {
+    migrations(pod_uid).join(channel.socket(vmi_uid.as_str()))
 }
 
 /// Connects to a socket in the Pod that may be about to appear.

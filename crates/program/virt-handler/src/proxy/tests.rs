@@ -75,17 +75,17 @@ impl Setup {
     }
 
     /// A listener in the target's Pod. The paths are too long for socket addresses, as on a node.
-    fn listen(&self, channel: u16) -> UnixListener {
+    fn listen(&self, channel: Channel) -> UnixListener {
         let path = match channel {
-            0 => volume(&uid("target"), "libvirt-runtime").join("libvirt-sock"),
-            channel => socket_path(&uid("target"), &uid("vmi"), channel),
+            Channel::Libvirt => volume(&uid("target"), "libvirt-runtime").join("libvirt-sock"),
+            Channel::Memory | Channel::Disks => socket_path(&uid("target"), &uid("vmi"), channel),
         };
         let listener = Root::open(self.dir.path()).unwrap().bind_unix(path).unwrap();
         listener.set_nonblocking(true).unwrap();
         UnixListener::from_std(listener).unwrap()
     }
 
-    async fn connect(&self, channel: u16) -> UnixStream {
+    async fn connect(&self, channel: Channel) -> UnixStream {
         let path = socket_path(&uid("source"), &uid("vmi"), channel);
         connect(&Root::open(self.dir.path()).unwrap(), path).await.unwrap()
     }
@@ -112,12 +112,12 @@ async fn rest(stream: &mut UnixStream) -> Vec<u8> {
 async fn every_channel_leads_to_its_own_socket() {
     let setup = Setup::agents();
     setup.open().await;
-    for channel in CHANNELS {
+    for channel in Channel::ALL {
         let listener = setup.listen(channel);
         let mut inner = setup.connect(channel).await;
-        inner.write_all(&channel.to_be_bytes()).await.unwrap();
+        inner.write_all(&channel.number().to_be_bytes()).await.unwrap();
         let mut outer = accepted(&listener).await;
-        assert_eq!(read(&mut outer, 2).await, channel.to_be_bytes());
+        assert_eq!(read(&mut outer, 2).await, channel.number().to_be_bytes());
         outer.write_all(b"back").await.unwrap();
         assert_eq!(read(&mut inner, 4).await, b"back");
     }
@@ -127,8 +127,8 @@ async fn every_channel_leads_to_its_own_socket() {
 async fn one_direction_may_end_while_the_other_goes_on() {
     let setup = Setup::agents();
     setup.open().await;
-    let listener = setup.listen(49152);
-    let mut inner = setup.connect(49152).await;
+    let listener = setup.listen(Channel::Memory);
+    let mut inner = setup.connect(Channel::Memory).await;
     inner.write_all(b"all").await.unwrap();
     inner.shutdown().await.unwrap();
     let mut outer = accepted(&listener).await;
@@ -143,10 +143,10 @@ async fn one_direction_may_end_while_the_other_goes_on() {
 async fn many_connections_of_a_channel_arrive_in_their_order_and_do_not_mix() {
     let setup = Setup::agents();
     setup.open().await;
-    let listener = setup.listen(49152);
+    let listener = setup.listen(Channel::Memory);
     let mut pairs = Vec::new();
     for number in 0..16u8 {
-        let mut inner = setup.connect(49152).await;
+        let mut inner = setup.connect(Channel::Memory).await;
         inner.write_all(&[number; 3]).await.unwrap();
         pairs.push(inner);
     }
@@ -162,8 +162,8 @@ async fn many_connections_of_a_channel_arrive_in_their_order_and_do_not_mix() {
 async fn a_slow_reader_slows_its_writer() {
     let setup = Setup::agents();
     setup.open().await;
-    let listener = setup.listen(49152);
-    let mut inner = setup.connect(49152).await;
+    let listener = setup.listen(Channel::Memory);
+    let mut inner = setup.connect(Channel::Memory).await;
     inner.write_all(b"x").await.unwrap();
     let mut outer = accepted(&listener).await;
     let block = vec![7u8; 1 << 20];
@@ -181,10 +181,10 @@ async fn a_slow_reader_slows_its_writer() {
 async fn a_socket_that_is_about_to_appear_is_waited_for() {
     let setup = Setup::agents();
     setup.open().await;
-    let mut inner = setup.connect(49153).await;
+    let mut inner = setup.connect(Channel::Disks).await;
     inner.write_all(b"early").await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
-    let listener = setup.listen(49153);
+    let listener = setup.listen(Channel::Disks);
     assert_eq!(read(&mut accepted(&listener).await, 5).await, b"early");
 }
 
@@ -193,8 +193,8 @@ async fn a_closed_side_ends_what_goes_through_it() {
     for close_source in [true, false] {
         let setup = Setup::agents();
         setup.open().await;
-        let listener = setup.listen(49152);
-        let mut inner = setup.connect(49152).await;
+        let listener = setup.listen(Channel::Memory);
+        let mut inner = setup.connect(Channel::Memory).await;
         inner.write_all(b"x").await.unwrap();
         let mut outer = accepted(&listener).await;
         read(&mut outer, 1).await;
@@ -222,8 +222,8 @@ async fn only_node_agents_of_this_cluster_talk_to_each_other() {
     ] {
         let setup = Setup::new(source, target);
         setup.open().await;
-        let listener = setup.listen(0);
-        let mut inner = setup.connect(0).await;
+        let listener = setup.listen(Channel::Libvirt);
+        let mut inner = setup.connect(Channel::Libvirt).await;
         let _ = inner.write_all(b"let me in").await;
         assert_eq!(rest(&mut inner).await, b"", "{name}");
         let nobody = timeout(Duration::from_millis(200), listener.accept()).await;

@@ -4,8 +4,8 @@ use api::v1::VirtualMachineInstanceGuestOSInfo;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::StatusCode;
-use launcher_rpc::migration::{MigrationMode, Progress};
-use launcher_rpc::types::{Command, GuestAgent};
+use launcher_contract::migration::{MigrationMode, Progress};
+use launcher_contract::types::{Command, GuestAgent};
 use serde::Serialize;
 
 use super::{Refusal, Server};

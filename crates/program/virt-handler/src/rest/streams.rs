@@ -13,6 +13,8 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use futures::{SinkExt, StreamExt};
 use http::StatusCode;
+use launcher_contract::sockets;
+use launcher_contract::streams::SUBPROTOCOL;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -20,8 +22,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Refusal, Server};
 
-/// The subprotocol of all streams: bytes in binary frames.
-const SUBPROTOCOL: &str = "plain.kubevirt.io";
 /// The largest frame taken from a client.
 const MAX_FRAME: usize = 1 << 20;
 const BUFFER: usize = 32 << 10;
@@ -35,7 +35,7 @@ pub(super) async fn console(
     Path((namespace, name)): Path<(String, String)>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Refusal> {
-    server.stream(&namespace, &name, "virt-serial0", false, upgrade).await
+    server.stream(&namespace, &name, sockets::SERIAL, false, upgrade).await
 }
 
 #[derive(Deserialize)]
@@ -52,7 +52,7 @@ pub(super) async fn vnc(
     Query(query): Query<VncQuery>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, Refusal> {
-    server.stream(&namespace, &name, "virt-vnc", query.preserve_session, upgrade).await
+    server.stream(&namespace, &name, sockets::VNC, query.preserve_session, upgrade).await
 }
 
 impl Server {

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 
+use launcher_contract::types::LauncherState;
 use launcher_rpc::Client;
-use launcher_rpc::types::LauncherState;
 
 /// What the Pod runner would have prepared; then this program as process 1 of its own.
 const SCRIPT: &str = r#"
@@ -156,7 +156,7 @@ impl Pod {
         tokio::task::block_in_place(|| {
             let state = tokio::runtime::Handle::current().block_on(self.state());
             let status = state.and_then(|state| state.domain).map(|domain| domain.status);
-            status == Some(launcher_rpc::types::DomainStatus::Running)
+            status == Some(launcher_contract::types::DomainStatus::Running)
         })
     }
 

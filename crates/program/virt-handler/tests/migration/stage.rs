@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use launcher_rpc::migration::MigrationPhase;
+use launcher_contract::migration::MigrationPhase;
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, Handler};

@@ -9,7 +9,7 @@ use axum::extract::{Query, State};
 use axum::routing::{get, put};
 use axum::{Json, Router};
 use http::StatusCode;
-use launcher_rpc::types::{
+use launcher_contract::types::{
     CommandRequest, DomainReason, DomainState, DomainStatus, DomainType, Info, LauncherState, SyncRequest,
 };
 use serde_json::{Value, json};

@@ -33,9 +33,7 @@ pub(crate) use target::Target;
 
 use std::path::{Path, PathBuf};
 
-/// Channels between the two Pods, by KubeVirt's numbers: libvirt, memory, disks.
-const MEMORY: u16 = 49152;
-const DISKS: u16 = 49153;
+use launcher_contract::{Channel, sockets};
 
 /// The sockets of one VMI's migrations, in the directory that launcher and node agent share.
 #[derive(Debug, Clone)]
@@ -46,7 +44,7 @@ pub(crate) struct Sockets {
 
 impl Sockets {
     pub(crate) fn new(share_dir: &Path, vmi_uid: &str) -> Sockets {
-        Sockets { dir: share_dir.join("migrationproxy"), vmi_uid: vmi_uid.to_owned() }
+        Sockets { dir: share_dir.join(sockets::MIGRATIONS), vmi_uid: vmi_uid.to_owned() }
     }
 
     fn dir(&self) -> &Path {
@@ -55,20 +53,20 @@ impl Sockets {
 
     /// Where the target's libvirt answers.
     fn libvirt(&self) -> PathBuf {
-        self.dir.join(format!("{}-source.sock", self.vmi_uid))
+        self.channel(Channel::Libvirt)
     }
 
     /// The source's QEMU connects to it, the target's listens on the same path in its own Pod.
-    fn channel(&self, channel: u16) -> PathBuf {
-        self.dir.join(format!("{}-{channel}-source.sock", self.vmi_uid))
+    fn channel(&self, channel: Channel) -> PathBuf {
+        self.dir.join(channel.socket(&self.vmi_uid))
     }
 
     /// Where the target's QEMU listens to this launcher alone.
     fn recovery_monitor(&self) -> PathBuf {
-        self.dir.join("monitor.sock")
+        self.dir.join(sockets::RECOVERY_MONITOR)
     }
 
-    fn uri(&self, channel: u16) -> String {
+    fn uri(&self, channel: Channel) -> String {
         format!("unix://{}", self.channel(channel).display())
     }
 }
@@ -81,7 +79,10 @@ mod tests {
     fn sockets_have_the_names_that_node_agents_know() {
         let sockets = Sockets::new(Path::new("/var/run/kubevirt"), "u-1");
         assert_eq!(sockets.libvirt(), Path::new("/var/run/kubevirt/migrationproxy/u-1-source.sock"));
-        assert_eq!(sockets.uri(MEMORY), "unix:///var/run/kubevirt/migrationproxy/u-1-49152-source.sock");
-        assert_eq!(sockets.channel(DISKS), Path::new("/var/run/kubevirt/migrationproxy/u-1-49153-source.sock"));
+        assert_eq!(sockets.uri(Channel::Memory), "unix:///var/run/kubevirt/migrationproxy/u-1-49152-source.sock");
+        assert_eq!(
+            sockets.channel(Channel::Disks),
+            Path::new("/var/run/kubevirt/migrationproxy/u-1-49153-source.sock")
+        );
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use launcher_rpc::migration::{MigrationMode, MigrationOptions};
+use launcher_contract::migration::{MigrationMode, MigrationOptions};
 
 use super::stall::Stall;
 
@@ -211,7 +211,7 @@ impl Monitor {
 
 #[cfg(test)]
 mod tests {
-    use launcher_rpc::migration::DowntimeTuning;
+    use launcher_contract::migration::DowntimeTuning;
 
     use super::*;
 

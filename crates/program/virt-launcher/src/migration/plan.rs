@@ -3,11 +3,12 @@
 use std::os::unix::fs::MetadataExt;
 
 use domain::Observed;
-use launcher_rpc::migration::{Destination, MigrationOptions};
-use launcher_rpc::types::DomainStatus;
+use launcher_contract::Channel;
+use launcher_contract::migration::{Destination, MigrationOptions};
+use launcher_contract::types::DomainStatus;
 use libvirt_io::{Params, Value, flags};
 
-use super::{DISKS, MEMORY, Sockets};
+use super::Sockets;
 
 /// A file takes space in units of this many bytes, whatever its block size.
 const SPACE_UNIT: u64 = 512;
@@ -85,12 +86,12 @@ impl Plan {
         let text = |text: &str| Value::String(text.to_owned());
         let mut params = Params::default()
             .with("destination_name", text(current.name))
-            .with("migrate_uri", Value::String(sockets.uri(MEMORY)));
+            .with("migrate_uri", Value::String(sockets.uri(Channel::Memory)));
         if options.bandwidth_mib > 0 {
             params = params.with("bandwidth", Value::ULLong(options.bandwidth_mib));
         }
         if !disks.is_empty() {
-            params = params.with("disks_uri", Value::String(sockets.uri(DISKS)));
+            params = params.with("disks_uri", Value::String(sockets.uri(Channel::Disks)));
         }
         for disk in &disks {
             params = params.with("migrate_disks", text(&disk.target));

@@ -3,8 +3,10 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use launcher_rpc::migration::{AbortState, MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress};
-use launcher_rpc::types::{DomainReason, DomainState, DomainStatus, LauncherState};
+use launcher_contract::migration::{
+    AbortState, MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress,
+};
+use launcher_contract::types::{DomainReason, DomainState, DomainStatus, LauncherState};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use launcher_rpc::migration::{MigrationMode, MigrationOptions, StallOptions};
+use launcher_contract::migration::{MigrationMode, MigrationOptions, StallOptions};
 
 use super::monitor::{ANY_DOWNTIME_MS, DEFAULT_MAX_DOWNTIME_MS, Order, Sample};
 

@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use launcher_rpc::migration::{MigrationMode, MigrationOptions, MigrationPhase, Progress};
+use launcher_contract::migration::{MigrationMode, MigrationOptions, MigrationPhase, Progress};
 use libvirt_io::{Connection, Cookie, Domain, JobStats, Keepalive, Params, Reason, State, Value, flags};
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -548,7 +548,7 @@ impl Driver {
         sample
     }
 
-    fn update(&self, change: impl FnOnce(&mut launcher_rpc::migration::MigrationState)) {
+    fn update(&self, change: impl FnOnce(&mut launcher_contract::migration::MigrationState)) {
         self.state.update(|state| {
             if let Some(migration) = &mut state.migration {
                 change(migration);

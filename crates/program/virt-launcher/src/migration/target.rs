@@ -1,10 +1,11 @@
 //! The target of a migration: gets ready, and notices when the guest has come.
 
-use launcher_rpc::migration::{MigrationMode, MigrationPhase, MigrationRole, MigrationState};
-use launcher_rpc::types::{DomainReason, DomainState, DomainStatus, LauncherState};
+use launcher_contract::Channel;
+use launcher_contract::migration::{MigrationMode, MigrationPhase, MigrationRole, MigrationState};
+use launcher_contract::types::{DomainReason, DomainState, DomainStatus, LauncherState};
 use tokio::sync::watch;
 
-use super::{DISKS, MEMORY, Sockets, recovery};
+use super::{Sockets, recovery};
 use crate::error::Error;
 use crate::state::StateStore;
 
@@ -46,7 +47,7 @@ impl Target {
         let dir = self.sockets.dir();
         std::fs::create_dir_all(dir)
             .map_err(|source| Error::System { action: format!("make {}", dir.display()), source })?;
-        for channel in [MEMORY, DISKS] {
+        for channel in [Channel::Memory, Channel::Disks] {
             let file = self.sockets.channel(channel);
             match std::fs::remove_file(&file) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
@@ -72,7 +73,7 @@ impl Target {
     /// Follows the guest's arrival. Sets `started` when it runs here, and ends when nothing of it is at the source.
     pub(crate) async fn watch(self, started: watch::Sender<bool>) {
         let (monitor, uri) =
-            (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(MEMORY).display()));
+            (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(Channel::Memory).display()));
         tokio::select! {
             () = self.follow(started) => {}
             () = recovery::keep_listening(&monitor, &uri) => {}

@@ -10,7 +10,7 @@ mod support;
 
 use std::time::{Duration, Instant};
 
-use launcher_rpc::types::{Command, DomainReason, DomainStatus, DomainType, RefusalCode};
+use launcher_contract::types::{Command, DomainReason, DomainStatus, DomainType, RefusalCode};
 use libtest_mimic::{Arguments, Failed, Trial};
 use support::{Launcher, vmi};
 

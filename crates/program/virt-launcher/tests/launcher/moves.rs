@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use launcher_rpc::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
-use launcher_rpc::types::{Command, DomainReason, DomainStatus, DomainType, LauncherState, SyncOptions};
+use launcher_contract::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
+use launcher_contract::types::{Command, DomainReason, DomainStatus, DomainType, LauncherState, SyncOptions};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use api::v1::VirtualMachineInstance;
-use launcher_rpc::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
+use launcher_contract::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
 use launcher_rpc::{Client, Error};
 use tempfile::TempDir;
 
@@ -290,7 +290,7 @@ impl Launcher {
 
     /// What the launcher left for a handler that comes late.
     pub(crate) fn last_state(&self) -> Option<LauncherState> {
-        let file = self.dir.path().join("run/kubevirt/sockets").join(launcher_rpc::LAST_STATE);
+        let file = self.dir.path().join("run/kubevirt/sockets").join(launcher_contract::sockets::LAST_STATE);
         let text = std::fs::read(file).ok()?;
         Some(serde_json::from_slice(&text).expect("a whole state"))
     }

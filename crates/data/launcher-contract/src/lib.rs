@@ -1,0 +1,30 @@
+//! The contract between virt-launcher and everybody who deals with it: virt-handler, which sends it commands, `render`,
+//! which writes its Pod and command line, and `domain`, which writes the XML of its guest.
+//!
+//! | module | what both sides must agree on |
+//! |---|---|
+//! | [`types`], [`migration`] | the JSON documents on the launcher's socket |
+//! | [`routes`] | the requests that carry them |
+//! | [`paths`] | directories inside the launcher's container, and the Pod's volumes behind them |
+//! | [`sockets`] | names of sockets and files in those directories |
+//! | [`channel`] | what travels between two launchers during a migration |
+//! | [`flags`] | the launcher's command line |
+//! | [`streams`] | the WebSocket protocol of serial console and VNC |
+//!
+//! The launcher pushes nothing. virt-handler long-polls one state document that carries a sequence number, so it asks
+//! again for an answer that got lost, and needs no replay after a restart. Commands are idempotent and name the VMI's
+//! UID: a launcher refuses a command for another VMI.
+
+pub mod channel;
+pub mod flags;
+pub mod migration;
+pub mod paths;
+pub mod routes;
+pub mod sockets;
+pub mod streams;
+pub mod types;
+
+pub use channel::Channel;
+
+/// User and group of the launcher and of QEMU; they own the files that QEMU opens.
+pub const USER: u32 = 107;
