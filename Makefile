@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test build guest up down verify fix bench bench-controller bench-dictionary bench-migration faults sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
+.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-migration faults sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -11,8 +11,8 @@ help: ## list the targets
 demo: setup-demo build guest ## build, start two nodes, boot a VM, reach it, live-migrate it, stop it, print timelines
 	bin/ferrovirt demo --guest build/guest
 
-test: setup-test guest ## all tests
-	$(CARGO) run -q -p xtask -- test
+test: setup-test guest ## all tests; ARGS=--timings for what took how long
+	$(CARGO) run -q -p xtask -- test $(ARGS)
 
 build: ## the program, at bin/ferrovirt
 	$(CARGO) build -p ferrovirt
@@ -26,6 +26,9 @@ up: setup-demo build guest ## a cluster of two nodes in the foreground, with the
 
 down: ## shut the guests down in order and take the cluster away
 	bin/ferrovirt down
+
+nightly: setup-test setup-fuzz guest ## what `make test` leaves out for its length: all 52,000 histories, the fault matrix, fuzzing; about an hour
+	$(CARGO) run -q -p xtask -- nightly
 
 verify: setup-test ## format, lints and tests: what CI runs, changing no file
 	$(CARGO) fmt --all -- --check

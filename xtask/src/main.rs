@@ -2,6 +2,7 @@
 
 mod fuzz;
 mod peers;
+mod suite;
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,8 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 const HELP: &str = "usage: cargo xtask <job>
-  test    every test of the workspace, the end-to-end ones last
+  test    every test of the workspace, the end-to-end ones last; --timings prints what took how long
+  nightly what `test` leaves out for its length: all simulated histories, the whole fault matrix, a minute of fuzzing
   docs    write the documents and recorded outputs that are generated from the tables of the API
   fuzz    mutated manifests through the dictionary, for 60 seconds or as many as are given
   peers   other projects' programs, in a cache outside the work tree; prints the folders that hold them
@@ -19,7 +21,8 @@ const HELP: &str = "usage: cargo xtask <job>
 fn main() -> ExitCode {
     let job = std::env::args().nth(1);
     let result = match job.as_deref() {
-        Some("test") => test(),
+        Some("test") => test(&std::env::args().skip(2).collect::<Vec<_>>()),
+        Some("nightly") => suite::nightly(&workspace()),
         Some("docs") => docs(),
         Some("fuzz") => fuzz::run(&workspace(), std::env::args().nth(2).as_deref().unwrap_or("60")),
         Some("peers") => return peers::main(&workspace(), &std::env::args().skip(2).collect::<Vec<_>>()),
@@ -41,24 +44,18 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// The quick tests first: a broken decision shows in seconds, not after the guests have booted.
-///
-/// Every step names the whole workspace, also where it runs a part of it: another selection of packages would give their
-/// dependencies other features, and most of them would be built once more.
-fn test() -> Result<()> {
-    let root = workspace();
-    let guest = root.join("build/guest");
-    let program = root.join("target/debug/ferrovirt");
+fn test(flags: &[String]) -> Result<()> {
+    let mut options = suite::Options::default();
+    for flag in flags {
+        match flag.as_str() {
+            "--timings" => options.timings = true,
+            other => bail!("`test` has no flag {other}; it has --timings"),
+        }
+    }
     if std::env::var_os("FERROVIRT_SHARED").is_none() {
         eprintln!("note: FERROVIRT_SHARED is not set; comparisons with KubeVirt's data report themselves as skipped");
     }
-    let environment = [("FERROVIRT_GUEST_DIR", guest.as_os_str()), ("FERROVIRT_BIN", program.as_os_str())];
-    cargo(&["test", "--workspace", "--no-run"], &environment)?;
-    if !program.exists() {
-        bail!("{} was not built; is another target directory set for cargo?", program.display());
-    }
-    cargo(&["test", "--workspace", "--exclude", "e2e"], &environment)?;
-    cargo(&["test", "--workspace", "--test", "e2e"], &environment)
+    suite::test(&workspace(), options)
 }
 
 /// The tests that compare generated files write them instead.

@@ -104,6 +104,18 @@ pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
     ExitCode::SUCCESS
 }
 
+/// Builds what tests ask for, before the first one asks. A machine that cannot is told of; its tests are skipped, or fail in CI.
+pub(crate) fn build_usual(workspace: &Path) -> Result<()> {
+    for peers in &PEERS {
+        match peers.build(workspace, Wanted::Usual) {
+            Ok(_) => {}
+            Err(Failure::Unavailable(err)) => eprintln!("peers: {err:#}"),
+            Err(Failure::Broken(err)) => return Err(err),
+        }
+    }
+    Ok(())
+}
+
 impl Failure {
     fn tell(self) -> ExitCode {
         let (err, code) = match self {

@@ -1,7 +1,7 @@
 //! The whole chain with real parts: QEMU, libvirt, netlink, nftables, and real processes killed for real.
 //!
-//! Scenarios of one group share a cluster and run one after another: the machine is small. Each group takes its cluster
-//! away again, also when a scenario failed; the last check is that nothing is left.
+//! Scenarios of one group share a cluster and run one after another. Each group takes its cluster away again, also when a
+//! scenario failed; the last check is that nothing is left. `cargo xtask test` runs two lanes of groups at a time.
 
 mod faults;
 mod guests;
@@ -16,20 +16,36 @@ use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
 
+/// A lane's scenarios.
+type Lane = (&'static str, fn() -> Vec<Trial>);
+
+/// Lanes can run side by side, each in a process of its own with `FERROVIRT_E2E_LANE`: they share neither a cluster nor
+/// the name of a guest nor a setting of the machine. The last one must run alone, since it looks at the whole machine.
+const LANES: [Lane; 4] = [
+    ("moves", migrations::trials),
+    ("guests", || [refusals::trials(), guests::trials(), faults::trials()].into_iter().flatten().collect()),
+    ("struck", migrations::struck),
+    ("alone", lifecycle::trials),
+];
+
 fn main() -> ExitCode {
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let mut arguments = Arguments::from_args();
-    // Guests under emulation take both cores of a small machine: two at once would time each other out.
+    // Scenarios of a group share its cluster, so a second thread would only wait for the first.
     arguments.test_threads = Some(1);
     if !rustix::process::geteuid().is_root() {
         eprintln!("the end-to-end tests are skipped: they need root for namespaces, mounts and cgroups");
         return ExitCode::SUCCESS;
     }
-    let mut trials = refusals::trials();
-    trials.extend(guests::trials());
-    trials.extend(migrations::trials());
-    trials.extend(lifecycle::trials());
-    trials.extend(faults::trials());
+    let lane = std::env::var("FERROVIRT_E2E_LANE").ok();
+    let wanted = |name: &str| lane.as_deref().is_none_or(|lane| lane == name);
+    let lanes = LANES.iter().filter(|(name, _)| wanted(name));
+    let trials: Vec<Trial> = lanes.flat_map(|(_, trials)| trials()).collect();
+    if trials.is_empty() {
+        let names = LANES.map(|(name, _)| name).join(", ");
+        eprintln!("FERROVIRT_E2E_LANE is {lane:?}, and the lanes are {names}");
+        return ExitCode::FAILURE;
+    }
     let conclusion = libtest_mimic::run(&arguments, trials);
     guests::take_away();
     migrations::take_away();
@@ -41,8 +57,12 @@ fn trial<F>(name: impl Into<String>, body: impl FnOnce() -> F + Send + 'static) 
 where
     F: Future<Output = Result<()>>,
 {
-    Trial::test(name, move || {
-        runtime().block_on(body()).map_err(|err| {
+    let name = name.into();
+    Trial::test(name.clone(), move || {
+        let begun = std::time::Instant::now();
+        let result = runtime().block_on(body());
+        println!("{name} took {:.1} s", begun.elapsed().as_secs_f64());
+        result.map_err(|err| {
             // Where it happened, too: the list of failures at the end may be cut off from what led to them.
             println!("{err:#}");
             Failed::from(format!("{err:#}"))

@@ -22,7 +22,9 @@ use super::postcopy::{self, Narrow, UserFaults};
 use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy, set_link};
 use crate::trial;
 
-const NAME: &str = "mover";
+/// The guest of most cases, and that of the cases in post-copy, which run beside them.
+const MOVER: &str = "mover";
+const AHEAD: &str = "mover-ahead";
 /// Enough for a transfer of some seconds, so that every point of it can be met.
 const BANDWIDTH: &str = "10Mi";
 /// Longer than the proxies wait for a peer that says nothing.
@@ -105,9 +107,18 @@ const ALWAYS: [(Victim, Point); 14] = [
     (Victim::TargetHandler, Point::PostCopy),
 ];
 
+/// The cases at the ten points that every migration passes.
 pub(super) fn trials() -> Vec<Trial> {
-    let points = || POINTS.into_iter().chain([Point::PostCopy]);
-    let all = VICTIMS.into_iter().flat_map(|victim| points().map(move |point| (victim, point)));
+    cases(&POINTS)
+}
+
+/// The cases in post-copy.
+pub(super) fn post_copy_trials() -> Vec<Trial> {
+    cases(&[Point::PostCopy])
+}
+
+fn cases(points: &[Point]) -> Vec<Trial> {
+    let all = VICTIMS.into_iter().flat_map(|victim| points.iter().map(move |point| (victim, *point)));
     let case = |(victim, point)| {
         let name = format!("fault_{}_{}", snake(victim), snake(point));
         trial(name, move || struck(victim, point)).with_ignored_flag(!ALWAYS.contains(&(victim, point)))
@@ -145,8 +156,9 @@ async fn struck(victim: Victim, point: Point) -> Result<()> {
         Point::PostCopy => postcopy::settings(),
         _ => json!({"bandwidthPerMigration": BANDWIDTH}),
     };
-    policy(&cluster, "measured", NAME, settings).await?;
-    let guest = guest(&cluster).await?;
+    let name = if point == Point::PostCopy { AHEAD } else { MOVER };
+    policy(&cluster, "measured", name, settings).await?;
+    let guest = guest(&cluster, name).await?;
     let outcome = case(&mut cluster, &guest, victim, point).await;
     // Whatever it did to the guest, the next case is to find a good one.
     if !matches!(outcome, Ok(true)) {
@@ -156,12 +168,12 @@ async fn struck(victim: Victim, point: Point) -> Result<()> {
 }
 
 /// The guest of the case before, if that left it well, or else a new one.
-async fn guest(cluster: &Embedded) -> Result<Guest> {
+async fn guest(cluster: &Embedded, name: &str) -> Result<Guest> {
     let vmis: Api<api::v1::VirtualMachineInstance> = Api::default_namespaced(cluster.client().await?);
-    match vmis.get_opt(NAME).await? {
-        Some(_) => Guest::attach(cluster, NAME).await,
+    match vmis.get_opt(name).await? {
+        Some(_) => Guest::attach(cluster, name).await,
         None => {
-            let manifest = e2e::manifest::Manifest::vm(NAME, "Always").empty_disk("16Mi").instance();
+            let manifest = e2e::manifest::Manifest::vm(name, "Always").empty_disk("16Mi").instance();
             movable(cluster, &manifest).await
         }
     }
@@ -180,7 +192,7 @@ async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Poin
     let narrow = (point == Point::PostCopy).then(|| Narrow::link(cluster, other(&source))).transpose()?;
     begin(cluster, guest, &migration, json!({})).await?;
     reach(cluster, guest, &migration, point, &source).await.with_context(|| format!("on the way to {point:?}"))?;
-    strike(cluster, &migration, victim, &source).await.with_context(|| format!("striking {victim:?}"))?;
+    strike(cluster, guest, &migration, victim, &source).await.with_context(|| format!("striking {victim:?}"))?;
     drop(narrow);
     let policies: Api<api::migrations::MigrationPolicy> = Api::all(cluster.client().await?);
     policies.delete("measured", &DeleteParams::default()).await.context("cannot delete the policy")?;
@@ -191,7 +203,7 @@ async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Poin
     if lives {
         let now = poll("the guest's counter to go on", LIMIT, || async {
             // A new console each time: the last one may have broken with whoever it went through.
-            let again = Guest::attach(cluster, NAME).await.map_err(|err| err.to_string())?;
+            let again = Guest::attach(cluster, &guest.name).await.map_err(|err| err.to_string())?;
             let now = last_tick(&again).await.map_err(|err| err.to_string())?;
             if now > last { Ok(now) } else { Err(format!("it is at {now} and was at {last}")) }
         })
@@ -289,7 +301,7 @@ async fn under_way(cluster: &Embedded, guest: &Guest, migration: &str, point: Po
 }
 
 /// Kills the victim, as soon as there is one. A migration that ends first has been quicker.
-async fn strike(cluster: &mut Embedded, migration: &str, victim: Victim, source: &str) -> Result<()> {
+async fn strike(cluster: &mut Embedded, guest: &Guest, migration: &str, victim: Victim, source: &str) -> Result<()> {
     let target = other(source);
     match victim {
         Victim::Controller => {
@@ -312,7 +324,7 @@ async fn strike(cluster: &mut Embedded, migration: &str, victim: Victim, source:
             Victim::SourceLauncher | Victim::SourceLibvirtd | Victim::SourceQemu => source,
             _ => target,
         };
-        let launcher = launchers::process_on(cluster.layout(), NAME, node);
+        let launcher = launchers::process_on(cluster.layout(), &guest.name, node);
         let found = launcher.and_then(|launcher| match victim {
             Victim::SourceLibvirtd | Victim::TargetLibvirtd => launchers::beside(&launcher, "libvirtd"),
             Victim::SourceQemu | Victim::TargetQemu => launchers::beside(&launcher, "qemu-system-x86"),
@@ -368,9 +380,9 @@ async fn verdict(
         let node = instance.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default();
         // A QEMU that stands still in post-copy is not a guest that lives.
         let running = launchers::running(cluster.layout(), instance.metadata.uid.as_deref().unwrap_or_default()).await;
-        let launcher = launchers::process_on(cluster.layout(), NAME, &node);
+        let launcher = launchers::process_on(cluster.layout(), &guest.name, &node);
         let qemu = launcher.and_then(|launcher| launchers::beside(&launcher, "qemu-system-x86"));
-        let qemus = processes::qemus_of(NAME);
+        let qemus = processes::qemus_of(&guest.name);
         match (instance.is_final(), qemus.as_slice(), running.as_slice()) {
             (true, [], []) => Ok(false),
             (false, [only], [_]) if instance.is_running() && qemu == Some(*only) && node == home => Ok(true),

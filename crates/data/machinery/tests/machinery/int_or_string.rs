@@ -1,9 +1,7 @@
 //! Shares of a whole against what Kubernetes answers.
 
-mod recorded;
-
+use crate::recorded::cases;
 use machinery::int_or_string::{IntOrString, Round, parse, scaled};
-use recorded::cases;
 
 #[test]
 fn shares_are_computed_as_in_kubernetes() {

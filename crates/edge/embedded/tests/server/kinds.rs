@@ -1,10 +1,8 @@
 //! Our own kinds as a client meets them: every version, scale, schemas, rules, and what is said about them.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
+use crate::common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers};
 use api::resources::{RESOURCES, Resource};
-use common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers};
 use kube::Client;
 use serde_json::{Value, json};
 

@@ -1,15 +1,13 @@
 //! What was acknowledged is there after a crash, and versions never go back.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{Pki, TestServer, eventually, install_crypto};
+use crate::common::{Pki, TestServer, eventually, install_crypto};
 use embedded::{Server, StoreError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, PostParams};
@@ -53,7 +51,7 @@ impl Drop for Killed {
 async fn start(dir: &Path, pki: &Pki) -> (Killed, Client) {
     let _first_time = std::fs::remove_file(dir.join("port"));
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["child_server", "--exact", "--ignored", "--nocapture"])
+        .args(["durability::child_server", "--exact", "--ignored", "--nocapture"])
         .env(DIR, dir)
         .stdout(Stdio::null())
         .spawn()
@@ -63,7 +61,7 @@ async fn start(dir: &Path, pki: &Pki) -> (Killed, Client) {
         std::fs::read_to_string(dir.join("port")).ok()?.parse::<u16>().ok()
     })
     .await;
-    (child, pki.client(port, Some(("admin", &[common::MASTERS]))).await)
+    (child, pki.client(port, Some(("admin", &[crate::common::MASTERS]))).await)
 }
 
 /// What a writer has been told is done: the count in its own object, and the version that carried it.
@@ -169,7 +167,7 @@ fn child_on_a_small_disk() {
         let refusal = loop {
             match api.create(&PostParams::default(), &map(written)).await {
                 Ok(_) => written += 1,
-                Err(err) => break common::refusal(Err::<(), _>(err)),
+                Err(err) => break crate::common::refusal(Err::<(), _>(err)),
             }
             assert!(written < 1000, "the disk is not small");
         };
@@ -178,7 +176,7 @@ fn child_on_a_small_disk() {
         assert!(written > 0);
         // Still there, still readable, still refusing.
         assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), written);
-        assert_eq!(common::refusal(api.create(&PostParams::default(), &map(written)).await).0, 507);
+        assert_eq!(crate::common::refusal(api.create(&PostParams::default(), &map(written)).await).0, 507);
         std::fs::remove_file(dir.join("ballast")).unwrap();
         api.create(&PostParams::default(), &map(written)).await.unwrap();
         let (dir, pki) = server.stop().await;
@@ -219,7 +217,7 @@ async fn a_second_server_on_the_same_store_gets_one_clear_error() {
     // In another process as well, and the first goes on.
     first.pki.save(first.dir.path());
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["child_server", "--exact", "--ignored", "--nocapture"])
+        .args(["durability::child_server", "--exact", "--ignored", "--nocapture"])
         .env(DIR, first.dir.path())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

@@ -3,14 +3,12 @@
 //! Runs the `kubectl` in `PATH`; `FERROVIRT_TEST_KUBECTL` may name others, separated by colons.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use crate::common::{MASTERS, TestServer, eventually};
 use api::resources::RESOURCES;
-use common::{MASTERS, TestServer, eventually};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;

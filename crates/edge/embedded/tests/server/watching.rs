@@ -1,11 +1,9 @@
 //! Lists and watches: versions, selectors, pages, bookmarks, the end of a watch.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
 use std::time::Duration;
 
-use common::{TestServer, eventually, raw, raw_json, raw_with_headers, refusal};
+use crate::common::{TestServer, eventually, raw, raw_json, raw_with_headers, refusal};
 use futures::{AsyncBufReadExt as _, StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};

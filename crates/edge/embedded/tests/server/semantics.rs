@@ -1,9 +1,7 @@
 //! Create, read, update, patch and delete as a client sees them, over TLS.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
-use common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers, refusal};
+use crate::common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers, refusal};
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Node, Pod, Secret};
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::core::{ApiResource, GroupVersionKind};
@@ -318,7 +316,7 @@ async fn a_pod_on_a_node_is_deleted_by_its_node() {
     let wrong = DeleteParams::default()
         .preconditions(kube::api::Preconditions { uid: Some("other".into()), ..Default::default() });
     assert_eq!(refusal(api.delete("bound", &wrong).await).0, 409);
-    api.delete("bound", &common::now()).await.unwrap();
+    api.delete("bound", &crate::common::now()).await.unwrap();
     assert!(api.get_opt("bound").await.unwrap().is_none());
 }
 
@@ -457,7 +455,7 @@ async fn a_namespace_takes_its_contents_with_it() {
         conditions.iter().any(|c| c.message.as_deref().is_some_and(|m| m.contains("pods has 1 resource"))).then_some(())
     })
     .await;
-    pods.delete("p", &common::now()).await.unwrap();
+    pods.delete("p", &crate::common::now()).await.unwrap();
     eventually("the namespace to go", || async { spaces.get_opt(&name).await.unwrap().is_none().then_some(()) }).await;
     let (code, _, message) = refusal(spaces.delete("default", &DeleteParams::default()).await);
     assert_eq!(code, 403, "{message}");

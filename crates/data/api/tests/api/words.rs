@@ -30,9 +30,9 @@ fn each_is_defined_once(module: &str, words: &[(&'static str, &'static str)]) {
 #[test]
 fn labels_annotations_and_finalizers_are_names_kubernetes_accepts() {
     let modules = [
-        ("labels", include_str!("../src/labels.rs"), 50),
-        ("annotations", include_str!("../src/annotations.rs"), 70),
-        ("finalizers", include_str!("../src/finalizers.rs"), 14),
+        ("labels", include_str!("../../src/labels.rs"), 50),
+        ("annotations", include_str!("../../src/annotations.rs"), 70),
+        ("finalizers", include_str!("../../src/finalizers.rs"), 14),
     ];
     for (module, source, at_least) in modules {
         let words = constants(source);
@@ -49,15 +49,15 @@ fn labels_annotations_and_finalizers_are_names_kubernetes_accepts() {
 #[test]
 fn conditions_reasons_and_events_are_each_defined_once() {
     let modules = [
-        ("conditions", include_str!("../src/conditions.rs")),
-        ("reasons", include_str!("../src/reasons.rs")),
-        ("events", include_str!("../src/events.rs")),
+        ("conditions", include_str!("../../src/conditions.rs")),
+        ("reasons", include_str!("../../src/reasons.rs")),
+        ("events", include_str!("../../src/events.rs")),
     ];
     for (module, source) in modules {
         each_is_defined_once(module, &constants(source));
     }
-    let reasons = constants(include_str!("../src/reasons.rs"));
-    let events = constants(include_str!("../src/events.rs"));
+    let reasons = constants(include_str!("../../src/reasons.rs"));
+    let events = constants(include_str!("../../src/events.rs"));
     let both: Vec<_> = events.iter().filter(|(_, value)| reasons.iter().any(|(_, reason)| reason == value)).collect();
     assert!(both.is_empty(), "events repeat reasons instead of borrowing them: {both:?}");
 }

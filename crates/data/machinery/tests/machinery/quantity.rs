@@ -1,10 +1,8 @@
 //! Quantities against what Kubernetes' own implementation answers, and their properties.
 
-mod recorded;
-
+use crate::recorded::cases;
 use machinery::quantity::{Format, ParseError, Quantity, rewritten};
 use proptest::prelude::*;
-use recorded::cases;
 
 fn parse(text: &str) -> Quantity {
     text.parse().unwrap_or_else(|e| panic!("{e}"))

@@ -1,10 +1,8 @@
 //! Evictions, disruption budgets and quotas as a client meets them.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
+use crate::common::{TestServer, eventually, raw_json, refusal};
 use api::v1::VirtualMachineInstance;
-use common::{TestServer, eventually, raw_json, refusal};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Client;

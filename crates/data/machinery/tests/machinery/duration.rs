@@ -1,10 +1,8 @@
 //! Durations against what Go answers.
 
-mod recorded;
-
+use crate::recorded::cases;
 use machinery::duration::Duration;
 use proptest::prelude::*;
-use recorded::cases;
 
 #[test]
 fn durations_are_read_and_written_as_in_go() {

@@ -1,13 +1,11 @@
 //! Label and field selectors against what Kubernetes answers.
 
-mod recorded;
-
 use std::collections::BTreeMap;
 
+use crate::recorded::cases;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
 use machinery::selector::{FieldSelector, Selector};
 use proptest::prelude::*;
-use recorded::cases;
 use serde_json::json;
 
 fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {

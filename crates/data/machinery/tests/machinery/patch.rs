@@ -1,12 +1,10 @@
 //! JSON patches against what Kubernetes makes of them, patches that guard themselves, and strategic merge patches.
 
-mod recorded;
-
+use crate::recorded::cases;
 use json_patch::{CopyOperation, Patch, PatchOperation};
 use machinery::patch::{JsonPatch, MAX_COPIED_BYTES, MAX_OPERATIONS, PatchError, apply, merge, pointer};
 use machinery::strategic;
 use proptest::prelude::*;
-use recorded::cases;
 use serde_json::{Value, json};
 
 #[test]

@@ -1,9 +1,7 @@
 //! The scheduler against a real server.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
-use common::{TestServer, eventually};
+use crate::common::{TestServer, eventually};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};

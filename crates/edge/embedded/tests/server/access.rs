@@ -1,12 +1,10 @@
 //! Who may do what, and requests that are handed on.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-mod common;
-
+use crate::common::{TestServer, raw, raw_json, refusal};
 use axum::Extension;
 use axum::extract::ws::{Message, WebSocketUpgrade};
 use axum::routing::{any, put};
-use common::{TestServer, raw, raw_json, refusal};
 use embedded::auth::User;
 use futures::{SinkExt as _, StreamExt as _};
 use hyper_util::rt::TokioIo;
@@ -39,8 +37,8 @@ async fn a_stranger_sees_health_and_little_else() {
 #[tokio::test]
 async fn a_certificate_of_another_authority_opens_nothing() {
     let server = TestServer::start().await;
-    let other = common::Pki::new();
-    let (certificate, key) = other.issue("admin", &[common::MASTERS]);
+    let other = crate::common::Pki::new();
+    let (certificate, key) = other.issue("admin", &[crate::common::MASTERS]);
     let mut kubeconfig = server.pki.kubeconfig(server.port, None);
     use base64::Engine as _;
     let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);

@@ -1,13 +1,11 @@
 //! Valid names and derived names.
 
-mod recorded;
-
 use std::collections::BTreeMap;
 
+use crate::recorded::cases;
 use machinery::field::{Cause, FieldPath};
 use machinery::names::*;
 use proptest::prelude::*;
-use recorded::cases;
 
 #[test]
 fn names_are_valid_or_wrong_as_kubernetes_says() {

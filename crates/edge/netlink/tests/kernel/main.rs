@@ -1,0 +1,4 @@
+//! The crate against the real kernel, in network namespaces of the tests' own.
+
+mod masquerade;
+mod netns;

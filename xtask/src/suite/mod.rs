@@ -1,0 +1,126 @@
+//! `xtask test` and `xtask nightly`: every test binary of the workspace, built once and run two at a time.
+//!
+//! ```text
+//! build ─► peers ─► quick: all binaries but end-to-end ─► guests: lanes of end-to-end scenarios ─► alone
+//!                   two at a time, the longest first       two at a time                          one at a time
+//! ```
+//!
+//! `cargo test` runs one binary after the other and leaves a core idle most of the time; guests that boot, move and
+//! are waited for leave both idle. What one binary prints stays together: it goes to a log of its own, and to the
+//! terminal when the binary has failed.
+
+mod binaries;
+mod run;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use binaries::Binary;
+use run::{Job, Outcome};
+
+/// What is long is started first, so that nothing long is left when all else is done. The rest follows in any order.
+const LONGEST_FIRST: &[&str] =
+    &["sim::histories", "controller-tests::controller", "virt-launcher::launcher", "differential::differential"];
+
+/// Groups of end-to-end scenarios that share nothing with each other: see `tests/e2e/tests/main.rs`.
+const LANES: &[&str] = &["moves", "guests", "struck"];
+/// Scenarios that look at the machine as a whole.
+const ALONE: &str = "alone";
+
+const LANE: &str = "FERROVIRT_E2E_LANE";
+
+/// What `xtask test` was asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Options {
+    /// Print how long each stage and each binary took.
+    pub(crate) timings: bool,
+}
+
+/// How long something took.
+struct Timing {
+    what: String,
+    took: Duration,
+}
+
+/// Every test of the workspace. The quick ones come first: a broken decision shows before the guests have booted.
+pub(crate) fn test(root: &Path, options: Options) -> Result<()> {
+    let mut stages = Vec::new();
+    let binaries = stage(&mut stages, "build", || binaries::build(root))?;
+    stage(&mut stages, "peers", || crate::peers::build_usual(root))?;
+    let quick = stage(&mut stages, "quick", || run::all(quick(&binaries, root), 2))?;
+    let guests = stage(&mut stages, "guests", || run::all(guests(&binaries, root)?, 2))?;
+    let alone = stage(&mut stages, "alone", || run::all(vec![lane(&binaries, root, ALONE)?], 1))?;
+    conclude(stages, quick.into_iter().chain(guests).chain(alone).collect(), options)
+}
+
+/// What `test` leaves out for its length: all simulated histories, and each party of a migration killed at each point.
+pub(crate) fn nightly(root: &Path) -> Result<()> {
+    let mut stages = Vec::new();
+    let binaries = stage(&mut stages, "build", || binaries::build(root))?;
+    let histories = find(&binaries, "sim::histories")?.job(root).with_env("FERROVIRT_SIM_PERCENT", "100");
+    let histories = stage(&mut stages, "histories", || run::all(vec![histories], 1))?;
+    let faults = find(&binaries, "e2e::e2e")?.job(root).with_args(&["fault_", "--include-ignored"]);
+    let faults = stage(&mut stages, "faults", || run::all(vec![faults], 1))?;
+    stage(&mut stages, "fuzz", || crate::fuzz::run(root, "60"))?;
+    conclude(stages, histories.into_iter().chain(faults).collect(), Options { timings: true })
+}
+
+fn stage<T>(stages: &mut Vec<Timing>, what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let begun = Instant::now();
+    let done = work()?;
+    stages.push(Timing { what: what.to_owned(), took: begun.elapsed() });
+    Ok(done)
+}
+
+fn quick(binaries: &[Binary], root: &Path) -> Vec<Job> {
+    let mut quick: Vec<&Binary> = binaries.iter().filter(|binary| binary.package != "e2e").collect();
+    let rank = |binary: &Binary| LONGEST_FIRST.iter().position(|name| *name == binary.name());
+    quick.sort_by_key(|binary| rank(binary).unwrap_or(LONGEST_FIRST.len()));
+    quick.into_iter().map(|binary| binary.job(root)).collect()
+}
+
+fn guests(binaries: &[Binary], root: &Path) -> Result<Vec<Job>> {
+    LANES.iter().map(|name| lane(binaries, root, name)).collect()
+}
+
+fn lane(binaries: &[Binary], root: &Path, lane: &str) -> Result<Job> {
+    Ok(find(binaries, "e2e::e2e")?.job(root).named(format!("e2e::{lane}")).with_env(LANE, lane))
+}
+
+fn find<'a>(binaries: &'a [Binary], name: &str) -> Result<&'a Binary> {
+    match binaries.iter().find(|binary| binary.name() == name) {
+        Some(binary) => Ok(binary),
+        None => bail!("the workspace has no test binary {name}"),
+    }
+}
+
+/// Prints the figures and the closing line, and fails if a test has.
+fn conclude(stages: Vec<Timing>, outcomes: Vec<Outcome>, options: Options) -> Result<()> {
+    if options.timings {
+        table("stage", &stages);
+        let mut timings: Vec<Timing> =
+            outcomes.iter().map(|outcome| Timing { what: outcome.name.clone(), took: outcome.took }).collect();
+        timings.sort_by_key(|timing| std::cmp::Reverse(timing.took));
+        table("test binary", &timings);
+    }
+    let failed: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.success).collect();
+    for outcome in &failed {
+        eprintln!("failed: {} ({})", outcome.name, outcome.log.display());
+    }
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum::<u64>();
+    println!("tests: {} passed, {} failed, {} skipped", sum(|o| o.passed), sum(|o| o.failed), sum(|o| o.skipped));
+    if !failed.is_empty() {
+        bail!("{} of {} test binaries failed", failed.len(), outcomes.len());
+    }
+    Ok(())
+}
+
+fn table(heading: &str, timings: &[Timing]) {
+    println!("\n| {heading} | seconds |\n|---|---:|");
+    for Timing { what, took } in timings {
+        println!("| {what} | {:.1} |", took.as_secs_f64());
+    }
+    println!();
+}

@@ -1,0 +1,160 @@
+//! Runs test binaries, some at a time, each with a log of its own.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+
+/// Below the folder of built things.
+const LOGS: &str = "target/test-logs";
+
+/// One run of a test binary.
+#[derive(Debug)]
+pub(super) struct Job {
+    pub(super) name: String,
+    executable: PathBuf,
+    folder: PathBuf,
+    args: Vec<String>,
+    environment: Vec<(&'static str, OsString)>,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) name: String,
+    pub(super) log: PathBuf,
+    pub(super) success: bool,
+    pub(super) took: Duration,
+    pub(super) passed: u64,
+    pub(super) failed: u64,
+    pub(super) skipped: u64,
+}
+
+impl Job {
+    pub(super) fn new(name: String, executable: PathBuf, folder: PathBuf) -> Self {
+        Self { name, executable, folder, args: Vec::new(), environment: Vec::new() }
+    }
+
+    pub(super) fn named(self, name: String) -> Self {
+        Self { name, ..self }
+    }
+
+    pub(super) fn with_env(mut self, name: &'static str, value: impl AsRef<OsStr>) -> Self {
+        self.environment.push((name, value.as_ref().to_owned()));
+        self
+    }
+
+    pub(super) fn with_args(mut self, args: &[&str]) -> Self {
+        self.args.extend(args.iter().map(|arg| (*arg).to_owned()));
+        self
+    }
+
+    fn log(&self) -> PathBuf {
+        crate::workspace().join(LOGS).join(format!("{}.log", self.name.replace("::", "-")))
+    }
+
+    /// Runs the binary to its end. Its output is in the log, and on the terminal too if it fails.
+    fn run(self) -> Result<Outcome> {
+        let begun = Instant::now();
+        let path = self.log();
+        let log = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
+        let errors = log.try_clone().with_context(|| format!("cannot open {} twice", path.display()))?;
+        let status = Command::new(&self.executable)
+            .current_dir(&self.folder)
+            .args(&self.args)
+            .envs(self.environment.iter().map(|(name, value)| (*name, value.as_os_str())))
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(errors)
+            .status()
+            .with_context(|| format!("cannot run {}", self.executable.display()))?;
+        let text = String::from_utf8_lossy(&fs::read(&path).context("cannot read the log")?).into_owned();
+        let [passed, failed, skipped] = counts(&text);
+        let outcome = Outcome {
+            name: self.name,
+            log: path,
+            success: status.success(),
+            took: begun.elapsed(),
+            passed,
+            failed,
+            skipped,
+        };
+        outcome.print(&text);
+        Ok(outcome)
+    }
+}
+
+impl Outcome {
+    fn print(&self, text: &str) {
+        let word = if self.success { "ok" } else { "FAILED" };
+        let (name, seconds) = (&self.name, self.took.as_secs_f64());
+        let line = format!("{word:<7}{name:<40}{:>6} passed {seconds:>8.1} s", self.passed);
+        if self.success {
+            println!("{line}");
+        } else {
+            println!("---- {name}\n{text}\n{line}");
+        }
+    }
+}
+
+/// Runs all jobs in their order, `at_once` at a time. A failing one does not keep the others from running.
+pub(super) fn all(jobs: Vec<Job>, at_once: usize) -> Result<Vec<Outcome>> {
+    let logs = crate::workspace().join(LOGS);
+    fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
+    let jobs = Mutex::new(VecDeque::from(jobs));
+    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let worker = || -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        while let Some(job) = next() {
+            outcomes.push(job.run()?);
+        }
+        Ok(outcomes)
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..at_once).map(|_| scope.spawn(worker)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?);
+        }
+        Ok(all)
+    })
+}
+
+/// What the last `test result:` line says: passed, failed, ignored.
+fn counts(text: &str) -> [u64; 3] {
+    let line = text.lines().rev().find(|line| line.starts_with("test result:")).unwrap_or_default();
+    let number = |word: &str| {
+        let part = line.split([';', '.']).find(|part| part.trim().ends_with(word));
+        part.and_then(|part| part.split_whitespace().next()?.parse().ok()).unwrap_or(0)
+    };
+    [number("passed"), number("failed"), number("ignored")]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_read_from_the_closing_line() {
+        let text = "test a ... ok\n\ntest result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 1 filtered out; finished in 0.01s\n";
+        assert_eq!(counts(text), [12, 0, 3]);
+        assert_eq!(counts("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured"), [1, 2, 0]);
+        assert_eq!(counts("the end-to-end tests are skipped"), [0, 0, 0]);
+    }
+
+    #[test]
+    fn every_job_runs_also_after_one_that_fails() {
+        let job = |name: &str, script: &str| {
+            Job::new(name.to_owned(), "/bin/sh".into(), "/".into()).with_args(&["-c", script])
+        };
+        let jobs = vec![job("suite-test::a", "exit 1"), job("suite-test::b", "echo 'test result: ok. 1 passed'")];
+        let outcomes = all(jobs, 1).expect("a shell can be run");
+        let seen: Vec<(bool, u64)> = outcomes.iter().map(|outcome| (outcome.success, outcome.passed)).collect();
+        assert_eq!(seen, [(false, 0), (true, 1)]);
+    }
+}
