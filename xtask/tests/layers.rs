@@ -35,7 +35,19 @@ fn dependencies(name: &str) -> Vec<String> {
 #[test]
 fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
     let names = pure_crates();
-    for expected in ["api", "machinery", "admission", "plan", "render", "domain", "netplan", "vmstate"] {
+    for expected in [
+        "api",
+        "machinery",
+        "admission",
+        "plan",
+        "render",
+        "domain",
+        "netplan",
+        "vmstate",
+        "placement",
+        "podstate",
+        "subresources",
+    ] {
         assert!(names.iter().any(|name| name == expected), "crate {expected} is not where it belongs");
     }
     for name in names {

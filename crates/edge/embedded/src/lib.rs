@@ -17,7 +17,6 @@ pub mod schema;
 
 mod bootstrap;
 mod cache;
-mod disruption;
 mod errors;
 mod gc;
 mod http;

@@ -7,12 +7,13 @@ use std::process::{Command, ExitCode, Output, Stdio};
 
 use hostfs::atomic;
 use hostfs::cgroup::Hierarchies;
+use podstate::ContainerRecord;
 use rustix::process::{Pid, WaitOptions, waitpid};
 use rustix::thread::{ThreadNameSpaceType, move_into_thread_name_spaces};
 
 use crate::error::{Error, chain};
 use crate::paths::{PodPaths, PodUid};
-use crate::record::{ContainerRecord, ContainerSpec, ShimSpec, Stage};
+use crate::record::{ContainerSpec, ShimSpec, process_of};
 use crate::shim::launch::replace_process;
 use crate::shim::log::older;
 use crate::shim::privileges;
@@ -74,7 +75,7 @@ fn join(paths: &PodPaths, name: &str) -> Result<ContainerSpec, Error> {
     let spec: ShimSpec = atomic::read_json(paths.spec())?.ok_or_else(not_running)?;
     let container = spec.all().find(|c| c.name == name).ok_or_else(not_running)?.clone();
     let record: Option<ContainerRecord> = atomic::read_json(paths.status(&container.name))?;
-    let Some(Stage::Running { process, .. }) = record.map(|r| r.stage) else { return Err(not_running()) };
+    let process = record.and_then(|record| process_of(&record.stage)).ok_or_else(not_running)?;
     let pidfd = process.open()?.ok_or_else(not_running)?;
 
     Hierarchies::detect()?.group(&spec.cgroup_of(&container))?.attach(0)?;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! run(config)                      one per node: Node object, Pods bound to it, their status
-//!   └─ pod::decide(view)           pure: what to do about one Pod
+//!   └─ podstate::decide(view)      what to do about one Pod
 //!        └─ sandbox                files, volumes, network, control groups of one Pod
 //!             └─ shim::main        one process per Pod: namespaces, containers, logs, exit codes
 //! ```
@@ -22,7 +22,6 @@ pub mod images;
 mod network;
 mod node;
 mod paths;
-pub mod pod;
 mod record;
 mod resolve;
 mod runner;
@@ -37,7 +36,7 @@ pub use exec::{exec_in_pod, logs};
 pub use network::{Error as NetworkError, PodNetwork};
 pub use node::Capacity;
 pub use paths::{InvalidUid, PodPaths, PodUid};
-pub use record::{ContainerRecord, Exit, ExitReason, Stage};
-pub use resolve::{Blocked, Dns, Inputs, NodeFacts};
+pub use record::process_of;
+pub use resolve::{Dns, Inputs, NodeFacts};
 pub use runner::{RunnerConfig, run};
-pub use sandbox::{Host, Observed, PodSandbox, ShimState, StartFailure};
+pub use sandbox::{Host, PodSandbox, StartFailure};

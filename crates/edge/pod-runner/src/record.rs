@@ -7,6 +7,7 @@ use hostfs::cgroup::Limits;
 use hostfs::process::ProcessId;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use podstate::{Process, RestartPolicy, Stage};
 use serde::{Deserialize, Serialize};
 
 /// `pod.json`
@@ -22,79 +23,20 @@ pub(crate) struct Stopping {
     pub(crate) since: Timestamp,
 }
 
-/// `status/<container>.json`: what became of one container.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ContainerRecord {
-    pub restarts: u32,
-    pub stage: Stage,
-    /// How the run before this one ended.
-    pub previous: Option<Exit>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Stage {
-    Running {
-        process: ProcessId,
-        started_at: Timestamp,
-    },
-    Exited(Exit),
-    /// Ended, and starts again at `until`.
-    BackingOff {
-        exit: Exit,
-        until: Timestamp,
-    },
-}
-
-impl Stage {
-    /// How the last run ended, if it has.
-    pub fn exit(&self) -> Option<&Exit> {
-        match self {
-            Stage::Running { .. } => None,
-            Stage::Exited(exit) | Stage::BackingOff { exit, .. } => Some(exit),
+/// The first process of a container that runs.
+pub fn process_of(stage: &Stage) -> Option<ProcessId> {
+    match stage {
+        Stage::Running { process: Process { pid, start_time, boot }, .. } => {
+            Some(ProcessId { pid: *pid, start_time: *start_time, boot: *boot })
         }
+        Stage::Exited(_) | Stage::BackingOff { .. } => None,
     }
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Exit {
-    /// 128 + the signal's number if a signal ended it.
-    pub code: i32,
-    pub signal: Option<i32>,
-    pub reason: ExitReason,
-    pub message: String,
-    /// Absent if the program could not even be started.
-    pub started_at: Option<Timestamp>,
-    pub finished_at: Timestamp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum ExitReason {
-    Completed,
-    Error,
-    OOMKilled,
-    /// The container could not be set up or its program not be executed.
-    StartError,
-    /// Its shim went away without telling.
-    ContainerStatusUnknown,
-}
-
-impl ExitReason {
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ExitReason::Completed => "Completed",
-            ExitReason::Error => "Error",
-            ExitReason::OOMKilled => "OOMKilled",
-            ExitReason::StartError => "StartError",
-            ExitReason::ContainerStatusUnknown => "ContainerStatusUnknown",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum RestartPolicy {
-    Never,
-    OnFailure,
-    Always,
+/// A process as a record names it.
+pub(crate) fn recorded(process: ProcessId) -> Process {
+    let ProcessId { pid, start_time, boot } = process;
+    Process { pid, start_time, boot }
 }
 
 /// `spec.json`: a Pod as the shim runs it. It needs nothing but files on this machine.

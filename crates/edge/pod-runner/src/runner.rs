@@ -11,6 +11,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
+use podstate::{Blocked, Observed, Obstacle, PodAction, PodView, Presence, ShimState, containers, decide};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +19,8 @@ use crate::error::{Error, chain};
 use crate::network::PodNetwork;
 use crate::node::{Capacity, NodeKeeper};
 use crate::paths::{PodUid, pods_on_disk};
-use crate::pod::{Obstacle, PodAction, PodView, Presence, decide};
-use crate::resolve::{Blocked, Dns, Inputs, NodeFacts, containers, references};
-use crate::sandbox::{Host, Observed, PodSandbox, ShimState, StartFailure};
+use crate::resolve::{Dns, Inputs, NodeFacts, references};
+use crate::sandbox::{Host, PodSandbox, StartFailure};
 use crate::watch::ShimWatch;
 
 const WORKERS: usize = 4;

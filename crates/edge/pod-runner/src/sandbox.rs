@@ -24,14 +24,15 @@ use hostfs::process::{ProcessId, Signal};
 use hostfs::{atomic, mounts, ns};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use podstate::{Blocked, CONFIG_ERROR, Observed, ShimState, containers};
 use rustix::fs::FlockOperation;
 
 use crate::addresses::Addresses;
 use crate::error::Error;
 use crate::network::{self, PodNetwork};
 use crate::paths::{PodPaths, PodUid};
-use crate::record::{Accepted, ContainerRecord, ShimSpec, Stopping};
-use crate::resolve::{self, Blocked, FileContent, HostPathKind, Inputs, NodeFacts, Resolved, VolumePlan};
+use crate::record::{Accepted, ShimSpec, Stopping};
+use crate::resolve::{self, FileContent, HostPathKind, Inputs, NodeFacts, Resolved, VolumePlan};
 use crate::shim;
 
 /// The control group above those of all Pods of this machine.
@@ -47,25 +48,6 @@ pub struct Host {
     pub pods_dir: PathBuf,
     pub network: PodNetwork,
     pub facts: NodeFacts,
-}
-
-/// What is known of a Pod from its directory and the process table.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Observed {
-    pub accepted_at: Timestamp,
-    pub address: Option<Ipv4Addr>,
-    pub shim: ShimState,
-    pub containers: BTreeMap<String, ContainerRecord>,
-    pub stopping_since: Option<Timestamp>,
-    pub released: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShimState {
-    NotStarted,
-    Alive,
-    /// It ran, and does not any more.
-    Gone,
 }
 
 /// Why a Pod did not start.
@@ -107,17 +89,17 @@ impl PodSandbox {
             None if self.paths.dir().exists() => (Timestamp::now(), None),
             None => return Ok(None),
         };
-        let mut containers = BTreeMap::new();
-        for container in spec.iter().flat_map(resolve::containers) {
+        let mut records = BTreeMap::new();
+        for container in spec.iter().flat_map(containers) {
             if let Some(record) = atomic::read_json(self.paths.status(&container.name))? {
-                containers.insert(container.name.clone(), record);
+                records.insert(container.name.clone(), record);
             }
         }
         Ok(Some(Observed {
             accepted_at,
             address: self.addresses.held_by(&self.uid)?,
             shim: self.shim_state()?,
-            containers,
+            containers: records,
             stopping_since: atomic::read_json::<Stopping>(self.paths.stop())?.map(|s| s.since),
             released: self.paths.released().exists(),
         }))
@@ -197,7 +179,7 @@ impl PodSandbox {
 
     fn resolve(&self, host: &Host, pod: &Pod, inputs: &Inputs, address: Ipv4Addr) -> Result<Resolved, StartFailure> {
         let spec = pod.spec.as_ref().ok_or_else(|| {
-            StartFailure::Blocked(Blocked { reason: resolve::CONFIG_ERROR, message: "the Pod has no spec".to_owned() })
+            StartFailure::Blocked(Blocked { reason: CONFIG_ERROR, message: "the Pod has no spec".to_owned() })
         })?;
         resolve::resolve(pod, spec, &self.paths, &host.facts, inputs, address, &self.group_name())
             .map_err(StartFailure::Blocked)
@@ -403,5 +385,5 @@ fn host_path(volume: &str, path: &Path, kind: HostPathKind) -> Result<(), StartF
         return Ok(());
     }
     let message = format!("volume {volume}: {} is not there or not of the type {kind:?}", path.display());
-    Err(StartFailure::Blocked(Blocked { reason: resolve::CONFIG_ERROR, message }))
+    Err(StartFailure::Blocked(Blocked { reason: CONFIG_ERROR, message }))
 }

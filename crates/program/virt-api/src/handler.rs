@@ -14,10 +14,10 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
 use rustls::pki_types::ServerName;
+use subresources::Refusal;
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
-use crate::decide::Refusal;
 use crate::dial::Dialer;
 use crate::stream::{Raw, SUBPROTOCOL};
 

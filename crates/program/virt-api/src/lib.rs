@@ -2,17 +2,15 @@
 //!
 //! ```text
 //! request ─► (authentication and authorisation, a layer around the router) ─► route
-//!              route: fetch the objects ─► decide ─► patch the objects, or ask the node agent, or join two streams
+//!              route: fetch the objects ─► decide (the crate `subresources`) ─► patch the objects, or ask the node agent, or join two streams
 //! ```
 //!
 //! Requests reach the router authenticated and authorised: by the embedded API server in that shape, by a layer that
 //! reads the aggregation headers on Kubernetes. Nothing in here looks at who asks.
 
-pub mod decide;
 mod dial;
 mod discovery;
 mod handler;
-pub mod options;
 mod portforward;
 mod routes;
 mod stream;

@@ -19,11 +19,10 @@ use http::{HeaderMap, HeaderValue, StatusCode, header};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 pub use launcher_contract::streams::SUBPROTOCOL;
+use subresources::Refusal;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
-
-use crate::decide::Refusal;
 
 /// How long a side may take to notice that the stream is over.
 const GOODBYE: Duration = Duration::from_secs(1);

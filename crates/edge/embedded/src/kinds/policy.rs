@@ -3,11 +3,11 @@
 use k8s_openapi::api::core::v1::{LimitRange, ResourceQuota};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use placement::quota;
 use serde_json::{Value, json};
 
 use super::{Definition, Fields, KIND, Plain, Strategy, at, default_member, list_at, text_at};
 use crate::errors::{FieldError, forbidden};
-use crate::quota;
 use crate::table::{AGE, CREATED_AT, Column, NAME};
 
 pub(super) fn plain() -> Vec<Plain> {

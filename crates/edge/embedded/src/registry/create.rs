@@ -1,6 +1,7 @@
 //! Creation.
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use placement::quota;
 use serde_json::{Value, json};
 use tokio::sync::MutexGuard;
 
@@ -8,7 +9,6 @@ use super::{Outcome, Part, Registry, SubmitError, WriteContext, intake, metadata
 use crate::cache::{Key, ObjectName};
 use crate::errors::{ApiError, invalid, required};
 use crate::kinds::Definition;
-use crate::quota;
 use crate::store::{Expect, Op};
 use crate::views::Served;
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Container;
+use podstate::Blocked;
 
 use super::environment::{expand, variables};
 use super::volumes::{VolumePlan, image};
-use super::{Blocked, Resolver, credentials, misconfigured, resources};
+use super::{Resolver, credentials, misconfigured, resources};
 use crate::record::{ContainerSpec, Credentials, MountSpec, TerminationMessage};
 
 /// Where containers find the program that runs them, first in their PATH.

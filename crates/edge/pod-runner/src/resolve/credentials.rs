@@ -1,9 +1,10 @@
 //! Who a container's processes are and what they may do.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
+use podstate::Blocked;
 use rustix::thread::CapabilitySet;
 
-use super::{Blocked, misconfigured};
+use super::misconfigured;
 use crate::record::Credentials;
 
 /// What a container gets when it asks for nothing. MKNOD is not in it: no device filter stands behind `/dev`.

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Container, EnvVarSource};
+use podstate::Blocked;
 
 use super::resources::{self};
-use super::{Blocked, References, Resolver, misconfigured};
+use super::{References, Resolver, misconfigured};
 
 pub(super) fn references(container: &Container, found: &mut References) {
     for from in container.env_from.iter().flatten() {

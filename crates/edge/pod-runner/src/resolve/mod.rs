@@ -2,14 +2,13 @@
 //! refused. No file is touched here but the image store's directory.
 //!
 //! Three outcomes: a [`ShimSpec`] with the volumes to prepare; [`Blocked`], which may pass (an image or ConfigMap that
-//! is not there yet); [`Unsupported`], which will not.
+//! is not there yet); [`podstate::Unsupported`], which will not.
 
 mod container;
 mod credentials;
 mod environment;
 mod etc;
 mod resources;
-mod unsupported;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,27 +16,15 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod, PodSpec, Secret};
+use podstate::{Blocked, CONFIG_ERROR, containers, restart_policy};
 
 use crate::paths::PodPaths;
-use crate::record::{RestartPolicy, ShimSpec};
+use crate::record::ShimSpec;
 
 pub(crate) use container::{PROGRAM_DIR, home};
 pub use etc::Dns;
-pub(crate) use resources::{amounts, qos_class};
-pub(crate) use unsupported::{Unsupported, check};
+pub(crate) use resources::amounts;
 pub(crate) use volumes::{FileContent, HostPathKind, VolumePlan};
-
-/// Something the Pod needs is missing or wrong; it starts when that is mended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocked {
-    pub reason: &'static str,
-    pub message: String,
-}
-
-pub(crate) const CONFIG_ERROR: &str = "CreateContainerConfigError";
-pub(crate) const PULL_ERROR: &str = "ErrImagePull";
-pub(crate) const PULL_BACK_OFF: &str = "ImagePullBackOff";
-pub(crate) const NEVER_PULL: &str = "ErrImageNeverPull";
 
 fn misconfigured(message: impl Into<String>) -> Blocked {
     Blocked { reason: CONFIG_ERROR, message: message.into() }
@@ -78,19 +65,6 @@ pub(crate) fn references(spec: &PodSpec) -> References {
         environment::references(container, &mut found);
     }
     found
-}
-
-/// Init containers first.
-pub(crate) fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
-    spec.init_containers.iter().flatten().chain(&spec.containers)
-}
-
-pub(crate) fn restart_policy(spec: &PodSpec) -> RestartPolicy {
-    match spec.restart_policy.as_deref() {
-        Some("Never") => RestartPolicy::Never,
-        Some("OnFailure") => RestartPolicy::OnFailure,
-        _ => RestartPolicy::Always,
-    }
 }
 
 /// A Pod ready to run: what the shim gets, and the volumes that must be there first.

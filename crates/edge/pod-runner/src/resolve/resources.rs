@@ -6,8 +6,9 @@ use hostfs::cgroup::Limits;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::Quantity;
+use podstate::{Blocked, limit, qos_class, request};
 
-use super::{Blocked, containers, misconfigured};
+use super::misconfigured;
 
 /// Enough for any guest; a fork bomb ends here.
 const MOST_PROCESSES: u64 = 8192;
@@ -30,16 +31,6 @@ pub(super) fn bytes(quantity: &Wire) -> Result<u64, Blocked> {
 
 fn milli(quantity: &Wire) -> Result<u64, Blocked> {
     Ok(u64::try_from(parse(quantity)?.milli_value()).unwrap_or(0))
-}
-
-fn limit<'a>(container: &'a Container, resource: &str) -> Option<&'a Wire> {
-    container.resources.as_ref()?.limits.as_ref()?.get(resource)
-}
-
-/// A limit without a request is a request, too.
-fn request<'a>(container: &'a Container, resource: &str) -> Option<&'a Wire> {
-    let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref()).and_then(|r| r.get(resource));
-    asked.or_else(|| limit(container, resource))
 }
 
 pub(super) fn limits(container: &Container) -> Result<Limits, Blocked> {
@@ -69,29 +60,6 @@ pub(super) fn field(container: &Container, name: &str, divisor: Option<&Wire>) -
     Ok(value.div_ceil(divisor).to_string())
 }
 
-/// Guaranteed, Burstable or BestEffort, by the rules of Kubernetes.
-pub(crate) fn qos_class(spec: &PodSpec) -> &'static str {
-    const COUNTED: [&str; 2] = ["cpu", "memory"];
-    let mut guaranteed = true;
-    let mut best_effort = true;
-    for container in containers(spec) {
-        for resource in COUNTED {
-            let (request, limit) = (request(container, resource), limit(container, resource));
-            best_effort &= request.is_none();
-            let equal = match (request.map(parse), limit.map(parse)) {
-                (Some(Ok(request)), Some(Ok(limit))) => request == limit && !limit.is_zero(),
-                _ => false,
-            };
-            guaranteed &= equal;
-        }
-    }
-    match (guaranteed, best_effort) {
-        (true, _) => "Guaranteed",
-        (_, true) => "BestEffort",
-        _ => "Burstable",
-    }
-}
-
 /// The kernel kills high scores first: who asked for nothing goes before who asked for much and keeps to it.
 pub(super) fn oom_score_adj(spec: &PodSpec, container: &Container, capacity: u64) -> Result<i32, Blocked> {
     Ok(match qos_class(spec) {
@@ -117,28 +85,6 @@ mod tests {
 
     fn spec(containers: Value) -> PodSpec {
         serde_json::from_value(json!({ "containers": containers })).unwrap()
-    }
-
-    #[test]
-    fn classes_follow_requests_and_limits() {
-        let full = json!({"limits": {"cpu": "1", "memory": "1Gi"}});
-        let cases = [
-            ("Guaranteed", json!([{"name": "a", "resources": full}])),
-            (
-                "Guaranteed",
-                json!([{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}, "requests": {"cpu": "1000m", "memory": "1024Mi"}}}]),
-            ),
-            ("Burstable", json!([{"name": "a", "resources": full}, {"name": "b"}])),
-            ("Burstable", json!([{"name": "a", "resources": {"requests": {"cpu": "1m"}}}])),
-            ("Burstable", json!([{"name": "a", "resources": {"limits": {"memory": "1Gi"}}}])),
-            (
-                "BestEffort",
-                json!([{"name": "a"}, {"name": "b", "resources": {"limits": {"devices.kubevirt.io/tun": "1"}}}]),
-            ),
-        ];
-        for (class, containers) in cases {
-            assert_eq!(qos_class(&spec(containers.clone())), class, "{containers}");
-        }
     }
 
     #[test]

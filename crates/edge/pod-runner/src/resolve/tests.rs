@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::record::{MountSource, RootSource};
+use podstate::{NEVER_PULL, PULL_ERROR, check};
 use serde_json::{Value, json};
 use std::path::Path;
 

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{ConfigMap, KeyToPath, Secret, Volume};
+use podstate::{Blocked, NEVER_PULL, PULL_ERROR};
 
-use super::{Blocked, NEVER_PULL, PULL_ERROR, Resolver, misconfigured, resources};
+use super::{Resolver, misconfigured, resources};
 use crate::images::{self, ImageRoot};
 use crate::record::MountSource;
 

@@ -8,7 +8,6 @@
 mod dev;
 pub(crate) mod launch;
 pub(crate) mod log;
-mod plan;
 pub(crate) mod privileges;
 mod rootfs;
 mod run;

@@ -11,17 +11,17 @@ use hostfs::atomic;
 use hostfs::cgroup::{Cgroup, Hierarchies};
 use hostfs::process::ProcessId;
 use jiff::{SignedDuration, Timestamp};
+use podstate::{ContainerRecord, Exit, ExitReason, Stage, outlook};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, pidfd_open, pidfd_send_signal, waitpid};
 
 use super::launch::{self, Launch};
 use super::log::{Log, tail};
-use super::plan::outlook;
 use crate::error::Error;
 use crate::images::Held;
 use crate::paths::PodPaths;
-use crate::record::{ContainerRecord, ContainerSpec, Exit, ExitReason, MountSource, RootSource, ShimSpec, Stage};
+use crate::record::{ContainerSpec, MountSource, RootSource, ShimSpec, recorded};
 
 /// As much of a last message as the API keeps.
 const MOST_MESSAGE_BYTES: u64 = 4096;
@@ -114,7 +114,7 @@ impl Shim {
             Ok((running, process)) => {
                 let started_at = running.started_at;
                 self.running.push(running);
-                Stage::Running { process, started_at }
+                Stage::Running { process: recorded(process), started_at }
             }
             Err(message) => Stage::Exited(Exit {
                 code: 128,
@@ -277,23 +277,6 @@ impl Shim {
             return tail(&self.paths.log(&container.name), MOST_LOG_TAIL_BYTES);
         }
         String::from_utf8_lossy(&message).into_owned()
-    }
-}
-
-impl ContainerRecord {
-    /// The record of a container that nobody saw ending.
-    pub(crate) fn lost(mut self, now: Timestamp) -> ContainerRecord {
-        if let Stage::Running { started_at, .. } = self.stage {
-            self.stage = Stage::Exited(Exit {
-                code: 137,
-                signal: None,
-                reason: ExitReason::ContainerStatusUnknown,
-                message: "the process that watched the container went away, and the container with it".to_owned(),
-                started_at: Some(started_at),
-                finished_at: now,
-            });
-        }
-        self
     }
 }
 

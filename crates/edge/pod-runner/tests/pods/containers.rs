@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use pod_runner::{Blocked, ExitReason, Inputs, ShimState, StartFailure, images};
+use pod_runner::{Inputs, StartFailure, images};
+use podstate::{Blocked, ExitReason, ShimState};
 use serde_json::json;
 
 use crate::harness::{TestNode, exit_of, observe, shell, until, until_gone, until_logged, until_running, with};
@@ -301,7 +302,7 @@ pub(crate) fn a_program_that_is_not_there_is_a_start_error() {
     let sandbox = node.start(&pod);
     until("a pause", || {
         let record = observe(&sandbox).containers.get("c").cloned()?;
-        (record.restarts == 1 && matches!(record.stage, pod_runner::Stage::BackingOff { .. })).then_some(())
+        (record.restarts == 1 && matches!(record.stage, podstate::Stage::BackingOff { .. })).then_some(())
     });
     let asked = Instant::now();
     sandbox.stop().unwrap();

@@ -8,7 +8,8 @@ use std::time::Duration;
 use hostfs::process::{ProcessId, Signal};
 use hostfs::{atomic, ns};
 use k8s_openapi::api::core::v1::Pod;
-use pod_runner::{ExitReason, Inputs, PodSandbox, ShimState, Stage};
+use pod_runner::{Inputs, PodSandbox, process_of};
+use podstate::{ExitReason, ShimState};
 use serde_json::json;
 
 use crate::harness::{TestNode, exe, exit_of, host, shell, uid, until, until_gone, until_logged, until_running};
@@ -104,7 +105,7 @@ pub(crate) fn a_lost_shim_takes_its_containers_along() {
     let pod = node.pod(json!({"restartPolicy": "Always", "containers": [shell("echo run; sleep 1000")]}));
     let sandbox = node.start(&pod);
     let seen = until_running(&sandbox);
-    let Stage::Running { process, .. } = seen.containers["c"].stage else { panic!("running") };
+    let process = process_of(&seen.containers["c"].stage).expect("running");
     let shim = shim_of(&sandbox);
     until_logged(&node, &sandbox, "run");
     assert!(shim.signal(Signal::KILL).unwrap());
@@ -129,9 +130,7 @@ pub(crate) fn everything_can_be_destroyed_from_the_records() {
     let sandbox = node.start(&pod);
     let seen = until_running(&sandbox);
     until_gone(&node.start(&ended));
-    let (shim, Stage::Running { process, .. }) = (shim_of(&sandbox), &seen.containers["c"].stage) else {
-        panic!("running")
-    };
+    let (shim, process) = (shim_of(&sandbox), process_of(&seen.containers["c"].stage).expect("running"));
     let destroy = || ns::run_in_netns(&node.netns, || pod_runner::destroy_all(&node.host.pods_dir)).unwrap();
     destroy().unwrap();
     assert!(!shim.alive() && !process.alive());

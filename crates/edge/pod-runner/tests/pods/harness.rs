@@ -11,9 +11,8 @@ use hostfs::{mounts, ns};
 use ipnet::Ipv4Net;
 use k8s_openapi::api::core::v1::Pod;
 use netlink::blocking::Links;
-use pod_runner::{
-    Dns, Exit, Host, Inputs, NodeFacts, Observed, PodNetwork, PodSandbox, PodUid, ShimState, Stage, StartFailure,
-};
+use pod_runner::{Dns, Host, Inputs, NodeFacts, PodNetwork, PodSandbox, PodUid, StartFailure};
+use podstate::{Exit, Observed, ShimState, Stage};
 use serde_json::{Value, json};
 
 const PATIENCE: Duration = Duration::from_secs(30);

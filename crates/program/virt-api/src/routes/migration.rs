@@ -7,18 +7,16 @@ use axum::extract::{Path, State};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use subresources::Refusal;
+use subresources::options::{self, EvacuateCancelOptions, MigrateOptions, is_dry_run};
 
-use super::{Server, Shared, Target};
-use crate::decide::{self, Refusal};
-use crate::options::{self, EvacuateCancelOptions, MigrateOptions, is_dry_run};
-
-type Answer = Result<StatusCode, Refusal>;
+use super::{Answer, Server, Shared, Target};
 
 pub(super) async fn migrate(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
     let options: MigrateOptions = options::parse(&body)?;
     server.vm(&namespace, &name).await?;
     let vmi = server.vmi(&namespace, &name).await?;
-    let migration = decide::migrate(&name, &vmi, &options)?;
+    let migration = subresources::migrate(&name, &vmi, &options)?;
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(server.client.clone(), &namespace);
     let params = PostParams { dry_run: is_dry_run(&options.dry_run)?, ..PostParams::default() };
     // Also a refusal by the rules is code 500: so says KubeVirt, and clients show the message.
@@ -33,7 +31,7 @@ pub(super) async fn cancel_vm_evacuation(
 ) -> Answer {
     let vm = server.vm(&namespace, &name).await?;
     let vmi = server.find_vmi(&namespace, &name).await?;
-    decide::instance_of(&vm, vmi.as_ref())?;
+    subresources::instance_of(&vm, vmi.as_ref())?;
     let vmi = server.vmi(&namespace, &name).await?;
     server.cancel_evacuation(&namespace, &name, &vmi, &body).await
 }
@@ -57,14 +55,14 @@ impl Server {
     ) -> Answer {
         let options: Option<EvacuateCancelOptions> = options::parse_present(body)?;
         let config = self.configuration().await?;
-        let node = match decide::evacuated_node(vmi) {
+        let node = match subresources::evacuated_node(vmi) {
             Some(node) => Api::<Node>::all(self.client.clone()).get_opt(node).await.map_err(|error| {
                 tracing::warn!(node, %error, "failed to read the node of an evacuation");
                 Refusal::internal(format!("unable to retrieve node [{node}]"))
             })?,
             None => None,
         };
-        let Some(patch) = decide::cancel_evacuation(vmi, node.as_ref(), &config, options.as_ref())? else {
+        let Some(patch) = subresources::cancel_evacuation(vmi, node.as_ref(), &config, options.as_ref())? else {
             return Ok(StatusCode::OK);
         };
         let dry_run = is_dry_run(options.map(|options| options.dry_run).unwrap_or_default().as_slice())?;

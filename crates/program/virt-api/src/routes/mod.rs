@@ -1,4 +1,4 @@
-//! Routes: fetch, ask [`crate::decide`], carry out.
+//! Routes: fetch, ask [`subresources`], carry out.
 
 mod about;
 mod migration;
@@ -14,9 +14,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
 use http::{HeaderValue, StatusCode, header};
 use kube::api::Api;
+use subresources::{Kind, Refusal};
 use tokio_util::sync::CancellationToken;
 
-use crate::decide::{Kind, Refusal};
 use crate::discovery::{GROUP, UNSUPPORTED, VERSIONS};
 use crate::handler::Handlers;
 
@@ -73,17 +73,17 @@ fn operations() -> Router<Arc<Server>> {
 }
 
 /// Everything else: what KubeVirt has and this build has not is told apart from what never was.
-async fn unknown(request: Request) -> Refusal {
+async fn unknown(request: Request) -> Refused {
     let mut segments = request.uri().path().split('/').skip_while(|&segment| segment != "namespaces").skip(2);
     let operation = match (segments.next(), segments.next(), segments.next()) {
         (Some("virtualmachines" | "virtualmachineinstances"), Some(_), Some(operation)) => operation,
         (Some("expand-vm-spec"), None, None) => "expand-vm-spec",
-        _ => return Refusal::no_such_path(),
+        _ => return Refusal::no_such_path().into(),
     };
     if UNSUPPORTED.contains(&operation) || operation == "expand-vm-spec" || operation == "vnc" {
-        return Refusal::not_implemented(format!("{operation} is not supported by this build"));
+        return Refusal::not_implemented(format!("{operation} is not supported by this build")).into();
     }
-    Refusal::no_such_path()
+    Refusal::no_such_path().into()
 }
 
 async fn wrong_method(request: Request) -> Response {
@@ -96,10 +96,22 @@ async fn nosniff(mut response: Response) -> Response {
     response
 }
 
-impl IntoResponse for Refusal {
+/// What most routes answer.
+pub(crate) type Answer = Result<StatusCode, Refused>;
+
+/// A refusal as an HTTP response.
+pub(crate) struct Refused(pub(crate) Refusal);
+
+impl<E: Into<Refusal>> From<E> for Refused {
+    fn from(error: E) -> Self {
+        Refused(error.into())
+    }
+}
+
+impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let code = StatusCode::from_u16(self.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-        (code, axum::Json(self.status())).into_response()
+        let code = StatusCode::from_u16(self.0.code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        (code, axum::Json(self.0.status())).into_response()
     }
 }
 

@@ -5,18 +5,16 @@ use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use http::StatusCode;
 use kube::api::{Patch, PatchParams};
+use subresources::options::{self, RestartOptions, StartOptions, StopOptions, is_dry_run};
+use subresources::{Kind, Plan, Refusal, Step};
 
-use super::{Server, Shared, Target};
-use crate::decide::{self, Kind, Plan, Refusal, Step};
-use crate::options::{self, RestartOptions, StartOptions, StopOptions, is_dry_run};
-
-type Answer = Result<StatusCode, Refusal>;
+use super::{Answer, Refused, Server, Shared, Target};
 
 pub(super) async fn start(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
     let options: StartOptions = options::parse(&body)?;
     let vm = server.vm(&namespace, &name).await?;
     let vmi = server.find_vmi(&namespace, &name).await?;
-    let plan = decide::start(&vm, vmi.as_ref(), &options)?;
+    let plan = subresources::start(&vm, vmi.as_ref(), &options)?;
     server.carry_out(&namespace, &name, plan, is_dry_run(&options.dry_run)?).await
 }
 
@@ -24,7 +22,7 @@ pub(super) async fn stop(State(server): Shared, Path((namespace, name)): Target,
     let options: StopOptions = options::parse(&body)?;
     let vm = server.vm(&namespace, &name).await?;
     let vmi = server.find_vmi(&namespace, &name).await?;
-    let plan = decide::stop(&vm, vmi.as_ref(), &options)?;
+    let plan = subresources::stop(&vm, vmi.as_ref(), &options)?;
     server.carry_out(&namespace, &name, plan, is_dry_run(&options.dry_run)?).await
 }
 
@@ -32,7 +30,7 @@ pub(super) async fn restart(State(server): Shared, Path((namespace, name)): Targ
     let options: RestartOptions = options::parse(&body)?;
     let vm = server.vm(&namespace, &name).await?;
     let vmi = server.find_vmi(&namespace, &name).await?;
-    let plan = decide::restart(&vm, vmi.as_ref(), &options)?;
+    let plan = subresources::restart(&vm, vmi.as_ref(), &options)?;
     server.carry_out(&namespace, &name, plan, is_dry_run(&options.dry_run)?).await
 }
 
@@ -40,7 +38,7 @@ pub(super) async fn port_forward(
     State(server): Shared,
     Path((namespace, name, port)): Path<(String, String, String)>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     server.forward_vm_port(&namespace, &name, &port, None, request).await
 }
 
@@ -48,7 +46,7 @@ pub(super) async fn port_forward_protocol(
     State(server): Shared,
     Path((namespace, name, port, protocol)): Path<(String, String, String, String)>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     server.forward_vm_port(&namespace, &name, &port, Some(&protocol), request).await
 }
 
@@ -60,10 +58,10 @@ impl Server {
         port: &str,
         protocol: Option<&str>,
         request: Request,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Response, Refused> {
         let vm = self.vm(namespace, name).await?;
         let vmi = self.find_vmi(namespace, name).await?;
-        decide::instance_of(&vm, vmi.as_ref())?;
+        subresources::instance_of(&vm, vmi.as_ref())?;
         self.forward_port(namespace, name, port, protocol, request).await
     }
 
@@ -76,7 +74,7 @@ impl Server {
             {
                 tracing::warn!(namespace, name, %error, "a half-done request could not be undone");
             }
-            return Err(refusal);
+            return Err(refusal.into());
         }
         Ok(StatusCode::ACCEPTED)
     }

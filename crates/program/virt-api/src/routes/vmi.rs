@@ -6,22 +6,20 @@ use axum::extract::{Path, Query, Request, State};
 use axum::response::{IntoResponse, Response};
 use http::{Method, StatusCode, header};
 use serde::Deserialize;
+use subresources::options::{self, PauseOptions, is_dry_run};
+use subresources::{Protocol, Refusal};
 
-use super::{Server, Shared, Target};
-use crate::decide::{self, Protocol, Refusal};
-use crate::options::{self, PauseOptions, is_dry_run};
+use super::{Answer, Refused, Server, Shared, Target};
 use crate::portforward::{self, Port};
 use crate::stream::{ClientUpgrade, splice};
-
-type Answer = Result<StatusCode, Refusal>;
 
 pub(super) async fn console(
     State(server): Shared,
     Path((namespace, name)): Target,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let vmi = server.vmi(&namespace, &name).await?;
-    decide::console(&vmi)?;
+    subresources::console(&vmi)?;
     server.join_stream(&vmi, "console", request).await
 }
 
@@ -36,9 +34,9 @@ pub(super) async fn vnc(
     Path((namespace, name)): Target,
     Query(query): Query<VncQuery>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let vmi = server.vmi(&namespace, &name).await?;
-    decide::vnc(&vmi)?;
+    subresources::vnc(&vmi)?;
     // Whatever Go's parser takes for true; all else counts as false.
     let yes = ["1", "t", "T", "true", "TRUE", "True"];
     let preserve = query.preserve_session.is_some_and(|text| yes.contains(&text.as_str()));
@@ -49,7 +47,7 @@ pub(super) async fn port_forward(
     State(server): Shared,
     Path((namespace, name, port)): Path<(String, String, String)>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     server.forward_port(&namespace, &name, &port, None, request).await
 }
 
@@ -57,14 +55,14 @@ pub(super) async fn port_forward_protocol(
     State(server): Shared,
     Path((namespace, name, port, protocol)): Path<(String, String, String, String)>,
     request: Request,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     server.forward_port(&namespace, &name, &port, Some(&protocol), request).await
 }
 
 pub(super) async fn pause(State(server): Shared, Path((namespace, name)): Target, body: Bytes) -> Answer {
     let options: PauseOptions = options::parse(&body)?;
     let vmi = server.vmi(&namespace, &name).await?;
-    decide::pause(&vmi)?;
+    subresources::pause(&vmi)?;
     if is_dry_run(&options.dry_run)? { Ok(StatusCode::OK) } else { server.ask(&vmi, "pause").await }
 }
 
@@ -72,26 +70,26 @@ pub(super) async fn unpause(State(server): Shared, Path((namespace, name)): Targ
     let options: PauseOptions = options::parse(&body)?;
     let vm = server.find_vm(&namespace, &name).await?;
     let vmi = server.vmi(&namespace, &name).await?;
-    decide::unpause(&vmi, vm.as_ref())?;
+    subresources::unpause(&vmi, vm.as_ref())?;
     if is_dry_run(&options.dry_run)? { Ok(StatusCode::OK) } else { server.ask(&vmi, "unpause").await }
 }
 
 pub(super) async fn soft_reboot(State(server): Shared, Path((namespace, name)): Target) -> Answer {
     let vmi = server.vmi(&namespace, &name).await?;
-    decide::soft_reboot(&vmi)?;
+    subresources::soft_reboot(&vmi)?;
     server.ask(&vmi, "softreboot").await
 }
 
 pub(super) async fn reset(State(server): Shared, Path((namespace, name)): Target) -> Answer {
     let vmi = server.vmi(&namespace, &name).await?;
-    server.ask(&vmi, "reset").await.map_err(|refusal| decide::reset_failure(&vmi, refusal))
+    server.ask(&vmi, "reset").await.map_err(|Refused(refusal)| subresources::reset_failure(&vmi, refusal).into())
 }
 
 /// What the guest agent tells. KubeVirt answers every failure of this endpoint with code 500 and plain text.
 pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name)): Target) -> Response {
     let told = async {
         let vmi = server.vmi(&namespace, &name).await?;
-        decide::guest_agent(&vmi)?;
+        subresources::guest_agent(&vmi)?;
         server.call(&vmi, Method::GET, "guestosinfo").await
     };
     match told.await {
@@ -104,7 +102,7 @@ pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name))
 pub(super) async fn migration_progress(
     State(server): Shared,
     Path((namespace, name)): Target,
-) -> Result<Response, Refusal> {
+) -> Result<Response, Refused> {
     let vmi = server.vmi(&namespace, &name).await?;
     let body = server.call(&vmi, Method::GET, "migrationprogress").await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], body).into_response())
@@ -113,11 +111,12 @@ pub(super) async fn migration_progress(
 impl Server {
     /// Has the node agent do something.
     async fn ask(&self, vmi: &VirtualMachineInstance, operation: &str) -> Answer {
-        self.call(vmi, Method::PUT, operation).await.map(|_| StatusCode::OK)
+        self.call(vmi, Method::PUT, operation).await?;
+        Ok(StatusCode::OK)
     }
 
     async fn call(&self, vmi: &VirtualMachineInstance, method: Method, operation: &str) -> Result<Bytes, Refusal> {
-        let address = self.handlers.address(decide::handler_node(vmi)?).await?;
+        let address = self.handlers.address(subresources::handler_node(vmi)?).await?;
         Ok(self.handlers.request(address, method, &agent_path(vmi, operation), Bytes::new()).await?)
     }
 
@@ -127,9 +126,9 @@ impl Server {
         vmi: &VirtualMachineInstance,
         operation: &str,
         mut request: Request,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Response, Refused> {
         let client = ClientUpgrade::from_request(&mut request)?;
-        let address = self.handlers.address(decide::handler_node(vmi)?).await?;
+        let address = self.handlers.address(subresources::handler_node(vmi)?).await?;
         let agent = self.handlers.stream(address, &agent_path(vmi, operation)).await?;
         let shutdown = self.shutdown.clone();
         Ok(client.accept(async move |client| splice(client, agent, &shutdown).await))
@@ -143,10 +142,10 @@ impl Server {
         port: &str,
         protocol: Option<&str>,
         mut request: Request,
-    ) -> Result<Response, Refusal> {
+    ) -> Result<Response, Refused> {
         let protocol = Protocol::parse(protocol)?;
         let vmi = self.vmi(namespace, name).await?;
-        let address = decide::port_forward(&vmi, port)?;
+        let address = subresources::port_forward(&vmi, port)?;
         let client = ClientUpgrade::from_request(&mut request)?;
         let dialled = match protocol {
             Protocol::Tcp => self.handlers.dialer.dial(address).await.map(Port::Tcp),

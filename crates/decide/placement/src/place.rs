@@ -7,8 +7,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use machinery::quantity::Quantity;
 
-use super::resources::{Amounts, requests};
-use super::rules;
+use crate::resources::{Amounts, requests};
+use crate::rules;
 
 /// A node and the Pods that use it.
 #[derive(Debug, Clone)]

@@ -1,22 +1,16 @@
-//! Resource quotas of a namespace, for Pods: [`exceeded`] judges a new Pod, [`keeper`] tells in each quota's status what is
-//! used.
+//! Resource quotas of a namespace, for Pods: [`exceeded`] judges a new Pod, [`used`] counts for a quota's status.
 //!
-//! What is used is counted from the Pods themselves whenever it is asked for, so a status that lags behind lets nobody
-//! through. New Pods of a namespace with quotas come one after another, see [`crate::registry`].
-
-mod keeper;
+//! Usage is counted from the Pods themselves whenever it is asked for, so a status that lags behind lets nobody through.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceQuota, ScopedResourceSelectorRequirement};
 use machinery::quantity::{Format, Quantity};
 
-pub(crate) use keeper::Keeper;
-
-use crate::scheduler::resources::{Amounts, limits, requests};
+use crate::resources::{Amounts, limits, requests};
 
 /// Amounts by the names that a quota has for them.
-type Charges = BTreeMap<String, Quantity>;
+pub type Charges = BTreeMap<String, Quantity>;
 
 /// What is counted whatever it asks for.
 const COUNTS: [&str; 2] = ["pods", "count/pods"];
@@ -24,7 +18,7 @@ const COUNTS: [&str; 2] = ["pods", "count/pods"];
 const MEASURED: [&str; 2] = ["cpu", "memory"];
 
 /// Whether this server counts a resource of this name.
-pub(crate) fn is_counted(name: &str) -> bool {
+pub fn is_counted(name: &str) -> bool {
     COUNTS.contains(&name) || resource(name).is_some()
 }
 
@@ -48,7 +42,7 @@ fn resource(name: &str) -> Option<Side<'_>> {
 }
 
 /// Why a new Pod does not fit, in Kubernetes' words. `pods` are those of the namespace that are there.
-pub(crate) fn exceeded(pod: &Pod, quotas: &[ResourceQuota], pods: &[Pod]) -> Option<String> {
+pub fn exceeded(pod: &Pod, quotas: &[ResourceQuota], pods: &[Pod]) -> Option<String> {
     let mut quotas: Vec<&ResourceQuota> = quotas.iter().filter(|quota| applies(quota, pod)).collect();
     quotas.sort_by_key(|quota| &quota.metadata.name);
     quotas.into_iter().find_map(|quota| {
@@ -78,7 +72,7 @@ pub(crate) fn exceeded(pod: &Pod, quotas: &[ResourceQuota], pods: &[Pod]) -> Opt
 }
 
 /// What the Pods of a namespace use of what a quota limits.
-pub(crate) fn used(quota: &ResourceQuota, pods: &[Pod]) -> Charges {
+pub fn used(quota: &ResourceQuota, pods: &[Pod]) -> Charges {
     let hard = hard(quota);
     let start = |key: &String| (key.clone(), Quantity::new(0, hard.get(key).map_or(Format::DecimalSi, |q| q.format())));
     let mut used: Charges = hard.keys().filter(|key| is_counted(key)).map(start).collect();
@@ -166,7 +160,7 @@ fn in_scope(scope: &str, pod: &Pod) -> bool {
 }
 
 /// The scopes that [`applies`] knows.
-pub(crate) fn is_known_scope(scope: &str) -> bool {
+pub fn is_known_scope(scope: &str) -> bool {
     matches!(scope, "Terminating" | "NotTerminating" | "BestEffort" | "NotBestEffort" | "PriorityClass")
 }
 

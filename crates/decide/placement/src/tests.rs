@@ -6,8 +6,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::place::{NodeView, place};
-use super::unscheduled;
+use super::{NodeView, place, unscheduled};
 
 fn pod(name: &str, spec: Value) -> Pod {
     let mut object = json!({"metadata": {"name": name, "namespace": "default", "labels": {"app": name}}, "spec": spec});

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use placement::quota::used;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-use super::used;
 use crate::cache::Key;
 use crate::kinds::KindId;
 use crate::registry::{Part, Registry};

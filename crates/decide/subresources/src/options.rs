@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::decide::Refusal;
+use crate::Refusal;
 
 /// How to start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -75,12 +75,12 @@ pub struct PauseOptions {
 }
 
 /// Reads a body that may be empty, JSON or YAML.
-pub(crate) fn parse<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
+pub fn parse<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
     parse_present(body).map(Option::unwrap_or_default)
 }
 
 /// The same, telling whether there was one.
-pub(crate) fn parse_present<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Refusal> {
+pub fn parse_present<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| Refusal::bad_request("the request body is not UTF-8 text"))?;
     let text = text.trim();
     if text.is_empty() {
@@ -95,7 +95,7 @@ pub(crate) fn parse_present<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T
 }
 
 /// Whether a request only wants to know. Only the first element counts, and only `All` is known.
-pub(crate) fn is_dry_run(dry_run: &[String]) -> Result<bool, Refusal> {
+pub fn is_dry_run(dry_run: &[String]) -> Result<bool, Refusal> {
     match dry_run.first().map(String::as_str) {
         None => Ok(false),
         Some("All") => Ok(true),

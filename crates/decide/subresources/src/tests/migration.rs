@@ -1,8 +1,8 @@
 use serde_json::{Value, json};
 
 use super::{in_phase, object, vmi};
-use crate::decide::*;
 use crate::options::{EvacuateCancelOptions, MigrateOptions};
+use crate::*;
 
 #[test]
 fn a_running_guest_is_moved_by_a_migration_named_after_the_request() {

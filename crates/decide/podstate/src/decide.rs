@@ -25,10 +25,9 @@ use std::time::Duration;
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
-use super::{PodAction, PodView, Presence, status};
-use crate::record::{RestartPolicy, Stage};
-use crate::resolve::{check, containers, restart_policy};
-use crate::sandbox::{Observed, ShimState};
+use crate::{
+    Observed, PodAction, PodView, Presence, RestartPolicy, ShimState, Stage, check, containers, restart_policy, status,
+};
 
 /// How long a kill may take to show before it is repeated.
 const KILL_PAUSE: Duration = Duration::from_secs(1);

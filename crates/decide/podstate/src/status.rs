@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::PodView;
-use crate::record::{ContainerRecord, Exit, RestartPolicy, Stage};
-use crate::resolve::{PULL_BACK_OFF, PULL_ERROR, Unsupported, qos_class, restart_policy};
-use crate::sandbox::{Observed, ShimState};
+use crate::{
+    ContainerRecord, Exit, Observed, PULL_BACK_OFF, PULL_ERROR, PodView, RestartPolicy, ShimState, Stage, Unsupported,
+    qos_class, restart_policy,
+};
 
 const UNSUPPORTED: &str = "UnsupportedByRunner";
 /// Conditions of this runner; all others belong to somebody else and are kept.

@@ -1,7 +1,12 @@
-//! What to do about one Pod, and what to say about it. Pure: everything seen comes in as a [`PodView`].
+//! What the Pod runner does about one Pod of its node, and the status it reports: [`decide`] of a [`PodView`]. What the
+//! Pod's shim does about its containers: [`outlook`].
 
 mod decide;
+mod outlook;
+mod record;
+mod spec;
 mod status;
+mod unsupported;
 
 #[cfg(test)]
 mod tests;
@@ -12,10 +17,11 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 
-use crate::resolve::Blocked;
-use crate::sandbox::Observed;
-
 pub use decide::decide;
+pub use outlook::{Outlook, outlook};
+pub use record::{ContainerRecord, Exit, ExitReason, Observed, Process, RestartPolicy, ShimState, Stage};
+pub use spec::{containers, limit, qos_class, request, restart_policy};
+pub use unsupported::{Unsupported, check};
 
 /// Everything the decision may see.
 #[derive(Clone, Debug)]
@@ -36,6 +42,18 @@ pub enum Presence<'a> {
     /// The API server said, asked directly, that there is no object of this UID.
     Gone,
 }
+
+/// Something the Pod needs is missing or wrong; it starts when that is mended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Blocked {
+    pub reason: &'static str,
+    pub message: String,
+}
+
+pub const CONFIG_ERROR: &str = "CreateContainerConfigError";
+pub const PULL_ERROR: &str = "ErrImagePull";
+pub const PULL_BACK_OFF: &str = "ImagePullBackOff";
+pub const NEVER_PULL: &str = "ErrImageNeverPull";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {

@@ -1,14 +1,8 @@
-//! The scheduler: [`place`] decides, [`run`] watches, binds and explains.
+//! The scheduler: [`placement::place`] decides, [`run`] watches, binds and explains.
 //!
 //! It looks at all waiting Pods whenever a Pod or a node changes, in the order of priority and age. A Pod it has just
 //! bound counts as being there before the watch says so. It writes only what differs: a binding once, and the condition
 //! `PodScheduled` when its message changes.
-
-mod place;
-pub(crate) mod resources;
-mod rules;
-#[cfg(test)]
-mod tests;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -17,15 +11,14 @@ use std::time::Duration;
 
 use futures::StreamExt as _;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Node, Pod, PodCondition};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use placement::{NodeView, is_finished, node_of, place, unscheduled};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
-
-pub use place::{NodeView, Unschedulable, place};
 
 /// The Pods this scheduler is for.
 const NAME: &str = "default-scheduler";
@@ -191,31 +184,4 @@ impl Scheduler {
             tracing::warn!(%namespace, %name, error = %err, "the reason could not be written to the Pod");
         }
     }
-}
-
-/// The condition that says why; `None` if the Pod has it.
-fn unscheduled(current: Option<&PodCondition>, message: &str, now: Timestamp) -> Option<PodCondition> {
-    let waits = current.is_some_and(|condition| condition.status == "False");
-    let said = current.is_some_and(|condition| condition.message.as_deref() == Some(message));
-    if waits && said {
-        return None;
-    }
-    let since = current.filter(|_| waits).and_then(|condition| condition.last_transition_time.clone());
-    Some(PodCondition {
-        type_: "PodScheduled".into(),
-        status: "False".into(),
-        reason: Some("Unschedulable".into()),
-        message: Some(message.to_owned()),
-        last_transition_time: since.or(Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now))),
-        ..PodCondition::default()
-    })
-}
-
-fn node_of(pod: &Pod) -> Option<&str> {
-    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
-fn is_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }

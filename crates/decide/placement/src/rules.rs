@@ -5,23 +5,23 @@ use k8s_openapi::api::core::v1::{
 };
 use machinery::selector::{Labels, Selector};
 
-use super::place::NodeView;
+use crate::NodeView;
 
 const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
 
-pub(super) fn is_ready(node: &Node) -> bool {
+pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
     conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
 }
 
-pub(super) fn is_cordoned(pod: &Pod, node: &Node) -> bool {
+pub(crate) fn is_cordoned(pod: &Pod, node: &Node) -> bool {
     let cordoned = node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false);
     let taint = Taint { key: UNSCHEDULABLE_TAINT.into(), effect: "NoSchedule".into(), ..Taint::default() };
     cordoned && !is_tolerated(pod, &taint)
 }
 
 /// The first taint that keeps the Pod away.
-pub(super) fn untolerated_taint<'a>(pod: &Pod, node: &'a Node) -> Option<&'a Taint> {
+pub(crate) fn untolerated_taint<'a>(pod: &Pod, node: &'a Node) -> Option<&'a Taint> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     let mut hard = taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
     hard.find(|taint| !is_tolerated(pod, taint))
@@ -47,7 +47,7 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 /// `nodeSelector` and the required node affinity.
-pub(super) fn selects(pod: &Pod, node: &Node) -> bool {
+pub(crate) fn selects(pod: &Pod, node: &Node) -> bool {
     let Some(spec) = &pod.spec else { return true };
     let empty = Labels::new();
     let labels = node.metadata.labels.as_ref().unwrap_or(&empty);
@@ -125,7 +125,7 @@ fn pods_in_place<'a>(nodes: &'a [NodeView], key: &'a str, here: Option<&'a str>)
 }
 
 /// Every required affinity term finds a companion here. The first of a group, which would look for itself, may start it.
-pub(super) fn has_companions(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
+pub(crate) fn has_companions(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     terms(pod, false).iter().all(|term| {
         let here = place(&view.node, &term.topology_key);
         let found = pods_in_place(nodes, &term.topology_key, here).any(|other| term_matches(term, pod, other));
@@ -135,7 +135,7 @@ pub(super) fn has_companions(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> 
 }
 
 /// Nobody here that the Pod wants to be apart from.
-pub(super) fn avoids(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
+pub(crate) fn avoids(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     !terms(pod, true).iter().any(|term| {
         let here = place(&view.node, &term.topology_key);
         pods_in_place(nodes, &term.topology_key, here).any(|other| term_matches(term, pod, other))
@@ -143,7 +143,7 @@ pub(super) fn avoids(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
 }
 
 /// Nobody here who wants to be apart from the Pod.
-pub(super) fn is_welcome(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
+pub(crate) fn is_welcome(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     !nodes.iter().any(|other_view| {
         other_view.pods.iter().any(|other| {
             terms(other, true).iter().any(|term| {
@@ -155,7 +155,7 @@ pub(super) fn is_welcome(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool
 }
 
 /// A rule in the Pod that this scheduler does not know how to keep: better to wait with a reason than to break it.
-pub(super) fn unknown_rule(pod: &Pod) -> Option<&'static str> {
+pub(crate) fn unknown_rule(pod: &Pod) -> Option<&'static str> {
     let spec = pod.spec.as_ref()?;
     let spread = spec.topology_spread_constraints.iter().flatten();
     if spread.into_iter().any(|constraint| constraint.when_unsatisfiable == "DoNotSchedule") {

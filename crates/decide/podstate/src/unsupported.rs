@@ -6,9 +6,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 /// The field, and why it cannot be honoured.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
-pub(crate) struct Unsupported {
-    pub(crate) field: String,
-    pub(crate) why: &'static str,
+pub struct Unsupported {
+    pub field: String,
+    pub why: &'static str,
 }
 
 fn refuse<T>(field: impl Into<String>, why: &'static str) -> Result<T, Unsupported> {
@@ -16,7 +16,7 @@ fn refuse<T>(field: impl Into<String>, why: &'static str) -> Result<T, Unsupport
 }
 
 /// Looks for the first thing that cannot be honoured.
-pub(crate) fn check(pod: &Pod) -> Result<&PodSpec, Unsupported> {
+pub fn check(pod: &Pod) -> Result<&PodSpec, Unsupported> {
     let Some(spec) = &pod.spec else { return refuse("spec", "a Pod without a spec cannot run") };
     pod_fields(spec)?;
     for (list, containers) in

@@ -7,9 +7,6 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::record::{ContainerRecord, Exit, ExitReason, Stage};
-use crate::resolve::{CONFIG_ERROR, PULL_ERROR};
-use crate::sandbox::{Observed, ShimState};
 
 fn at(second: i64) -> Timestamp {
     Timestamp::from_second(second).unwrap()
@@ -57,7 +54,7 @@ fn with(mut disk: Observed, name: &str, stage: Stage) -> Observed {
 }
 
 fn running() -> Stage {
-    let process = hostfs::process::ProcessId { pid: 7, start_time: 7, boot: 7 };
+    let process = Process { pid: 7, start_time: 7, boot: 7 };
     Stage::Running { process, started_at: at(901) }
 }
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{in_phase, vm, vmi};
-use crate::decide::*;
+use crate::*;
 
 fn code(result: Result<(), Refusal>) -> u16 {
     result.map_or_else(|refusal| refusal.code(), |()| 200)

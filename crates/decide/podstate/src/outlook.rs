@@ -1,4 +1,4 @@
-//! What the shim does next: which containers to start, which to leave for later, and when it is done. Pure.
+//! What the shim does next: which containers to start, which to leave for later, and when it is done.
 //!
 //! ```text
 //!                   start                 ends, policy says no more
@@ -12,7 +12,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::record::{ContainerRecord, Exit, RestartPolicy, Stage};
+use crate::{ContainerRecord, Exit, RestartPolicy, Stage};
 
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
@@ -20,23 +20,23 @@ const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
 const CALM: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Outlook {
-    pub(super) start: Vec<usize>,
+pub struct Outlook {
+    pub start: Vec<usize>,
     /// Containers that wait, and until when.
-    pub(super) back_off: Vec<(usize, Timestamp)>,
+    pub back_off: Vec<(usize, Timestamp)>,
     /// Nothing runs and nothing will.
-    pub(super) finished: bool,
+    pub finished: bool,
 }
 
 impl Outlook {
     /// When to look again even if nothing happens.
-    pub(super) fn wake(&self) -> Option<Timestamp> {
+    pub fn wake(&self) -> Option<Timestamp> {
         self.back_off.iter().map(|(_, until)| *until).min()
     }
 }
 
 /// `records` are those of all containers, the first `init` of them init containers.
-pub(super) fn outlook(
+pub fn outlook(
     policy: RestartPolicy,
     init: usize,
     records: &[Option<ContainerRecord>],
@@ -93,7 +93,7 @@ fn pause(record: &ContainerRecord, exit: &Exit) -> SignedDuration {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::record::ExitReason;
+    use crate::{ExitReason, Process};
     use RestartPolicy::{Always, Never, OnFailure};
 
     fn at(second: i64) -> Timestamp {
@@ -101,7 +101,7 @@ mod tests {
     }
 
     fn running() -> Option<ContainerRecord> {
-        let process = hostfs::process::ProcessId { pid: 1, start_time: 1, boot: 1 };
+        let process = Process { pid: 1, start_time: 1, boot: 1 };
         Some(ContainerRecord { restarts: 0, stage: Stage::Running { process, started_at: at(0) }, previous: None })
     }
 

@@ -2,8 +2,8 @@ use json_patch::Patch;
 use serde_json::{Value, json};
 
 use super::{in_phase, vm, vmi};
-use crate::decide::{Plan, Refusal, Step, restart, start, stop};
 use crate::options::{RestartOptions, StartOptions, StopOptions};
+use crate::{Plan, Refusal, Step, restart, start, stop};
 
 fn with_strategy(strategy: &str) -> api::v1::VirtualMachine {
     vm(json!({ "spec": { "runStrategy": strategy }, "status": { "created": true } }))

@@ -1,10 +1,12 @@
-//! What each endpoint answers, given the objects: a list of patches, a place to connect to, or a refusal.
+//! What each endpoint of `subresources.kubevirt.io` answers, given the objects: a list of patches, an address to connect
+//! to, or a refusal.
 //!
-//! Nothing here talks to anyone. The routes fetch the objects, ask here, and carry out what comes back.
+//! virt-api's routes fetch the objects, ask here, and carry out what comes back.
 
 mod instance;
 mod lifecycle;
 mod migration;
+pub mod options;
 mod refusal;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ use machinery::selector::{Labels, Selector};
 
 /// What the budgets of a namespace say about evicting one of its Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Budget {
+pub enum Budget {
     /// Nobody minds.
     Free,
     /// Not now; which budget, and its numbers in a sentence.
@@ -20,7 +20,7 @@ pub(crate) enum Budget {
 }
 
 /// Judges the eviction of `pod`; `pods` are those of its namespace.
-pub(crate) fn judge(pod: &Pod, budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Budget {
+pub fn judge(pod: &Pod, budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Budget {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if is_leaving(pod) || matches!(phase, Some("Succeeded" | "Failed" | "Pending")) {
         return Budget::Free; // nothing is lost that was there

@@ -1,0 +1,14 @@
+//! What Kubernetes' own control plane decides about Pods, for the cluster without one: on which node a Pod runs
+//! ([`place`]), whether its namespace has room for it ([`quota`]), and whether it may be evicted now ([`disruption`]).
+
+pub mod disruption;
+mod place;
+pub mod quota;
+mod resources;
+mod rules;
+mod scheduled;
+#[cfg(test)]
+mod tests;
+
+pub use place::{NodeView, Unschedulable, place};
+pub use scheduled::{is_finished, node_of, unscheduled};

@@ -1,0 +1,34 @@
+//! A Pod's own word on where it runs: bound, waiting and why, or over.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+/// The condition `PodScheduled` that says why a Pod waits; `None` if the Pod has it.
+pub fn unscheduled(current: Option<&PodCondition>, message: &str, now: Timestamp) -> Option<PodCondition> {
+    let waits = current.is_some_and(|condition| condition.status == "False");
+    let said = current.is_some_and(|condition| condition.message.as_deref() == Some(message));
+    if waits && said {
+        return None;
+    }
+    let since = current.filter(|_| waits).and_then(|condition| condition.last_transition_time.clone());
+    Some(PodCondition {
+        type_: "PodScheduled".into(),
+        status: "False".into(),
+        reason: Some("Unschedulable".into()),
+        message: Some(message.to_owned()),
+        last_transition_time: since.or(Some(Time(now))),
+        ..PodCondition::default()
+    })
+}
+
+/// The node that a Pod is bound to.
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
+}
+
+/// Whether a Pod has ended for good: it holds nothing of its node any more.
+pub fn is_finished(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
