@@ -21,7 +21,7 @@ use super::action::Action;
 use super::kinds::{self, Kind};
 use super::sync::{Sync, Waiting};
 use super::world::{World, is_set};
-use super::{policy, target};
+use super::{policy, start};
 use crate::guard::Guarded;
 use crate::{meta, pods};
 
@@ -94,7 +94,7 @@ fn moves_first(w: &World) -> Option<Sync> {
     let other = w.siblings.iter().map(AsRef::as_ref).find(local)?;
     let message = format!("migration {} moves the guest to another node first", meta::name(&other.metadata));
     let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
-    Some(wait.again(target::patience(w), kinds::spec_priority(&w.migration)))
+    Some(wait.again(start::patience(w), kinds::spec_priority(&w.migration)))
 }
 
 /// Shows the migration on its instance; what an earlier one left goes. Then the other side has to show itself.

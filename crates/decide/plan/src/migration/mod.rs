@@ -6,6 +6,7 @@
 
 mod action;
 mod backend;
+mod confirm;
 mod decentralized;
 mod decide;
 mod garbage;
@@ -13,7 +14,10 @@ mod handoff;
 mod kinds;
 mod phase;
 pub mod policy;
+mod queue;
 mod recovery;
+mod slots;
+mod start;
 mod status;
 mod sync;
 mod target;
@@ -25,6 +29,7 @@ mod tests;
 
 pub use action::Action;
 pub use backend::state_claims;
+pub use confirm::{has_left, has_target_among, says_the_same};
 pub use decentralized::{address, source_node};
 pub use decide::decide;
 pub use handoff::{Live, hand_off};
@@ -32,7 +37,9 @@ pub(crate) use kinds::ended;
 pub use kinds::{
     Kind, RUNNING_PRIORITY, concerns, is_final, is_needless, is_running, kind, owns, phase, priority, spec_priority,
 };
+pub use queue::next_in_line;
 pub use recovery::{job_name, recover};
-pub use status::{waits_for_its_node, waits_for_room};
-pub use target::start;
-pub use world::{Slots, World, is_target};
+pub use slots::{Census, Entry, Inherited, Slots, occupants, slots};
+pub use start::{needs_stored_instance, start, with_stored_instance, with_stored_migration};
+pub use status::waits_for_room;
+pub use world::{World, is_target};

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::action::Action;
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::World;
-use super::{backend, decentralized, target, timeouts};
+use super::{backend, decentralized, start, target, timeouts};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
 
@@ -76,7 +76,7 @@ pub(super) fn sync(w: &World) -> Sync {
     if let Some(rival) = w.rival().filter(|_| !kinds::is_final(&w.migration) && kinds::phase(&w.migration).is_some()) {
         let message = format!("migration {} has the instance and has not ended", meta::name(&rival.metadata));
         let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
-        return wait.again(target::patience(w), kinds::spec_priority(&w.migration));
+        return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
     }
     match kinds::phase(&w.migration) {
         Some(Phase::Pending) => pending(w, vmi),
@@ -112,14 +112,14 @@ fn pending(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return timeouts::utility_volumes(w); // its condition is KubeVirt's own
     }
     if has_unfinished_backup(vmi) {
-        return Sync::default().again(target::patience(w), kinds::spec_priority(&w.migration));
+        return Sync::default().again(start::patience(w), kinds::spec_priority(&w.migration));
     }
     if !w.makes_target() {
         let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
         let message = format!("the instance is in phase {phase}; only a running guest can be sent");
         return if vmi.is_running() { Sync::default() } else { Sync::waiting(reasons::INSTANCE_NOT_RUNNING, message) };
     }
-    let Some(pod) = w.target() else { return target::prepare(w, vmi) };
+    let Some(pod) = w.target() else { return start::prepare(w, vmi) };
     if pods::is_ready_for_handover(pod) {
         return attach(w, vmi, pod);
     }
@@ -163,7 +163,7 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
             reasons::BACKUP_IN_PROGRESS,
             "a backup, or utility volumes, came in between; they must go first",
         );
-        return wait.again(target::patience(w), RUNNING_PRIORITY);
+        return wait.again(start::patience(w), RUNNING_PRIORITY);
     }
     let Some(pod) = w.target().filter(|pod| pods::is_ready_for_handover(pod)) else { return Sync::default() };
     let actions = target::network_annotations(w, vmi, pod).into_iter().collect();

@@ -1,6 +1,4 @@
-//! The target Pod: whether it may be made now, and what it looks like.
-
-use std::time::Duration;
+//! The target Pod, and what is put right before it is made. Whether it may be made is [`start`](super::start)'s matter.
 
 use api::v1::VirtualMachineInstance;
 use api::{annotations, reasons};
@@ -10,80 +8,19 @@ use render::Attachment;
 use super::action::Action;
 use super::backend::{self, Prepared};
 use super::decentralized;
-use super::decide::decide;
-use super::kinds::{self, Kind, RUNNING_PRIORITY};
-use super::sync::{Sync, Waiting};
+use super::kinds::{Kind, RUNNING_PRIORITY};
+use super::start::patience;
+use super::sync::Sync;
 use super::world::World;
 use crate::guard::Guarded;
 use crate::vmi as instance;
 use crate::{Note, SyncError, claims, meta, pods};
 
-/// How soon a lost race for room is run again.
-const SHORTLY: Duration = Duration::from_secs(1);
 /// The user that launchers without root rights run as.
 const NON_ROOT_USER: u64 = launcher_contract::USER as u64;
 
-/// How long a migration waits before it looks for room again, by its priority.
-pub(super) fn patience(w: &World) -> Duration {
-    Duration::from_secs(match kinds::spec_priority(&w.migration) {
-        100.. => 1,
-        50.. => 3,
-        _ => 5,
-    })
-}
-
-/// What keeps a target Pod from being made, as far as that is known without looking live.
-fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
-    let active: Vec<&str> =
-        w.pods.iter().filter(|pod| !pods::is_down(pod)).map(|pod| meta::name(&pod.metadata)).collect();
-    if active.len() > 1 {
-        let message = format!("the instance has more than one Pod that has not ended: {}", active.join(", "));
-        return Some(Waiting::new(reasons::OTHER_POD_ACTIVE, message));
-    }
-    let limits = w.config.migrations();
-    let cluster = limits.parallel_migrations_per_cluster.unwrap_or(5) as usize;
-    if w.slots.cluster.saturating_add(w.slots.ahead) >= cluster {
-        let message = format!(
-            "as many migrations run in the cluster, or come first, as may run at once ({cluster}, \
-             parallelMigrationsPerCluster)"
-        );
-        return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
-    }
-    let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
-    if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
-        let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
-        let message = format!(
-            "as many guests leave node {node}, or come first, as may leave at once ({outbound}, \
-             parallelOutboundMigrationsPerNode)"
-        );
-        return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
-    }
-    if !vmi.is_running() && w.kind() == kinds::Kind::Local {
-        let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
-        let message = format!("the instance is in phase {phase}; only a running guest can move");
-        return Some(Waiting::new(reasons::INSTANCE_NOT_RUNNING, message));
-    }
-    if w.kind() == Kind::Receives && !decentralized::is_receiver(vmi) {
-        return Some(decentralized::has_a_guest());
-    }
-    None
-}
-
-/// On the way to a target Pod: the launcher's user, then room, then the lock.
-pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
-    if let Some(waiting) = obstacle(w, vmi) {
-        let delay = if waiting.reason == reasons::OTHER_POD_ACTIVE { SHORTLY } else { patience(w) };
-        let wait = Sync { waiting: Some(waiting), ..Sync::default() };
-        return wait.again(delay, kinds::spec_priority(&w.migration));
-    }
-    if let Some(patch) = runtime_user(w, vmi) {
-        return Sync::doing(vec![patch]); // it comes back as an event
-    }
-    Sync { start: Some(Action::Start), ..Sync::default() }
-}
-
 /// Launchers of today may run as another user than the one the guest was started by.
-fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
+pub(super) fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     let root = w.config.feature_gate("Root");
     let (wanted, old) = (if root { 0 } else { NON_ROOT_USER }, vmi.status.as_ref().and_then(|s| s.runtime_user));
     if old.unwrap_or(0) == wanted {
@@ -102,29 +39,7 @@ fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     Some(Action::PatchVmi { patch, because: "the target's launcher runs as another user" })
 }
 
-/// What to do now that nobody else can start a migration: `w` was gathered, and the source Pod read live, under the lock.
-pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
-    let later = |delay| vec![Action::RequeueAfter { delay, priority: kinds::spec_priority(&w.migration) }];
-    let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
-    let pending = matches!(kinds::phase(&w.migration), Some(api::v1::VirtualMachineInstanceMigrationPhase::Pending));
-    if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
-        return later(SHORTLY);
-    }
-    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi)
-    {
-        return later(SHORTLY);
-    }
-    match create(w, vmi, source) {
-        Ok(actions) => actions,
-        Err(error) => {
-            let mut actions = decide(&World { failed: Some(error), ..w.clone() });
-            actions.extend(later(patience(w)));
-            actions
-        }
-    }
-}
-
-fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Result<Vec<Action>, SyncError> {
+pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Result<Vec<Action>, SyncError> {
     let refuse = |message: &str| SyncError::new(reasons::FAILED_CREATE, message);
     let claim = match backend::prepare(w, vmi)? {
         Prepared::Create(action) => return Ok(vec![action]), // it comes back as an event

@@ -12,22 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::decentralized;
 use super::kinds::{self, Kind};
+use super::slots::Slots;
 use crate::claims::Claims;
 use crate::vmi::{Settings, Storage};
 use crate::{SyncError, meta, pods};
-
-/// What other migrations take of the limits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Slots {
-    /// Migrations of the cluster that run or have a target Pod, those this process has just started included.
-    pub cluster: usize,
-    /// Those of them that take a guest away from this one's node.
-    pub outbound: usize,
-    /// Migrations that wait for room in the cluster and come before this one.
-    pub ahead: usize,
-    /// Migrations that wait to leave this one's node and come before it.
-    pub ahead_here: usize,
-}
 
 /// Everything the decision may see.
 #[derive(Clone, Debug)]

@@ -13,11 +13,11 @@ use informer::{Expectations, Key, OwnWrites, WorkQueue};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kube::Resource;
-use machinery::meta::{annotation, label};
 use plan::SyncError;
 use plan::migration::{
-    Action, Live, World, concerns, decide, hand_off, is_final, is_running, is_target, job_name, recover, start,
-    state_claims,
+    Action, Live, World, concerns, decide, hand_off, has_left, has_target_among, job_name, needs_stored_instance,
+    next_in_line, occupants, recover, says_the_same, spec_priority, start, state_claims, with_stored_instance,
+    with_stored_migration,
 };
 
 use crate::Error;
@@ -81,21 +81,14 @@ impl<A: Api> Controller<A> {
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
         let _alone = self.starts.lock().await;
         self.look_at_inheritance().await?;
-        let Some(mut world) = self.world(key) else { return Ok(Next::Continue) };
-        // Nobody would take away a Pod that is made for a migration which has ended, or is gone, and is still in the cache.
-        let migration: Option<Migration> = self.ctx.writer.get(&key.namespace, &key.name).await?;
-        let same = |live: &Migration| uid(&live.metadata) == uid(&world.migration.metadata);
-        let Some(migration) = migration.filter(same) else { return Ok(Next::StopUntil(CACHE_CATCHES_UP)) };
-        world.migration = Arc::new(migration);
-        // Whoever asks for a node to be emptied may have seen the guest there after it had left: no Pod is made for that.
-        if annotation(&world.migration.metadata, api::annotations::EVACUATION_MIGRATION).is_some() {
-            let live = self.live_instance(key, &world).await?;
-            let same = |live: &VirtualMachineInstance| {
-                world.vmi.as_ref().map(|vmi| uid(&vmi.metadata)) == Some(uid(&live.metadata))
-            };
-            let Some(live) = live.filter(same) else { return Ok(Next::StopUntil(CACHE_CATCHES_UP)) };
-            world.vmi = Some(Arc::new(live));
+        let Some(world) = self.world(key) else { return Ok(Next::Continue) };
+        let stored = self.ctx.writer.get(&key.namespace, &key.name).await?;
+        let mut world = with_stored_migration(world, stored);
+        if let Some(seen) = world.take_if(|world| needs_stored_instance(world)) {
+            let stored = self.live_instance(key, &seen).await?;
+            world = with_stored_instance(seen, stored);
         }
+        let Some(world) = world else { return Ok(Next::StopUntil(CACHE_CATCHES_UP)) };
         let source = match world.source_pod() {
             Some((namespace, name)) => self.ctx.writer.get::<Pod>(&namespace, &name).await?,
             None => None,
@@ -117,9 +110,7 @@ impl<A: Api> Controller<A> {
             return Ok(());
         }
         let pods: Vec<Pod> = self.ctx.writer.list("", labels::MIGRATION_JOB_UID).await?;
-        let mut migrations: Vec<Migration> = self.ctx.writer.list("", "").await?;
-        let has_target = |migration: &Migration| pods.iter().any(|pod| is_target(pod, uid(&migration.metadata)));
-        migrations.retain(|migration| !is_final(migration) && (is_running(migration) || has_target(migration)));
+        let migrations = occupants(self.ctx.writer.list("", "").await?, &pods);
         *locked(&self.inherited) = Some(Inherited { since: self.ctx.clock.elapsed(), migrations });
         Ok(())
     }
@@ -167,12 +158,9 @@ impl<A: Api> Controller<A> {
     }
 
     async fn has_target(&self, key: &Key, world: &World) -> Result<bool, Error> {
-        let own = uid(&world.migration.metadata);
-        let labels = format!("{}={own}", labels::MIGRATION_JOB_UID);
+        let labels = format!("{}={}", labels::MIGRATION_JOB_UID, uid(&world.migration.metadata));
         let pods: Vec<Pod> = self.ctx.writer.list(&key.namespace, &labels).await?;
-        let instance = world.vmi.as_ref().map(|vmi| uid(&vmi.metadata).to_owned()).unwrap_or_default();
-        let made_for = |pod: &Pod| label(&pod.metadata, labels::CREATED_BY) == Some(instance.as_str());
-        Ok(pods.iter().any(|pod| is_target(pod, own) && made_for(pod)))
+        Ok(has_target_among(world, &pods))
     }
 
     async fn live_instance(&self, key: &Key, world: &World) -> Result<Option<VirtualMachineInstance>, Error> {
@@ -181,13 +169,10 @@ impl<A: Api> Controller<A> {
         Ok(found.filter(|vmi| concerns(&world.migration, vmi)))
     }
 
-    /// Those that wait for room, the most urgent first, as many as could start at once.
+    /// Has those that could start now looked at.
     fn wake_pending(&self) {
-        let limit = self.ctx.config.now().migrations().parallel_migrations_per_cluster.unwrap_or(5) as usize;
-        let mut pending: Vec<(i32, Key)> = self.pending().collect();
-        pending.sort_by(|(a, first), (b, second)| b.cmp(a).then_with(|| first.cmp(second)));
-        for (priority, key) in pending.into_iter().take(limit) {
-            self.queue.add_with_priority(key, priority);
+        for migration in next_in_line(self.unfinished(), &self.ctx.config.now()) {
+            self.queue.add_with_priority(Key::of(migration.as_ref()), spec_priority(&migration));
         }
     }
 }
@@ -288,15 +273,13 @@ impl<A: Api> Control for Controller<A> {
                 return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
             }
             Action::ConfirmState { then } => {
-                let live = self.live_instance(key, world).await?.and_then(|vmi| vmi.status?.migration_state);
-                let cached = world.vmi.as_ref().and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
-                return Ok(unless(live.as_ref() != cached, then));
+                let stored = self.live_instance(key, world).await?;
+                return Ok(unless(!says_the_same(world, stored.as_ref()), then));
             }
             Action::ConfirmNoTarget { then } => return Ok(unless(self.has_target(key, world).await?, then)),
             Action::ConfirmGuestNotOn { node, then } => {
-                let vmi = self.live_instance(key, world).await?;
-                let there = vmi.and_then(|vmi| vmi.status?.node_name).is_some_and(|name| name == node);
-                return Ok(unless(there, then));
+                let stored = self.live_instance(key, world).await?;
+                return Ok(unless(!has_left(stored.as_ref(), &node), then));
             }
             Action::Note(note) => self.ctx.publish(COMPONENT, world.migration.object_ref(&()), note),
             Action::NoteVmi(note) => {

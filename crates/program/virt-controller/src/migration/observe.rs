@@ -8,17 +8,12 @@ use api::v1::{
 };
 use informer::{EXPIRY, Key};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use plan::migration::{
-    Kind, Slots, World, concerns, is_final, is_running, is_target, kind, phase, source_node, spec_priority,
-    waits_for_its_node, waits_for_room,
-};
+use plan::migration::{Census, Entry, Inherited, World, concerns, is_final, phase, slots, source_node};
 
 use super::{Controller, locked, vmi_key};
 use crate::api::Api;
 use crate::owned::uid;
-use crate::stores::{
-    BY_CONTROLLER, BY_INSTANCE, BY_MIGRATION, BY_PROGRESS, BY_STATE, BY_UID, Stores, UNFINISHED, state_of,
-};
+use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_MIGRATION, BY_PROGRESS, BY_STATE, BY_UID, UNFINISHED, state_of};
 use crate::volumes;
 
 impl<A: Api> Controller<A> {
@@ -61,7 +56,7 @@ impl<A: Api> Controller<A> {
         world.nodes = stores.nodes.all();
         world.claims = volumes::claims_of(stores, vmi);
         if phase(&world.migration) == Some(&Phase::Pending) {
-            world.slots = self.slots(key, &world.migration, source_node(&world.migration, vmi));
+            world.slots = slots(&world.migration, source_node(&world.migration, vmi), &self.census());
         }
     }
 
@@ -84,35 +79,29 @@ impl<A: Api> Controller<A> {
         locked(marks).get(key).is_some_and(|marked| marked == uid(&migration.metadata))
     }
 
-    /// What all others take of the limits.
-    fn slots(&self, own: &Key, migration: &Migration, node: Option<&str>) -> Slots {
+    /// Every migration that may take room.
+    fn census(&self) -> Census {
         let stores = &self.ctx.stores;
-        let mut slots = Slots::default();
-        let inherited = self.inherited();
-        let is_inherited = |other: &Migration| inherited.iter().any(|left| left.metadata.uid == other.metadata.uid);
-        let known = |left: &&Migration| !stores.migrations.by_index(BY_UID, uid(&left.metadata)).is_empty();
-        for left in inherited.iter().filter(|left| !known(left)) {
-            slots.cluster += 1;
-            slots.outbound += usize::from(node.is_some() && leaves(stores, &Key::of(left), left, node));
+        let entry = |migration: Arc<Migration>| Entry {
+            vmi: self.instance_of(&migration),
+            pods: stores.pods.by_index(BY_MIGRATION, uid(&migration.metadata)),
+            started: self.is_marked(&self.started, &Key::of(migration.as_ref()), &migration),
+            migration,
+        };
+        let left = |migration: Migration| Inherited {
+            vmi: self.instance_of(&migration),
+            is_cached: !stores.migrations.by_index(BY_UID, uid(&migration.metadata)).is_empty(),
+            migration,
+        };
+        Census {
+            unfinished: self.unfinished().into_iter().map(entry).collect(),
+            inherited: self.inherited().into_iter().map(left).collect(),
         }
-        for other in stores.migrations.by_index(BY_PROGRESS, UNFINISHED) {
-            let key = Key::of(other.as_ref());
-            // Who sends waits for the other side, which makes the target and has the room for both. Were it counted as well, as
-            // many senders as may run at once would wait for receivers that find no room.
-            if key == *own || kind(&other) == Kind::Sends {
-                continue;
-            }
-            let started = self.is_marked(&self.started, &key, &other) || is_inherited(&other);
-            if is_running(&other) || has_target(stores, &other) || started {
-                slots.cluster += 1;
-                slots.outbound += usize::from(node.is_some() && leaves(stores, &key, &other, node));
-            } else if comes_before(&other, migration) {
-                let here = || node.is_some() && leaves(stores, &key, &other, node);
-                slots.ahead += usize::from(waits_for_room(&other));
-                slots.ahead_here += usize::from(waits_for_its_node(&other) && here());
-            }
-        }
-        slots
+    }
+
+    /// The instance that a migration names.
+    fn instance_of(&self, migration: &Migration) -> Option<Arc<VirtualMachineInstance>> {
+        self.ctx.stores.vmis.get(&vmi_key(&Key::of(migration), migration)?)
     }
 
     /// What a process before this one has started, as long as caches may not show it.
@@ -123,31 +112,10 @@ impl<A: Api> Controller<A> {
         fresh.map(|inherited| inherited.migrations.clone()).unwrap_or_default()
     }
 
-    /// Migrations that have not got a target yet, with their priorities.
-    pub(super) fn pending(&self) -> impl Iterator<Item = (i32, Key)> {
-        let unfinished = self.ctx.stores.migrations.by_index(BY_PROGRESS, UNFINISHED);
-        let waiting = unfinished.into_iter().filter(|migration| phase(migration) == Some(&Phase::Pending));
-        waiting.map(|migration| (spec_priority(&migration), Key::of(migration.as_ref())))
+    /// Migrations that have not ended.
+    pub(super) fn unfinished(&self) -> Vec<Arc<Migration>> {
+        self.ctx.stores.migrations.by_index(BY_PROGRESS, UNFINISHED)
     }
-}
-
-fn has_target(stores: &Stores, migration: &Migration) -> bool {
-    let own = uid(&migration.metadata);
-    stores.pods.by_index(BY_MIGRATION, own).iter().any(|pod| is_target(pod, own))
-}
-
-/// Whether a migration takes its guest away from this node, or did a moment ago.
-fn leaves(stores: &Stores, key: &Key, migration: &Migration, node: Option<&str>) -> bool {
-    let Some(vmi) = vmi_key(key, migration).and_then(|key| stores.vmis.get(&key)) else { return false };
-    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    source_node(migration, &vmi) == node || state.and_then(|state| state.source_node.as_deref()) == node
-}
-
-fn comes_before(other: &Migration, migration: &Migration) -> bool {
-    let rank = |m: &Migration| {
-        (std::cmp::Reverse(spec_priority(m)), m.metadata.creation_timestamp.clone(), m.metadata.uid.clone())
-    };
-    rank(other) < rank(migration)
 }
 
 /// Where the installation says it can be reached by others.

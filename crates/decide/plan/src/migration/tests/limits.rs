@@ -1,7 +1,8 @@
 //! Limits, priorities, and the making of the target Pod.
 
 use super::*;
-use crate::migration::{Slots, priority, spec_priority, start, waits_for_its_node, waits_for_room};
+use crate::migration::status::waits_for_its_node;
+use crate::migration::{Slots, priority, spec_priority, start, waits_for_room};
 
 fn pending(slots: Slots) -> World {
     let mut begun = migration("Pending");

@@ -4,7 +4,10 @@ mod handoffs;
 mod limits;
 mod phases;
 mod policies;
+mod queue;
 mod sequences;
+mod slots;
+mod starts;
 mod state;
 mod waits;
 

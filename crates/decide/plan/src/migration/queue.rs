@@ -1,0 +1,32 @@
+//! The order in which migrations that wait get what becomes free.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use api::config::ClusterConfig;
+use api::v1::VirtualMachineInstanceMigration as Migration;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+
+use super::kinds::{phase, spec_priority};
+use crate::meta;
+
+/// Whether another migration is to start before this one: it is more urgent, or as urgent and older.
+pub(super) fn comes_before(other: &Migration, own: &Migration) -> bool {
+    let rank =
+        |m: &Migration| (Reverse(spec_priority(m)), m.metadata.creation_timestamp.clone(), m.metadata.uid.clone());
+    rank(other) < rank(own)
+}
+
+/// Of all migrations that have not ended, those to look at when one has: the most urgent that have no target yet, as many as
+/// could start at once.
+pub fn next_in_line(unfinished: Vec<Arc<Migration>>, config: &ClusterConfig) -> Vec<Arc<Migration>> {
+    let limit = config.migrations().parallel_migrations_per_cluster.unwrap_or(5) as usize;
+    let mut pending = unfinished;
+    pending.retain(|one| phase(one) == Some(&Phase::Pending));
+    pending.sort_by_cached_key(|one| {
+        let (namespace, name) = (meta::namespace(&one.metadata).to_owned(), meta::name(&one.metadata).to_owned());
+        (Reverse(spec_priority(one)), namespace, name)
+    });
+    pending.truncate(limit);
+    pending
+}

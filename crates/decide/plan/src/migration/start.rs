@@ -1,0 +1,121 @@
+//! Whether a migration may start now: first by the caches, then once more under the lock for starts, by what is stored.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
+use api::{annotations, reasons};
+use k8s_openapi::api::core::v1::Pod;
+
+use super::action::Action;
+use super::decide::decide;
+use super::kinds::{self, Kind};
+use super::sync::{Sync, Waiting};
+use super::world::World;
+use super::{decentralized, target};
+use crate::{meta, pods};
+
+/// How soon a lost race for room is run again.
+const SHORTLY: Duration = Duration::from_secs(1);
+
+/// How long a migration waits before it looks for room again, by its priority.
+pub(super) fn patience(w: &World) -> Duration {
+    Duration::from_secs(match kinds::spec_priority(&w.migration) {
+        100.. => 1,
+        50.. => 3,
+        _ => 5,
+    })
+}
+
+/// What keeps a target Pod from being made, as far as that is known without looking live.
+fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
+    let active: Vec<&str> =
+        w.pods.iter().filter(|pod| !pods::is_down(pod)).map(|pod| meta::name(&pod.metadata)).collect();
+    if active.len() > 1 {
+        let message = format!("the instance has more than one Pod that has not ended: {}", active.join(", "));
+        return Some(Waiting::new(reasons::OTHER_POD_ACTIVE, message));
+    }
+    let limits = w.config.migrations();
+    let cluster = limits.parallel_migrations_per_cluster.unwrap_or(5) as usize;
+    if w.slots.cluster.saturating_add(w.slots.ahead) >= cluster {
+        let message = format!(
+            "as many migrations run in the cluster, or come first, as may run at once ({cluster}, \
+             parallelMigrationsPerCluster)"
+        );
+        return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
+    }
+    let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
+    if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
+        let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
+        let message = format!(
+            "as many guests leave node {node}, or come first, as may leave at once ({outbound}, \
+             parallelOutboundMigrationsPerNode)"
+        );
+        return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
+    }
+    if !vmi.is_running() && w.kind() == Kind::Local {
+        let phase = vmi.phase().map_or("unset", |phase| phase.as_str());
+        let message = format!("the instance is in phase {phase}; only a running guest can move");
+        return Some(Waiting::new(reasons::INSTANCE_NOT_RUNNING, message));
+    }
+    if w.kind() == Kind::Receives && !decentralized::is_receiver(vmi) {
+        return Some(decentralized::has_a_guest());
+    }
+    None
+}
+
+/// On the way to a target Pod: the launcher's user, then room, then the lock.
+pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    if let Some(waiting) = obstacle(w, vmi) {
+        let delay = if waiting.reason == reasons::OTHER_POD_ACTIVE { SHORTLY } else { patience(w) };
+        let wait = Sync { waiting: Some(waiting), ..Sync::default() };
+        return wait.again(delay, kinds::spec_priority(&w.migration));
+    }
+    if let Some(patch) = target::runtime_user(w, vmi) {
+        return Sync::doing(vec![patch]); // it comes back as an event
+    }
+    Sync { start: Some(Action::Start), ..Sync::default() }
+}
+
+/// The world with the migration as it is stored, or nothing if that is gone or another has come under its name: nobody would
+/// take away a Pod that is made for a migration which has ended and is still in the cache.
+pub fn with_stored_migration(w: World, stored: Option<Migration>) -> Option<World> {
+    let migration = stored.filter(|stored| meta::uid(&stored.metadata) == w.uid())?;
+    Some(World { migration: Arc::new(migration), ..w })
+}
+
+/// Whether the start goes by the instance as it is stored. Whoever asks for a node to be emptied may have seen the guest there
+/// after it had left.
+pub fn needs_stored_instance(w: &World) -> bool {
+    meta::annotation(&w.migration.metadata, annotations::EVACUATION_MIGRATION).is_some()
+}
+
+/// The world with the instance as it is stored, or nothing if that is another than the cache's.
+pub fn with_stored_instance(w: World, stored: Option<VirtualMachineInstance>) -> Option<World> {
+    let known = w.vmi.as_deref()?;
+    let vmi = stored.filter(|stored| meta::uid(&stored.metadata) == meta::uid(&known.metadata))?;
+    Some(World { vmi: Some(Arc::new(vmi)), ..w })
+}
+
+/// What to do now that nobody else can start a migration: `w` was gathered, and the source Pod read live, under the lock.
+pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
+    let later = |delay| vec![Action::RequeueAfter { delay, priority: kinds::spec_priority(&w.migration) }];
+    let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
+    let pending = matches!(kinds::phase(&w.migration), Some(Phase::Pending));
+    if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
+        return later(SHORTLY);
+    }
+    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi)
+    {
+        return later(SHORTLY);
+    }
+    match target::create(w, vmi, source) {
+        Ok(actions) => actions,
+        Err(error) => {
+            let mut actions = decide(&World { failed: Some(error), ..w.clone() });
+            actions.extend(later(patience(w)));
+            actions
+        }
+    }
+}
