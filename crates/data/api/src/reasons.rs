@@ -159,6 +159,8 @@ pub const TARGET_NODE_PREPARING: &str = "TargetNodePreparing";
 pub const SOURCE_NODE_NOT_STARTED: &str = "SourceNodeNotStarted";
 /// Migration waits: the guest has moved, and changes that came with the move are not in it yet.
 pub const GUEST_CHANGES_PENDING: &str = "GuestChangesPending";
+/// The migration was to empty a node, and nobody asks the guest to leave it any more.
+pub const EVACUATION_CANCELED: &str = "EvacuationCanceled";
 /// Migration waits: a Job finds out on which side the guest was last.
 pub const RECOVERING: &str = "Recovering";
 /// Migration waits: the other side of a migration between instances has not said what is needed.

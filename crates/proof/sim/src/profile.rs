@@ -198,6 +198,7 @@ impl Profile {
         self.world_faults(&mut root.fork("world"), &mut faults);
         self.updates(&mut root.fork("updates"), &mut faults);
         let keeps = self.state(&mut root.fork("state"), &mut user, &mut faults);
+        call_off(&mut root.fork("calls off"), &mut user);
         let lost = faults.iter().any(|fault| matches!(fault, Fault::NodeOutage { .. } | Fault::NodeLoss { .. }));
         let calm = Duration::from_millis(if lost { NODES_ACTIVE } else { ACTIVE });
         Script { seed, user, faults, keeps, calm }
@@ -466,6 +467,21 @@ impl Profile {
             }
         }
     }
+}
+
+/// Whoever empties a node, or lets a guest be evicted, often thinks better of it: at once, or when others have begun to act.
+fn call_off(rng: &mut Rng, deeds: &mut Vec<(Duration, Deed)>) {
+    let asked = |(at, deed): &(Duration, Deed)| match deed {
+        Deed::Evict { vm } | Deed::Drain { vm } => Some((*at, *vm)),
+        _ => None,
+    };
+    for (at, vm) in deeds.iter().filter_map(asked).collect::<Vec<_>>() {
+        if rng.chance(35) {
+            let longest = if rng.chance(50) { 3_000 } else { 25_000 };
+            deeds.push((at + time(rng, 1, longest), Deed::CallOff { vm }));
+        }
+    }
+    deeds.sort_by_key(|(at, _)| *at);
 }
 
 fn strategy(rng: &mut Rng) -> RunStrategy {

@@ -95,6 +95,7 @@ fn parse_deed(words: &[&str]) -> anyhow::Result<Deed> {
         ("abort-migration", []) => Deed::AbortMigration { vm },
         ("evict", []) => Deed::Evict { vm },
         ("drain", []) => Deed::Drain { vm },
+        ("call-off", []) => Deed::CallOff { vm },
         ("try-evict", []) => Deed::TryEvict { vm },
         ("backup", []) => Deed::Backup { vm },
         ("utility", [lasts]) => Deed::Utility { vm, lasts: seconds(lasts)? },

@@ -128,6 +128,10 @@ pub enum Deed {
     Drain {
         vm: u8,
     },
+    /// Lets every guest stay that is asked to leave the same node as this one.
+    CallOff {
+        vm: u8,
+    },
     /// A backup begins to read the guest's disks.
     Backup {
         vm: u8,
@@ -345,6 +349,7 @@ impl Deed {
             | Self::Evict { vm }
             | Self::TryEvict { vm }
             | Self::Drain { vm }
+            | Self::CallOff { vm }
             | Self::Backup { vm }
             | Self::Resize { vm }
             | Self::OldBudget { vm }
@@ -384,6 +389,7 @@ impl fmt::Display for Deed {
             Self::Receive { from, .. } => write!(f, "let {name} receive the guest of {}", title(*from)),
             Self::Evict { .. } => write!(f, "evict {name}"),
             Self::Drain { .. } => write!(f, "empty the node of {name}"),
+            Self::CallOff { .. } => write!(f, "call off that the node of {name} is emptied"),
             Self::Backup { .. } => write!(f, "back {name} up"),
             Self::Utility { lasts, .. } => write!(f, "plug a volume of ours into {name} for {lasts:?}"),
             Self::TryEvict { .. } => write!(f, "ask whether {name} could be evicted"),

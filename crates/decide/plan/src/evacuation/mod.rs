@@ -2,7 +2,8 @@
 //!
 //! Guests are asked by an eviction, which marks them ([`crate::eviction`]), or all at once by a taint on their node. Each gets
 //! one migration; whether there is room for it is the migration controller's matter. If it fails, the mark stays and the
-//! next one follows, which the migration controller puts off for longer each time.
+//! next one follows, which the migration controller puts off for longer each time. A migration whose guest nobody asks to
+//! leave any more ends before it starts ([`is_called_off`]).
 //!
 //! A migration's name is derived from the instance's UID and the last migration of it that has ended. A second attempt to
 //! make one, under a cache that does not show the first, meets the first.
@@ -11,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
-use api::v1::{MigrationPriority, VirtualMachineInstanceMigration as Migration};
+use api::v1::{MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use api::{annotations, conditions, events};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -71,6 +72,23 @@ pub fn decide(w: &World) -> Vec<Action> {
     asked.filter(|guest| can_move(guest, &w.config)).map(|guest| create(w, guest)).collect()
 }
 
+/// Whether a migration was made to empty a node that nobody asks the guest to leave any more: the instance has lost its mark
+/// (`virtctl evacuate-cancel`, `ferrovirt uncordon`), or the taint of the node is gone.
+pub fn is_called_off(
+    migration: &Migration,
+    vmi: &VirtualMachineInstance,
+    node: Option<&Node>,
+    config: &ClusterConfig,
+) -> bool {
+    let from = meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION);
+    let Some(from) = from.filter(|from| !from.is_empty()) else { return false };
+    !is_marked(vmi, from) && !node.is_some_and(|node| is_drained(node, config))
+}
+
+fn is_marked(vmi: &VirtualMachineInstance, node: &str) -> bool {
+    vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref()) == Some(node)
+}
+
 /// The old way to empty a node: a taint that the cluster's configuration names.
 fn is_drained(node: &Node, config: &ClusterConfig) -> bool {
     let key = config.migrations().node_drain_taint_key.unwrap_or_default();
@@ -81,8 +99,7 @@ fn is_drained(node: &Node, config: &ClusterConfig) -> bool {
 /// An eviction has marked it, and it has not left since.
 fn was_asked(guest: &Guest, node: &str, now: &Time) -> bool {
     let Some(status) = &guest.vmi.status else { return false };
-    let marked = status.evacuation_node_name.as_deref() == Some(node) && status.node_name.as_deref() == Some(node);
-    marked && !flight::is_migrating(&guest.vmi, now)
+    is_marked(&guest.vmi, node) && status.node_name.as_deref() == Some(node) && !flight::is_migrating(&guest.vmi, now)
 }
 
 fn can_move(guest: &Guest, config: &ClusterConfig) -> bool {

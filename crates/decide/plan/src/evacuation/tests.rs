@@ -1,4 +1,3 @@
-use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
@@ -129,4 +128,33 @@ fn a_name_stands_for_one_attempt() {
     let third = name(vec![migration("b", "Failed", 2), migration("a", "Failed", 1)]);
     assert_ne!(second, third);
     assert_eq!(third, name(vec![migration("b", "Failed", 2)]), "old ones may be collected");
+}
+
+#[test]
+fn an_evacuation_is_called_off_once_neither_mark_nor_taint_asks_for_it() {
+    let empties = |node: &str| {
+        let mut one = (*migration("m", "Pending", 1)).clone();
+        one.metadata.annotations = Some([(annotations::EVACUATION_MIGRATION.to_owned(), node.to_owned())].into());
+        one
+    };
+    let node = |taint: &str| -> Node {
+        let object = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}]}});
+        serde_json::from_value(object).unwrap()
+    };
+    let (drained, cordoned) = (node("kubevirt.io/drain"), node("node.kubernetes.io/unschedulable"));
+    let unmarked = || vmi(json!({"status": {"evacuationNodeName": null}}));
+    let elsewhere = vmi(json!({"status": {"evacuationNodeName": "n2"}}));
+    let a_users = (*migration("m", "Pending", 1)).clone();
+    let table = [
+        ("an eviction has marked it", empties("n1"), vmi(json!({})), None, false),
+        ("marked, and its node takes Pods again", empties("n1"), vmi(json!({})), Some(&cordoned), false),
+        ("unmarked", empties("n1"), unmarked(), None, true),
+        ("unmarked, and its node is only cordoned", empties("n1"), unmarked(), Some(&cordoned), true),
+        ("unmarked, and its node has the taint", empties("n1"), unmarked(), Some(&drained), false),
+        ("asked to leave another node", empties("n1"), elsewhere, None, true),
+        ("a user's migration", a_users, unmarked(), None, false),
+    ];
+    for (what, migration, vmi, node, expected) in table {
+        assert_eq!(is_called_off(&migration, &vmi, node, &ClusterConfig::default()), expected, "{what}");
+    }
 }

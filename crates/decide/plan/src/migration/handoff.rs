@@ -14,7 +14,7 @@ use machinery::quantity::Quantity;
 use super::action::Action;
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::{World, is_set};
-use super::{backend, decentralized, policy, sync};
+use super::{backend, decentralized, policy, status, sync};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
 
@@ -38,6 +38,9 @@ pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
         later.insert(0, Action::ForgetHandOff);
         return later;
     }
+    if is_called_off(w, live) {
+        return status::called_off(w);
+    }
     let (Some(vmi), Some(target)) = (ready_instance(w, live), ready_target(w, live)) else { return later };
     let Some(state) = state(w, vmi, target) else { return later };
     let mut labelled = vmi.metadata.clone();
@@ -54,6 +57,14 @@ pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
 fn is_handed_off(w: &World, vmi: &VirtualMachineInstance) -> bool {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     kinds::owns(&w.migration, state) && state.is_some_and(|state| is_set(&state.target_node))
+}
+
+/// Whether nobody asks the guest to leave its node any more. Its instance shows that the nodes do not have the migration; and a
+/// hand-off that is on its way rests on a version of the instance from before that.
+fn is_called_off(w: &World, live: &Live) -> bool {
+    let known = w.vmi.as_ref().and_then(|vmi| vmi.metadata.uid.as_ref());
+    let vmi = live.vmi.as_ref().filter(|vmi| vmi.metadata.uid.as_ref() == known);
+    vmi.is_some_and(|vmi| !is_handed_off(w, vmi) && !kinds::is_needless(&w.migration, vmi) && w.is_called_off(vmi))
 }
 
 /// The instance, if it is ours to hand off: the same one, running, free, with a migration that is still wanted.

@@ -1,9 +1,9 @@
 //! What a migration's phase and kind mean.
 
-use api::annotations;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use api::{annotations, conditions};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::meta;
@@ -78,6 +78,12 @@ pub fn concerns(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
 pub(super) fn is_automatic(migration: &Migration) -> bool {
     let has = |key| meta::annotation(&migration.metadata, key).is_some();
     has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
+}
+
+/// Whether somebody did not want it any more: it is being deleted, or was called off.
+pub fn was_given_up(migration: &Migration) -> bool {
+    let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    meta::is_deleting(&migration.metadata) || conditions::is_true(list, conditions::MIGRATION_ABORT_REQUESTED)
 }
 
 /// Whether it is to take the guest away from a node that the guest is not on any more: it was made by somebody who had not

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::reasons;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
-use api::{annotations, reasons};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::Action;
@@ -13,7 +13,7 @@ use super::decide::decide;
 use super::kinds::{self, Kind};
 use super::sync::{Sync, Waiting};
 use super::world::World;
-use super::{decentralized, target};
+use super::{decentralized, status, target};
 use crate::{meta, pods};
 
 /// How soon a lost race for room is run again.
@@ -86,9 +86,9 @@ pub fn with_stored_migration(w: World, stored: Option<Migration>) -> Option<Worl
 }
 
 /// Whether the start goes by the instance as it is stored. Whoever asks for a node to be emptied may have seen the guest there
-/// after it had left.
+/// after it had left, or before that was called off.
 pub fn needs_stored_instance(w: &World) -> bool {
-    meta::annotation(&w.migration.metadata, annotations::EVACUATION_MIGRATION).is_some()
+    w.evacuated_node().is_some()
 }
 
 /// The world with the instance as it is stored, or nothing if that is another than the cache's.
@@ -109,6 +109,9 @@ pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi)
     {
         return later(SHORTLY);
+    }
+    if w.is_called_off(vmi) {
+        return status::called_off(w);
     }
     match target::create(w, vmi, source) {
         Ok(actions) => actions,

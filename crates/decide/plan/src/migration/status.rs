@@ -61,7 +61,7 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::FailIfNotWithNodes(why.to_owned()); // 3
     }
     if !kinds::is_with_nodes(migration) && !w.is_handed_off() && kinds::is_needless(migration, vmi) {
-        let node = meta::annotation(&migration.metadata, api::annotations::EVACUATION_MIGRATION).unwrap_or_default();
+        let node = w.evacuated_node().unwrap_or_default();
         return Verdict::FailIfNotWithNodes(format!("it is not needed: the guest has left node {node} already"));
     }
     if !kinds::is_with_nodes(migration) && !w.is_handed_off() && decentralized::has_sent(migration, vmi) {
@@ -236,6 +236,20 @@ pub(super) fn ended(w: &World, why: Option<&str>) -> Vec<Action> {
     actions.into_iter().chain(after).collect()
 }
 
+/// The end of a migration that was to empty a node, before its guest was handed to the nodes: nobody asks for it any more. It
+/// does not count as an attempt that failed.
+pub(super) fn called_off(w: &World) -> Vec<Action> {
+    let node = w.evacuated_node().unwrap_or_default();
+    let why = format!("the evacuation of node {node} was canceled: the instance is no longer marked to leave it");
+    let mut new = (*w.migration).clone();
+    let around = end(w, &mut new, &why);
+    let (type_, reason) = (conditions::MIGRATION_ABORT_REQUESTED, reasons::EVACUATION_CANCELED);
+    let asked = Condition::new(type_, ConditionStatus::True, reason, &*why, w.now.clone());
+    conditions::set(&mut new.status.get_or_insert_default().conditions, asked);
+    let Report { actions, after, .. } = around.into_report(w, new);
+    actions.into_iter().chain(after).collect()
+}
+
 /// The guest is known to have arrived, whatever became of it then.
 fn arrive(w: &World, new: &mut Migration) -> Around {
     enter(new, Phase::Succeeded, &w.now);
@@ -362,7 +376,7 @@ pub fn waits_for_room(migration: &Migration) -> bool {
 }
 
 /// Whether the migration waits for others to leave its node, and would start if one did.
-pub fn waits_for_its_node(migration: &Migration) -> bool {
+pub(super) fn waits_for_its_node(migration: &Migration) -> bool {
     shows_waiting_for(migration, reasons::NODE_LIMIT_REACHED)
 }
 

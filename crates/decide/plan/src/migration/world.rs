@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::annotations;
 use api::config::ClusterConfig;
 use api::migrations::MigrationPolicy;
 use api::v1::{
@@ -15,7 +16,7 @@ use super::kinds::{self, Kind};
 use super::slots::Slots;
 use crate::claims::Claims;
 use crate::vmi::{Settings, Storage};
-use crate::{SyncError, meta, pods};
+use crate::{SyncError, evacuation, meta, pods};
 
 /// Everything the decision may see.
 #[derive(Clone, Debug)]
@@ -178,6 +179,18 @@ impl World {
         let named =
             self.siblings.iter().find(|sibling| shown(meta::uid(&sibling.metadata)) && !kinds::is_final(sibling));
         named.map(AsRef::as_ref)
+    }
+
+    /// Whether it is to empty a node that nobody asks the guest to leave any more, going by this version of the instance.
+    pub(super) fn is_called_off(&self, vmi: &VirtualMachineInstance) -> bool {
+        let from = self.evacuated_node();
+        let node = self.nodes.iter().find(|node| Some(meta::name(&node.metadata)) == from);
+        evacuation::is_called_off(&self.migration, vmi, node.map(AsRef::as_ref), &self.config)
+    }
+
+    /// The node that the migration was made to empty.
+    pub(super) fn evacuated_node(&self) -> Option<&str> {
+        meta::annotation(&self.migration.metadata, annotations::EVACUATION_MIGRATION)
     }
 
     /// The facts that Pods are rendered from.

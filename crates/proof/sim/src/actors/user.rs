@@ -114,6 +114,7 @@ impl Sim {
                 let guests: Vec<String> = guests.map(|vmi| uid(&vmi.metadata).to_owned()).collect();
                 guests.iter().for_each(|guest| evict(server, guest, false));
             }
+            Deed::CallOff { vm } => call_off(server, &at(*vm))?,
             Deed::Backup { vm } => {
                 let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm)).filter(|vmi| vmi.is_running())?;
                 let moving = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
@@ -241,6 +242,19 @@ fn abort_migrations(server: &mut Server, key: &Key) {
     for key in doomed {
         delete::<VirtualMachineInstanceMigration>(server, &key, Propagation::Background);
     }
+}
+
+/// Takes the mark away from every guest that is to leave the same node. What was to move them is left to the controllers.
+fn call_off(server: &mut Server, key: &Key) -> Option<()> {
+    let mark = |vmi: &VirtualMachineInstance| vmi.status.as_ref()?.evacuation_node_name.clone();
+    let node = mark(&*server.lookup::<VirtualMachineInstance>(key)?)?;
+    let marked = server.tables.vmis.all().filter(|vmi| mark(vmi).as_ref() == Some(&node));
+    let marked: Vec<VirtualMachineInstance> = marked.map(|vmi| (**vmi).clone()).collect();
+    for mut vmi in marked {
+        vmi.status_mut().evacuation_node_name = None;
+        server.update(USER, Part::Object, vmi).ok()?;
+    }
+    Some(())
 }
 
 /// Asks for every launcher Pod of the guest. What is refused is asked for again some other time.

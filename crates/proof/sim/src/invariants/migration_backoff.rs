@@ -3,8 +3,8 @@
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::{annotations, conditions, labels, reasons};
-use machinery::meta::{annotation, is_deleting, label};
-use plan::migration::phase;
+use machinery::meta::{annotation, label};
+use plan::migration::{phase, was_given_up};
 
 use super::support::{ensure, instance_key, new_pod};
 use super::{Invariant, Scene, Verdict};
@@ -46,7 +46,7 @@ impl Invariant for Rule {
         let Some(own) = all().find(|m| m.metadata.uid.as_deref() == of && is_automatic(m)) else { return Ok(()) };
         let mut earlier: Vec<_> = all()
             .filter(|m| instance_key(m) == instance_key(own) && is_automatic(m) && m.metadata.uid != own.metadata.uid)
-            .filter(|m| !is_deleting(&m.metadata))
+            .filter(|m| !was_given_up(m))
             .collect();
         earlier.sort_by_key(|m| std::cmp::Reverse(m.metadata.creation_timestamp.clone()));
         let recent = earlier.iter().take_while(|m| phase(m) != Some(&Phase::Succeeded));

@@ -1,11 +1,15 @@
-//! 52, the rest: a guest is moved to empty a node only while it is on that node. Whoever asked for it may not have seen that it
-//! had left: then no target Pod is made, and what was made before is not handed off.
+//! 52, the rest: a guest is moved to empty a node only while it is on that node and is asked to leave it. Whoever asked for it
+//! may not have seen that it had left: then no target Pod is made, and what was made before is not handed off. Nor is what was
+//! called off, however late anybody hears of that; and nothing of it is left in the end.
 
 use api::annotations::EVACUATION_MIGRATION;
 use api::labels;
+use api::v1::VirtualMachineInstance;
 use machinery::meta::{annotation, controller_of, label};
+use plan::migration::is_final;
+use virt_controller::Stores;
 
-use super::support::{ensure, migration_state, name, new_pod, vmi_change};
+use super::support::{ensure, instance_key, migration_state, name, new_pod, vmi_change};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
 use crate::kinds::uid;
@@ -20,6 +24,11 @@ fn emptied(server: &Server, migration: &str) -> Option<String> {
     annotation(&found.metadata, EVACUATION_MIGRATION).map(str::to_owned)
 }
 
+/// The node that the guest is asked to leave.
+fn mark(vmi: &VirtualMachineInstance) -> Option<String> {
+    vmi.status.as_ref()?.evacuation_node_name.clone()
+}
+
 impl Invariant for Rule {
     fn name(&self) -> &'static str {
         "needed"
@@ -31,8 +40,11 @@ impl Invariant for Rule {
             let Some(owner) = owner(is).filter(|new| owner(was).as_ref() != Some(new)) else { return Ok(()) };
             let at = was.status.as_ref().and_then(|status| status.node_name.clone());
             let from = emptied(scene.server, &owner);
-            return ensure(from.is_none() || from == at, || {
+            ensure(from.is_none() || from == at, || {
                 format!("{} is moved to empty {from:?}, and is on {at:?}", name(is))
+            })?;
+            return ensure(from.is_none() || from == mark(was), || {
+                format!("{} is moved to empty {from:?}, and that was called off", name(is))
             });
         }
         let Some(pod) = new_pod(change).filter(|pod| is_target(pod)) else { return Ok(()) };
@@ -43,5 +55,16 @@ impl Invariant for Rule {
         ensure(from.is_none() || vmi.is_none() || from == at, || {
             format!("target {:?} is made to empty {from:?}, and the guest is on {at:?}", pod.metadata.name)
         })
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
+        let tables = &scene.server.tables;
+        for migration in tables.migrations.all().filter(|migration| !is_final(migration)) {
+            let vmi = instance_key(migration).and_then(|key| tables.vmis.get(&key).cloned());
+            let from = annotation(&migration.metadata, EVACUATION_MIGRATION).map(str::to_owned);
+            let wanted = from.is_none() || vmi.is_none_or(|vmi| mark(&vmi) == from);
+            ensure(wanted, || format!("migration {:?} still waits, and was called off", migration.metadata.name))?;
+        }
+        Ok(())
     }
 }

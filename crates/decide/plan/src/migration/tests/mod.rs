@@ -55,7 +55,7 @@ fn deleted(mut migration: Migration) -> Migration {
     migration
 }
 
-/// A running instance on node n1; `state` is its migrationState.
+/// A running instance on node n1, which it is asked to leave; `state` is its migrationState.
 fn vmi(state: Value) -> VirtualMachineInstance {
     let value = json!({
         "metadata": {"name": "vm", "namespace": "ns", "uid": "vmi-uid", "resourceVersion": "7",
@@ -67,7 +67,7 @@ fn vmi(state: Value) -> VirtualMachineInstance {
             "networks": [{"name": "default", "pod": {}}],
             "volumes": [{"name": "root", "emptyDisk": {"capacity": "1Gi"}}],
         },
-        "status": {"phase": "Running", "nodeName": "n1", "runtimeUser": 107, "selinuxContext": "none",
+        "status": {"phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1", "runtimeUser": 107, "selinuxContext": "none",
                    "conditions": [{"type": "LiveMigratable", "status": "True"}], "migrationState": state},
     });
     serde_json::from_value(value).unwrap()

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::migration::{
-    has_left, has_target_among, needs_stored_instance, says_the_same, start, with_stored_instance,
+    Live, hand_off, has_left, has_target_among, needs_stored_instance, says_the_same, start, with_stored_instance,
     with_stored_migration,
 };
 
@@ -60,4 +60,72 @@ fn a_target_is_one_of_this_migration_and_this_instance() {
         assert_eq!(has_target_among(&pending(), &of(migration, instance)), expected, "{migration} {instance}");
     }
     assert!(!has_target_among(&pending(), &[source()]));
+}
+
+fn evacuation(phase: &str) -> Migration {
+    let mut migration = migration(phase);
+    let notes = migration.metadata.annotations.get_or_insert_default();
+    notes.insert(api::annotations::EVACUATION_MIGRATION.to_owned(), "n1".to_owned());
+    migration
+}
+
+fn marked(node: Option<&str>) -> VirtualMachineInstance {
+    let mut vmi = vmi(Value::Null);
+    vmi.status_mut().evacuation_node_name = node.map(str::to_owned);
+    vmi
+}
+
+fn tainted(mut node: Node) -> Node {
+    let taints = json!([{"key": "kubevirt.io/drain", "effect": "NoSchedule"}]);
+    node.spec.get_or_insert_default().taints = serde_json::from_value(taints).unwrap();
+    node
+}
+
+/// It has ended, and says why; and nothing else is done.
+fn assert_called_off(actions: &[Action]) {
+    let status = written(actions).unwrap_or_else(|| panic!("{actions:?}")).status.as_ref().unwrap();
+    assert_eq!(status.phase, Some(Phase::Failed));
+    let why = status.migration_state.as_ref().unwrap().failure_reason.as_deref().unwrap();
+    assert_eq!(why, "the evacuation of node n1 was canceled: the instance is no longer marked to leave it");
+    let asked = api::conditions::find(&status.conditions, "migrationAbortRequested").unwrap();
+    assert_eq!((asked.reason(), asked.message()), ("EvacuationCanceled", why));
+    assert!(matches!(actions, [Action::UpdateStatus(_), Action::Note(_)]), "{actions:?}");
+}
+
+#[test]
+fn an_evacuation_that_was_called_off_ends_instead_of_starting() {
+    // As the cache has it, the guest is still marked: the start goes by what is stored.
+    let at_start = |stored: VirtualMachineInstance, nodes: [Node; 2]| {
+        let w =
+            World { nodes: nodes.map(Arc::new).to_vec(), ..world(evacuation("Pending"), marked(Some("n1")), vec![]) };
+        start(&with_stored_instance(w, Some(stored)).unwrap(), Some(&source()))
+    };
+    let creates = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::CreateTarget { .. }));
+    let nodes = || [node("n1"), node("n2")];
+    assert!(creates(&at_start(marked(Some("n1")), nodes())), "an eviction has marked it");
+    assert!(creates(&at_start(marked(None), [tainted(node("n1")), node("n2")])), "its node has the drain taint");
+    assert_called_off(&at_start(marked(None), nodes()));
+    assert_called_off(&at_start(marked(Some("")), nodes()));
+    assert_called_off(&at_start(marked(Some("n2")), [node("n1"), tainted(node("n2"))]));
+    let mut a_users = world(migration("Pending"), marked(None), vec![]);
+    a_users.nodes = nodes().map(Arc::new).to_vec();
+    assert!(creates(&start(&a_users, Some(&source()))), "a user's own migration needs no mark");
+}
+
+#[test]
+fn an_evacuation_that_was_called_off_is_not_handed_off() {
+    let w = world(evacuation("Scheduled"), marked(Some("n1")), vec![target("running")]);
+    let live =
+        |vmi| Live { vmi: Some(vmi), target: Some(target("running")), migrations: vec![evacuation("Scheduled")] };
+    let hands_off = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::HandOff(_)));
+    assert!(hands_off(&hand_off(&w, &live(marked(Some("n1"))))));
+    assert_called_off(&hand_off(&w, &live(marked(None))));
+    let mut handed = vmi(course("handed off"));
+    handed.status_mut().evacuation_node_name = None;
+    let actions = hand_off(&w, &live(handed));
+    assert!(written(&actions).is_none(), "the nodes have it: it goes on. {actions:?}");
+    let mut moved = marked(None);
+    moved.status_mut().node_name = Some("n2".into());
+    let actions = hand_off(&w, &live(moved));
+    assert!(written(&actions).is_none(), "that it is not needed is told by another sentence. {actions:?}");
 }

@@ -147,6 +147,12 @@ fn automatic_migrations_wait_twice_as_long_after_each_failure() {
     let failed = |n: i64| automatic(&format!("f{n}"), "Failed", n, n + 1);
     let succeeded = || automatic("ok", "Succeeded", 2, 3);
     let going = || deleted(automatic("going", "Failed", 3, 90));
+    let called_off = || {
+        let mut one = automatic("off", "Failed", 90, 91);
+        let asked = json!([{"type": "migrationAbortRequested", "status": "True", "reason": "EvacuationCanceled"}]);
+        one.status.as_mut().unwrap().conditions = serde_json::from_value(asked).unwrap();
+        one
+    };
     // The newest failure is at 91.
     let table: Vec<(&str, Vec<Migration>, i64, bool)> = vec![
         ("no failure", vec![], 100, false),
@@ -157,6 +163,7 @@ fn automatic_migrations_wait_twice_as_long_after_each_failure() {
         ("three failures", vec![failed(70), failed(80), failed(90)], 170, true),
         ("a success in between", vec![failed(1), succeeded(), failed(90)], 111, false),
         ("one that is going does not count", vec![going(), failed(90)], 111, false),
+        ("one that was called off does not count", vec![called_off()], 100, false),
     ];
     for (what, earlier, now, waits) in table {
         let own = automatic("m", "Pending", 95, 95);
