@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use ferrovirt::drive::Embedded;
+use drive::Embedded;
 use tokio::signal::unix::{SignalKind, signal};
 
 fn main() -> ExitCode {

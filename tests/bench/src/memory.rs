@@ -3,10 +3,10 @@
 use std::fs;
 
 use anyhow::{Context as _, Result};
+use drive::Embedded;
 use e2e::processes;
-use ferrovirt::cluster::record::Record;
-use ferrovirt::drive::Embedded;
 use hostfs::process::ProcessId;
+use supervisor::cluster::record::Record;
 
 /// Bytes by part.
 #[derive(Debug, Default)]

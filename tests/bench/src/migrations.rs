@@ -7,8 +7,8 @@ use anyhow::{Context as _, Result, ensure};
 use api::v1::{
     KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase,
 };
+use drive::{Embedded, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::runtime::wait::await_condition;
 use launcher_contract::migration::{MigrationPhase, Progress};

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ferrovirt::drive::{BOOT_LIMIT, LIMIT, UP_LINE};
+use drive::{BOOT_LIMIT, LIMIT, UP_LINE};
 use libvirt_io::{Connection, Keepalive, flags};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
+use drive::demo::bare_start;
+use drive::{BOOT_LIMIT, Embedded, FIRST_LINE, Guest};
 use e2e::manifest::Manifest;
-use ferrovirt::demo::bare_start;
-use ferrovirt::drive::{BOOT_LIMIT, Embedded, FIRST_LINE, Guest};
 
 use crate::{median, memory};
 

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result};
-use ferrovirt::drive::Embedded;
+use drive::Embedded;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use ferrovirt::cluster::layout::Layout;
 use hostfs::process::ProcessId;
 use launcher_contract::types::{DomainStatus, LauncherState};
 use launcher_rpc::Client;
+use supervisor::cluster::layout::Layout;
 
 use crate::processes;
 

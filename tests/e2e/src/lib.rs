@@ -1,6 +1,6 @@
 //! Parts of the end-to-end tests: manifests, the cluster they share, and looks at the machine's processes.
 //!
-//! A test reads like `Guest::spawn → wait_to_boot → run_shell_command`; what drives the cluster is `ferrovirt::drive`.
+//! A test reads like `Guest::spawn → wait_to_boot → run_shell_command`; what drives the cluster is `drive`.
 
 pub mod launchers;
 pub mod manifest;

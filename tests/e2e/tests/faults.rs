@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use api::v1::{VirtualMachine, VirtualMachineInstance};
+use drive::{Embedded, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
 use e2e::processes;
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use libtest_mimic::Trial;
@@ -117,7 +117,7 @@ async fn start_round(cluster: &mut Embedded, index: usize, point: &Point) -> Res
     guest.wait_for_phase("Running", LIMIT).await?;
     let qemu = the_only_qemu(&name)?;
     ensure!(before.iter().all(|old| *old == qemu), "the guest was started twice");
-    guest.console.wait_for("tick 3 ", 0, ferrovirt::drive::BOOT_LIMIT).await?;
+    guest.console.wait_for("tick 3 ", 0, drive::BOOT_LIMIT).await?;
     ensure!(guest.run_shell_command("echo there").await? == "there", "the guest does not answer");
     no_gap(&guest.console.text())?;
     ensure!(the_only_qemu(&name)? == qemu, "the guest was started anew");
@@ -161,7 +161,7 @@ async fn stop_round(cluster: &mut Embedded, point: &Point) -> Result<()> {
     // The last console wins: the one that waited for this start must not take it from the one that reads it.
     drop(guest);
     let again = Guest::attach(cluster, "stops").await?;
-    again.console.wait_for("tick 2 ", 0, ferrovirt::drive::BOOT_LIMIT).await.map(|_| ())
+    again.console.wait_for("tick 2 ", 0, drive::BOOT_LIMIT).await.map(|_| ())
 }
 
 async fn one_node(tag: &str) -> Result<Embedded> {

@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use drive::{ClientPod, Embedded, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
 use e2e::processes;
-use ferrovirt::drive::{ClientPod, Embedded, Guest, LIMIT, poll};
 use libtest_mimic::Trial;
 use tokio::sync::Mutex;
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
+use drive::{ClientPod, Embedded, Guest, LIMIT, Snapshot, leftovers, poll};
 use e2e::manifest::Manifest;
 use e2e::processes;
-use ferrovirt::drive::{ClientPod, Embedded, Guest, LIMIT, Snapshot, leftovers, poll};
 use libtest_mimic::Trial;
 
 use crate::guests::{counter, no_gap, the_only_qemu};

@@ -16,12 +16,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use api::migrations::MigrationPolicy;
 use api::v1::{KubeVirt, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationState};
+use drive::{Embedded, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
-use ferrovirt::cluster::fabric::FABRIC;
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
+use supervisor::cluster::fabric::FABRIC;
 use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// A migration under emulation, with both cores taken.

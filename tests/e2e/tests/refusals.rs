@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use anyhow::{Context as _, Result, ensure};
+use drive::Embedded;
 use e2e::manifest::Manifest;
-use ferrovirt::drive::Embedded;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 

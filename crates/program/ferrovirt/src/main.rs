@@ -1,7 +1,94 @@
-//! The one binary. Everything is in the library, so that the end-to-end tests can drive a cluster with the same parts.
+//! `ferrovirt`: each program of the system is a subcommand, and the binary answers to the programs' own names.
+//!
+//! Parsing and dispatch only: the embedded cluster is `supervisor`, what talks to any cluster is `ferrovirt-cli`.
 
+use std::ffi::OsString;
+use std::future::Future;
+use std::path::Path;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser};
+
+/// Virtual machines as Kubernetes objects.
+#[derive(Debug, Parser)]
+#[command(name = "ferrovirt", version, propagate_version = true, arg_required_else_help = true)]
+struct Ferrovirt {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Command {
+    #[command(flatten)]
+    Supervisor(supervisor::Command),
+    /// Start two nodes, boot a VM, reach it from the other node, live-migrate it, stop and start it, and print timelines
+    Demo(drive::demo::Args),
+    #[command(flatten)]
+    Cli(ferrovirt_cli::Command),
+    /// Print a script that completes commands in a shell
+    Completion {
+        /// The shell to complete for
+        shell: terminal::output::Shell,
+    },
+    /// Start, stop, pause VMs and attach to their consoles: KubeVirt's command line
+    Virtctl(virtctl::Cli),
+    Controller(Box<ferrovirt_cli::controller::Args>),
+}
+
 fn main() -> ExitCode {
-    ferrovirt::main(std::env::args_os().collect())
+    run(std::env::args_os().collect())
+}
+
+/// The program: `args` with the program's own name first.
+fn run(args: Vec<OsString>) -> ExitCode {
+    let name = args.first().map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
+    match name {
+        Some("virt-launcher") => return virt_launcher::main(args),
+        Some("virtctl" | "kubectl-virt" | "kubectl-virt.exe") => return virtctl::main(args),
+        _ => {}
+    }
+    // Not clap commands: they fork before there is a second thread, and what they are told comes from a node alone.
+    match args.get(1).and_then(|word| word.to_str()) {
+        Some(pod_runner::shim::SUBCOMMAND) => return pod_runner::shim::main(args.into_iter().skip(2)),
+        Some(pod_runner::exec::SUBCOMMAND) => return pod_runner::exec::main(args.into_iter().skip(2)),
+        _ => {}
+    }
+    // A second provider cannot be installed, and then the first one serves.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    terminal::log::to_stderr();
+    match dispatch(Ferrovirt::parse_from(args).command) {
+        Ok(code) => code,
+        Err(err) => {
+            eprintln!("error: {err:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Supervisor(command) => block_on(supervisor::run(command)),
+        Command::Demo(args) => block_on(async { drive::demo::run(args).await.map(|()| ExitCode::SUCCESS) }),
+        Command::Cli(command) => block_on(ferrovirt_cli::run(command)),
+        Command::Completion { shell } => {
+            terminal::output::print_completion(shell, Ferrovirt::command(), "ferrovirt")?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Command::Virtctl(cli) => block_on(virtctl::run(cli)),
+        Command::Controller(args) => ferrovirt_cli::controller::run(*args),
+    }
+}
+
+/// Two workers: the programs wait far more than they compute, and memory counts.
+fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(work);
+    // Not a drop: a thread blocked on a terminal that nobody types on would hold the program.
+    runtime.shutdown_background();
+    result
 }

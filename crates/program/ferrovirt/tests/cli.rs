@@ -6,8 +6,8 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use ferrovirt::cluster::kubeconfig;
-use ferrovirt::cluster::pki::{Pki, Subject};
+use supervisor::cluster::kubeconfig;
+use supervisor::cluster::pki::{Pki, Subject};
 use tokio_util::sync::CancellationToken;
 
 /// A server on a port of its own, with the administrator's kubeconfig.

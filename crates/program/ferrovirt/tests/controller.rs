@@ -8,13 +8,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use api::v1::VirtualMachineInstance;
-use ferrovirt::cluster::pki::{Pki, Subject};
-use ferrovirt::cluster::{identities, kubeconfig};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+use supervisor::cluster::pki::{Pki, Subject};
+use supervisor::cluster::{identities, kubeconfig};
 use tokio_util::sync::CancellationToken;
 
 const PATIENCE: Duration = Duration::from_secs(60);

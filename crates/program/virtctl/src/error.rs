@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use machinery::error::causes;
+
 /// Prints an error with its causes on standard error; the exit code of a failed command.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
@@ -28,18 +30,12 @@ fn unreachable_server(error: &kube::Error, server: &str) -> anyhow::Error {
     anyhow::anyhow!("cannot reach the API server at {server}: {cause}{remedy}")
 }
 
-fn chain<'a>(
-    error: &'a (dyn std::error::Error + 'static),
-) -> impl Iterator<Item = &'a (dyn std::error::Error + 'static)> {
-    std::iter::successors(Some(error), |error| error.source())
-}
-
 fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
-    chain(error).last().map(ToString::to_string).unwrap_or_default()
+    causes(error).last().map(ToString::to_string).unwrap_or_default()
 }
 
 fn find<'a, E: std::error::Error + 'static>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a E> {
-    chain(error).find_map(|error| error.downcast_ref())
+    causes(error).find_map(|error| error.downcast_ref())
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! The command tree is also reachable as `kubectl virt` and `ferrovirt virtctl`; [`Cli`] can be a program of its own or
 //! a subcommand. Messages and exit codes follow KubeVirt's virtctl, so that scripts written for it go on working.
 
-pub mod age;
 mod args;
 pub mod connect;
 mod console;
@@ -12,7 +11,6 @@ mod explain;
 pub mod guest;
 mod lifecycle;
 pub mod migration;
-pub mod output;
 mod subresource;
 mod version;
 mod vnc;
@@ -67,7 +65,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Vnc(args) => vnc::run(connect, args).await?,
         Command::Version(args) => version::run(connect, args).await?,
         Command::Completion { shell } => {
-            output::print_completion(shell, Cli::command(), "virtctl")?;
+            terminal::output::print_completion(shell, Cli::command(), "virtctl")?;
         }
     }
     Ok(ExitCode::SUCCESS)

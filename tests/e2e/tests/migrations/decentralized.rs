@@ -2,9 +2,9 @@
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
+use drive::{Console, Embedded, LIMIT, poll};
 use e2e::manifest::Manifest;
 use e2e::processes::find;
-use ferrovirt::drive::{Console, Embedded, LIMIT, poll};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use kube::api::{DeleteParams, PostParams};

@@ -8,15 +8,15 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::VirtualMachineInstanceMigration;
+use drive::{Embedded, Guest, LIMIT, poll};
 use e2e::launchers::{self, Lookout};
 use e2e::processes;
-use ferrovirt::cluster::record::Record;
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, DeleteParams, ListParams};
 use launcher_contract::migration::MigrationPhase;
 use libtest_mimic::Trial;
 use serde_json::json;
+use supervisor::cluster::record::Record;
 
 use super::postcopy::{self, Narrow, UserFaults};
 use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy, set_link};
@@ -236,7 +236,7 @@ async fn forget(cluster: &Embedded, name: &str) -> Result<()> {
 }
 
 async fn last_tick(guest: &Guest) -> Result<u64> {
-    let number = guest.console.wait_for("tick ", 0, ferrovirt::drive::BOOT_LIMIT).await?;
+    let number = guest.console.wait_for("tick ", 0, drive::BOOT_LIMIT).await?;
     guest.console.wait_for("\n", number, LIMIT).await?;
     let text = guest.console.text();
     let tick = |line: &str| line.trim().strip_prefix("tick ")?.split(' ').next()?.parse().ok();

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::pin::pin;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use drive::{ClientPod, Embedded, Guest, LIMIT, Witness, poll};
 use e2e::manifest::Manifest;
-use ferrovirt::cluster::record::Record;
-use ferrovirt::drive::{ClientPod, Embedded, Guest, LIMIT, Witness, poll};
 use futures::future::Either;
 use kube::api::DeleteParams;
 use libtest_mimic::Trial;
 use serde_json::json;
+use supervisor::cluster::record::Record;
 
 use super::stage::{count, restless, went_on};
 use super::{cluster, migrate, movable, other, policy, state};

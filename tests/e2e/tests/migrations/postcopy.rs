@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::{MigrationMode, VirtualMachineInstance};
+use drive::{BOOT_LIMIT, Embedded, Guest, LIMIT, poll};
 use e2e::launchers::{self, Lookout};
 use e2e::processes;
-use ferrovirt::cluster::fabric::FABRIC;
-use ferrovirt::drive::{BOOT_LIMIT, Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, DeleteParams};
 use launcher_contract::types::DomainReason;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
+use supervisor::cluster::fabric::FABRIC;
 
 use super::faults::{CUT_FOR, tidy};
 use super::stage::{count, restless, went_on};

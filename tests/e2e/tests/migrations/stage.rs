@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::VirtualMachine;
+use drive::{Embedded, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;

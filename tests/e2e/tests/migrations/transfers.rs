@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
+use drive::{Embedded, Guest, LIMIT, poll};
 use futures::StreamExt as _;
 use kube::api::{DeleteParams, WatchEvent, WatchParams};
 use libtest_mimic::Trial;

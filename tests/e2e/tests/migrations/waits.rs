@@ -1,7 +1,7 @@
 //! Migrations that cannot start yet, and say why.
 
 use anyhow::{Context as _, Result, ensure};
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
+use drive::{Embedded, Guest, LIMIT, poll};
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, EvictParams, ListParams, PostParams};

@@ -17,8 +17,8 @@ use crate::api_error;
 use crate::args::{ExplainArgs, ExplainTarget};
 use crate::connect::{ConnectArgs, Session};
 use crate::migration::{self, Followed};
-use crate::output::print;
 use story::Chain;
+use terminal::output::print;
 
 pub(crate) async fn run(connect: &ConnectArgs, args: ExplainArgs) -> anyhow::Result<ExitCode> {
     let session = connect.connect().await?;

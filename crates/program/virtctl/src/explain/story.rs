@@ -7,8 +7,8 @@ use api::{conditions, labels};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::age;
 
-use crate::age;
 use crate::migration::{self, Standing, Wait, standing};
 use crate::waiting::{Outlook, Seen, outlook};
 

@@ -1,0 +1,112 @@
+//! `apply`: makes objects what their manifests say.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use kube::Api;
+use kube::api::{Patch, PatchParams, PostParams, Request};
+use kube::core::DynamicObject;
+use virtctl::connect::{ConnectArgs, Session};
+
+use super::errors::server_error;
+use super::manifest::{self, Document};
+use super::resources::{self, ResourceType};
+use super::three_way;
+
+/// Who writes, in the objects' managed fields.
+const MANAGER: &str = "ferrovirt-apply";
+
+/// Create objects from manifests, or change them to what the manifests say
+///
+/// Fields that a manifest had the last time it was applied and no longer has are removed; what the cluster or others
+/// have added stays. Every object is tried even if one before it failed.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// File or directory with manifests; - is standard input
+    #[arg(short, long = "filename", required = true, value_name = "FILE|DIR|-")]
+    filename: Vec<PathBuf>,
+    /// Also read the directories below
+    #[arg(short = 'R', long)]
+    recursive: bool,
+    /// Only ask the server what would happen
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let documents = manifest::read(&args.filename, args.recursive)?;
+    let session = args.connect.connect().await?;
+    let mut code = ExitCode::SUCCESS;
+    for document in documents {
+        match apply(&session, &args, &document).await {
+            Ok((name, outcome)) => println!("{name} {outcome}{}", if args.dry_run { " (dry run)" } else { "" }),
+            Err(error) => {
+                eprintln!("error: {}: {error:#}", document.origin);
+                code = ExitCode::FAILURE;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Applies one object: its name, and what became of it.
+async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::Result<(String, &'static str)> {
+    let name = document.name();
+    anyhow::ensure!(!name.is_empty(), "metadata.name is not set; an object without a name cannot be found again");
+    let resource = resources::by_kind(session, document.api_version(), document.kind()).await?;
+    let namespace = namespace(session, args, &resource, document)?;
+    let shown = format!("{}/{name}", resource.singular_with_group());
+    let objects = resource.objects(session, &namespace);
+    let wanted = three_way::with_memory(&document.object, resource.namespaced.then_some(namespace.as_str()));
+    let failed = |error| server_error(error, &session.server);
+
+    let Some(live) = objects.get_opt(name).await.map_err(failed)? else {
+        let object: DynamicObject = serde_json::from_value(wanted).context("is not an object of Kubernetes")?;
+        let params = PostParams { dry_run: args.dry_run, field_manager: Some(MANAGER.into()) };
+        create_strictly(session, &objects, &params, &object).await?.map_err(failed)?;
+        return Ok((shown, "created"));
+    };
+    if live.metadata.deletion_timestamp.is_some() {
+        eprintln!("warning: {shown} is being deleted; what is applied now will be gone with it");
+    }
+    let before = live.metadata.resource_version.clone();
+    let live = serde_json::to_value(&live).context("cannot read the object back")?;
+    let Some(patch) = three_way::patch(three_way::last_applied(&live).as_ref(), &wanted, &live) else {
+        return Ok((shown, "unchanged"));
+    };
+    let params = PatchParams { dry_run: args.dry_run, field_manager: Some(MANAGER.into()), ..Default::default() }
+        .validation_strict();
+    let after = objects.patch(name, &params, &Patch::Merge(patch)).await.map_err(failed)?;
+    let changed = args.dry_run || after.metadata.resource_version != before;
+    Ok((shown, if changed { "configured" } else { "unchanged" }))
+}
+
+/// Creates an object; a field that the server does not know is an error and not a warning, as with kubectl. kube's own
+/// parameters of a creation cannot say so.
+async fn create_strictly(
+    session: &Session,
+    objects: &Api<DynamicObject>,
+    params: &PostParams,
+    object: &DynamicObject,
+) -> anyhow::Result<kube::Result<DynamicObject>> {
+    let body = serde_json::to_vec(object).context("cannot serialise the object")?;
+    let mut request = Request::new(objects.resource_url()).create(params, body).context("cannot make the request")?;
+    let strict = format!("{}&fieldValidation=Strict", request.uri());
+    *request.uri_mut() = strict.parse().context("cannot make the request's address")?;
+    Ok(session.client.request(request).await)
+}
+
+/// The namespace of an object: its own, which must not contradict the one on the command line, or the session's.
+fn namespace(session: &Session, args: &Args, resource: &ResourceType, document: &Document) -> anyhow::Result<String> {
+    match (document.namespace(), &args.connect.namespace) {
+        _ if !resource.namespaced => Ok(session.namespace.clone()),
+        (Some(own), Some(asked)) if own != asked => {
+            anyhow::bail!("its namespace is {own}, and --namespace says {asked}; remove one of them")
+        }
+        (Some(own), _) => Ok(own.to_owned()),
+        (None, _) => Ok(session.namespace.clone()),
+    }
+}

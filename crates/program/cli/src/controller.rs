@@ -1,0 +1,408 @@
+//! `ferrovirt controller`: virt-controller on a Kubernetes cluster.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE};
+use clap::{Args as _, FromArgMatches as _};
+use informer::Clock;
+use informer::client::{Rate, RateLimit, RequestCounter, client};
+use informer::leader::LeaseTimes;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use virt_controller::{Certificate, Config, Endpoints, InstanceSettings, Status};
+
+use terminal::signals;
+
+/// Where the namespace of a Pod's service account is found.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+/// The certificate of the endpoints where an operator puts one.
+const CERT: &str = "/etc/virt-controller/certificates/tls.crt";
+const KEY: &str = "/etc/virt-controller/certificates/tls.key";
+
+/// How much is logged unless told otherwise, in klog's numbers.
+const VERBOSITY: u64 = 2;
+
+/// How often free memory is given back, if there was work.
+const TRIM_PERIOD: Duration = Duration::from_secs(2);
+
+const COMPATIBILITY: &str = "Accepted for compatibility, without effect in this build";
+
+/// Run the controllers of VirtualMachines, VirtualMachineInstances, migrations and nodes against a Kubernetes cluster
+///
+/// One of several such processes works, the others wait for its lease. It ends when it loses the lease.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The cluster and who we are there [default: the Pod's service account, or $KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The namespace the system is installed in [default: that of the Pod, or kubevirt]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Address to listen on for /healthz, /leader and /metrics, all over TLS
+    #[arg(long, default_value = "0.0.0.0", value_name = "ADDRESS")]
+    listen: IpAddr,
+    /// Port to listen on
+    #[arg(long, default_value_t = 8182)]
+    port: u16,
+    /// Certificate of the endpoints; without the file at its default place one is made
+    #[arg(long, default_value = CERT, value_name = "FILE")]
+    prom_cert_file: PathBuf,
+    /// Key of that certificate
+    #[arg(long, default_value = KEY, value_name = "FILE")]
+    prom_key_file: PathBuf,
+    /// How much to log, until the KubeVirt object says otherwise: up to 2 what operators want to know, up to 5 each
+    /// decision, beyond that everything
+    #[arg(long = "v", default_value_t = VERBOSITY, value_name = "NUMBER")]
+    verbosity: u64,
+
+    #[command(flatten)]
+    election: Election,
+    #[command(flatten)]
+    launchers: Launchers,
+    #[command(flatten)]
+    workers: Workers,
+    #[command(flatten)]
+    compatibility: Compatibility,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Leader election")]
+struct Election {
+    /// Wait for the lease before working; false is for a cluster where nobody else runs
+    #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
+    leader_elect: bool,
+    /// How long others wait after the last sign of life of the leader
+    #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
+    leader_elect_lease_duration: Duration,
+    /// How long the leader goes on without having been able to renew
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    leader_elect_renew_deadline: Duration,
+    /// The pause between attempts to take or renew the lease
+    #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
+    leader_elect_retry_period: Duration,
+    /// The kind of lock; there is one
+    #[arg(long, default_value = "leases", value_parser = ["leases"], value_name = "KIND")]
+    leader_elect_resource_lock: String,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Launchers")]
+struct Launchers {
+    /// Image of launcher Pods
+    #[arg(long, default_value_t = ClusterConfig::default().launcher_image, value_name = "IMAGE")]
+    launcher_image: String,
+    /// Secret to pull launcher images with
+    #[arg(long, default_value = "", value_name = "NAME")]
+    image_pull_secret: String,
+    /// Seconds a launcher waits for QEMU
+    #[arg(long, default_value_t = 240, value_name = "SECONDS")]
+    launcher_qemu_timeout: u64,
+    /// Annotations of instances that their Pods follow; a trailing * stands for any ending
+    #[arg(long, value_delimiter = ',', value_name = "KEYS")]
+    additional_launcher_annotations_sync: Vec<String>,
+    /// Labels of instances that their Pods follow; a trailing * stands for any ending
+    #[arg(long, value_delimiter = ',', value_name = "KEYS")]
+    additional_launcher_labels_sync: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Work")]
+struct Workers {
+    /// VirtualMachineInstances worked on at a time
+    #[arg(long, default_value_t = 10, value_name = "NUMBER")]
+    vmi_controller_threads: usize,
+    /// VirtualMachines worked on at a time
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    vm_controller_threads: usize,
+    /// Nodes worked on at a time
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    node_controller_threads: usize,
+    /// Migrations worked on at a time; how many run is the cluster's configuration
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    migration_controller_threads: usize,
+    /// Nodes that are being emptied worked on at a time
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    evacuation_controller_threads: usize,
+    /// Instances whose old disruption budgets are removed at a time
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    disruption_budget_controller_threads: usize,
+    /// The least pause between two looks at the time stamp counters of nodes
+    #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
+    node_topology_update_period: Duration,
+}
+
+/// What deployments written for KubeVirt pass along and nothing here depends on.
+#[derive(Debug, PartialEq, clap::Args)]
+#[command(next_help_heading = COMPATIBILITY)]
+struct Compatibility {
+    #[arg(long, default_value = "", value_name = "IMAGE")]
+    exporter_image: String,
+    #[arg(long, default_value = "/var/run/kubevirt", value_name = "DIR")]
+    kubevirt_share_dir: String,
+    #[arg(long, default_value = "/var/run/kubevirt-ephemeral-disks", value_name = "DIR")]
+    ephemeral_disk_dir: String,
+    #[arg(long, default_value = "/var/run/kubevirt/container-disks", value_name = "DIR")]
+    container_disk_dir: String,
+    #[arg(long, default_value = "/var/run/kubevirt/hotplug-disks", value_name = "DIR")]
+    hotplug_disk_dir: String,
+    #[arg(long, default_value_t = 107, value_name = "NUMBER")]
+    launcher_subgid: i64,
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    rs_controller_threads: usize,
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    pool_controller_threads: usize,
+    #[arg(long, default_value_t = 6, value_name = "NUMBER")]
+    snapshot_controller_threads: usize,
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    restore_controller_threads: usize,
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    export_controller_threads: usize,
+    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
+    clone_controller_threads: usize,
+    #[arg(long, default_value_t = 6, value_name = "NUMBER")]
+    backup_controller_threads: usize,
+    #[arg(long, default_value = "5m", value_parser = duration, value_name = "TIME")]
+    snapshot_controller_resync_period: Duration,
+}
+
+impl Compatibility {
+    /// Whether somebody expects something of these flags.
+    fn is_used(&self) -> bool {
+        let flags = Self::augment_args(clap::Command::new("usual").no_binary_name(true));
+        let usual = flags.try_get_matches_from(std::iter::empty::<&str>()).ok();
+        usual.and_then(|matches| Self::from_arg_matches(&matches).ok()).as_ref() != Some(self)
+    }
+}
+
+/// A time as Go writes it: `15s`, `1m30s`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let time: machinery::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
+    time.to_std().ok_or_else(|| "a time below zero".to_owned())
+}
+
+/// One thread: the controllers wait far more than they compute, and each thread would have a heap of its own.
+pub fn run(args: Args) -> Result<ExitCode> {
+    one_heap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    let result = runtime.block_on(control(args));
+    runtime.shutdown_background();
+    result.map(|()| ExitCode::SUCCESS)
+}
+
+/// Asks the allocator not to open a heap per thread, and to give back what is free at the end of its only one.
+fn one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets numbers inside the allocator, before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
+    }
+}
+
+/// After a burst of work the heap has free pages between those in use; the allocator keeps them unless asked.
+async fn give_memory_back(status: Arc<Status>) {
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(TRIM_PERIOD).await;
+        let requests = status.requests.total();
+        if requests != before {
+            before = requests;
+            trim();
+        }
+    }
+}
+
+fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: returns free pages to the system; no memory in use is touched.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+async fn control(args: Args) -> Result<()> {
+    let namespace = args.namespace.clone().unwrap_or_else(install_namespace);
+    let times = LeaseTimes {
+        lease_duration: args.election.leader_elect_lease_duration,
+        renew_deadline: args.election.leader_elect_renew_deadline,
+        retry_period: args.election.leader_elect_retry_period,
+    };
+    if let Err(wrong) = times.check() {
+        bail!("leader election: {wrong}; see --leader-elect-lease-duration and its neighbours");
+    }
+    terminal::log::at_verbosity(args.verbosity);
+    if args.compatibility.is_used() {
+        tracing::warn!("flags are set that have no effect in this build; see --help");
+    }
+
+    let cluster = cluster(args.kubeconfig.as_deref()).await?;
+    let status = Arc::new(Status::default());
+    let limit = RateLimit::new(Rate::CONTROLLER, Clock::system());
+    let requests =
+        client(cluster.clone(), limit.clone(), status.requests.clone()).context("cannot make an API client")?;
+    // Limits of their own: events must not hold up work, and nothing must keep the lease from being renewed.
+    let apart = RateLimit::new(Rate::EVENTS, Clock::system());
+    let events = client(cluster.clone(), apart, status.requests.clone()).context("cannot make an API client")?;
+    let apart = RateLimit::new(Rate::CONTROLLER, Clock::system());
+    let election = client(cluster, apart, RequestCounter::default()).context("cannot make an API client")?;
+
+    let address = SocketAddr::new(args.listen, args.port);
+    let listener = TcpListener::bind(address).await.with_context(|| {
+        format!("cannot listen on {address} for health and metrics; choose another with --listen and --port")
+    })?;
+    let endpoints = Endpoints::new(certificate(&args)?, status.clone(), election.clone())?;
+    let shutdown = CancellationToken::new();
+    tokio::spawn(endpoints.serve(listener, shutdown.clone()));
+
+    let leader_election = args.election.leader_elect.then_some(election);
+    let config =
+        Config { events: Some(events), ..config(args, requests, namespace, leader_election, times, status, limit) };
+    tokio::spawn(give_memory_back(config.status.clone()));
+    let controllers = virt_controller::run(config, shutdown.clone());
+    tokio::pin!(controllers);
+    tokio::select! {
+        result = &mut controllers => return result.context("the controllers ended"),
+        () = signals::terminated() => {}
+    }
+    tracing::info!("ending: passes under way are finished, then the lease is given back");
+    shutdown.cancel();
+    controllers.await.context("the controllers did not end cleanly")
+}
+
+fn config(
+    args: Args,
+    client: kube::Client,
+    install_namespace: String,
+    leader_election: Option<kube::Client>,
+    lease_times: LeaseTimes,
+    status: Arc<Status>,
+    limit: RateLimit,
+) -> Config {
+    let verbosity = args.verbosity;
+    let mut instances = InstanceSettings {
+        follow_annotations: args.launchers.additional_launcher_annotations_sync,
+        follow_labels: args.launchers.additional_launcher_labels_sync,
+        ..InstanceSettings::default()
+    };
+    instances.launcher.qemu_timeout_seconds = args.launchers.launcher_qemu_timeout;
+    instances.launcher.pull_secret = Some(args.launchers.image_pull_secret).filter(|name| !name.is_empty());
+    Config {
+        instances,
+        install_namespace,
+        identity: identity(),
+        leader_election,
+        lease_times,
+        vm_workers: args.workers.vm_controller_threads,
+        vmi_workers: args.workers.vmi_controller_threads,
+        node_workers: args.workers.node_controller_threads,
+        migration_workers: args.workers.migration_controller_threads,
+        evacuation_workers: args.workers.evacuation_controller_threads,
+        disruption_budget_workers: args.workers.disruption_budget_controller_threads,
+        node_topology_update_period: args.workers.node_topology_update_period,
+        status,
+        rate_limit: Some(limit),
+        on_configuration: Some(Arc::new(move |config: &ClusterConfig| {
+            let developer = config.configuration.developer_configuration.as_ref();
+            let told = developer.and_then(|developer| developer.log_verbosity.as_ref()?.virt_controller);
+            terminal::log::at_verbosity(told.filter(|told| *told > 0).unwrap_or(verbosity));
+        })),
+        ..Config::new(client, args.launchers.launcher_image)
+    }
+}
+
+/// The cluster that a file names, or the one we run in.
+async fn cluster(kubeconfig: Option<&std::path::Path>) -> Result<kube::Config> {
+    let Some(path) = kubeconfig else {
+        return kube::Config::infer().await.context("no cluster is known: give --kubeconfig");
+    };
+    let shown = path.display();
+    let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read the kubeconfig {shown}"))?;
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+    config.with_context(|| format!("the kubeconfig {shown} cannot be used"))
+}
+
+fn install_namespace() -> String {
+    let pod = std::fs::read_to_string(POD_NAMESPACE).unwrap_or_default();
+    if pod.trim().is_empty() { DEFAULT_INSTALL_NAMESPACE.to_owned() } else { pod.trim().to_owned() }
+}
+
+/// The host's name, which is the Pod's in one. Elsewhere several of us may share a host, and must not take each other's
+/// lease for their own.
+fn identity() -> String {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() { host } else { format!("{host}_{}", std::process::id()) }
+}
+
+/// The files that were named, or those at their usual place, or one made here.
+fn certificate(args: &Args) -> Result<Certificate> {
+    let (cert, key) = (args.prom_cert_file.clone(), args.prom_key_file.clone());
+    if cert.exists() || key.exists() {
+        return Ok(Certificate::Files { cert, key });
+    }
+    if cert.as_os_str() == CERT && key.as_os_str() == KEY {
+        return Ok(Certificate::SelfSigned);
+    }
+    bail!("there is neither {} nor {}; name a certificate and its key", cert.display(), key.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn parse(words: &[&str]) -> Result<Args, clap::Error> {
+        Line::try_parse_from([&["controller"], words].concat()).map(|line| line.args)
+    }
+
+    #[test]
+    fn without_flags_the_usual_values_hold() {
+        let args = parse(&[]).unwrap();
+        assert_eq!((args.listen.to_string().as_str(), args.port), ("0.0.0.0", 8182));
+        assert_eq!((args.workers.vmi_controller_threads, args.workers.vm_controller_threads), (10, 3));
+        assert_eq!(args.workers.node_topology_update_period, Duration::from_secs(30));
+        assert_eq!(args.launchers.launcher_qemu_timeout, 240);
+        assert_eq!(args.compatibility.launcher_subgid, 107);
+        assert_eq!(args.compatibility.snapshot_controller_resync_period, Duration::from_secs(300));
+        assert!(args.election.leader_elect);
+        assert!(!args.compatibility.is_used());
+        assert!(parse(&["--pool-controller-threads=7"]).unwrap().compatibility.is_used());
+        let times = LeaseTimes {
+            lease_duration: args.election.leader_elect_lease_duration,
+            renew_deadline: args.election.leader_elect_renew_deadline,
+            retry_period: args.election.leader_elect_retry_period,
+        };
+        assert_eq!(times, LeaseTimes::default());
+    }
+
+    #[test]
+    fn lists_and_times_are_read_as_deployments_write_them() {
+        let words = ["--additional-launcher-labels-sync=a,b/*", "--leader-elect-lease-duration", "1m30s"];
+        let args = parse(&words).unwrap();
+        assert_eq!(args.launchers.additional_launcher_labels_sync, ["a", "b/*"]);
+        assert_eq!(args.election.leader_elect_lease_duration, Duration::from_secs(90));
+        assert!(!parse(&["--leader-elect=false"]).unwrap().election.leader_elect);
+        assert!(parse(&["--leader-elect-retry-period=soon"]).is_err());
+        assert!(parse(&["--leader-elect-resource-lock=endpoints"]).is_err());
+    }
+
+    #[test]
+    fn a_certificate_that_was_named_must_be_there() {
+        let named = parse(&["--prom-cert-file", "/nonexistent/tls.crt"]).unwrap();
+        assert!(certificate(&named).is_err());
+    }
+}

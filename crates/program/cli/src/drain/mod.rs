@@ -1,0 +1,236 @@
+//! `drain`: empties a node by asking for the eviction of its Pods; guests that are to be moved are moved.
+
+mod overview;
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use api::config::ClusterConfig;
+use api::v1::{KubeVirt, VirtualMachineInstance};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{Api, EvictParams, ListParams, Patch, PatchParams};
+use kube::{Client, ResourceExt as _};
+use machinery::meta::controller_of;
+use plan::eviction::{Subject, Verdict, World, judge, subject};
+use serde_json::json;
+use tokio::time::Instant;
+use virtctl::connect::{ConnectArgs, Session};
+use virtctl::migration::{self, Followed, Standing, Wait, standing};
+
+use self::overview::{Left, State, line};
+use super::errors::server_error;
+use terminal::Progress;
+
+/// How often the node is looked at, and evictions are asked for again.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Move the guests of a node elsewhere and let no new ones come
+///
+/// Cordons the node and asks for the eviction of its Pods, as `kubectl drain` does, and ends when none is left. Shows what
+/// is left, how long it will take, and who holds it up. `ferrovirt uncordon` lets Pods come again and calls off what has
+/// not started.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Name of the node
+    node: String,
+    /// Also shut down guests whose eviction strategy does not move them
+    #[arg(long)]
+    shut_down: bool,
+    /// Also end Pods that nobody would start again elsewhere
+    #[arg(long)]
+    force: bool,
+    /// Seconds to wait at most; 0 waits as long as it takes
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    timeout: u64,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let session = args.connect.connect().await?;
+    let drain = Drain { session, node: args.node.clone() };
+    let config = drain.config().await?;
+    drain.check(&args, &config).await?;
+    let mut progress = Progress::default();
+    cordon(&drain.session, &args.node, true).await?;
+    progress.done(format!("node {} takes no new Pods", args.node));
+    let started = Instant::now();
+    let mut seen = BTreeSet::new();
+    loop {
+        let left = drain.round(&mut seen).await?;
+        if left.is_empty() {
+            break;
+        }
+        progress.waiting(line(seen.len(), &left, started.elapsed()));
+        if args.timeout > 0 && started.elapsed() > Duration::from_secs(args.timeout) {
+            progress.done(line(seen.len(), &left, started.elapsed()));
+            let names: Vec<&str> = left.iter().map(|one| one.name.as_str()).collect();
+            bail!("node {} is not empty after {} s: {} are left", args.node, args.timeout, names.join(", "));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    progress.done(format!("node {} is empty: {} have left", args.node, seen.len()));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sets whether the node takes Pods.
+pub(super) async fn cordon(session: &Session, node: &str, cordoned: bool) -> anyhow::Result<()> {
+    let nodes: Api<Node> = Api::all(session.client.clone());
+    let value = if cordoned { json!(true) } else { json!(null) };
+    let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));
+    let written = nodes.patch(node, &PatchParams::default(), &patch).await;
+    written.map_err(|error| server_error(error, &session.server)).with_context(|| format!("changing node {node}"))?;
+    Ok(())
+}
+
+/// The same cluster, another namespace.
+pub(super) fn in_namespace(session: &Session, namespace: &str) -> Session {
+    Session { namespace: namespace.to_owned(), ..session.clone() }
+}
+
+struct Drain {
+    session: Session,
+    node: String,
+}
+
+impl Drain {
+    fn client(&self) -> Client {
+        self.session.client.clone()
+    }
+
+    fn failed(&self, error: kube::Error) -> anyhow::Error {
+        server_error(error, &self.session.server)
+    }
+
+    async fn config(&self) -> anyhow::Result<ClusterConfig> {
+        let kubevirts: Api<KubeVirt> = Api::all(self.client());
+        let found = kubevirts.list(&ListParams::default().limit(1)).await.map_err(|error| self.failed(error))?;
+        match found.items.first() {
+            Some(kubevirt) => ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration"),
+            None => Ok(ClusterConfig::default()),
+        }
+    }
+
+    /// The Pods of the node, but those that belong to it.
+    async fn pods(&self) -> anyhow::Result<Vec<Pod>> {
+        let pods: Api<Pod> = Api::all(self.client());
+        let here = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
+        let found = pods.list(&here).await.map_err(|error| self.failed(error))?;
+        let belongs = |pod: &Pod| controller_of(&pod.metadata).is_some_and(|owner| owner.kind == "DaemonSet");
+        Ok(found.items.into_iter().filter(|pod| !belongs(pod)).collect())
+    }
+
+    /// Nothing is begun that would end what the user did not say may end.
+    async fn check(&self, args: &Args, config: &ClusterConfig) -> anyhow::Result<()> {
+        let nodes: Api<Node> = Api::all(self.client());
+        nodes.get(&self.node).await.map_err(|error| self.failed(error))?;
+        for pod in self.pods().await?.iter().filter(|pod| !has_ended(pod)) {
+            let name = full_name(pod);
+            if controller_of(&pod.metadata).is_none() && !args.force {
+                bail!("Pod {name} would not be started again elsewhere; --force ends it");
+            }
+            let Subject::Launcher { vmi: guest } = subject(pod) else { continue };
+            let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client(), &namespace(pod));
+            let vmi = vmis.get_opt(guest).await.map_err(|error| self.failed(error))?;
+            let world = World { pod, launcher: None, vmi: vmi.as_ref(), annotations: None, config };
+            if judge(&world) == Verdict::Allow && !args.shut_down {
+                let strategy = vmi.as_ref().map_or("None", |vmi| plan::eviction::strategy(vmi, config)).to_owned();
+                bail!(
+                    "the guest of VMI {}/{guest} would be shut down and not moved: its eviction strategy is {strategy}; set it \
+                     to LiveMigrate, or pass --shut-down",
+                    namespace(pod)
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for every Pod once, and tells what is left. `seen` gets the names of all that there were.
+    async fn round(&self, seen: &mut BTreeSet<String>) -> anyhow::Result<Vec<Left>> {
+        let mut left = vec![];
+        for pod in self.pods().await? {
+            let guest = match subject(&pod) {
+                Subject::Launcher { vmi } => Some(vmi.to_owned()),
+                Subject::Free | Subject::Attachment { .. } => None,
+            };
+            let refusal = self.evict(&pod).await?;
+            let name = match &guest {
+                Some(guest) => format!("{}/{guest}", namespace(&pod)),
+                // A launcher whose guest has left is nobody's any more.
+                None if has_ended(&pod) => continue,
+                None => full_name(&pod),
+            };
+            seen.insert(name.clone());
+            let state = match (refusal, guest) {
+                (None, _) => State::Ending,
+                (Some(refusal), None) => State::Waiting(plain(refusal)),
+                (Some(refusal), Some(guest)) => self.guest(&namespace(&pod), &guest, refusal).await?,
+            };
+            left.push(Left { name, state });
+        }
+        Ok(left)
+    }
+
+    /// The server's words if the Pod may not go now.
+    async fn evict(&self, pod: &Pod) -> anyhow::Result<Option<String>> {
+        if pod.metadata.deletion_timestamp.is_some() {
+            return Ok(None);
+        }
+        let pods: Api<Pod> = Api::namespaced(self.client(), &namespace(pod));
+        match pods.evict(&pod.name_any(), &EvictParams::default()).await {
+            Ok(_) => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(Some(status.message)),
+            Err(error) => Err(self.failed(error)).with_context(|| format!("evicting Pod {}", full_name(pod))),
+        }
+    }
+
+    /// What a guest that is to be moved is doing.
+    async fn guest(&self, namespace: &str, guest: &str, refusal: String) -> anyhow::Result<State> {
+        let session = in_namespace(&self.session, namespace);
+        let under_way =
+            migration::of_instance(&session, guest).await?.into_iter().find(|one| !migration::is_final(one));
+        let Some(name) = under_way.and_then(|migration| migration.metadata.name) else {
+            return Ok(match self.has_left(&session, guest).await? {
+                true => State::Ending,
+                false => State::Waiting(plain(refusal)),
+            });
+        };
+        let Some(seen) = Followed::look(&session, &name).await? else { return Ok(State::Waiting(plain(refusal))) };
+        Ok(match standing(&seen.migration, seen.vmi.as_ref(), seen.target.as_ref()) {
+            Standing::Moving { .. } => State::Moving(seen.progress(&session).await),
+            Standing::Waiting(wait) => State::Waiting(wait),
+            Standing::Succeeded { .. } => State::Ending,
+            Standing::Failed { why } => {
+                State::Waiting(plain(format!("its migration failed and is tried again: {why}")))
+            }
+        })
+    }
+
+    /// Whether the guest is on another node by now; what is left here of it ends by itself.
+    async fn has_left(&self, session: &Session, guest: &str) -> anyhow::Result<bool> {
+        let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client(), &session.namespace);
+        let vmi = vmis.get_opt(guest).await.map_err(|error| self.failed(error))?;
+        let node = vmi.and_then(|vmi| vmi.status).and_then(|status| status.node_name);
+        Ok(node.is_some_and(|node| node != self.node))
+    }
+}
+
+fn plain(what: String) -> Wait {
+    Wait { what, since: None, unblock: None }
+}
+
+fn has_ended(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn namespace(pod: &Pod) -> String {
+    pod.namespace().unwrap_or_default()
+}
+
+fn full_name(pod: &Pod) -> String {
+    format!("{}/{}", namespace(pod), pod.name_any())
+}

@@ -1,0 +1,64 @@
+//! Commands that speak to a cluster like kubectl does, and those that look at manifests without one.
+
+mod apply;
+pub mod controller;
+mod delete;
+mod describe;
+mod drain;
+mod errors;
+mod explain;
+mod get;
+mod judge;
+mod manifest;
+mod nearest;
+mod render;
+mod resources;
+mod start;
+mod table;
+mod targets;
+mod three_way;
+mod uncordon;
+mod validate;
+
+use std::process::ExitCode;
+
+use terminal::output::print;
+
+// Not a doc comment: it would become the program's own description.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    Apply(apply::Args),
+    Get(get::Args),
+    Describe(describe::Args),
+    Delete(delete::Args),
+    Drain(drain::Args),
+    Uncordon(uncordon::Args),
+    Explain(explain::Args),
+    Validate(validate::Args),
+    Render(render::Args),
+    /// Print the definitions of our kinds, for a Kubernetes cluster
+    Crds,
+}
+
+/// Runs one of the subcommands.
+pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Apply(args) => apply::run(args).await,
+        Command::Get(args) => get::run(args).await,
+        Command::Describe(args) => describe::run(args).await,
+        Command::Delete(args) => delete::run(args).await,
+        Command::Drain(args) => drain::run(args).await,
+        Command::Uncordon(args) => uncordon::run(args).await,
+        Command::Explain(args) => explain::run(&args),
+        Command::Validate(args) => validate::run(args),
+        Command::Render(args) => render::run(args),
+        Command::Crds => crds(),
+    }
+}
+
+fn crds() -> anyhow::Result<ExitCode> {
+    for definition in api::crds() {
+        print(&format!("---\n{}", manifest::to_yaml(&definition)?))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}

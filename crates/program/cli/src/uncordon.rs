@@ -1,0 +1,133 @@
+//! `uncordon`: lets Pods come to a node again, and calls off evacuations of it that have not started.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams};
+use virtctl::connect::{ConnectArgs, Session};
+use virtctl::migration;
+
+use super::drain::{cordon, in_namespace};
+use super::errors::server_error;
+
+/// A controller that has not heard that a mark is gone may make a migration from it once more. It usually has by then;
+/// nothing guarantees it, as the migration controller does not ask whether an evacuation is still wanted.
+const HEARD: Duration = Duration::from_secs(1);
+
+/// Let Pods come to a node again, and call off moves away from it that have not started
+///
+/// A guest whose memory is on its way goes on moving; the others stay where they are.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// Name of the node
+    node: String,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let session = args.connect.connect().await?;
+    let failed = |error| server_error(error, &session.server);
+    cordon(&session, &args.node, false).await?;
+    let vmis: Api<VirtualMachineInstance> = Api::all(session.client.clone());
+    let (mut called_off, mut go) = (vec![], 0);
+    for vmi in vmis.list(&ListParams::default()).await.map_err(failed)?.items {
+        let marked = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref());
+        if marked != Some(args.node.as_str()) {
+            continue;
+        }
+        let guest = (in_namespace(&session, &vmi.namespace().unwrap_or_default()), vmi.name_any());
+        if call_off(&guest.0, &guest.1, &args.node).await? {
+            called_off.push(guest);
+        } else {
+            go += 1;
+        }
+    }
+    if !called_off.is_empty() {
+        tokio::time::sleep(HEARD).await;
+    }
+    let mut stay = 0;
+    for (session, name) in &called_off {
+        match withdraw(session, name, &args.node).await? {
+            true => stay += 1,
+            false => go += 1,
+        }
+    }
+    println!("node {} takes Pods again; {stay} evacuations were called off, {go} guests are on their way", args.node);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the guest stays. The mark goes first: without it no other migration is made.
+async fn call_off(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
+    if under_way(session, name).await?.iter().any(|migration| !can_be_called_off(migration, node)) {
+        return Ok(false);
+    }
+    migration::unmark(session, name, node).await.with_context(|| doing(session, name))?;
+    withdraw(session, name, node).await
+}
+
+/// Takes away what was to move the guest, and says whether it stays.
+async fn withdraw(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
+    let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(session.client.clone(), &session.namespace);
+    let mut stays = true;
+    for migration in under_way(session, name).await? {
+        if !can_be_called_off(&migration, node) {
+            stays = false;
+            continue;
+        }
+        match migrations.delete(&migration.name_any(), &DeleteParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            deleted => {
+                deleted.map_err(|error| server_error(error, &session.server)).with_context(|| doing(session, name))?;
+            }
+        }
+    }
+    Ok(stays)
+}
+
+async fn under_way(session: &Session, name: &str) -> anyhow::Result<Vec<VirtualMachineInstanceMigration>> {
+    Ok(migration::of_instance(session, name).await?.into_iter().filter(|one| !migration::is_final(one)).collect())
+}
+
+fn doing(session: &Session, name: &str) -> String {
+    format!("calling off the evacuation of VMI {}/{name}", session.namespace)
+}
+
+/// Whether a migration was made to empty this node and has not been handed to the nodes.
+fn can_be_called_off(migration: &VirtualMachineInstanceMigration, node: &str) -> bool {
+    let early =
+        matches!(migration::phase(migration), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
+    early && migration::evacuates(migration) == Some(node)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_moves_away_from_the_node_that_have_not_started_are_called_off() {
+        let table = [
+            (None, "n1", true),
+            (Some("Pending"), "n1", true),
+            (Some("Scheduling"), "n1", true),
+            (Some("Scheduled"), "n1", true),
+            (Some("PreparingTarget"), "n1", false),
+            (Some("TargetReady"), "n1", false),
+            (Some("Running"), "n1", false),
+            (Some("Pending"), "n2", false),
+        ];
+        for (phase, node, expected) in table {
+            let migration = serde_json::from_value(json!({
+                "metadata": {"annotations": {"kubevirt.io/evacuationMigration": "n1"}},
+                "spec": {"vmiName": "a"}, "status": {"phase": phase},
+            }));
+            assert_eq!(can_be_called_off(&migration.unwrap(), node), expected, "{phase:?} {node}");
+        }
+        let by_hand = serde_json::from_value(json!({"metadata": {}, "spec": {"vmiName": "a"}}));
+        assert!(!can_be_called_off(&by_hand.unwrap(), "n1"), "somebody else wants this one");
+    }
+}

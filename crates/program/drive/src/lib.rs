@@ -1,0 +1,24 @@
+//! Driving an embedded cluster from outside, as a person would: real processes, the API, the console.
+//!
+//! The demonstration, the benchmarks and the end-to-end tests read like
+//! `Embedded::start → spawn → wait_to_boot → run_shell_command` through this crate.
+
+mod client_pod;
+mod console;
+pub mod demo;
+mod embedded;
+mod guest;
+mod leftovers;
+mod poll;
+pub mod timeline;
+mod watch;
+mod witness;
+
+pub use client_pod::ClientPod;
+pub use console::Console;
+pub use embedded::Embedded;
+pub use guest::{BOOT_LIMIT, FIRST_LINE, Guest, LIMIT, UP_LINE};
+pub use leftovers::{Snapshot, leftovers};
+pub use poll::poll;
+pub use watch::{watch_move, watch_start};
+pub use witness::{Testimony, Witness};

@@ -1,0 +1,183 @@
+//! What an embedded cluster is born with, and waiting for it to be whole.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use api::config::ClusterConfig;
+use api::v1::KubeVirt;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
+use kube::runtime::{WatchStreamExt as _, watcher};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::identity;
+use terminal::Progress;
+
+/// Where our own objects live.
+pub const INSTALL_NAMESPACE: &str = "kubevirt";
+
+/// What is deployed.
+const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+/// Nodes are processes on this machine: slower than this means that something is wrong.
+const NODES_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The KubeVirt object. Its configuration is the user's; only a missing object is written, and the emulation setting is
+/// kept true to the machine.
+pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let emulation = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": !kvm_usable}}}});
+    match kubevirts.get_opt("kubevirt").await.context("cannot read the KubeVirt object")? {
+        Some(existing) => {
+            keep_annotation(&kubevirts, &existing).await?;
+            // A configuration that cannot be read is the user's to mend; admission keeps its last valid one meanwhile.
+            let emulates = ClusterConfig::from_kubevirt(&existing).map(|config| config.use_emulation());
+            if emulates.is_ok_and(|emulates| emulates == kvm_usable) {
+                kubevirts
+                    .patch("kubevirt", &PatchParams::default(), &Patch::Merge(emulation))
+                    .await
+                    .context("cannot adjust the KubeVirt object to this machine")?;
+            }
+        }
+        None => {
+            let object: KubeVirt =
+                serde_json::from_value(initial(kvm_usable)).context("the built-in KubeVirt object")?;
+            kubevirts.create(&PostParams::default(), &object).await.context("cannot create the KubeVirt object")?;
+        }
+    }
+    let target = json!({"phase": "Deployed", "defaultArchitecture": "amd64", "targetDeploymentID": identity::program(),
+                        "targetKubeVirtVersion": VERSION});
+    write_status(&kubevirts, target).await
+}
+
+/// All of the cluster runs from this program now. Until that is written, no guest is moved to a newer launcher.
+pub async fn settled(client: &kube::Client) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let observed = json!({"observedDeploymentID": identity::program(), "observedKubeVirtVersion": VERSION});
+    write_status(&kubevirts, observed).await
+}
+
+async fn write_status(kubevirts: &Api<KubeVirt>, status: serde_json::Value) -> Result<()> {
+    let patch = Patch::Merge(json!({ "status": status }));
+    let written = kubevirts.patch_status("kubevirt", &PatchParams::default(), &patch).await;
+    written.context("cannot write the KubeVirt object's status").map(drop)
+}
+
+/// An object from before containers could be asked for digests says nothing about it, and this shape's runner has no
+/// image to run them from.
+async fn keep_annotation(kubevirts: &Api<KubeVirt>, existing: &KubeVirt) -> Result<()> {
+    let key = api::annotations::SKIP_DIGEST_RESOLUTION;
+    if existing.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key)) {
+        return Ok(());
+    }
+    let skip = json!({"metadata": {"annotations": {key: "true"}}});
+    let patched = kubevirts.patch("kubevirt", &PatchParams::default(), &Patch::Merge(skip)).await;
+    patched.context("cannot adjust the KubeVirt object to this shape").map(drop)
+}
+
+fn initial(kvm_usable: bool) -> serde_json::Value {
+    json!({
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "KubeVirt",
+        "metadata": {
+            "name": "kubevirt",
+            "namespace": INSTALL_NAMESPACE,
+            "annotations": {api::annotations::SKIP_DIGEST_RESOLUTION: "true"},
+        },
+        "spec": {"configuration": {
+            "developerConfiguration": {"useEmulation": !kvm_usable},
+            "network": {"defaultNetworkInterface": "masquerade"},
+            "virtualMachineOptions": {"disableSerialConsoleLog": {}},
+        }},
+    })
+}
+
+/// The effective configuration of this cluster.
+fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
+    let mut config = ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration")?;
+    config.launcher_image = identity::launcher_image();
+    config.install_namespace = INSTALL_NAMESPACE.to_owned();
+    Ok(config)
+}
+
+/// Keeps admission at the KubeVirt object's configuration. The first one is in force when this returns.
+pub async fn follow_configuration(
+    client: kube::Client,
+    server: embedded::Server,
+    shutdown: CancellationToken,
+    tasks: &mut JoinSet<(&'static str, Result<()>)>,
+) -> Result<()> {
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client, INSTALL_NAMESPACE);
+    let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
+    follow(&server, &current);
+    tasks.spawn(async move {
+        let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().applied_objects();
+        futures::pin_mut!(changes);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => return ("the configuration watch", Ok(())),
+                change = futures::StreamExt::next(&mut changes) => match change {
+                    Some(Ok(kubevirt)) => follow(&server, &kubevirt),
+                    Some(Err(err)) => tracing::debug!(error = %err, "the watch of the KubeVirt object is retried"),
+                    None => return ("the configuration watch", Ok(())),
+                },
+            }
+        }
+    });
+    Ok(())
+}
+
+/// A configuration that is not valid leaves the last valid one in force.
+fn follow(server: &embedded::Server, kubevirt: &KubeVirt) {
+    match effective(kubevirt) {
+        Ok(config) => server.configure(config),
+        Err(err) => {
+            tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used")
+        }
+    }
+}
+
+/// Takes back what an earlier run of the nodes said of themselves, so that waiting for them waits for this run's.
+pub async fn forget_nodes(client: &kube::Client) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let closed = json!({"metadata": {"labels": {api::labels::SCHEDULABLE: "false"}}});
+    for node in nodes.list(&ListParams::default()).await.context("cannot list the nodes")? {
+        let name = node.metadata.name.unwrap_or_default();
+        nodes
+            .patch(&name, &PatchParams::default(), &Patch::Merge(&closed))
+            .await
+            .with_context(|| format!("cannot close node {name} for new VMs until it is back"))?;
+    }
+    Ok(())
+}
+
+/// Waits until each node is ready and its node agent takes VMs.
+pub async fn nodes_ready(client: kube::Client, names: Vec<String>, progress: &mut Progress) -> Result<()> {
+    let nodes: Api<Node> = Api::all(client);
+    let deadline = tokio::time::Instant::now() + NODES_TIMEOUT;
+    for name in &names {
+        loop {
+            let node = nodes.get_opt(name).await.with_context(|| format!("cannot read node {name}"))?;
+            match missing(node.as_ref()) {
+                None => break,
+                Some(what) if tokio::time::Instant::now() > deadline => bail!("node {name} is not ready: {what}"),
+                Some(what) => progress.waiting(format!("node {name}: {what}")),
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        progress.done(format!("node {name} ready"));
+    }
+    Ok(())
+}
+
+fn missing(node: Option<&Node>) -> Option<&'static str> {
+    let Some(node) = node else { return Some("its process has not registered yet") };
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
+    if !conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True") {
+        return Some("its Pod runner is not ready yet");
+    }
+    let schedulable = node.metadata.labels.as_ref().and_then(|labels| labels.get(api::labels::SCHEDULABLE));
+    (schedulable.map(String::as_str) != Some("true")).then_some("its node agent does not take VMs yet")
+}

@@ -1,0 +1,261 @@
+//! The embedded shape: one supervisor with the API server and the controllers, one process per node.
+//!
+//! ```text
+//! up ── lock ── PKI ── fabric ── API server ── controllers ── node processes ── Pod shims ── virt-launcher ── QEMU
+//!       └──────────── dies and returns at any time ────────────────────────┘   └─── outlive everything above ───┘
+//! ```
+//!
+//! [`Cluster::start`] is the whole start, used by `up` and, with starts held back, by `down`.
+
+pub mod bootstrap;
+pub mod dialer;
+pub mod fabric;
+pub mod identities;
+mod identity;
+pub mod kubeconfig;
+pub mod layout;
+pub mod lock;
+pub mod nodes;
+pub mod pki;
+pub mod preflight;
+pub mod record;
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, bail};
+use api::config::ClusterConfig;
+use api::v1::Empty;
+use hostfs::process::ProcessId;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use self::dialer::FabricDialer;
+use self::layout::Layout;
+use self::lock::Lock;
+use self::pki::{Pki, Subject};
+use self::record::{FABRIC_ADDRESS, FABRIC_API_PORT, Record};
+use terminal::Progress;
+
+/// How a cluster is to be started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub layout: Layout,
+    /// Nodes to have at least; `None` keeps what is recorded.
+    pub nodes: Option<u8>,
+    /// Port on the host's loopback: `None` keeps the recorded one, 0 lets the kernel choose.
+    pub port: Option<u16>,
+    /// Start no VM: the cluster is only brought up to be emptied.
+    pub hold_starts: bool,
+}
+
+/// The port when neither the user nor an earlier start chose one.
+const DEFAULT_PORT: u16 = 6443;
+
+/// A running supervisor.
+pub struct Cluster {
+    pub layout: Layout,
+    pub record: Record,
+    /// A client with the administrator's identity.
+    pub admin: kube::Client,
+    shutdown: CancellationToken,
+    tasks: JoinSet<(&'static str, Result<()>)>,
+    nodes: nodes::NodeProcesses,
+    // Released last: a second supervisor may start the moment it is gone.
+    _lock: Lock,
+}
+
+impl Cluster {
+    /// Starts everything and returns when every node is ready.
+    pub async fn start(options: Options, progress: &mut Progress) -> Result<Self> {
+        let layout = options.layout.clone();
+        std::fs::create_dir_all(layout.run()).with_context(|| format!("cannot make {}", layout.run().display()))?;
+        let lock = Lock::take(&layout)?;
+        let mut record = Record::load(&layout)?.unwrap_or_default();
+        nodes::end_leftovers(&mut record).context("cannot end node processes of an earlier supervisor")?;
+        match options.nodes {
+            Some(count) => record.grow_to(count)?,
+            None if record.nodes.is_empty() => record.grow_to(1)?,
+            None => {}
+        }
+        let listener = listen(options.port, record.api_port)?;
+        record.api_port = listener.local_addr().context("cannot read the listener's address")?.port();
+        record.supervisor = ProcessId::current().ok();
+        record.save(&layout)?;
+
+        let shutdown = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let started = serve(&layout, &record, listener, &options, &shutdown, &mut tasks, progress).await;
+        let (admin, kvm) = match started {
+            Ok(started) => started,
+            Err(err) => {
+                shutdown.cancel();
+                return Err(err);
+            }
+        };
+        if let Err(reason) = &kvm {
+            progress.done(format!("guests run under software emulation: {reason}"));
+        }
+        let nodes = nodes::NodeProcesses::start(&layout, &mut record, &shutdown)?;
+        let mut cluster = Self { layout, record, admin, shutdown, tasks, nodes, _lock: lock };
+        let settled = match cluster.wait_for_nodes(progress).await {
+            Ok(()) => bootstrap::settled(&cluster.admin).await,
+            waited => waited,
+        };
+        if let Err(err) = settled {
+            cluster.stop().await;
+            return Err(err);
+        }
+        Ok(cluster)
+    }
+
+    /// Returns when a part of the supervisor has failed, saying which.
+    pub async fn failed(&mut self) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Ok((name, Ok(())))) => anyhow::anyhow!("{name} ended unexpectedly"),
+            Some(Ok((name, Err(err)))) => err.context(format!("{name} failed")),
+            Some(Err(err)) => anyhow::Error::new(err).context("a part of the supervisor panicked"),
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the supervisor and the node processes. Pods, and the guests in them, go on.
+    pub async fn stop(mut self) {
+        self.nodes.stop().await;
+        self.shutdown.cancel();
+        while let Some(ended) = self.tasks.join_next().await {
+            if let Ok((name, Err(err))) = ended {
+                tracing::warn!(error = format!("{err:#}"), "{name} did not end cleanly");
+            }
+        }
+        for node in &mut self.record.nodes {
+            node.process = None;
+        }
+        self.record.supervisor = None;
+        if let Err(err) = self.record.save(&self.layout) {
+            tracing::warn!(error = format!("{err:#}"), "the cluster record could not be updated");
+        }
+    }
+
+    async fn wait_for_nodes(&mut self, progress: &mut Progress) -> Result<()> {
+        let names: Vec<String> = self.record.nodes.iter().map(|node| node.name.clone()).collect();
+        let ready = bootstrap::nodes_ready(self.admin.clone(), names, progress);
+        tokio::select! {
+            result = ready => result,
+            (name, err) = self.nodes.failed() => bail!("node {name} does not start: {err}; see {}", self.layout.logs().display()),
+        }
+    }
+}
+
+fn listen(wanted: Option<u16>, recorded: u16) -> Result<TcpListener> {
+    let port = wanted.unwrap_or(if recorded == 0 { DEFAULT_PORT } else { recorded });
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpListener::bind(address).with_context(|| {
+        format!("cannot listen on {address}; something else uses the port: choose another with --port, or 0 for any")
+    })
+}
+
+/// The API server, the controllers and the subresource API, each in a task of its own.
+async fn serve(
+    layout: &Layout,
+    record: &Record,
+    loopback: TcpListener,
+    options: &Options,
+    shutdown: &CancellationToken,
+    tasks: &mut JoinSet<(&'static str, Result<()>)>,
+    progress: &mut Progress,
+) -> Result<(kube::Client, Result<(), String>)> {
+    // The probe takes seconds where KVM hangs; the network and the server come up meanwhile.
+    let finding = layout.kvm_finding();
+    let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&finding));
+    let pki = Pki::open(&layout.pki())?;
+    let fabric = fabric::ensure(layout, &record.nodes)?;
+    progress.done(format!("network for {} node(s)", record.nodes.len()));
+    let dialer = FabricDialer::new(fabric);
+
+    let pair = pki.pair(
+        "apiserver",
+        &Subject { common_name: "kube-apiserver", organization: None, serves: identities::API_SERVER_NAMES },
+    )?;
+    let server = embedded::Server::open(embedded::Config {
+        store_path: layout.store(),
+        client_ca_pem: pki.ca_pem().to_owned(),
+        cert_pem: pair.cert,
+        key_pem: pair.key,
+    })
+    .await
+    .context("cannot open the API server's store")?;
+    server.bootstrap().await.context("cannot write the objects every cluster starts with")?;
+    let images = layout.images();
+    server.pin_images(Box::new(move |reference| pod_runner::images::pinned(&images, reference)));
+
+    let url = format!("https://127.0.0.1:{}", record.api_port);
+    let identity = |name: &str, subject: &Subject<'_>| -> Result<serde_json::Value> {
+        Ok(kubeconfig::document(&url, pki.ca_pem(), &pki.pair(name, subject)?))
+    };
+    let admin_document = identity("admin", &identities::ADMIN)?;
+    kubeconfig::write(&layout.kubeconfig(), &admin_document)?;
+    nodes::write_credentials(layout, record, &pki)?;
+
+    let api_client = kubeconfig::client(identity("virt-api", &identities::API)?).await?;
+    let handler_pair = pki.pair("virt-api-handler-client", &identities::HANDLER_CLIENT)?;
+    let handler_tls = role_tls::Identity::from_pem(pki.ca_pem(), &handler_pair.cert, &handler_pair.key)
+        .and_then(|identity| identity.client(role_tls::NODE_AGENT))
+        .context("cannot set up TLS towards node agents")?;
+    server.mount_subresources(virt_api::router(virt_api::State {
+        client: api_client.clone(),
+        dialer: Arc::new(dialer.clone()),
+        handler_tls: Arc::new(handler_tls),
+        namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
+        version: version(),
+        shutdown: shutdown.clone(),
+    }));
+    let on_fabric = dialer
+        .listen(SocketAddr::from((FABRIC_ADDRESS, FABRIC_API_PORT)))
+        .context("cannot listen on the nodes' network")?;
+    for listener in [loopback, on_fabric] {
+        let (server, stop) = (server.clone(), shutdown.clone());
+        tasks.spawn(async move { ("the API server", server.serve(listener, stop).await.map_err(Into::into)) });
+    }
+    progress.done(format!("API server at {url}"));
+
+    let admin = kubeconfig::client(admin_document).await?;
+    let kvm = kvm.await.context("the KVM probe panicked")?;
+    bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
+    bootstrap::forget_nodes(&admin).await?;
+    bootstrap::follow_configuration(api_client, server, shutdown.clone(), tasks).await?;
+
+    let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;
+    let stop = shutdown.clone();
+    tasks.spawn(async move { ("the scheduler", embedded::scheduler::run(scheduler, stop).await.map_err(Into::into)) });
+
+    let controller = kubeconfig::client(identity("virt-controller", &identities::CONTROLLER)?).await?;
+    let config = virt_controller::Config {
+        base: base_configuration(),
+        install_namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
+        hold_starts: options.hold_starts,
+        ..virt_controller::Config::new(controller, identity::launcher_image())
+    };
+    let stop = shutdown.clone();
+    tasks.spawn(async move { ("virt-controller", virt_controller::run(config, stop).await.map_err(Into::into)) });
+    Ok((admin, kvm))
+}
+
+/// What controllers start from here: our Pod runner runs no sidecars, so consoles are not logged unless asked for, and
+/// it gives launchers no SELinux label that a moved guest would have to keep.
+fn base_configuration() -> ClusterConfig {
+    let mut base = ClusterConfig { launcher_image: identity::launcher_image(), ..ClusterConfig::default() };
+    let options = base.configuration.virtual_machine_options.get_or_insert_default();
+    options.disable_serial_console_log = Some(Empty::default());
+    base.configuration.migrations.get_or_insert_default().match_selinux_level_on_migration = Some(false);
+    base
+}
+
+fn version() -> virt_api::Version {
+    virt_api::Version {
+        git_version: format!("v{}", env!("CARGO_PKG_VERSION")),
+        compiler: "rustc".to_owned(),
+        platform: "linux/amd64".to_owned(),
+        ..virt_api::Version::default()
+    }
+}

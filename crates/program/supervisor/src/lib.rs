@@ -1,0 +1,38 @@
+//! The embedded cluster on this machine: how it starts, what its processes are, how it is taken away.
+
+pub mod cluster;
+mod down;
+pub mod guests;
+mod image;
+mod node;
+mod status;
+pub mod up;
+
+use std::process::ExitCode;
+
+// Not a doc comment: it would become the program's own description.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Start a cluster on this machine, or take over the one that was running
+    Up(up::Args),
+    /// Shut the guests down in order and take the cluster away
+    Down(down::Args),
+    /// Show the cluster, its nodes and its guests
+    Status(status::Args),
+    Image(image::Args),
+    /// One node of the embedded cluster (started by `up`)
+    #[command(hide = true)]
+    Node(node::Args),
+}
+
+/// Runs one of the subcommands.
+pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Up(args) => up::run(args).await?,
+        Command::Down(args) => down::run(args).await?,
+        Command::Status(args) => return status::run(args).await,
+        Command::Image(args) => return image::run(args),
+        Command::Node(args) => node::run(args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
