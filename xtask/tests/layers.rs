@@ -1,28 +1,72 @@
-//! The borders of the layers: what decides must not be able to wait, to talk or to look at a clock.
+//! The borders of the layers: a crate stands on its own layer and those below it, and what decides cannot wait, talk, or
+//! look at a clock, a file or the environment.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use serde_json::Value;
+
+/// The folders of the layers, lowest first.
+const LAYERS: &[&str] = &["crates/data", "crates/decide", "crates/edge", "crates/program", "crates/proof", "tests"];
+
+/// Layers without clocks, files, threads and the like.
+const PURE: &[&str] = &["crates/data", "crates/decide"];
 
 /// Crates that may not appear among the dependencies of data and decisions.
 const FORBIDDEN: &[&str] =
     &["tokio", "kube", "kube-client", "kube-runtime", "kube-core", "hyper", "axum", "rustix", "rand"];
 
-/// Every crate of the layers `data` and `decide`, by its folder.
-fn pure_crates() -> Vec<String> {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
-    let mut names = Vec::new();
-    for layer in ["data", "decide"] {
-        for entry in std::fs::read_dir(crates.join(layer)).unwrap() {
-            names.push(entry.unwrap().file_name().into_string().unwrap());
-        }
-    }
-    names.sort();
-    names
+/// Tests reach for helpers in `tests`, which stands on all other layers.
+const LOOSER_FOR_TESTS: &[(&str, &str)] = &[];
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-fn dependencies(name: &str) -> Vec<String> {
+/// A crate of the workspace: its folder and those of ours it depends on, with whether only its tests do.
+struct Crate {
+    folder: PathBuf,
+    dependencies: Vec<(String, bool)>,
+}
+
+impl Crate {
+    /// The place of its layer in the list; what stands outside of all folders (`xtask`) stands on top of them.
+    fn layer(&self) -> usize {
+        LAYERS.iter().position(|layer| self.folder.starts_with(layer)).unwrap_or(LAYERS.len())
+    }
+
+    fn is_pure(&self) -> bool {
+        PURE.iter().any(|layer| self.folder.starts_with(layer))
+    }
+}
+
+/// Every crate of the workspace by name.
+fn crates() -> BTreeMap<String, Crate> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--offline", "--no-deps", "--format-version", "1"])
+        .current_dir(workspace())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+    metadata["packages"].as_array().unwrap().iter().map(read_package).collect()
+}
+
+fn read_package(package: &Value) -> (String, Crate) {
+    let manifest = Path::new(package["manifest_path"].as_str().unwrap());
+    let folder = manifest.parent().unwrap().strip_prefix(workspace()).unwrap().to_owned();
+    // Only dependencies of ours have a path.
+    let ours = package["dependencies"].as_array().unwrap().iter().filter(|dependency| dependency["path"].is_string());
+    let name = |value: &Value| value["name"].as_str().unwrap().to_owned();
+    let dependencies = ours.map(|dependency| (name(dependency), dependency["kind"] == "dev")).collect();
+    (name(package), Crate { folder, dependencies })
+}
+
+/// All crates that end up in this one, however deep.
+fn all_dependencies(name: &str) -> Vec<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--edges", "normal", "--prefix", "none", "--format", "{p}", "-p", name])
         .output()
@@ -33,8 +77,38 @@ fn dependencies(name: &str) -> Vec<String> {
 }
 
 #[test]
+fn a_crate_depends_on_its_own_layer_and_those_below_it() {
+    let crates = crates();
+    for expected in ["api", "plan", "informer", "virt-controller", "ferrovirt", "sim", "e2e"] {
+        assert!(crates[expected].layer() < LAYERS.len(), "crate {expected} is in no layer");
+    }
+    let mut wrong = Vec::new();
+    for (name, found) in &crates {
+        for (dependency, tests_only) in &found.dependencies {
+            let below = crates[dependency].layer() <= found.layer();
+            let explained = *tests_only && LOOSER_FOR_TESTS.iter().any(|(helper, _)| helper == dependency);
+            if !below && !explained {
+                wrong.push(format!("{name} depends on {dependency}, which stands above it"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_looser_dependency_of_tests_is_in_use() {
+    let crates = crates();
+    for (helper, because) in LOOSER_FOR_TESTS {
+        let used = crates.values().any(|found| {
+            found.layer() < crates[*helper].layer() && found.dependencies.contains(&((*helper).to_owned(), true))
+        });
+        assert!(used, "no crate below {helper} uses it in tests ({because}); remove its exception");
+    }
+}
+
+#[test]
 fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
-    let names = pure_crates();
+    let crates = crates();
     for expected in [
         "api",
         "machinery",
@@ -48,11 +122,62 @@ fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
         "podstate",
         "subresources",
     ] {
-        assert!(names.iter().any(|name| name == expected), "crate {expected} is not where it belongs");
+        assert!(crates[expected].is_pure(), "crate {expected} is not where it belongs");
     }
-    for name in names {
-        let all = dependencies(&name);
+    for name in crates.iter().filter(|(_, found)| found.is_pure()).map(|(name, _)| name) {
+        let all = all_dependencies(name);
         let bad: Vec<_> = all.iter().filter(|dependency| FORBIDDEN.contains(&dependency.as_str())).collect();
         assert!(bad.is_empty(), "{name} depends on {bad:?}");
+    }
+}
+
+/// The settings that clippy reads for a crate: the nearest file above its sources.
+fn clippy_settings(folder: &Path) -> PathBuf {
+    let nearest = folder.ancestors().map(|folder| folder.join("clippy.toml")).find(|file| file.exists());
+    nearest.unwrap().canonicalize().unwrap()
+}
+
+#[test]
+fn every_pure_crate_is_under_the_settings_that_forbid_clocks_and_files() {
+    let pure = workspace().join(PURE[0]).join("clippy.toml");
+    for (name, found) in crates().iter().filter(|(_, found)| found.is_pure()) {
+        assert_eq!(clippy_settings(&workspace().join(&found.folder)), pure, "{name}");
+    }
+}
+
+/// One line for each thing that a pure crate must not do, with the name that clippy reports.
+const OFFENCES: &[(&str, &str)] = &[
+    ("let _ = std::time::SystemTime::now();", "std::time::SystemTime::now"),
+    ("let _ = std::time::Instant::now();", "std::time::Instant::now"),
+    ("let _ = std::fs::read(\"x\");", "std::fs::read"),
+    ("let _ = std::fs::File::open(\"x\");", "std::fs::File"),
+    ("let _ = std::path::Path::new(\"x\").exists();", "std::path::Path::exists"),
+    ("let _ = std::env::var(\"X\");", "std::env::var"),
+    ("std::thread::spawn(|| ());", "std::thread::spawn"),
+    ("std::thread::scope(|_| ());", "std::thread::scope"),
+    ("std::thread::sleep(std::time::Duration::ZERO);", "std::thread::sleep"),
+    ("let _ = std::hash::RandomState::new();", "std::hash::RandomState::new"),
+    ("let _ = std::process::Command::new(\"x\");", "std::process::Command"),
+    ("let _ = std::net::TcpStream::connect(\"x\");", "std::net::TcpStream"),
+    ("println!();", "std::println"),
+];
+
+#[test]
+fn clippy_refuses_each_offence_in_a_pure_crate() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("offences");
+    std::fs::create_dir_all(&folder).unwrap();
+    let lines: Vec<&str> = OFFENCES.iter().map(|(line, _)| *line).collect();
+    std::fs::write(folder.join("lib.rs"), format!("pub fn offend() {{\n{}\n}}\n", lines.join("\n"))).unwrap();
+    for (name, crate_) in [("machinery", "crates/data/machinery"), ("plan", "crates/decide/plan")] {
+        // Clippy looks for its settings as it would for this crate.
+        let mut clippy = Command::new("clippy-driver");
+        clippy.args(["--crate-type=lib", "--edition=2024", "--emit=metadata", "-Dclippy::all", "lib.rs"]);
+        clippy.current_dir(&folder).env_remove("CLIPPY_CONF_DIR");
+        clippy.env("CARGO_MANIFEST_DIR", workspace().join(crate_));
+        let output = clippy.output().unwrap_or_else(|error| panic!("clippy is a part of the toolchain: {error}"));
+        let text = String::from_utf8_lossy(&output.stderr);
+        for (_, offence) in OFFENCES {
+            assert!(text.contains(&format!("`{offence}`")), "{name} may use {offence}:\n{text}");
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! Besides what a webhook of KubeVirt checks, these rules contain what its operator installs as admission policies: a
 //! cluster that evaluates those refuses the same objects, and one that does not is not worse off.
 
-use std::thread;
+use std::panic;
 
 use api::plugin::{DomainHook, FailureStrategy, NodeHook, Plugin, PluginSpec};
 use kube_cel::cel::Program;
@@ -102,10 +102,9 @@ fn expression(field: &FieldPath, text: &str) -> Option<FieldError> {
 /// Why a text is no expression. It is parsed on a stack of its own: a dozen brackets could exhaust the caller's.
 fn parse(text: &str) -> Option<String> {
     let parse = || Program::compile(text).err().map(|error| format!("does not compile: {error}"));
-    thread::scope(|scope| match thread::Builder::new().stack_size(STACK).spawn_scoped(scope, parse) {
-        Ok(parser) => parser.join().unwrap_or_else(|_| Some("does not compile".to_owned())),
-        Err(error) => Some(format!("cannot be compiled now: {error}")),
-    })
+    // Panics of the parser are judgements, too: such a text is no expression either.
+    let parsed = stacker::grow(STACK, || panic::catch_unwind(parse));
+    parsed.unwrap_or_else(|_| Some("does not compile".to_owned()))
 }
 
 /// Whether a path is as short as it can be without looking at a file system. Only leading `..` of a relative path
