@@ -1,9 +1,11 @@
-//! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, durations, selectors, field
-//! paths, patches, status answers, watch events, names, metadata and rights.
+//! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, durations, ages, selectors,
+//! field paths, patches, status answers, watch events, names, metadata, rights and causes of errors.
 //!
 //! All of it is data and functions over data.
 
+pub mod age;
 pub mod duration;
+pub mod error;
 pub mod field;
 pub mod int_or_string;
 pub mod meta;

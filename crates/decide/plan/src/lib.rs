@@ -36,8 +36,7 @@ impl SyncError {
 
     /// The message is the error with all its causes.
     pub fn caused_by(reason: &str, error: &dyn std::error::Error) -> Self {
-        let causes = std::iter::successors(Some(error), |error| error.source());
-        Self::new(reason, causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": "))
+        Self::new(reason, machinery::error::chain(error))
     }
 }
 

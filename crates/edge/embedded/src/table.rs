@@ -1,6 +1,7 @@
 //! What `kubectl get` shows: columns of a kind, cells of an object.
 
 use jiff::Timestamp;
+use machinery::age;
 use serde_json::{Value, json};
 
 use crate::kinds::{at, text_at};
@@ -145,30 +146,8 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> String {
 /// Time since an RFC 3339 time, as a person would say it.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
-        Ok(time) => human_duration(now.as_second() - time.as_second()),
+        Ok(time) => age::since(time, now),
         Err(_) => "<unknown>".into(),
-    }
-}
-
-/// Two units at most, the coarser the longer ago, with the limits that `kubectl` users are used to.
-fn human_duration(seconds: i64) -> String {
-    let (minutes, hours) = (seconds / 60, seconds / 3600);
-    let days = hours / 24;
-    let pair = |big: i64, unit: &str, small: i64, small_unit: &str| {
-        if small == 0 { format!("{big}{unit}") } else { format!("{big}{unit}{small}{small_unit}") }
-    };
-    match seconds {
-        ..-1 => "<invalid>".into(),
-        -1 => "0s".into(),
-        0..120 => format!("{seconds}s"),
-        _ if minutes < 10 => pair(minutes, "m", seconds % 60, "s"),
-        _ if minutes < 180 => format!("{minutes}m"),
-        _ if hours < 8 => pair(hours, "h", minutes % 60, "m"),
-        _ if hours < 48 => format!("{hours}h"),
-        _ if days < 8 => pair(days, "d", hours % 24, "h"),
-        _ if days < 730 => format!("{days}d"),
-        _ if days < 365 * 8 => pair(days / 365, "y", days % 365, "d"),
-        _ => format!("{}y", days / 365),
     }
 }
 
@@ -188,35 +167,6 @@ pub(crate) fn pairs(object: &Value, path: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn durations_read_as_kubectl_prints_them() {
-        let table = [
-            (-5, "<invalid>"),
-            (-1, "0s"),
-            (0, "0s"),
-            (119, "119s"),
-            (120, "2m"),
-            (125, "2m5s"),
-            (599, "9m59s"),
-            (600, "10m"),
-            (10_799, "179m"),
-            (10_800, "3h"),
-            (11_000, "3h3m"),
-            (8 * 3600, "8h"),
-            (47 * 3600, "47h"),
-            (48 * 3600, "2d"),
-            (50 * 3600, "2d2h"),
-            (8 * 86_400, "8d"),
-            (729 * 86_400, "729d"),
-            (730 * 86_400, "2y"),
-            (800 * 86_400, "2y70d"),
-            (9 * 365 * 86_400, "9y"),
-        ];
-        for (seconds, expected) in table {
-            assert_eq!(human_duration(seconds), expected, "{seconds}");
-        }
-    }
 
     #[test]
     fn printer_column_paths_find_fields_indexes_and_conditions() {

@@ -80,12 +80,7 @@ impl fmt::Display for Errors {
                 f.write_str("; ")?;
             }
             // The list is the end of the chain for its reader, so each cause is written out here.
-            write!(f, "{error}")?;
-            let mut cause = std::error::Error::source(error);
-            while let Some(err) = cause {
-                write!(f, ": {err}")?;
-                cause = err.source();
-            }
+            f.write_str(&machinery::error::chain(error))?;
         }
         Ok(())
     }

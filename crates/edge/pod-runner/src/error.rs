@@ -1,7 +1,9 @@
-//! Errors of the runner, and how a chain of them is written for people.
+//! Errors of the runner.
 
 use std::io;
 use std::path::PathBuf;
+
+pub(crate) use machinery::error::chain;
 
 use crate::{addresses, network};
 
@@ -55,16 +57,4 @@ impl informer::Classify for Error {
             _ => informer::ErrorClass::Transient,
         }
     }
-}
-
-/// An error with all its causes on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

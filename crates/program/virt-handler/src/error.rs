@@ -1,6 +1,8 @@
 use std::io;
 use std::path::PathBuf;
 
+pub(crate) use machinery::error::chain;
+
 /// Why the node agent cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -18,16 +20,4 @@ pub enum Error {
     Tls(#[source] role_tls::Error),
     #[error("failed to find out whether KVM works")]
     Probe(#[source] tokio::task::JoinError),
-}
-
-/// An error with all its causes, for people.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(err) = cause {
-        text.push_str(": ");
-        text.push_str(&err.to_string());
-        cause = err.source();
-    }
-    text
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use launcher_contract::types::{Refusal, RefusalCode};
+pub(crate) use machinery::error::chain;
 
 use crate::disks;
 
@@ -58,16 +59,4 @@ impl Error {
     pub(crate) fn refusal(&self) -> Refusal {
         Refusal { code: self.code(), message: chain(self) }
     }
-}
-
-/// An error with all its causes in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

@@ -90,8 +90,7 @@ impl Verdict {
 
     /// The answer if something could not be looked up or written.
     pub fn unknown(doing: &str, error: &dyn std::error::Error) -> Self {
-        let causes = std::iter::successors(Some(error), |error| error.source());
-        let causes = causes.map(|error| error.to_string()).collect::<Vec<_>>().join(": ");
+        let causes = machinery::error::chain(error);
         Self::Deny(format!("Cannot tell whether the Pod may be evicted: {doing}: {causes}"))
     }
 }
