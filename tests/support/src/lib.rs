@@ -1,0 +1,11 @@
+//! What the tests of many crates need: certificates, waiting, and namespaces to run a daemon or a launcher in.
+//!
+//! Crates of all layers use this in their tests, so it depends on none of them.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
+
+pub mod pki;
+mod wait;
+
+pub use pki::{Authority, Pair};
+pub use wait::{Look, eventually, eventually_within, until};
