@@ -49,10 +49,15 @@ pub(crate) fn is_down_or_going_down(pod: &Pod) -> bool {
     is_down(pod) || ended || is_deleting(pod)
 }
 
+/// It ended without having done what it was made for.
+pub(crate) fn has_failed(pod: &Pod) -> bool {
+    let ended = compute(pod).and_then(|c| c.state.as_ref()).and_then(|state| state.terminated.as_ref());
+    phase(pod) == "Failed" || ended.is_some_and(|ended| ended.exit_code != 0)
+}
+
 /// It did not do what it was made for, or will not.
 pub(crate) fn is_failed_or_going_down(pod: &Pod) -> bool {
-    let ended = compute(pod).and_then(|c| c.state.as_ref()).and_then(|state| state.terminated.as_ref());
-    phase(pod) == "Failed" || ended.is_some_and(|ended| ended.exit_code != 0) || is_deleting(pod)
+    has_failed(pod) || is_deleting(pod)
 }
 
 /// It has one container, and that is ready.

@@ -43,9 +43,30 @@ pub(crate) struct Args {
     /// Memory that a look into or the making of a disk image may take, in bytes
     #[arg(long = flags::DISK_MEMORY_LIMIT, default_value_t = 2000 << 20)]
     pub(crate) disk_memory_limit: u64,
+    /// Fail at once, so that tests can watch how a crash is handled
+    #[arg(long)]
+    pub(crate) simulate_crash: bool,
+    #[command(flatten)]
+    pub(crate) without_effect: WithoutEffect,
     /// Name of the Pod
     #[arg(long, env = flags::POD_NAME_VARIABLE, default_value = "")]
     pub(crate) pod_name: String,
+}
+
+/// What feature gates of the cluster put on the command line. This build does nothing about them, and a gate that somebody
+/// opens must not keep guests from starting.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct WithoutEffect {
+    #[arg(long, hide = true)]
+    vgpu_dedicated_hook: bool,
+    #[arg(long, hide = true)]
+    vm_stats_collector: bool,
+    #[arg(long, hide = true)]
+    firmware_auto_selection: bool,
+    #[arg(long, hide = true)]
+    allow_cross_arch_emulation: bool,
+    #[arg(long, hide = true)]
+    hypervisor: Option<String>,
 }
 
 /// A duration as Go prints and reads it: `4m30s`.
@@ -85,5 +106,24 @@ mod tests {
         let args = Args::try_parse_from(line.split_whitespace()).unwrap();
         assert_eq!((args.qemu_timeout.as_secs(), args.grace_period_seconds), (312, 45));
         assert!(args.allow_emulation && args.image_volume);
+    }
+
+    #[test]
+    fn the_launcher_takes_whatever_a_cluster_that_admits_the_instance_can_render() {
+        let vmi = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "vm", "namespace": "default", "uid": "u",
+                         "annotations": {"kubevirt.io/func-test-virt-launcher-fail-fast": ""}},
+            "spec": {"domain": {"devices": {}, "resources": {"requests": {"memory": "64Mi"}}}},
+        }));
+        let gates: Vec<&str> = api::gates::names().collect();
+        let configuration = serde_json::from_value(serde_json::json!({
+            "developerConfiguration": {"featureGates": gates, "useEmulation": true},
+            "hypervisors": [{"name": "hyperv-direct"}],
+        }));
+        let config = api::config::ClusterConfig { configuration: configuration.unwrap(), ..Default::default() };
+        let pod = render::launcher_pod(&vmi.unwrap(), &config, &render::Context::default()).unwrap();
+        let line = pod.spec.unwrap().containers.remove(0).args.unwrap();
+        let args = Args::try_parse_from(std::iter::once("virt-launcher".to_owned()).chain(line));
+        assert!(args.unwrap().simulate_crash);
     }
 }

@@ -46,6 +46,8 @@ const KILL_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
+    #[error("--simulate-crash asks for a failure")]
+    Simulated,
     #[error("cannot {action}")]
     System { action: &'static str, source: std::io::Error },
     #[error("libvirt did not come up within {} s", LIBVIRT_WITHIN.as_secs())]
@@ -68,6 +70,9 @@ struct Launcher {
 }
 
 pub(crate) async fn run(args: Args) -> Result<(), Failure> {
+    if args.simulate_crash {
+        return Err(Failure::Simulated);
+    }
     // Before anything else: a signal that comes during the start must not end process 1.
     let stop = stop_signals().map_err(system("listen to signals"))?;
     let launcher = Launcher::set_up(args).await?;
@@ -265,4 +270,18 @@ fn outcome(state: LauncherState) -> Option<LauncherState> {
 
 fn env_path(name: &str, default: &str) -> PathBuf {
     std::env::var_os(name).filter(|value| !value.is_empty()).map_or_else(|| default.into(), PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_simulated_crash_ends_the_launcher_before_it_does_anything() {
+        let line = ["virt-launcher", "--name", "vm", "--uid", "u", "--namespace", "default", "--simulate-crash"];
+        let outcome = run(Args::try_parse_from(line).unwrap()).await;
+        assert!(matches!(outcome, Err(Failure::Simulated)), "{outcome:?}");
+    }
 }

@@ -4,7 +4,7 @@
 //!            Pod created          Pod's containers run         guest started
 //!  Pending ───────────────► Scheduling ─────────────► Scheduled ─────────────► Running ──► Succeeded / Failed
 //!     │                      ▲  │                         │   node agent from here  │
-//!     └── deleted ──► Failed │◄─┴── Pod ended or gone ◄───┴── Pod gone (confirmed) ◄┘
+//!     └── deleted ──► Failed │◄─┴── Pod ended or gone ◄───┴── failed, gone (confirmed)┘
 //!     │                      │
 //!     └── receives ──► WaitingForSync ◄── receivers end here instead of in Failed, and may try again
 //! ```

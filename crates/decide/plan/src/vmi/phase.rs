@@ -118,6 +118,10 @@ fn from_scheduled(w: &World) -> Move {
         (None, false) => gone("Scheduled"),
         (None, true) => Move::WaitAgainIfPodGone,
         (Some(pod), true) if pods::is_down(pod) || migration_failed(w) => Move::WaitAgain,
+        // The node agent would wait for its socket for minutes. One that succeeded has told how its guest ended.
+        (Some(pod), false) if pods::has_failed(pod) => {
+            Move::Fail(Note::warning(reasons::POD_TERMINATING, pods::obituary(pod)))
+        }
         (Some(_), _) => Move::Stay,
     }
 }
