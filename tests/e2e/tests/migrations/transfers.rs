@@ -246,6 +246,7 @@ async fn given_up() -> Result<()> {
     let seen = state(&guest).await?;
     ensure!(seen.failed == Some(true), "the state does not tell: {seen:?}");
     ensure!(seen.abort_status.as_ref().map(ToString::to_string).as_deref() == Some("Succeeded"), "{seen:?}");
+    ensure!(seen.failed == Some(true) && seen.completed != Some(true), "{seen:?}");
     stayed(&cluster, &mut guest, &qemu, before).await?;
     speed_up(&cluster, &guest.name).await?;
     migrate(&cluster, &guest).await.context("the next one")?;

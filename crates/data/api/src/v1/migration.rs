@@ -91,6 +91,18 @@ impl VirtualMachineInstanceMigrationState {
             _ => None,
         }
     }
+
+    /// Nothing about it changes any more.
+    pub fn is_over(&self) -> bool {
+        self.failed == Some(true) || self.completed == Some(true)
+    }
+
+    /// Marks it as failed. A migration that was aborted is not `completed`, unlike one that failed by itself.
+    pub fn fail(&mut self) {
+        self.failed = Some(true);
+        let aborted = self.abort_status == Some(MigrationAbortStatus::Succeeded);
+        self.completed = if aborted { None } else { Some(true) };
+    }
 }
 
 /// Limits and choices of live migration.

@@ -185,7 +185,7 @@ impl Around {
 fn settle(w: &World, new: &mut Migration) {
     // The nodes may still clear what was theirs, and a cache may be from before they had done: the course is kept once it is
     // whole, and so is what was said here of an end that they did not see.
-    if let Some(state) = w.own_state().filter(|state| state.completed == Some(true)) {
+    if let Some(state) = w.own_state().filter(|state| state.is_over()) {
         let status = new.status.get_or_insert_default();
         let known = status.migration_state.take().unwrap_or_default();
         let mut state = state.clone();

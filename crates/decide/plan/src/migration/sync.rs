@@ -67,7 +67,7 @@ pub(super) fn sync(w: &World) -> Sync {
         let told = w.kind() == Kind::Sends && kinds::phase(&w.migration) == Some(&Phase::Failed);
         return if told { failed(w, vmi) } else { Sync::default() };
     }
-    if w.own_state().is_some_and(|state| state.completed == Some(true)) && !kinds::is_final(&w.migration) {
+    if w.own_state().is_some_and(State::is_over) && !kinds::is_final(&w.migration) {
         return arrived(w);
     }
     if let Some(left) = w.behind {
@@ -285,10 +285,12 @@ fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str
     let now = Some(w.now.clone());
     let known = w.migration.status.as_ref().and_then(|status| status.migration_state.as_ref()?.failure_reason.clone());
     let reason = state.failure_reason.clone().or(known).or_else(|| Some(why.to_owned()));
+    let mut ended = state.clone();
+    ended.fail();
     let patch = Guarded::new(&vmi.metadata)
         .expect(&path("migrationUid"), &state.migration_uid)
-        .field(&path("failed"), &state.failed, &Some(true))
-        .field(&path("completed"), &state.completed, &Some(true))
+        .field(&path("failed"), &state.failed, &ended.failed)
+        .field(&path("completed"), &state.completed, &ended.completed)
         .field(&path("startTimestamp"), &state.start_timestamp, &state.start_timestamp.clone().or(now.clone()))
         .field(&path("endTimestamp"), &state.end_timestamp, &state.end_timestamp.clone().or(now))
         .field(&path("failureReason"), &state.failure_reason, &reason)

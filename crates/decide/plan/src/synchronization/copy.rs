@@ -4,15 +4,10 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as St
 
 use super::world::{Peer, is_handed_off, state_of};
 
-/// Nothing about it changes any more.
-pub(super) fn is_over(state: &State) -> bool {
-    state.completed == Some(true) || state.failed == Some(true)
-}
-
 /// The receiver takes what the sender has told.
 pub(super) fn from_sender(new: &mut VirtualMachineInstanceStatus, peer: &Peer, address: &str) {
     let Some((theirs, state)) = told(peer) else { return };
-    let Some(own) = new.migration_state.as_mut().filter(|own| !is_over(own)) else { return };
+    let Some(own) = new.migration_state.as_mut().filter(|own| !own.is_over()) else { return };
     own.source_state.clone_from(&state.source_state);
     if let Some(source) = &mut own.source_state {
         source.sync_address = Some(address.to_owned());
@@ -32,7 +27,7 @@ pub(super) fn from_sender(new: &mut VirtualMachineInstanceStatus, peer: &Peer, a
 /// The sender takes what the receiver has told.
 pub(super) fn from_receiver(new: &mut VirtualMachineInstanceStatus, peer: &Peer, address: &str) {
     let Some((theirs, state)) = told(peer) else { return };
-    let Some(own) = new.migration_state.as_mut().filter(|own| !is_over(own)) else { return };
+    let Some(own) = new.migration_state.as_mut().filter(|own| !own.is_over()) else { return };
     own.target_state.clone_from(&state.target_state);
     if let Some(target) = &mut own.target_state {
         target.sync_address = Some(address.to_owned());
@@ -67,7 +62,7 @@ fn told(peer: &Peer) -> Option<(&VirtualMachineInstance, &State)> {
 
 fn take_failure(own: &mut State, theirs: &State) {
     own.failed = Some(true);
-    own.completed = Some(true);
+    own.completed = theirs.completed;
     own.start_timestamp = own.start_timestamp.take().or_else(|| theirs.start_timestamp.clone());
     own.end_timestamp.clone_from(&theirs.end_timestamp);
     own.failure_reason = own.failure_reason.take().or_else(|| theirs.failure_reason.clone());

@@ -6,7 +6,7 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 
 use super::action::Action;
-use super::copy::{self, is_over};
+use super::copy;
 use super::world::{Peer, World, exchange, is_handed_off, state_of};
 use crate::guard::Guarded;
 use crate::meta;
@@ -47,7 +47,7 @@ pub fn decide(w: &World) -> Vec<Action> {
         tell(w, &mut new, complaint(w, &other));
     }
     let write = patch(vmi, &new, "the other side of the migration has news");
-    let give_up = w.state().filter(|state| !is_over(state)).and_then(|_| lost(&other)).map(|because| {
+    let give_up = w.state().filter(|state| !state.is_over()).and_then(|_| lost(&other)).map(|because| {
         let uid = w.uid().to_owned();
         Action::DeleteMigration { uid, because }
     });
@@ -70,7 +70,7 @@ fn is_anothers(w: &World, vmi: &VirtualMachineInstance) -> bool {
 
 /// Whether the other side has met the migration with this UID.
 fn relies_on(peer: &Peer, uid: &str) -> bool {
-    let state = peer.vmi.as_deref().and_then(|vmi| state_of(vmi, &peer.migration)).filter(|state| !is_over(state));
+    let state = peer.vmi.as_deref().and_then(|vmi| state_of(vmi, &peer.migration)).filter(|state| !state.is_over());
     let met = |state: &State| match kind(&peer.migration) {
         Kind::Sends => state.target_state.as_ref().and_then(|target| target.migration_uid.clone()),
         _ => state.source_state.as_ref().and_then(|source| source.migration_uid.clone()),
@@ -196,7 +196,7 @@ fn lost(other: &Other<'_>) -> Option<String> {
 
 /// Takes over what the other side says, or what its silence means.
 fn fetch(w: &World, other: &Other<'_>, new: &mut VirtualMachineInstance) {
-    let Some(state) = w.state().filter(|state| !is_over(state)) else { return };
+    let Some(state) = w.state().filter(|state| !state.is_over()) else { return };
     if let Other::Found(peer) = other {
         let status = new.status_mut();
         match &w.migration.spec.send_to {
@@ -204,7 +204,7 @@ fn fetch(w: &World, other: &Other<'_>, new: &mut VirtualMachineInstance) {
             None => copy::from_sender(status, peer, &address(meta::namespace(&peer.migration.metadata))),
         }
     }
-    if new.status_mut().migration_state.as_ref().is_some_and(is_over) || !is_handed_off(state) {
+    if new.status_mut().migration_state.as_ref().is_some_and(State::is_over) || !is_handed_off(state) {
         return;
     }
     if w.sends() {

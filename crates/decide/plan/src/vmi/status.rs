@@ -219,8 +219,7 @@ fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
     // Before its hand-off a migration has only shown itself: the Pod that ended may be that of an earlier one.
     let over = |state: &&mut State| was_scheduled && state.migration_uid.is_some();
     if let Some(state) = new.status_mut().migration_state.as_mut().filter(over) {
-        state.failed = Some(true);
-        state.completed = Some(true);
+        state.fail();
         state.end_timestamp.get_or_insert_with(|| w.now.clone());
     }
 }

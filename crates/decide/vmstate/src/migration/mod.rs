@@ -119,11 +119,6 @@ pub(crate) fn has_failed(state: &VirtualMachineInstanceMigrationState) -> bool {
     state.failed == Some(true)
 }
 
-/// Nothing about it changes any more.
-pub(crate) fn is_over(state: &VirtualMachineInstanceMigrationState) -> bool {
-    has_failed(state) || state.completed == Some(true)
-}
-
 /// The label that says whose the VMI is.
 pub(crate) fn label<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a str> {
     vmi.metadata.labels.as_ref()?.get(name).map(String::as_str)
@@ -173,8 +168,7 @@ pub(crate) fn has_left(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
 
 /// Writes down that a migration has failed.
 fn fail(state: &mut VirtualMachineInstanceMigrationState, why: &str, now: Timestamp) {
-    state.failed = Some(true);
-    state.completed = Some(true);
+    state.fail();
     state.start_timestamp.get_or_insert_with(|| time(now));
     state.end_timestamp.get_or_insert_with(|| time(now));
     state.failure_reason.get_or_insert_with(|| why.to_owned());

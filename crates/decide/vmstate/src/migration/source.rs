@@ -9,7 +9,7 @@ use api::v1::{
 use jiff::Timestamp;
 
 use super::{
-    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, is_over, state_of, uid_of,
+    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, state_of, uid_of,
 };
 use crate::action::{normal, requeue};
 use crate::launcher::Verdict;
@@ -45,7 +45,7 @@ fn endpoint(state: &VirtualMachineInstanceMigrationState) -> Option<Endpoint> {
 pub(crate) fn act(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Option<Vec<Action>> {
     let state = outbound(w, vmi)?;
     let migration = seen(launcher, state);
-    if is_over(state) {
+    if state.is_over() {
         let close = || w.proxy.dialling.is_some().then(|| vec![Action::CloseProxies]);
         return after_the_end(w, state, migration).or_else(close);
     }
@@ -151,7 +151,7 @@ pub(crate) fn report(
     launcher: &LauncherState,
     status: &mut VirtualMachineInstanceStatus,
 ) {
-    let Some(state) = outbound(w, vmi).filter(|state| !is_over(state)) else { return };
+    let Some(state) = outbound(w, vmi).filter(|state| !state.is_over()) else { return };
     let Some(new) = status.migration_state.as_mut() else { return };
     match seen(launcher, state) {
         Some(migration) => {
@@ -205,7 +205,7 @@ fn cannot_begin(w: &World<'_>) -> Option<String> {
 
 /// The guest may be at the target, so nothing about its end can be said here.
 pub(crate) fn is_elsewhere(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
-    let Some(state) = outbound(w, vmi).filter(|state| !is_over(state)) else { return false };
+    let Some(state) = outbound(w, vmi).filter(|state| !state.is_over()) else { return false };
     match w.launcher.verdict(w.now) {
         Verdict::Gone => state.start_timestamp.is_some() || w.launcher.told_of(uid_of(state)),
         Verdict::Connected(launcher) => has_moved(launcher) || is_ahead(launcher, state),

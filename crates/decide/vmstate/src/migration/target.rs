@@ -8,7 +8,7 @@ use api::v1::{MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigra
 use api::{annotations, labels};
 
 use super::{
-    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, is_over, label, receives, state_of,
+    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, label, receives, state_of,
     uid_of,
 };
 use crate::action::{normal, requeue, warning};
@@ -236,7 +236,7 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
         // The launcher was told in the pass whose write failed; it is the write that is tried again.
         action => action == ActionKind::UpdateVmi,
     });
-    if alive && !tried && !is_over(state) {
+    if alive && !tried && !state.is_over() {
         actions.push(Action::FinalizeTarget { uid: uid_of(state).to_owned() });
     }
     let mut new = vmi.clone();

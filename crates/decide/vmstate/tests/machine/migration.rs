@@ -149,10 +149,22 @@ fn a_source_reports_beginning_mode_and_failure() {
 }
 
 #[test]
+fn a_migration_that_was_aborted_is_not_completed() {
+    let aborted = scene(leaving(address()), Some(running()), Some(MigrationPhase::Failed)).but(|scene| {
+        let migration = scene.state.as_mut().unwrap().migration.as_mut().unwrap();
+        migration.abort = Some(api::v1::MigrationAbortStatus::Succeeded);
+    });
+    let state = aborted.stored().unwrap().status.unwrap().migration_state.unwrap();
+    assert_eq!((state.failed, state.completed), (Some(true), None));
+    assert!(state.end_timestamp.is_some());
+}
+
+#[test]
 fn an_abort_before_the_beginning_is_reported_by_the_source() {
     let aborted = scene(leaving(json!({"abortRequested": true})), Some(running()), None).stored().unwrap();
     let state = aborted.status.unwrap().migration_state.unwrap();
     assert_eq!((state.failed, state.failure_reason.as_deref()), (Some(true), Some("Live migration has been aborted")));
+    assert_eq!(state.completed, None);
 }
 
 #[test]

@@ -92,6 +92,7 @@ async fn an_aborted_migration_leaves_its_guest_and_the_next_one_moves_it(mut sta
     let state = stage.failed().await;
     assert_eq!(state.failure_reason.as_deref(), Some("Live migration has been aborted"));
     assert_eq!(state.abort_status.as_ref().map(|status| status.as_str()), Some("Succeeded"));
+    assert_eq!(state.completed, None, "it did not complete");
     stage.target_is_gone().await;
     assert_eq!(stage.running(), 1);
 

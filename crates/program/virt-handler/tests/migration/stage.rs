@@ -195,7 +195,7 @@ impl Stage {
     }
 
     pub(crate) async fn over(&self) -> VirtualMachineInstanceMigrationState {
-        let over = async |stage: &Stage| migration_state(&stage.vmi().await).completed == Some(true);
+        let over = async |stage: &Stage| migration_state(&stage.vmi().await).is_over();
         self.until("the migration is over", over).await;
         migration_state(&self.vmi().await)
     }

@@ -38,10 +38,6 @@ fn state(vmi: &VirtualMachineInstance) -> Option<&State> {
     vmi.status.as_ref()?.migration_state.as_ref()
 }
 
-fn is_over(state: &State) -> bool {
-    state.failed == Some(true) || state.completed == Some(true)
-}
-
 /// The migration of the sender, as the receiver's instance names it.
 fn sender(state: &State) -> Option<&str> {
     state.source_state.as_ref()?.migration_uid.as_deref()
@@ -135,7 +131,7 @@ impl Sim {
     pub(super) fn takes_guests(&self, receiver: &Object) -> bool {
         let found = self.live::<VirtualMachineInstance>(&receiver.key(), receiver.uid());
         found.is_some_and(|vmi| {
-            let open = state(&vmi).is_some_and(|state| !is_over(state) && state.end_timestamp.is_none());
+            let open = state(&vmi).is_some_and(|state| !state.is_over() && state.end_timestamp.is_none());
             open && receives(&vmi) && vmi.is_scheduled() && !is_deleting(&vmi.metadata)
         })
     }

@@ -158,8 +158,7 @@ pub(super) fn take_over(vmi: &mut VirtualMachineInstance, now: &Time) {
 }
 
 pub(super) fn fail(state: &mut State, now: &Time, why: &str) {
-    state.failed = Some(true);
-    state.completed = Some(true);
+    state.fail();
     state.end_timestamp = Some(now.clone());
     state.failure_reason = Some(why.to_owned());
 }

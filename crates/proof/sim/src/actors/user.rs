@@ -118,7 +118,7 @@ impl Sim {
             Deed::Backup { vm } => {
                 let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm)).filter(|vmi| vmi.is_running())?;
                 let moving = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-                if moving.is_some_and(|state| state.completed != Some(true)) {
+                if moving.is_some_and(|state| !state.is_over()) {
                     return None; // the node refuses
                 }
                 let mut new = (*vmi).clone();

@@ -19,7 +19,7 @@ pub(super) fn plug_utility(server: &mut Server, vm: u8) -> Option<Arc<VirtualMac
     let key = Key::new(NAMESPACE, vm_name(vm));
     let vmi = server.lookup::<VirtualMachineInstance>(&key).filter(|vmi| vmi.is_running())?;
     let moving = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    let busy = moving.is_some_and(|state| state.completed != Some(true));
+    let busy = moving.is_some_and(|state| !state.is_over());
     if busy || is_deleting(&vmi.metadata) || !vmi.spec.utility_volumes.is_empty() {
         return None;
     }
