@@ -11,6 +11,7 @@ use launcher_contract::streams::SUBPROTOCOL;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 use tokio_tungstenite::tungstenite::protocol::Role;
+use tokio_tungstenite::tungstenite::protocol::frame::{CloseFrame, coding::CloseCode};
 
 use crate::connect::Session;
 
@@ -73,6 +74,12 @@ pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, Stre
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(kube::Error::HyperError)?;
     Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
+}
+
+/// The reason with which the server closed a stream, if it was no ordinary end.
+pub(crate) fn expulsion(frame: Option<CloseFrame>) -> Option<String> {
+    let frame = frame.filter(|frame| !matches!(frame.code, CloseCode::Normal | CloseCode::Away | CloseCode::Status))?;
+    Some(if frame.reason.is_empty() { format!("close code {}", frame.code) } else { frame.reason.to_string() })
 }
 
 /// Why a stream could not be opened.

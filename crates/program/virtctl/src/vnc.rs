@@ -82,7 +82,10 @@ async fn splice(mut viewer: TcpStream, stream: Stream) -> anyhow::Result<()> {
         while let Some(message) = from_guest.next().await {
             match message.context("the connection to the guest broke")? {
                 Message::Binary(data) => to_viewer.write_all(&data).await.context("the viewer's connection broke")?,
-                Message::Close(_) => break,
+                Message::Close(frame) => match subresource::expulsion(frame) {
+                    Some(why) => anyhow::bail!("disconnected from the guest's screen: {why}"),
+                    None => break,
+                },
                 _ => {}
             }
         }

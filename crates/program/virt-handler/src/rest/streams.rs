@@ -25,6 +25,9 @@ use super::{Refusal, Server};
 /// The largest frame taken from a client.
 const MAX_FRAME: usize = 1 << 20;
 const BUFFER: usize = 32 << 10;
+/// The close code for a client that another one pushed out: of the range for private use, with HTTP's 409 (conflict) in it. To
+/// be told the reason, clients have to get anything but the code of a normal end.
+const TAKEN_OVER: u16 = 4409;
 /// How long the client that is pushed out may take to notice.
 const HANDOVER: Duration = Duration::from_secs(2);
 /// How long a client may take to read its goodbye.
@@ -75,9 +78,8 @@ impl Server {
         })?;
         let shutdown = self.shutdown.clone();
         let join = async move |client| {
-            let session = &session; // whole: a closure would take only the field it reads and drop the rest too early
             tokio::select! {
-                () = join(client, qemu, &session.stop) => {}
+                () = join(client, qemu, session) => {}
                 () = shutdown.cancelled() => {}
             }
         };
@@ -86,7 +88,7 @@ impl Server {
 }
 
 /// Copies bytes both ways until one side ends or another client takes over.
-async fn join(client: WebSocket, qemu: UnixStream, stop: &CancellationToken) {
+async fn join(client: WebSocket, qemu: UnixStream, session: Session) {
     let (mut to_client, mut from_client) = client.split();
     let (mut from_qemu, mut to_qemu) = qemu.into_split();
     let upwards = async {
@@ -110,14 +112,18 @@ async fn join(client: WebSocket, qemu: UnixStream, stop: &CancellationToken) {
             }
         }
     };
-    let reason = tokio::select! {
-        () = upwards => "the guest closed the connection",
-        () = downwards => "closed by the client",
-        () = stop.cancelled() => "another client took over",
+    let (code, reason) = tokio::select! {
+        () = upwards => (close_code::NORMAL, "the guest closed the connection"),
+        () = downwards => (close_code::NORMAL, "closed by the client"),
+        () = session.stop.cancelled() => (TAKEN_OVER, "another client took over"),
     };
-    let frame = CloseFrame { code: close_code::NORMAL, reason: Utf8Bytes::from_static(reason) };
+    let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
     // The successor waits for this one to be gone; a client that does not read must not hold it up.
     let _ = tokio::time::timeout(GOODBYE, to_client.send(Message::Close(Some(frame)))).await;
+    drop((from_qemu, to_qemu, session));
+    // Until the client has answered: what it still types would reset a closed connection, and the reason would be lost.
+    let answer = async { while let Some(Ok(_)) = from_client.next().await {} };
+    let _ = tokio::time::timeout(GOODBYE, answer).await;
 }
 
 type Endpoint = (String, &'static str);

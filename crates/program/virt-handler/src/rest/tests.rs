@@ -322,9 +322,8 @@ async fn a_second_client_takes_over() {
     assert!(refused.to_string().contains("503"), "{refused}");
 
     let mut second = setup.websocket("vnc?preserveSession=false").await.unwrap();
-    assert!(
-        matches!(receive(&mut first).await, Message::Close(Some(frame)) if frame.reason == "another client took over")
-    );
+    let Message::Close(Some(goodbye)) = receive(&mut first).await else { panic!("the first client is not closed") };
+    assert_eq!((u16::from(goodbye.code), goodbye.reason.as_str()), (4409, "another client took over"));
     assert_eq!(old.read(&mut [0; 1]).await.unwrap(), 0, "QEMU sees the first client leave");
     let mut new = guest(&listener).await;
     new.write_all(b"RFB").await.unwrap();

@@ -3,7 +3,7 @@
 //! ```text
 //! wait until the guest runs ─► open the stream ─► raw terminal, splice ─► Ctrl+] or a signal: detach
 //!        ▲                          │                     │
-//!        └── 400: not running yet ──┘                     └─ the server closes: tell whether the guest stopped
+//!        └── 400: not running yet ──┘                     └─ the server closes: tell why, or whether the guest stopped
 //! ```
 
 mod splice;
@@ -39,6 +39,7 @@ pub(crate) async fn run(connect: &ConnectArgs, args: ConsoleArgs) -> anyhow::Res
         Ended::Detached => Ok(ExitCode::SUCCESS),
         Ended::Signal(number) => Ok(ExitCode::from(128 + number)),
         Ended::Closed => closed(&session, &args.name).await,
+        Ended::Expelled(why) => anyhow::bail!("disconnected from the console of {}: {why}", args.name),
     }
 }
 
@@ -65,7 +66,7 @@ async fn open(session: &Session, name: &str, deadline: Instant) -> anyhow::Resul
 async fn closed(session: &Session, name: &str) -> anyhow::Result<ExitCode> {
     match guest::look(session, name).await {
         Ok(Outlook::Running) => anyhow::bail!(
-            "the server closed the console of {name} while the guest runs: somebody else opened it, or the node's agent was restarted; run `virtctl console {name}` again"
+            "the server closed the console of {name} while the guest runs: the node's agent may have been restarted; run `virtctl console {name}` again"
         ),
         Ok(Outlook::Waiting(why) | Outlook::Never(why)) => {
             eprintln!("The console was closed: {why}.");

@@ -20,6 +20,8 @@ pub(super) enum Ended {
     Signal(u8),
     /// The server.
     Closed,
+    /// The server, for this reason.
+    Expelled(String),
 }
 
 /// Copies until the escape byte in the input, the end of the stream, or a signal that ends programs. The end of the
@@ -60,7 +62,11 @@ where
                         return Ok(Ended::Detached);
                     }
                 }
-                None | Some(Ok(Message::Close(_))) => return Ok(Ended::Closed),
+                None => return Ok(Ended::Closed),
+                Some(Ok(Message::Close(frame))) => {
+                    let reason = crate::subresource::expulsion(frame);
+                    return Ok(reason.map_or(Ended::Closed, Ended::Expelled));
+                }
                 Some(Err(error)) if peer_is_gone(&error) => return Ok(Ended::Closed),
                 Some(Err(error)) => return Err(anyhow::Error::new(error).context("the connection to the console broke")),
                 Some(Ok(_)) => {} // pings are answered below us
@@ -165,6 +171,20 @@ mod tests {
         assert_eq!(run(near, input, &mut output).await.unwrap(), Ended::Closed);
         assert_eq!(output, b"GUEST-UP\n");
         guest.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn whoever_is_pushed_out_learns_why() {
+        use tokio_tungstenite::tungstenite::protocol::frame::CloseFrame;
+        for (code, ended) in
+            [(4409, Ended::Expelled("another client took over".into())), (1000, Ended::Closed), (1001, Ended::Closed)]
+        {
+            let (near, mut far) = pair().await;
+            let (_keys, input) = mpsc::channel(1);
+            let frame = CloseFrame { code: code.into(), reason: "another client took over".into() };
+            far.send(Message::Close(Some(frame))).await.unwrap();
+            assert_eq!(run(near, input, tokio::io::sink()).await.unwrap(), ended, "{code}");
+        }
     }
 
     #[tokio::test]
