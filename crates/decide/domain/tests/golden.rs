@@ -55,6 +55,15 @@ fn container_disk_on_kvm() {
 }
 
 #[test]
+fn more_cpus_than_numbers_hold_are_refused() {
+    let mut vmi = vmi("minimal");
+    let cpu = vmi.spec.domain.cpu.get_or_insert_default();
+    (cpu.sockets, cpu.cores, cpu.threads) = (Some(u32::MAX), Some(u32::MAX), Some(u32::MAX));
+    let refused = convert(&vmi, &HostFacts::example(&vmi)).expect_err("too many");
+    assert!(refused.to_string().contains("CPUs are more than"), "{refused}");
+}
+
+#[test]
 fn nothing_but_memory() {
     check("minimal", HostFacts::example);
 }

@@ -150,6 +150,6 @@ pub const FIXED_PARTS: &[Part] = &[
 pub fn memory_overhead(facts: &Facts, ratio: Option<f64>) -> u64 {
     let sum = |parts: &[Part]| parts.iter().map(|part| (part.bytes)(facts)).fold(0, u64::saturating_add);
     let estimated = sum(PARTS);
-    let more = ratio.map_or(0, |ratio| (estimated.div_ceil(1000) as f64 * (ratio - 1.0)) as u64 * 1000);
+    let more = ratio.map_or(0, |ratio| ((estimated.div_ceil(1000) as f64 * (ratio - 1.0)) as u64).saturating_mul(1000));
     estimated.saturating_add(more).saturating_add(sum(FIXED_PARTS))
 }

@@ -31,7 +31,7 @@ pub(super) fn cpus(vmi: &VirtualMachineInstance, domain_type: &str) -> Result<Cp
     };
     let (cores, threads) = (cores.unwrap_or(1), threads.unwrap_or(1));
     let max_sockets = part(|c| c.max_sockets).unwrap_or(sockets).max(sockets);
-    let count = u64::from(max_sockets) * u64::from(cores) * u64::from(threads);
+    let count = [max_sockets, cores, threads].map(u64::from).into_iter().fold(1, u64::saturating_mul);
     if count > u64::from(CPUS_MAX) {
         return Err(Error::invalid("spec.domain.cpu", format!("{count} CPUs are more than {CPUS_MAX}")));
     }

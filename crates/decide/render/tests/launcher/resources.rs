@@ -97,6 +97,18 @@ fn emulated() -> ClusterConfig {
 }
 
 #[test]
+fn a_million_cpus_are_asked_for() {
+    assert_eq!(domain(json!({ "cpu": { "sockets": 1_000_000 } })).requests["cpu"], "100k");
+    // More than numbers hold is as much as they hold.
+    let cpu = json!({ "sockets": u32::MAX, "cores": u32::MAX, "threads": u32::MAX });
+    let vmi = vmi(json!({ "spec": { "domain": { "cpu": cpu } } }));
+    for ratio in ["1.0", "5.5"] {
+        let config = configured(json!({ "additionalGuestMemoryOverheadRatio": ratio }));
+        launcher_pod(&vmi, &config, &Context::default()).expect("the instance renders");
+    }
+}
+
+#[test]
 fn memory_is_requested_for_guest_and_overhead() {
     let plain_guest = domain(json!({}));
     assert_eq!(plain_guest.overhead, plain());
