@@ -31,6 +31,8 @@ use crate::{
 
 /// How long a kill may take to show before it is repeated.
 const KILL_PAUSE: Duration = Duration::from_secs(1);
+/// How often a Pod looks for the image that it waits for.
+const IMAGE_LOOK: Duration = Duration::from_secs(1);
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
 pub fn decide(view: &PodView<'_>) -> Vec<PodAction> {
@@ -72,11 +74,12 @@ fn run(view: &PodView<'_>, spec: &PodSpec) -> Vec<PodAction> {
 }
 
 fn start(view: &PodView<'_>) -> Vec<PodAction> {
-    match view.blocked {
-        Some(obstacle) if obstacle.retry_at > view.now => {
-            vec![PodAction::Wake(until(obstacle.retry_at.duration_since(view.now)))]
-        }
-        _ => vec![PodAction::Start],
+    let Some(obstacle) = view.blocked else { return vec![PodAction::Start] };
+    match obstacle.left(view.now) {
+        // Whoever imports the image meanwhile does not wait out the pause.
+        Some(_) if obstacle.is_pull() => vec![PodAction::Wake(IMAGE_LOOK)],
+        Some(left) => vec![PodAction::Wake(until(left))],
+        None => vec![PodAction::Start],
     }
 }
 

@@ -8,8 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{
-    ContainerRecord, Exit, Observed, PULL_BACK_OFF, PULL_ERROR, PodView, RestartPolicy, ShimState, Stage, Unsupported,
-    qos_class, restart_policy,
+    ContainerRecord, Exit, Observed, PodView, RestartPolicy, ShimState, Stage, Unsupported, qos_class, restart_policy,
 };
 
 const UNSUPPORTED: &str = "UnsupportedByRunner";
@@ -181,12 +180,7 @@ impl<'a> Seen<'a> {
 
     fn not_started(&self, init: bool) -> ContainerState {
         if let Some(obstacle) = self.view.blocked {
-            let reason = match obstacle.blocked.reason {
-                // The first failure has its own name; later ones tell that it is not the first.
-                PULL_ERROR if obstacle.attempts > 1 => PULL_BACK_OFF,
-                reason => reason,
-            };
-            return waiting(reason, Some(obstacle.blocked.message.clone()));
+            return waiting(obstacle.reason(self.view.now), Some(obstacle.blocked.message.clone()));
         }
         let waits_for_init = self.view.disk.is_some() && !self.initialized && !init;
         waiting(if waits_for_init { "PodInitializing" } else { "ContainerCreating" }, None)

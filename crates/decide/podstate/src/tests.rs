@@ -182,11 +182,12 @@ fn a_settled_pod_is_left_alone() {
 }
 
 #[test]
-fn a_missing_image_is_told_first_as_an_error_then_as_a_pause_with_the_remedy() {
-    let obstacle = |reason, attempts| Obstacle {
+fn a_missing_image_is_told_as_an_error_then_as_a_pause_with_the_remedy_and_tried_again() {
+    let obstacle = |reason, attempts, ago| Obstacle {
         blocked: Blocked { reason, message: "import it".to_owned() },
         attempts,
-        retry_at: at(NOW + 5),
+        met_at: at(NOW - ago),
+        mended: false,
     };
     let first = pod(json!({}));
     let told = |pod: &Pod, obstacle: &Obstacle| decide(&look(Presence::Known(pod), None, Some(obstacle)));
@@ -195,14 +196,20 @@ fn a_missing_image_is_told_first_as_an_error_then_as_a_pause_with_the_remedy() {
         let waiting = state.waiting.unwrap();
         (waiting.reason.unwrap(), waiting.message.unwrap_or_default())
     };
-    let once = obstacle(PULL_ERROR, 1);
-    assert_eq!(brief(&told(&first, &once)), ["report Pending", "wake 5s"]);
+    let once = obstacle(PULL_ERROR, 1, 0);
+    assert_eq!(brief(&told(&first, &once)), ["report Pending", "wake 1s"]);
     assert_eq!(reason(&told(&first, &once)), ("ErrImagePull".to_owned(), "import it".to_owned()));
     let second = Pod { status: Some(reported(&told(&first, &once))), ..first.clone() };
-    assert_eq!(brief(&told(&second, &once)), ["wake 5s"], "told already");
-    assert_eq!(reason(&told(&second, &obstacle(PULL_ERROR, 2))).0, "ImagePullBackOff");
-    assert_eq!(reason(&told(&first, &obstacle(CONFIG_ERROR, 3))).0, CONFIG_ERROR);
-    assert_eq!(brief(&told(&second, &Obstacle { retry_at: at(NOW), ..once })), ["start"]);
+    assert_eq!(brief(&told(&second, &once)), ["wake 1s"], "told already");
+    assert_eq!(reason(&told(&second, &obstacle(PULL_ERROR, 1, 5))).0, "ImagePullBackOff");
+    assert_eq!(reason(&told(&first, &obstacle(PULL_ERROR, 2, 0))).0, "ErrImagePull", "after the next attempt");
+    assert_eq!(reason(&told(&first, &obstacle(CONFIG_ERROR, 3, 0))).0, CONFIG_ERROR);
+    assert_eq!(brief(&told(&first, &obstacle(CONFIG_ERROR, 3, 5))), ["start"]);
+    for (attempts, pause) in [(1, 10), (2, 20), (3, 40), (4, 80), (5, 160), (6, 300), (60, 300)] {
+        let tried = |ago| brief(&told(&second, &obstacle(PULL_ERROR, attempts, ago))).contains(&"start".to_owned());
+        assert_eq!((tried(pause - 1), tried(pause)), (false, true), "after {attempts} attempts");
+    }
+    assert_eq!(brief(&told(&second, &Obstacle { mended: true, ..once })), ["start"], "it was imported");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use informer::{EventType, Informer, Recorder, Requeue, Store, WorkQueue, run_workers};
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Secret};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
 use podstate::{Blocked, Observed, Obstacle, PodAction, PodView, Presence, ShimState, containers, decide};
@@ -16,6 +16,7 @@ use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use crate::error::{Error, chain};
+use crate::images;
 use crate::network::PodNetwork;
 use crate::node::{Capacity, NodeKeeper};
 use crate::paths::{PodUid, pods_on_disk};
@@ -27,8 +28,6 @@ const WORKERS: usize = 4;
 const HEARTBEAT: Duration = Duration::from_secs(20);
 /// A Pod that runs is looked at this often even if nothing tells of a change.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
-/// How soon a Pod that could not start is tried again.
-const RETRY: SignedDuration = SignedDuration::from_secs(5);
 const BY_UID: &str = "uid";
 
 /// A node that runs Pods.
@@ -187,7 +186,11 @@ impl Runner {
             lock(&self.obstacles).remove(uid);
             lock(&self.adopted).remove(uid);
         }
-        let blocked = lock(&self.obstacles).get(uid).cloned();
+        let mut blocked = lock(&self.obstacles).get(uid).cloned();
+        if let Some(obstacle) = blocked.as_mut().filter(|obstacle| obstacle.is_pull()) {
+            let spec = pod.as_ref().and_then(|pod| pod.spec.as_ref());
+            obstacle.mended = spec.is_some_and(|spec| has_images(spec, &self.host.facts.images_dir));
+        }
         Ok(Seen { pod, disk, blocked })
     }
 
@@ -274,8 +277,9 @@ impl Runner {
         if before.is_none_or(|before| before.blocked != blocked) {
             self.recorder.publish(pod.object_ref(&()), EventType::Warning, "Failed", blocked.message.clone());
         }
-        let attempts = before.map_or(1, |before| before.attempts.saturating_add(1));
-        obstacles.insert(uid.clone(), Obstacle { blocked, attempts, retry_at: Timestamp::now() + RETRY });
+        let again = before.filter(|before| before.blocked.reason == blocked.reason);
+        let attempts = again.map_or(1, |before| before.attempts.saturating_add(1));
+        obstacles.insert(uid.clone(), Obstacle { blocked, attempts, met_at: Timestamp::now(), mended: false });
         Ok(())
     }
 
@@ -329,6 +333,13 @@ impl Runner {
             self.recorder.publish(pod.object_ref(&()), EventType::Normal, reason, message);
         }
     }
+}
+
+/// Whether every image of a Pod is in the store.
+fn has_images(spec: &PodSpec, store: &Path) -> bool {
+    let run = containers(spec).filter_map(|container| container.image.as_deref());
+    let mounted = spec.volumes.iter().flatten().filter_map(|volume| volume.image.as_ref()?.reference.as_deref());
+    run.chain(mounted).all(|reference| images::resolve(store, reference).is_ok())
 }
 
 fn names(pod: &Pod) -> (&str, &str) {
