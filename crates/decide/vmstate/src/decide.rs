@@ -1,5 +1,6 @@
 use std::time::Duration;
 
+use api::annotations::{PCI_TOPOLOGY_VERSION, pci_topology};
 use api::conditions::SYNCHRONIZED;
 use api::labels;
 use api::v1::VirtualMachineInstance;
@@ -11,8 +12,8 @@ use crate::launcher::{Verdict, since};
 use crate::phase::phase;
 use crate::shutdown::{kill, resend_in, shutdown};
 use crate::{
-    Action, Domain, DomainReason, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry, migration,
-    status,
+    Action, ActionKind, Domain, DomainReason, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry,
+    migration, status,
 };
 
 /// A domain that is defined and not up yet is given this long from the hand-over on.
@@ -124,7 +125,26 @@ fn live(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
         Verdict::Connected(state) => migration::source::act(w, vmi, state).unwrap_or_else(|| act(w, vmi, state)),
     });
     actions.extend(migration::close_entrance(w, vmi));
+    // Of a pass that writes the status the object is not the one that was read any more; it brings us back here.
+    if !actions.iter().any(|action| action.kind() == Some(ActionKind::UpdateStatus)) {
+        actions.extend(pci_layout(vmi, verdict));
+    }
     actions
+}
+
+/// Records the PCI layout of a running guest that does not say it: without it, the next start of its machine could lay out the
+/// devices otherwise. Our launchers know one layout, that of new guests.
+fn pci_layout(vmi: &VirtualMachineInstance, verdict: Verdict<'_>) -> Option<Action> {
+    let Verdict::Connected(LauncherState { domain: Some(domain), .. }) = verdict else { return None };
+    let express = domain.machine.contains("q35") || domain.machine.starts_with("virt");
+    let known = vmi.metadata.annotations.iter().any(|all| all.contains_key(PCI_TOPOLOGY_VERSION));
+    if known || !express || !vmi.is_running() || !domain.is_alive() {
+        return None;
+    }
+    let mut new = vmi.clone();
+    let annotations = new.metadata.annotations.get_or_insert_default();
+    annotations.insert(PCI_TOPOLOGY_VERSION.to_owned(), pci_topology::V3.to_owned());
+    Some(Action::UpdateVmi(Box::new(new)))
 }
 
 /// Stores what is known, and tells users of a new phase.

@@ -3,7 +3,7 @@
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
-use vmstate::{Disk, Domain, DomainReason, DomainStatus, GuestAgent, GuestInterface, Interface};
+use vmstate::{Action, Disk, Domain, DomainReason, DomainStatus, GuestAgent, GuestInterface, Interface};
 
 use crate::support::{Scene, domain, running, settled, vmi, with};
 
@@ -33,6 +33,22 @@ fn guest(ips: &[&str]) -> GuestAgent {
 
 fn stored_status(scene: &Scene) -> Value {
     serde_json::to_value(scene.stored().unwrap().status.unwrap()).unwrap()
+}
+
+#[test]
+fn a_running_guest_that_does_not_say_its_pci_layout_gets_it_back() {
+    let stripped = || {
+        let mut vmi = settled(Scene::new(vmi(Phase::Running), full_domain())).vmi.unwrap();
+        vmi.metadata.annotations = None;
+        vmi
+    };
+    let actions = Scene::new(stripped(), full_domain()).decide();
+    let [Action::UpdateVmi(new)] = actions.as_slice() else { panic!("{actions:?}") };
+    assert_eq!(new.metadata.annotations.as_ref().unwrap()["kubevirt.io/pci-topology-version"], "v3");
+    assert_eq!(Scene::new((**new).clone(), full_domain()).decide(), []);
+    let without_express = Domain { machine: "pc-i440fx-7.2".to_string(), ..full_domain() };
+    let other = settled(Scene::new(stripped(), without_express));
+    assert_eq!(other.decide(), [], "its machine has no such layout");
 }
 
 #[test]

@@ -20,7 +20,7 @@ pub(crate) fn vmi(phase: Phase) -> VirtualMachineInstance {
     let vmi = json!({
         "metadata": {
             "namespace": "default", "name": "testvm", "uid": "vmi-uid", "creationTimestamp": at(0).to_string(),
-            "labels": {"kubevirt.io/nodeName": NODE},
+            "labels": {"kubevirt.io/nodeName": NODE}, "annotations": {"kubevirt.io/pci-topology-version": "v3"},
         },
         "spec": {
             "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}},
