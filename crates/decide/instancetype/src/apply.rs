@@ -130,18 +130,25 @@ fn cpu_conflicts(domain: &FieldPath, instancetype: &CPUInstancetype, spec: &Doma
     .collect()
 }
 
+/// The guest's memory, unless the instance type leaves it to the virtual machine. The schema makes a type name an amount; none is
+/// written as 0.
+fn guest_memory(instancetype: &MemoryInstancetype) -> Option<Quantity> {
+    Quantity::try_from(&instancetype.guest).ok().filter(|guest| *guest > Quantity::ZERO)
+}
+
 /// The first field about memory that is in the way.
 fn memory_conflict(domain: &FieldPath, instancetype: &MemoryInstancetype, spec: &DomainSpec) -> Option<FieldPath> {
     let field = domain.child("memory");
     let resources = domain.child("resources");
     let asked = spec.resources.clone().unwrap_or_default();
     let memory = spec.memory.clone().unwrap_or_default();
+    let sized = guest_memory(instancetype).is_some();
     [
-        (memory.guest.is_some(), field.child("guest")),
+        (sized && memory.guest.is_some(), field.child("guest")),
         (memory.hugepages.is_some() && instancetype.hugepages.is_some(), field.child("hugepages")),
         (memory.max_guest.is_some() && instancetype.max_guest.is_some(), field.child("maxGuest")),
-        (asked.requests.contains_key(MEMORY), resources.child("requests").child(MEMORY)),
-        (asked.limits.contains_key(MEMORY), resources.child("limits").child(MEMORY)),
+        (sized && asked.requests.contains_key(MEMORY), resources.child("requests").child(MEMORY)),
+        (sized && asked.limits.contains_key(MEMORY), resources.child("limits").child(MEMORY)),
     ]
     .into_iter()
     .find_map(|(conflict, field)| conflict.then_some(field))
@@ -198,14 +205,15 @@ fn write_cpu(
 }
 
 fn write_memory(instancetype: &MemoryInstancetype, domain: &mut DomainSpec) {
+    let guest = guest_memory(instancetype);
     let memory = domain.memory.get_or_insert_default();
-    memory.guest = Some(instancetype.guest.clone());
+    if guest.is_some() {
+        memory.guest = Some(instancetype.guest.clone());
+    }
     overwrite(&mut memory.hugepages, &instancetype.hugepages);
     overwrite(&mut memory.max_guest, &instancetype.max_guest);
     let percent = instancetype.overcommit_percent.unwrap_or_default();
-    if percent > 0
-        && let Ok(guest) = Quantity::try_from(&instancetype.guest)
-    {
+    if let Some(guest) = guest.filter(|_| percent > 0) {
         let request = overcommitted(guest, percent);
         domain.resources.get_or_insert_default().requests.insert(MEMORY.to_owned(), request);
     }

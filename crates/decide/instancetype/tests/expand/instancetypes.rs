@@ -27,6 +27,16 @@ fn an_empty_instance_is_sized() {
 }
 
 #[test]
+fn an_instance_type_that_names_no_memory_leaves_it_to_the_template() {
+    let none = || json!({ "memory": { "guest": "0", "overcommitPercent": 50 } });
+    let spec = apply(none(), domain(json!({ "memory": { "guest": "2Gi" } }))).expect("no conflict");
+    assert_eq!((&spec["domain"]["memory"], &spec["domain"]["cpu"]["sockets"]), (&json!({ "guest": "2Gi" }), &json!(2)));
+    let asked = json!({ "requests": { "memory": "2Gi" }, "limits": { "memory": "3Gi" } });
+    let spec = apply(none(), domain(json!({ "resources": asked }))).expect("no conflict");
+    assert_eq!((&spec["domain"]["memory"], &spec["domain"]["resources"]), (&json!({}), &asked));
+}
+
+#[test]
 fn what_an_instance_type_says_is_copied() {
     // The instance type, and where in the instance the same value is found.
     let cases = [
