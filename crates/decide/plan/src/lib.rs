@@ -12,6 +12,7 @@ pub mod eviction;
 mod flight;
 mod guard;
 mod guest;
+pub mod installation;
 mod meta;
 pub mod migration;
 pub mod node;

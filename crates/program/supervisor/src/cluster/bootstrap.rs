@@ -4,10 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::config::ClusterConfig;
-use api::v1::KubeVirt;
+use api::v1::{KubeVirt, KubeVirtStatus};
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::{WatchStreamExt as _, watcher};
+use plan::installation::{self, Program};
 use serde_json::json;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -47,22 +49,41 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
             kubevirts.create(&PostParams::default(), &object).await.context("cannot create the KubeVirt object")?;
         }
     }
-    let target = json!({"phase": "Deployed", "defaultArchitecture": "amd64", "targetDeploymentID": identity::program(),
-                        "targetKubeVirtVersion": VERSION});
-    write_status(&kubevirts, target).await
+    write_status(&kubevirts, installation::starting).await
 }
 
 /// All of the cluster runs from this program now. Until that is written, no guest is moved to a newer launcher.
 pub async fn settled(client: &kube::Client) -> Result<()> {
     let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
-    let observed = json!({"observedDeploymentID": identity::program(), "observedKubeVirtVersion": VERSION});
-    write_status(&kubevirts, observed).await
+    write_status(&kubevirts, installation::deployed).await
 }
 
-async fn write_status(kubevirts: &Api<KubeVirt>, status: serde_json::Value) -> Result<()> {
+async fn write_status(
+    kubevirts: &Api<KubeVirt>,
+    stage: fn(&KubeVirt, Program<'_>, &Time) -> KubeVirtStatus,
+) -> Result<()> {
+    let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
+    let program = Program { version: VERSION, id: identity::program() };
+    let mut status = stage(&current, program, &Time(jiff::Timestamp::now()));
+    status.default_architecture = Some("amd64".to_owned());
+    patch_status(kubevirts, json!(status)).await
+}
+
+async fn patch_status(kubevirts: &Api<KubeVirt>, status: serde_json::Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "status": status }));
     let written = kubevirts.patch_status("kubevirt", &PatchParams::default(), &patch).await;
     written.context("cannot write the KubeVirt object's status").map(drop)
+}
+
+/// Notes that a changed configuration was seen.
+async fn observe(kubevirts: &Api<KubeVirt>, changed: &KubeVirt) -> Result<()> {
+    let observed = changed.status.as_ref().and_then(|status| status.observed_generation);
+    match changed.metadata.generation {
+        Some(generation) if observed != Some(generation) => {
+            patch_status(kubevirts, json!({"observedGeneration": generation})).await
+        }
+        _ => Ok(()),
+    }
 }
 
 /// An object from before containers could be asked for digests says nothing about it, and this shape's runner has no
@@ -102,9 +123,11 @@ fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
     Ok(config)
 }
 
-/// Keeps admission at the KubeVirt object's configuration. The first one is in force when this returns.
+/// Keeps admission at the KubeVirt object's configuration. The first one is in force when this returns. What was seen is noted
+/// as `admin`.
 pub async fn follow_configuration(
     client: kube::Client,
+    admin: kube::Client,
     server: embedded::Server,
     shutdown: CancellationToken,
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
@@ -112,6 +135,7 @@ pub async fn follow_configuration(
     let kubevirts: Api<KubeVirt> = Api::namespaced(client, INSTALL_NAMESPACE);
     let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
     follow(&server, &current);
+    let noted: Api<KubeVirt> = Api::namespaced(admin, INSTALL_NAMESPACE);
     tasks.spawn(async move {
         let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().applied_objects();
         futures::pin_mut!(changes);
@@ -119,7 +143,12 @@ pub async fn follow_configuration(
             tokio::select! {
                 () = shutdown.cancelled() => return ("the configuration watch", Ok(())),
                 change = futures::StreamExt::next(&mut changes) => match change {
-                    Some(Ok(kubevirt)) => follow(&server, &kubevirt),
+                    Some(Ok(kubevirt)) => {
+                        follow(&server, &kubevirt);
+                        if let Err(err) = observe(&noted, &kubevirt).await {
+                            tracing::warn!(error = format!("{err:#}"), "observedGeneration is behind until the next change");
+                        }
+                    }
                     Some(Err(err)) => tracing::debug!(error = %err, "the watch of the KubeVirt object is retried"),
                     None => return ("the configuration watch", Ok(())),
                 },

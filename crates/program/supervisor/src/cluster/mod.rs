@@ -223,7 +223,7 @@ async fn serve(
     let kvm = kvm.await.context("the KVM probe panicked")?;
     bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
     bootstrap::forget_nodes(&admin).await?;
-    bootstrap::follow_configuration(api_client, server, shutdown.clone(), tasks).await?;
+    bootstrap::follow_configuration(api_client, admin.clone(), server, shutdown.clone(), tasks).await?;
 
     let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;
     let stop = shutdown.clone();
