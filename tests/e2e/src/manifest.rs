@@ -100,6 +100,24 @@ impl Manifest {
         self
     }
 
+    /// The image that the kernel comes from.
+    pub fn kernel_image(mut self, reference: &str) -> Self {
+        self.template()["domain"]["firmware"]["kernelBoot"]["container"]["image"] = json!(reference);
+        self
+    }
+
+    /// As many virtual CPUs.
+    pub fn sockets(mut self, count: u32) -> Self {
+        self.template()["domain"]["cpu"] = json!({"sockets": count});
+        self
+    }
+
+    /// An annotation of the instance.
+    pub fn template_annotation(mut self, key: &str, value: &str) -> Self {
+        self.0["spec"]["template"]["metadata"]["annotations"][key] = json!(value);
+        self
+    }
+
     /// A label of the instance.
     pub fn template_label(mut self, key: &str, value: &str) -> Self {
         self.0["spec"]["template"]["metadata"]["labels"][key] = json!(value);

@@ -34,7 +34,7 @@ pub(crate) fn trials() -> Vec<Trial> {
 static CLUSTER: OnceLock<Mutex<Option<Embedded>>> = OnceLock::new();
 
 /// The shared cluster, started by the first scenario that needs it.
-async fn cluster() -> Result<tokio::sync::MappedMutexGuard<'static, Embedded>> {
+pub(crate) async fn cluster() -> Result<tokio::sync::MappedMutexGuard<'static, Embedded>> {
     let mut slot = CLUSTER.get_or_init(Mutex::default).lock().await;
     if slot.is_none() {
         let dir = std::path::PathBuf::from(format!("/tmp/fv-e2e-{}", std::process::id()));

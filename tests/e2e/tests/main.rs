@@ -8,6 +8,7 @@ mod guests;
 mod lifecycle;
 mod migrations;
 mod refusals;
+mod waiting;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;
@@ -23,7 +24,9 @@ type Lane = (&'static str, fn() -> Vec<Trial>);
 /// the name of a guest nor a setting of the machine. The last one must run alone, since it looks at the whole machine.
 const LANES: [Lane; 4] = [
     ("moves", migrations::trials),
-    ("guests", || [refusals::trials(), guests::trials(), faults::trials()].into_iter().flatten().collect()),
+    ("guests", || {
+        [refusals::trials(), guests::trials(), waiting::trials(), faults::trials()].into_iter().flatten().collect()
+    }),
     ("struck", migrations::struck),
     ("alone", lifecycle::trials),
 ];
