@@ -18,7 +18,6 @@ mod vm;
 mod vmi;
 mod world;
 
-use std::collections::BTreeMap;
 use std::fmt;
 
 use api::config::ClusterConfig;
@@ -27,29 +26,8 @@ use machinery::field::FieldError;
 use serde_json::Value;
 
 pub use defaults::{firmware_uuid, memory_hotplug};
+pub use review::{Operation, User};
 pub use world::{Wanted, World};
-
-/// What happens to the object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// It is new.
-    Create,
-    /// It takes the place of an older version.
-    Update,
-    /// It is to go. The object is the one stored.
-    Delete,
-}
-
-/// Who asks.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct User {
-    /// The user's name.
-    pub name: String,
-    /// The groups the user is in.
-    pub groups: Vec<String>,
-    /// What else the authenticator knows, by key.
-    pub extra: BTreeMap<String, Vec<String>>,
-}
 
 /// One write to judge.
 #[derive(Clone, Debug)]

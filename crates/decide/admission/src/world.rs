@@ -69,12 +69,12 @@ impl World {
     }
 
     /// Whether asking again would tell nothing new.
-    pub(crate) fn knows(&self, wanted: &Wanted) -> bool {
+    pub fn knows(&self, wanted: &Wanted) -> bool {
         self.complete || self.answered.contains(wanted)
     }
 
     /// One object, if it is there and readable.
-    pub(crate) fn get<T: DeserializeOwned>(&self, kind: &str, namespace: &str, name: &str) -> Option<T> {
+    pub fn get<T: DeserializeOwned>(&self, kind: &str, namespace: &str, name: &str) -> Option<T> {
         stored(self.objects.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()))?)
     }
 

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use admission::Refusal;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
 use machinery::field::{Cause, FieldPath};
 use machinery::status::{self, About};
+use review::Refusal;
 use serde_json::Value;
 
 use crate::auth::{Attributes, Target};
@@ -40,8 +40,8 @@ pub(crate) enum ApiError {
     AlreadyExists(Subject),
     Conflict(Subject, String),
     Invalid(Subject, Vec<FieldError>),
-    /// The rules of one of our kinds say no.
-    Refused(Subject, Vec<FieldError>),
+    /// A hook says no.
+    Refused(Box<Status>),
     /// Query parameters that mean nothing or contradict each other, and the kind of options they are.
     InvalidOptions(&'static str, Vec<FieldError>),
     Forbidden(Subject, String),
@@ -49,8 +49,6 @@ pub(crate) enum ApiError {
     Denied(Box<Attributes>),
     Unauthorized,
     BadRequest(String),
-    /// Not now; the seconds after which it makes sense to ask again.
-    TooManyRequests(String, i32),
     /// A disruption budget keeps a Pod from being evicted.
     DisruptionBudget {
         name: String,
@@ -99,14 +97,9 @@ impl ApiError {
         Self::Invalid(Subject { resource: definition.kind, ..Subject::of(definition, name) }, errors)
     }
 
-    /// What the rules of one of our kinds found.
-    pub(crate) fn refused(definition: &Definition, name: &str, refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::BadRequest(message) => Self::BadRequest(message),
-            Refusal::Invalid(errors) => {
-                Self::Refused(Subject { resource: definition.kind, ..Subject::of(definition, name) }, errors)
-            }
-        }
+    /// What a hook has against a write.
+    pub(crate) fn refused(refusal: Refusal) -> Self {
+        Self::Refused(Box::new(refusal.into_status()))
     }
 
     /// The same, where Kubernetes names the resource and not the kind.
@@ -145,13 +138,12 @@ impl ApiError {
             Self::AlreadyExists(subject) => status::already_exists(subject.about()),
             Self::Conflict(subject, why) => status::conflict(subject.about(), why),
             Self::Invalid(subject, errors) => status::invalid(subject.about(), errors.clone()),
-            Self::Refused(subject, errors) => refused(subject, errors),
+            Self::Refused(status) => status.as_ref().clone(),
             Self::InvalidOptions(kind, errors) => status::invalid(About::new("meta.k8s.io", kind, ""), errors.clone()),
             Self::Forbidden(subject, why) => status::forbidden(subject.about(), why),
             Self::Denied(attributes) => denied(attributes),
             Self::Unauthorized => status::unauthorized(),
             Self::BadRequest(message) => status::bad_request(message),
-            Self::TooManyRequests(message, seconds) => status::too_many_requests(message, *seconds),
             Self::DisruptionBudget { name, why } => disruption_budget(name, why),
             Self::Unprocessable(message) => failure(422, "Invalid", message.clone()),
             Self::MethodNotAllowed(what) => {
@@ -197,26 +189,6 @@ impl std::error::Error for ApiError {
             _ => None,
         }
     }
-}
-
-/// The rules of our kinds tell this many causes, and count the rest: clients may depend on the list being short.
-const MAX_CAUSES: usize = 10;
-
-fn refused(subject: &Subject, errors: &[FieldError]) -> Status {
-    let told = &errors[..errors.len().min(MAX_CAUSES)];
-    let lines: Vec<String> = told
-        .iter()
-        .map(|error| match error.field.as_str() {
-            "" => error.message.clone(), // about the object as a whole
-            _ => error.to_string(),
-        })
-        .collect();
-    let mut message =
-        format!("{}.{} {:?} is invalid: {}", subject.resource, subject.group, subject.name, lines.join(", "));
-    if errors.len() > told.len() {
-        message += &format!(" and {} more validation errors", errors.len() - told.len());
-    }
-    Status { message: Some(message), ..status::invalid(subject.about(), told.to_vec()) }
 }
 
 fn denied(attributes: &Attributes) -> Status {
@@ -287,29 +259,4 @@ pub(crate) fn duplicate(field: &str, value: &str) -> FieldError {
 
 pub(crate) fn not_found(field: &str, value: &str) -> FieldError {
     FieldError::new(Cause::NotFound, FieldPath::new(field), format!("Not found: {value:?}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_rules_tell_ten_causes_and_count_the_rest() {
-        let definition =
-            crate::views::Served::find("kubevirt.io", "v1", "virtualmachines").map(|served| served.definition);
-        let status = |count: usize| {
-            let errors = (0..count).map(|index| invalid(&format!("spec.f{index}"), &Value::Null, "is odd")).collect();
-            ApiError::refused(definition.expect("it is served"), "v", Refusal::Invalid(errors)).status()
-        };
-        let causes =
-            |status: &Status| status.details.as_ref().and_then(|details| details.causes.as_ref()).map(Vec::len);
-        let ten = status(10);
-        assert_eq!((ten.code, causes(&ten)), (Some(422), Some(10)));
-        assert!(ten.message.is_some_and(|message| message.ends_with(", spec.f9: Invalid value: null: is odd")));
-        let many = status(13);
-        assert_eq!(causes(&many), Some(10));
-        assert!(many.message.is_some_and(|message| message.ends_with(" and 3 more validation errors")));
-        let bad = ApiError::refused(definition.expect("it is served"), "v", Refusal::BadRequest("no".into())).status();
-        assert_eq!((bad.code, bad.message.as_deref()), (Some(400), Some("no")));
-    }
 }

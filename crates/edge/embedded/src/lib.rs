@@ -4,7 +4,7 @@
 //! unknown resource. A request takes this way:
 //!
 //! ```text
-//!   TLS ─► who? (auth) ─► may they? (RBAC) ─► registry: defaults, rules, schema of the kind ─► writer ─► redb
+//!   TLS ─► who? (auth) ─► may they? (RBAC) ─► registry: defaults, hooks, schema of the kind ─► writer ─► redb
 //!                                      │                                                     │
 //!                                      └───── get, list, watch ◄───────── cache ◄────────────┘
 //! ```
@@ -19,16 +19,15 @@ mod bootstrap;
 mod cache;
 mod errors;
 mod gc;
+mod hooks;
 mod http;
 mod kinds;
 mod quota;
 mod registry;
-mod rules;
 mod server;
 mod store;
 mod table;
 mod views;
 
-pub use registry::PinImage;
 pub use server::{Config, Error, Server};
 pub use store::StoreError;

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use api::config::ClusterConfig;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use jiff::Timestamp;
+use review::Hook;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
 use rustls_pki_types::pem::PemObject as _;
@@ -24,11 +24,11 @@ use tokio_util::sync::CancellationToken;
 use crate::auth::{Authorizer, User};
 use crate::cache::{Cache, Object};
 use crate::gc::Collector;
+use crate::hooks::Hooks;
 use crate::http::{Api, Peer};
 use crate::kinds::{Kinds, definitions};
 use crate::quota::Keeper;
-use crate::registry::{PinImage, Registry};
-use crate::rules::Rules;
+use crate::registry::Registry;
 use crate::store::{Engine, RedbEngine, StoreError, Writer};
 
 /// A client that does not finish its TLS handshake in this time has gone.
@@ -50,6 +50,8 @@ pub struct Config {
     pub cert_pem: String,
     /// And its key.
     pub key_pem: String,
+    /// Who is asked about writes, in this order.
+    pub hooks: Vec<Arc<dyn Hook>>,
 }
 
 /// Why a server cannot start or go on.
@@ -109,9 +111,8 @@ impl Server {
             kinds: Kinds::get(),
             cache: cache.clone(),
             writer,
-            rules: Rules::default(),
+            hooks: Hooks::new(Kinds::get(), &config.hooks),
             quota_turn: Default::default(),
-            pin_image: OnceLock::new(),
         };
         let registry = Arc::new(registry);
         let authorizer = Authorizer::new(cache, Kinds::get());
@@ -128,29 +129,11 @@ impl Server {
         crate::bootstrap::run(&self.api.registry).await
     }
 
-    /// Judges our own kinds under this configuration from now on; until then under the defaults.
-    pub fn configure(&self, config: ClusterConfig) {
-        self.api.registry.rules.configure(config);
-    }
-
-    /// From now on accepts objects that are valid although the nodes of this build do not honour all of their fields. For
-    /// control planes without such nodes: by default a field that would be ignored is refused.
-    pub fn accept_unsupported(&self) {
-        self.api.registry.rules.pass_unsupported();
-    }
-
-    /// Hands requests under `/apis/subresources.kubevirt.io` to this router, after they have been authorised; the
-    /// request's extensions hold the [`User`]. The first router counts.
+    /// Hands requests for the aggregated API to this router, after they have been authorised; the request's extensions
+    /// hold the [`User`]. The first router counts.
     pub fn mount_subresources(&self, router: axum::Router) {
         if self.api.subresources.set(router).is_err() {
             tracing::warn!("subresources are mounted already; the second router is ignored");
-        }
-    }
-
-    /// Has image volumes of new Pods refer to their images by digest, as far as `pin` knows it. The first one counts.
-    pub fn pin_images(&self, pin: PinImage) {
-        if self.api.registry.pin_image.set(pin).is_err() {
-            tracing::warn!("images are pinned already; the second way to do so is ignored");
         }
     }
 

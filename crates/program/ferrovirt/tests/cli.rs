@@ -29,6 +29,7 @@ impl Cluster {
             client_ca_pem: pki.ca_pem().to_owned(),
             cert_pem: own.cert,
             key_pem: own.key,
+            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
         })
         .await
         .unwrap();

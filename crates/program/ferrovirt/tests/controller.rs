@@ -38,6 +38,7 @@ impl Cluster {
             client_ca_pem: pki.ca_pem().to_owned(),
             cert_pem: pair.cert,
             key_pem: pair.key,
+            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
         });
         let server = server.await.unwrap();
         server.bootstrap().await.unwrap();

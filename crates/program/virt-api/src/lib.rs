@@ -11,6 +11,7 @@
 mod dial;
 mod discovery;
 mod handler;
+mod hook;
 mod portforward;
 mod routes;
 mod stream;
@@ -23,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use dial::{Dialer, LocalDialer};
 pub use handler::{HANDLER_ADDRESS_ANNOTATION, HANDLER_PORT};
+pub use hook::{Admission, PinImage, PinImages};
 pub use stream::SUBPROTOCOL;
 
 /// What the router works with.

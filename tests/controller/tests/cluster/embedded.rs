@@ -23,16 +23,18 @@ impl Embedded {
         let dir = tempfile::tempdir()?;
         let pki = Pki::new();
         let (cert_pem, key_pem) = pki.server();
+        let admission = std::sync::Arc::<virt_api::Admission>::default();
+        // Its usual nodes cannot run all that the controllers can decide about; these here pretend anyway.
+        admission.accept_unsupported();
         let config = embedded::Config {
             store_path: dir.path().join("store.redb"),
             client_ca_pem: pki.ca_pem(),
             cert_pem,
             key_pem,
+            hooks: vec![admission],
         };
         let server = embedded::Server::open(config).await?;
         server.bootstrap().await?;
-        // Its usual nodes cannot run all that the controllers can decide about; these here pretend anyway.
-        server.accept_unsupported();
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("https://{}", listener.local_addr()?);
         let stop = CancellationToken::new();

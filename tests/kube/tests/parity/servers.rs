@@ -100,16 +100,18 @@ impl Server for Embedded {
 impl Running {
     async fn start(folder: &Path, pki: &Pki) -> Result<Running> {
         let read = |path| std::fs::read_to_string(path).context("cannot read our own certificates");
+        let admission = std::sync::Arc::<virt_api::Admission>::default();
+        // There are no nodes of ours behind kube-apiserver either.
+        admission.accept_unsupported();
         let server = embedded::Server::open(embedded::Config {
             store_path: folder.join("store.redb"),
             client_ca_pem: read(&pki.ca)?,
             cert_pem: read(&pki.server.public)?,
             key_pem: read(&pki.server.key)?,
+            hooks: vec![admission],
         })
         .await?;
         server.bootstrap().await?;
-        // There are no nodes of ours behind kube-apiserver either.
-        server.accept_unsupported();
         let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
         let config = pki.client_config(listener.local_addr()?.port()).await?;
         let stop = CancellationToken::new();

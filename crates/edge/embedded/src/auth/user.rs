@@ -4,6 +4,10 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The group everybody with an identity is in.
 const AUTHENTICATED: &str = "system:authenticated";
+/// A node agent's certificate has a group that begins with this and ends with the node's name.
+const NODE_GROUP: &str = "ferrovirt:node:";
+/// Where a service account's token would tell the node.
+const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
 
 /// A user and its groups, as a client certificate names them: CN is the user, every O is a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,9 +29,12 @@ impl User {
         Self { name: "system:apiserver".into(), groups: vec![super::MASTERS.into(), AUTHENTICATED.into()] }
     }
 
-    /// One of the system's own components, in whose name the server does what a webhook of it does on Kubernetes.
-    pub(crate) fn component(namespace: &str, account: &str) -> Self {
-        Self { name: format!("system:serviceaccount:{namespace}:{account}"), groups: vec![AUTHENTICATED.into()] }
+    /// As hooks see it. Certificates have no place for what a service account's token would tell, the node: a group has it.
+    pub(crate) fn reviewed(&self) -> review::User {
+        let nodes: Vec<String> =
+            self.groups.iter().filter_map(|group| group.strip_prefix(NODE_GROUP)).map(str::to_owned).collect();
+        let extra = (!nodes.is_empty()).then(|| (NODE_EXTRA.to_owned(), nodes));
+        review::User { name: self.name.clone(), groups: self.groups.clone(), extra: extra.into_iter().collect() }
     }
 
     /// Reads the subject of a certificate whose signature the TLS layer has verified already.
@@ -73,6 +80,15 @@ mod tests {
         let user = User::from_certificate(certificate.der()).unwrap();
         assert_eq!(user.name, "system:node:n1");
         assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
+    }
+
+    #[test]
+    fn a_node_agents_group_tells_its_node() {
+        let user = |groups: &[&str]| {
+            User { name: "u".into(), groups: groups.iter().map(|&group| group.to_owned()).collect() }.reviewed()
+        };
+        assert_eq!(user(&["ferrovirt:node:n1", "x"]).extra[NODE_EXTRA], ["n1"]);
+        assert!(user(&["x"]).extra.is_empty());
     }
 
     #[test]

@@ -105,7 +105,7 @@ fn group_version_kind(definition: &Definition) -> Value {
     json!({"group": definition.group, "version": definition.version, "kind": definition.kind})
 }
 
-/// `io.kubevirt.pool.v1beta1.VirtualMachinePool`.
+/// `io.example.pool.v1beta1.Widget`.
 fn schema_name(definition: &Definition) -> String {
     let group: Vec<&str> = definition.group.split('.').rev().collect();
     format!("{}.{}.{}", group.join("."), definition.version, definition.kind)

@@ -6,7 +6,7 @@
 use api::cdi;
 use api::nad::{self, NetworkAttachmentDefinition};
 
-use super::kubevirt::AGE;
+use super::custom::AGE;
 use super::{Definition, Fields, KIND, Plain};
 use crate::table::{Column, NAME};
 

@@ -5,10 +5,10 @@
 //! line in [`Kinds::new`]; our own kinds come from the table in `api::resources`.
 
 mod configuration;
+mod custom;
 mod definitions;
 mod events;
 mod foreign;
-mod kubevirt;
 mod namespaces;
 mod network;
 mod nodes;
@@ -26,9 +26,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+pub(crate) use custom::other_versions;
 pub(crate) use definitions::definitions;
 pub(crate) use events::{EVENTS_V1, last_time};
-pub(crate) use kubevirt::other_versions;
 pub(crate) use namespaces::CONTENTS;
 
 use crate::cache::Key;
@@ -100,7 +100,7 @@ pub(crate) type RoundTrip = fn(&Value) -> Result<Value, serde_json::Error>;
 pub(crate) enum Fields {
     /// A type of Kubernetes itself. Reading a value as the type and writing it back leaves the fields that it has.
     Typed(RoundTrip),
-    /// The schema of one of our kinds, which the rules of `admission` belong to.
+    /// The schema of a kind in `api::resources`.
     Ours,
     /// Somebody else's custom resource: all fields are kept, those that we read have to be readable.
     Kept(RoundTrip),
@@ -142,12 +142,12 @@ impl Definition {
         !self.is_custom() && RETURNED_WHEN_DELETED.contains(&self.plural)
     }
 
-    /// Whether it is one of the kinds that `admission` judges.
+    /// Whether its schema is in `api::resources`.
     pub(crate) fn is_ours(&self) -> bool {
         matches!(self.fields, Fields::Ours)
     }
 
-    /// `pods` or `virtualmachines.kubevirt.io`: how messages name the resource.
+    /// `pods` or `deployments.apps`: how messages name the resource.
     pub(crate) fn resource_name(&self) -> String {
         qualified(self.plural, self.group)
     }
@@ -292,7 +292,7 @@ impl Kinds {
             .chain(system::plain())
             .chain(foreign::plain());
         strategies.extend(plain.map(|kind| Box::new(kind) as Box<dyn Strategy>));
-        strategies.extend(kubevirt::all());
+        strategies.extend(custom::all());
         Self { strategies, namespaces: 0 }
     }
 

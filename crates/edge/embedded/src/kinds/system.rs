@@ -47,7 +47,7 @@ const REVISION_COLUMNS: &[Column] = &[
     AGE,
 ];
 
-/// `virtualmachine.kubevirt.io/name` of the owner that controls the object.
+/// `deployment.apps/name` of the owner that controls the object.
 fn controller(object: &Value) -> String {
     let owners = list_at(object, "metadata.ownerReferences");
     let Some(owner) = owners.iter().find(|owner| owner["controller"] == Value::Bool(true)) else {

@@ -35,8 +35,7 @@ impl Registry {
             if generated {
                 object["metadata"]["name"] = json!(metadata::generate_name(&generate));
             }
-            let mut object = self.complete_new(served, object, cx)?;
-            self.pin_images(served, &mut object);
+            let object = self.complete_new(served, object, cx)?;
             let name = object["metadata"]["name"].as_str().unwrap_or_default();
             let key = Key { kind: served.kind, name: ObjectName::new(namespace, name) };
             self.check_free(&key)?;
@@ -52,21 +51,6 @@ impl Registry {
             }
         }
         Err(ApiError::already_exists(self.kinds.definition(served.kind), &last_name))
-    }
-
-    /// Image volumes of a new Pod stand for what they are now: a guest that moves must find the same files where it goes,
-    /// also if the image was replaced meanwhile.
-    fn pin_images(&self, served: &Served, object: &mut Value) {
-        let pods = self.kinds.find("", "pods") == Some(served.kind);
-        let Some(pin) = self.pin_image.get().filter(|_| pods) else { return };
-        let volumes = object["spec"].get_mut("volumes").and_then(Value::as_array_mut);
-        let references =
-            volumes.into_iter().flatten().filter_map(|volume| volume.get_mut("image")?.get_mut("reference"));
-        for reference in references {
-            if let Some(pinned) = reference.as_str().and_then(pin) {
-                *reference = json!(pinned);
-            }
-        }
     }
 
     /// Everything but the name: the identity, and what every new object of the kind starts with.
@@ -88,7 +72,7 @@ impl Registry {
         Ok(object)
     }
 
-    /// Defaults, rules and validation, once the name is known.
+    /// Defaults, hooks and validation, once the name is known.
     fn complete_new(&self, served: &Served, mut object: Value, cx: &mut WriteContext) -> Result<Value, ApiError> {
         let strategy = self.kinds.strategy(served.kind);
         let definition = strategy.definition();
@@ -98,7 +82,7 @@ impl Registry {
         }
         strategy.default(&mut object);
         strategy.prepare_for_create(&mut object);
-        let (mut object, refusal) = self.judge(served, Part::Main, object, None, cx);
+        let (mut object, refusal) = self.review(served, Part::Main, object, None, cx);
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");
         }

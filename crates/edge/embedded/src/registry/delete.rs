@@ -71,7 +71,7 @@ impl Registry {
             if object == old {
                 return Ok(Deleted::Terminating(Outcome::Committed(current))); // it is on its way already
             }
-            self.judge_deletion(kind, &old, cx)?;
+            self.review_deletion(kind, &old, cx)?;
             let gone = is_released(strategy, &object);
             if cx.dry_run {
                 return Ok(if gone { Deleted::Gone(object) } else { Deleted::Terminating(Outcome::DryRun(object)) });

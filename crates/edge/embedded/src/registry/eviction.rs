@@ -1,14 +1,12 @@
-//! Eviction: the deletion of a Pod that others have a say in.
-//!
-//! The guest in a launcher Pod comes first: `plan::eviction` decides whether it is to be moved, then nothing is deleted and
-//! the instance is marked. On Kubernetes this is a webhook's answer. What it lets through, disruption budgets may hold up.
+//! Eviction: the deletion of a Pod that others have a say in. Hooks are asked first; what they let through, disruption
+//! budgets may hold up.
 
-use api::v1::VirtualMachineInstance;
-use json_patch::Patch as JsonPatch;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use placement::disruption::{self, Budget};
-use plan::eviction::{Subject, Verdict, World, judge, subject};
+use review::{Operation, Review, SideEffect, Verdict};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -19,11 +17,8 @@ use crate::errors::ApiError;
 use crate::kinds::{KindId, text_at};
 use crate::views::Served;
 
-/// After this many seconds it makes sense to ask again.
-const RETRY_AFTER: i32 = 10;
-
 impl Registry {
-    /// Deletes a Pod unless its guest is to be moved or a budget keeps it.
+    /// Deletes a Pod unless a hook refuses or a budget keeps it.
     pub(crate) async fn evict(
         &self,
         pods: KindId,
@@ -37,67 +32,59 @@ impl Registry {
             return Err(ApiError::BadRequest("name in URL does not match name in Eviction object".into()));
         }
         let pod: Pod = read(&self.get(pods, name)?.value())?;
-        self.ask_for_guest(pods, name, &pod, eviction, cx.dry_run).await?;
+        self.review_eviction(pods, name, eviction, cx).await?;
         self.ask_budgets(pods, name, &pod)?;
         self.delete(pods, name, options, cx).await.map(drop)
     }
 
-    /// Whether the guest in the Pod, if there is one, may go with it.
-    async fn ask_for_guest(
+    async fn review_eviction(
         &self,
         pods: KindId,
         name: &ObjectName,
-        pod: &Pod,
         eviction: &Value,
-        dry_run: bool,
+        cx: &mut WriteContext,
     ) -> Result<(), ApiError> {
-        let find_pod = |name: &ObjectName| self.cache.get(pods, name).and_then(|pod| read::<Pod>(&pod.value()).ok());
-        let sibling = |other: &str| ObjectName::new(&name.namespace, other);
-        let launcher = match subject(pod) {
-            Subject::Attachment { launcher } => find_pod(&sibling(launcher)),
-            Subject::Free | Subject::Launcher { .. } => None,
-        };
-        let guest_of = launcher.as_ref().unwrap_or(pod);
-        let vmi_name = match subject(guest_of) {
-            Subject::Launcher { vmi } => sibling(vmi),
-            Subject::Free | Subject::Attachment { .. } => return Ok(()),
-        };
-        let vmis = self.kinds.find(api::v1::GROUP, "virtualmachineinstances").ok_or(ApiError::UnknownPath)?;
-        let vmi: Option<VirtualMachineInstance> =
-            self.cache.get(vmis, &vmi_name).map(|vmi| read(&vmi.value())).transpose()?;
-        let annotations = serde_json::from_value(eviction["metadata"]["annotations"].clone()).ok();
-        let config = self.rules.config();
-        let world = World {
-            pod,
-            launcher: launcher.as_ref(),
-            vmi: vmi.as_ref(),
-            annotations: annotations.as_ref(),
-            config: &config,
-        };
-        let verdict = judge(&world);
-        let verdict = match if dry_run { verdict.without_effect() } else { verdict } {
-            Verdict::Mark { patch, message } => {
-                let user = User::component(&config.install_namespace, "kubevirt-apiserver");
-                match self.mark(vmis, &vmi_name, &patch, user).await {
-                    Ok(()) => Verdict::Deny(message),
-                    Err(error) => Verdict::unknown("marking its instance for evacuation", &error),
-                }
+        let user = cx.user.reviewed();
+        for hook in self.hooks.about(pods, Operation::Create, "eviction") {
+            let definition = self.kinds.definition(pods);
+            let review = Review {
+                operation: Operation::Create,
+                group: definition.group,
+                version: definition.version,
+                resource: definition.plural,
+                subresource: "eviction",
+                namespace: &name.namespace,
+                name: &name.name,
+                user: &user,
+                old: None,
+                object: eviction,
+                dry_run: cx.dry_run,
+                now: Time(Timestamp::now()),
+            };
+            let Verdict { object: _, mut warnings, mut refusal, side_effect } = hook.review(&review, &*self.cache);
+            cx.warnings.append(&mut warnings);
+            if let Some(effect) = side_effect.filter(|_| !cx.dry_run)
+                && let Err(error) = self.carry_out(&effect).await
+                && let Some(refusal) = &mut refusal
+            {
+                refusal.status = (effect.failed)(&error);
             }
-            verdict => verdict,
-        };
-        match verdict {
-            Verdict::Allow => Ok(()),
-            Verdict::Deny(message) | Verdict::Mark { message, .. } => {
-                Err(ApiError::TooManyRequests(message, RETRY_AFTER))
+            if let Some(refusal) = refusal {
+                return Err(ApiError::refused(refusal));
             }
         }
+        Ok(())
     }
 
-    /// Writes the mark that the evacuation controller acts on.
-    async fn mark(&self, vmis: KindId, name: &ObjectName, patch: &JsonPatch, user: User) -> Result<(), ApiError> {
+    /// Writes what a hook wants written, in the hook's own name.
+    async fn carry_out(&self, effect: &SideEffect) -> Result<(), ApiError> {
+        let SideEffect { group, resource, namespace, name, patch, user, failed: _ } = effect;
+        let kind = self.kinds.find(group, resource).ok_or(ApiError::UnknownPath)?;
         let patch = Patch { kind: PatchType::Json, document: json!(patch) };
+        let user = User { name: user.name.clone(), groups: user.groups.clone() };
         let mut cx = WriteContext { user, ..WriteContext::server() };
-        self.patch(&Served::stored(vmis), name, Part::Main, &patch, &mut cx).await.map(drop)
+        let name = ObjectName::new(namespace, name);
+        self.patch(&Served::stored(kind), &name, Part::Main, &patch, &mut cx).await.map(drop)
     }
 
     fn ask_budgets(&self, pods: KindId, name: &ObjectName, pod: &Pod) -> Result<(), ApiError> {

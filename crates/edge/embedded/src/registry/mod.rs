@@ -16,15 +16,17 @@ mod update;
 
 use std::sync::Arc;
 
-use admission::Operation;
 use bytes::Bytes;
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use review::{Operation, Refusal, Review, Verdict};
 use serde_json::Value;
 
 use crate::auth::User;
 use crate::cache::{Cache, Key, Object, ObjectName};
 use crate::errors::ApiError;
-use crate::kinds::{Definition, KindId, Kinds};
-use crate::rules::{Change, Rules, judges_deletion};
+use crate::hooks::Hooks;
+use crate::kinds::{Definition, KindId, Kinds, text_at};
 use crate::store::{Expect, Op, Write, WriteError, Writer};
 use crate::views::Served;
 
@@ -42,15 +44,10 @@ pub(crate) struct Registry {
     pub(crate) kinds: &'static Kinds,
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
-    pub(crate) rules: Rules,
+    pub(crate) hooks: Hooks,
     /// Held from the count of what a namespace uses to the write that adds to it.
     pub(crate) quota_turn: tokio::sync::Mutex<()>,
-    /// Says which reference stands for just what an image is now.
-    pub(crate) pin_image: std::sync::OnceLock<PinImage>,
 }
-
-/// From a reference of an image to one with its digest, if that is known.
-pub type PinImage = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Who writes and how; collects what the client should be warned of.
 pub(crate) struct WriteContext {
@@ -95,51 +92,48 @@ impl Registry {
         self.cache.get(kind, name).ok_or_else(missing)
     }
 
-    /// Lets the rules of our own kinds default an object and judge it; other kinds pass. What the rules have against it
-    /// is returned besides: what the schema has against it comes first.
-    fn judge(
+    /// Lets hooks change an object and judge it. What they have against it is returned besides: what the schema has against
+    /// it comes first.
+    fn review(
         &self,
         served: &Served,
         part: Part,
-        object: Value,
+        mut object: Value,
         old: Option<&Value>,
         cx: &mut WriteContext,
     ) -> (Value, Option<ApiError>) {
-        let stored = self.kinds.definition(served.kind);
-        if !stored.is_ours() || part == Part::Scale {
+        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+        let mut hooks = self.hooks.about(served.kind, operation, part.subresource()).peekable();
+        if hooks.peek().is_none() {
             return (object, None);
         }
-        let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-        let change = Change { operation, served, subresource: part.subresource(), user: &cx.user, old, object };
-        let mut verdict = self.rules.judge(&self.cache, change);
-        cx.warnings.append(&mut verdict.warnings);
-        let mut object = verdict.object;
-        // The rules know one version of a kind, which need not be the stored one.
-        object["apiVersion"] = stored.api_version().into();
-        self.kinds.strategy(served.kind).default(&mut object);
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        let refusal = verdict.refusal.map(|refusal| ApiError::refused(stored, name, refusal));
-        (object, refusal)
+        let user = cx.user.reviewed();
+        let mut refusal: Option<Refusal> = None;
+        for hook in hooks {
+            let review = write(served, operation, part.subresource(), &user, old, &object, cx.dry_run);
+            let mut verdict: Verdict = hook.review(&review, &*self.cache);
+            cx.warnings.append(&mut verdict.warnings);
+            if let Some(changed) = verdict.object {
+                object = changed;
+                // Hooks may know one version of a kind, which need not be the stored one.
+                object["apiVersion"] = self.kinds.definition(served.kind).api_version().into();
+                self.kinds.strategy(served.kind).default(&mut object);
+            }
+            refusal = refusal.or(verdict.refusal);
+        }
+        (object, refusal.map(ApiError::refused))
     }
 
-    /// Whether the rules let an object go.
-    fn judge_deletion(&self, kind: KindId, object: &Value, cx: &mut WriteContext) -> Result<(), ApiError> {
-        let definition = self.kinds.definition(kind);
-        if !definition.is_ours() || !judges_deletion(definition.plural) {
-            return Ok(());
+    /// Whether hooks let an object go.
+    fn review_deletion(&self, kind: KindId, object: &Value, cx: &mut WriteContext) -> Result<(), ApiError> {
+        for hook in self.hooks.about(kind, Operation::Delete, "") {
+            let (served, user) = (Served::stored(kind), cx.user.reviewed());
+            let review = write(&served, Operation::Delete, "", &user, Some(object), object, cx.dry_run);
+            let mut verdict = hook.review(&review, &*self.cache);
+            cx.warnings.append(&mut verdict.warnings);
+            verdict.refusal.map_or(Ok(()), |refusal| Err(ApiError::refused(refusal)))?;
         }
-        let change = Change {
-            operation: Operation::Delete,
-            served: &Served::stored(kind),
-            subresource: "",
-            user: &cx.user,
-            old: Some(object),
-            object: object.clone(),
-        };
-        let mut verdict = self.rules.judge(&self.cache, change);
-        cx.warnings.append(&mut verdict.warnings);
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        verdict.refusal.map_or(Ok(()), |refusal| Err(ApiError::refused(definition, name, refusal)))
+        Ok(())
     }
 
     /// Hands a write to the writer and translates its refusals.
@@ -161,6 +155,33 @@ impl Registry {
         let namespace = &key.name.namespace;
         let text = format!("unable to create new content in namespace {namespace} because it is being terminated");
         ApiError::forbidden(self.kinds.definition(key.kind), &key.name.name, text)
+    }
+}
+
+/// A write as hooks see it.
+fn write<'a>(
+    served: &'a Served,
+    operation: Operation,
+    subresource: &'a str,
+    user: &'a review::User,
+    old: Option<&'a Value>,
+    object: &'a Value,
+    dry_run: bool,
+) -> Review<'a> {
+    let definition = served.definition;
+    Review {
+        operation,
+        group: definition.group,
+        version: definition.version,
+        resource: definition.plural,
+        subresource,
+        namespace: text_at(object, "metadata.namespace"),
+        name: text_at(object, "metadata.name"),
+        user,
+        old,
+        object,
+        dry_run,
+        now: Time(Timestamp::now()),
     }
 }
 

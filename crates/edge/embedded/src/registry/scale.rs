@@ -19,7 +19,7 @@ pub(crate) enum ScaleChange {
 }
 
 impl Registry {
-    /// Changes the number of replicas. The rest of the object stays, so the rules of its kind have nothing to say.
+    /// Changes the number of replicas. The rest of the object stays, so hooks are not asked.
     pub(crate) async fn rescale(
         &self,
         served: &Served,
@@ -121,9 +121,9 @@ fn scaled(definition: &Definition, mut object: Value, name: &ObjectName, wanted:
 mod tests {
     use super::*;
     use crate::cache::{Cache, Key, Object};
+    use crate::hooks::Hooks;
     use crate::kinds::Kinds;
     use crate::registry::PatchType;
-    use crate::rules::Rules;
     use crate::store::{RedbEngine, Writer};
     use std::sync::Arc;
 
@@ -181,14 +181,7 @@ mod tests {
         cache.loaded(1);
         let engine = RedbEngine::open(&dir.path().join("store.redb")).unwrap();
         let writer = Writer::start(Box::new(engine), cache.clone(), kinds).unwrap();
-        Registry {
-            kinds,
-            cache,
-            writer,
-            rules: Rules::default(),
-            quota_turn: Default::default(),
-            pin_image: Default::default(),
-        }
+        Registry { kinds, cache, writer, hooks: Hooks::new(Kinds::get(), &[]), quota_turn: Default::default() }
     }
 
     #[tokio::test]

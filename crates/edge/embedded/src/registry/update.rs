@@ -151,7 +151,7 @@ impl Registry {
         if part == Part::Main {
             strategy.prepare_for_update(&mut object, old);
         }
-        let (mut object, refusal) = self.judge(served, part, object, Some(old), cx);
+        let (mut object, refusal) = self.review(served, part, object, Some(old), cx);
         metadata::carry_over(&mut object, old);
         if definition.generation {
             metadata::count_generation(&mut object, old, definition.status);

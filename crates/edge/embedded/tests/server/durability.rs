@@ -28,7 +28,7 @@ fn child_server() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let pki = Pki::load(&dir);
-        let server = Server::open(pki.server_config(dir.join("store.redb"))).await.unwrap();
+        let server = Server::open(pki.server_config(dir.join("store.redb"), vec![])).await.unwrap();
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
@@ -210,7 +210,7 @@ fn a_full_disk_refuses_writes_and_nothing_else() {
 async fn a_second_server_on_the_same_store_gets_one_clear_error() {
     let first = TestServer::start().await;
     let path = first.dir.path().join("store.redb");
-    let err = Server::open(first.pki.server_config(path.clone())).await.err().expect("the store is taken");
+    let err = Server::open(first.pki.server_config(path.clone(), vec![])).await.err().expect("the store is taken");
     assert!(matches!(err, embedded::Error::Store(StoreError::InUse { .. })), "{err}");
     assert!(err.to_string().contains("in use by another server"), "{err}");
 

@@ -105,11 +105,15 @@ async fn a_guest_that_can_be_moved_is_marked_and_its_pod_stays() {
     guest(&server, &client, "LiveMigrate").await;
 
     let (code, answer) = evict(&client, "l", json!({"deleteOptions": {"dryRun": ["All"]}})).await;
-    let said = r#"Eviction triggered evacuation of VMI "default/v""#;
+    let said = concat!(
+        r#"admission webhook "virt-launcher-eviction-interceptor.kubevirt.io" denied the request: "#,
+        r#"Eviction triggered evacuation of VMI "default/v""#
+    );
     assert_eq!((code, answer["message"].as_str()), (429, Some(said)));
     assert_eq!(evacuated_from(&client).await, None, "a dry run marks nothing");
     let (code, answer) = evict(&client, "l", json!({})).await;
     assert_eq!((code, answer["message"].as_str()), (429, Some(said)));
+    assert_eq!((&answer["reason"], &answer["details"]["retryAfterSeconds"]), (&json!("TooManyRequests"), &json!(10)));
     assert_eq!(evacuated_from(&client).await.as_deref(), Some("n1"));
     let (code, answer) = evict(&client, "l", json!({})).await;
     assert_eq!(code, 429);

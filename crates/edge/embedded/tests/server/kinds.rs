@@ -2,8 +2,11 @@
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 use crate::common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers};
+use std::sync::{Arc, Mutex};
+
 use api::resources::{RESOURCES, Resource};
 use kube::Client;
+use review::{Hook, Objects, Operation, Phase, Refusal, Review, Rule, Verdict};
 use serde_json::{Value, json};
 
 fn path(resource: &Resource, version: &str) -> String {
@@ -233,9 +236,81 @@ async fn what_nodes_cannot_honour_is_refused_unless_there_are_no_such_nodes() {
     };
     let (code, refused) = raw_json(&client, "POST", path, &instance("a", "disk")).await;
     assert_eq!((code, &refused["reason"]), (422, &json!("Invalid")), "{refused}");
-    server.server.accept_unsupported();
+    server.admission.accept_unsupported();
     let (code, stored) = raw_json(&client, "POST", path, &instance("a", "disk")).await;
     assert_eq!(code, 201, "{stored}");
     let (code, refused) = raw_json(&client, "POST", path, &instance("b", "other")).await;
     assert_eq!(code, 422, "what is invalid is refused as ever: {refused}");
+}
+
+/// Somebody who labels ConfigMaps, warns, refuses those that say so, and remembers what was asked.
+#[derive(Default)]
+struct Labeller(Mutex<Vec<String>>);
+
+const LABELLER: &str = "labeller.example.com";
+
+impl Hook for Labeller {
+    fn rules(&self) -> &[Rule] {
+        const fn rule(phase: Phase, operations: &'static [Operation]) -> Rule {
+            Rule { name: LABELLER, phase, group: "", resource: "configmaps", subresource: "", operations }
+        }
+        const {
+            &[
+                rule(Phase::Mutating, &[Operation::Create]),
+                rule(Phase::Validating, &[Operation::Create, Operation::Update, Operation::Delete]),
+            ]
+        }
+    }
+
+    fn review(&self, review: &Review<'_>, objects: &dyn Objects) -> Verdict {
+        let Review { operation, namespace, name, user, dry_run, old, .. } = review;
+        let others = objects.find("", "ConfigMap", namespace, None).len();
+        let asked = format!("{operation:?} {namespace}/{name} by {} {dry_run} {} {others}", user.name, old.is_some());
+        self.0.lock().unwrap().push(asked);
+        let mut object = review.object.clone();
+        object["metadata"]["labels"] = json!({"seen": "yes"});
+        let status = json!({"message": "no, thank you", "code": 409, "reason": "Conflict"});
+        let refusal = Refusal { by: LABELLER, status: serde_json::from_value(status).unwrap() };
+        Verdict {
+            object: Some(object),
+            warnings: vec!["it was labelled".to_owned()],
+            refusal: (review.object["data"]["refuse"] == "yes").then_some(refusal),
+            side_effect: None,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hook_is_asked_once_about_each_write_and_the_schema_speaks_before_it_refuses() {
+    let labeller = Arc::new(Labeller::default());
+    let server = TestServer::start_with(labeller.clone()).await;
+    let client = server.admin().await;
+    let asked = || std::mem::take(&mut *labeller.0.lock().unwrap());
+    asked();
+    let path = "/api/v1/namespaces/default/configmaps";
+    let map = |name: &str, refuse: &str| json!({"metadata": {"name": name}, "data": {"refuse": refuse}});
+
+    let body = map("a", "no").to_string();
+    let json_body = [("content-type", "application/json")];
+    let (code, headers, answer) = raw_with_headers(&client, "POST", path, &json_body, &body).await;
+    assert_eq!(code, 201, "{answer}");
+    assert!(headers["warning"].to_str().unwrap().contains("it was labelled"), "{headers:?}");
+    let stored: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(stored["metadata"]["labels"], json!({"seen": "yes"}));
+    assert_eq!(asked(), ["Create default/a by admin false false 0"]);
+
+    let (code, refused) = raw_json(&client, "POST", &format!("{path}?dryRun=All"), &map("b", "yes")).await;
+    let said = r#"admission webhook "labeller.example.com" denied the request: no, thank you"#;
+    assert_eq!((code, &refused["reason"], &refused["message"]), (409, &json!("Conflict"), &json!(said)));
+    assert_eq!(asked(), ["Create default/b by admin true false 1"]);
+    let (code, invalid) = raw_json(&client, "POST", path, &map("Not_A_Name", "yes")).await;
+    assert_eq!((code, &invalid["reason"]), (422, &json!("Invalid")), "what is invalid is told first: {invalid}");
+    asked();
+
+    let (code, _) = raw_json(&client, "PUT", &format!("{path}/a"), &map("a", "still no")).await;
+    assert_eq!((code, asked()), (200, vec!["Update default/a by admin false true 1".to_owned()]));
+    let (code, _) = raw_json(&client, "DELETE", &format!("{path}/a"), &Value::Null).await;
+    assert_eq!((code, asked()), (200, vec!["Delete default/a by admin false true 1".to_owned()]));
+    raw_json(&client, "POST", "/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}})).await;
+    assert_eq!(asked(), Vec::<String>::new(), "nobody asked for secrets");
 }

@@ -269,8 +269,13 @@ async fn a_mistake_in_a_manifest_is_told_before_anything_is_stored() {
         let refused =
             VM.replace("  name: v", "  name: w").replace("- name: b\n        empty", "- name: c\n        empty");
         let err = kubectl.refused("create -f -", &refused).await;
-        assert!(err.contains("The VirtualMachine \"w\" is invalid"), "{err}");
+        assert!(err.contains("The request is invalid: "), "{err}");
         assert!(err.contains("spec.template.spec.domain.devices.disks[1].name: "), "{err}");
+        let migration = "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstanceMigration\nmetadata:\n  name: m\n\
+                         spec:\n  vmiName: nobody\n";
+        let err = kubectl.refused("create -f -", migration).await;
+        let told = r#"admission webhook "migration-create-validator.kubevirt.io" denied the request: "#;
+        assert!(err.starts_with("Error from server (BadRequest): ") && err.contains(told), "{err}");
         let mistyped = VM.replace("runStrategy: Halted", "runStrategy: 7");
         let err = kubectl.refused("create -f -", &mistyped).await;
         assert!(err.contains("spec.runStrategy: Invalid value"), "{err}");

@@ -204,8 +204,9 @@ async fn our_kinds_pass_admission() {
     bad.data["spec"]["template"]["spec"]["domain"]["devices"] = json!({"disks": [{"name": "a", "disk": {}}]});
     let (code, reason, message) = refusal(api.create(&PostParams::default(), &bad).await);
     assert_eq!((code, reason.as_str()), (422, "Invalid"));
-    let expected = "VirtualMachine.kubevirt.io \"w\" is invalid: spec.template.spec.domain.devices.disks[0].name: ";
-    assert!(message.starts_with(expected), "{message}");
+    let denied = r#"admission webhook "virtualmachine-validator.kubevirt.io" denied the request: "#;
+    let expected = format!("{denied}spec.template.spec.domain.devices.disks[0].name: ");
+    assert!(message.starts_with(&expected), "{message}");
 
     let path = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines";
     let mut old_fashioned = vm("x", json!({}));

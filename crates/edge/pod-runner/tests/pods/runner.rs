@@ -47,8 +47,13 @@ impl Cluster {
             (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
         };
         let (cert_pem, key_pem) = issue("apiserver", "server");
-        let config =
-            Config { store_path: node.path().join("store.redb"), client_ca_pem: ca_pem.clone(), cert_pem, key_pem };
+        let config = Config {
+            store_path: node.path().join("store.redb"),
+            client_ca_pem: ca_pem.clone(),
+            cert_pem,
+            key_pem,
+            hooks: vec![],
+        };
         let server = Server::open(config).await.unwrap();
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -182,7 +182,7 @@ impl Drain {
         match pods.evict(&pod.name_any(), &EvictParams::default()).await {
             Ok(_) => Ok(None),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(kube::Error::Api(status)) if status.code == 429 => Ok(Some(status.message)),
+            Err(kube::Error::Api(status)) if status.code == 429 => Ok(Some(own_words(&status.message).to_owned())),
             Err(error) => Err(self.failed(error)).with_context(|| format!("evicting Pod {}", full_name(pod))),
         }
     }
@@ -220,6 +220,11 @@ impl Drain {
 
 fn plain(what: String) -> Wait {
     Wait { what, since: None, unblock: None }
+}
+
+/// Why a webhook refused, without which one it was.
+fn own_words(message: &str) -> &str {
+    message.split_once(" denied the request: ").map_or(message, |(_, why)| why)
 }
 
 fn has_ended(pod: &Pod) -> bool {

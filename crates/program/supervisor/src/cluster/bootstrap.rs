@@ -1,5 +1,6 @@
 //! What an embedded cluster is born with, and waiting for it to be whole.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -128,13 +129,13 @@ fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
 pub async fn follow_configuration(
     client: kube::Client,
     admin: kube::Client,
-    server: embedded::Server,
+    admission: Arc<virt_api::Admission>,
     shutdown: CancellationToken,
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
 ) -> Result<()> {
     let kubevirts: Api<KubeVirt> = Api::namespaced(client, INSTALL_NAMESPACE);
     let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
-    follow(&server, &current);
+    follow(&admission, &current);
     let noted: Api<KubeVirt> = Api::namespaced(admin, INSTALL_NAMESPACE);
     tasks.spawn(async move {
         let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().applied_objects();
@@ -144,7 +145,7 @@ pub async fn follow_configuration(
                 () = shutdown.cancelled() => return ("the configuration watch", Ok(())),
                 change = futures::StreamExt::next(&mut changes) => match change {
                     Some(Ok(kubevirt)) => {
-                        follow(&server, &kubevirt);
+                        follow(&admission, &kubevirt);
                         if let Err(err) = observe(&noted, &kubevirt).await {
                             tracing::warn!(error = format!("{err:#}"), "observedGeneration is behind until the next change");
                         }
@@ -159,9 +160,9 @@ pub async fn follow_configuration(
 }
 
 /// A configuration that is not valid leaves the last valid one in force.
-fn follow(server: &embedded::Server, kubevirt: &KubeVirt) {
+fn follow(admission: &virt_api::Admission, kubevirt: &KubeVirt) {
     match effective(kubevirt) {
-        Ok(config) => server.configure(config),
+        Ok(config) => admission.configure(config),
         Err(err) => {
             tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used")
         }

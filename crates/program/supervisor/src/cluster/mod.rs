@@ -177,17 +177,19 @@ async fn serve(
         "apiserver",
         &Subject { common_name: "kube-apiserver", organization: None, serves: identities::API_SERVER_NAMES },
     )?;
+    let images = layout.images();
+    let pins = virt_api::PinImages(Box::new(move |reference| pod_runner::images::pinned(&images, reference)));
+    let admission = Arc::<virt_api::Admission>::default();
     let server = embedded::Server::open(embedded::Config {
         store_path: layout.store(),
         client_ca_pem: pki.ca_pem().to_owned(),
         cert_pem: pair.cert,
         key_pem: pair.key,
+        hooks: vec![Arc::new(pins), admission.clone()],
     })
     .await
     .context("cannot open the API server's store")?;
     server.bootstrap().await.context("cannot write the objects every cluster starts with")?;
-    let images = layout.images();
-    server.pin_images(Box::new(move |reference| pod_runner::images::pinned(&images, reference)));
 
     let url = format!("https://127.0.0.1:{}", record.api_port);
     let identity = |name: &str, subject: &Subject<'_>| -> Result<serde_json::Value> {
@@ -223,7 +225,7 @@ async fn serve(
     let kvm = kvm.await.context("the KVM probe panicked")?;
     bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
     bootstrap::forget_nodes(&admin).await?;
-    bootstrap::follow_configuration(api_client, admin.clone(), server, shutdown.clone(), tasks).await?;
+    bootstrap::follow_configuration(api_client, admin.clone(), admission, shutdown.clone(), tasks).await?;
 
     let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;
     let stop = shutdown.clone();

@@ -47,6 +47,7 @@ impl Cluster {
             client_ca_pem: pki.ca_pem(),
             cert_pem,
             key_pem,
+            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
         });
         let server = server.await.unwrap();
         server.bootstrap().await.unwrap();

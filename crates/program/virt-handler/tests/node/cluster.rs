@@ -83,6 +83,7 @@ impl Cluster {
             client_ca_pem: authority.pem.clone(),
             cert_pem,
             key_pem,
+            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
         });
         // `RUST_LOG=debug` shows what the agent saw; nothing without it.
         let filter = tracing_subscriber::EnvFilter::from_default_env();

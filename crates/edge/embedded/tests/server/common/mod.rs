@@ -4,6 +4,7 @@
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::config::ClusterConfig;
@@ -15,8 +16,10 @@ use kube::api::{Api, DeleteParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
 use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
+use review::Hook;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
+use virt_api::Admission;
 
 pub(crate) const MASTERS: &str = "system:masters";
 
@@ -84,9 +87,9 @@ impl Pki {
         Client::try_from(config).unwrap()
     }
 
-    pub(crate) fn server_config(&self, store_path: PathBuf) -> Config {
+    pub(crate) fn server_config(&self, store_path: PathBuf, hooks: Vec<Arc<dyn Hook>>) -> Config {
         let (cert_pem, key_pem) = self.issue("apiserver", &[]);
-        Config { store_path, client_ca_pem: self.ca_pem.clone(), cert_pem, key_pem }
+        Config { store_path, client_ca_pem: self.ca_pem.clone(), cert_pem, key_pem, hooks }
     }
 }
 
@@ -94,6 +97,8 @@ pub(crate) struct TestServer {
     pub(crate) dir: tempfile::TempDir,
     pub(crate) pki: Pki,
     pub(crate) server: Server,
+    /// The rules of KubeVirt, as every cluster of ours has them.
+    pub(crate) admission: Arc<Admission>,
     pub(crate) port: u16,
     pub(crate) stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
@@ -119,6 +124,12 @@ impl TestServer {
         Self::start_in(dir, Pki::new()).await
     }
 
+    /// With somebody else who is asked about writes, before the rules are.
+    pub(crate) async fn start_with(hook: Arc<dyn Hook>) -> Self {
+        install_crypto();
+        Self::open(tempfile::tempdir().unwrap(), Pki::new(), 0, vec![hook]).await
+    }
+
     /// On a directory that may hold a store already.
     pub(crate) async fn start_in(dir: tempfile::TempDir, pki: Pki) -> Self {
         Self::start_at(dir, pki, 0).await
@@ -126,15 +137,21 @@ impl TestServer {
 
     /// And on the port that clients know.
     pub(crate) async fn start_at(dir: tempfile::TempDir, pki: Pki, port: u16) -> Self {
-        let server = Server::open(pki.server_config(dir.path().join("store.redb"))).await.unwrap();
-        server.configure(cluster_config());
+        Self::open(dir, pki, port, vec![]).await
+    }
+
+    async fn open(dir: tempfile::TempDir, pki: Pki, port: u16, mut hooks: Vec<Arc<dyn Hook>>) -> Self {
+        let admission = Arc::<Admission>::default();
+        admission.configure(cluster_config());
+        hooks.push(admission.clone());
+        let server = Server::open(pki.server_config(dir.path().join("store.redb"), hooks)).await.unwrap();
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();
         let (serving, stopping) = (server.clone(), stop.clone());
         let task = tokio::spawn(async move { serving.serve(listener, stopping).await.unwrap() });
-        Self { dir, pki, server, port, stop, task }
+        Self { dir, pki, server, admission, port, stop, task }
     }
 
     pub(crate) async fn admin(&self) -> Client {

@@ -1,5 +1,5 @@
-//! Our own kinds, as the table in `api::resources` has them. Their rules are in the `admission` crate; here is how they
-//! are named and shown, and what their schemas demand.
+//! Custom resources, as the table in `api::resources` has them: how they are named and shown, and what their schemas
+//! demand. Whatever else there is to say about them, hooks say.
 
 use api::resources::{RESOURCES, Resource, Version};
 use serde_json::Value;

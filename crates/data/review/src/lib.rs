@@ -1,0 +1,227 @@
+//! Admission reviews as plain values: what an API server asks about a write, and what it is answered.
+//!
+//! The shape is that of Kubernetes' webhooks, so that one function answers in process and over HTTP:
+//!
+//! ```text
+//! write ─► hooks with a matching rule: change the object, warn, refuse ─► schema ─► a hook's refusal, or the store
+//! ```
+//!
+//! kube-apiserver asks mutating webhooks before it checks the schema, and validating ones after. A [`Hook`] stands for
+//! both: it is asked once, and its refusal is told after the schema's.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use json_patch::Patch;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, Time};
+use serde_json::Value;
+
+/// What happens to the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It is new.
+    Create,
+    /// It takes the place of an older version.
+    Update,
+    /// It is to go. The object is the one stored.
+    Delete,
+}
+
+/// Who asks.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct User {
+    /// The user's name.
+    pub name: String,
+    /// The groups the user is in.
+    pub groups: Vec<String>,
+    /// What else the authenticator knows, by key.
+    pub extra: BTreeMap<String, Vec<String>>,
+}
+
+/// One write to review.
+#[derive(Clone, Debug)]
+pub struct Review<'a> {
+    /// What is to happen.
+    pub operation: Operation,
+    /// The API group; empty for the core group.
+    pub group: &'a str,
+    /// The version the client speaks, as in `v1`.
+    pub version: &'a str,
+    /// The plural of the kind, as in `pods`.
+    pub resource: &'a str,
+    /// As in `status` or `eviction`; empty for the object itself.
+    pub subresource: &'a str,
+    /// Empty for a cluster-scoped kind.
+    pub namespace: &'a str,
+    /// The object's name.
+    pub name: &'a str,
+    /// Who asks.
+    pub user: &'a User,
+    /// The version before, for an update and a deletion.
+    pub old: Option<&'a Value>,
+    /// The version wanted; what was sent to a subresource that is no part of the object.
+    pub object: &'a Value,
+    /// Whether nothing will be written.
+    pub dry_run: bool,
+    /// The time.
+    pub now: Time,
+}
+
+/// Which kind of webhook a rule belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// May change the object; asked before the schema is checked.
+    Mutating,
+    /// May refuse the object; asked after.
+    Validating,
+}
+
+/// Which writes a webhook is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rule {
+    /// The webhook's name, which refusals begin with.
+    pub name: &'static str,
+    /// Its kind.
+    pub phase: Phase,
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The plural of the kind.
+    pub resource: &'static str,
+    /// Empty for the object itself.
+    pub subresource: &'static str,
+    /// What happens to it.
+    pub operations: &'static [Operation],
+}
+
+impl Rule {
+    /// Whether it is about a resource, in any version.
+    pub fn is_about(&self, group: &str, resource: &str) -> bool {
+        self.resource == resource && self.group == group
+    }
+
+    /// Whether it is about what happens to its resource.
+    pub fn covers(&self, operation: Operation, subresource: &str) -> bool {
+        self.subresource == subresource && self.operations.contains(&operation)
+    }
+
+    /// Whether its webhook is asked.
+    pub fn matches(&self, review: &Review<'_>) -> bool {
+        self.is_about(review.group, review.resource) && self.covers(review.operation, review.subresource)
+    }
+}
+
+/// What a hook answers. The default lets the write pass as it is.
+#[derive(Debug, Default)]
+pub struct Verdict {
+    /// The object as it should be stored, if that is not what came in.
+    pub object: Option<Value>,
+    /// What the user should know although it does not prevent anything.
+    pub warnings: Vec<String>,
+    /// Why the write is refused.
+    pub refusal: Option<Refusal>,
+    /// What is written besides; never in a dry run. Only evictions have one.
+    pub side_effect: Option<SideEffect>,
+}
+
+impl From<Refusal> for Verdict {
+    fn from(refusal: Refusal) -> Self {
+        Verdict { refusal: Some(refusal), ..Verdict::default() }
+    }
+}
+
+/// Why a write is refused, and by which webhook.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// The webhook's name.
+    pub by: &'static str,
+    /// Its own answer.
+    pub status: Status,
+}
+
+impl Refusal {
+    /// The answer to the client. Like kube-apiserver's: code, reason and details are the webhook's own, the message tells
+    /// who refused.
+    pub fn into_status(self) -> Status {
+        let Refusal { by, mut status } = self;
+        let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+        let said = filled(status.message.take()).or_else(|| filled(status.reason.clone()));
+        status.message = Some(match said {
+            Some(why) => format!("admission webhook {by:?} denied the request: {why}"),
+            None => format!("admission webhook {by:?} denied the request without explanation"),
+        });
+        status.code = Some(status.code.unwrap_or_default().max(400));
+        status.status = Some("Failure".to_owned());
+        status
+    }
+}
+
+/// A patch that a webhook writes before it answers.
+#[derive(Debug)]
+pub struct SideEffect {
+    /// The API group of the object to patch.
+    pub group: &'static str,
+    /// The plural of its kind.
+    pub resource: &'static str,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What changes.
+    pub patch: Patch,
+    /// The webhook's own account.
+    pub user: User,
+    /// What is answered instead if the patch fails.
+    pub failed: fn(&dyn Error) -> Status,
+}
+
+/// The objects of a cluster, as far as a hook looks at others.
+pub trait Objects {
+    /// The object of this name, or all of the namespace if there is no name; of all namespaces if that is empty, too.
+    fn find(&self, group: &str, kind: &str, namespace: &str, name: Option<&str>) -> Vec<Value>;
+}
+
+/// Somebody who is asked about writes.
+pub trait Hook: Send + Sync {
+    /// What it wants to be asked about.
+    fn rules(&self) -> &[Rule];
+
+    /// Its answer to a write that one of its rules matches.
+    fn review(&self, review: &Review<'_>, objects: &dyn Objects) -> Verdict;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_keeps_its_code_and_reason_and_says_who_refused() {
+        let words = |code: Option<i32>, reason: Option<&str>, message: Option<&str>| {
+            let own = |text: Option<&str>| text.map(str::to_owned);
+            let status = Status { code, reason: own(reason), message: own(message), ..Status::default() };
+            let told = Refusal { by: "v.example.com", status }.into_status();
+            assert_eq!(told.reason.as_deref(), reason);
+            assert_eq!(told.status.as_deref(), Some("Failure"));
+            (told.code.unwrap(), told.message.unwrap())
+        };
+        let denied = r#"admission webhook "v.example.com" denied the request"#;
+        assert_eq!(words(Some(422), Some("Invalid"), Some("odd")), (422, format!("{denied}: odd")));
+        assert_eq!(words(None, Some("Invalid"), None), (400, format!("{denied}: Invalid")));
+        assert_eq!(words(Some(200), None, Some("")), (400, format!("{denied} without explanation")));
+    }
+
+    #[test]
+    fn a_rule_matches_its_own_resource_part_and_operations() {
+        let operations = &[Operation::Create, Operation::Update];
+        let rule = Rule {
+            name: "v.example.com",
+            phase: Phase::Validating,
+            group: "",
+            resource: "pods",
+            subresource: "",
+            operations,
+        };
+        assert!(rule.is_about("", "pods") && !rule.is_about("x", "pods") && !rule.is_about("", "nodes"));
+        assert!(rule.covers(Operation::Update, ""));
+        assert!(!rule.covers(Operation::Delete, "") && !rule.covers(Operation::Update, "status"));
+    }
+}
