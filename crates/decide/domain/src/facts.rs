@@ -70,7 +70,7 @@ impl HostFacts {
     pub fn example(vmi: &VirtualMachineInstance) -> HostFacts {
         let paths = Paths::default();
         let disks = vmi.spec.volumes.iter().enumerate().map(|(index, volume)| {
-            let backing = volume.container_disk.as_ref().map(|source| {
+            let backing = volume.source().container_disk().map(|source| {
                 let file = source.path.as_deref().unwrap_or("/disk/disk.img");
                 BackingImage { path: format!("{}{file}", paths.image_volume(index)), format: ImageFormat::Qcow2 }
             });

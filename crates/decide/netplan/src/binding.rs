@@ -1,6 +1,6 @@
 //! Which interfaces a VMI has, and the names and values both programs derive for them.
 
-use api::v1::{Interface, Network, PodNetwork, VirtualMachineInstance};
+use api::v1::{Binding, Interface, Network, NetworkSource, PodNetwork, VirtualMachineInstance};
 
 use crate::{LinkName, MacAddr, PlanError, names};
 
@@ -74,8 +74,18 @@ pub(crate) fn attached(vmi: &VirtualMachineInstance) -> Result<Vec<Attached<'_>>
             continue;
         }
         let field = format!("spec.domain.devices.interfaces[{index}]");
-        if spec.masquerade.is_none() {
-            return Err(unsupported(&field, binding_name(spec)));
+        let other = match spec.bound_by() {
+            Binding::Masquerade => None,
+            Binding::Bridge => Some("the bridge binding"),
+            Binding::Sriov => Some("the sriov binding"),
+            Binding::Passt | Binding::OldPasst => Some("the passt binding"),
+            Binding::Slirp => Some("the slirp binding"),
+            Binding::Macvtap => Some("the macvtap binding"),
+            Binding::Plugin(_) => Some("a binding plugin"),
+            Binding::Unset => Some("an interface without a binding"),
+        };
+        if let Some(binding) = other {
+            return Err(unsupported(&field, binding));
         }
         if !spec.port_ranges.is_empty() {
             return Err(unsupported(&format!("{field}.portRanges"), "forwarding a range of ports"));
@@ -99,11 +109,12 @@ fn attach<'a>(vmi: &'a VirtualMachineInstance, spec: &'a Interface, field: Strin
     };
     let network: &Network = &vmi.spec.networks[index];
     let network_field = format!("spec.networks[{index}]");
-    let Some(pod_network) = &network.pod else {
-        return Err(PlanError::Unsupported {
-            field: network_field,
-            what: "a network other than the Pod's".to_string(),
-        });
+    let pod_network = match network.source() {
+        NetworkSource::Pod(pod) => pod,
+        NetworkSource::Multus(_) | NetworkSource::ResourceClaim(_) | NetworkSource::Unset => {
+            let what = "a network other than the Pod's".to_string();
+            return Err(PlanError::Unsupported { field: network_field, what });
+        }
     };
     let bad_name = |err| PlanError::BadLinkName { network: network.name.clone(), err };
     let pod_interface = names::pod_interface(vmi, network).map_err(bad_name)?;
@@ -116,16 +127,4 @@ fn attach<'a>(vmi: &'a VirtualMachineInstance, spec: &'a Interface, field: Strin
         pod_network,
         pod_interface,
     })
-}
-
-fn binding_name(interface: &Interface) -> &'static str {
-    match interface {
-        Interface { bridge: Some(_), .. } => "the bridge binding",
-        Interface { sriov: Some(_), .. } => "the sriov binding",
-        Interface { passt: Some(_), .. } | Interface { passt_binding: Some(_), .. } => "the passt binding",
-        Interface { slirp: Some(_), .. } => "the slirp binding",
-        Interface { macvtap: Some(_), .. } => "the macvtap binding",
-        Interface { binding: Some(_), .. } => "a binding plugin",
-        _ => "an interface without a binding",
-    }
 }

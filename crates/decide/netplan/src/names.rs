@@ -12,15 +12,10 @@ const BRIDGE_PREFIX: &str = "k6t-";
 /// `pod` and these leave a name of 14 bytes; the bridge's prefix is one byte longer than `pod`.
 const HASH_DIGITS: usize = 11;
 
-/// The network that brings the Pod its default route.
-pub fn is_primary(network: &Network) -> bool {
-    network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
-}
-
 /// The Pod's link for a network. The primary one may have been given another name by the CNI plugin, which the
 /// controller then records in the status.
 pub fn pod_interface(vmi: &VirtualMachineInstance, network: &Network) -> Result<LinkName, InvalidLinkName> {
-    if !is_primary(network) {
+    if !network.source().is_primary() {
         return LinkName::new(format!("{SECONDARY_PREFIX}{}", hash(&network.name)));
     }
     let reported = vmi.status.as_ref().and_then(|status| {
@@ -38,7 +33,7 @@ pub fn bridge(pod_interface: &LinkName) -> Result<LinkName, InvalidLinkName> {
 
 /// The tap device QEMU opens.
 pub fn tap(network: &Network, pod_interface: &LinkName) -> Result<LinkName, InvalidLinkName> {
-    if is_primary(network) {
+    if network.source().is_primary() {
         return LinkName::new(PRIMARY_TAP);
     }
     LinkName::new(format!("tap{}", pod_interface.get(3..).unwrap_or_default()))

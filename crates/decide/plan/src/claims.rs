@@ -122,18 +122,12 @@ pub fn waiting(dv: &DataVolume) -> String {
 
 /// The claim behind a volume that has one of its own: a DataVolume's is called like it.
 pub fn claim_name(volume: &Volume) -> Option<&str> {
-    let data_volume = volume.data_volume.as_ref().map(|dv| dv.name.as_str());
-    let claim = volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str());
-    let dump = volume.memory_dump.as_ref().map(|dump| dump.claim_name.as_str());
-    data_volume.or(claim).or(dump).filter(|name| !name.is_empty())
+    volume.source().claim_name().filter(|name| !name.is_empty())
 }
 
 /// Whether the volume may come and go while the guest runs.
 pub fn is_hotpluggable(volume: &Volume) -> bool {
-    let data_volume = volume.data_volume.as_ref().and_then(|dv| dv.hotpluggable);
-    let claim = volume.persistent_volume_claim.as_ref().and_then(|claim| claim.hotpluggable);
-    let dump = volume.memory_dump.as_ref().and_then(|dump| dump.hotpluggable);
-    data_volume.or(claim).or(dump) == Some(true)
+    volume.source().is_hotpluggable()
 }
 
 #[cfg(test)]

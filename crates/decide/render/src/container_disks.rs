@@ -44,9 +44,9 @@ struct Image<'a> {
 /// All images of the instance: its disks', then its kernel's.
 fn images(vmi: &VirtualMachineInstance) -> Vec<Image<'_>> {
     let disks = vmi.spec.volumes.iter().enumerate().filter_map(|(index, volume)| {
-        let disk = volume.container_disk.as_ref()?;
+        let disk = volume.source().container_disk()?;
         let pull_policy = disk.image_pull_policy.as_deref();
-        Some(Image { volume: &volume.name, reference: &disk.image, pull_policy, file: format!("disk_{index}") })
+        Some(Image { volume: &volume.name, reference: &disk.image, pull_policy, file: paths::image_directory(index) })
     });
     let kernel = kernel_boot(vmi).map(|boot| Image {
         volume: KERNEL_BOOT_VOLUME,
@@ -111,7 +111,7 @@ fn repository(reference: &str) -> &str {
 /// Pull secrets of all images, each once, in the order in which they are named.
 pub(crate) fn pull_secrets<'a>(vmi: &'a VirtualMachineInstance, own: Option<&'a str>) -> Vec<&'a str> {
     let disks =
-        vmi.spec.volumes.iter().filter_map(|volume| volume.container_disk.as_ref()?.image_pull_secret.as_deref());
+        vmi.spec.volumes.iter().filter_map(|volume| volume.source().container_disk()?.image_pull_secret.as_deref());
     let kernel = kernel_boot(vmi).and_then(|boot| boot.image_pull_secret.as_deref());
     let mut all: Vec<&str> = vec![];
     for secret in disks.chain(kernel).chain(own).filter(|secret| !secret.is_empty()) {

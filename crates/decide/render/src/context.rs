@@ -151,7 +151,7 @@ impl Context {
     fn learn_network(&mut self, vmi: &VirtualMachineInstance, namespace: &str, object: &Value) {
         let Some(resource) = object["metadata"]["annotations"][network::RESOURCE_NAME].as_str() else { return };
         let own = vmi.metadata.namespace.as_deref().unwrap_or("default");
-        let joined = vmi.spec.networks.iter().filter_map(|n| Some((n, n.multus.as_ref()?)));
+        let joined = vmi.spec.networks.iter().filter_map(|n| Some((n, n.source().multus()?)));
         for (network, multus) in joined {
             if network::definition(own, &multus.network_name)
                 == (namespace, object["metadata"]["name"].as_str().unwrap_or_default())

@@ -34,7 +34,7 @@ pub(crate) fn virtualization(vmi: &VirtualMachineInstance, config: &ClusterConfi
 pub(crate) fn plugins(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Vec<String> {
     let mut all = vec![];
     if !config.feature_gate("ExternalNetResourceInjection") {
-        let networks = vmi.spec.networks.iter().filter(|network| network.multus.is_some());
+        let networks = vmi.spec.networks.iter().filter(|network| network.source().multus().is_some());
         let resources = networks.filter_map(|network| ctx.network_resources.get(&network.name));
         all.extend(resources.filter(|resource| !resource.is_empty()).cloned());
     }
@@ -108,7 +108,7 @@ pub(crate) fn claims(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Ve
         requested(vmi).into_iter().filter(|device| device.resource.is_empty() && config.feature_gate(device.gate));
     let mut all: Vec<ResourceClaim> = devices.filter_map(|device| device.claim.map(claim)).collect();
     if config.feature_gate("NetworkDevicesWithDRA") {
-        let networks = vmi.spec.networks.iter().filter_map(|network| network.resource_claim.as_ref());
+        let networks = vmi.spec.networks.iter().filter_map(|network| network.source().resource_claim());
         all.extend(
             networks.map(|source| {
                 claim((source.claim_name.as_deref().unwrap_or_default(), source.request_name.as_deref()))

@@ -70,7 +70,7 @@ pub(crate) fn pod(
 fn base_spec(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Result<PodSpec, Error> {
     let spec = &vmi.spec;
     let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
-    let volume_account = spec.volumes.iter().find_map(|volume| volume.service_account.as_ref());
+    let volume_account = spec.volumes.iter().find_map(|volume| volume.source().service_account());
     let account = volume_account.and_then(|account| named(&account.service_account_name));
     let istio = annotation(vmi, labels::ISTIO_INJECT).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let pull_secrets = container_disks::pull_secrets(vmi, ctx.launcher.pull_secret.as_deref());

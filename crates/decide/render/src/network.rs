@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use api::annotations;
 use api::config::ClusterConfig;
-use api::v1::{Interface, InterfaceBindingPlugin, Network, VirtualMachineInstance};
+use api::v1::{Binding, Interface, InterfaceBindingPlugin, Network, NetworkSource, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -55,14 +55,14 @@ impl Naming {
 
     /// Each network's name inside the Pod.
     pub fn names(self, networks: &[Network]) -> BTreeMap<String, String> {
-        let secondary = networks.iter().filter(|network| is_secondary(network));
+        let secondary = networks.iter().filter(|network| network.source().is_secondary());
         let mut names: BTreeMap<String, String> = match self {
             Naming::Hashed => secondary.map(|network| (network.name.clone(), hashed(&network.name))).collect(),
             Naming::Ordinal => {
                 secondary.enumerate().map(|(i, network)| (network.name.clone(), format!("net{}", i + 1))).collect()
             }
         };
-        let primary = networks.iter().find(|network| network.pod.is_some() || is_default(network));
+        let primary = networks.iter().find(|network| network.source().is_primary());
         names.extend(primary.map(|network| (network.name.clone(), PRIMARY.to_owned())));
         names
     }
@@ -71,14 +71,6 @@ impl Naming {
 fn hashed(network: &str) -> String {
     let hash: String = Sha256::digest(network).iter().take(6).map(|byte| format!("{byte:02x}")).collect();
     format!("pod{}", &hash[..11])
-}
-
-fn is_default(network: &Network) -> bool {
-    network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
-}
-
-fn is_secondary(network: &Network) -> bool {
-    network.multus.is_some() && !is_default(network)
 }
 
 /// The annotations of a new launcher Pod.
@@ -94,9 +86,10 @@ pub(crate) fn annotations(
     let mut all = BTreeMap::new();
     let list = networks_annotation(vmi, &present, &attached, &names, config)?;
     all.extend(list.map(|list| (NETWORKS.to_owned(), list)));
-    let default = vmi.spec.networks.iter().find(|network| is_default(network));
-    all.extend(default.and_then(|n| Some((DEFAULT_NETWORK.to_owned(), n.multus.as_ref()?.network_name.clone()))));
-    if interfaces(vmi).iter().any(|interface| interface.masquerade.is_some()) {
+    let default = vmi.spec.networks.iter().map(Network::source).find(|source| source.is_multus_default());
+    let default = default.and_then(NetworkSource::multus).map(|multus| multus.network_name.clone());
+    all.extend(default.map(|name| (DEFAULT_NETWORK.to_owned(), name)));
+    if interfaces(vmi).iter().any(|interface| interface.bound_by() == Binding::Masquerade) {
         for key in [annotations::ISTIO_KUBEVIRT_INTERFACES, annotations::ISTIO_REROUTE_VIRTUAL_INTERFACES] {
             all.insert(key.to_owned(), "k6t-eth0".to_owned());
         }
@@ -138,7 +131,7 @@ fn networks_annotation(
     let mut elements = vec![];
     for network in networks {
         let interface = interfaces.iter().find(|interface| interface.name == network.name);
-        if let Some(multus) = network.multus.as_ref().filter(|_| is_secondary(network)) {
+        if let Some(multus) = network.source().multus().filter(|_| network.source().is_secondary()) {
             let (namespace, name) = definition(own, &multus.network_name);
             let mac = interface.and_then(|i| i.mac_address.as_deref()).filter(|mac| !mac.is_empty());
             let interface = names.get(&network.name).map(String::as_str);
@@ -167,7 +160,7 @@ pub(crate) fn plugin<'a>(
     interface: &Interface,
     config: &'a ClusterConfig,
 ) -> Result<Option<&'a InterfaceBindingPlugin>, Error> {
-    let Some(binding) = &interface.binding else { return Ok(None) };
+    let Some(binding) = interface.plugin() else { return Ok(None) };
     let unknown = || Error::UnknownBinding { interface: interface.name.clone(), plugin: binding.name.clone() };
     registered(&binding.name, config).map(Some).ok_or_else(unknown)
 }
@@ -183,7 +176,7 @@ pub(crate) fn plugins<'a>(
 ) -> Result<BTreeMap<&'a str, &'a InterfaceBindingPlugin>, Error> {
     let mut all = BTreeMap::new();
     for interface in interfaces(vmi) {
-        if let (Some(binding), Some(plugin)) = (&interface.binding, plugin(interface, config)?) {
+        if let (Some(binding), Some(plugin)) = (interface.plugin(), plugin(interface, config)?) {
             all.insert(binding.name.as_str(), plugin);
         }
     }

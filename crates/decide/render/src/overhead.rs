@@ -5,7 +5,7 @@
 //! the node and a limit does not kill a well-behaved guest.
 
 use api::config::ClusterConfig;
-use api::v1::VirtualMachineInstance;
+use api::v1::{Binding, ProbeHandler, VirtualMachineInstance};
 
 use crate::amount::{parse, value};
 use crate::error::Error;
@@ -51,7 +51,9 @@ impl Facts {
     /// The facts of one instance.
     pub(crate) fn of(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Self, Error> {
         let spec = &vmi.spec;
-        let exec = |probe: &Option<api::v1::Probe>| probe.as_ref().is_some_and(|probe| probe.exec.is_some());
+        let exec = |probe: &Option<api::v1::Probe>| {
+            probe.as_ref().is_some_and(|probe| matches!(probe.handler(), ProbeHandler::Exec(_)))
+        };
         let request = spec.domain.resources.as_ref().and_then(|resources| resources.requests.get(MEMORY));
         let reserved = spec.domain.memory.as_ref().and_then(|memory| memory.reserved_overhead.as_ref());
         let reserved = reserved.and_then(|reserved| reserved.added_overhead.as_ref());
@@ -81,7 +83,7 @@ impl Facts {
                 .map(|amount| bytes("spec.domain.memory.reservedOverhead.addedOverhead", amount))
                 .transpose()?
                 .unwrap_or(0),
-            passt: traits::interfaces(vmi).iter().any(|interface| interface.passt_binding.is_some()),
+            passt: traits::interfaces(vmi).iter().any(|interface| interface.bound_by() == Binding::Passt),
             plugins,
         })
     }

@@ -1,6 +1,6 @@
 //! Probes of the guest, as the kubelet can run them: inside the launcher's container.
 
-use api::v1::VirtualMachineInstance;
+use api::v1::{ProbeHandler, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::{ExecAction, Probe};
 
 const PROGRAM: &str = "virt-probe";
@@ -13,25 +13,25 @@ const DETOUR_SECONDS: i32 = 1;
 pub(crate) fn probe(vmi: &VirtualMachineInstance, probe: &api::v1::Probe) -> Probe {
     let at_least = |value: Option<i32>, default: i32| value.filter(|&value| value >= 1).unwrap_or(default);
     let timeout = at_least(probe.timeout_seconds, 1);
-    let exec = if probe.guest_agent_ping.is_some() {
-        Some(in_guest(vmi, timeout, &["--guestAgentPing".to_owned()]))
-    } else {
-        probe.exec.as_ref().map(|action| wrapped(vmi, timeout, action))
-    };
-    let detour = match &exec {
-        Some(action) if Some(action) != probe.exec.as_ref() => DETOUR_SECONDS,
-        _ => 0,
+    let exec = |action, detour| (Probe { exec: Some(action), ..Probe::default() }, detour);
+    let (handler, detour) = match probe.handler() {
+        ProbeHandler::GuestAgentPing => exec(in_guest(vmi, timeout, &["--guestAgentPing".to_owned()]), DETOUR_SECONDS),
+        ProbeHandler::Exec(given) => {
+            let action = wrapped(vmi, timeout, given);
+            let detour = if action == *given { 0 } else { DETOUR_SECONDS };
+            exec(action, detour)
+        }
+        ProbeHandler::HttpGet(action) => (Probe { http_get: Some(action.clone()), ..Probe::default() }, 0),
+        ProbeHandler::TcpSocket(action) => (Probe { tcp_socket: Some(action.clone()), ..Probe::default() }, 0),
+        ProbeHandler::Unset => (Probe::default(), 0),
     };
     Probe {
-        exec,
-        http_get: probe.http_get.clone(),
-        tcp_socket: probe.tcp_socket.clone(),
         initial_delay_seconds: Some(probe.initial_delay_seconds.unwrap_or(0).saturating_add(STARTUP_SECONDS)),
         timeout_seconds: Some(timeout.saturating_add(detour)),
         period_seconds: Some(at_least(probe.period_seconds, 10)),
         success_threshold: Some(at_least(probe.success_threshold, 1)),
         failure_threshold: Some(at_least(probe.failure_threshold, 3)),
-        ..Probe::default()
+        ..handler
     }
 }
 

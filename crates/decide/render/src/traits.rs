@@ -3,8 +3,8 @@
 use api::annotations;
 use api::config::ClusterConfig;
 use api::v1::{
-    ChangedBlockTrackingState, Hugepages, Interface, KernelBootContainer, LaunchSecurity, VirtualMachineInstance,
-    Volume,
+    Binding, ChangedBlockTrackingState, Hugepages, Interface, KernelBootContainer, LaunchSecurity,
+    VirtualMachineInstance, Volume, VolumeSource,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::Quantity;
@@ -60,7 +60,7 @@ pub(crate) fn interfaces(vmi: &VirtualMachineInstance) -> &[Interface] {
 }
 
 pub(crate) fn has_sriov(vmi: &VirtualMachineInstance) -> bool {
-    interfaces(vmi).iter().any(|interface| interface.sriov.is_some())
+    interfaces(vmi).iter().any(|interface| interface.bound_by() == Binding::Sriov)
 }
 
 /// Whether devices of the host reach into the guest's memory.
@@ -74,7 +74,7 @@ pub(crate) fn has_virtiofs(vmi: &VirtualMachineInstance) -> bool {
 }
 
 pub(crate) fn has_downward_metrics(vmi: &VirtualMachineInstance) -> bool {
-    vmi.spec.volumes.iter().any(|volume| volume.downward_metrics.is_some())
+    vmi.spec.volumes.iter().any(|volume| volume.source() == VolumeSource::DownwardMetrics)
 }
 
 fn launch_security(vmi: &VirtualMachineInstance) -> Option<&LaunchSecurity> {
@@ -139,20 +139,17 @@ pub fn needs_backend_claim(vmi: &VirtualMachineInstance) -> bool {
 
 /// The claim behind a volume; none if its data comes from elsewhere.
 pub fn claim_name(volume: &Volume) -> Option<&str> {
-    let data_volume = volume.data_volume.as_ref().map(|source| source.name.as_str());
-    let claim = volume.persistent_volume_claim.as_ref().map(|source| source.claim_name.as_str());
-    let dump = volume.memory_dump.as_ref().map(|source| source.claim_name.as_str());
-    data_volume.or(claim).or(dump)
+    volume.source().claim_name()
 }
 
 /// Volumes that disks reserve on their SCSI target.
 pub(crate) fn reserved_volumes(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &Volume> {
     let disks = vmi.spec.domain.devices.disks.iter();
-    let reserving = disks.filter(|disk| disk.lun.as_ref().is_some_and(|lun| lun.reservation == Some(true)));
+    let reserving = disks.filter(|disk| disk.device().takes_reservations());
     reserving.filter_map(|disk| vmi.spec.volumes.iter().find(|volume| volume.name == disk.name))
 }
 
 pub(crate) fn has_reservation(vmi: &VirtualMachineInstance) -> bool {
     let mut disks = vmi.spec.domain.devices.disks.iter();
-    disks.any(|disk| disk.lun.as_ref().is_some_and(|lun| lun.reservation == Some(true)))
+    disks.any(|disk| disk.device().takes_reservations())
 }

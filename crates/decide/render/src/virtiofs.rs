@@ -1,7 +1,7 @@
 //! Containers that serve directories to the guest.
 
 use api::config::ClusterConfig;
-use api::v1::{VirtualMachineInstance, Volume};
+use api::v1::{VirtualMachineInstance, Volume, VolumeSource};
 use k8s_openapi::api::core::v1::{Container, SecurityContext};
 use launcher_contract::paths;
 
@@ -15,15 +15,20 @@ pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig) -
     let shared: Vec<&str> =
         vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str()).collect();
     let volumes = vmi.spec.volumes.iter();
-    let served = volumes.filter(|volume| shared.contains(&volume.name.as_str()) && volume.container_path.is_none());
+    let served = volumes.filter(|volume| shared.contains(&volume.name.as_str()) && is_served(volume));
     served.map(|volume| container(volume, vmi, config)).collect()
+}
+
+/// Whether the directory is one of the launcher's own Pod.
+fn is_served(volume: &Volume) -> bool {
+    !matches!(volume.source(), VolumeSource::ContainerPath(_))
 }
 
 fn container(volume: &Volume, vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Container {
     let name = volume.name.as_str();
     let directory = directory(volume);
     let mut mounts = vec![mount(paths::VIRTIOFS_VOLUME, paths::VIRTIOFS)];
-    if volume.service_account.is_none() {
+    if volume.source().service_account().is_none() {
         mounts.push(mount(name, &directory));
     }
     let args = [
@@ -50,7 +55,7 @@ fn container(volume: &Volume, vmi: &VirtualMachineInstance, config: &ClusterConf
 }
 
 fn directory(volume: &Volume) -> String {
-    if volume.service_account.is_some() {
+    if volume.source().service_account().is_some() {
         return paths::SERVICE_ACCOUNT.to_owned();
     }
     volumes::configuration_path(volume).unwrap_or_else(|| format!("/{}", volume.name))

@@ -4,7 +4,7 @@
 //! that name. Names that the Pod needs for itself are therefore not free to users; see [`launcher`].
 
 use api::config::ClusterConfig;
-use api::v1::{AccessCredential, HostDisk, SysprepSource, VirtualMachineInstance, Volume as Source};
+use api::v1::{AccessCredential, HostDisk, SysprepSource, VirtualMachineInstance, Volume as Source, VolumeSource};
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, HostPathVolumeSource, LocalObjectReference,
     ObjectFieldSelector, Volume, VolumeDevice,
@@ -73,9 +73,7 @@ fn scratch(config: &ClusterConfig, all: &mut PodVolumes) {
 
 /// Objects of the API as directories. Only those that become a disk are seen by `compute`; others are for virtiofs.
 fn configuration(vmi: &VirtualMachineInstance, all: &mut PodVolumes) {
-    for source in &vmi.spec.volumes {
-        all.volumes.extend(configuration_volume(source));
-    }
+    all.volumes.extend(vmi.spec.volumes.iter().filter_map(configured).map(|(_, volume)| volume));
     for disk in &vmi.spec.domain.devices.disks {
         let source = vmi.spec.volumes.iter().find(|source| source.name == disk.name);
         let path = source.and_then(configuration_path);
@@ -83,18 +81,38 @@ fn configuration(vmi: &VirtualMachineInstance, all: &mut PodVolumes) {
     }
 }
 
-fn configuration_volume(source: &Source) -> Option<Volume> {
+/// The volume of an object of the API, and the directory that it appears in.
+fn configured(source: &Source) -> Option<(&'static str, Volume)> {
     let name = source.name.clone();
-    if let Some(from) = &source.secret {
-        return Some(secret(&name, from.secret_name.as_deref().unwrap_or_default(), from.optional));
+    match source.source() {
+        VolumeSource::Secret(from) => {
+            let secret = secret(&name, from.secret_name.as_deref().unwrap_or_default(), from.optional);
+            Some((paths::SECRETS, secret))
+        }
+        VolumeSource::ConfigMap(from) => {
+            let config_map = Some(config_map(from.name.as_deref().unwrap_or_default(), from.optional));
+            Some((paths::CONFIG_MAPS, Volume { name, config_map, ..Volume::default() }))
+        }
+        VolumeSource::DownwardApi(from) => {
+            let items = crate::some(from.fields.clone());
+            let downward_api = Some(DownwardAPIVolumeSource { items, default_mode: None });
+            Some((paths::DOWNWARD_API, Volume { name, downward_api, ..Volume::default() }))
+        }
+        VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DataVolume(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::PersistentVolumeClaim(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => None,
     }
-    if let Some(from) = &source.config_map {
-        let config_map = config_map(from.name.as_deref().unwrap_or_default(), from.optional);
-        return Some(Volume { name, config_map: Some(config_map), ..Volume::default() });
-    }
-    let items = source.downward_api.as_ref()?.fields.clone();
-    let downward_api = DownwardAPIVolumeSource { items: crate::some(items), default_mode: None };
-    Some(Volume { name, downward_api: Some(downward_api), ..Volume::default() })
 }
 
 fn config_map(name: &str, optional: Option<bool>) -> ConfigMapVolumeSource {
@@ -103,45 +121,49 @@ fn config_map(name: &str, optional: Option<bool>) -> ConfigMapVolumeSource {
 
 /// Where an object of the API appears as a directory.
 pub(crate) fn configuration_path(source: &Source) -> Option<String> {
-    let directory = if source.secret.is_some() {
-        paths::SECRETS
-    } else if source.config_map.is_some() {
-        paths::CONFIG_MAPS
-    } else if source.downward_api.is_some() {
-        paths::DOWNWARD_API
-    } else {
-        return None;
-    };
-    Some(format!("{directory}/{}", source.name))
+    configured(source).map(|(directory, _)| format!("{directory}/{}", source.name))
 }
 
 /// Disks from claims, files of the node and generated data. Plugged volumes come by attachment Pods instead.
 fn data(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolumes) -> Result<(), Error> {
     for source in vmi.spec.volumes.iter().filter(|source| !is_plugged(vmi, source)) {
         let name = source.name.as_str();
-        if let Some(from) = &source.persistent_volume_claim {
-            claimed(name, &from.claim_name, claim(name, &from.claim_name, from.read_only), ctx, all)?;
-        }
-        if let Some(from) = source.ephemeral.as_ref().and_then(|ephemeral| ephemeral.persistent_volume_claim.as_ref()) {
-            claimed(name, &from.claim_name, claim(name, &from.claim_name, from.read_only), ctx, all)?;
-        }
-        if let Some(from) = &source.data_volume {
-            claimed(name, &from.name, claim(name, &from.name, None), ctx, all)?;
-        }
-        if let Some(disk) = &source.host_disk {
-            all.add(host_disk(name, disk), mount(name, &paths::disk_directory(name)));
-        }
-        if source.downward_metrics.is_some() {
-            all.add(memory_dir(name, "Memory", Some("1Mi")), mount(name, paths::DOWNWARD_METRICS));
-        }
-        if let Some(from) = &source.cloud_init_no_cloud {
-            cloud_init(name, &from.secret_ref, &from.network_data_secret_ref, all);
-        }
-        if let Some(from) = &source.cloud_init_config_drive {
-            cloud_init(name, &from.secret_ref, &from.network_data_secret_ref, all);
-        }
-        if let Some(from) = &source.sysprep {
-            all.add(sysprep(name, from)?, read_only(mount(name, &format!("{}/{name}", paths::SYSPREP))));
+        match source.source() {
+            VolumeSource::PersistentVolumeClaim(from) => {
+                claimed(name, &from.claim_name, claim(name, &from.claim_name, from.read_only), ctx, all)?;
+            }
+            VolumeSource::Ephemeral(from) => {
+                if let Some(from) = &from.persistent_volume_claim {
+                    claimed(name, &from.claim_name, claim(name, &from.claim_name, from.read_only), ctx, all)?;
+                }
+            }
+            VolumeSource::DataVolume(from) => claimed(name, &from.name, claim(name, &from.name, None), ctx, all)?,
+            VolumeSource::HostDisk(disk) => {
+                all.add(host_disk(name, disk), mount(name, &paths::disk_directory(name)));
+            }
+            VolumeSource::DownwardMetrics => {
+                all.add(memory_dir(name, "Memory", Some("1Mi")), mount(name, paths::DOWNWARD_METRICS));
+            }
+            VolumeSource::CloudInitNoCloud(from) => {
+                cloud_init(name, &from.secret_ref, &from.network_data_secret_ref, all);
+            }
+            VolumeSource::CloudInitConfigDrive(from) => {
+                cloud_init(name, &from.secret_ref, &from.network_data_secret_ref, all);
+            }
+            VolumeSource::Sysprep(from) => {
+                all.add(sysprep(name, from)?, read_only(mount(name, &format!("{}/{name}", paths::SYSPREP))));
+            }
+            // `configuration` and `container_images` see to these.
+            VolumeSource::ConfigMap(_)
+            | VolumeSource::DownwardApi(_)
+            | VolumeSource::Secret(_)
+            | VolumeSource::ContainerDisk(_) => {}
+            // The launcher makes them, or they are in the Pod anyway, or an attachment Pod brings them.
+            VolumeSource::EmptyDisk(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::MemoryDump(_)
+            | VolumeSource::Unset => {}
         }
     }
     Ok(())
@@ -151,9 +173,7 @@ fn data(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolumes) -> Re
 fn is_plugged(vmi: &VirtualMachineInstance, source: &Source) -> bool {
     let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
     let mut plugged = statuses.filter(|status| status.hotplug_volume.is_some());
-    let hotpluggable = source.data_volume.as_ref().is_some_and(|from| from.hotpluggable == Some(true))
-        || source.persistent_volume_claim.as_ref().is_some_and(|from| from.hotpluggable == Some(true));
-    hotpluggable || plugged.any(|status| status.name == source.name)
+    source.source().is_hotpluggable() || plugged.any(|status| status.name == source.name)
 }
 
 fn claimed(name: &str, claim: &str, volume: Volume, ctx: &Context, all: &mut PodVolumes) -> Result<(), Error> {
@@ -236,7 +256,7 @@ fn access_credentials(credentials: &[AccessCredential], all: &mut PodVolumes) {
 /// Images of container disks and of a directly booted kernel, and the one whose program finds out their digests.
 fn container_images(vmi: &VirtualMachineInstance, config: &ClusterConfig, images: &Images, all: &mut PodVolumes) {
     for (index, source) in vmi.spec.volumes.iter().enumerate() {
-        let Some(disk) = &source.container_disk else { continue };
+        let VolumeSource::ContainerDisk(disk) = source.source() else { continue };
         let reference = images.reference(&source.name, &disk.image);
         let path = format!("{}/{}", paths::CONTAINER_DISKS, paths::image_directory(index));
         let volume = image(&source.name, reference, disk.image_pull_policy.as_deref());

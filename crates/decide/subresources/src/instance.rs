@@ -4,7 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use api::conditions;
 use api::v1::{
-    Condition, VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase, VirtualMachineInstanceStatus,
+    Condition, ProbeHandler, VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase,
+    VirtualMachineInstanceStatus,
 };
 
 use super::refusal::{Kind, Refusal};
@@ -69,7 +70,7 @@ pub fn vnc(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
 /// Pause.
 pub fn pause(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     running(vmi)?;
-    if vmi.spec.liveness_probe.as_ref().is_some_and(|probe| probe.guest_agent_ping.is_none()) {
+    if vmi.spec.liveness_probe.as_ref().is_some_and(|probe| probe.handler() != ProbeHandler::GuestAgentPing) {
         let why = "Pausing VMIs with LivenessProbe is currently not supported";
         return Err(Refusal::forbidden(VMI, name(vmi), why));
     }

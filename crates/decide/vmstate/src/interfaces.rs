@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use api::v1::VirtualMachineInstanceNetworkInterface as Status;
-use api::v1::{Network as NetworkSpec, VirtualMachineInstance};
+use api::v1::{Binding, VirtualMachineInstance};
 
 use crate::{Domain, GuestAgent, GuestInterface, Network, World};
 
@@ -80,7 +80,8 @@ fn guest_addresses(vmi: &VirtualMachineInstance, agent: &GuestAgent, list: &mut 
 }
 
 fn is_masquerade(vmi: &VirtualMachineInstance, name: &str) -> bool {
-    vmi.spec.domain.devices.interfaces.iter().any(|interface| interface.name == name && interface.masquerade.is_some())
+    let mut interfaces = vmi.spec.domain.devices.interfaces.iter();
+    interfaces.any(|interface| interface.name == name && interface.bound_by() == Binding::Masquerade)
 }
 
 /// Per address family: the Pod's address is the one others can use, so it stays as long as the guest has any of that
@@ -124,10 +125,7 @@ fn is_link_local(ip: &str) -> bool {
 
 /// Readers take the first entry for the VMI's address.
 fn primary_first(vmi: &VirtualMachineInstance, previous: &[Status], list: &mut Vec<Status>) {
-    let is_primary = |network: &&NetworkSpec| {
-        network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
-    };
-    let Some(primary) = vmi.spec.networks.iter().find(is_primary) else { return };
+    let Some(primary) = vmi.spec.networks.iter().find(|network| network.source().is_primary()) else { return };
     let named = |entry: &Status| entry.name.as_deref() == Some(primary.name.as_str());
     match list.iter().position(named) {
         Some(index) => {

@@ -166,19 +166,21 @@ fn template_volumes(vm: &VirtualMachine) -> &[Volume] {
 }
 
 fn data_volumes(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
-    volumes.iter().filter_map(|volume| volume.data_volume.as_ref()).map(|source| beside(meta, &source.name)).collect()
+    let sources = volumes.iter().filter_map(|volume| volume.source().data_volume());
+    sources.map(|source| beside(meta, &source.name)).collect()
 }
 
 fn claims(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
-    let sources = volumes.iter().filter_map(|volume| volume.persistent_volume_claim.as_ref());
+    let sources = volumes.iter().filter_map(|volume| volume.source().persistent_volume_claim());
     sources.map(|source| beside(meta, &source.claim_name)).collect()
 }
 
 /// Besides the claims it uses as such, those it writes its memory to and those that serve a purpose of ours: their coming
 /// must wake it too.
 fn plugged_claims(vmi: &VirtualMachineInstance) -> Vec<String> {
-    let dumps = vmi.spec.volumes.iter().filter_map(|volume| volume.memory_dump.as_ref()).map(|dump| &dump.claim_name);
-    let utility = vmi.spec.utility_volumes.iter().map(|volume| &volume.claim_name);
+    let dumps = vmi.spec.volumes.iter().filter(|volume| volume.is_memory_dump());
+    let dumps = dumps.filter_map(|volume| volume.source().claim_name());
+    let utility = vmi.spec.utility_volumes.iter().map(|volume| volume.claim_name.as_str());
     let more = dumps.chain(utility).map(|name| beside(&vmi.metadata, name));
     claims(&vmi.metadata, &vmi.spec.volumes).into_iter().chain(more).collect()
 }

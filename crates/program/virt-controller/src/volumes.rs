@@ -1,6 +1,6 @@
 //! The claims behind an instance's volumes, as the caches show them.
 
-use api::v1::VirtualMachineInstance;
+use api::v1::{VirtualMachineInstance, VolumeSource};
 use informer::Key;
 use machinery::meta::controller_of;
 use plan::claims::{Claims, claim_name};
@@ -12,7 +12,8 @@ pub(crate) fn claims_of(stores: &Stores, vmi: &VirtualMachineInstance) -> Claims
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
     let own = vmi.spec.volumes.iter().filter_map(claim_name);
     let below = vmi.spec.volumes.iter().filter_map(|volume| {
-        volume.ephemeral.as_ref()?.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str())
+        let VolumeSource::Ephemeral(source) = volume.source() else { return None };
+        source.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str())
     });
     let utility = vmi.spec.utility_volumes.iter().map(|volume| volume.claim_name.as_str());
     let mut found = Claims::default();

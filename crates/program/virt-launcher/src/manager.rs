@@ -273,7 +273,7 @@ impl Manager {
 
     /// Finds the taps and starts the DHCP servers, once.
     fn prepare_network(&self, vmi: &VirtualMachineInstance, inner: &mut Inner) -> Result<Vec<InterfaceFacts>, Error> {
-        let Some(network) = vmi.spec.networks.iter().find(|network| netplan::names::is_primary(network)) else {
+        let Some(network) = vmi.spec.networks.iter().find(|network| network.source().is_primary()) else {
             return Ok(Vec::new());
         };
         if vmi.spec.domain.devices.interfaces.is_empty() {

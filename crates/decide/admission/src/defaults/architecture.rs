@@ -43,11 +43,6 @@ fn bootloader(spec: &mut VirtualMachineInstanceSpec) {
 
 fn buses(spec: &mut VirtualMachineInstanceSpec, bus: &str) {
     for disk in &mut spec.domain.devices.disks {
-        let targets = [
-            disk.disk.as_mut().map(|target| &mut target.bus),
-            disk.cdrom.as_mut().map(|target| &mut target.bus),
-            disk.lun.as_mut().map(|target| &mut target.bus),
-        ];
-        targets.into_iter().flatten().for_each(|target| fill(target, bus));
+        disk.buses_mut().for_each(|target| fill(target, bus));
     }
 }

@@ -1,6 +1,6 @@
 //! Defaults of a new instance's own fields: what is listed is on, and what is on has its details.
 
-use api::v1::{DiskTarget, FeatureHyperv, FeatureState, Features, Probe, Timer, VirtualMachineInstance};
+use api::v1::{DiskDevice, DiskTarget, FeatureHyperv, FeatureState, Features, Probe, Timer, VirtualMachineInstance};
 
 use super::{fill, firmware_uuid};
 
@@ -36,10 +36,10 @@ fn firmware(vmi: &mut VirtualMachineInstance) {
 fn devices(vmi: &mut VirtualMachineInstance) {
     let devices = &mut vmi.spec.domain.devices;
     for disk in &mut devices.disks {
-        if disk.disk.is_none() && disk.lun.is_none() && disk.cdrom.is_none() {
+        if disk.device() == DiskDevice::Unset {
             disk.disk = Some(DiskTarget::default());
         }
-        if let Some(cdrom) = &mut disk.cdrom {
+        if let Some(cdrom) = disk.cdrom_mut() {
             fill(&mut cdrom.tray, "closed");
             cdrom.readonly.get_or_insert(true);
         }

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::config::ClusterConfig;
-use api::v1::{Devices, Disk, Empty, Interface, Network, PodNetwork, ResourceRequirements, VirtualMachineInstanceSpec};
+use api::v1::{
+    Devices, Disk, Empty, Interface, Network, PodNetwork, ResourceRequirements, VirtualMachineInstanceSpec, Volume,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::Quantity;
 
@@ -88,7 +90,7 @@ fn sockets(resources: Option<&ResourceRequirements>) -> u32 {
 /// An image without a version is looked up each time, as Kubernetes does for containers. A registry's port counts as a
 /// version here; it always has.
 fn pull_policies(spec: &mut VirtualMachineInstanceSpec) {
-    for disk in spec.volumes.iter_mut().filter_map(|volume| volume.container_disk.as_mut()) {
+    for disk in spec.volumes.iter_mut().filter_map(Volume::container_disk_mut) {
         let floating = disk.image.ends_with(":latest") || !disk.image.contains([':', '@']);
         fill(&mut disk.image_pull_policy, if floating { "Always" } else { "IfNotPresent" });
     }

@@ -1,6 +1,6 @@
 //! Credentials handed to the guest.
 
-use api::v1::{AccessCredential, SSHPublicKeyAccessCredential, VirtualMachineInstanceSpec};
+use api::v1::{AccessCredential, SSHPublicKeyAccessCredential, VirtualMachineInstanceSpec, Volume, VolumeSource};
 use machinery::field::{Cause, Path};
 
 use super::findings::Findings;
@@ -31,8 +31,9 @@ fn ssh_keys(
 ) {
     let method = &keys.propagation_method;
     let methods = field.child("propagationMethod");
-    let no_cloud = spec.volumes.iter().any(|volume| volume.cloud_init_no_cloud.is_some());
-    let config_drive = spec.volumes.iter().any(|volume| volume.cloud_init_config_drive.is_some());
+    let sources = || spec.volumes.iter().flat_map(Volume::sources);
+    let no_cloud = sources().any(|source| matches!(source, VolumeSource::CloudInitNoCloud(_)));
+    let config_drive = sources().any(|source| matches!(source, VolumeSource::CloudInitConfigDrive(_)));
     if method.no_cloud.is_some() && !no_cloud {
         found.refuse(Cause::Invalid, &methods, "noCloud needs a volume of type cloudInitNoCloud");
     }

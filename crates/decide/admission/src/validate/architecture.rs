@@ -44,14 +44,11 @@ fn arm64(found: &mut Findings, domain: &Path<'_>, devices: &Path<'_>, spec: &Vir
     }
     let disks = devices.child("disks");
     for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
-        let buses = [
-            ("disk.bus", disk.disk.as_ref().map(|target| text(&target.bus))),
-            ("cdrom.bus", disk.cdrom.as_ref().map(|target| text(&target.bus))),
-            ("lun.bus", disk.lun.as_ref().map(|target| text(&target.bus))),
-        ];
-        for (name, bus) in buses {
-            if let Some(bus) = bus.filter(|bus| !ARM64_BUSES.contains(bus)) {
-                found.not_supported(&disks.index(index).child(name), bus, &ARM64_BUSES[1..]);
+        for device in disk.devices() {
+            let bus = device.bus().unwrap_or_default();
+            if !ARM64_BUSES.contains(&bus) {
+                let field = disks.index(index);
+                found.not_supported(&field.child(device.member()).child("bus"), bus, &ARM64_BUSES[1..]);
             }
         }
     }

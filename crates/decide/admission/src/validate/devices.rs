@@ -1,7 +1,7 @@
 //! Devices other than disks and interfaces.
 
 use api::config::ClusterConfig;
-use api::v1::{GPU, VirtualMachineInstanceSpec};
+use api::v1::{DiskDevice, GPU, VirtualMachineInstanceSpec, Volume};
 use machinery::field::{Cause, Path};
 
 use super::findings::{Findings, text};
@@ -93,7 +93,7 @@ pub(super) fn gated(
     if given.autoattach_vsock == Some(true) {
         needs_gate(found, &devices.child("autoattachVSOCK"), "VSOCK", config);
     }
-    let reserves = |disk: &api::v1::Disk| disk.lun.as_ref().is_some_and(|lun| lun.reservation == Some(true));
+    let reserves = |disk: &api::v1::Disk| disk.devices().any(DiskDevice::takes_reservations);
     if let Some(index) = given.disks.iter().position(reserves).filter(|_| !config.persistent_reservation()) {
         let disks = devices.child("disks");
         let message = "persistent reservation is not enabled in the cluster";
@@ -104,7 +104,7 @@ pub(super) fn gated(
     }
     let on_claim = |name: &str| {
         let volume = spec.volumes.iter().rfind(|volume| volume.name == name);
-        volume.is_some_and(|volume| volume.persistent_volume_claim.is_some() || volume.data_volume.is_some())
+        volume.is_some_and(Volume::is_claim)
     };
     if given.filesystems.iter().any(|filesystem| on_claim(&filesystem.name)) {
         needs_gate(found, &devices.child("filesystems"), "EnableVirtioFsStorageVolumes", config);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use api::config::ClusterConfig;
-use api::v1::{BlockSize, Disk, VirtualMachineInstanceSpec};
+use api::v1::{BlockSize, Disk, DiskDevice, VirtualMachineInstanceSpec, VolumeSource};
 use machinery::field::{Cause, Path};
 use machinery::names::check_dns1123_label;
 
-use super::findings::{Findings, given, text};
+use super::findings::{Findings, given};
 
 const BUSES: [&str; 4] = ["virtio", "scsi", "sata", "usb"];
 const CACHES: [&str; 3] = ["none", "writethrough", "writeback"];
@@ -38,46 +38,37 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, disks: &[Disk]) {
     }
 }
 
-/// What the disk is and the bus it is on, both empty if nothing says so.
-fn device(disk: &Disk) -> (&'static str, &str) {
-    match disk {
-        Disk { disk: Some(target), .. } => ("disk", text(&target.bus)),
-        Disk { lun: Some(target), .. } => ("lun", text(&target.bus)),
-        Disk { cdrom: Some(target), .. } => ("cdrom", text(&target.bus)),
-        _ => ("", ""),
-    }
-}
-
+/// The bus the disk is on, empty if nothing says so.
 fn bus(disk: &Disk) -> &str {
-    device(disk).1
+    disk.device().bus().unwrap_or_default()
 }
 
 fn target(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
-    let targets = [disk.disk.is_some(), disk.lun.is_some(), disk.cdrom.is_some()];
-    if targets.iter().filter(|set| **set).count() > 1 {
+    if disk.devices().count() > 1 {
         found.invalid(field, disk.name.as_str(), "at most one of disk, lun and cdrom may be set");
     }
-    if let Some(address) = disk.disk.as_ref().and_then(|target| given(&target.pci_address)) {
+    let (device, bus) = (disk.device(), bus(disk));
+    if let DiskDevice::Disk(target) = device
+        && let Some(address) = given(&target.pci_address)
+    {
         let at = field.child("disk.pciAddress");
-        if bus(disk) != "virtio" {
+        if bus != "virtio" {
             found.invalid(&at, address, "only a disk on virtio has a PCI address of its own");
         }
         super::pci_address(found, &at, address);
     }
-    let (kind, bus) = device(disk);
-    let read_only = disk.disk.as_ref().is_some_and(|target| target.readonly == Some(true));
-    let problem = match (bus, kind) {
+    let problem = match (bus, device) {
         ("", _) => return,
         ("ide", _) => Some("there is no IDE controller; use sata"),
-        ("virtio", "cdrom") => Some("a CD-ROM cannot be on virtio; use sata or scsi"),
-        ("sata", "disk") if read_only => {
+        (bus, _) if !BUSES.contains(&bus) => Some("must be one of virtio, scsi, sata, usb"),
+        ("virtio", DiskDevice::CdRom(_)) => Some("a CD-ROM cannot be on virtio; use sata or scsi"),
+        ("sata", DiskDevice::Disk(target)) if target.readonly == Some(true) => {
             Some("a read-only disk cannot be on sata; use virtio or scsi, or make it a cdrom")
         }
-        (bus, _) if !BUSES.contains(&bus) => Some("must be one of virtio, scsi, sata, usb"),
-        _ => None,
+        (_, DiskDevice::Disk(_) | DiskDevice::Lun(_) | DiskDevice::CdRom(_) | DiskDevice::Unset) => None,
     };
     if let Some(problem) = problem {
-        found.invalid(&field.child(kind).child("bus"), bus, problem);
+        found.invalid(&field.child(device.member()).child("bus"), bus, problem);
     }
     if disk.dedicated_io_thread == Some(true) && bus != "virtio" {
         let message = format!("a disk on {bus} cannot have a thread of its own; use virtio");
@@ -144,17 +135,16 @@ pub(super) fn with_volumes(
         let field = disks.index(index);
         // The last of several volumes of one name is the one that counts.
         match spec.volumes.iter().rfind(|volume| volume.name == disk.name) {
-            None if disk.cdrom.is_none() => {
+            None if !disk.is_cdrom() => {
                 found.invalid(&field.child("name"), disk.name.as_str(), "no volume has this name");
             }
             None => super::needs_gate(found, &field.child("name"), "DeclarativeHotplugVolumes", config),
             Some(volume) => {
-                let claim = volume.persistent_volume_claim.is_some() || volume.data_volume.is_some();
-                if disk.lun.is_some() && !claim {
+                if disk.is_lun() && !volume.is_claim() {
                     let detail = "the volume has to be a claim or a DataVolume";
                     found.refuse(Cause::Invalid, &field.child("lun"), detail);
                 }
-                if volume.downward_metrics.is_some() {
+                if volume.sources().any(|source| source == VolumeSource::DownwardMetrics) {
                     metrics_disk(found, &field, disk);
                 }
             }
@@ -176,24 +166,28 @@ pub(super) fn with_volumes(
 }
 
 fn metrics_disk(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
-    match &disk.disk {
-        None => found.required(&field.child("disk"), "a volume of downward metrics shows as a disk only"),
-        Some(target) => {
+    match disk.device() {
+        DiskDevice::Disk(target) => {
             if let Some(bus) = given(&target.bus).filter(|bus| *bus != "virtio") {
                 found.invalid(&field.child("disk.bus"), bus, "a volume of downward metrics has to be on virtio");
             }
+        }
+        DiskDevice::Lun(_) | DiskDevice::CdRom(_) | DiskDevice::Unset => {
+            found.required(&field.child("disk"), "a volume of downward metrics shows as a disk only");
         }
     }
 }
 
 /// What is wrong with a disk that is to be plugged into a running guest.
 pub(super) fn hotplug(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
-    let (kind, bus) = device(disk);
-    let problem = match (kind, bus) {
-        ("disk", "scsi" | "virtio") | ("lun", "scsi") => None,
-        ("disk", _) => Some("a disk is plugged into scsi or virtio only"),
-        ("lun", _) => Some("a LUN is plugged into scsi only"),
-        _ => Some("only a disk or a LUN can be plugged into a running guest"),
+    let bus = bus(disk);
+    let problem = match (disk.device(), bus) {
+        (DiskDevice::Disk(_), "scsi" | "virtio") | (DiskDevice::Lun(_), "scsi") => None,
+        (DiskDevice::Disk(_), _) => Some("a disk is plugged into scsi or virtio only"),
+        (DiskDevice::Lun(_), _) => Some("a LUN is plugged into scsi only"),
+        (DiskDevice::CdRom(_) | DiskDevice::Unset, _) => {
+            Some("only a disk or a LUN can be plugged into a running guest")
+        }
     };
     if let Some(problem) = problem {
         found.invalid(field, disk.name.as_str(), problem);

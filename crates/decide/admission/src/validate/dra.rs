@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use api::config::ClusterConfig;
-use api::v1::VirtualMachineInstanceSpec;
+use api::v1::{NetworkSource, VirtualMachineInstanceSpec};
 use k8s_openapi::api::core::v1::PodResourceClaim;
 use machinery::field::{Cause, Path};
 use machinery::names::{check_dns1123_label, check_dns1123_subdomain};
@@ -105,7 +105,7 @@ fn resource_claims(found: &mut Findings, field: &Path<'_>, claims: &[PodResource
 /// What networks take; their own rules tell them apart.
 fn networks(spec: &VirtualMachineInstanceSpec) -> Taken<'_> {
     let networks = spec.networks.iter().enumerate().filter_map(|(index, network)| {
-        let claim = network.resource_claim.as_ref()?;
+        let claim = network.sources().find_map(NetworkSource::resource_claim)?;
         Some(((given(&claim.claim_name)?, given(&claim.request_name)?), ("networks", index)))
     });
     networks.collect()

@@ -1,6 +1,6 @@
 //! Firmware: ACPI tables, boot loader, and a kernel booted directly.
 
-use api::v1::{DomainSpec, Firmware, KernelBoot, KernelBootContainer, Volume};
+use api::v1::{DomainSpec, Firmware, KernelBoot, KernelBootContainer, Volume, VolumeSource};
 use machinery::field::{Cause, Path};
 
 use super::findings::{Findings, given};
@@ -17,7 +17,7 @@ pub(super) fn acpi(found: &mut Findings, domain: &Path<'_>, given_domain: &Domai
         let Some(reference) = reference else { continue };
         match volumes.iter().find(|volume| volume.name == reference) {
             None => found.invalid(&field.child(name), reference, "no volume has this name"),
-            Some(volume) if volume.secret.is_none() => {
+            Some(volume) if !volume.sources().any(|source| matches!(source, VolumeSource::Secret(_))) => {
                 found.invalid(&field.child(name), reference, "the volume has to be a Secret");
             }
             Some(_) => {}

@@ -1,7 +1,7 @@
 //! How the guest starts, how its health is watched, how it reboots, and what becomes of it when its node is drained.
 
 use api::config::ClusterConfig;
-use api::v1::{DomainSpec, Probe, VirtualMachineInstanceSpec};
+use api::v1::{DomainSpec, Network, NetworkSource, Probe, ProbeHandler, VirtualMachineInstanceSpec};
 use machinery::field::{Cause, Path};
 
 use super::findings::Findings;
@@ -21,7 +21,7 @@ pub(super) fn start_strategy(found: &mut Findings, field: &Path<'_>, spec: &Virt
 
 /// Both probes.
 pub(super) fn probes(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
-    let reachable = spec.networks.iter().any(|network| network.pod.is_some());
+    let reachable = spec.networks.iter().flat_map(Network::sources).any(NetworkSource::is_pod);
     for (name, probe) in [("readinessProbe", &spec.readiness_probe), ("livenessProbe", &spec.liveness_probe)] {
         if let Some(probe) = probe {
             check_probe(found, &field.child(name), probe, reachable);
@@ -30,19 +30,20 @@ pub(super) fn probes(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachi
 }
 
 fn check_probe(found: &mut Findings, field: &Path<'_>, probe: &Probe, reachable: bool) {
-    let over_network = [("httpGet", probe.http_get.is_some()), ("tcpSocket", probe.tcp_socket.is_some())];
-    let inside = [probe.exec.is_some(), probe.guest_agent_ping.is_some()];
-    let handlers = over_network.iter().map(|(_, set)| *set).chain(inside).filter(|set| *set).count();
+    let handlers = probe.handlers().count();
     if handlers > 1 {
         let detail = "exactly one of exec, guestAgentPing, httpGet and tcpSocket may be set";
         found.refuse(Cause::Invalid, field, detail);
     } else if handlers == 0 {
         found.required(field, "one of exec, guestAgentPing, httpGet and tcpSocket has to be set");
     }
-    if !reachable {
-        for (name, _) in over_network.iter().filter(|(_, set)| *set) {
-            found.refuse(Cause::Invalid, &field.child(name), "the guest can only be reached over a Pod network");
-        }
+    for handler in probe.handlers().filter(|_| !reachable) {
+        let name = match handler {
+            ProbeHandler::HttpGet(_) => "httpGet",
+            ProbeHandler::TcpSocket(_) => "tcpSocket",
+            ProbeHandler::Exec(_) | ProbeHandler::GuestAgentPing | ProbeHandler::Unset => continue,
+        };
+        found.refuse(Cause::Invalid, &field.child(name), "the guest can only be reached over a Pod network");
     }
 }
 

@@ -3,7 +3,7 @@
 //! KubeVirt admits these values; the Pod, libvirt or QEMU refuse them later, where the user no longer looks. They are
 //! refused here as what this build does not honour, so that the verdict on validity stays KubeVirt's.
 
-use api::v1::{Disk, PodNetwork, VirtualMachineInstanceSpec, Volume};
+use api::v1::{Disk, NetworkSource, PodNetwork, VirtualMachineInstanceSpec, Volume, VolumeSource};
 use ipnet::{Ipv4Net, Ipv6Net};
 use machinery::field::Path;
 use machinery::names::{check_dns1123_label, check_label_value, check_qualified_name};
@@ -30,7 +30,7 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachin
     let disks = devices.child("disks");
     for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
         boot_order(found, &disks.index(index), disk.boot_order);
-        if disk.cdrom.is_some() && !spec.volumes.iter().any(|volume| volume.name == disk.name) {
+        if disk.is_cdrom() && !spec.volumes.iter().any(|volume| volume.name == disk.name) {
             found.unsupported(&disks.index(index), "an empty CD-ROM drive is");
         }
     }
@@ -43,7 +43,7 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachin
     }
     let networks = field.child("networks");
     for (index, network) in spec.networks.iter().enumerate() {
-        if let Some(pod) = &network.pod {
+        if let NetworkSource::Pod(pod) = network.source() {
             guest_networks(found, &networks.index(index).child("pod"), pod);
         }
     }
@@ -123,16 +123,41 @@ fn volumes(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], disks: &[
         if !disks.iter().any(|disk| disk.name == volume.name) {
             found.name(&field.child("name"), &volume.name, &check_dns1123_label(&volume.name));
         }
-        if volume.container_disk.as_ref().is_some_and(|source| source.image.is_empty()) {
-            found.required(&field.child("containerDisk.image"), "the image that holds the disk has to be named");
-        }
-        if let Some(source) = volume.empty_disk.as_ref().filter(|source| parsed(&source.capacity) <= Quantity::ZERO) {
-            found.invalid(&field.child("emptyDisk.capacity"), source.capacity.0.as_str(), "must be greater than 0");
+        for source in volume.sources() {
+            volume_source(found, &field, source);
         }
     }
-    let with_data = volumes.iter().enumerate().filter(|(_, volume)| volume.cloud_init_no_cloud.is_some());
+    let has_data = |volume: &Volume| volume.sources().any(|source| matches!(source, VolumeSource::CloudInitNoCloud(_)));
+    let with_data = volumes.iter().enumerate().filter(|(_, volume)| has_data(volume));
     for (index, _) in with_data.skip(1) {
         // The guest reads one set of cloud-init data; a second volume would only repeat it.
         found.unsupported(&field.index(index), "a second volume of cloud-init data is");
+    }
+}
+fn volume_source(found: &mut Findings, field: &Path<'_>, source: VolumeSource<'_>) {
+    match source {
+        VolumeSource::ContainerDisk(source) if source.image.is_empty() => {
+            found.required(&field.child("containerDisk.image"), "the image that holds the disk has to be named");
+        }
+        VolumeSource::EmptyDisk(source) if parsed(&source.capacity) <= Quantity::ZERO => {
+            found.invalid(&field.child("emptyDisk.capacity"), source.capacity.0.as_str(), "must be greater than 0");
+        }
+        VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DataVolume(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::PersistentVolumeClaim(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => {}
     }
 }

@@ -28,7 +28,7 @@ mod volumes;
 use std::collections::BTreeMap;
 
 use api::config::ClusterConfig;
-use api::v1::{Disk, Firmware, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use api::v1::{Binding, Disk, Firmware, VirtualMachineInstance, VirtualMachineInstanceSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::field::{Cause, FieldError, FieldPath, Path};
@@ -152,8 +152,8 @@ fn rules(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSp
 fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
     let interfaces = &spec.domain.devices.interfaces;
     let uses = [
-        ("Passt", interfaces.iter().any(|interface| interface.passt.is_some())),
-        ("Macvtap", interfaces.iter().any(|interface| interface.macvtap.is_some())),
+        ("Passt", interfaces.iter().any(|interface| interface.has_binding(Binding::OldPasst))),
+        ("Macvtap", interfaces.iter().any(|interface| interface.has_binding(Binding::Macvtap))),
     ];
     for (gate, used) in uses {
         if used && config.requested_gates().iter().any(|requested| requested == gate) {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use api::v1::VirtualMachineInstanceSpec;
+use api::v1::{VirtualMachineInstanceSpec, Volume, VolumeSource};
 use k8s_openapi::api::core::v1::PodDNSConfig;
 use machinery::field::{Cause, Path};
 use machinery::names::{check_dns1123_label, check_dns1123_subdomain};
@@ -73,7 +73,7 @@ pub(super) fn service_account(found: &mut Findings, field: &Path<'_>, spec: &Vir
     let Some(account) = given(&spec.service_account_name) else { return };
     let at = field.child("serviceAccountName");
     found.name(&at, account, &check_dns1123_subdomain(account));
-    let sources = spec.volumes.iter().filter_map(|volume| volume.service_account.as_ref());
+    let sources = spec.volumes.iter().flat_map(Volume::sources).filter_map(VolumeSource::service_account);
     if let Some(other) = sources.filter_map(|source| given(&source.service_account_name)).find(|name| *name != account)
     {
         let message = format!("the Pod can have one service account, and a volume names {other:?}");

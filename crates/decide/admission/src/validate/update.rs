@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use api::config::ClusterConfig;
 use api::v1::{
     CPU, Disk, UtilityVolume, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineInstanceStatus, Volume,
+    VolumeSource,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::field::{Cause, FieldError, Path};
@@ -103,11 +104,11 @@ fn utility_volumes(
 
 /// Each volume is used once.
 fn counts(found: &mut Findings, field: &Path<'_>, new: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
-    let volumes = new.volumes.iter().filter(|volume| volume.memory_dump.is_none());
+    let volumes = new.volumes.iter().filter(|volume| !volume.is_memory_dump());
     let volumes: BTreeSet<&str> = volumes.map(|volume| volume.name.as_str()).collect();
     let empty_drives = config.feature_gate("DeclarativeHotplugVolumes");
     let devices = &new.domain.devices;
-    let empty = |disk: &&Disk| empty_drives && disk.cdrom.is_some() && !volumes.contains(disk.name.as_str());
+    let empty = |disk: &&Disk| empty_drives && disk.is_cdrom() && !volumes.contains(disk.name.as_str());
     let wanted = devices.filesystems.len() + devices.disks.iter().filter(|disk| !empty(disk)).count();
     if wanted != volumes.len() {
         let message = format!("{} volumes for {wanted} disks and file systems", volumes.len());
@@ -176,7 +177,7 @@ impl<'a> Storage<'a> {
                     if *volume != old && !self.migrated.contains(name) {
                         found.invalid(&at, *name, "cannot change while it is plugged in");
                     }
-                    if volume.memory_dump.is_none() && self.has_disk(found, &at, name) {
+                    if !volume.is_memory_dump() && self.has_disk(found, &at, name) {
                         self.same_disk(found, field, name);
                     }
                 }
@@ -203,13 +204,27 @@ impl<'a> Storage<'a> {
     }
 
     fn newly_plugged(&self, found: &mut Findings, field: &Path<'_>, at: &Path<'_>, volume: &Volume) {
-        if volume.memory_dump.is_some() {
-            return;
-        }
         let name = volume.name.as_str();
-        if volume.persistent_volume_claim.is_none() && volume.data_volume.is_none() {
-            let detail = "only a claim, a DataVolume or a memory dump can be plugged into a running guest";
-            return found.invalid(at, name, detail);
+        match volume.source() {
+            VolumeSource::MemoryDump(_) => return,
+            VolumeSource::DataVolume(_) | VolumeSource::PersistentVolumeClaim(_) => {}
+            VolumeSource::CloudInitConfigDrive(_)
+            | VolumeSource::CloudInitNoCloud(_)
+            | VolumeSource::ConfigMap(_)
+            | VolumeSource::ContainerDisk(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::DownwardApi(_)
+            | VolumeSource::DownwardMetrics
+            | VolumeSource::EmptyDisk(_)
+            | VolumeSource::Ephemeral(_)
+            | VolumeSource::HostDisk(_)
+            | VolumeSource::Secret(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::Sysprep(_)
+            | VolumeSource::Unset => {
+                let detail = "only a claim, a DataVolume or a memory dump can be plugged into a running guest";
+                return found.invalid(at, name, detail);
+            }
         }
         // A drive that was there before and empty is just filled.
         if self.has_disk(found, at, name) && !self.old_disks.contains_key(name) {

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use api::config::ClusterConfig;
-use api::v1::{CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, VirtualMachineInstanceSpec, Volume};
+use api::v1::{
+    CloudInitConfigDriveSource, CloudInitNoCloudSource, HostDisk, VirtualMachineInstanceSpec, Volume, VolumeSource,
+};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::LocalObjectReference;
+use launcher_contract::paths;
 use machinery::field::{Cause, Path};
 
 use super::findings::{Findings, given, text};
@@ -16,7 +19,7 @@ use super::firmware::image_path;
 const MAX_CLOUD_INIT: usize = 2048;
 
 /// Where the launcher keeps its own files.
-const LAUNCHER_PATHS: [&str; 2] = ["/var/run/kubevirt", "/var/run/libvirt"];
+const LAUNCHER_PATHS: [&str; 2] = [paths::SHARE, paths::LIBVIRT];
 
 /// Rules that look at volumes alone.
 pub(super) fn check(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], config: &ClusterConfig) {
@@ -28,90 +31,63 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], 
         }
         source(found, &field, volume, config);
     }
-    let counts = [
-        ("service account", volumes.iter().filter(|volume| volume.service_account.is_some()).count()),
-        ("downward metrics", volumes.iter().filter(|volume| volume.downward_metrics.is_some()).count()),
-        ("memory dump", volumes.iter().filter(|volume| volume.memory_dump.is_some()).count()),
-    ];
+    let accounts = volumes.iter().flat_map(Volume::sources).filter_map(VolumeSource::service_account);
+    let metrics = volumes.iter().flat_map(Volume::sources).filter(|source| *source == VolumeSource::DownwardMetrics);
+    let dumps = volumes.iter().filter(|volume| volume.is_memory_dump());
+    let counts =
+        [("service account", accounts.count()), ("downward metrics", metrics.count()), ("memory dump", dumps.count())];
     for (what, _) in counts.iter().filter(|(_, count)| *count > 1) {
         found.refuse(Cause::Invalid, field, format!("at most one {what} volume may be set"));
     }
 }
 
-/// How many sources a volume has.
-fn sources(volume: &Volume) -> usize {
-    let Volume {
-        name: _,
-        cloud_init_config_drive,
-        cloud_init_no_cloud,
-        config_map,
-        container_disk,
-        container_path,
-        data_volume,
-        downward_api,
-        downward_metrics,
-        empty_disk,
-        ephemeral,
-        host_disk,
-        memory_dump,
-        persistent_volume_claim,
-        secret,
-        service_account,
-        sysprep,
-    } = volume;
-    let set = [
-        cloud_init_config_drive.is_some(),
-        cloud_init_no_cloud.is_some(),
-        config_map.is_some(),
-        container_disk.is_some(),
-        container_path.is_some(),
-        data_volume.is_some(),
-        downward_api.is_some(),
-        downward_metrics.is_some(),
-        empty_disk.is_some(),
-        ephemeral.is_some(),
-        host_disk.is_some(),
-        memory_dump.is_some(),
-        persistent_volume_claim.is_some(),
-        secret.is_some(),
-        service_account.is_some(),
-        sysprep.is_some(),
-    ];
-    set.iter().filter(|set| **set).count()
-}
-
 fn source(found: &mut Findings, field: &Path<'_>, volume: &Volume, config: &ClusterConfig) {
-    if volume.data_volume.as_ref().is_some_and(|source| source.name.is_empty()) {
-        found.required(&field.child("dataVolume.name"), "the DataVolume has to be named");
-    }
-    if sources(volume) != 1 {
+    if volume.sources().count() != 1 {
         found.invalid(field, volume.name.as_str(), "exactly one source of data has to be set");
     }
-    if let Some(source) = &volume.cloud_init_no_cloud {
-        cloud_init(found, &field.child("cloudInitNoCloud"), &CloudInit::from(source));
-    } else if let Some(source) = &volume.cloud_init_config_drive {
-        cloud_init(found, &field.child("cloudInitConfigDrive"), &CloudInit::from(source));
+    for source in volume.sources() {
+        match source {
+            VolumeSource::CloudInitNoCloud(source) => {
+                cloud_init(found, &field.child("cloudInitNoCloud"), &CloudInit::from(source));
+            }
+            VolumeSource::CloudInitConfigDrive(source) => {
+                cloud_init(found, &field.child("cloudInitConfigDrive"), &CloudInit::from(source));
+            }
+            VolumeSource::ConfigMap(source) => named(found, &field.child("configMap.name"), &source.name),
+            VolumeSource::ContainerDisk(source) => {
+                if let Some(path) = given(&source.path) {
+                    image_path(found, &field.child("containerDisk.path"), path);
+                }
+            }
+            VolumeSource::DataVolume(source) => {
+                if source.name.is_empty() {
+                    found.required(&field.child("dataVolume.name"), "the DataVolume has to be named");
+                }
+            }
+            VolumeSource::DownwardMetrics => super::needs_gate(found, field, "DownwardMetrics", config),
+            VolumeSource::HostDisk(disk) => {
+                super::needs_gate(found, field, "HostDisk", config);
+                host_disk(found, &field.child("hostDisk"), disk);
+            }
+            VolumeSource::Secret(source) => named(found, &field.child("secret.secretName"), &source.secret_name),
+            VolumeSource::ServiceAccount(source) => {
+                named(found, &field.child("serviceAccount.serviceAccountName"), &source.service_account_name);
+            }
+            VolumeSource::ContainerPath(_)
+            | VolumeSource::DownwardApi(_)
+            | VolumeSource::EmptyDisk(_)
+            | VolumeSource::Ephemeral(_)
+            | VolumeSource::MemoryDump(_)
+            | VolumeSource::PersistentVolumeClaim(_)
+            | VolumeSource::Sysprep(_)
+            | VolumeSource::Unset => {}
+        }
     }
-    if volume.downward_metrics.is_some() {
-        super::needs_gate(found, field, "DownwardMetrics", config);
-    }
-    if let Some(disk) = &volume.host_disk {
-        super::needs_gate(found, field, "HostDisk", config);
-        host_disk(found, &field.child("hostDisk"), disk);
-    }
-    let names = [
-        ("configMap.name", volume.config_map.as_ref().map(|source| text(&source.name))),
-        ("secret.secretName", volume.secret.as_ref().map(|source| text(&source.secret_name))),
-        (
-            "serviceAccount.serviceAccountName",
-            volume.service_account.as_ref().map(|source| text(&source.service_account_name)),
-        ),
-    ];
-    for (name, _) in names.iter().filter(|(_, value)| *value == Some("")) {
-        found.invalid(&field.child(name), "", "is required");
-    }
-    if let Some(path) = volume.container_disk.as_ref().and_then(|source| given(&source.path)) {
-        image_path(found, &field.child("containerDisk.path"), path);
+}
+
+fn named(found: &mut Findings, field: &Path<'_>, name: &Option<String>) {
+    if text(name).is_empty() {
+        found.invalid(field, "", "is required");
     }
 }
 
@@ -212,14 +188,14 @@ impl Data<'_> {
 pub(super) fn used(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let devices = &spec.domain.devices;
     let field = field.child("volumes");
-    for (index, volume) in spec.volumes.iter().enumerate().filter(|(_, volume)| volume.memory_dump.is_none()) {
+    for (index, volume) in spec.volumes.iter().enumerate().filter(|(_, volume)| !volume.is_memory_dump()) {
         let field = field.index(index);
         let has_disk = devices.disks.iter().any(|disk| disk.name == volume.name);
         let has_filesystem = devices.filesystems.iter().any(|filesystem| filesystem.name == volume.name);
         if !has_disk && !has_filesystem {
             found.invalid(&field.child("name"), volume.name.as_str(), "no disk or file system has this name");
         }
-        let Some(source) = &volume.container_path else { continue };
+        let VolumeSource::ContainerPath(source) = volume.source() else { continue };
         if has_disk || !has_filesystem {
             let detail = "a path of the container can be a file system only, not a disk";
             found.invalid(&field, volume.name.as_str(), detail);

@@ -40,10 +40,8 @@ fn mistake(field: &FieldPath, template: &DataVolumeTemplateSpec, volumes: &[Volu
         Some(2..) => return invalid(field.child("source"), "a source has one kind only"),
         _ => {}
     }
-    let referenced = volumes.iter().any(|volume| {
-        volume.persistent_volume_claim.as_ref().is_some_and(|claim| claim.claim_name == name)
-            || volume.data_volume.as_ref().is_some_and(|data_volume| data_volume.name == name)
-    });
+    let mut claims = volumes.iter().flat_map(Volume::sources).filter(|source| source.is_claim());
+    let referenced = claims.any(|source| source.claim_name() == Some(name));
     let detail = "no volume of the template uses this DataVolume";
     (!referenced).then(|| FieldError::required(field.clone(), detail))
 }

@@ -12,7 +12,9 @@
 
 use api::cdi::GROUP as CDI;
 use api::labels;
-use api::v1::{DataVolumeSource, DataVolumeSourceRef, InstancetypeMatcher, PreferenceMatcher, VirtualMachine};
+use api::v1::{
+    DataVolumeSource, DataVolumeSourceRef, InstancetypeMatcher, PreferenceMatcher, VirtualMachine, VolumeSource,
+};
 use instancetype::Subject;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::meta;
@@ -116,12 +118,26 @@ impl Chain<'_> {
         let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
             return Err(Failure::Broken("the template has no volume of this name".to_owned()));
         };
-        if let Some(claim) = &volume.persistent_volume_claim {
-            return self.claim(self.namespace(), &claim.claim_name);
-        }
-        match &volume.data_volume {
-            Some(data_volume) => self.data_volume(&data_volume.name),
-            None => Err(Failure::Silent("only claims and DataVolumes have labels to infer from".to_owned())),
+        match volume.source() {
+            VolumeSource::PersistentVolumeClaim(claim) => self.claim(self.namespace(), &claim.claim_name),
+            VolumeSource::DataVolume(data_volume) => self.data_volume(&data_volume.name),
+            VolumeSource::CloudInitConfigDrive(_)
+            | VolumeSource::CloudInitNoCloud(_)
+            | VolumeSource::ConfigMap(_)
+            | VolumeSource::ContainerDisk(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::DownwardApi(_)
+            | VolumeSource::DownwardMetrics
+            | VolumeSource::EmptyDisk(_)
+            | VolumeSource::Ephemeral(_)
+            | VolumeSource::HostDisk(_)
+            | VolumeSource::MemoryDump(_)
+            | VolumeSource::Secret(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::Sysprep(_)
+            | VolumeSource::Unset => {
+                Err(Failure::Silent("only claims and DataVolumes have labels to infer from".to_owned()))
+            }
         }
     }
 

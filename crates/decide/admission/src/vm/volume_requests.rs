@@ -7,8 +7,7 @@ use std::collections::BTreeSet;
 
 use api::config::ClusterConfig;
 use api::v1::{
-    AddVolumeOptions, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineVolumeRequest,
-    Volume,
+    VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineVolumeRequest, Volume,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::{Cause, FieldError, FieldPath};
@@ -81,7 +80,7 @@ fn mistake(
                 if let Some(error) = validate::hotplug_disk(&FieldPath::new(FIELD), &add.disk).into_iter().next() {
                     return Some(error);
                 }
-                let new = volume(add);
+                let new = Volume::requested(name, &add.volume_source);
                 let other = |spec: &VirtualMachineInstanceSpec| {
                     spec.volumes.iter().any(|volume| volume.name == *name && *volume != new)
                 };
@@ -106,17 +105,6 @@ fn mistake(
     None
 }
 
-/// The volume that a request describes.
-fn volume(add: &AddVolumeOptions) -> Volume {
-    let mut volume = Volume { name: add.name.clone(), ..Volume::default() };
-    if add.volume_source.persistent_volume_claim.is_some() {
-        volume.persistent_volume_claim.clone_from(&add.volume_source.persistent_volume_claim);
-    } else {
-        volume.data_volume.clone_from(&add.volume_source.data_volume);
-    }
-    volume
-}
-
 /// A spec once the requests are carried out.
 fn carried_out(
     spec: &VirtualMachineInstanceSpec,
@@ -129,11 +117,7 @@ fn carried_out(
             if spec.volumes.iter().any(|volume| volume.name == add.name) {
                 continue;
             }
-            let mut volume = volume(add);
-            let of_claim = volume.persistent_volume_claim.as_mut().map(|claim| &mut claim.hotpluggable);
-            let of_data_volume = volume.data_volume.as_mut().map(|data_volume| &mut data_volume.hotpluggable);
-            of_claim.into_iter().chain(of_data_volume).for_each(|hotpluggable| *hotpluggable = Some(true));
-            spec.volumes.push(volume);
+            spec.volumes.push(Volume::plugged(&add.name, &add.volume_source));
             disks.push(api::v1::Disk { name: add.name.clone(), ..add.disk.clone() });
         } else if let Some(remove) = &request.remove_volume_options {
             spec.volumes.retain(|volume| volume.name != remove.name);

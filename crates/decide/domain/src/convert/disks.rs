@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use api::v1::{Disk as Given, VirtualMachineInstance, Volume};
+use api::v1::{Disk as Given, DiskDevice, VirtualMachineInstance, Volume, VolumeSource};
 
 use super::refuse::later;
 use super::virtio_model;
@@ -81,13 +81,14 @@ fn convert(
 }
 
 fn refuse(disk: &Given, field: &str) -> Result<(), Error> {
+    let has_pci_address = matches!(disk.device(), DiskDevice::Disk(target) if target.pci_address.is_some());
     let fields = [
-        (disk.lun.is_some(), "lun"),
+        (disk.is_lun(), "lun"),
         (disk.block_size.is_some(), "blockSize"),
         (disk.changed_block_tracking == Some(true), "changedBlockTracking"),
         (disk.dedicated_io_thread == Some(true), "dedicatedIOThread"),
         (disk.shareable == Some(true), "shareable"),
-        (disk.disk.as_ref().is_some_and(|disk| disk.pci_address.is_some()), "disk.pciAddress"),
+        (has_pci_address, "disk.pciAddress"),
     ];
     match fields.iter().find(|(set, _)| *set) {
         Some((_, name)) => Err(later(format!("{field}.{name}"))),
@@ -96,12 +97,13 @@ fn refuse(disk: &Given, field: &str) -> Result<(), Error> {
 }
 
 fn device(disk: &Given, field: &str) -> Result<Device, Error> {
-    let (kind, device, bus, readonly) = match (&disk.cdrom, &disk.disk) {
-        (Some(cdrom), _) => ("cdrom", "cdrom", cdrom.bus.as_deref(), cdrom.readonly.unwrap_or(true)),
-        (None, Some(disk)) => ("disk", "disk", disk.bus.as_deref(), disk.readonly.unwrap_or(false)),
-        (None, None) => ("disk", "disk", None, false),
+    let (device, readonly) = match disk.device() {
+        DiskDevice::CdRom(cdrom) => ("cdrom", cdrom.readonly.unwrap_or(true)),
+        DiskDevice::Disk(disk) => ("disk", disk.readonly.unwrap_or(false)),
+        DiskDevice::Unset => ("disk", false),
+        DiskDevice::Lun(_) => return Err(later(format!("{field}.lun"))),
     };
-    let bus = match bus.filter(|bus| !bus.is_empty()).unwrap_or(DEFAULT_BUS) {
+    let bus = match disk.device().bus().filter(|bus| !bus.is_empty()).unwrap_or(DEFAULT_BUS) {
         "virtio" if device == "cdrom" => {
             return Err(Error::invalid(format!("{field}.cdrom.bus"), "a CD-ROM cannot be on virtio; use sata or scsi"));
         }
@@ -110,7 +112,7 @@ fn device(disk: &Given, field: &str) -> Result<Device, Error> {
         "scsi" => "scsi",
         other => {
             let detail = format!("bus {other:?} is none of virtio, sata, scsi");
-            return Err(Error::unsupported(format!("{field}.{kind}.bus"), detail));
+            return Err(Error::unsupported(format!("{field}.{device}.bus"), detail));
         }
     };
     Ok(Device { device, bus, readonly })
@@ -131,29 +133,44 @@ fn source(
     known: &DiskFacts,
 ) -> Result<Source, Error> {
     let paths = &facts.paths;
-    if volume.container_disk.is_some() {
-        let backing = known
-            .backing
-            .as_ref()
-            .ok_or_else(|| Error::MissingFact { what: "the image", of: format!("volume {}", volume.name) })?;
-        let backing = BackingStore {
-            type_: Some("file"),
-            format: Some(Format { type_: backing.format.as_str() }),
-            source: Some(FileSource { file: backing.path.clone() }),
-            backing_store: Some(Empty {}),
-        };
-        let file = paths.container_disk_overlay(&volume.name);
-        return Ok(Source { file, format: "qcow2", backing: Some(backing) });
+    match volume.source() {
+        VolumeSource::ContainerDisk(_) => {
+            let backing = known
+                .backing
+                .as_ref()
+                .ok_or_else(|| Error::MissingFact { what: "the image", of: format!("volume {}", volume.name) })?;
+            let backing = BackingStore {
+                type_: Some("file"),
+                format: Some(Format { type_: backing.format.as_str() }),
+                source: Some(FileSource { file: backing.path.clone() }),
+                backing_store: Some(Empty {}),
+            };
+            let file = paths.container_disk_overlay(&volume.name);
+            Ok(Source { file, format: "qcow2", backing: Some(backing) })
+        }
+        VolumeSource::EmptyDisk(_) => {
+            let file = paths.empty_disk(&volume.name);
+            Ok(Source { file, format: "qcow2", backing: Some(BackingStore::default()) })
+        }
+        VolumeSource::CloudInitNoCloud(_) => Ok(Source { file: paths.no_cloud_iso(vmi), format: "raw", backing: None }),
+        VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DataVolume(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::PersistentVolumeClaim(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => {
+            let detail = "only containerDisk, emptyDisk and cloudInitNoCloud volumes are supported by this version";
+            Err(Error::unsupported(format!("spec.volumes[{}]", volume.name), detail))
+        }
     }
-    if volume.empty_disk.is_some() {
-        let file = paths.empty_disk(&volume.name);
-        return Ok(Source { file, format: "qcow2", backing: Some(BackingStore::default()) });
-    }
-    if volume.cloud_init_no_cloud.is_some() {
-        return Ok(Source { file: paths.no_cloud_iso(vmi), format: "raw", backing: None });
-    }
-    let detail = "only containerDisk, emptyDisk and cloudInitNoCloud volumes are supported by this version";
-    Err(Error::unsupported(format!("spec.volumes[{}]", volume.name), detail))
 }
 
 /// The host's page cache is left out where the file system allows it: the guest has one already, and what the guest

@@ -1,6 +1,6 @@
 //! Network interfaces: the guest's card, plugged into a tap that the node agent has made.
 
-use api::v1::{Interface as Given, VirtualMachineInstance};
+use api::v1::{Binding, Interface as Given, VirtualMachineInstance};
 
 use super::refuse::later;
 use super::virtio_model;
@@ -18,9 +18,19 @@ pub(super) fn interfaces(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Res
 
 fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts, index: usize, given: &Given) -> Result<Interface, Error> {
     let field = format!("spec.domain.devices.interfaces[{index}]");
-    if given.masquerade.is_none() {
-        let detail = "only the masquerade binding is supported by this version";
-        return Err(Error::unsupported(field, detail));
+    match given.bound_by() {
+        Binding::Masquerade => {}
+        Binding::Bridge
+        | Binding::Sriov
+        | Binding::Passt
+        | Binding::Plugin(_)
+        | Binding::Macvtap
+        | Binding::OldPasst
+        | Binding::Slirp
+        | Binding::Unset => {
+            let detail = "only the masquerade binding is supported by this version";
+            return Err(Error::unsupported(field, detail));
+        }
     }
     if given.pci_address.is_some() {
         return Err(later(format!("{field}.pciAddress")));

@@ -1,7 +1,9 @@
 //! Preferred devices.
 
 use api::instancetype::DevicePreferences;
-use api::v1::{Devices, Disk, DiskTarget, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec};
+use api::v1::{
+    Binding, Devices, Disk, DiskDevice, DiskTarget, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec,
+};
 
 use super::{fill, fill_text};
 
@@ -9,7 +11,7 @@ pub(super) fn apply(preferred: &DevicePreferences, spec: &mut VirtualMachineInst
     switches(preferred, spec);
     spec.domain.devices.disks.iter_mut().for_each(|disk| self::disk(preferred, disk));
     let on_pod_network: Vec<String> =
-        spec.networks.iter().filter(|network| network.pod.is_some()).map(|network| network.name.clone()).collect();
+        spec.networks.iter().filter(|network| network.source().is_pod()).map(|network| network.name.clone()).collect();
     for interface in &mut spec.domain.devices.interfaces {
         self::interface(preferred, interface, on_pod_network.contains(&interface.name));
     }
@@ -56,42 +58,31 @@ pub(super) fn autoattach(preferred: &DevicePreferences, devices: &mut Devices) {
 }
 
 fn disk(preferred: &DevicePreferences, disk: &mut Disk) {
-    if disk.disk.is_none() && disk.cdrom.is_none() && disk.lun.is_none() {
-        disk.disk = Some(DiskTarget::default());
-    }
-    if let Some(target) = &mut disk.disk {
-        fill_text(&mut target.bus, &preferred.preferred_disk_bus);
+    let (bus, is_plain) = match disk.device() {
+        DiskDevice::Unset => {
+            disk.disk = Some(DiskTarget::default());
+            (&preferred.preferred_disk_bus, true)
+        }
+        DiskDevice::Disk(_) => (&preferred.preferred_disk_bus, true),
+        DiskDevice::CdRom(_) => (&preferred.preferred_cdrom_bus, false),
+        DiskDevice::Lun(_) => (&preferred.preferred_lun_bus, false),
+    };
+    disk.buses_mut().take(1).for_each(|target| fill_text(target, bus));
+    if is_plain {
         fill(&mut disk.block_size, &preferred.preferred_disk_block_size);
         fill_text(&mut disk.cache, &preferred.preferred_disk_cache);
         fill_text(&mut disk.io, &preferred.preferred_disk_io);
-        if target.bus.as_deref() == Some("virtio") {
+        if disk.device().bus() == Some("virtio") {
             fill(&mut disk.dedicated_io_thread, &preferred.preferred_disk_dedicated_io_thread);
         }
-    } else if let Some(cdrom) = &mut disk.cdrom {
-        fill_text(&mut cdrom.bus, &preferred.preferred_cdrom_bus);
-    } else if let Some(lun) = &mut disk.lun {
-        fill_text(&mut lun.bus, &preferred.preferred_lun_bus);
     }
 }
 
 fn interface(preferred: &DevicePreferences, interface: &mut Interface, on_pod_network: bool) {
     fill_text(&mut interface.model, &preferred.preferred_interface_model);
-    if on_pod_network && !is_bound(interface) {
+    if on_pod_network && interface.bound_by() == Binding::Unset {
         fill(&mut interface.masquerade, &preferred.preferred_interface_masquerade);
     }
-}
-
-fn is_bound(interface: &Interface) -> bool {
-    let methods = [
-        &interface.bridge,
-        &interface.macvtap,
-        &interface.masquerade,
-        &interface.passt,
-        &interface.passt_binding,
-        &interface.slirp,
-        &interface.sriov,
-    ];
-    interface.binding.is_some() || methods.iter().any(|method| method.is_some())
 }
 
 /// A guest gets a panic device, unless its architecture has one of its own and takes no other.

@@ -1,6 +1,6 @@
 //! The target Pod, and what is put right before it is made. Whether it may be made is [`start`](super::start)'s matter.
 
-use api::v1::VirtualMachineInstance;
+use api::v1::{VirtualMachineInstance, VolumeSource};
 use api::{annotations, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use render::Attachment;
@@ -14,7 +14,7 @@ use super::sync::Sync;
 use super::world::World;
 use crate::guard::Guarded;
 use crate::vmi as instance;
-use crate::{Note, SyncError, claims, meta, pods};
+use crate::{Note, SyncError, meta, pods};
 
 /// The user that launchers without root rights run as.
 const NON_ROOT_USER: u64 = launcher_contract::USER as u64;
@@ -76,7 +76,7 @@ pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
     let volumes: Vec<Attachment> = cargo
         .filter_map(|volume| {
             let claim = volume.persistent_volume_claim.as_ref()?.claim_name.clone();
-            let used = vmi.spec.volumes.iter().any(|own| own.name == volume.name && claims::claim_name(own).is_some());
+            let used = vmi.spec.volumes.iter().any(|own| own.name == volume.name && goes_along(own.source()));
             used.then(|| Attachment { volume: volume.name.clone(), claim })
         })
         .collect();
@@ -93,6 +93,29 @@ pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
             let error = SyncError::caused_by(reasons::FAILED_CREATE, &error);
             Sync::waiting(reasons::FAILED_CREATE, error.message).again(patience(w), RUNNING_PRIORITY)
         }
+    }
+}
+
+/// Whether a plugged volume of this kind must be at the target before the guest.
+fn goes_along(source: VolumeSource<'_>) -> bool {
+    match source {
+        VolumeSource::DataVolume(_) | VolumeSource::PersistentVolumeClaim(_) | VolumeSource::MemoryDump(_) => {
+            source.claim_name().is_some_and(|name| !name.is_empty())
+        }
+        VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => false,
     }
 }
 

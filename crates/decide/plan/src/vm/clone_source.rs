@@ -129,7 +129,7 @@ pub(super) fn questions(vm: &VirtualMachine, source: &DataVolumeSource) -> Vec<V
 /// The account the guest's Pod runs as.
 fn service_account(vm: &VirtualMachine) -> &str {
     let spec = &vm.spec.template.spec;
-    let mounted = spec.volumes.iter().filter_map(|volume| volume.service_account.as_ref());
+    let mounted = spec.volumes.iter().filter_map(|volume| volume.source().service_account());
     let mounted = mounted.filter_map(|account| account.service_account_name.as_deref());
     let named = spec.service_account_name.as_deref().into_iter().chain(mounted).find(|name| !name.is_empty());
     named.unwrap_or("default")

@@ -113,7 +113,7 @@ pub(super) fn is_provisioning(w: &World) -> bool {
 }
 
 fn used(w: &World) -> impl Iterator<Item = &DataVolume> {
-    let volumes = w.vm.spec.template.spec.volumes.iter().filter_map(|volume| volume.data_volume.as_ref());
+    let volumes = w.vm.spec.template.spec.volumes.iter().filter_map(|volume| volume.source().data_volume());
     volumes.filter_map(|volume| w.claims.data_volume(&volume.name))
 }
 

@@ -83,7 +83,7 @@ fn volumes_may_change(old: &VirtualMachineInstanceSpec, new: &VirtualMachineInst
     let may = |volume: &Volume| match by_name(&old.volumes, &volume.name) {
         _ if is_hotpluggable(volume) => true,
         None => false,
-        Some(_) if migrates && (volume.persistent_volume_claim.is_some() || volume.data_volume.is_some()) => true,
+        Some(_) if migrates && volume.is_claim() => true,
         Some(old) => old == volume,
     };
     let removed = old.volumes.iter().filter(|old| by_name(&new.volumes, &old.name).is_none());
@@ -98,7 +98,7 @@ fn disks_may_change(old: &VirtualMachineInstanceSpec, new: &VirtualMachineInstan
         None => false,
         Some(old) => old == *disk,
     };
-    let may_go = |disk: &Disk| disk.cdrom.is_none() && by_name(&old.volumes, &disk.name).is_none_or(is_hotpluggable);
+    let may_go = |disk: &Disk| !disk.is_cdrom() && by_name(&old.volumes, &disk.name).is_none_or(is_hotpluggable);
     let mut removed = old_disks.iter().filter(|old| find(new_disks, &old.name).is_none());
     new_disks.iter().all(may) && removed.all(may_go)
 }
@@ -114,7 +114,7 @@ fn networks_need_restart(new: &VirtualMachineInstanceSpec, vmi: &VirtualMachineI
     let moves = vmi.has_condition(api::conditions::LIVE_MIGRATABLE);
     let leading = |network: &Network| {
         let mut network = network.clone();
-        if let Some(multus) = network.multus.as_mut().filter(|_| moves) {
+        if let Some(multus) = network.multus_mut().filter(|_| moves) {
             multus.network_name.clear();
         }
         network
@@ -122,7 +122,7 @@ fn networks_need_restart(new: &VirtualMachineInstanceSpec, vmi: &VirtualMachineI
     let same_network = |current: &Network| {
         new.networks.iter().any(|wanted| wanted.name == current.name && leading(wanted) == leading(current))
     };
-    let has_pod = |networks: &[Network]| networks.iter().any(|network| network.pod.is_some());
+    let has_pod = |networks: &[Network]| networks.iter().any(|network| network.source().is_pod());
     (has_pod(&new.networks) && !has_pod(&vmi.spec.networks))
         || !vmi.spec.domain.devices.interfaces.iter().all(same_interface)
         || !vmi.spec.networks.iter().all(same_network)

@@ -154,7 +154,7 @@ pub(super) fn attach_default_network(spec: &mut VirtualMachineInstanceSpec, conf
 
 /// A volume that is neither disk nor file system becomes a disk. A claim for a memory dump is for nobody to see.
 pub(super) fn attach_loose_volumes(spec: &mut VirtualMachineInstanceSpec) {
-    for volume in spec.volumes.iter().filter(|volume| volume.memory_dump.is_none()) {
+    for volume in spec.volumes.iter().filter(|volume| !volume.is_memory_dump()) {
         let devices = &mut spec.domain.devices;
         let used = devices.disks.iter().any(|disk| disk.name == volume.name)
             || devices.filesystems.iter().any(|filesystem| filesystem.name == volume.name);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use api::nad;
 use api::v1::{
-    Condition, ConditionStatus, Interface, Network, VirtualMachineInstance,
+    Binding, Condition, ConditionStatus, Interface, VirtualMachineInstance,
     VirtualMachineInstanceNetworkInterface as Status,
 };
 use api::{annotations, conditions, reasons};
@@ -45,21 +45,16 @@ fn joined(pod: &Pod) -> Vec<Joined> {
     serde_json::from_str(text).unwrap_or_default()
 }
 
-/// The network that brings the Pod its default route.
-fn is_primary(network: &Network) -> bool {
-    network.pod.is_some() || network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
-}
-
-fn is_secondary(network: &Network) -> bool {
-    network.multus.is_some() && !is_primary(network)
-}
-
 fn status_of<'a>(list: &'a [Status], name: &str) -> Option<&'a Status> {
     list.iter().find(|status| status.name.as_deref() == Some(name))
 }
 
 fn known(vmi: &VirtualMachineInstance) -> &[Status] {
     vmi.status.as_ref().map(|status| status.interfaces.as_slice()).unwrap_or_default()
+}
+
+fn is_sriov(interface: &Interface) -> bool {
+    interface.bound_by() == Binding::Sriov
 }
 
 fn is_absent(interface: &Interface) -> bool {
@@ -72,7 +67,7 @@ pub(super) fn interfaces(vmi: &VirtualMachineInstance, pod: &Pod) -> Vec<Status>
     let names = Naming::of_pod(pod).names(&vmi.spec.networks);
     let old = known(vmi);
     let mut all = vec![];
-    if let Some(network) = vmi.spec.networks.iter().find(|network| is_primary(network)) {
+    if let Some(network) = vmi.spec.networks.iter().find(|network| network.source().is_primary()) {
         let given = joined.iter().find(|joined| joined.default).map(|joined| joined.interface.as_str());
         let name = given.filter(|name| !name.is_empty()).unwrap_or(PRIMARY);
         let mut status = status_of(old, &network.name).cloned().unwrap_or_default();
@@ -80,9 +75,9 @@ pub(super) fn interfaces(vmi: &VirtualMachineInstance, pod: &Pod) -> Vec<Status>
         status.pod_interface_name = Some(name.to_owned());
         all.push(status);
     }
-    for network in vmi.spec.networks.iter().filter(|network| !is_primary(network)) {
+    for network in vmi.spec.networks.iter().filter(|network| !network.source().is_primary()) {
         let before = status_of(old, &network.name);
-        match names.get(&network.name).filter(|_| is_secondary(network)) {
+        match names.get(&network.name).filter(|_| network.source().is_secondary()) {
             Some(name) => all.extend(secondary(&network.name, name, &joined, before)),
             None => all.extend(before.cloned()),
         }
@@ -148,9 +143,9 @@ fn device_info(w: &World, pod: &Pod) -> Option<String> {
         interfaces: Vec<Device<'a>>,
     }
     let wants_info = |interface: &&Interface| {
-        let plugin = interface.binding.as_ref().map(|binding| binding.name.as_str());
+        let plugin = interface.plugin().map(|binding| binding.name.as_str());
         let told = w.config.network_bindings().find(|(name, _)| Some(*name) == plugin);
-        interface.sriov.is_some() || told.is_some_and(|(_, p)| p.downward_api.as_deref() == Some("device-info"))
+        is_sriov(interface) || told.is_some_and(|(_, p)| p.downward_api.as_deref() == Some("device-info"))
     };
     let wanting: Vec<&Interface> = w.vmi.spec.domain.devices.interfaces.iter().filter(wants_info).collect();
     if wanting.is_empty() {
@@ -177,7 +172,7 @@ fn networks(w: &World, pod: &Pod) -> Option<String> {
     let all = &w.vmi.spec.domain.devices.interfaces;
     let statuses = known(&w.vmi);
     let plugged = |interface: &Interface| status_of(statuses, &interface.name).is_some();
-    let joining: Vec<&Interface> = all.iter().filter(|i| !is_absent(i) && (i.sriov.is_none() || plugged(i))).collect();
+    let joining: Vec<&Interface> = all.iter().filter(|i| !is_absent(i) && (!is_sriov(i) || plugged(i))).collect();
     let unplugs = all.iter().any(is_absent);
     if !unplugs && joining.iter().all(|interface| plugged(interface)) {
         return None;
@@ -236,8 +231,8 @@ fn is_plain(vmi: &VirtualMachineInstance) -> bool {
         ([], []) => true,
         ([interface], [network]) => {
             interface.name == network.name
-                && network.pod.is_some()
-                && interface.masquerade.is_some()
+                && network.source().is_pod()
+                && interface.bound_by() == Binding::Masquerade
                 && interface.ports.is_empty()
                 && interface.state.is_none()
         }
@@ -288,10 +283,10 @@ fn change(w: &World, pod: &Pod) -> Change {
     let joined = joined(pod);
     let statuses = known(&w.vmi);
     for interface in &w.vmi.spec.domain.devices.interfaces {
-        let network = w.vmi.spec.networks.iter().find(|n| n.name == interface.name && is_secondary(n));
-        let Some(definition) = network.and_then(|network| network.multus.as_ref()) else { continue };
+        let network = w.vmi.spec.networks.iter().find(|n| n.name == interface.name && n.source().is_secondary());
+        let Some(definition) = network.and_then(|network| network.source().multus()) else { continue };
         let Some(status) = status_of(statuses, &interface.name) else {
-            match (is_absent(interface), interface.sriov.is_some()) {
+            match (is_absent(interface), is_sriov(interface)) {
                 (true, _) => continue,
                 (false, true) => return Change::ByMigrating,
                 (false, false) => return Change::Pending,

@@ -1,7 +1,7 @@
 //! Creating, marking and deleting the Pods of an instance, in the order in which one thing rules out the next.
 
 use api::reasons;
-use api::v1::VirtualMachineInstance;
+use api::v1::{VirtualMachineInstance, Volume, VolumeSource};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::Action;
@@ -164,8 +164,8 @@ fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync 
 /// Volumes with a directory of the launcher's own container that the guest mounts.
 fn shares_own_directory(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &str> {
     let shared = vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str());
-    let own =
-        |name: &&str| vmi.spec.volumes.iter().any(|volume| volume.name == **name && volume.container_path.is_some());
+    let is_own = |volume: &Volume| matches!(volume.source(), VolumeSource::ContainerPath(_));
+    let own = move |name: &&str| vmi.spec.volumes.iter().any(|volume| volume.name == **name && is_own(volume));
     shared.filter(own)
 }
 

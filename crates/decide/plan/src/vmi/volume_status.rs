@@ -62,7 +62,7 @@ pub(super) fn compute(w: &World, launcher: &Pod) -> (Vec<VolumeStatus>, Vec<Note
 
 /// What the entry says of a volume that the spec names.
 fn own(w: &World, volume: &Volume, status: &mut VolumeStatus) {
-    if volume.memory_dump.is_some() && status.memory_dump_volume.is_none() {
+    if volume.is_memory_dump() && status.memory_dump_volume.is_none() {
         let claim_name = Some(volume.name.clone());
         status.memory_dump_volume = Some(DomainMemoryDumpInfo { claim_name, ..DomainMemoryDumpInfo::default() });
     }

@@ -2,7 +2,7 @@
 
 use api::cdi::{self, DataVolume, DataVolumePhase};
 use api::reasons;
-use api::v1::Volume;
+use api::v1::{Volume, VolumeSource};
 
 use super::world::World;
 use crate::claims::{self, State};
@@ -25,8 +25,7 @@ pub(super) enum Gate {
 
 /// Volumes that can be plugged do not hold up a start.
 fn needed_at_start(w: &World) -> impl Iterator<Item = &Volume> {
-    let with_claim = |volume: &&Volume| volume.data_volume.is_some() || volume.persistent_volume_claim.is_some();
-    w.vmi.spec.volumes.iter().filter(with_claim).filter(|volume| !claims::is_hotpluggable(volume))
+    w.vmi.spec.volumes.iter().filter(|volume| volume.is_claim() && !claims::is_hotpluggable(volume))
 }
 
 pub(super) fn gate(w: &World) -> Gate {
@@ -56,12 +55,24 @@ pub(super) fn gate(w: &World) -> Gate {
 
 /// The DataVolumes behind the instance's volumes: those it names, and those that control claims it names.
 pub(super) fn data_volumes(w: &World) -> Vec<&DataVolume> {
-    let behind = |volume: &Volume| -> Option<&DataVolume> {
-        if let Some(source) = &volume.data_volume {
-            return w.claims.data_volume(&source.name);
-        }
-        let source = volume.persistent_volume_claim.as_ref()?;
-        w.claims.data_volume_of(w.claims.claim(&source.claim_name)?)
+    let behind = |volume: &Volume| match volume.source() {
+        VolumeSource::DataVolume(source) => w.claims.data_volume(&source.name),
+        VolumeSource::PersistentVolumeClaim(source) => w.claims.data_volume_of(w.claims.claim(&source.claim_name)?),
+        VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => None,
     };
     w.vmi.spec.volumes.iter().filter_map(behind).collect()
 }

@@ -2,7 +2,9 @@
 
 use api::conditions::LIVE_MIGRATABLE;
 use api::reasons::{HOST_DEVICE_NOT_LIVE_MIGRATABLE, INTERFACE_NOT_LIVE_MIGRATABLE};
-use api::v1::{Condition, ConditionStatus, Interface, VirtualMachineInstance, Volume};
+use api::v1::{
+    Binding, Condition, ConditionStatus, Disk, DiskDevice, Interface, VirtualMachineInstance, Volume, VolumeSource,
+};
 use jiff::Timestamp;
 
 use crate::status::time;
@@ -24,7 +26,7 @@ pub(crate) fn live_migratable(vmi: &VirtualMachineInstance, now: Timestamp) -> (
 
 fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)> {
     let devices = &vmi.spec.domain.devices;
-    let pod_network = vmi.spec.networks.iter().find(|network| network.pod.is_some());
+    let pod_network = vmi.spec.networks.iter().find(|network| network.source().is_pod());
     let of_pod = pod_network.and_then(|network| devices.interfaces.iter().find(|i| i.name == network.name));
     if of_pod.is_some_and(|interface| !can_follow(vmi, interface)) {
         let why = "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration VM annotation or a migratable plugin to connect to the pod network";
@@ -38,15 +40,44 @@ fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)
 
 fn can_follow(vmi: &VirtualMachineInstance, interface: &Interface) -> bool {
     let allowed = || vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(ALLOW_POD_BRIDGE));
-    interface.masquerade.is_some() || (interface.bridge.is_some() && allowed())
+    match interface.bound_by() {
+        Binding::Masquerade => true,
+        Binding::Bridge => allowed(),
+        Binding::Sriov
+        | Binding::Passt
+        | Binding::Plugin(_)
+        | Binding::Macvtap
+        | Binding::OldPasst
+        | Binding::Slirp
+        | Binding::Unset => false,
+    }
 }
 
 /// Whether a volume's content is on the node alone and the guest can change it.
 fn is_copied(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
-    let local = volume.container_disk.is_some()
-        || volume.empty_disk.is_some()
-        || volume.cloud_init_no_cloud.is_some()
-        || volume.cloud_init_config_drive.is_some();
+    let local = match volume.source() {
+        VolumeSource::ContainerDisk(_)
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::CloudInitConfigDrive(_) => true,
+        VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerPath(_)
+        | VolumeSource::DataVolume(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::PersistentVolumeClaim(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => false,
+    };
+    let writable = |disk: &Disk| match disk.device() {
+        DiskDevice::CdRom(cdrom) => cdrom.readonly == Some(false),
+        DiskDevice::Disk(_) | DiskDevice::Lun(_) | DiskDevice::Unset => true,
+    };
     let disk = vmi.spec.domain.devices.disks.iter().find(|disk| disk.name == volume.name);
-    local && disk.is_some_and(|disk| disk.cdrom.as_ref().is_none_or(|cdrom| cdrom.readonly == Some(false)))
+    local && disk.is_some_and(writable)
 }

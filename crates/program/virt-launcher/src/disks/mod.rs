@@ -21,7 +21,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use api::v1::{ContainerDiskSource, VirtualMachineInstance, Volume};
+use api::v1::{ContainerDiskSource, VirtualMachineInstance, Volume, VolumeSource};
 use domain::{BackingImage, DiskFacts, Paths};
 use hostfs::beneath::{OFlags, Root};
 use rustix::process::{Resource, Rlimit, Signal};
@@ -88,26 +88,38 @@ impl Preparer<'_> {
         index: usize,
         volume: &Volume,
     ) -> Result<Option<DiskFacts>, Error> {
-        if let Some(source) = &volume.container_disk {
-            return self.container_disk(index, &volume.name, source).await.map(Some);
+        let failed = |detail| Error::Volume { volume: volume.name.clone(), detail };
+        match volume.source() {
+            VolumeSource::ContainerDisk(source) => self.container_disk(index, &volume.name, source).await.map(Some),
+            VolumeSource::EmptyDisk(source) => {
+                let capacity = capacity(&volume.name, &source.capacity)?;
+                let file = self.paths.empty_disk(&volume.name);
+                self.create(&volume.name, &file, None, capacity).await?;
+                Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }))
+            }
+            VolumeSource::CloudInitNoCloud(source) => {
+                let files = cloud_init::no_cloud(vmi, source).map_err(failed)?;
+                let image = iso::image(cloud_init::LABEL, &files).map_err(failed)?;
+                let file = self.paths.no_cloud_iso(vmi);
+                write_private(&file, &image)?;
+                Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }))
+            }
+            // The conversion refuses these if a disk uses them.
+            VolumeSource::CloudInitConfigDrive(_)
+            | VolumeSource::ConfigMap(_)
+            | VolumeSource::ContainerPath(_)
+            | VolumeSource::DataVolume(_)
+            | VolumeSource::DownwardApi(_)
+            | VolumeSource::DownwardMetrics
+            | VolumeSource::Ephemeral(_)
+            | VolumeSource::HostDisk(_)
+            | VolumeSource::MemoryDump(_)
+            | VolumeSource::PersistentVolumeClaim(_)
+            | VolumeSource::Secret(_)
+            | VolumeSource::ServiceAccount(_)
+            | VolumeSource::Sysprep(_)
+            | VolumeSource::Unset => Ok(None),
         }
-        if let Some(source) = &volume.empty_disk {
-            let capacity = capacity(&volume.name, &source.capacity)?;
-            let file = self.paths.empty_disk(&volume.name);
-            self.create(&volume.name, &file, None, capacity).await?;
-            return Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }));
-        }
-        if let Some(source) = &volume.cloud_init_no_cloud {
-            let files = cloud_init::no_cloud(vmi, source)
-                .map_err(|detail| Error::Volume { volume: volume.name.clone(), detail })?;
-            let image = iso::image(cloud_init::LABEL, &files)
-                .map_err(|detail| Error::Volume { volume: volume.name.clone(), detail })?;
-            let file = self.paths.no_cloud_iso(vmi);
-            write_private(&file, &image)?;
-            return Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }));
-        }
-        // The conversion refuses every other kind if a disk uses it.
-        Ok(None)
     }
 
     async fn container_disk(

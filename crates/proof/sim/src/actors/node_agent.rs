@@ -55,7 +55,7 @@ pub(super) fn set_phase(vmi: &mut VirtualMachineInstance, phase: Phase, now: Tim
 /// What the agent finds out about a guest that runs.
 pub(super) fn examine(vmi: &mut VirtualMachineInstance, now: &Time) {
     // What is on one node only does not follow the guest.
-    let bound = vmi.spec.volumes.iter().any(|volume| volume.container_disk.is_none());
+    let bound = vmi.spec.volumes.iter().any(|volume| volume.source().container_disk().is_none());
     let status = vmi.status_mut();
     status.selinux_context = Some("none".to_owned());
     let (holds, why) = match bound {

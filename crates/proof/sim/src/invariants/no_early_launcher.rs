@@ -42,14 +42,10 @@ impl Invariant for Rule {
 
 fn volumes_ready(scene: &Scene<'_>, pass: &PassInfo, vmi: &VirtualMachineInstance) -> Verdict {
     for volume in &vmi.spec.volumes {
-        let (claim, plugged) = match (&volume.data_volume, &volume.persistent_volume_claim) {
-            (Some(source), _) => (&source.name, source.hotpluggable),
-            (_, Some(source)) => (&source.claim_name, source.hotpluggable),
-            _ => continue,
-        };
-        if plugged == Some(true) {
+        let source = volume.source();
+        let Some(claim) = source.claim_name().filter(|_| source.is_claim() && !source.is_hotpluggable()) else {
             continue;
-        }
+        };
         let key = Key::new(&pass.key.namespace, claim);
         let Some(found) = scene.cached(pass, Kind::Claim, &key) else {
             return Err(format!("launcher although claim {claim} is not there"));

@@ -3,13 +3,30 @@
 use std::collections::BTreeSet;
 
 use api::config::ClusterConfig;
-use api::v1::VirtualMachineInstanceSpec;
+use api::v1::{Binding, Network, NetworkSource, VirtualMachineInstanceSpec};
 use machinery::field::{Cause, Path};
 
 use super::super::findings::{Findings, given};
 use super::super::needs_gate;
 
 const GATE: &str = "NetworkDevicesWithDRA";
+
+fn sources(spec: &VirtualMachineInstanceSpec) -> impl Iterator<Item = NetworkSource<'_>> {
+    spec.networks.iter().flat_map(Network::sources)
+}
+
+fn takes_claimed_devices(binding: Binding<'_>) -> bool {
+    match binding {
+        Binding::Sriov | Binding::Plugin(_) => true,
+        Binding::Bridge
+        | Binding::Masquerade
+        | Binding::Passt
+        | Binding::Macvtap
+        | Binding::OldPasst
+        | Binding::Slirp
+        | Binding::Unset => false,
+    }
+}
 
 pub(super) fn check(
     found: &mut Findings,
@@ -18,7 +35,7 @@ pub(super) fn check(
     spec: &VirtualMachineInstanceSpec,
     config: &ClusterConfig,
 ) {
-    if spec.networks.iter().all(|network| network.resource_claim.is_none()) {
+    if !sources(spec).any(|source| source.resource_claim().is_some()) {
         return;
     }
     if !config.feature_gate(GATE) {
@@ -26,9 +43,9 @@ pub(super) fn check(
     }
     let mut pairs = BTreeSet::new();
     for (index, network) in spec.networks.iter().enumerate() {
-        let Some(claim) = &network.resource_claim else { continue };
+        let Some(claim) = network.sources().find_map(NetworkSource::resource_claim) else { continue };
         let bound = spec.domain.devices.interfaces.iter().find(|interface| interface.name == network.name);
-        if bound.is_some_and(|interface| interface.sriov.is_none() && interface.binding.is_none()) {
+        if bound.is_some_and(|interface| !interface.bindings().any(takes_claimed_devices)) {
             let message = format!("network {:?} needs the sriov binding or a binding plugin", network.name);
             found.refuse(Cause::Invalid, interfaces, message);
         }
@@ -48,7 +65,7 @@ pub(super) fn check(
             found.duplicate(&network, &format!("{name}/{request}"));
         }
     }
-    if spec.networks.iter().any(|network| network.multus.is_some()) {
+    if sources(spec).any(|source| source.multus().is_some()) {
         let message = "multus networks and networks from resource claims exclude each other";
         found.refuse(Cause::Invalid, networks, message);
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 
 use api::config::ClusterConfig;
-use api::v1::{DHCPOptions, Interface, Network, Port, PortRange};
+use api::v1::{Binding, DHCPOptions, Interface, Network, Port, PortRange};
 use machinery::field::{Cause, Path};
 
 use super::super::findings::{Findings, given};
@@ -29,41 +29,60 @@ pub(super) fn binding(
     network: Option<&Network>,
     config: &ClusterConfig,
 ) {
-    let bound = [
-        interface.bridge.is_some(),
-        interface.masquerade.is_some(),
-        interface.sriov.is_some(),
-        interface.passt_binding.is_some(),
-    ];
-    let methods = bound.iter().filter(|set| **set).count();
+    let plugin = interface.plugin().is_some();
     // Those that are gone have a refusal of their own, and count as what an old object is bound by.
-    let gone = interface.slirp.is_some() || interface.macvtap.is_some() || interface.passt.is_some();
-    if interface.binding.is_some() && methods > 0 {
+    let gone = interface.bindings().filter(|binding| binding.discontinued().is_some()).count();
+    let methods = interface.bindings().count() - gone - usize::from(plugin);
+    if plugin && methods > 0 {
         let message = "a binding plugin excludes the other bindings";
         found.refuse(Cause::Invalid, &field.child("binding"), message);
-    } else if methods > 1 || (methods == 0 && interface.binding.is_none() && !gone) {
+    } else if methods > 1 || interface.bound_by() == Binding::Unset {
         let detail = "exactly one binding has to be set, such as masquerade";
         found.invalid(field, interface.name.as_str(), detail);
     }
+    let on_pod = network.is_some_and(super::is_pod);
+    for binding in interface.bindings() {
+        permitted(found, field, interface, binding, on_pod, config);
+    }
+}
+
+/// Whether the network and the cluster allow a binding.
+fn permitted(
+    found: &mut Findings,
+    field: &Path<'_>,
+    interface: &Interface,
+    binding: Binding<'_>,
+    on_pod: bool,
+    config: &ClusterConfig,
+) {
     let name = field.child("name");
-    let on_pod = network.is_some_and(|network| network.pod.is_some());
-    if interface.masquerade.is_some() {
-        if !on_pod {
-            found.invalid(&name, interface.name.as_str(), "masquerade works on the Pod network only");
+    match binding {
+        Binding::Masquerade => {
+            if !on_pod {
+                found.invalid(&name, interface.name.as_str(), "masquerade works on the Pod network only");
+            }
+            if let Some(mac) = given(&interface.mac_address).filter(|mac| parse_mac(mac) == Some(RESERVED_MAC)) {
+                found.invalid(&field.child("macAddress"), mac, "is the address of the Pod's end of the wire");
+            }
         }
-        if let Some(mac) = given(&interface.mac_address).filter(|mac| parse_mac(mac) == Some(RESERVED_MAC)) {
-            found.invalid(&field.child("macAddress"), mac, "is the address of the Pod's end of the wire");
+        Binding::Bridge => {
+            if on_pod && !config.permit_bridge_on_pod_network() {
+                let detail = "the cluster does not permit the bridge binding on the Pod network; use masquerade";
+                found.invalid(&name, interface.name.as_str(), detail);
+            }
         }
-    }
-    if interface.bridge.is_some() && on_pod && !config.permit_bridge_on_pod_network() {
-        let detail = "the cluster does not permit the bridge binding on the Pod network; use masquerade";
-        found.invalid(&name, interface.name.as_str(), detail);
-    }
-    if interface.passt_binding.is_some() {
-        needs_gate(found, &name, "PasstBinding", config);
-        if !on_pod {
-            found.invalid(&name, interface.name.as_str(), "passt works on the Pod network only");
+        Binding::Passt => {
+            needs_gate(found, &name, "PasstBinding", config);
+            if !on_pod {
+                found.invalid(&name, interface.name.as_str(), "passt works on the Pod network only");
+            }
         }
+        Binding::Sriov
+        | Binding::Plugin(_)
+        | Binding::Macvtap
+        | Binding::OldPasst
+        | Binding::Slirp
+        | Binding::Unset => {}
     }
 }
 
@@ -88,7 +107,7 @@ pub(super) fn check(
     if let Some(address) = given(&interface.pci_address) {
         pci_address(found, &field.child("pciAddress"), address);
     }
-    forwarding(found, field, interface, network.is_some_and(|network| network.pod.is_some()), config);
+    forwarding(found, field, interface, network.is_some_and(super::is_pod), config);
     if let Some(options) = &interface.dhcp_options {
         dhcp_options(found, &field.child("dhcpOptions"), options);
     }
@@ -129,7 +148,7 @@ fn forwarding(found: &mut Findings, field: &Path<'_>, interface: &Interface, on_
     if !interface.ports.is_empty() {
         found.refuse(Cause::Invalid, &ranges_field, "ports and portRanges exclude each other");
     }
-    if interface.masquerade.is_none() {
+    if !interface.has_binding(Binding::Masquerade) {
         found.refuse(Cause::Invalid, &ranges_field, "ranges are forwarded by the masquerade binding only");
     }
     port_ranges(found, &ranges_field, &interface.port_ranges);

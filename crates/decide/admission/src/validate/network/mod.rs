@@ -6,7 +6,7 @@ mod interface;
 use std::collections::BTreeSet;
 
 use api::config::ClusterConfig;
-use api::v1::{Network, VirtualMachineInstanceSpec};
+use api::v1::{Binding, Network, NetworkSource, VirtualMachineInstanceSpec};
 use machinery::field::{Cause, Path};
 
 use super::findings::{Findings, given};
@@ -17,8 +17,7 @@ const STATES: [&str; 3] = ["absent", "down", "up"];
 pub(super) fn discontinued(found: &mut Findings, devices: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let field = devices.child("interfaces");
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
-        let gone = [("slirp", &interface.slirp), ("passt", &interface.passt), ("macvtap", &interface.macvtap)];
-        for (name, _) in gone.iter().filter(|(_, binding)| binding.is_some()) {
+        for name in interface.bindings().filter_map(Binding::discontinued) {
             let message = format!("the {name} binding was discontinued: use masquerade, bridge or a binding plugin");
             found.refuse(Cause::Invalid, &field.index(index).child(name), message);
         }
@@ -73,7 +72,7 @@ fn unique<'a>(found: &mut Findings, field: &Path<'_>, names: impl Iterator<Item 
 
 /// Each network is of one kind, and one of them at most is the Pod's first.
 fn sources(found: &mut Findings, field: &Path<'_>, networks: &[Network]) {
-    let pod = networks.iter().filter(|network| network.pod.is_some()).count();
+    let pod = networks.iter().filter(|network| is_pod(network)).count();
     let default = networks.iter().filter(|network| is_multus_default(network)).count();
     if pod > 1 {
         found.duplicate(field, "more than one Pod network");
@@ -85,34 +84,39 @@ fn sources(found: &mut Findings, field: &Path<'_>, networks: &[Network]) {
         found.refuse(Cause::Invalid, field, "a default multus network takes the place of the Pod network: remove one");
     }
     for (index, network) in networks.iter().enumerate() {
-        let sources = [network.pod.is_some(), network.multus.is_some(), network.resource_claim.is_some()];
-        if sources.iter().filter(|set| **set).count() != 1 {
+        if network.sources().count() != 1 {
             found.required(&field.index(index), "exactly one kind of network has to be set, such as pod");
         }
     }
-    let unnamed = |network: &Network| network.multus.as_ref().is_some_and(|multus| multus.network_name.is_empty());
+    let unnamed = |network: &Network| {
+        network.sources().filter_map(NetworkSource::multus).any(|multus| multus.network_name.is_empty())
+    };
     if let Some(index) = networks.iter().position(unnamed) {
         let detail = "the NetworkAttachmentDefinition has to be named";
         found.required(&field.index(index).child("multus.networkName"), detail);
     }
 }
 
+fn is_pod(network: &Network) -> bool {
+    network.sources().any(NetworkSource::is_pod)
+}
+
 fn is_multus_default(network: &Network) -> bool {
-    network.multus.as_ref().is_some_and(|multus| multus.default == Some(true))
+    network.sources().any(NetworkSource::is_multus_default)
 }
 
 fn states(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
-    let default = spec.networks.iter().find(|network| network.multus.is_none() || is_multus_default(network));
+    let default = spec.networks.iter().find(|network| !network.sources().any(NetworkSource::is_secondary));
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
         let Some(state) = given(&interface.state) else { continue };
         let field = field.index(index);
         let at = field.child("state");
         match state {
-            "up" | "down" if interface.sriov.is_some() => {
+            "up" | "down" if interface.has_binding(Binding::Sriov) => {
                 found.invalid(&at, state, "the link of an SR-IOV device cannot be set");
             }
             "absent" => {
-                if interface.bridge.is_none() {
+                if !interface.has_binding(Binding::Bridge) {
                     found.invalid(&at, state, "only an interface with the bridge binding can be absent");
                 }
                 if default.is_some_and(|default| default.name == interface.name) {

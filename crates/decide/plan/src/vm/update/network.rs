@@ -1,6 +1,6 @@
 //! Interfaces that come, go and change their state while the guest runs.
 
-use api::v1::{Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
+use api::v1::{Binding, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 
 use super::{Draft, Obstacle};
 use crate::vm::world::World;
@@ -32,6 +32,20 @@ fn interface<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Option<&'a
     spec.domain.devices.interfaces.iter().find(|interface| interface.name == name)
 }
 
+/// Whether an interface with this binding can come to a running guest.
+fn is_pluggable(binding: Binding<'_>) -> bool {
+    match binding {
+        Binding::Bridge | Binding::Sriov => true,
+        Binding::Masquerade
+        | Binding::Passt
+        | Binding::Plugin(_)
+        | Binding::Macvtap
+        | Binding::OldPasst
+        | Binding::Slirp
+        | Binding::Unset => false,
+    }
+}
+
 /// The interfaces that somebody has seen at the guest.
 fn reported(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &str> {
     vmi.status.iter().flat_map(|status| &status.interfaces).filter_map(|interface| interface.name.as_deref())
@@ -44,7 +58,7 @@ fn plug(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance)
         let interfaces = &mut vmi.spec.domain.devices.interfaces;
         match interfaces.iter_mut().find(|interface| interface.name == wanted.name) {
             None => {
-                let pluggable = wanted.bridge.is_some() || wanted.sriov.is_some();
+                let pluggable = is_pluggable(wanted.bound_by());
                 let network = template.networks.iter().find(|network| network.name == wanted.name);
                 if let Some(network) = network.filter(|_| pluggable && !is_absent(wanted)) {
                     interfaces.push(wanted.clone());
@@ -74,7 +88,8 @@ fn lead(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance)
     }
     for network in &mut vmi.spec.networks {
         let wanted = template.networks.iter().find(|wanted| wanted.name == network.name);
-        if let (Some(current), Some(wanted)) = (&mut network.multus, wanted.and_then(|wanted| wanted.multus.as_ref())) {
+        let wanted = wanted.and_then(|wanted| wanted.source().multus());
+        if let (Some(current), Some(wanted)) = (network.multus_mut(), wanted) {
             current.network_name.clone_from(&wanted.network_name);
         }
     }

@@ -1,8 +1,6 @@
 //! Volumes that come and go while the guest runs: by request, or because the template says so.
 
-use api::v1::{
-    AddVolumeOptions, Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineVolumeRequest, Volume,
-};
+use api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineVolumeRequest, Volume};
 
 use super::{Draft, Obstacle};
 use crate::claims;
@@ -24,30 +22,13 @@ fn apply(request: &VirtualMachineVolumeRequest, spec: &mut VirtualMachineInstanc
     let VirtualMachineVolumeRequest { add_volume_options, remove_volume_options } = request;
     if let Some(add) = add_volume_options {
         if !spec.volumes.iter().any(|volume| volume.name == add.name) {
-            spec.volumes.push(volume(add));
+            spec.volumes.push(Volume::plugged(&add.name, &add.volume_source));
             spec.domain.devices.disks.push(Disk { name: add.name.clone(), ..add.disk.clone() });
         }
     } else if let Some(remove) = remove_volume_options {
         spec.volumes.retain(|volume| volume.name != remove.name);
         spec.domain.devices.disks.retain(|disk| disk.name != remove.name);
     }
-}
-
-/// A volume that came while the guest ran may go while it runs.
-fn volume(add: &AddVolumeOptions) -> Volume {
-    let mut volume = Volume {
-        name: add.name.clone(),
-        persistent_volume_claim: add.volume_source.persistent_volume_claim.clone(),
-        data_volume: add.volume_source.data_volume.clone(),
-        ..Volume::default()
-    };
-    if let Some(claim) = &mut volume.persistent_volume_claim {
-        claim.hotpluggable = Some(true);
-    }
-    if let Some(data_volume) = &mut volume.data_volume {
-        data_volume.hotpluggable = Some(true);
-    }
-    volume
 }
 
 /// Whether the template shows what a request asks for.
@@ -73,7 +54,7 @@ pub(super) fn declared(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
 
 /// Claims for memory dumps come and go by requests of their own.
 fn is_pluggable(volume: &Volume) -> bool {
-    volume.memory_dump.is_none() && claims::is_hotpluggable(volume)
+    !volume.is_memory_dump() && claims::is_hotpluggable(volume)
 }
 
 fn follow(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance) {
@@ -103,7 +84,7 @@ fn disks(template: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, vo
     let stays = |disk: &&Disk| match wanted(&disk.name) {
         _ if has_volume(&disk.name) => true,
         None => false,
-        Some(wanted) => !in_template(&disk.name) || (wanted.cdrom.is_some() && disk.cdrom.is_some()),
+        Some(wanted) => !in_template(&disk.name) || (wanted.is_cdrom() && disk.is_cdrom()),
     };
     let current = &vmi.spec.domain.devices.disks;
     let mut disks: Vec<Disk> = current.iter().filter(stays).cloned().collect();
