@@ -205,10 +205,10 @@ impl Agent {
     }
 
     /// Other launchers of the VMI on this node.
-    fn rivals<'a>(&'a self, vmi: &'a VirtualMachineInstance) -> impl Iterator<Item = crate::uid::Uid> + 'a {
+    fn rivals<'a>(&'a self, vmi: &'a VirtualMachineInstance) -> impl Iterator<Item = crate::uid::PodUid> + 'a {
         let pods = vmi.status.iter().flat_map(|status| &status.active_pods);
         let here = pods.filter(|(_, node)| **node == self.node.name);
-        here.filter_map(|(uid, _)| crate::uid::Uid::new(uid).ok()).filter(|uid| *uid != self.record.pod_uid)
+        here.filter_map(|(uid, _)| crate::uid::PodUid::new(uid).ok()).filter(|uid| *uid != self.record.pod_uid)
     }
 
     /// The VMI by its UID: from the cache, or from the API server if the cache lacks it.

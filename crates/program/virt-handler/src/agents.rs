@@ -22,7 +22,7 @@ use crate::config::CurrentConfig;
 use crate::launcher::{Launcher, answering};
 use crate::proxy::Proxies;
 use crate::records::{GhostRecord, Records};
-use crate::uid::Uid;
+use crate::uid::{PodUid, VmiUid};
 
 /// Pause before an agent that panicked is started again.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(crate) struct Node {
 
 /// A running agent, as others see it.
 struct Running {
-    vmi_uid: Uid,
+    vmi_uid: VmiUid,
     wake: Arc<Notify>,
     /// Set once the ghost record is written and the launcher may be spoken to.
     launcher: Arc<OnceLock<Arc<Launcher>>>,
@@ -62,7 +62,7 @@ pub(crate) struct Agents(Arc<Inner>);
 
 struct Inner {
     node: Arc<Node>,
-    running: Mutex<HashMap<Uid, Running>>,
+    running: Mutex<HashMap<PodUid, Running>>,
     shutdown: CancellationToken,
 }
 
@@ -108,7 +108,7 @@ impl Agents {
         answering(launchers.map(|launcher| (launcher.report(), launcher.clone())))
     }
 
-    fn running(&self) -> MutexGuard<'_, HashMap<Uid, Running>> {
+    fn running(&self) -> MutexGuard<'_, HashMap<PodUid, Running>> {
         // Plain map work only happens under the lock, so a poisoned one is still whole.
         self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -161,8 +161,8 @@ fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
     let here = status.active_pods.iter().filter(|(_, on)| *on == node);
     here.filter_map(|(pod_uid, _)| {
         Some(GhostRecord {
-            pod_uid: Uid::new(pod_uid).ok()?,
-            vmi_uid: Uid::new(vmi_uid).ok()?,
+            pod_uid: PodUid::new(pod_uid).ok()?,
+            vmi_uid: VmiUid::new(vmi_uid).ok()?,
             namespace: namespace.clone(),
             name: name.clone(),
             grace_period_seconds: vmi.spec.termination_grace_period_seconds,

@@ -14,7 +14,7 @@ use hostfs::process::ProcessId;
 use netplan::{NetPlan, PlanError};
 
 use crate::records::{NetworkRecord, PodInterface, Records};
-use crate::uid::Uid;
+use crate::uid::PodUid;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
@@ -49,7 +49,7 @@ impl NetworkError {
 /// Sets the network up and records it. Blocks.
 pub(crate) fn configure(
     records: &Records,
-    pod_uid: &Uid,
+    pod_uid: &PodUid,
     vmi: &VirtualMachineInstance,
     launcher: ProcessId,
 ) -> Result<NetworkRecord, NetworkError> {
@@ -161,7 +161,7 @@ mod tests {
         let Some((mut launcher, process)) = Launcher::start() else { return };
         let dir = tempfile::tempdir().unwrap();
         let records = Records::open(dir.path()).unwrap();
-        let pod = Uid::new("pod-1").unwrap();
+        let pod = PodUid::new("pod-1").unwrap();
 
         let missing = configure(&records, &pod, &vmi(), process).unwrap_err();
         assert!(missing.is_critical() && matches!(missing, NetworkError::Plan(_)), "{missing}");
@@ -187,7 +187,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let records = Records::open(dir.path()).unwrap();
         let own = ProcessId::current().unwrap();
-        let refused = configure(&records, &Uid::new("pod-1").unwrap(), &vmi(), own).unwrap_err();
+        let refused = configure(&records, &PodUid::new("pod-1").unwrap(), &vmi(), own).unwrap_err();
         assert!(matches!(refused, NetworkError::NodeNetwork), "{refused}");
     }
 
@@ -196,7 +196,7 @@ mod tests {
         let Some((_launcher, process)) = Launcher::start() else { return };
         let dir = tempfile::tempdir().unwrap();
         let records = Records::open(dir.path()).unwrap();
-        let pod = Uid::new("pod-1").unwrap();
+        let pod = PodUid::new("pod-1").unwrap();
         let netns = netns_of(process).unwrap();
         give_eth0(&netns);
         hostfs::ns::run_in_netns(&netns, || Links::new().unwrap().create_bridge("tap0").unwrap()).unwrap();

@@ -18,14 +18,14 @@ use informer::Key;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::uid::Uid;
+use crate::uid::{PodUid, VmiUid};
 
 /// A launcher that may be alive on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GhostRecord {
-    pub(crate) pod_uid: Uid,
-    pub(crate) vmi_uid: Uid,
+    pub(crate) pod_uid: PodUid,
+    pub(crate) vmi_uid: VmiUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
     /// How long the guest may take to power off, for when the VMI cannot be asked any more.
@@ -83,7 +83,7 @@ impl Records {
         let mut records = Vec::new();
         for entry in fs::read_dir(&self.ghosts).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
-            let Some(pod_uid) = name.to_str().and_then(|name| Uid::new(name).ok()) else { continue };
+            let Some(pod_uid) = name.to_str().and_then(|name| PodUid::new(name).ok()) else { continue };
             match atomic::read_json::<GhostRecord>(self.ghosts.join(pod_uid.as_str())) {
                 Ok(Some(record)) if record.pod_uid == pod_uid => records.push(record),
                 Ok(Some(_)) => tracing::warn!(%pod_uid, "a ghost record is about another Pod than its name says"),
@@ -100,16 +100,16 @@ impl Records {
         atomic::write_json(self.ghosts.join(record.pod_uid.as_str()), record)
     }
 
-    pub(crate) fn network(&self, pod_uid: &Uid) -> Result<Option<NetworkRecord>, hostfs::Error> {
+    pub(crate) fn network(&self, pod_uid: &PodUid) -> Result<Option<NetworkRecord>, hostfs::Error> {
         atomic::read_json(self.networks.join(pod_uid.as_str()))
     }
 
-    pub(crate) fn write_network(&self, pod_uid: &Uid, record: &NetworkRecord) -> Result<(), hostfs::Error> {
+    pub(crate) fn write_network(&self, pod_uid: &PodUid, record: &NetworkRecord) -> Result<(), hostfs::Error> {
         atomic::write_json(self.networks.join(pod_uid.as_str()), record)
     }
 
     /// Forgets a launcher; the ghost record goes last, as long as it is there the rest is found again.
-    pub(crate) fn remove(&self, pod_uid: &Uid) -> Result<(), hostfs::Error> {
+    pub(crate) fn remove(&self, pod_uid: &PodUid) -> Result<(), hostfs::Error> {
         atomic::remove(self.networks.join(pod_uid.as_str()))?;
         atomic::remove(self.ghosts.join(pod_uid.as_str()))
     }
@@ -121,8 +121,8 @@ mod tests {
 
     fn record(pod_uid: &str) -> GhostRecord {
         GhostRecord {
-            pod_uid: Uid::new(pod_uid).unwrap(),
-            vmi_uid: Uid::new("vmi-1").unwrap(),
+            pod_uid: PodUid::new(pod_uid).unwrap(),
+            vmi_uid: VmiUid::new("vmi-1").unwrap(),
             namespace: "default".to_string(),
             name: "testvm".to_string(),
             grace_period_seconds: Some(7),
@@ -134,7 +134,7 @@ mod tests {
     #[test]
     fn records_survive_a_restart_and_go_when_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let pod = Uid::new("pod-1").unwrap();
+        let pod = PodUid::new("pod-1").unwrap();
         let finished = NetworkRecord::Finished {
             interfaces: vec![PodInterface {
                 network: "default".to_string(),

@@ -1,48 +1,68 @@
+//! UIDs that become names of files and directories on the node.
+//!
+//! UIDs come from objects that others write, so only plain ones are taken. A Pod's and a VMI's are different types: one in
+//! the other's place would lead into the directory of another guest.
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-
-/// The UID of a Pod or VMI, safe to be the name of a file or directory.
-///
-/// UIDs come from objects that others write, and they become paths on the node.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub(crate) struct Uid(String);
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0:?} is not a UID")]
 pub(crate) struct InvalidUid(String);
 
-impl Uid {
-    pub(crate) fn new(text: impl Into<String>) -> Result<Self, InvalidUid> {
-        let text = text.into();
-        let plain = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-        if plain { Ok(Uid(text)) } else { Err(InvalidUid(text)) }
-    }
+macro_rules! uid {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub(crate) struct $name(String);
 
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
+        impl $name {
+            pub(crate) fn new(text: impl Into<String>) -> Result<Self, InvalidUid> {
+                plain(text.into()).map($name)
+            }
+
+            pub(crate) fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidUid;
+
+            fn try_from(text: String) -> Result<Self, Self::Error> {
+                $name::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(uid: $name) -> String {
+                uid.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
 }
 
-impl TryFrom<String> for Uid {
-    type Error = InvalidUid;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        Uid::new(text)
-    }
+uid! {
+    /// The UID of a launcher's Pod.
+    PodUid
 }
 
-impl From<Uid> for String {
-    fn from(uid: Uid) -> String {
-        uid.0
-    }
+uid! {
+    /// The UID of a VirtualMachineInstance.
+    VmiUid
 }
 
-impl fmt::Display for Uid {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
+fn plain(text: String) -> Result<String, InvalidUid> {
+    let plain = (1..=64).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    if plain { Ok(text) } else { Err(InvalidUid(text)) }
 }
 
 #[cfg(test)]
@@ -51,9 +71,9 @@ mod tests {
 
     #[test]
     fn only_plain_names_are_uids() {
-        assert!(Uid::new("0c1b5a3e-7a2f-4b0e-9d52-3a2f5f1f6c11").is_ok());
+        assert!(PodUid::new("0c1b5a3e-7a2f-4b0e-9d52-3a2f5f1f6c11").is_ok());
         for bad in ["", ".", "..", "../x", "a/b", "a b", "a\0", &"x".repeat(65)] {
-            assert!(Uid::new(bad).is_err(), "{bad:?}");
+            assert!(PodUid::new(bad).is_err() && VmiUid::new(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::uid::Uid;
+use crate::uid::{PodUid, VmiUid};
 
 /// How long the launcher may keep a poll open.
 const POLL: Duration = Duration::from_secs(20);
@@ -67,8 +67,8 @@ pub(crate) fn answering<T>(launchers: impl Iterator<Item = (Report, T)>) -> Opti
 
 /// A handle on one launcher. The poll ends with the last one.
 pub(crate) struct Launcher {
-    pub(crate) pod_uid: Uid,
-    pub(crate) vmi_uid: Uid,
+    pub(crate) pod_uid: PodUid,
+    pub(crate) vmi_uid: VmiUid,
     pub(crate) client: Client,
     pods: Arc<Root>,
     reports: watch::Sender<Report>,
@@ -78,7 +78,7 @@ pub(crate) struct Launcher {
 }
 
 impl Launcher {
-    pub(crate) fn start(pods: Arc<Root>, pod_uid: Uid, vmi_uid: Uid) -> Arc<Self> {
+    pub(crate) fn start(pods: Arc<Root>, pod_uid: PodUid, vmi_uid: VmiUid) -> Arc<Self> {
         let peer = Arc::new(Mutex::new(None));
         let client = client(pods.clone(), pod_uid.clone(), peer.clone());
         let stop = CancellationToken::new();
@@ -186,18 +186,18 @@ impl Launcher {
 }
 
 /// Whether a launcher has opened its socket, alive or not.
-pub(crate) fn has_socket(pods: &Root, pod_uid: &Uid) -> bool {
+pub(crate) fn has_socket(pods: &Root, pod_uid: &PodUid) -> bool {
     pods.exists(volume(pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAUNCHER)).unwrap_or(false)
 }
 
 /// Whether the Pod has a directory. An error is no proof of its absence.
-pub(crate) fn has_directory(pods: &Root, pod_uid: &Uid) -> bool {
+pub(crate) fn has_directory(pods: &Root, pod_uid: &PodUid) -> bool {
     pods.exists(pod_uid.as_str()).unwrap_or(true)
 }
 
 /// What a launcher that is gone wrote when its guest had ended. Whoever ran in the Pod could have written anything there,
 /// so whatever is not a state of this VMI counts as nothing.
-pub(crate) fn last_state(pods: &Root, pod_uid: &Uid, vmi_uid: &Uid) -> Option<vmstate::LauncherState> {
+pub(crate) fn last_state(pods: &Root, pod_uid: &PodUid, vmi_uid: &VmiUid) -> Option<vmstate::LauncherState> {
     match read_last_state(pods, pod_uid) {
         Ok(state) if state.domain.as_ref().is_some_and(|domain| domain.uid == vmi_uid.as_str()) => {
             Some(state::translate(state))
@@ -211,7 +211,7 @@ pub(crate) fn last_state(pods: &Root, pod_uid: &Uid, vmi_uid: &Uid) -> Option<vm
     }
 }
 
-fn read_last_state(pods: &Root, pod_uid: &Uid) -> io::Result<LauncherState> {
+fn read_last_state(pods: &Root, pod_uid: &PodUid) -> io::Result<LauncherState> {
     let path = volume(pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAST_STATE);
     // A pipe in its place must not hold us up.
     let file = pods
@@ -227,11 +227,11 @@ fn read_last_state(pods: &Root, pod_uid: &Uid) -> io::Result<LauncherState> {
 }
 
 /// An emptyDir volume of a Pod, below the directory of Pods.
-pub(crate) fn volume(pod_uid: &Uid, name: &str) -> PathBuf {
+pub(crate) fn volume(pod_uid: &PodUid, name: &str) -> PathBuf {
     PathBuf::from(pod_uid.as_str()).join("volumes/kubernetes.io~empty-dir").join(name)
 }
 
-fn client(pods: Arc<Root>, pod_uid: Uid, peer: Arc<Mutex<Option<ProcessId>>>) -> Client {
+fn client(pods: Arc<Root>, pod_uid: PodUid, peer: Arc<Mutex<Option<ProcessId>>>) -> Client {
     Client::new(move || {
         let (pods, peer) = (pods.clone(), peer.clone());
         let path = volume(&pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAUNCHER);
@@ -268,7 +268,7 @@ mod tests {
     #[test]
     fn a_last_state_is_read_only_if_it_is_one_of_this_vmi() {
         let dir = tempfile::tempdir().unwrap();
-        let (pod, vmi) = (Uid::new("pod-1").unwrap(), Uid::new("vmi-1").unwrap());
+        let (pod, vmi) = (PodUid::new("pod-1").unwrap(), VmiUid::new("vmi-1").unwrap());
         let pods = Root::open(dir.path()).unwrap();
         let sockets = dir.path().join(volume(&pod, paths::SOCKETS_VOLUME));
         let file = sockets.join(sockets::LAST_STATE);

@@ -15,7 +15,7 @@ use crate::agents::Node;
 use crate::launcher::Launcher;
 use crate::proxy::{ProxyError, Side};
 use crate::records::GhostRecord;
-use crate::uid::Uid;
+use crate::uid::{PodUid, VmiUid};
 
 /// The link of a network that is there for migrations, where the cluster has one.
 pub const MIGRATION_LINK: &str = "migration0";
@@ -76,12 +76,12 @@ pub(crate) async fn act(
 }
 
 /// The source names the sockets that QEMU opens at the target, and does so after its own instance.
-fn socket_key(vmi: &VirtualMachineInstance, own: &Uid) -> Result<Uid, Failed> {
+fn socket_key(vmi: &VirtualMachineInstance, own: &VmiUid) -> Result<VmiUid, Failed> {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let from_another = state.filter(|state| state.between() == Some(Between::Receives));
     let source = from_another.and_then(|state| state.source_state.as_ref());
     match source.and_then(|source| source.virtual_machine_instance_uid.as_deref()) {
-        Some(uid) => Uid::new(uid).map_err(|error| transient(&error)),
+        Some(uid) => VmiUid::new(uid).map_err(|error| transient(&error)),
         None => Ok(own.clone()),
     }
 }
@@ -98,7 +98,7 @@ fn destination(vmi: &VirtualMachineInstance) -> Option<Destination> {
 }
 
 /// Nothing goes through this node for the launcher any more.
-pub(crate) fn close(node: &Node, pod_uid: &Uid) {
+pub(crate) fn close(node: &Node, pod_uid: &PodUid) {
     node.proxies.close(pod_uid, Side::Source);
     node.proxies.close(pod_uid, Side::Target);
 }

@@ -11,25 +11,25 @@ use launcher_contract::{Channel, USER};
 use role_tls::Identity;
 
 use super::{Peers, Proxies, migrations, socket_path};
-use crate::uid::Uid;
+use crate::uid::{PodUid, VmiUid};
 
 /// Both proxies of one migration. They end with this.
 pub struct Way {
     pods: Arc<Root>,
-    source: Uid,
-    target: Uid,
-    vmi: Uid,
+    source: PodUid,
+    target: PodUid,
+    vmi: VmiUid,
     _proxies: (Proxies, Proxies),
 }
 
 impl Way {
     /// Opens both ends below `directory`, with one node agent's certificate for the two.
     pub async fn open(directory: &Path, identity: &Identity, encrypted: bool) -> io::Result<Way> {
-        let uid = |text: &str| Uid::new(text).map_err(io::Error::other);
-        let (source, target, vmi) = (uid("source")?, uid("target")?, uid("vmi")?);
+        let pod = |text: &str| PodUid::new(text).map_err(io::Error::other);
+        let (source, target, vmi) = (pod("source")?, pod("target")?, VmiUid::new("vmi").map_err(io::Error::other)?);
         let pods = Arc::new(Root::open(directory).map_err(io::Error::other)?);
-        for pod in [&source, &target] {
-            pods.mkdir_all(migrations(pod), 0o750, USER, USER).map_err(io::Error::other)?;
+        for one in [&source, &target] {
+            pods.mkdir_all(migrations(one), 0o750, USER, USER).map_err(io::Error::other)?;
         }
         let peers = Peers::new(identity).map_err(io::Error::other)?;
         let (there, here) = (Proxies::new(pods.clone(), peers.clone()), Proxies::new(pods.clone(), peers));

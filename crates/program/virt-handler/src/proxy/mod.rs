@@ -37,7 +37,7 @@ use vmstate::Endpoint;
 pub(crate) use tls::Peers;
 
 use crate::launcher::{connect, volume};
-use crate::uid::Uid;
+use crate::uid::{PodUid, VmiUid};
 
 /// QEMU opens its sockets a moment before it is told of; under load that moment is longer.
 const QEMU_WITHIN: Duration = Duration::from_secs(5);
@@ -73,7 +73,7 @@ struct Open {
 pub(crate) struct Proxies {
     pods: Arc<Root>,
     peers: Peers,
-    open: Mutex<HashMap<(Uid, Side), Open>>,
+    open: Mutex<HashMap<(PodUid, Side), Open>>,
 }
 
 impl Proxies {
@@ -81,16 +81,16 @@ impl Proxies {
         Proxies { pods, peers, open: Mutex::default() }
     }
 
-    fn open(&self) -> MutexGuard<'_, HashMap<(Uid, Side), Open>> {
+    fn open(&self) -> MutexGuard<'_, HashMap<(PodUid, Side), Open>> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is open for a launcher.
-    pub(crate) fn endpoint(&self, pod_uid: &Uid, side: Side) -> Option<Endpoint> {
+    pub(crate) fn endpoint(&self, pod_uid: &PodUid, side: Side) -> Option<Endpoint> {
         self.open().get(&(pod_uid.clone(), side)).map(|open| open.endpoint.clone())
     }
 
-    pub(crate) fn close(&self, pod_uid: &Uid, side: Side) {
+    pub(crate) fn close(&self, pod_uid: &PodUid, side: Side) {
         if self.open().remove(&(pod_uid.clone(), side)).is_some() {
             tracing::debug!(pod = %pod_uid, ?side, "migration proxy closed");
         }
@@ -99,8 +99,8 @@ impl Proxies {
     /// Listens for the source's agent on ports of their own, one for each channel.
     pub(crate) async fn listen(
         &self,
-        pod_uid: &Uid,
-        vmi_uid: &Uid,
+        pod_uid: &PodUid,
+        vmi_uid: &VmiUid,
         address: IpAddr,
         tls: bool,
     ) -> Result<Endpoint, ProxyError> {
@@ -133,8 +133,8 @@ impl Proxies {
     /// Opens the sockets through which the launcher and its QEMU reach the target.
     pub(crate) async fn dial(
         &self,
-        pod_uid: &Uid,
-        vmi_uid: &Uid,
+        pod_uid: &PodUid,
+        vmi_uid: &VmiUid,
         endpoint: &Endpoint,
         tls: bool,
     ) -> Result<(), ProxyError> {
@@ -183,11 +183,11 @@ impl Proxies {
 }
 
 /// The directory of a Pod's migration sockets.
-fn migrations(pod_uid: &Uid) -> PathBuf {
+fn migrations(pod_uid: &PodUid) -> PathBuf {
     volume(pod_uid, paths::SHARE_VOLUME).join(sockets::MIGRATIONS)
 }
 
-fn socket_path(pod_uid: &Uid, vmi_uid: &Uid, channel: Channel) -> PathBuf {
+fn socket_path(pod_uid: &PodUid, vmi_uid: &VmiUid, channel: Channel) -> PathBuf {
     migrations(pod_uid).join(channel.socket(vmi_uid.as_str()))
 }
 

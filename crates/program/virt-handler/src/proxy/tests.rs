@@ -36,8 +36,12 @@ impl Authority {
     }
 }
 
-fn uid(text: &str) -> Uid {
-    Uid::new(text).unwrap()
+fn pod_uid(text: &str) -> PodUid {
+    PodUid::new(text).unwrap()
+}
+
+fn vmi() -> VmiUid {
+    VmiUid::new("vmi").unwrap()
 }
 
 /// Two nodes in one process: both have their Pods below the same directory.
@@ -52,7 +56,7 @@ impl Setup {
         let dir = tempfile::tempdir().unwrap();
         for pod in ["source", "target"] {
             for name in ["public/migrationproxy", "libvirt-runtime"] {
-                std::fs::create_dir_all(dir.path().join(volume(&uid(pod), name))).unwrap();
+                std::fs::create_dir_all(dir.path().join(volume(&pod_uid(pod), name))).unwrap();
             }
         }
         let pods = Arc::new(Root::open(dir.path()).unwrap());
@@ -66,19 +70,19 @@ impl Setup {
 
     async fn open(&self) {
         let here = Ipv4Addr::LOCALHOST.into();
-        let endpoint = self.target.listen(&uid("target"), &uid("vmi"), here, true).await.unwrap();
+        let endpoint = self.target.listen(&pod_uid("target"), &vmi(), here, true).await.unwrap();
         assert_eq!(
             endpoint.ports.values().copied().collect::<std::collections::BTreeSet<_>>(),
             [0, 49152, 49153].into()
         );
-        self.source.dial(&uid("source"), &uid("vmi"), &endpoint, true).await.unwrap();
+        self.source.dial(&pod_uid("source"), &vmi(), &endpoint, true).await.unwrap();
     }
 
     /// A listener in the target's Pod. The paths are too long for socket addresses, as on a node.
     fn listen(&self, channel: Channel) -> UnixListener {
         let path = match channel {
-            Channel::Libvirt => volume(&uid("target"), "libvirt-runtime").join("libvirt-sock"),
-            Channel::Memory | Channel::Disks => socket_path(&uid("target"), &uid("vmi"), channel),
+            Channel::Libvirt => volume(&pod_uid("target"), "libvirt-runtime").join("libvirt-sock"),
+            Channel::Memory | Channel::Disks => socket_path(&pod_uid("target"), &vmi(), channel),
         };
         let listener = Root::open(self.dir.path()).unwrap().bind_unix(path).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -86,7 +90,7 @@ impl Setup {
     }
 
     async fn connect(&self, channel: Channel) -> UnixStream {
-        let path = socket_path(&uid("source"), &uid("vmi"), channel);
+        let path = socket_path(&pod_uid("source"), &vmi(), channel);
         connect(&Root::open(self.dir.path()).unwrap(), path).await.unwrap()
     }
 }
@@ -199,13 +203,13 @@ async fn a_closed_side_ends_what_goes_through_it() {
         let mut outer = accepted(&listener).await;
         read(&mut outer, 1).await;
         if close_source {
-            setup.source.close(&uid("source"), Side::Source);
+            setup.source.close(&pod_uid("source"), Side::Source);
         } else {
-            setup.target.close(&uid("target"), Side::Target);
+            setup.target.close(&pod_uid("target"), Side::Target);
         }
         rest(&mut inner).await;
         rest(&mut outer).await;
-        assert_eq!(setup.source.endpoint(&uid("source"), Side::Source).is_none(), close_source);
+        assert_eq!(setup.source.endpoint(&pod_uid("source"), Side::Source).is_none(), close_source);
     }
 }
 
@@ -244,7 +248,7 @@ async fn nonsense_in_the_vmi_is_refused() {
         endpoint("127.0.0.1", "../../x", 0),
         endpoint("127.0.0.1", "1", 22),
     ] {
-        assert!(setup.source.dial(&uid("source"), &uid("vmi"), &bad, true).await.is_err(), "{bad:?}");
+        assert!(setup.source.dial(&pod_uid("source"), &vmi(), &bad, true).await.is_err(), "{bad:?}");
     }
     assert!(Path::new(setup.dir.path()).exists());
 }
