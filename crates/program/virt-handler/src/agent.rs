@@ -213,7 +213,7 @@ impl Agent {
 
     /// The VMI by its UID: from the cache, or from the API server if the cache lacks it.
     async fn observe_vmi(&mut self) -> SeenVmi {
-        let is_ours = |vmi: &VirtualMachineInstance| vmi.metadata.uid.as_deref() == Some(self.record.vmi_uid.as_str());
+        let is_ours = |vmi: &VirtualMachineInstance| self.record.is_of(vmi);
         let key = self.record.vmi_key();
         let cached = [&self.node.vmis, &self.node.incoming].map(|vmis| vmis.get(&key).filter(|vmi| is_ours(vmi)));
         let [owned, incoming] = cached;

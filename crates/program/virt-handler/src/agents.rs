@@ -214,6 +214,20 @@ mod tests {
         assert_eq!(claimed_pods(&coming, "node01")[0].pod_uid.as_str(), "pod-1");
     }
 
+    /// A Pod that was made for a VMI which is gone belongs to nobody: no agent speaks to its launcher.
+    #[test]
+    fn a_launcher_of_a_dead_vmi_is_not_its_namesakes() {
+        let mut late = claimed_pods(&vmi("Running", "node01"), "node01").remove(0);
+        late.pod_uid = Uid::new("late").unwrap();
+        let mut namesake = vmi("Running", "node01");
+        namesake.metadata.uid = Some("vmi-2".to_string());
+        assert!(late.is_of(&vmi("Running", "node01")));
+        assert!(!late.is_of(&namesake), "it is not told what the namesake wants");
+        let claimed = claimed_pods(&namesake, "node01");
+        assert!(claimed.iter().all(|pod| pod.pod_uid != late.pod_uid), "only Pods that the VMI names are looked after");
+        assert!(claimed.iter().all(|pod| pod.vmi_uid.as_str() == "vmi-2"));
+    }
+
     #[test]
     fn a_handed_over_vmi_claims_its_pods_on_this_node() {
         for phase in ["Scheduled", "Running"] {

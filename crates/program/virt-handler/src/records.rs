@@ -12,6 +12,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::v1::VirtualMachineInstance;
 use hostfs::atomic;
 use hostfs::process::ProcessId;
 use informer::Key;
@@ -40,6 +41,11 @@ pub(crate) struct GhostRecord {
 impl GhostRecord {
     pub(crate) fn vmi_key(&self) -> Key {
         Key::new(self.namespace.clone(), self.name.clone())
+    }
+
+    /// Whether the launcher was started for this VMI. Another one may have come under its name: the launcher is not its.
+    pub(crate) fn is_of(&self, vmi: &VirtualMachineInstance) -> bool {
+        vmi.metadata.uid.as_deref() == Some(self.vmi_uid.as_str())
     }
 }
 

@@ -67,6 +67,18 @@ fn a_new_leader_counts_what_was_started_before() {
     assert_hold(&Campaign { start: 2_001_408, ..campaign("migrations", 1, None) });
 }
 
+/// A deposed leader's request for a launcher came when the instance was gone: the Pod is nobody's, and does not stay.
+#[test]
+fn the_pod_of_a_dead_instance_is_nobodys() {
+    assert_hold(&Campaign { start: 7_013_405, ..campaign("mixed", 1, None) });
+}
+
+/// A migration and a send of one guest were asked for at once: its target, the sender and the receiver waited for each other.
+#[test]
+fn a_migration_beside_an_exchange_makes_way() {
+    assert_hold(&Campaign { start: 7_030_550, ..campaign("mixed", 1, None) });
+}
+
 /// The seeds are among those that hold without the bug.
 fn assert_found(plant: Plant, by: &[&str]) {
     assert_found_in("mixed", plant, by);

@@ -19,6 +19,8 @@
 //! - A migration has at most one target Pod: its name is derived from the UIDs of instance and migration.
 //! - A hand-off never takes the instance from a migration that has not ended, and is made only after a live look at the
 //!   instance, its migrations and the target Pod.
+//! - A migration that empties a node starts and is handed off only while the stored instance is marked to leave that node, or
+//!   the node has the drain taint. Otherwise it ends instead: the evacuation was canceled.
 //! - After the hand-off a target Pod is deleted only if the nodes have said that the guest stayed, and a live look agrees.
 //! - What a missing Pod or instance would decide is decided after a live look; so is what rests on the nodes not having the
 //!   migration, since a process that has just begun may have a cache from before the hand-off.

@@ -67,6 +67,12 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
     if !kinds::is_with_nodes(migration) && !w.is_handed_off() && decentralized::has_sent(migration, vmi) {
         return Verdict::FailIfNotWithNodes("the guest has left for another instance".to_owned());
     }
+    if let Some(rival) = between_and_first(w) {
+        let name = meta::name(&rival.metadata);
+        let why =
+            format!("migration {name} sends the guest to another instance and has not ended; try again when it has");
+        return Verdict::FailIfNotWithNodes(why);
+    }
     if let Some(why) = expired {
         return Verdict::Fail(why.clone());
     }
@@ -93,6 +99,13 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::Fail(format!("Pod {name} with the plugged volumes has ended on the target node")); // 10
     }
     Verdict::Go
+}
+
+/// The exchange that has got the instance when the target of this migration had been made already, neither knowing of the other.
+/// The target takes room that the other side of the exchange may wait for: who waited here would wait for ever.
+fn between_and_first(w: &World) -> Option<&Migration> {
+    let early = !kinds::is_with_nodes(&w.migration) && !w.is_handed_off();
+    w.rival().filter(|rival| early && w.target().is_some() && kinds::kind(rival) != Kind::Local)
 }
 
 /// The guest has left for an instance elsewhere, whose end is not known here.

@@ -133,6 +133,9 @@ proptest! {
         for end in [ActionKind::Shutdown, ActionKind::Kill, ActionKind::Delete] {
             prop_assert!(scene.vmi.is_some() || scene.confirmed || !has(&actions, end), "{end:?} on a cache's word");
         }
+        for start in [ActionKind::ConfigureNetwork, ActionKind::SyncDomain, ActionKind::PrepareTarget] {
+            prop_assert!(scene.vmi.is_some() || !has(&actions, start), "{start:?} in a launcher whose VMI is gone");
+        }
         if let Some(vmi) = &scene.vmi && vmi.is_final() {
             prop_assert!(!has(&actions, ActionKind::UpdateStatus), "an ended VMI stays as it is");
         }

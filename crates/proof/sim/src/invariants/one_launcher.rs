@@ -2,17 +2,23 @@
 //! that has not ended. Pods that only make storage bind do not count, nor do those that a migration brings (see
 //! `one_target.rs`).
 //!
-//! One case is left: a controller dies after it has made the Pod and before it could say so on the instance, and the Pod
+//! Two cases are left. A controller dies after it has made the Pod and before it could say so on the instance, and the Pod
 //! is gone before the next one looks. Nobody can know of it then, and no guest was ever started in it, since that takes
 //! an instance that was handed over.
+//!
+//! And a request that a deposed leader has sent may arrive when the instance is gone, and the Pod of that name with it: nobody
+//! refuses a Pod because its owner does not exist. It is nobody's: no instance has its owner's UID any more, none ever names
+//! it, and node agents speak only to launchers that an instance names. So no guest starts in it; and the garbage
+//! collector deletes what has no owner, and lets go of the volumes with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api::v1::VirtualMachineInstance;
 use informer::Key;
 use machinery::meta::controller_of;
+use virt_controller::Stores;
 
-use super::support::ensure;
+use super::support::{ensure, name as vmi_name, vmi_change};
 use super::{Invariant, Scene, Verdict};
 use crate::actors::{is_launcher, is_target};
 use crate::kinds::Object;
@@ -22,6 +28,8 @@ use crate::server::Change;
 pub(crate) struct Rule {
     /// The launcher, its name and UID, by the instance's UID.
     launchers: BTreeMap<String, (String, String)>,
+    /// The UIDs of Pods that came when their instance was gone.
+    late: BTreeSet<String>,
 }
 
 impl Invariant for Rule {
@@ -30,8 +38,20 @@ impl Invariant for Rule {
     }
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
+        if let Some((_, vmi)) = vmi_change(change) {
+            let named = vmi.status.iter().flat_map(|status| status.active_pods.keys());
+            let late = named.into_iter().find(|pod| self.late.contains(*pod));
+            return ensure(late.is_none(), || format!("instance {} names the Pod of a dead one", vmi_name(vmi)));
+        }
         let (Object::Pod(pod), None) = (&change.last, &change.was) else { return Ok(()) };
-        let Some(owner) = controller_of(&pod.metadata).filter(|_| is_launcher(pod) && !is_target(pod)) else { return Ok(()) };
+        let Some(owner) = controller_of(&pod.metadata).filter(|_| is_launcher(pod)) else { return Ok(()) };
+        if !scene.server.exists(&owner.uid) {
+            self.late.insert(change.last.uid().to_owned());
+            return Ok(());
+        }
+        if is_target(pod) {
+            return Ok(());
+        }
         let name = change.last.key().name;
         let earlier = self.launchers.insert(owner.uid.clone(), (name.clone(), change.last.uid().to_owned()));
         let Some((first, uid)) = earlier else { return Ok(()) };
@@ -40,6 +60,16 @@ impl Invariant for Rule {
         ensure(unknown && !scene.server.exists(&uid), || {
             format!("instance {} has launcher {first} and now {name} as well", owner.name)
         })
+    }
+
+    fn guests(&mut self, scene: &Scene<'_>) -> Verdict {
+        let late = self.late.iter().find_map(|pod| scene.guests.in_pod(pod));
+        late.map_or(Ok(()), |guest| Err(format!("the guest of {} runs in the Pod of a dead instance", guest.name)))
+    }
+
+    fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
+        let left = self.late.iter().find(|pod| scene.server.exists(pod));
+        left.map_or(Ok(()), |pod| Err(format!("Pod {pod} of a dead instance is still there")))
     }
 }
 

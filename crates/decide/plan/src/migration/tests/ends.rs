@@ -307,3 +307,38 @@ fn the_course_is_not_taken_back_by_an_older_one() {
         assert!(written(&decide(&w)).is_none(), "{stage}");
     }
 }
+
+/// The receiver may wait for the room that the target takes; the sender waits for the receiver, and the target for the sender.
+#[test]
+fn a_target_that_was_made_beside_an_exchange_makes_way_for_it() {
+    let mut send = named("send", "Scheduling");
+    send.spec.send_to = Some(serde_json::from_value(json!({"migrationID": "x", "connectURL": "y"})).unwrap());
+    let mut ended = send.clone();
+    ended.status.as_mut().unwrap().phase = Some(Phase::Failed);
+    let other = named("send", "Scheduling");
+    let sent = || vmi(json!({"migrationUid": "uid-of-send", "sourceState": {"migrationUID": "uid-of-send"}}));
+    let shown = || vmi(json!({"sourceState": {"migrationUID": "uid-of-send"}}));
+    let table = [
+        ("it is being sent", "Scheduling", sent(), Some("running"), &send, true),
+        ("its target is up", "Scheduled", sent(), Some("running"), &send, true),
+        ("its target has just been made", "Pending", sent(), Some("new"), &send, true),
+        ("it has no target yet, and waits", "Pending", sent(), None, &send, false),
+        ("the sender waits for its other side", "Scheduling", shown(), Some("running"), &send, false),
+        ("the sender has given up", "Scheduling", sent(), Some("running"), &ended, false),
+        ("another migration between nodes has it", "Scheduling", sent(), Some("running"), &other, false),
+    ];
+    for (what, phase, vmi, pod, rival, fails) in table {
+        let mut w = world(migration(phase), vmi, pod.map(target).into_iter().collect());
+        w.siblings.push(Arc::new(rival.clone()));
+        assert_eq!(phase_after(&w) == "Failed", fails, "{what}: {:?}", decide(&w));
+        if fails {
+            let actions = decide(&w);
+            assert!(
+                matches!(actions.as_slice(), [Action::ConfirmState { .. }]),
+                "{what}: by the nodes' word, {actions:?}"
+            );
+        } else if what.ends_with("waits") {
+            assert_eq!(waits_for(&w), "OtherMigrationActive", "{what}");
+        }
+    }
+}
