@@ -1,7 +1,6 @@
-//! `uncordon`: lets Pods come to a node again, and calls off evacuations of it that have not started.
+//! `uncordon`: marks a node as schedulable, and cancels evacuations of it that have not started.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
@@ -13,13 +12,9 @@ use virtctl::migration;
 use super::drain::{cordon, in_namespace};
 use super::errors::server_error;
 
-/// A controller that has not heard that a mark is gone may make a migration from it once more. It usually has by then;
-/// nothing guarantees it, as the migration controller does not ask whether an evacuation is still wanted.
-const HEARD: Duration = Duration::from_secs(1);
-
-/// Let Pods come to a node again, and call off moves away from it that have not started
+/// Mark a node as schedulable, and cancel evacuations from it that have not started
 ///
-/// A guest whose memory is on its way goes on moving; the others stay where they are.
+/// A guest whose memory is being copied keeps moving; the others stay where they are.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -33,25 +28,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     let failed = |error| server_error(error, &session.server);
     cordon(&session, &args.node, false).await?;
     let vmis: Api<VirtualMachineInstance> = Api::all(session.client.clone());
-    let (mut called_off, mut go) = (vec![], 0);
+    let (mut stay, mut go) = (0, 0);
     for vmi in vmis.list(&ListParams::default()).await.map_err(failed)?.items {
         let marked = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref());
         if marked != Some(args.node.as_str()) {
             continue;
         }
-        let guest = (in_namespace(&session, &vmi.namespace().unwrap_or_default()), vmi.name_any());
-        if call_off(&guest.0, &guest.1, &args.node).await? {
-            called_off.push(guest);
-        } else {
-            go += 1;
-        }
-    }
-    if !called_off.is_empty() {
-        tokio::time::sleep(HEARD).await;
-    }
-    let mut stay = 0;
-    for (session, name) in &called_off {
-        match withdraw(session, name, &args.node).await? {
+        let session = in_namespace(&session, &vmi.namespace().unwrap_or_default());
+        match call_off(&session, &vmi.name_any(), &args.node).await? {
             true => stay += 1,
             false => go += 1,
         }
@@ -60,7 +44,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the guest stays. The mark goes first: without it no other migration is made.
+/// Whether the guest stays. The mark goes first. A controller that has not heard of that may make another migration, which ends
+/// before it starts: the migration controller looks for the mark then, and once more before it hands the guest to the nodes.
 async fn call_off(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
     if under_way(session, name).await?.iter().any(|migration| !can_be_called_off(migration, node)) {
         return Ok(false);
