@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::{KubeVirt, VirtualMachineInstance};
+use drive::{Embedded, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
-use ferrovirt::drive::{Embedded, Guest, LIMIT, poll};
 use kube::api::{Api, Patch, PatchParams};
 use libtest_mimic::Trial;
 use serde_json::json;

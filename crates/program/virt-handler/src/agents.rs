@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_launcher_of_a_dead_vmi_is_not_its_namesakes() {
         let mut late = claimed_pods(&vmi("Running", "node01"), "node01").remove(0);
-        late.pod_uid = Uid::new("late").unwrap();
+        late.pod_uid = PodUid::new("late").unwrap();
         let mut namesake = vmi("Running", "node01");
         namesake.metadata.uid = Some("vmi-2".to_string());
         assert!(late.is_of(&vmi("Running", "node01")));

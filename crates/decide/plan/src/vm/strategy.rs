@@ -130,9 +130,8 @@ fn has_been_sent(vmi: &VirtualMachineInstance) -> bool {
 
 /// Its node has what it needs to send the guest, and nobody has said how that ended.
 fn is_being_sent(vmi: &VirtualMachineInstance) -> bool {
-    let under_way = |state: &MigrationState| {
-        state.migration_uid.is_some() && state.target_node.is_some() && !state.is_over()
-    };
+    let under_way =
+        |state: &MigrationState| state.migration_uid.is_some() && state.target_node.is_some() && !state.is_over();
     sends(vmi) && migration_state(vmi).is_some_and(under_way)
 }
 

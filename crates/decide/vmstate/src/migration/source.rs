@@ -8,9 +8,7 @@ use api::v1::{
 };
 use jiff::Timestamp;
 
-use super::{
-    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, state_of, uid_of,
-};
+use super::{Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, state_of, uid_of};
 use crate::action::{normal, requeue};
 use crate::launcher::Verdict;
 use crate::shutdown::{kill, resend_in};

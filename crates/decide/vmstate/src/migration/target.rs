@@ -8,8 +8,7 @@ use api::v1::{MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigra
 use api::{annotations, labels};
 
 use super::{
-    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, label, receives, state_of,
-    uid_of,
+    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, label, receives, state_of, uid_of,
 };
 use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
