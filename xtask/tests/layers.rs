@@ -124,6 +124,7 @@ fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
         "subresources",
         "hooks",
         "review",
+        "transfer",
     ] {
         assert!(crates[expected].is_pure(), "crate {expected} is not where it belongs");
     }

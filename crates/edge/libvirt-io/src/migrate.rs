@@ -235,6 +235,21 @@ impl Connection {
         }
     }
 
+    /// At the target, of a domain that runs: whether Finish is not over yet. libvirt has figures of the job at the source
+    /// alone, and says so as long as there is one at the target.
+    pub async fn is_receiving(&self, domain: &Domain) -> Result<bool, Error> {
+        let arguments = Encoder::default().domain(domain).u32(0);
+        let asked = self.call(proc::DOMAIN_GET_JOB_STATS, arguments, |reply| {
+            let _kind = reply.i32()?;
+            Params::decode(reply)
+        });
+        match asked.await {
+            Ok(_) => Ok(false),
+            Err(error) if error.code() == Some(ErrorCode::OperationInvalid) => Ok(true),
+            Err(error) => Err(error),
+        }
+    }
+
     pub async fn abort_job(&self, domain: &Domain) -> Result<(), Error> {
         self.call(proc::DOMAIN_ABORT_JOB, Encoder::default().domain(domain), |_| Ok(())).await
     }

@@ -80,7 +80,7 @@ impl Manager {
         let source = Source::new(session.clone(), state.clone(), config.domain_name.clone(), sockets.clone());
         Arc::new(Manager {
             source,
-            target: Target::new(state.clone(), sockets),
+            target: Target::new(session.clone(), state.clone(), sockets),
             config,
             children,
             session,

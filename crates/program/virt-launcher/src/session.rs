@@ -40,6 +40,11 @@ impl Session {
         session
     }
 
+    /// libvirt's name of the domain.
+    pub(crate) fn domain_name(&self) -> &str {
+        &self.domain_name
+    }
+
     /// The connection, once there is one.
     pub(crate) async fn connection(&self) -> Result<Connection, Error> {
         let mut connection = self.connection.clone();
@@ -187,6 +192,11 @@ fn interface(seen: domain::ObservedInterface) -> DomainInterface {
 
 fn disk(seen: domain::ObservedDisk) -> DomainDisk {
     DomainDisk { alias: seen.name, target: seen.target, source: seen.source }
+}
+
+/// libvirt's state and reason in KubeVirt's words.
+pub(crate) fn domain(state: State, because: Reason) -> (DomainStatus, DomainReason) {
+    (status(state), reason(state, because))
 }
 
 fn status(state: State) -> DomainStatus {

@@ -24,6 +24,8 @@
 //! - **The target writes first.** Its node either takes the VMI, or writes `failed` after its QEMU has ended. The source's
 //!   node carries what it reads there to its launcher: moved means that QEMU ends here, failed that the guest goes on.
 //!   The loser is fenced before the winner is declared, in both directions.
+//! - **A guest is the target's when its node has written so, and not when it runs there.** If QEMU dies at the target
+//!   before, its node writes `failed`, and a source that still has the guest goes on with it.
 //! - **If the source dies after the switch-over, the target is asked first.** A source whose launcher is gone says so in an
 //!   annotation and declares nothing. The target takes the VMI if the guest runs there, and writes `failed` if it does
 //!   not; only then has the guest ended.

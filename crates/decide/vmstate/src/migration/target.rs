@@ -14,15 +14,19 @@ use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
-use crate::{Action, ActionKind, Domain, DomainReason, LauncherState, Network, World};
+use crate::{Action, ActionKind, Domain, LauncherState, Network, World};
 
 /// Attempts to get ready before the migration is given up.
 const ATTEMPTS: u32 = 6;
 /// Why a guest in post-copy is lost.
 const ORPHANED: &str = "the source of the migration is gone, and with it parts of the guest's memory";
 const TORN: &str = "the guest ended at the target before all of its memory was there";
+/// Why a guest goes on at the source, if that has not ended it yet.
+const DIED: &str = "QEMU died at the target as the guest arrived";
 /// A guest that is here and does not get to run, or not to the rest of its memory, after its source is gone, never will.
 const NEVER_STARTS: Duration = Duration::from_secs(10);
+/// A guest that ran here for longer has written and said what the source's knows nothing of: it does not go back.
+const BARELY_RAN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let Some(state) = state_of(vmi) else { return Vec::new() };
@@ -94,10 +98,14 @@ fn receive(
 ) -> Vec<Action> {
     let orphaned = source_is_gone(vmi, state);
     match migration.phase {
+        MigrationPhase::Completed if died_on_arrival(w, launcher, migration) => {
+            return report_failure(w, vmi, DIED);
+        }
         MigrationPhase::Completed => return take_over(w, vmi),
         MigrationPhase::Failed if was_torn(launcher, migration) => {
             return report_failure(w, vmi, if orphaned { ORPHANED } else { TORN });
         }
+        MigrationPhase::Failed if died_on_arrival(w, launcher, migration) => return report_failure(w, vmi, DIED),
         // It came and has ended since: how, is this launcher's to tell.
         MigrationPhase::Failed if launcher.domain.is_some() => return take_over(w, vmi),
         MigrationPhase::Failed => return report_failure(w, vmi, "the guest ended as it arrived"),
@@ -122,10 +130,24 @@ fn receive(
     actions
 }
 
+fn ended_by_itself(domain: &Domain) -> bool {
+    transfer::ended_by_itself((domain.status, domain.reason))
+}
+
 /// Whether QEMU ended, or was ended, while parts of the guest's memory were at the source.
 fn was_torn(launcher: &LauncherState, migration: &Migration) -> bool {
-    let by_itself = |domain: &Domain| matches!(domain.reason, DomainReason::Shutdown | DomainReason::Panicked);
-    migration.mode == Some(MigrationMode::PostCopy) && launcher.domain.as_ref().is_some_and(|domain| !by_itself(domain))
+    migration.mode == Some(MigrationMode::PostCopy)
+        && launcher.domain.as_ref().is_some_and(|domain| !ended_by_itself(domain))
+}
+
+/// Whether QEMU died right after it ran the guest. Nobody was told that the guest is here, and the source ends its own only
+/// when it hears that: if it did not, all of the guest is still there.
+fn died_on_arrival(w: &World<'_>, launcher: &LauncherState, migration: &Migration) -> bool {
+    let Some(domain) = launcher.domain.as_ref().filter(|domain| !domain.is_alive()) else { return false };
+    let noticed = w.launcher.state.map_or(w.now, |(_, at)| at);
+    let ran = migration.ended_at.map(|arrived| since(arrived, noticed)).unwrap_or_default();
+    let post_copy = migration.mode == Some(MigrationMode::PostCopy);
+    !post_copy && !ended_by_itself(domain) && (migration.phase == MigrationPhase::Failed || ran <= BARELY_RAN)
 }
 
 /// Nobody is left to send the guest or to start it: either it is here, or it is lost.

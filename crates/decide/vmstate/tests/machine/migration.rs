@@ -308,8 +308,8 @@ fn each_step_of_a_target() {
             &["store, owner node01"],
         ),
         (
-            "takes one that has ended here since",
-            listening(scene(published(), Some(domain(DomainStatus::Shutoff, DomainReason::Crashed)), Some(Failed))),
+            "takes one that has powered off here since",
+            listening(scene(published(), Some(domain(DomainStatus::Shutoff, DomainReason::Shutdown)), Some(Failed))),
             &["store, owner node01"],
         ),
         ("reports a launcher that is gone", scene(fresh(), None, None).launcher(Launcher::Gone), &["status Running"]),
@@ -465,6 +465,34 @@ fn a_guest_that_ends_in_post_copy_is_the_targets_only_if_it_ended_by_itself() {
     }
     assert!(why(ended(DomainReason::Crashed, false)).unwrap().contains("before all of its memory was there"));
     assert!(why(ended(DomainReason::Destroyed, true)).unwrap().contains("parts of the guest's memory"));
+}
+
+#[test]
+fn a_guest_whose_qemu_dies_as_it_arrives_is_still_the_sources() {
+    use MigrationPhase::*;
+    let ended = |phase, reason, arrived| {
+        scene(coming(address()), Some(domain(DomainStatus::Shutoff, reason)), Some(phase)).but(|scene| {
+            scene.state.as_mut().unwrap().migration.as_mut().unwrap().ended_at = Some(at(arrived));
+            scene.state_at = at(60);
+        })
+    };
+    for (phase, reason, arrived, sources) in [
+        (Failed, DomainReason::Crashed, 60, true),
+        (Failed, DomainReason::Failed, 60, true),
+        (Completed, DomainReason::Crashed, 59, true),
+        (Completed, DomainReason::Crashed, 50, true),
+        (Completed, DomainReason::Crashed, 49, false),
+        (Completed, DomainReason::Shutdown, 59, false),
+        (Failed, DomainReason::Panicked, 60, false),
+    ] {
+        let expected = if sources { "status Running" } else { "store, owner node01" };
+        assert_eq!(ended(phase, reason, arrived).does(), [expected], "{phase:?} {reason:?} {arrived}");
+    }
+    let told = ended(Completed, DomainReason::Crashed, 59).stored().unwrap().status.unwrap().migration_state.unwrap();
+    assert_eq!(told.failed, Some(true));
+    assert!(told.failure_reason.unwrap().contains("QEMU died at the target"));
+    let goes_on = scene(leaving(json!({"failed": true, "completed": true})), Some(waiting()), Some(Undecided));
+    assert_eq!(goes_on.does()[0], "settle, runs at the target: false");
 }
 
 #[test]

@@ -25,6 +25,10 @@ enum Event {
     AnswerLost,
     /// The word itself is lost.
     WordLost,
+    /// It is told, runs the guest, and QEMU dies before the answer.
+    DiesUnanswered,
+    /// QEMU dies at the target.
+    QemuDies,
     /// A source in doubt asks through the link.
     Ask,
     TransferBreaks,
@@ -43,6 +47,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(Event::Finished),
         2 => Just(Event::AnswerLost),
         2 => Just(Event::WordLost),
+        2 => Just(Event::DiesUnanswered),
+        1 => Just(Event::QemuDies),
         3 => Just(Event::Ask),
         1 => Just(Event::TransferBreaks),
         1 => (0..2usize).prop_map(Event::LauncherDies),
@@ -60,6 +66,8 @@ struct Pair {
     sides: [Scene; 2],
     agents: [bool; 2],
     link: bool,
+    /// The guest has died where nobody else had it.
+    died: bool,
 }
 
 impl Pair {
@@ -84,7 +92,7 @@ impl Pair {
             })
         };
         let sides = [side(SOURCE, Some(running())), side(TARGET, None)];
-        Pair { vmi, sides, agents: [true, true], link: true }
+        Pair { vmi, sides, agents: [true, true], link: true, died: false }
     }
 
     fn state(&mut self, side: usize) -> &mut LauncherState {
@@ -113,6 +121,11 @@ impl Pair {
         self.alive(side) && domain.is_some_and(|domain| domain.status == DomainStatus::Running)
     }
 
+    fn has_crashed(&self) -> bool {
+        let domain = self.sides[TARGET].state.as_ref().and_then(|state| state.domain.as_ref());
+        domain.is_some_and(|domain| domain.reason == DomainReason::Crashed)
+    }
+
     fn stay(&mut self) {
         self.set_phase(SOURCE, MigrationPhase::Failed);
         self.state(SOURCE).domain = Some(running());
@@ -132,6 +145,8 @@ impl Pair {
 
     fn arrive(&mut self) {
         self.set_phase(TARGET, MigrationPhase::Completed);
+        let now = self.sides[TARGET].now;
+        self.state(TARGET).migration.as_mut().unwrap().ended_at = Some(now);
         self.state(TARGET).domain = Some(running());
     }
 
@@ -161,9 +176,25 @@ impl Pair {
                 self.lose_incoming();
                 self.set_phase(SOURCE, Undecided);
             }
+            (Event::DiesUnanswered, Some(SwitchingOver)) if waits && incoming => {
+                self.set_phase(TARGET, MigrationPhase::Failed);
+                self.state(TARGET).domain = Some(domain(DomainStatus::Shutoff, DomainReason::Crashed));
+                if self.link { self.stay() } else { self.set_phase(SOURCE, Undecided) }
+            }
+            (Event::QemuDies, _) if self.runs(TARGET) => {
+                let arrived = self.sides[TARGET].state.as_ref().and_then(|state| state.migration.as_ref()?.ended_at);
+                let taken =
+                    self.vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) == Some(NODES[TARGET]);
+                let long = arrived.is_some_and(|at| self.sides[TARGET].now.duration_since(at).as_secs() > 10);
+                let kept = matches!(self.phase(SOURCE), Some(SwitchingOver | Undecided));
+                self.died = taken || long || !kept;
+                self.state(TARGET).domain = Some(domain(DomainStatus::Shutoff, DomainReason::Crashed));
+            }
             (Event::Ask, Some(SwitchingOver | Undecided)) if self.link && self.alive(TARGET) => {
                 if self.runs(TARGET) {
                     self.leave();
+                } else if self.has_crashed() {
+                    self.set_phase(SOURCE, Undecided);
                 } else {
                     self.state(TARGET).domain = None;
                     self.stay();
@@ -302,7 +333,8 @@ proptest! {
         let where_it_runs: Vec<_> = [SOURCE, TARGET].into_iter().filter(|side| pair.runs(*side)).collect();
         if pair.vmi.is_final() {
             prop_assert!(where_it_runs.is_empty(), "an ended VMI has a guest");
-            prop_assert!(events.iter().any(|event| matches!(event, Event::LauncherDies(_))), "nobody ended it");
+            let died = pair.died || events.iter().any(|event| matches!(event, Event::LauncherDies(_)));
+            prop_assert!(died, "nobody ended it");
         } else {
             prop_assert_eq!(where_it_runs.len(), 1, "the guest runs once");
             prop_assert_eq!(owner.as_deref(), Some(NODES[where_it_runs[0]]));

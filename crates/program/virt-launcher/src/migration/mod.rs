@@ -3,28 +3,12 @@
 //! The source's launcher drives libvirt's protocol at both daemons; it reaches the target's through a socket that its
 //! node agent provides. The target's launcher only prepares and watches.
 //!
-//! # Who may run the guest
-//!
-//! | moment | source | target |
-//! |---|---|---|
-//! | until all is sent | runs | QEMU waits, paused; ends with the source's connection |
-//! | all is sent (`SwitchingOver`) | stands still, QEMU keeps everything | is told to run, by the source alone |
-//! | target says it runs | QEMU ends | runs |
-//! | target says it does not | runs again | QEMU has ended before that |
-//! | target says nothing (`Undecided`) | stands still | is asked again, through libvirt and through its node agent |
-//! | post-copy | never runs again | runs, fetches memory |
-//! | post-copy, the link is broken | keeps what is left, connects again | waits for memory, listens again (`recovery`) |
-//!
-//! So the source goes on only on the target's own word that the guest does not run there: a broken connection is not
-//! one. Neither is a time-out. If the target cannot be asked any more, the order comes from the source's node agent, which
-//! follows what the target's node agent has written into the VMI.
+//! Who may run the guest, and when, is decided in [`transfer`]; here its commands are carried out.
 
 mod mark;
-mod monitor;
 mod plan;
 mod recovery;
 mod source;
-mod stall;
 mod steps;
 mod target;
 

@@ -1,47 +1,29 @@
-//! One migration from Begin to Confirm, with both daemons.
+//! Carries out what [`transfer::Source`] decides: each command is one call, each answer one event.
 //!
-//! ```text
-//!   Begin ─► Prepare ─► Perform ──────────► Finish ──────► Confirm: QEMU ends here
-//!     │         │          │ fails            │ target says no
-//!     └─────────┴──────────┴──────────────────┴──────────► Confirm, cancelled: the guest goes on here
-//!                                             │ no answer
-//!                                             └─► ask until somebody knows, then one of the two
-//! ```
+//! Nothing here knows who may run the guest.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use launcher_contract::migration::{MigrationMode, MigrationOptions, MigrationPhase, Progress};
-use libvirt_io::{Connection, Cookie, Domain, JobStats, Keepalive, Params, Reason, State, Value, flags};
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use launcher_contract::migration::{MigrationOptions, Progress};
+use libvirt_io::{Begun, Connection, Cookie, Domain, JobStats, Keepalive, Params, Value, flags};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use transfer::{Command, Event, Failure, How, Pass, PostCopy, Report, Setup};
 
 use super::Sockets;
 use super::mark;
-use super::monitor::{Monitor, Order, PostCopy, Sample};
 use super::plan::{Current, Plan, Readdress};
 use super::recovery;
 use crate::error::{Error, chain};
-use crate::session::{Session, URI};
+use crate::session::{self, Session, URI};
 use crate::state::StateStore;
 
-/// How often QEMU's figures are read.
-const POLL: Duration = Duration::from_millis(400);
-/// How often somebody is asked who did not know or answer.
-const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// A link that carries nothing for this long is dead.
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count: 4 };
-/// A target that is asked to start the guest, and neither starts it nor gives up, is told to end it.
-const START_WITHIN: Duration = Duration::from_secs(30);
-/// A target that is told to give up, and hangs, is left to its node agent: the guest is here, and is not there.
-const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
-/// A target that cannot be reached yet: a node agent that was restarted opens the way again within this time.
-const REACH_WITHIN: Duration = Duration::from_secs(20);
-/// A post-copy whose connection broke is given up if it could not go on for this long.
-const RECOVER_WITHIN: Duration = Duration::from_secs(300);
-
-/// Why a guest in post-copy is lost.
-const TORN: &str = "the guest ended at the target before all of its memory was there";
 
 /// How a migration ended.
 #[derive(Debug)]
@@ -64,147 +46,35 @@ pub(super) struct Driver {
     pub(super) settled: watch::Receiver<Option<bool>>,
 }
 
-/// How one pass through the steps ended.
-enum Pass {
-    Moved,
-    Stayed(String),
-    /// QEMU may not fetch pages in this Pod or the other one.
-    NoPostCopy,
-    /// The guest runs at the target, and the rest of its memory is here.
-    Broken(String),
+/// What one call leaves for the next.
+#[derive(Default)]
+struct Papers {
+    source: Option<(Connection, Domain)>,
+    /// A QEMU that was prepared there ends with this connection.
+    target: Option<Connection>,
+    begun: Option<Begun>,
+    params: Params,
+    cookie: Cookie,
 }
 
-/// What the target says about the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Word {
-    Runs,
-    DoesNotRun,
-    NotYet,
-    /// It runs there, and needs what is here.
-    Fetches,
-    /// The same, and it gets nothing any more.
-    Starves,
-}
-
-/// What is to become of the guest at the source.
-#[derive(Debug, Clone, Copy)]
-enum Wish {
-    GoOn,
-    StayPaused,
-    End,
-}
-
-async fn fulfil(source: &Connection, domain: &Domain, wish: Wish) -> Result<(), libvirt_io::Error> {
-    let (state, reason) = source.state(domain).await?;
-    match (wish, state) {
-        (Wish::GoOn, State::Paused) if matches!(reason, Reason::Migration | Reason::Unknown | Reason::ApiError) => {
-            source.resume(domain).await
-        }
-        (Wish::GoOn | Wish::StayPaused, _) | (Wish::End, State::Shutoff | State::Crashed) => Ok(()),
-        (Wish::End, _) => source.destroy(domain, 0).await,
-    }
+/// One migration under way.
+struct Run<'a> {
+    driver: &'a Driver,
+    plan: Plan,
+    papers: Mutex<Papers>,
 }
 
 impl Driver {
     pub(super) async fn run(&self) -> Outcome {
-        match self.try_run().await {
-            Ok(Pass::Moved) => Outcome::Moved(self.final_figures().await),
-            Ok(Pass::Stayed(why) | Pass::Broken(why)) => Outcome::Stayed(why),
-            Ok(Pass::NoPostCopy) => Outcome::Stayed("post-copy is not possible here".to_owned()),
-            Err(error) => Outcome::Stayed(chain(&error)),
-        }
-    }
-
-    async fn try_run(&self) -> Result<Pass, Error> {
         mark::wipe().await;
-        let plan = self.plan().await?;
-        let mut flags = plan.flags;
-        let mut options = self.options.clone();
-        loop {
-            match self.pass(&plan, &options, flags).await? {
-                Pass::NoPostCopy if flags & flags::MIGRATE_POSTCOPY != 0 => {
-                    tracing::warn!("QEMU may not use userfaultfd here; the guest is moved without post-copy");
-                    flags &= !flags::MIGRATE_POSTCOPY;
-                    options.allow_post_copy = false;
-                }
-                Pass::Broken(why) => return Ok(self.recover(&plan, why).await),
-                end => return Ok(end),
-            }
-        }
-    }
-
-    /// What is here belongs to a guest that runs elsewhere: goes on until all of it is there, or nobody needs it any more.
-    async fn recover(&self, plan: &Plan, mut why: String) -> Pass {
-        let flags = plan.flags | flags::MIGRATE_POSTCOPY_RESUME;
-        let mut settled = self.settled.clone();
-        let mut broken_at = Instant::now();
-        while broken_at.elapsed() < RECOVER_WITHIN {
-            tracing::warn!(why, "post-copy broke; going on with it");
-            // The node agent is to tell if the target's has told it.
-            self.update(|migration| migration.phase = MigrationPhase::Undecided);
-            why = match self.resume(plan, flags, &mut broken_at).await {
-                Ok(Pass::Broken(why)) => why,
-                Ok(end) => return end,
-                Err(error) => chain(&error),
-            };
-            tokio::select! {
-                _ = settled.changed() => {}
-                () = tokio::time::sleep(ASK_AGAIN) => {}
-            }
-        }
-        let within = RECOVER_WITHIN.as_secs();
-        Pass::Stayed(format!(
-            "the connection broke during post-copy, and could not be made again within {within} s: {why}"
-        ))
-    }
-
-    /// One attempt to go on. The target's launcher has its QEMU listen again when it notices the break; until then nobody
-    /// answers. libvirt at the target takes no part in it: its monitor may not get through (see [`recovery`]), and it
-    /// notices by itself when all has come.
-    async fn resume(&self, plan: &Plan, flags: u32, broken_at: &mut Instant) -> Result<Pass, Error> {
-        let settled = *self.settled.borrow();
-        let word = match settled {
-            Some(true) => Word::Runs,
-            Some(false) => Word::DoesNotRun,
-            None => self.ask(flags, false).await.map_err(libvirt("ask the target"))?,
+        let plan = match self.plan().await {
+            Ok(plan) => plan,
+            Err(error) => return Outcome::Stayed(chain(&error)),
         };
-        if let Some(end) = self.end_of_post_copy(word).await {
-            return Ok(end);
-        }
-        let (source, domain) = self.source().await?;
-        if let (state @ (State::Shutoff | State::Crashed), _) =
-            source.state(&domain).await.map_err(libvirt("ask QEMU"))?
-        {
-            return Ok(Pass::Stayed(format!("QEMU ended ({state:?}) before all of the guest's memory was sent")));
-        }
-        source.migrate_begin(&domain, &plan.params, flags).await.map_err(libvirt("begin to go on"))?;
-        let monitor = Monitor::after_switch_over(self.options.clone());
-        if let Err(why) = self.perform(monitor, &source, &domain, &plan.params, &[], flags).await {
-            self.stay(&source, &domain, plan, flags).await;
-            return Ok(Pass::Broken(why));
-        }
-        tracing::info!("post-copy goes on");
-        *broken_at = Instant::now();
-        self.update(|migration| migration.phase = MigrationPhase::SwitchingOver);
-        let word = self.ask_until_known(flags).await;
-        if word == Word::Runs
-            && let Err(error) = source.migrate_confirm(&domain, &plan.params, &[], flags, false).await
-        {
-            tracing::warn!(error = chain(&error), "libvirt does not end the guest that has moved");
-        }
-        let broken = || Pass::Broken("the connection broke again".to_owned());
-        Ok(self.end_of_post_copy(word).await.unwrap_or_else(broken))
-    }
-
-    /// The target's word, if it leaves nothing to be sent.
-    async fn end_of_post_copy(&self, word: Word) -> Option<Pass> {
-        match word {
-            Word::Runs => {
-                self.end_here().await;
-                Some(Pass::Moved)
-            }
-            Word::DoesNotRun => Some(Pass::Stayed(TORN.to_owned())),
-            Word::NotYet | Word::Fetches | Word::Starves => None,
+        let run = Run { driver: self, plan, papers: Mutex::default() };
+        match run.play().await {
+            transfer::Outcome::Moved => Outcome::Moved(self.final_figures().await),
+            transfer::Outcome::Stayed(why) => Outcome::Stayed(why),
         }
     }
 
@@ -244,316 +114,257 @@ impl Driver {
         Connection::connect(&self.sockets.libvirt(), URI, KEEPALIVE).await
     }
 
-    /// The same, with patience: nothing is under way yet that could be lost.
-    async fn reach_target(&self) -> Result<Connection, libvirt_io::Error> {
-        let begun = Instant::now();
-        loop {
-            match self.target().await {
-                Err(error) if begun.elapsed() < REACH_WITHIN && !self.abort.is_cancelled() => {
-                    tracing::info!(error = chain(&error), "the target's libvirt is not reached yet");
-                    tokio::time::sleep(ASK_AGAIN).await;
-                }
-                end => return end,
-            }
-        }
-    }
-
-    async fn pass(&self, plan: &Plan, options: &MigrationOptions, flags: u32) -> Result<Pass, Error> {
-        let target = self.reach_target().await.map_err(libvirt("reach the target's libvirt"))?;
-        let (source, domain) = self.source().await?;
-        let begun = source.migrate_begin(&domain, &plan.params, flags).await;
-        let begun = match begun {
-            Err(error) if is_no_post_copy(&error) => return Ok(Pass::NoPostCopy),
-            other => other.map_err(libvirt("begin the migration"))?,
-        };
-        let xml = self.readdress.as_ref().map_or(begun.xml.clone(), |readdress| readdress.live(&begun.xml));
-        let xml = match flags & flags::MIGRATE_POSTCOPY {
-            0 => xml,
-            _ => recovery::with_monitor(&xml, &self.sockets.recovery_monitor()),
-        };
-        let with_xml = plan.params.clone().replaced("destination_xml", Value::String(xml));
-        let prepared = match target.migrate_prepare(&with_xml, &begun.cookie, Plan::at_target(flags)).await {
-            Ok(prepared) => prepared,
-            Err(error) => {
-                // Begin holds the domain until it is confirmed one way or the other.
-                self.stay(&source, &domain, plan, flags).await;
-                let no_post_copy = is_no_post_copy(&error);
-                return if no_post_copy { Ok(Pass::NoPostCopy) } else { Err(libvirt("prepare the target")(error)) };
-            }
-        };
-        let params = match prepared.uri {
-            Some(uri) => plan.params.clone().replaced("migrate_uri", Value::String(uri)),
-            None => plan.params.clone(),
-        };
-        let params = match &self.readdress {
-            Some(readdress) => params.with("persistent_xml", Value::String(readdress.kept(&begun.xml))),
-            None => params,
-        };
-        let monitor = Monitor::new(options.clone(), plan.bytes, PostCopy::here());
-        let performed = self.perform(monitor, &source, &domain, &params, &prepared.cookie, flags).await;
-        let cookie = match performed {
-            Ok(cookie) => cookie,
-            Err(why) => {
-                return Ok(self.performed_in_vain(plan, (&source, &target), &domain, &params, flags, why).await);
-            }
-        };
-        self.switch_over(plan, (&source, &target), &domain, &params, &cookie, flags).await
-    }
-
-    /// Sends everything, watched by the monitor. An error says why it was not all sent.
-    async fn perform(
-        &self,
-        mut monitor: Monitor,
-        source: &Connection,
-        domain: &Domain,
-        params: &Params,
-        cookie: &[u8],
-        flags: u32,
-    ) -> Result<Cookie, String> {
-        let mut downtime = monitor.first_downtime();
-        // Before the first byte: a tenth of a second later QEMU judges by it whether to stop the guest.
-        if let Some(ms) = downtime
-            && source.migrate_set_max_downtime(domain, ms).await.is_ok()
-        {
-            downtime = None;
-        }
-        let mut given_up = None;
-        let begun = Instant::now();
-        let perform = source.migrate_perform(domain, params, cookie, flags);
-        tokio::pin!(perform);
-        let mut tick = tokio::time::interval(POLL);
-        loop {
-            // The end does not wait for figures: the guest stands still. A call that is not awaited any more is harmless.
-            let stats = async {
-                tick.tick().await;
-                source.job_stats(domain, 0).await
-            };
-            let stats = tokio::select! {
-                done = &mut perform => {
-                    return done.map_err(|error| given_up.unwrap_or_else(|| chain(&error)));
-                }
-                stats = stats => stats,
-            };
-            let Ok(Some(stats)) = stats else { continue };
-            let sample = self.show(&stats, begun.elapsed());
-            if let Some(ms) = downtime
-                && source.migrate_set_max_downtime(domain, ms).await.is_ok()
-            {
-                downtime = None;
-            }
-            if self.abort.is_cancelled() {
-                given_up.get_or_insert_with(|| "Live migration has been aborted".to_owned());
-            }
-            let order = if given_up.is_some() { None } else { monitor.judge(sample) };
-            if let Some(Order::Abort { because }) = &order {
-                tracing::warn!(because, "giving the migration up");
-                given_up = Some(because.clone());
-            }
-            if given_up.is_some() {
-                // Repeated until it ends: libvirt refuses while QEMU is not yet that far.
-                let _ = source.abort_job(domain).await;
-            } else if let Some(order) = order {
-                self.obey(order, &mut monitor, source, domain, sample.elapsed).await;
-            }
-        }
-    }
-
-    async fn obey(&self, order: Order, monitor: &mut Monitor, source: &Connection, domain: &Domain, elapsed: Duration) {
-        tracing::info!(?order, "the migration needs help");
-        let (result, mode) = match order {
-            Order::PostCopy => (source.migrate_start_post_copy(domain).await, MigrationMode::PostCopy),
-            Order::Pause => (source.suspend(domain).await, MigrationMode::Paused),
-            Order::MaxDowntime(ms) => {
-                let mode = self.state.get().migration.map(|migration| migration.mode).unwrap_or_default();
-                (source.migrate_set_max_downtime(domain, ms).await, mode)
-            }
-            Order::Abort { .. } => return, // the caller's business
-        };
-        match result {
-            Ok(()) => {
-                monitor.switched(mode, elapsed);
-                self.update(|migration| migration.mode = mode);
-                if mode == MigrationMode::PostCopy {
-                    mark::leave().await;
-                }
-            }
-            Err(error) => tracing::warn!(error = chain(&error), "that did not help; trying again"),
-        }
-    }
-
-    /// Not all was sent: the target is told, and the guest goes on here.
-    async fn performed_in_vain(
-        &self,
-        plan: &Plan,
-        (source, target): (&Connection, &Connection),
-        domain: &Domain,
-        params: &Params,
-        flags: u32,
-        why: String,
-    ) -> Pass {
-        // A target that does not hear it ends its QEMU with our connection.
-        let finish = target.migrate_finish(params, &[], Plan::at_target(flags), true);
-        match tokio::time::timeout(GIVE_UP_WITHIN, finish).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => {
-                tracing::debug!(error = chain(&error), "the target was told that the guest does not come")
-            }
-            Err(_) => tracing::warn!("the target does not react to being told that the guest does not come"),
-        }
-        self.stay(source, domain, plan, flags).await;
-        if self.is_post_copy() && self.is_broken().await { Pass::Broken(why) } else { Pass::Stayed(why) }
-    }
-
-    /// All is sent. From here on the target's word counts.
-    async fn switch_over(
-        &self,
-        plan: &Plan,
-        (source, target): (&Connection, &Connection),
-        domain: &Domain,
-        params: &Params,
-        cookie: &[u8],
-        flags: u32,
-    ) -> Result<Pass, Error> {
-        self.update(|migration| migration.phase = MigrationPhase::SwitchingOver);
-        let finished = target.migrate_finish(params, cookie, Plan::at_target(flags), false).await;
-        let (cookie, word) = match finished {
-            Ok((_, cookie)) => (cookie, Ok(())),
-            Err(error) if error.code().is_some() && !self.is_post_copy() => (Vec::new(), Err(chain(&error))),
-            Err(error) => {
-                tracing::warn!(error = chain(&error), "the target's answer is lost");
-                match self.ask_until_known(flags).await {
-                    Word::Runs => (Vec::new(), Ok(())),
-                    Word::Starves => return Ok(Pass::Broken(chain(&error))),
-                    _ if self.is_post_copy() => (Vec::new(), Err(TORN.to_owned())),
-                    _ => (Vec::new(), Err(format!("the target did not start the guest: {}", chain(&error)))),
-                }
-            }
-        };
-        match word {
-            Ok(()) => {
-                mark::leave().await;
-                let confirmed = source.migrate_confirm(domain, params, &cookie, flags, false).await;
-                if let Err(error) = &confirmed {
-                    tracing::warn!(error = chain(error), "libvirt does not end the guest that has moved");
-                }
-                if self.is_post_copy() && confirmed.is_err() && self.is_broken().await {
-                    return Ok(Pass::Broken("the connection broke during post-copy".to_owned()));
-                }
-                self.end_here().await;
-                Ok(Pass::Moved)
-            }
-            Err(why) => {
-                self.stay(source, domain, plan, flags).await;
-                Ok(Pass::Stayed(why))
-            }
-        }
-    }
-
-    /// Asks the target until it says whether the guest runs there, or until the node agent knows.
-    async fn ask_until_known(&self, flags: u32) -> Word {
-        let mut settled = self.settled.clone();
-        let begun = Instant::now();
-        loop {
-            if let Some(target_runs) = *settled.borrow_and_update() {
-                return if target_runs { Word::Runs } else { Word::DoesNotRun };
-            }
-            match self.ask(flags, begun.elapsed() > START_WITHIN).await {
-                // The target may not have noticed yet that nothing comes any more, or that something comes again.
-                Ok(Word::Fetches | Word::Starves) if self.is_broken().await => return Word::Starves,
-                Ok(Word::NotYet | Word::Fetches | Word::Starves) => {}
-                Ok(word) => return word,
-                Err(error) => {
-                    self.update(|migration| migration.phase = MigrationPhase::Undecided);
-                    tracing::warn!(error = chain(&error), "the target cannot be asked whether the guest runs there");
-                }
-            }
-            tokio::select! {
-                _ = settled.changed() => {}
-                () = tokio::time::sleep(ASK_AGAIN) => {}
-            }
-        }
-    }
-
-    /// One question. A guest that is there and does not get to run is ended there, if `end_it`.
-    async fn ask(&self, flags: u32, end_it: bool) -> Result<Word, libvirt_io::Error> {
-        let target = self.target().await?;
-        let Some(domain) = target.lookup_by_name(self.name_at_target()).await? else { return Ok(Word::DoesNotRun) };
-        let (state, reason) = target.state(&domain).await?;
-        let word = word(state, reason, flags & flags::MIGRATE_PAUSED != 0);
-        if word == Word::NotYet && end_it {
-            target.destroy(&domain, 0).await?;
-            return Ok(Word::DoesNotRun);
-        }
-        Ok(word)
-    }
-
-    /// Lets the guest go on here, whatever state libvirt is in. Only called when it does not run at the target.
-    async fn stay(&self, source: &Connection, domain: &Domain, plan: &Plan, flags: u32) {
-        if let Err(error) = source.migrate_confirm(domain, &plan.params, &[], flags, true).await {
-            tracing::debug!(error = chain(&error), "libvirt has nothing left to confirm");
-        }
-        if self.is_post_copy() {
-            return;
-        }
-        self.insist(if plan.paused { Wish::StayPaused } else { Wish::GoOn }).await;
-    }
-
-    /// Ends QEMU here, whatever state libvirt is in. Only called when the guest runs at the target.
-    async fn end_here(&self) {
-        self.insist(Wish::End).await;
-    }
-
-    /// Tries until it is done: a daemon that has died comes back, and its guest must not stay between two states.
-    async fn insist(&self, wish: Wish) {
-        loop {
-            let error = match self.source().await {
-                Ok((connection, domain)) => match fulfil(&connection, &domain, wish).await {
-                    Ok(()) => return,
-                    Err(error) => chain(&error),
-                },
-                Err(Error::NoDomain) => return,
-                Err(error) => chain(&error),
-            };
-            tracing::warn!(?wish, error, "trying again");
-            tokio::time::sleep(ASK_AGAIN).await;
-        }
-    }
-
-    fn is_post_copy(&self) -> bool {
-        self.state.get().migration.is_some_and(|migration| migration.mode == MigrationMode::PostCopy)
-    }
-
-    /// Nothing is sent from here any more.
-    async fn is_broken(&self) -> bool {
-        let Ok((source, domain)) = self.source().await else { return false };
-        let state = source.state(&domain).await;
-        matches!(state, Ok((State::Paused, Reason::PostcopyFailed) | (State::Shutoff | State::Crashed, _)))
-    }
-
     async fn final_figures(&self) -> Option<Progress> {
         let (source, domain) = self.source().await.ok()?;
         let flags = flags::JOB_STATS_COMPLETED | flags::JOB_STATS_KEEP_COMPLETED;
         source.job_stats(&domain, flags).await.ok()?.map(|stats| progress(&stats))
     }
 
-    fn show(&self, stats: &JobStats, elapsed: Duration) -> Sample {
-        let progress = progress(stats);
-        let sample = Sample {
-            elapsed,
-            remaining: progress.data_remaining,
-            iteration: progress.iterations,
-            bandwidth: progress.bandwidth,
-        };
-        self.update(|migration| migration.progress = progress);
-        sample
-    }
-
-    fn update(&self, change: impl FnOnce(&mut launcher_contract::migration::MigrationState)) {
+    fn show(&self, report: Report) {
         self.state.update(|state| {
-            if let Some(migration) = &mut state.migration {
-                change(migration);
+            let Some(migration) = &mut state.migration else { return };
+            match report {
+                Report::Phase(phase) => migration.phase = phase,
+                Report::Mode(mode) => migration.mode = mode,
+                Report::Progress(progress) => migration.progress = progress,
             }
         });
+    }
+}
+
+impl Run<'_> {
+    async fn play(&self) -> transfer::Outcome {
+        let begun = Instant::now();
+        let Driver { options, abort, settled, .. } = self.driver;
+        let mut settled = settled.clone();
+        let mut aborted = false;
+        let setup = Setup {
+            options: options.clone(),
+            bytes: self.plan.bytes,
+            paused: self.plan.paused,
+            post_copy: post_copy_here(),
+        };
+        let mut machine = transfer::Source::new(setup);
+        let mut commands = machine.start(Duration::ZERO);
+        let mut calls = FuturesUnordered::new();
+        loop {
+            for command in commands {
+                match command {
+                    Command::End(outcome) => return outcome,
+                    Command::Report(report) => self.driver.show(report),
+                    Command::Warn(text) => tracing::warn!("{text}"),
+                    command => calls.push(self.carry_out(command)),
+                }
+            }
+            let wake = machine.wakes_at().map(|at| begun + at);
+            let event = tokio::select! {
+                Some(event) = calls.next(), if !calls.is_empty() => event,
+                () = abort.cancelled(), if !aborted => {
+                    aborted = true;
+                    Some(Event::AbortAsked)
+                }
+                Ok(()) = settled.changed() => settled.borrow_and_update().map(Event::Settled),
+                () = until(wake) => Some(Event::Tick),
+            };
+            commands = event.map(|event| machine.on(event, begun.elapsed())).unwrap_or_default();
+        }
+    }
+
+    async fn carry_out(&self, command: Command) -> Option<Event> {
+        tracing::debug!(?command, "next step of the migration");
+        Some(match command {
+            Command::Reach => Event::Reached(self.reach().await),
+            Command::Begin(pass) => Event::Begun(self.begin(pass).await),
+            Command::Prepare(pass) => Event::Prepared(self.prepare(pass).await),
+            Command::SetDowntime(ms) => Event::Allowed(self.set_downtime(ms).await),
+            Command::Perform(pass) => Event::Performed(self.perform(pass).await),
+            Command::Sample => Event::Sampled(self.sample().await),
+            Command::StartPostCopy => Event::Switched(self.start_post_copy().await),
+            Command::Suspend => Event::Switched(self.suspend().await),
+            Command::AbortJob => {
+                self.abort_job().await;
+                return None;
+            }
+            Command::Finish { pass, cancelled } => Event::Finished(self.finish(pass, cancelled).await),
+            Command::AskTarget => Event::There(self.ask().await.map_err(said("ask the target"))),
+            Command::DestroyThere => {
+                Event::DestroyedThere(self.destroy_there().await.map_err(said("end the guest at the target")))
+            }
+            Command::LeaveMark => {
+                mark::leave().await;
+                Event::Marked
+            }
+            Command::Confirm { pass, cancelled } => Event::Confirmed(self.confirm(pass, cancelled).await),
+            Command::Look => Event::Here(self.look().await),
+            Command::Resume => Event::Done(self.resume().await.map_err(|error| unable(&error))),
+            Command::Destroy => Event::Done(self.destroy().await.map_err(|error| unable(&error))),
+            Command::Report(_) | Command::Warn(_) | Command::End(_) => return None,
+        })
+    }
+
+    fn papers(&self) -> MutexGuard<'_, Papers> {
+        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn flags(&self, pass: Pass) -> u32 {
+        let flags = if pass.post_copy { self.plan.flags } else { self.plan.flags & !flags::MIGRATE_POSTCOPY };
+        if pass.resumes { flags | flags::MIGRATE_POSTCOPY_RESUME } else { flags }
+    }
+
+    /// The connection and the domain that the migration began with.
+    fn source(&self) -> Result<(Connection, Domain), Failure> {
+        self.papers().source.clone().ok_or_else(|| unable(&Error::NoDomain))
+    }
+
+    fn target(&self) -> Result<Connection, Failure> {
+        self.papers().target.clone().ok_or_else(|| unable(&Error::LibvirtDown))
+    }
+
+    async fn reach(&self) -> Result<(), Failure> {
+        let target = self.driver.target().await.map_err(said("reach the target's libvirt"))?;
+        self.papers().target = Some(target);
+        Ok(())
+    }
+
+    async fn begin(&self, pass: Pass) -> Result<(), Failure> {
+        let (source, domain) = self.driver.source().await.map_err(|error| unable(&error))?;
+        let begun = source.migrate_begin(&domain, &self.plan.params, self.flags(pass)).await;
+        let begun = begun.map_err(said("begin the migration"))?;
+        let mut papers = self.papers();
+        (papers.source, papers.begun) = (Some((source, domain)), Some(begun));
+        (papers.params, papers.cookie) = (self.plan.params.clone(), Cookie::new());
+        Ok(())
+    }
+
+    async fn prepare(&self, pass: Pass) -> Result<(), Failure> {
+        let target = self.target()?;
+        let (xml, cookie) = match &self.papers().begun {
+            Some(begun) => (begun.xml.clone(), begun.cookie.clone()),
+            None => return Err(unable(&Error::NoDomain)),
+        };
+        let readdress = self.driver.readdress.as_ref();
+        let live = readdress.map_or(xml.clone(), |readdress| readdress.live(&xml));
+        let live = match pass.post_copy {
+            false => live,
+            true => recovery::with_monitor(&live, &self.driver.sockets.recovery_monitor()),
+        };
+        let with_xml = self.plan.params.clone().replaced("destination_xml", Value::String(live));
+        let prepared = target.migrate_prepare(&with_xml, &cookie, Plan::at_target(self.flags(pass))).await;
+        let prepared = prepared.map_err(said("prepare the target"))?;
+        let mut params = self.plan.params.clone();
+        if let Some(uri) = prepared.uri {
+            params = params.replaced("migrate_uri", Value::String(uri));
+        }
+        if let Some(readdress) = readdress {
+            params = params.with("persistent_xml", Value::String(readdress.kept(&xml)));
+        }
+        let mut papers = self.papers();
+        (papers.params, papers.cookie) = (params, prepared.cookie);
+        Ok(())
+    }
+
+    async fn set_downtime(&self, ms: u64) -> Result<(), Failure> {
+        let (source, domain) = self.source()?;
+        source.migrate_set_max_downtime(&domain, ms).await.map_err(said("set the downtime"))
+    }
+
+    async fn perform(&self, pass: Pass) -> Result<(), Failure> {
+        let (source, domain) = self.source()?;
+        let (params, cookie) = self.take_params();
+        let cookie = source.migrate_perform(&domain, &params, &cookie, self.flags(pass)).await.map_err(answered)?;
+        self.papers().cookie = cookie;
+        Ok(())
+    }
+
+    fn take_params(&self) -> (Params, Cookie) {
+        let mut papers = self.papers();
+        (papers.params.clone(), std::mem::take(&mut papers.cookie))
+    }
+
+    async fn sample(&self) -> Option<Progress> {
+        let (source, domain) = self.source().ok()?;
+        source.job_stats(&domain, 0).await.ok()?.map(|stats| progress(&stats))
+    }
+
+    async fn start_post_copy(&self) -> Result<(), Failure> {
+        let (source, domain) = self.source()?;
+        source.migrate_start_post_copy(&domain).await.map_err(said("switch to post-copy"))
+    }
+
+    async fn suspend(&self) -> Result<(), Failure> {
+        let (source, domain) = self.source()?;
+        source.suspend(&domain).await.map_err(said("pause the guest"))
+    }
+
+    async fn abort_job(&self) {
+        let Ok((source, domain)) = self.source() else { return };
+        if let Err(error) = source.abort_job(&domain).await {
+            tracing::debug!(error = chain(&error), "libvirt does not end the transfer yet");
+        }
+    }
+
+    async fn finish(&self, pass: Pass, cancelled: bool) -> Result<(), Failure> {
+        let target = self.target()?;
+        let (params, cookie) = self.take_params();
+        let cookie = if cancelled { Cookie::new() } else { cookie };
+        let finished = target.migrate_finish(&params, &cookie, Plan::at_target(self.flags(pass)), cancelled).await;
+        self.papers().cookie = finished.map_err(answered)?.1;
+        Ok(())
+    }
+
+    async fn confirm(&self, pass: Pass, cancelled: bool) -> Result<(), Failure> {
+        let (source, domain) = self.source()?;
+        let (params, cookie) = match cancelled {
+            true => (self.plan.params.clone(), Cookie::new()),
+            false => self.take_params(),
+        };
+        source.migrate_confirm(&domain, &params, &cookie, self.flags(pass), cancelled).await.map_err(answered)
+    }
+
+    async fn ask(&self) -> Result<Option<transfer::Domain>, libvirt_io::Error> {
+        let target = self.driver.target().await?;
+        let Some(domain) = target.lookup_by_name(self.driver.name_at_target()).await? else { return Ok(None) };
+        target.state(&domain).await.map(|(state, reason)| Some(session::domain(state, reason)))
+    }
+
+    async fn destroy_there(&self) -> Result<(), libvirt_io::Error> {
+        let target = self.driver.target().await?;
+        match target.lookup_by_name(self.driver.name_at_target()).await? {
+            Some(domain) => target.destroy(&domain, 0).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn look(&self) -> Result<Option<transfer::Domain>, Failure> {
+        let (source, domain) = match self.driver.source().await {
+            Err(Error::NoDomain) => return Ok(None),
+            other => other.map_err(|error| unable(&error))?,
+        };
+        let (state, reason) = source.state(&domain).await.map_err(said("read the guest's state"))?;
+        Ok(Some(session::domain(state, reason)))
+    }
+
+    async fn resume(&self) -> Result<(), Error> {
+        let (source, domain) = self.driver.source().await?;
+        source.resume(&domain).await.map_err(libvirt("let the guest go on"))
+    }
+
+    async fn destroy(&self) -> Result<(), Error> {
+        let (source, domain) = self.driver.source().await?;
+        source.destroy(&domain, 0).await.map_err(libvirt("end the guest"))
+    }
+}
+
+/// The kernel's word for processes without privileges, which QEMU is.
+fn post_copy_here() -> PostCopy {
+    let allowed = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
+    if allowed.is_ok_and(|allowed| allowed.trim() == "1") { PostCopy::Possible } else { PostCopy::Impossible }
+}
+
+async fn until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -561,23 +372,30 @@ fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
     move |source| Error::Libvirt { action, source }
 }
 
-/// libvirt passes QEMU's words on; there is no code for it.
-fn is_no_post_copy(error: &libvirt_io::Error) -> bool {
-    matches!(error, libvirt_io::Error::Remote { source, .. } if source.message.to_lowercase().contains("postcopy is not supported"))
+/// A call that could not even be made.
+fn unable(error: &Error) -> Failure {
+    Failure { how: How::Lost, text: chain(error) }
 }
 
-/// What a domain's state at the target means.
-fn word(state: State, reason: Reason, moved_paused: bool) -> Word {
-    match (state, reason) {
-        (State::Running | State::Blocked | State::Paused, Reason::Postcopy) => Word::Fetches,
-        (State::Running | State::Blocked | State::Paused, Reason::PostcopyFailed) => Word::Starves,
-        (State::Running | State::Blocked | State::PmSuspended | State::Shutdown, _) => Word::Runs,
-        // It ran there and has ended: what is here is its past.
-        (State::Shutoff | State::Crashed, Reason::Shutdown | Reason::Crashed | Reason::Panicked) => Word::Runs,
-        (State::Shutoff | State::Crashed, _) => Word::DoesNotRun,
-        (State::Paused, Reason::User) if moved_paused => Word::Runs,
-        (State::Paused, Reason::IoError) => Word::Runs,
-        (State::Paused | State::NoState | State::Other(_), _) => Word::NotYet,
+/// An error of a call whose own words are enough.
+fn answered(error: libvirt_io::Error) -> Failure {
+    Failure { how: how(&error), text: chain(&error) }
+}
+
+fn said(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Failure {
+    move |error| Failure { how: how(&error), text: chain(&libvirt(action)(error)) }
+}
+
+fn how(error: &libvirt_io::Error) -> How {
+    match error {
+        // libvirt passes QEMU's words on; there is no code for it.
+        libvirt_io::Error::Remote { source, .. }
+            if source.message.to_lowercase().contains("postcopy is not supported") =>
+        {
+            How::NoPostCopy
+        }
+        libvirt_io::Error::Remote { .. } => How::Refused,
+        _ => How::Lost,
     }
 }
 
@@ -593,31 +411,5 @@ fn progress(stats: &JobStats) -> Progress {
         downtime_ms: stats.number("downtime"),
         throttle_percent: stats.number("auto_converge_throttle"),
         elapsed_ms: stats.number("time_elapsed"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_source_goes_on_only_on_the_targets_word() {
-        for (state, reason, moved_paused, expected) in [
-            (State::Running, Reason::Migrated, false, Word::Runs),
-            (State::Running, Reason::Postcopy, false, Word::Fetches),
-            (State::Running, Reason::PostcopyFailed, false, Word::Starves),
-            (State::Paused, Reason::Migration, false, Word::NotYet),
-            (State::Paused, Reason::StartingUp, false, Word::NotYet),
-            (State::Paused, Reason::User, false, Word::NotYet),
-            (State::Paused, Reason::User, true, Word::Runs),
-            (State::Paused, Reason::PostcopyFailed, false, Word::Starves),
-            (State::Shutoff, Reason::Failed, false, Word::DoesNotRun),
-            (State::Shutoff, Reason::Destroyed, false, Word::DoesNotRun),
-            (State::Shutoff, Reason::Shutdown, false, Word::Runs),
-            (State::Crashed, Reason::Panicked, false, Word::Runs),
-            (State::Other(9), Reason::Unknown, false, Word::NotYet),
-        ] {
-            assert_eq!(word(state, reason, moved_paused), expected, "{state:?} {reason:?} {moved_paused}");
-        }
     }
 }

@@ -1,23 +1,32 @@
 //! The target of a migration: gets ready, and notices when the guest has come.
 
+use std::time::Duration;
+
 use launcher_contract::Channel;
 use launcher_contract::migration::{MigrationMode, MigrationPhase, MigrationRole, MigrationState};
-use launcher_contract::types::{DomainReason, DomainState, DomainStatus, LauncherState};
 use tokio::sync::watch;
+use transfer::{Note, Seen};
 
 use super::{Sockets, recovery};
-use crate::error::Error;
+use crate::error::{Error, chain};
+use crate::session::Session;
 use crate::state::StateStore;
+
+/// How often libvirt is asked whether it has answered the source.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+/// Nothing but a change of the state is of interest.
+const FOREVER: Duration = Duration::from_secs(3600);
 
 #[derive(Clone)]
 pub(crate) struct Target {
+    session: Session,
     state: StateStore,
     sockets: Sockets,
 }
 
 impl Target {
-    pub(crate) fn new(state: StateStore, sockets: Sockets) -> Target {
-        Target { state, sockets }
+    pub(crate) fn new(session: Session, state: StateStore, sockets: Sockets) -> Target {
+        Target { session, state, sockets }
     }
 
     /// Whether this launcher was made to take a guest over, and its own guest has not come yet.
@@ -81,89 +90,54 @@ impl Target {
     }
 
     async fn follow(&self, started: watch::Sender<bool>) {
-        self.state.until(|state| arrival(state) != Arrival::Away).await;
-        started.send_replace(true);
-        self.state.update(|state| {
-            if arrival(state) == Arrival::PostCopy
-                && let Some(migration) = &mut state.migration
-            {
-                (migration.mode, migration.phase) = (MigrationMode::PostCopy, MigrationPhase::Transferring);
+        let mut target = transfer::Target::default();
+        while !target.is_over() {
+            let state = self.state.get();
+            let domain = state.domain.as_ref().map(|domain| (domain.status, domain.reason));
+            let asks = target.asks_for_job(domain);
+            let receiving = asks && self.is_receiving().await;
+            for note in target.on(Seen { domain, receiving }) {
+                self.tell(note, &started);
             }
-        });
-        self.state.until(|state| !matches!(arrival(state), Arrival::PostCopy | Arrival::Away)).await;
+            let patience = if asks { ASK_AGAIN } else { FOREVER };
+            if !target.is_over() {
+                self.state.changed(state.seq, patience).await;
+            }
+        }
+    }
+
+    /// Whether libvirt has not answered the source yet, as far as can be told.
+    async fn is_receiving(&self) -> bool {
+        let asked = async {
+            let connection = self.session.connection().await?;
+            let found = connection.lookup_by_name(self.session.domain_name()).await;
+            let domain = found.map_err(libvirt("look up the domain"))?.ok_or(Error::NoDomain)?;
+            connection.is_receiving(&domain).await.map_err(libvirt("ask for the job of receiving the guest"))
+        };
+        asked.await.unwrap_or_else(|error| {
+            tracing::warn!(error = chain(&error), "whether the source was answered is not known yet");
+            true
+        })
+    }
+
+    fn tell(&self, note: Note, started: &watch::Sender<bool>) {
         let now = jiff::Timestamp::now();
-        self.state.update(|state| {
-            let here = arrival(state) == Arrival::Here;
-            let Some(migration) = &mut state.migration else { return };
-            migration.ended_at = Some(now);
-            migration.phase = if here { MigrationPhase::Completed } else { MigrationPhase::Failed };
-        });
-        tracing::info!("the guest has arrived");
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Arrival {
-    /// It does not run here: nothing has come, or memory is still on its way.
-    Away,
-    /// It runs here, on memory that is partly at the source.
-    PostCopy,
-    /// It is here, all of it.
-    Here,
-    /// It was here and has ended.
-    Over,
-}
-
-fn arrival(state: &LauncherState) -> Arrival {
-    let begun = state.migration.as_ref().is_some_and(|migration| migration.phase != MigrationPhase::Ready);
-    match &state.domain {
-        None if begun => Arrival::Over,
-        None => Arrival::Away,
-        Some(domain) => arrival_of(domain, begun),
-    }
-}
-
-fn arrival_of(domain: &DomainState, begun: bool) -> Arrival {
-    use DomainReason as Reason;
-    match (domain.status, domain.reason) {
-        (DomainStatus::Running | DomainStatus::Blocked, Reason::Postcopy | Reason::PostcopyFailed)
-        | (DomainStatus::Paused, Reason::PausedPostcopy | Reason::PausedPostcopyFailed) => Arrival::PostCopy,
-        (DomainStatus::Running | DomainStatus::Blocked, _) => Arrival::Here,
-        // libvirt calls a guest that was moved in its paused state paused by its user.
-        (DomainStatus::Paused, Reason::PausedUser | Reason::PausedIOError) => Arrival::Here,
-        // It may have come and gone between two looks.
-        (DomainStatus::Shutoff | DomainStatus::Crashed, Reason::Shutdown | Reason::Crashed | Reason::Panicked) => {
-            Arrival::Over
+        let change = |migration: &mut MigrationState| match note {
+            Note::Started => {}
+            Note::Fetches => {
+                (migration.mode, migration.phase) = (MigrationMode::PostCopy, MigrationPhase::Transferring)
+            }
+            Note::Completed => (migration.ended_at, migration.phase) = (Some(now), MigrationPhase::Completed),
+            Note::Failed => (migration.ended_at, migration.phase) = (Some(now), MigrationPhase::Failed),
+        };
+        tracing::info!(?note, "the guest comes");
+        if note == Note::Started {
+            started.send_replace(true);
         }
-        (DomainStatus::Shutoff | DomainStatus::Crashed, _) if begun => Arrival::Over,
-        _ => Arrival::Away,
+        self.state.update(|state| state.migration.iter_mut().for_each(change));
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_guest_has_arrived_when_it_runs_and_not_before() {
-        use Arrival::*;
-        use DomainReason as Reason;
-        use DomainStatus::*;
-        for (status, reason, expected) in [
-            (Paused, Reason::PausedMigration, Away),
-            (Paused, Reason::PausedStartingUp, Away),
-            (Paused, Reason::Unknown, Away),
-            (Shutoff, Reason::Unknown, Away),
-            (Shutoff, Reason::Failed, Away),
-            (Shutoff, Reason::Crashed, Over),
-            (Running, Reason::Postcopy, PostCopy),
-            (Running, Reason::PostcopyFailed, PostCopy),
-            (Running, Reason::Migrated, Here),
-            (Paused, Reason::PausedUser, Here),
-        ] {
-            let domain = Some(DomainState { status, reason, ..Default::default() });
-            let state = LauncherState { domain, ..Default::default() };
-            assert_eq!(arrival(&state), expected, "{status:?} {reason:?}");
-        }
-    }
+fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
+    move |source| Error::Libvirt { action, source }
 }

@@ -1,15 +1,15 @@
 //! Whether a transfer goes on, needs help, or has to be given up.
 //!
-//! Pure: a sample of QEMU's figures in, an order out. The driver carries the order out and, if that worked, says so.
+//! A sample of QEMU's figures in, an order out. The driver carries the order out and, if that worked, says so.
 
 use std::time::Duration;
 
 use launcher_contract::migration::{MigrationMode, MigrationOptions};
 
-use super::stall::Stall;
+use crate::stall::Stall;
 
 /// Longer than anybody waits for a switch-over: QEMU stops the guest whatever is left.
-pub(super) const ANY_DOWNTIME_MS: u64 = 2_000_000;
+pub(crate) const ANY_DOWNTIME_MS: u64 = 2_000_000;
 /// What QEMU allows itself unless told otherwise.
 const USUAL_DOWNTIME_MS: u64 = 300;
 /// What is allowed at first. QEMU stops a guest as soon as the rest can be sent within the limit, and does not wait until
@@ -20,21 +20,21 @@ const FIRST_DOWNTIME_MS: u64 = 100;
 const FIRST_ROUNDS: u64 = 5;
 const USUAL_ROUNDS: u64 = 10;
 /// What the cluster allows where nobody has said anything.
-pub(super) const DEFAULT_MAX_DOWNTIME_MS: u64 = 900;
+pub(crate) const DEFAULT_MAX_DOWNTIME_MS: u64 = 900;
 
 /// QEMU's figures at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Sample {
-    pub(super) elapsed: Duration,
+pub struct Sample {
+    pub elapsed: Duration,
     /// Bytes of memory and disks that are still to be sent.
-    pub(super) remaining: u64,
-    pub(super) iteration: u64,
+    pub remaining: u64,
+    pub iteration: u64,
     /// Bytes per second.
-    pub(super) bandwidth: u64,
+    pub bandwidth: u64,
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Order {
+pub enum Order {
     Abort {
         because: String,
     },
@@ -47,21 +47,13 @@ pub(super) enum Order {
 
 /// Whether QEMU may fetch pages on demand on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum PostCopy {
+pub enum PostCopy {
     Possible,
     Impossible,
 }
 
-impl PostCopy {
-    /// The kernel's word for processes without privileges, which QEMU is.
-    pub(super) fn here() -> PostCopy {
-        let allowed = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
-        if allowed.is_ok_and(|allowed| allowed.trim() == "1") { PostCopy::Possible } else { PostCopy::Impossible }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct Monitor {
+#[derive(Debug, Clone)]
+pub struct Monitor {
     options: MigrationOptions,
     post_copy: PostCopy,
     mode: MigrationMode,
@@ -82,7 +74,7 @@ fn budget(bytes: u64, seconds_per_gigabyte: u64) -> Option<Duration> {
 
 impl Monitor {
     /// For a guest with this much memory and disk to move.
-    pub(super) fn new(options: MigrationOptions, bytes: u64, post_copy: PostCopy) -> Monitor {
+    pub fn new(options: MigrationOptions, bytes: u64, post_copy: PostCopy) -> Monitor {
         let acceptable = budget(bytes, options.completion_timeout_per_gib_seconds);
         let stall = options.stall_detector.clone().map(|stall| Stall::new(stall, &options, acceptable));
         Monitor {
@@ -99,12 +91,12 @@ impl Monitor {
     }
 
     /// For what is left of a guest that runs at the target already.
-    pub(super) fn after_switch_over(options: MigrationOptions) -> Monitor {
+    pub fn after_switch_over(options: MigrationOptions) -> Monitor {
         Monitor { mode: MigrationMode::PostCopy, ..Monitor::new(options, 0, PostCopy::Possible) }
     }
 
     /// The downtime to allow from the first moment on, if it is to differ from QEMU's own.
-    pub(super) fn first_downtime(&mut self) -> Option<u64> {
+    pub fn first_downtime(&mut self) -> Option<u64> {
         if self.mode == MigrationMode::PostCopy {
             return None;
         }
@@ -132,7 +124,7 @@ impl Monitor {
     }
 
     /// The last order was carried out and this is how the guest moves from now on.
-    pub(super) fn switched(&mut self, mode: MigrationMode, elapsed: Duration) {
+    pub fn switched(&mut self, mode: MigrationMode, elapsed: Duration) {
         self.mode = mode;
         if mode == MigrationMode::Paused {
             // Everything has to be sent once more at most, with nothing in its way.
@@ -141,7 +133,7 @@ impl Monitor {
         }
     }
 
-    pub(super) fn judge(&mut self, sample: Sample) -> Option<Order> {
+    pub fn judge(&mut self, sample: Sample) -> Option<Order> {
         if self.mode == MigrationMode::PostCopy {
             return None; // the guest is at the target; there is no way back
         }

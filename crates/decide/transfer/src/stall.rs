@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use launcher_contract::migration::{MigrationMode, MigrationOptions, StallOptions};
 
-use super::monitor::{ANY_DOWNTIME_MS, DEFAULT_MAX_DOWNTIME_MS, Order, Sample};
+use crate::monitor::{ANY_DOWNTIME_MS, DEFAULT_MAX_DOWNTIME_MS, Order, Sample};
 
-#[derive(Debug)]
-pub(super) struct Stall {
+#[derive(Debug, Clone)]
+pub(crate) struct Stall {
     options: StallOptions,
     post_copy: bool,
     disruption: bool,
@@ -29,7 +29,7 @@ pub(super) struct Stall {
     deadline: Option<Duration>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Stalled {
     best: u64,
     least_since: u64,
@@ -38,7 +38,7 @@ struct Stalled {
 }
 
 impl Stall {
-    pub(super) fn new(options: StallOptions, all: &MigrationOptions, acceptable: Option<Duration>) -> Stall {
+    pub(crate) fn new(options: StallOptions, all: &MigrationOptions, acceptable: Option<Duration>) -> Stall {
         let max_downtime = match all.max_downtime_ms {
             0 => DEFAULT_MAX_DOWNTIME_MS,
             given => given,
@@ -58,7 +58,7 @@ impl Stall {
         }
     }
 
-    pub(super) fn judge(&mut self, sample: Sample, mode: MigrationMode) -> Option<Order> {
+    pub(crate) fn judge(&mut self, sample: Sample, mode: MigrationMode) -> Option<Order> {
         if sample.bandwidth > 0 {
             let (alpha, new) = (self.options.ewma_alpha.clamp(0.0, 1.0), sample.bandwidth as f64);
             self.bandwidth = Some(self.bandwidth.map_or(new, |old| alpha * new + (1.0 - alpha) * old));

@@ -1,0 +1,116 @@
+//! A post-copy whose connection broke: what is here belongs to a guest that runs elsewhere. It is sent until all of it is
+//! there, or nobody needs it any more.
+//!
+//! The target's launcher has its QEMU listen again when it notices the break; until then nobody answers. libvirt at the
+//! target takes no part in it: its monitor may not get through, and it notices by itself when all has come.
+
+use std::time::Duration;
+
+use launcher_contract::migration::{MigrationMode, MigrationPhase};
+
+use crate::event::{Command, Domain, Event, Failure, Outcome, Pass, Report};
+use crate::monitor::Monitor;
+use crate::source::{ASK_AGAIN, Next, Source, Step, TORN, end, phase, stayed};
+use crate::word::{Word, is_down, word};
+
+/// A post-copy whose connection broke is given up if it could not go on for this long.
+pub(crate) const RECOVER_WITHIN: Duration = Duration::from_secs(300);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Recovering {
+    stage: Stage,
+    why: String,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Stage {
+    /// The target is asked whether it still needs anything.
+    Asking,
+    /// libvirt here is asked whether QEMU still has it.
+    Looking,
+    /// libvirt here begins to go on.
+    Beginning,
+    /// Another attempt at this time.
+    Waiting(Duration),
+}
+
+impl Recovering {
+    pub(crate) fn wakes_at(&self) -> Option<Duration> {
+        match self.stage {
+            Stage::Waiting(at) => Some(at),
+            _ => None,
+        }
+    }
+}
+
+fn recovering(stage: Stage, why: String) -> Step {
+    Step::Recovering(Recovering { stage, why })
+}
+
+impl Source {
+    /// One attempt to go on, if there is time left.
+    pub(crate) fn recover(&mut self, why: String, now: Duration) -> Next {
+        let broken_at = *self.broken_at.get_or_insert(now);
+        if now.saturating_sub(broken_at) >= RECOVER_WITHIN {
+            let within = RECOVER_WITHIN.as_secs();
+            let broke = "the connection broke during post-copy, and could not be made again within";
+            return stayed(format!("{broke} {within} s: {why}"));
+        }
+        let warning = Command::Warn(format!("post-copy broke: {why}; going on with it"));
+        let mut commands = vec![warning];
+        if !self.is_post_copy() {
+            // The order to switch was carried out, and its answer lost.
+            self.mode = MigrationMode::PostCopy;
+            commands.extend([Command::Report(Report::Mode(self.mode)), Command::LeaveMark]);
+        }
+        // The node agent is to tell if the target's has told it.
+        commands.push(phase(MigrationPhase::Undecided));
+        let (step, more) = match self.settled {
+            Some(true) => self.end_here(),
+            Some(false) => end(Outcome::Stayed(TORN.to_owned())),
+            None => (recovering(Stage::Asking, why), vec![Command::AskTarget]),
+        };
+        commands.extend(more);
+        (step, commands)
+    }
+
+    pub(crate) fn wait_to_recover(&self, why: String, now: Duration) -> Next {
+        (recovering(Stage::Waiting(now + ASK_AGAIN), why), Vec::new())
+    }
+
+    pub(crate) fn recovering(&mut self, it: Recovering, event: Event, now: Duration) -> Next {
+        match (it.stage, event) {
+            (Stage::Asking, Event::There(Ok(domain))) => match word(domain, self.setup.paused) {
+                Word::Runs => self.end_here(),
+                Word::DoesNotRun | Word::Died => end(Outcome::Stayed(TORN.to_owned())),
+                Word::NotYet | Word::Fetches | Word::Starves => {
+                    (recovering(Stage::Looking, it.why), vec![Command::Look])
+                }
+            },
+            (Stage::Looking, Event::Here(Ok(Some(domain)))) => self.resend(domain),
+            (Stage::Looking, Event::Here(Ok(None))) => self.wait_to_recover("the domain is gone".to_owned(), now),
+            (Stage::Beginning, Event::Begun(result)) => self.begun_again(result, now),
+            (Stage::Asking, Event::There(Err(failure))) | (Stage::Looking, Event::Here(Err(failure))) => {
+                self.wait_to_recover(failure.text, now)
+            }
+            (Stage::Waiting(at), Event::Tick) if at <= now => self.recover(it.why, now),
+            (Stage::Waiting(_), Event::Settled(_)) => self.recover(it.why, now),
+            (stage, _) => (recovering(stage, it.why), Vec::new()),
+        }
+    }
+
+    fn resend(&mut self, here: Domain) -> Next {
+        if is_down(here) {
+            return stayed(format!("QEMU ended ({:?}) before all of the guest's memory was sent", here.0));
+        }
+        self.pass = Pass { post_copy: true, resumes: true };
+        (recovering(Stage::Beginning, String::new()), vec![Command::Begin(self.pass)])
+    }
+
+    fn begun_again(&mut self, result: Result<(), Failure>, now: Duration) -> Next {
+        match result {
+            Ok(()) => self.perform(Monitor::after_switch_over(self.setup.options.clone()), None, now),
+            Err(failure) => self.wait_to_recover(failure.text, now),
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! The launcher that sends a guest away: one migration from its first call to its last.
+//!
+//! ```text
+//!  Reaching ─► Beginning ─► Preparing ─► Allowing ─► Performing ──────► Starting ─────────► Leaving ─► ends QEMU here
+//!     │           │             │                        │ fails           │ target refuses     ▲           │
+//!     │           │             │                        ▼                 │                    │ runs      ▼
+//!     │           │             │                    GivingUp              │ no answer          │         Moved
+//!     │           │             ▼                        │                 ├────────────────► Asking
+//!     │           │          Staying ◄───────────────────┴─────────────────┘                    │ does not run
+//!     ▼           ▼             ▼  ▲                                                            │
+//!   Stayed      Stayed     goes on here, Stayed ◄───────────────────────────────────────────────┘
+//!
+//!  after the switch to post-copy the guest never goes on here; a break leads to Recovering:
+//!
+//!  Recovering: asks the target ─► looks here ─► Begin ─► Perform ─► Asking ─► Moved, or broken again; gives up in time
+//! ```
+//!
+//! # Who may run the guest
+//!
+//! | moment | source | target |
+//! |---|---|---|
+//! | until all is sent | runs | QEMU waits, paused; ends with the source's connection |
+//! | all is sent (`SwitchingOver`) | stands still, QEMU keeps everything | is told to run, by the source alone |
+//! | target says it runs | QEMU ends | runs |
+//! | target says it does not | runs again | QEMU has ended before that |
+//! | target says nothing, or that its QEMU died (`Undecided`) | stands still | is asked again, through libvirt and through its node agent |
+//! | post-copy | never runs again | runs, fetches memory |
+//! | post-copy, the link is broken | keeps what is left, connects again | waits for memory, listens again |
+//!
+//! So the source goes on only on the target's own word that the guest does not run there: a broken connection is not
+//! one. Neither is a time-out. If the target cannot be asked any more, the order comes from the source's node agent, which
+//! follows what the target's node agent has written into the VMI.
+
+use std::time::Duration;
+
+use launcher_contract::migration::{MigrationMode, MigrationOptions, MigrationPhase};
+
+use crate::ask::Asking;
+use crate::event::{Command, Domain, Event, Failure, How, Outcome, Pass, Report, without_post_copy};
+use crate::monitor::{Monitor, PostCopy};
+use crate::perform::Performing;
+use crate::recover::Recovering;
+use crate::word::{Word, is_broken, is_down, is_handed_over, is_left_standing, word};
+
+/// How often somebody is asked who did not know or answer.
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// A target that is told to give up, and hangs, is left to its node agent: the guest is here, and is not there.
+pub(crate) const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
+/// A target that cannot be reached yet: a node agent that was restarted opens the way again within this time.
+const REACH_WITHIN: Duration = Duration::from_secs(20);
+/// Why a guest in post-copy is lost.
+pub(crate) const TORN: &str = "the guest ended at the target before all of its memory was there";
+const NO_POST_COPY: &str = "post-copy is not possible here";
+
+/// What is known before the first call.
+#[derive(Debug, Clone)]
+pub struct Setup {
+    pub options: MigrationOptions,
+    /// What there is to send, at least.
+    pub bytes: u64,
+    /// The guest was paused before, and stays so.
+    pub paused: bool,
+    /// Whether QEMU may fetch memory on demand on this node.
+    pub post_copy: PostCopy,
+}
+
+/// See the module.
+#[derive(Debug, Clone)]
+pub struct Source {
+    pub(crate) setup: Setup,
+    pub(crate) pass: Pass,
+    pub(crate) mode: MigrationMode,
+    step: Step,
+    pub(crate) aborted: bool,
+    pub(crate) settled: Option<bool>,
+    /// The target was told to run the guest.
+    told_to_run: bool,
+    /// The target, or its node, has said that the guest runs there.
+    runs_there: bool,
+    pub(crate) broken_at: Option<Duration>,
+}
+
+/// What is under way. A call's step waits for its answer.
+#[derive(Debug, Clone)]
+pub(crate) enum Step {
+    /// Connects to the target, or waits until `at` to try again.
+    Reaching { since: Duration, at: Option<Duration> },
+    /// libvirt here describes the domain.
+    Beginning,
+    /// libvirt there starts a QEMU that waits.
+    Preparing,
+    /// The first downtime is set, before the first byte.
+    Allowing { monitor: Box<Monitor>, downtime: u64 },
+    /// Disks and memory are sent.
+    Performing(Box<Performing>),
+    /// Not all was sent: the target is told so.
+    GivingUp { until: Duration, why: String },
+    /// All was sent: the target is told to run the guest.
+    Starting,
+    /// Its answer is lost: it is asked until somebody knows.
+    Asking(Asking),
+    /// The guest runs there: a mark is left before QEMU may end here.
+    Marking,
+    /// libvirt here ends the guest that has moved.
+    Leaving,
+    /// libvirt here is told that the guest stays.
+    Staying { then: Then },
+    /// libvirt here is asked whether a post-copy that failed can go on.
+    Judging { why: String, or: Outcome },
+    /// The guest's state here is made what it has to be, however often that takes.
+    Insisting { wish: Wish, then: Then, at: Option<Duration> },
+    /// The rest of a post-copy whose connection broke is sent.
+    Recovering(Recovering),
+    /// All is done.
+    Over,
+}
+
+/// What is to become of the guest at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wish {
+    GoOn,
+    StayPaused,
+    End,
+}
+
+/// What follows when the guest's state here is as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Then {
+    End(Outcome),
+    /// The transfer failed: the guest stays, unless a post-copy can be resumed.
+    Vain(String),
+    /// Another pass, without post-copy.
+    Again,
+    /// A post-copy that could not be resumed is tried again.
+    Recover(String),
+}
+
+/// The next step and what to do for it.
+pub(crate) type Next = (Step, Vec<Command>);
+
+pub(crate) fn stayed(why: impl Into<String>) -> Next {
+    end(Outcome::Stayed(why.into()))
+}
+
+pub(crate) fn end(outcome: Outcome) -> Next {
+    (Step::Over, vec![Command::End(outcome)])
+}
+
+pub(crate) fn phase(phase: MigrationPhase) -> Command {
+    Command::Report(Report::Phase(phase))
+}
+
+impl Source {
+    /// The first commands are those of [`Source::start`].
+    pub fn new(setup: Setup) -> Source {
+        let pass = Pass { post_copy: setup.options.allow_post_copy, resumes: false };
+        Source {
+            setup,
+            pass,
+            mode: MigrationMode::PreCopy,
+            step: Step::Over,
+            aborted: false,
+            settled: None,
+            told_to_run: false,
+            runs_there: false,
+            broken_at: None,
+        }
+    }
+
+    pub fn start(&mut self, now: Duration) -> Vec<Command> {
+        let (step, commands) = reach(now);
+        self.step = step;
+        commands
+    }
+
+    /// When to send a [`Event::Tick`], unless something else happens before.
+    pub fn wakes_at(&self) -> Option<Duration> {
+        match &self.step {
+            Step::Reaching { at, .. } | Step::Insisting { at, .. } => *at,
+            Step::Asking(asking) => asking.wakes_at(),
+            Step::Performing(performing) => performing.wakes_at(),
+            Step::GivingUp { until, .. } => Some(*until),
+            Step::Recovering(recovering) => recovering.wakes_at(),
+            _ => None,
+        }
+    }
+
+    /// One event in, the commands that follow from it out. `now` only ever grows. An answer that nobody waits for any more
+    /// changes nothing.
+    pub fn on(&mut self, event: Event, now: Duration) -> Vec<Command> {
+        match event {
+            Event::AbortAsked => {
+                self.aborted = true;
+                return Vec::new();
+            }
+            Event::Settled(target_runs) => self.settled = Some(target_runs),
+            _ => {}
+        }
+        self.runs_there |= self.is_word_of_running(&event);
+        let step = std::mem::replace(&mut self.step, Step::Over);
+        let (step, commands) = match step {
+            // Whoever said otherwise before was wrong.
+            Step::Staying { .. } | Step::Insisting { wish: Wish::GoOn | Wish::StayPaused, .. } if self.is_gone() => {
+                self.leave()
+            }
+            step => self.next(step, event, now),
+        };
+        self.step = step;
+        commands
+    }
+
+    fn is_word_of_running(&self, event: &Event) -> bool {
+        match event {
+            Event::Settled(target_runs) => *target_runs,
+            Event::Finished(Ok(())) => self.told_to_run,
+            Event::There(Ok(domain)) => word(*domain, self.setup.paused) == Word::Runs,
+            _ => false,
+        }
+    }
+
+    /// Whether the guest must not go on here, although all of it is here.
+    fn is_gone(&self) -> bool {
+        self.runs_there && !self.is_post_copy()
+    }
+
+    fn next(&mut self, step: Step, event: Event, now: Duration) -> Next {
+        match (step, event) {
+            (Step::Reaching { since, .. }, Event::Reached(result)) => self.reached(since, result, now),
+            (Step::Reaching { since, at: Some(at) }, Event::Tick) if at <= now => {
+                (Step::Reaching { since, at: None }, vec![Command::Reach])
+            }
+            (Step::Beginning, Event::Begun(result)) => self.begun(result, now),
+            (Step::Preparing, Event::Prepared(result)) => self.prepared(result, now),
+            (Step::Allowing { monitor, downtime }, Event::Allowed(result)) => {
+                self.perform(*monitor, result.is_err().then_some(downtime), now)
+            }
+            (Step::Performing(performing), event) => self.performing(performing, event, now),
+            (Step::GivingUp { why, .. }, Event::Finished(_)) => self.stay(Then::Vain(why)),
+            (Step::GivingUp { until, why }, Event::Tick) if now >= until => {
+                let (step, mut commands) = self.stay(Then::Vain(why));
+                let hangs = "the target does not react to being told that the guest does not come";
+                commands.insert(0, Command::Warn(hangs.to_owned()));
+                (step, commands)
+            }
+            (Step::Starting, Event::Finished(result)) => self.finished(result, now),
+            (Step::Asking(asking), event) => self.asking(asking, event, now),
+            (Step::Marking, Event::Marked) => self.confirm(),
+            (Step::Leaving, Event::Confirmed(result)) => self.confirmed(result),
+            (Step::Staying { then }, Event::Confirmed(_)) => self.let_go_on(then, now),
+            (Step::Judging { why, or }, Event::Here(result)) => match result {
+                Ok(Some(domain)) if is_broken(domain) => self.recover(why, now),
+                _ => end(or),
+            },
+            (Step::Insisting { wish, then, at }, event) => self.insisting(wish, then, at, event, now),
+            (Step::Recovering(recovering), event) => self.recovering(recovering, event, now),
+            (step, _) => (step, Vec::new()),
+        }
+    }
+
+    pub(crate) fn is_post_copy(&self) -> bool {
+        self.mode == MigrationMode::PostCopy
+    }
+
+    fn reached(&self, since: Duration, result: Result<(), Failure>, now: Duration) -> Next {
+        match result {
+            Ok(()) => (Step::Beginning, vec![Command::Begin(self.pass)]),
+            Err(_) if now.saturating_sub(since) < REACH_WITHIN && !self.aborted => {
+                (Step::Reaching { since, at: Some(now + ASK_AGAIN) }, Vec::new())
+            }
+            Err(failure) => stayed(failure.text),
+        }
+    }
+
+    fn begun(&mut self, result: Result<(), Failure>, now: Duration) -> Next {
+        match result {
+            Ok(()) => (Step::Preparing, vec![Command::Prepare(self.pass)]),
+            Err(Failure { how: How::NoPostCopy, .. }) => self.again(now),
+            Err(failure) => stayed(failure.text),
+        }
+    }
+
+    /// Another pass without post-copy, if this one was with it.
+    fn again(&mut self, now: Duration) -> Next {
+        if !self.pass.post_copy {
+            return stayed(NO_POST_COPY);
+        }
+        self.pass.post_copy = false;
+        self.setup.options = without_post_copy(&self.setup.options);
+        let (step, mut commands) = reach(now);
+        let why = "QEMU may not use userfaultfd here; the guest is moved without post-copy";
+        commands.insert(0, Command::Warn(why.to_owned()));
+        (step, commands)
+    }
+
+    fn prepared(&mut self, result: Result<(), Failure>, now: Duration) -> Next {
+        match result {
+            Ok(()) => {
+                let Setup { options, bytes, post_copy, .. } = self.setup.clone();
+                let mut monitor = Monitor::new(options, bytes, post_copy);
+                match monitor.first_downtime() {
+                    // Before the first byte: a tenth of a second later QEMU judges by it whether to stop the guest.
+                    Some(downtime) => {
+                        (Step::Allowing { monitor: Box::new(monitor), downtime }, vec![Command::SetDowntime(downtime)])
+                    }
+                    None => self.perform(monitor, None, now),
+                }
+            }
+            // Begin holds the domain until it is confirmed one way or the other.
+            Err(Failure { how: How::NoPostCopy, .. }) => self.stay(Then::Again),
+            Err(failure) => self.stay(Then::End(Outcome::Stayed(failure.text))),
+        }
+    }
+
+    /// All is sent. From here on the target's word counts.
+    pub(crate) fn switch_over(&mut self) -> Next {
+        self.told_to_run = true;
+        let finish = Command::Finish { pass: self.pass, cancelled: false };
+        (Step::Starting, vec![phase(MigrationPhase::SwitchingOver), finish])
+    }
+
+    /// Not all was sent. A target that does not hear it ends its QEMU with our connection.
+    pub(crate) fn give_up(&self, why: String, now: Duration) -> Next {
+        let finish = Command::Finish { pass: self.pass, cancelled: true };
+        (Step::GivingUp { until: now + GIVE_UP_WITHIN, why }, vec![finish])
+    }
+
+    fn finished(&mut self, result: Result<(), Failure>, now: Duration) -> Next {
+        match result {
+            Ok(()) => self.leave(),
+            Err(Failure { how: How::Refused | How::NoPostCopy, text }) if !self.is_post_copy() => {
+                self.stay(Then::End(Outcome::Stayed(text)))
+            }
+            Err(failure) => {
+                let warning = Command::Warn(format!("the target's answer is lost: {}", failure.text));
+                let (step, mut commands) = self.ask(failure.text, now);
+                commands.insert(0, warning);
+                (step, commands)
+            }
+        }
+    }
+
+    /// The guest runs there: nothing of it may run here any more.
+    pub(crate) fn leave(&mut self) -> Next {
+        self.runs_there = true;
+        (Step::Marking, vec![Command::LeaveMark])
+    }
+
+    pub(crate) fn confirm(&self) -> Next {
+        (Step::Leaving, vec![Command::Confirm { pass: self.pass, cancelled: false }])
+    }
+
+    fn confirmed(&mut self, result: Result<(), Failure>) -> Next {
+        let Err(failure) = result else { return self.end_here() };
+        let warning = Command::Warn(format!("libvirt does not end the guest that has moved: {}", failure.text));
+        let (step, mut commands) = match self.is_post_copy() && !self.pass.resumes {
+            true => {
+                let why = "the connection broke during post-copy".to_owned();
+                (Step::Judging { why, or: Outcome::Moved }, vec![Command::Look])
+            }
+            false => self.end_here(),
+        };
+        commands.insert(0, warning);
+        (step, commands)
+    }
+
+    /// Ends QEMU here, whatever state libvirt is in. Only when the guest runs at the target.
+    pub(crate) fn end_here(&mut self) -> Next {
+        self.runs_there = true;
+        self.insist(Wish::End, Then::End(Outcome::Moved))
+    }
+
+    /// Lets the guest go on here, whatever state libvirt is in. Only when it does not run at the target.
+    pub(crate) fn stay(&mut self, then: Then) -> Next {
+        if self.is_gone() {
+            return self.leave();
+        }
+        (Step::Staying { then }, vec![Command::Confirm { pass: self.pass, cancelled: true }])
+    }
+
+    fn let_go_on(&mut self, then: Then, now: Duration) -> Next {
+        if !self.is_post_copy() {
+            return self.insist(if self.setup.paused { Wish::StayPaused } else { Wish::GoOn }, then);
+        }
+        match then {
+            Then::Vain(why) => (Step::Judging { why: why.clone(), or: Outcome::Stayed(why) }, vec![Command::Look]),
+            then => self.then(then, now),
+        }
+    }
+
+    fn insist(&self, wish: Wish, then: Then) -> Next {
+        (Step::Insisting { wish, then, at: None }, vec![Command::Look])
+    }
+
+    /// Tries until it is done: a daemon that has died comes back, and its guest must not stay between two states.
+    fn insisting(&mut self, wish: Wish, then: Then, at: Option<Duration>, event: Event, now: Duration) -> Next {
+        let command = match event {
+            Event::Here(Err(failure)) | Event::Done(Err(failure)) => {
+                let warning = Command::Warn(format!("{} {}; trying again", wish.action(), failure.text));
+                return (Step::Insisting { wish, then, at: Some(now + ASK_AGAIN) }, vec![warning]);
+            }
+            Event::Here(Ok(Some(domain))) if wish == Wish::GoOn && is_handed_over(domain) => {
+                return self.recover("the connection broke as post-copy began".to_owned(), now);
+            }
+            Event::Here(Ok(domain)) => match domain.and_then(|domain| wish.needs(domain)) {
+                Some(command) => command,
+                None => return self.then(then, now),
+            },
+            // The answer may be to what was wished before: whether QEMU is gone is looked at, not believed.
+            Event::Done(Ok(())) if wish == Wish::End => Command::Look,
+            Event::Done(Ok(())) => return self.then(then, now),
+            Event::Tick if at.is_some_and(|at| at <= now) => Command::Look,
+            _ => return (Step::Insisting { wish, then, at }, Vec::new()),
+        };
+        (Step::Insisting { wish, then, at: None }, vec![command])
+    }
+
+    fn then(&mut self, then: Then, now: Duration) -> Next {
+        match then {
+            Then::End(outcome) => end(outcome),
+            Then::Vain(why) => stayed(why),
+            Then::Again => self.again(now),
+            Then::Recover(why) => self.wait_to_recover(why, now),
+        }
+    }
+}
+
+impl Wish {
+    /// What is missing, in a domain of this state.
+    fn needs(self, domain: Domain) -> Option<Command> {
+        match self {
+            Wish::GoOn => is_left_standing(domain).then_some(Command::Resume),
+            Wish::StayPaused => None,
+            Wish::End => (!is_down(domain)).then_some(Command::Destroy),
+        }
+    }
+
+    fn action(self) -> &'static str {
+        match self {
+            Wish::GoOn => "cannot let the guest go on here:",
+            Wish::StayPaused => "cannot read the state of the guest that stays paused:",
+            Wish::End => "cannot end the guest that has moved:",
+        }
+    }
+}
+
+fn reach(now: Duration) -> Next {
+    (Step::Reaching { since: now, at: None }, vec![Command::Reach])
+}
