@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::engine::{Options, Outcome, play};
 use crate::invariants::Violation;
+use crate::launchers;
 use crate::plant::Plant;
 use crate::profile::profile_for;
 
@@ -56,8 +57,8 @@ pub fn run(campaign: &Campaign) -> Report {
                     if seed >= campaign.start + campaign.seeds || stop.load(Ordering::Relaxed) {
                         return;
                     }
-                    let profile = profile_for(&campaign.profile, seed).expect("the profile exists");
-                    let outcome = play(&profile.script(seed), Options { plant: campaign.plant, ..Options::default() });
+                    let options = Options { plant: campaign.plant, ..Options::default() };
+                    let outcome = play_seed(&campaign.profile, seed, options).expect("the profile exists");
                     if outcome.violation.is_some() {
                         stop.store(true, Ordering::Relaxed);
                     }
@@ -69,6 +70,14 @@ pub fn run(campaign: &Campaign) -> Report {
     let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
     report.took = began.elapsed();
     report
+}
+
+/// The history of a seed; none if there is no such profile.
+pub fn play_seed(profile: &str, seed: u64, options: Options) -> Option<Outcome> {
+    if profile == launchers::NAME {
+        return Some(launchers::play(seed, options));
+    }
+    profile_for(profile, seed).map(|profile| play(&profile.script(seed), options))
 }
 
 fn add(report: &mut Report, seed: u64, outcome: Outcome) {

@@ -10,6 +10,8 @@
 //!                                   └ invariants   what must hold, one file each
 //! ```
 //!
+//! [`launchers`] is a smaller world of its own: one migration, as both launchers and both node agents see it.
+//!
 //! One number gives the whole history. A failing one is made shorter ([`shrink`](shrink::shrink)) and printed as a timeline.
 
 mod actors;
@@ -18,6 +20,7 @@ mod engine;
 mod hub;
 mod invariants;
 mod kinds;
+pub mod launchers;
 mod plant;
 mod profile;
 mod rng;
@@ -27,7 +30,7 @@ mod server;
 mod shrink;
 mod timeline;
 
-pub use campaign::{Campaign, Failure, Report, run};
+pub use campaign::{Campaign, Failure, Report, play_seed, run};
 pub use engine::{Options, Outcome, play};
 pub use invariants::Violation;
 pub use plant::Plant;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use sim::{Campaign, Options, Plant, Script, play, profile_for, run, shrink};
+use sim::{Campaign, Options, Outcome, Plant, Script, launchers, play, profile_for, run, shrink};
 
 /// Histories are objects that are made, compared and dropped: with it they take a seventh less time.
 #[global_allocator]
@@ -50,6 +50,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let args = Args::parse();
     if args.profiles {
         sim::PROFILES.iter().for_each(|profile| println!("{:<10} {}", profile.name, profile.about));
+        println!("{:<10} {}", launchers::NAME, launchers::ABOUT);
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(path) = &args.script {
@@ -57,10 +58,10 @@ fn main() -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let plant = args.plant.as_deref().map(planted).transpose()?;
-    let profile = profile_for(&args.profile, args.seed.unwrap_or(args.start));
-    let Some(profile) = profile else { anyhow::bail!("there is no profile {:?}; see --profiles", args.profile) };
+    let known = args.profile == launchers::NAME || profile_for(&args.profile, 0).is_some();
+    anyhow::ensure!(known, "there is no profile {:?}; see --profiles", args.profile);
     if let Some(seed) = args.seed {
-        return Ok(replay(profile.script(seed), args.whole, plant));
+        return Ok(replay_seed(&args, seed, plant));
     }
     let campaign =
         Campaign { start: args.start, seeds: args.seeds, profile: args.profile.clone(), plant, threads: args.threads };
@@ -76,8 +77,14 @@ fn main() -> anyhow::Result<ExitCode> {
     );
     let Some(failure) = report.failure else { return Ok(ExitCode::SUCCESS) };
     println!("seed {}: {}\n", failure.seed, failure.violation);
-    let profile = profile_for(&args.profile, failure.seed).expect("it was found before");
-    Ok(replay(profile.script(failure.seed), args.whole, plant))
+    Ok(replay_seed(&args, failure.seed, plant))
+}
+
+fn replay_seed(args: &Args, seed: u64, plant: Option<Plant>) -> ExitCode {
+    match profile_for(&args.profile, seed) {
+        Some(profile) => replay(profile.script(seed), args.whole, plant),
+        None => tell(&launchers::play(seed, Options { plant, verbose: true, ..Options::default() })),
+    }
 }
 
 fn planted(name: &str) -> anyhow::Result<Plant> {
@@ -96,7 +103,10 @@ fn replay(script: Script, whole: bool, plant: Option<Plant>) -> ExitCode {
         println!("  these keep state: {:?}", script.keeps);
     }
     println!();
-    let outcome = play(&script, Options { verbose: true, ..options });
+    tell(&play(&script, Options { verbose: true, ..options }))
+}
+
+fn tell(outcome: &Outcome) -> ExitCode {
     outcome.timeline.iter().for_each(|line| println!("{line}"));
     if outcome.violation.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }

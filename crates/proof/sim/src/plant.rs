@@ -1,7 +1,8 @@
 //! Bugs put in on purpose, to prove that the simulation would find them.
 //!
 //! All are put where the controllers meet the rest of the world: in what they send, in what they are answered, in what
-//! their caches tell them. The controllers themselves know nothing of them.
+//! their caches tell them. The controllers themselves know nothing of them. Likewise those of the launchers
+//! (`launchers/mod.rs`), in what they are answered.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -50,6 +51,10 @@ pub enum Plant {
     JobNotAwaited,
     /// One side of an exchange copies what its cache has of the other one, over whatever is stored by now.
     StaleCopy,
+    /// A launcher that asks the target of its migration for the guest hears that the target does not have it.
+    SourceResumes,
+    /// An answer of a migration's target that got lost is taken for a refusal.
+    LostFinish,
 }
 
 impl Plant {
@@ -66,6 +71,8 @@ impl Plant {
         Plant::StaleCopy,
         Plant::SourceClaimFirst,
         Plant::JobNotAwaited,
+        Plant::SourceResumes,
+        Plant::LostFinish,
     ];
 }
 

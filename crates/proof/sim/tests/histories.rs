@@ -1,6 +1,6 @@
 //! Many histories hold, and the bugs we put in are found.
 
-use sim::{Campaign, Options, Plant, Report, play, profile_for, run, shrink};
+use sim::{Campaign, Options, Plant, Report, launchers, play, profile_for, run, shrink};
 
 /// Histories are objects that are made, compared and dropped: with it they take a seventh less time.
 #[global_allocator]
@@ -59,6 +59,18 @@ fn histories_of_guests_that_move_hold() {
 fn histories_of_guests_that_become_anothers_hold() {
     let report = assert_hold(&Campaign { start: 2_000_000, ..campaign("between", share(6_000), None) });
     assert!(report.moved * 3 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
+}
+
+/// The launchers' machines and the node agents' as they ship, over a link that loses, delays and breaks.
+#[test]
+fn both_launchers_of_twenty_thousand_migrations_hold() {
+    let report = run(&campaign(launchers::NAME, share(20_000), None));
+    if let Some(failure) = &report.failure {
+        let told = launchers::play(failure.seed, Options { verbose: true, ..Options::default() });
+        panic!("seed {}: {}\n{}", failure.seed, failure.violation, told.timeline.join("\n"));
+    }
+    assert!(report.moved * 3 > report.histories, "{} guests moved in {} histories", report.moved, report.histories);
+    println!("launchers: {} histories, {} guests moved, {:?}", report.histories, report.moved, report.took);
 }
 
 /// Here a process took the lead while Pods came late: it did not count the targets that its predecessor had made.
@@ -151,6 +163,16 @@ fn a_claim_that_goes_before_the_other_is_the_guests_is_found() {
 #[test]
 fn a_job_that_is_not_awaited_is_found() {
     assert_found_in("migrations", Plant::JobNotAwaited, &["recovery_first", "state_claims"]);
+}
+
+#[test]
+fn a_source_that_resumes_after_the_target_ran_is_found() {
+    assert_found_in(launchers::NAME, Plant::SourceResumes, &["one_guest"]);
+}
+
+#[test]
+fn a_lost_finish_that_is_taken_for_a_failure_is_found() {
+    assert_found_in(launchers::NAME, Plant::LostFinish, &["one_guest"]);
 }
 
 #[test]
