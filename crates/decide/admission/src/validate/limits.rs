@@ -15,6 +15,9 @@ use super::parsed;
 
 const LEAST_GUEST_MEMORY: i64 = 1 << 20;
 
+/// As many CPUs as machine types take. A guest that asks for more fits no node, and says so; room for more yet, which comes with
+/// the defaults, is not what it is refused for.
+const MOST_CPUS: u64 = 512;
 /// As many empty places for CPUs as are made.
 const MOST_PLACES: u64 = 4096;
 
@@ -61,8 +64,7 @@ fn compute(found: &mut Findings, domain: &Path<'_>, spec: &VirtualMachineInstanc
             let parts = [sockets, cpu.cores, cpu.threads].map(|part| u64::from(part.unwrap_or(0)).max(1));
             parts.into_iter().fold(1, u64::saturating_mul)
         };
-        // A guest may ask for more CPUs than any node has: it cannot be scheduled, and says so.
-        if count(cpu.max_sockets) > MOST_PLACES.max(count(cpu.sockets)) {
+        if count(cpu.sockets) <= MOST_CPUS && count(cpu.max_sockets) > MOST_PLACES {
             let detail = format_args!("with cores and threads it makes room for more than {MOST_PLACES} CPUs");
             found.invalid(&domain.child("cpu.maxSockets"), cpu.max_sockets.unwrap_or(0), detail);
         }
