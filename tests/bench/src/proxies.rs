@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
 use role_tls::Identity;
+use test_support::{Authority, Pair};
 use virt_handler::loopback::Way;
 
 use crate::median;
@@ -143,15 +144,7 @@ fn time_of(path: &str) -> Result<f64> {
 
 /// A certificate that node agents take for one of theirs, signed by an authority made here.
 fn identity() -> Result<Identity> {
-    let key = rcgen::KeyPair::generate()?;
-    let mut params = rcgen::CertificateParams::default();
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    let ca_pem = params.self_signed(&key)?.pem();
-    let issuer = rcgen::Issuer::new(params, key);
-    let key = rcgen::KeyPair::generate()?;
-    let mut params = rcgen::CertificateParams::new(vec!["bench".to_owned()])?;
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(rcgen::DnType::CommonName, role_tls::NODE_AGENT);
-    let cert_pem = params.signed_by(&key, &issuer)?.pem();
-    Ok(Identity::from_pem(&ca_pem, &cert_pem, &key.serialize_pem())?)
+    let authority = Authority::new();
+    let Pair { cert, key } = authority.issue(role_tls::NODE_AGENT, &[]);
+    Ok(Identity::from_pem(authority.pem(), &cert, &key)?)
 }

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
+pub mod namespaces;
 pub mod pki;
 mod wait;
 

@@ -1,5 +1,12 @@
 //! VMIs in `tests/vmis`, their domains as snapshots, and libvirt's own schema as judge of every one of them.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::disallowed_macros,
+    reason = "this test reads golden files and asks xmllint"
+)]
+
 use std::path::Path;
 use std::process::Command;
 

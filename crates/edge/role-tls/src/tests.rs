@@ -4,41 +4,27 @@
 
 use std::sync::Arc;
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::{CertificateParams, DnType, KeyPair};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
+use test_support::pki::{self, Authority, Pair};
 
 use super::{Error, Identity, NODE_AGENT, NODE_AGENT_CLIENT};
 
-struct Authority(CertifiedIssuer<'static, KeyPair>);
-
+/// A certificate with these common names.
 fn named(names: &[&str]) -> CertificateParams {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    for (number, name) in names.iter().enumerate() {
+    let mut params = pki::named(names[0], &[]);
+    for name in &names[1..] {
         // A type is kept once only, so a second name has to come by its number.
-        let kind = if number == 0 { DnType::CommonName } else { DnType::CustomDnType(vec![2, 5, 4, 3]) };
-        params.distinguished_name.push(kind, *name);
+        params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), *name);
     }
     params
 }
 
-impl Authority {
-    fn new() -> Authority {
-        let mut params = named(&["an authority"]);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        Authority(CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap())
-    }
-
-    fn pem(&self) -> String {
-        self.0.as_ref().pem()
-    }
-
-    /// A program with these common names that believes `trusted`.
-    fn program(&self, names: &[&str], trusted: &Authority) -> Identity {
-        let key = KeyPair::generate().unwrap();
-        let certificate = named(names).signed_by(&key, &self.0).unwrap();
-        Identity::from_pem(&trusted.pem(), &certificate.pem(), &key.serialize_pem()).unwrap()
-    }
+/// A program of `authority` with these common names that believes `trusted`.
+fn program(authority: &Authority, names: &[&str], trusted: &Authority) -> Identity {
+    let Pair { cert, key } = authority.sign(named(names));
+    Identity::from_pem(trusted.pem(), &cert, &key).unwrap()
 }
 
 /// Whether both are content: the client wants a node agent, the server whoever commands one.
@@ -66,17 +52,17 @@ fn meet(client: &Identity, server: &Identity) -> bool {
 #[test]
 fn only_the_right_roles_of_one_authority_meet() {
     let (ours, other) = (Authority::new(), Authority::new());
-    let agent = || ours.program(&[NODE_AGENT], &ours);
-    let commander = || ours.program(&[NODE_AGENT_CLIENT], &ours);
+    let agent = || program(&ours, &[NODE_AGENT], &ours);
+    let commander = || program(&ours, &[NODE_AGENT_CLIENT], &ours);
     for (what, client, server, expected) in [
         ("the right ones", commander(), agent(), true),
         ("an agent that commands", agent(), agent(), false),
         ("a commander that serves", commander(), commander(), false),
-        ("a client of nobody's", ours.program(&["somebody"], &ours), agent(), false),
-        ("a client of another authority", other.program(&[NODE_AGENT_CLIENT], &ours), agent(), false),
-        ("a server of another authority", commander(), other.program(&[NODE_AGENT], &ours), false),
-        ("a client of two roles", ours.program(&["somebody", NODE_AGENT_CLIENT], &ours), agent(), false),
-        ("a server of two roles", commander(), ours.program(&[NODE_AGENT, "somebody"], &ours), false),
+        ("a client of nobody's", program(&ours, &["somebody"], &ours), agent(), false),
+        ("a client of another authority", program(&other, &[NODE_AGENT_CLIENT], &ours), agent(), false),
+        ("a server of another authority", commander(), program(&other, &[NODE_AGENT], &ours), false),
+        ("a client of two roles", program(&ours, &["somebody", NODE_AGENT_CLIENT], &ours), agent(), false),
+        ("a server of two roles", commander(), program(&ours, &[NODE_AGENT, "somebody"], &ours), false),
     ] {
         assert_eq!(meet(&client, &server), expected, "{what}");
     }
@@ -85,11 +71,10 @@ fn only_the_right_roles_of_one_authority_meet() {
 #[test]
 fn what_cannot_be_read_is_named() {
     let ours = Authority::new();
-    let key = KeyPair::generate().unwrap();
-    let certificate = named(&[NODE_AGENT]).signed_by(&key, &ours.0).unwrap();
-    let error = Identity::from_pem(&ours.pem(), &certificate.pem(), "no key").unwrap_err();
+    let Pair { cert, .. } = ours.sign(named(&[NODE_AGENT]));
+    let error = Identity::from_pem(ours.pem(), &cert, "no key").unwrap_err();
     assert!(matches!(error, Error::Pem { what: "private key", .. }), "{error}");
     let stranger = KeyPair::generate().unwrap().serialize_pem();
-    let identity = Identity::from_pem(&ours.pem(), &certificate.pem(), &stranger).unwrap();
+    let identity = Identity::from_pem(ours.pem(), &cert, &stranger).unwrap();
     assert!(matches!(identity.server(NODE_AGENT_CLIENT), Err(Error::Rustls(_))), "a key that is not the certificate's");
 }

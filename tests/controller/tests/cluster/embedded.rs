@@ -4,14 +4,13 @@ use std::net::TcpListener;
 
 use anyhow::Result;
 use kube::Client;
+use test_support::pki::{Authority, MASTERS, Pair};
 use tokio_util::sync::CancellationToken;
-
-use super::pki::Pki;
 
 /// Everything ends with it.
 pub(crate) struct Embedded {
     pub(super) admin: Client,
-    pki: Pki,
+    authority: Authority,
     url: String,
     stop: CancellationToken,
     server: embedded::Server,
@@ -21,16 +20,16 @@ pub(crate) struct Embedded {
 impl Embedded {
     pub(crate) async fn start() -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        let pki = Pki::new();
-        let (cert_pem, key_pem) = pki.server();
+        let authority = Authority::new();
+        let Pair { cert, key } = authority.issue("apiserver", &[]);
         let admission = std::sync::Arc::<virt_api::Admission>::default();
         // Its usual nodes cannot run all that the controllers can decide about; these here pretend anyway.
         admission.accept_unsupported();
         let config = embedded::Config {
             store_path: dir.path().join("store.redb"),
-            client_ca_pem: pki.ca_pem(),
-            cert_pem,
-            key_pem,
+            client_ca_pem: authority.pem().to_owned(),
+            cert_pem: cert,
+            key_pem: key,
             hooks: vec![admission],
         };
         let server = embedded::Server::open(config).await?;
@@ -42,20 +41,20 @@ impl Embedded {
             let (server, stop) = (server.clone(), stop.clone());
             async move { server.serve(listener, stop).await.unwrap() }
         });
-        let scheduler = pki.client(&url, "system:kube-scheduler", "system:authenticated").await;
+        let scheduler = authority.client(&url, "system:kube-scheduler", &["system:authenticated"]).await;
         tokio::spawn(embedded::scheduler::run(scheduler, stop.clone()));
-        let admin = pki.client(&url, "kubernetes-admin", "system:masters").await;
-        Ok(Self { admin, pki, url, stop, server, _dir: dir })
+        let admin = authority.client(&url, "kubernetes-admin", &[MASTERS]).await;
+        Ok(Self { admin, authority, url, stop, server, _dir: dir })
     }
 
     pub(super) async fn controller(&self) -> Client {
         let account = "system:serviceaccount:kubevirt:kubevirt-controller";
-        self.pki.client(&self.url, account, "system:serviceaccounts").await
+        self.authority.client(&self.url, account, &["system:serviceaccounts"]).await
     }
 
     pub(super) async fn agent(&self, node: &str) -> Client {
         let group = format!("ferrovirt:node:{node}");
-        self.pki.client(&self.url, "system:serviceaccount:kubevirt:kubevirt-handler", &group).await
+        self.authority.client(&self.url, "system:serviceaccount:kubevirt:kubevirt-handler", &[&group]).await
     }
 }
 

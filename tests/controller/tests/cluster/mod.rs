@@ -2,7 +2,6 @@
 
 mod embedded;
 mod kubernetes;
-mod pki;
 
 use std::collections::HashMap;
 use std::path::PathBuf;

@@ -1,6 +1,12 @@
 //! Against KubeVirt's own definitions, objects and example manifests, where they are at hand: `FERROVIRT_SHARED` names
 //! the directory that holds `data/kubevirt-crds`, `data/kubevirt-objects` and `data/kubevirt-examples`.
 
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_macros,
+    reason = "this test reads KubeVirt's own objects where they are given"
+)]
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;

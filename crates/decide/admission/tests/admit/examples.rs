@@ -1,5 +1,7 @@
 //! The examples that come with the project are admitted, and so run.
 
+#![allow(clippy::disallowed_methods, reason = "this test reads the examples")]
+
 use std::path::Path;
 
 use serde_json::Value;

@@ -1,5 +1,7 @@
 //! Whole Pods, beside the shapes they come from.
 
+#![allow(clippy::disallowed_methods, reason = "this test reads and rewrites golden files")]
+
 use crate::shapes::{self, Shape};
 
 #[test]

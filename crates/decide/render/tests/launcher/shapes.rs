@@ -1,5 +1,7 @@
 //! Instances of all kinds, with the objects around them, from files.
 
+#![allow(clippy::disallowed_methods, reason = "this test reads the shapes beside it")]
+
 use std::path::{Path, PathBuf};
 
 use api::config::ClusterConfig;

@@ -61,7 +61,7 @@ async fn start(dir: &Path, pki: &Pki) -> (Killed, Client) {
         std::fs::read_to_string(dir.join("port")).ok()?.parse::<u16>().ok()
     })
     .await;
-    (child, pki.client(port, Some(("admin", &[crate::common::MASTERS]))).await)
+    (child, pki.client(port, Some(&pki.issue("admin", &[crate::common::MASTERS]))).await)
 }
 
 /// What a writer has been told is done: the count in its own object, and the version that carried it.

@@ -5,23 +5,15 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use test_support::namespaces::{missing, unshare};
 
-/// The daemon's user: unprivileged, so that the daemon is a session one and never touches the host's.
-const UID: u32 = 107;
-
-/// Builds the daemon's world: a `/dev` without kvm (its node may exist and not work, which costs libvirt half a minute),
-/// a user for the uid, writable `/run`. The shell stays as process 1 and reaps what libvirt's probes leave behind.
+/// Builds the daemon's world: a `/dev`, a user for the uid, writable `/run`. The shell stays as process 1 and reaps what
+/// libvirt's probes leave behind.
 const SCRIPT: &str = r#"
-set -e
-mkdir -p $D/dev $D/run $D/home/libvirt
-mount -t tmpfs -o mode=755,size=1m dev $D/dev
-for n in null zero full random urandom; do : > $D/dev/$n; mount --bind /dev/$n $D/dev/$n; done
-mkdir $D/dev/pts $D/dev/shm
-mount -t devpts -o newinstance,ptmxmode=0666 devpts $D/dev/pts; ln -s pts/ptmx $D/dev/ptmx
-ln -s /proc/self/fd $D/dev/fd
-mount --rbind $D/dev /dev
+mkdir -p $D/run $D/home/libvirt
+make_dev
 mount -t tmpfs -o mode=755,size=1m run /run
-cp /etc/passwd $D/passwd; echo "qemu:x:$U:$U::$D/home:/bin/sh" >> $D/passwd; mount --bind $D/passwd /etc/passwd
+add_qemu $D/home
 cat > $D/home/libvirt/qemu.conf <<C
 stdio_handler = "file"
 security_driver = "none"
@@ -31,9 +23,9 @@ namespaces = [ ]
 cgroup_controllers = [ ]
 C
 printf 'log_outputs = "3:stderr"\n' > $D/home/libvirt/libvirtd.conf
-chown -R $U:$U $D/run $D/home
+chown -R 107:107 $D/run $D/home
 export HOME=$D/home XDG_RUNTIME_DIR=$D/run XDG_CONFIG_HOME=$D/home XDG_CACHE_HOME=$D/home/.cache
-setpriv --reuid $U --regid $U --clear-groups --no-new-privs libvirtd &
+setpriv --reuid 107 --regid 107 --clear-groups --no-new-privs libvirtd &
 echo $! > $D/daemon.pid
 while :; do wait || :; sleep 0.1; done
 "#;
@@ -46,25 +38,15 @@ pub(crate) struct Daemon {
 impl Daemon {
     /// `None`, with a message, on a machine that cannot run one.
     pub(crate) fn start() -> Option<Daemon> {
-        if !is_root() {
-            eprintln!("SKIPPED: needs root to make namespaces");
+        if let Some(missing) = missing(&["libvirtd", "qemu-system-x86_64"]) {
+            eprintln!("SKIPPED: {missing}");
             return None;
-        }
-        for tool in ["libvirtd", "qemu-system-x86_64", "unshare", "setpriv"] {
-            if !in_path(tool) {
-                eprintln!("SKIPPED: {tool} is not installed");
-                return None;
-            }
         }
         let dir = tempfile::Builder::new().prefix("lv").tempdir_in("/tmp").expect("a temporary directory");
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), mode).expect("the daemon's user may enter its directory");
         let log = std::fs::File::create(dir.path().join("log")).expect("a log file");
-        let namespace = Command::new("unshare")
-            .args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "--mount-proc"])
-            .args(["--propagation", "private", "sh", "-c", SCRIPT])
-            .env("D", dir.path())
-            .env("U", UID.to_string())
+        let namespace = unshare(SCRIPT, dir.path())
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle of the log"))
             .stderr(log)
@@ -115,12 +97,4 @@ impl Drop for Daemon {
         let _ = self.namespace.kill();
         let _ = self.namespace.wait();
     }
-}
-
-fn is_root() -> bool {
-    std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0)
-}
-
-fn in_path(tool: &str) -> bool {
-    std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).exists()))
 }

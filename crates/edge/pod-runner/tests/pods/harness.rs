@@ -5,7 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hostfs::{mounts, ns};
 use ipnet::Ipv4Net;
@@ -14,6 +14,7 @@ use netlink::blocking::Links;
 use pod_runner::{Dns, Host, Inputs, NodeFacts, PodNetwork, PodSandbox, PodUid, StartFailure};
 use podstate::{Exit, Observed, ShimState, Stage};
 use serde_json::{Value, json};
+use test_support::Look;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -164,15 +165,8 @@ pub(crate) fn with(mut container: Value, extra: Value) -> Value {
     container
 }
 
-pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(found) = look() {
-            return found;
-        }
-        assert!(Instant::now() < deadline, "{what} does not happen");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+pub(crate) fn until<L: Look>(what: &str, look: impl FnMut() -> L) -> L::Found {
+    test_support::until(PATIENCE, what, look)
 }
 
 pub(crate) fn observe(sandbox: &PodSandbox) -> Observed {

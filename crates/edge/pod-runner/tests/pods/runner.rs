@@ -12,15 +12,17 @@ use hostfs::ns;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
 use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use pod_runner::{Capacity, Dns, RunnerConfig, images};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use serde_json::{Value, json};
+use test_support::pki::MASTERS;
+use test_support::{Authority, Look, Pair, eventually_within};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::containers::busybox;
 use crate::harness::{TestNode, exe, shell, with};
+
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Cluster {
     node: TestNode,
@@ -32,24 +34,11 @@ struct Cluster {
 
 impl Cluster {
     async fn start(node: TestNode) -> Cluster {
-        let _second_time = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let ca_key = KeyPair::generate().unwrap();
-        let mut ca = CertificateParams::new(vec![]).unwrap();
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca_pem = ca.self_signed(&ca_key).unwrap().pem();
-        let issue = |name: &str, group: &str| {
-            let issuer =
-                Issuer::from_ca_cert_pem(&ca_pem, KeyPair::from_pem(&ca_key.serialize_pem()).unwrap()).unwrap();
-            let key = KeyPair::generate().unwrap();
-            let mut params = CertificateParams::new(vec!["127.0.0.1".to_owned()]).unwrap();
-            params.distinguished_name.push(DnType::CommonName, name);
-            params.distinguished_name.push(DnType::OrganizationName, group);
-            (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
-        };
-        let (cert_pem, key_pem) = issue("apiserver", "server");
+        let authority = Authority::new();
+        let Pair { cert: cert_pem, key: key_pem } = authority.issue("apiserver", &[]);
         let config = Config {
             store_path: node.path().join("store.redb"),
-            client_ca_pem: ca_pem.clone(),
+            client_ca_pem: authority.pem().to_owned(),
             cert_pem,
             key_pem,
             hooks: vec![],
@@ -57,14 +46,14 @@ impl Cluster {
         let server = Server::open(config).await.unwrap();
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let url = format!("https://{}", listener.local_addr().unwrap());
         let stop_server = CancellationToken::new();
         let serving = tokio::spawn({
             let stop = stop_server.clone();
             async move { server.serve(listener, stop).await.unwrap() }
         });
-        let admin = client(port, &ca_pem, issue("admin", "system:masters")).await;
-        let runner = client(port, &ca_pem, issue("system:node:n1", "system:nodes")).await;
+        let admin = authority.client(&url, "admin", &[MASTERS]).await;
+        let runner = authority.client(&url, "system:node:n1", &["system:nodes"]).await;
         Cluster { node, admin, runner, stop_server, server: serving }
     }
 
@@ -125,29 +114,8 @@ impl Cluster {
     }
 }
 
-async fn client(port: u16, ca_pem: &str, (certificate, key): (String, String)) -> Client {
-    use base64::Engine as _;
-    let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-    let kubeconfig: Kubeconfig = serde_json::from_value(json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": format!("https://127.0.0.1:{port}"), "certificate-authority-data": encode(ca_pem)}}],
-        "users": [{"name": "c", "user": {"client-certificate-data": encode(&certificate), "client-key-data": encode(&key)}}],
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
-    }))
-    .unwrap();
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-    Client::try_from(config).unwrap()
-}
-
-async fn eventually<T, F: Future<Output = Option<T>>>(what: &str, mut look: impl FnMut() -> F) -> T {
-    let limit = tokio::time::Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < limit, "{what} does not happen");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+async fn eventually<L: Look>(what: &str, look: impl AsyncFnMut() -> L) -> L::Found {
+    eventually_within(PATIENCE, what, look).await
 }
 
 /// Runs a test on a runtime whose threads are all in the node's network namespace.

@@ -7,10 +7,10 @@ use futures::{SinkExt, StreamExt};
 use http::HeaderValue;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use test_support::Pair;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -41,12 +41,12 @@ impl Cluster {
     async fn start() -> Cluster {
         let pki = Pki::new();
         let directory = tempfile::tempdir().unwrap();
-        let (cert_pem, key_pem) = pki.server();
+        let pair = pki.0.issue("apiserver", &[]);
         let server = embedded::Server::open(embedded::Config {
             store_path: directory.path().join("store.redb"),
-            client_ca_pem: pki.ca_pem(),
-            cert_pem,
-            key_pem,
+            client_ca_pem: pki.0.pem().to_owned(),
+            cert_pem: pair.cert,
+            key_pem: pair.key,
             hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
         });
         let server = server.await.unwrap();
@@ -69,25 +69,7 @@ impl Cluster {
     }
 
     async fn client(&self, (name, groups): (&str, &[&str])) -> kube::Client {
-        let (cert, key) = self.pki.user(name, groups);
-        let base64 = |text: String| {
-            use base64::Engine;
-            base64::engine::general_purpose::STANDARD.encode(text)
-        };
-        let kubeconfig = json!({
-            "current-context": "test",
-            "clusters": [{ "name": "test", "cluster": {
-                "server": format!("https://127.0.0.1:{}", self.port),
-                "certificate-authority-data": base64(self.pki.ca_pem()),
-            } }],
-            "users": [{ "name": "test", "user": {
-                "client-certificate-data": base64(cert), "client-key-data": base64(key),
-            } }],
-            "contexts": [{ "name": "test", "context": { "cluster": "test", "user": "test", "namespace": "default" } }],
-        });
-        let kubeconfig: Kubeconfig = serde_json::from_value(kubeconfig).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        kube::Client::try_from(config).unwrap()
+        self.pki.0.client(&format!("https://127.0.0.1:{}", self.port), name, groups).await
     }
 
     /// Creates a virtual machine called `vm`.
@@ -130,8 +112,8 @@ impl Cluster {
 
     async fn open(&self, path: &str) -> WebSocketStream<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.pki.ca_pem().as_bytes()).unwrap()).unwrap();
-        let (cert, key) = self.pki.user(ADMIN.0, ADMIN.1);
+        roots.add(CertificateDer::from_pem_slice(self.pki.0.pem().as_bytes()).unwrap()).unwrap();
+        let Pair { cert, key } = self.pki.0.issue(ADMIN.0, ADMIN.1);
         let chain = vec![CertificateDer::from_pem_slice(cert.as_bytes()).unwrap()];
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let tls = rustls::ClientConfig::builder().with_root_certificates(roots);

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 use std::path::Path;
 
 use role_tls::{Identity, NODE_AGENT, NODE_AGENT_CLIENT};
+use test_support::{Authority, Pair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -11,29 +12,10 @@ use super::*;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-struct Authority {
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::default();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { issuer: rcgen::Issuer::new(params, key), pem }
-    }
-
-    fn peers(&self, common_name: &str, trusts: &Authority) -> Peers {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec!["elsewhere".to_string()]).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
-        let cert_pem = params.signed_by(&key, &self.issuer).unwrap().pem();
-        let identity = Identity::from_pem(&trusts.pem, &cert_pem, &key.serialize_pem()).unwrap();
-        Peers::new(&identity).unwrap()
-    }
+/// What a program with this common name makes of its peers.
+fn peers(authority: &Authority, common_name: &str, trusts: &Authority) -> Peers {
+    let Pair { cert, key } = authority.issue(common_name, &[]);
+    Peers::new(&Identity::from_pem(trusts.pem(), &cert, &key).unwrap()).unwrap()
 }
 
 fn pod_uid(text: &str) -> PodUid {
@@ -65,7 +47,7 @@ impl Setup {
 
     fn agents() -> Setup {
         let authority = Authority::new();
-        Setup::new(authority.peers(NODE_AGENT, &authority), authority.peers(NODE_AGENT, &authority))
+        Setup::new(peers(&authority, NODE_AGENT, &authority), peers(&authority, NODE_AGENT, &authority))
     }
 
     async fn open(&self) {
@@ -216,13 +198,13 @@ async fn a_closed_side_ends_what_goes_through_it() {
 #[tokio::test]
 async fn only_node_agents_of_this_cluster_talk_to_each_other() {
     let (ours, other) = (Authority::new(), Authority::new());
-    let agent = || ours.peers(NODE_AGENT, &ours);
+    let agent = || peers(&ours, NODE_AGENT, &ours);
     let client = NODE_AGENT_CLIENT;
     for (name, source, target) in [
-        ("a source of another cluster", other.peers(NODE_AGENT, &ours), agent()),
-        ("a target of another cluster", agent(), other.peers(NODE_AGENT, &ours)),
-        ("another component as the source", ours.peers(client, &ours), agent()),
-        ("another component as the target", agent(), ours.peers(client, &ours)),
+        ("a source of another cluster", peers(&other, NODE_AGENT, &ours), agent()),
+        ("a target of another cluster", agent(), peers(&other, NODE_AGENT, &ours)),
+        ("another component as the source", peers(&ours, client, &ours), agent()),
+        ("another component as the target", agent(), peers(&ours, client, &ours)),
     ] {
         let setup = Setup::new(source, target);
         setup.open().await;

@@ -16,6 +16,7 @@ use kube::runtime::watcher::Event;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::json;
+use test_support::{Authority, Pair, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio_rustls::client::TlsStream;
@@ -34,35 +35,10 @@ const POD: &str = "pod-1";
 const VMI: &str = "vmi-1";
 const BASE: &str = "/v1/namespaces/default/virtualmachineinstances/testvm";
 
-/// A certificate authority for one test.
-struct Authority {
-    issuer: rcgen::Issuer<'static, rcgen::KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::default();
-        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { issuer: rcgen::Issuer::new(params, key), pem }
-    }
-
-    /// Certificate and key, in PEM.
-    fn issue(&self, common_name: &str) -> (String, String) {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(vec!["localhost".to_string()]).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::CommonName, common_name);
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        (certificate.pem(), key.serialize_pem())
-    }
-
-    fn agent(&self) -> role_tls::Identity {
-        let (certificate, key) = self.issue(role_tls::NODE_AGENT);
-        role_tls::Identity::from_pem(&self.pem, &certificate, &key).unwrap()
-    }
+/// What the node agent shows to its peers.
+fn agent(authority: &Authority) -> role_tls::Identity {
+    let Pair { cert, key } = authority.issue(role_tls::NODE_AGENT, &[]);
+    role_tls::Identity::from_pem(authority.pem(), &cert, &key).unwrap()
 }
 
 /// A node agent with one VMI, its launcher answering, served on a port of the loopback.
@@ -79,7 +55,7 @@ struct Setup {
 impl Setup {
     async fn new() -> Self {
         let authority = Authority::new();
-        let acceptor = rest::acceptor(&authority.agent()).unwrap();
+        let acceptor = rest::acceptor(&agent(&authority)).unwrap();
         let dir = tempfile::tempdir().unwrap();
         for volume in ["sockets", "private/vmi-1"] {
             std::fs::create_dir_all(volumes(dir.path()).join(volume)).unwrap();
@@ -91,7 +67,7 @@ impl Setup {
         let listen = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listen.local_addr().unwrap();
         tokio::spawn(rest::serve(listen, acceptor, agents.clone(), shutdown.clone()));
-        eventually("the launcher answers", || agents.launcher_of(VMI).is_some()).await;
+        eventually("the launcher answers", async || agents.launcher_of(VMI).is_some()).await;
         Setup { authority, address, dir, cache, stored, _stop: shutdown.drop_guard() }
     }
 
@@ -99,16 +75,16 @@ impl Setup {
         volumes(self.dir.path()).join("private").join(VMI).join(socket)
     }
 
-    async fn connect(&self, identity: Option<(String, String)>) -> std::io::Result<TlsStream<TcpStream>> {
+    async fn connect(&self, identity: Option<Pair>) -> std::io::Result<TlsStream<TcpStream>> {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.pem.as_bytes()).unwrap()).unwrap();
+        roots.add(CertificateDer::from_pem_slice(self.authority.pem().as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots);
         let config = match identity {
-            Some((cert, key)) => {
+            Some(Pair { cert, key }) => {
                 let cert = CertificateDer::from_pem_slice(cert.as_bytes()).unwrap();
                 builder
                     .with_client_auth_cert(vec![cert], PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap())
@@ -124,7 +100,7 @@ impl Setup {
     /// Sends a request as `identity`; an error is a connection that was refused.
     async fn request(
         &self,
-        identity: Option<(String, String)>,
+        identity: Option<Pair>,
         method: &str,
         path: &str,
     ) -> Result<(StatusCode, String), Box<dyn std::error::Error>> {
@@ -139,14 +115,14 @@ impl Setup {
     }
 
     async fn virt_api(&self, method: &str, path: &str) -> (StatusCode, String) {
-        self.request(Some(self.authority.issue(CLIENT)), method, path).await.unwrap()
+        self.request(Some(self.authority.issue(CLIENT, &[])), method, path).await.unwrap()
     }
 
     async fn websocket(
         &self,
         path: &str,
     ) -> tokio_tungstenite::tungstenite::Result<tokio_tungstenite::WebSocketStream<TlsStream<TcpStream>>> {
-        let stream = self.connect(Some(self.authority.issue(CLIENT))).await.unwrap();
+        let stream = self.connect(Some(self.authority.issue(CLIENT, &[]))).await.unwrap();
         let mut request = format!("ws://localhost{BASE}/{path}").into_client_request()?;
         request.headers_mut().insert("sec-websocket-protocol", "plain.kubevirt.io".parse().unwrap());
         let (socket, response) = tokio_tungstenite::client_async(request, stream).await?;
@@ -157,16 +133,6 @@ impl Setup {
 
 fn volumes(pods: &Path) -> PathBuf {
     pods.join(POD).join("volumes/kubernetes.io~empty-dir")
-}
-
-async fn eventually(what: &str, condition: impl Fn() -> bool) {
-    for _ in 0..400 {
-        if condition() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(25)).await;
-    }
-    panic!("{what}: not within ten seconds");
 }
 
 /// Answers as a launcher whose guest runs; refuses to reset it.
@@ -229,7 +195,7 @@ fn agents(
     let client = kube::Client::try_from(kube::Config::new(api)).unwrap();
     let node = Node {
         name: "node01".to_string(),
-        proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::Peers::new(&authority.agent()).unwrap()),
+        proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::Peers::new(&agent(authority)).unwrap()),
         address: std::net::Ipv4Addr::LOCALHOST.into(),
         incoming,
         pods,
@@ -249,9 +215,9 @@ async fn only_virt_api_is_let_in() {
     let setup = Setup::new().await;
     assert_eq!(setup.virt_api("GET", "/healthz").await, (StatusCode::OK, "ok".to_string()));
     assert!(setup.request(None, "GET", "/healthz").await.is_err(), "without a certificate");
-    let other = setup.authority.issue("system:serviceaccount:kubevirt:kubevirt-controller");
+    let other = setup.authority.issue("system:serviceaccount:kubevirt:kubevirt-controller", &[]);
     assert!(setup.request(Some(other), "GET", "/healthz").await.is_err(), "with another component's certificate");
-    let stranger = Authority::new().issue(CLIENT);
+    let stranger = Authority::new().issue(CLIENT, &[]);
     assert!(setup.request(Some(stranger), "GET", "/healthz").await.is_err(), "with another authority's certificate");
 }
 

@@ -2,32 +2,21 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use launcher_contract::types::LauncherState;
 use launcher_rpc::Client;
+use test_support::namespaces;
 
 /// What the Pod runner would have prepared; then this program as process 1 of its own.
 const SCRIPT: &str = r#"
-set -e
 V="$P/volumes/kubernetes.io~empty-dir"
-mkdir -p $D/dev $D/run $D/kernel/boot
+mkdir -p $D/run $D/kernel/boot
 for v in private public sockets libvirt-runtime ephemeral-disks; do mkdir -p "$V/$v"; chown 107:107 "$V/$v"; done
-mount -t tmpfs -o mode=755,size=1m dev $D/dev
-for n in null zero full random urandom; do : > $D/dev/$n; mount --bind /dev/$n $D/dev/$n; done
-mkdir $D/dev/net $D/dev/pts $D/dev/shm
-mknod -m 666 $D/dev/net/tun c 10 200
-mount -t devpts -o newinstance,ptmxmode=0666 devpts $D/dev/pts; ln -s pts/ptmx $D/dev/ptmx
-mount -t tmpfs -o mode=1777 shm $D/dev/shm
-ln -s /proc/self/fd $D/dev/fd
-mount --rbind $D/dev /dev
+make_pod $IP
 cp $E $D/run/virt-launcher
 mount --bind $D/run /run
-cp /etc/passwd $D/passwd; echo "qemu:x:107:107::/run:/bin/sh" >> $D/passwd; mount --bind $D/passwd /etc/passwd
-cp /etc/group $D/group; echo "qemu:x:107:" >> $D/group; mount --bind $D/group /etc/group
-printf 'nameserver 10.96.0.10\nsearch default.svc.cluster.local\n' > $D/resolv.conf; mount --bind $D/resolv.conf /etc/resolv.conf
-hostname vm
 cp $G/vmlinuz $G/initrd.gz $D/kernel/boot/
 mkdir -p /run/kubevirt-kernel-boot /run/kubevirt-private /run/kubevirt /run/libvirt /run/kubevirt-ephemeral-disks
 mount --bind $D/kernel /run/kubevirt-kernel-boot; mount -o remount,bind,ro /run/kubevirt-kernel-boot
@@ -35,39 +24,13 @@ mount --bind "$V/private" /run/kubevirt-private; mount --bind "$V/public" /run/k
 mkdir -p /run/kubevirt/sockets; mount --bind "$V/sockets" /run/kubevirt/sockets
 mount --bind "$V/libvirt-runtime" /run/libvirt; mount --bind "$V/ephemeral-disks" /run/kubevirt-ephemeral-disks
 chown 107:107 /run
-ip link set lo up
-ip link add eth0 mtu 1450 type veth peer name node0; ip link set node0 up; ip addr add $IP/24 dev eth0; ip link set eth0 up
-exec setpriv --reuid 107 --regid 107 --clear-groups --no-new-privs --inh-caps -all,+net_bind_service \
-  --ambient-caps -all,+net_bind_service --bounding-set -all,+net_bind_service \
-  env FERROVIRT_TEST_ROLE=launcher RUST_BACKTRACE=0 XDG_CONFIG_HOME=/var/run/kubevirt-private XDG_RUNTIME_DIR=/var/run POD_NAME=$POD \
-  /run/virt-launcher --name testvm --namespace default --uid $VMI_UID --qemu-timeout 240s --grace-period-seconds 10 --image-volume --allow-emulation
+exec_launcher /run/virt-launcher --name testvm --namespace default --uid $VMI_UID --qemu-timeout 240s --grace-period-seconds 10 --image-volume --allow-emulation
 "#;
 
 /// Why the tests cannot run here.
 pub(crate) fn missing() -> Option<String> {
-    let root = std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
-    if !root {
-        return Some("needs root to make namespaces".into());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = |tool: &str| std::env::split_paths(&path).any(|dir| dir.join(tool).exists());
-    for tool in ["libvirtd", "qemu-system-x86_64", "qemu-img", "unshare", "setpriv", "ip", "nft"] {
-        if !found(tool) {
-            return Some(format!("{tool} is not installed"));
-        }
-    }
-    let guest = guest_dir();
-    ["vmlinuz", "initrd.gz"]
-        .iter()
-        .find(|file| !guest.join(file).exists())
-        .map(|file| format!("{} is missing; build the guest or set FERROVIRT_GUEST_DIR", guest.join(file).display()))
-}
-
-fn guest_dir() -> PathBuf {
-    match std::env::var_os("FERROVIRT_GUEST_DIR") {
-        Some(dir) => dir.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../build/guest"),
-    }
+    namespaces::missing(&["libvirtd", "qemu-system-x86_64", "qemu-img", "ip", "nft"])
+        .or_else(|| namespaces::missing_of_guest(&["vmlinuz", "initrd.gz"]))
 }
 
 /// A launcher's Pod on a node. Everything in it ends with it.
@@ -89,13 +52,10 @@ impl Pod {
         std::fs::create_dir_all(&dir).unwrap();
         let scratch = tempfile::Builder::new().prefix("vm").tempdir_in("/tmp").unwrap();
         let log = std::fs::File::create(scratch.path().join("log")).unwrap();
-        let namespace = Command::new("unshare")
-            .args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "--mount-proc"])
-            .args(["--propagation", "private", "sh", "-c", SCRIPT])
-            .env("D", scratch.path())
+        let namespace = namespaces::unshare(SCRIPT, scratch.path())
             .env("P", &dir)
             .env("E", std::env::current_exe().unwrap())
-            .env("G", guest_dir())
+            .env("G", namespaces::guest_dir())
             .env("VMI_UID", vmi_uid)
             .env("POD", &name)
             .env("IP", format!("10.244.1.{}", 6 + number))

@@ -4,52 +4,15 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use embedded::Server;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use serde_json::json;
+use test_support::{Authority, Pair};
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) const NODE: &str = "node01";
-
-pub(crate) async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
-    for _ in 0..600 {
-        if condition().await {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}: not within thirty seconds");
-}
-
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-}
-
-impl Authority {
-    fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::default();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { issuer: Issuer::new(params, key), pem }
-    }
-
-    fn issue(&self, name: &str, group: &str) -> (String, String) {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["127.0.0.1".to_string()]).unwrap();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.distinguished_name.push(DnType::OrganizationName, group);
-        (params.signed_by(&key, &self.issuer).unwrap().pem(), key.serialize_pem())
-    }
-}
 
 pub(crate) struct Cluster {
     authority: Authority,
@@ -74,15 +37,14 @@ impl Handler {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let _again = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new();
-        let (cert_pem, key_pem) = authority.issue("apiserver", "none");
+        let Pair { cert, key } = authority.issue("apiserver", &[]);
         let server = Server::open(embedded::Config {
             store_path: dir.path().join("store.redb"),
-            client_ca_pem: authority.pem.clone(),
-            cert_pem,
-            key_pem,
+            client_ca_pem: authority.pem().to_owned(),
+            cert_pem: cert,
+            key_pem: key,
             hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
         });
         // `RUST_LOG=debug` shows what the agent saw; nothing without it.
@@ -128,21 +90,7 @@ impl Cluster {
     }
 
     async fn client(&self, name: &str, group: &str) -> kube::Client {
-        let (certificate, key) = self.authority.issue(name, group);
-        let kubeconfig: Kubeconfig = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {
-                "server": format!("https://127.0.0.1:{}", self.port),
-                "certificate-authority-data": BASE64.encode(&self.authority.pem),
-            }}],
-            "users": [{"name": "test", "user": {
-                "client-certificate-data": BASE64.encode(certificate), "client-key-data": BASE64.encode(key),
-            }}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        }))
-        .unwrap();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
-        kube::Client::try_from(config).unwrap()
+        self.authority.client(&format!("https://127.0.0.1:{}", self.port), name, &[group]).await
     }
 
     pub(crate) async fn handler(&self) -> Handler {
@@ -155,7 +103,7 @@ impl Cluster {
         let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", &group).await;
         let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listen.local_addr().unwrap();
-        let (cert_pem, key_pem) = self.authority.issue(role_tls::NODE_AGENT, "none");
+        let Pair { cert, key } = self.authority.issue(role_tls::NODE_AGENT, &[]);
         let config = virt_handler::Config {
             node_name: node.to_string(),
             pods_dir,
@@ -163,7 +111,7 @@ impl Cluster {
             kvm_finding: self.private_dir().join("kvm.json"),
             client,
             listen,
-            identity: role_tls::Identity::from_pem(&self.authority.pem, &cert_pem, &key_pem).unwrap(),
+            identity: role_tls::Identity::from_pem(self.authority.pem(), &cert, &key).unwrap(),
         };
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(virt_handler::run(config, shutdown.clone()));

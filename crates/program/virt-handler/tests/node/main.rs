@@ -10,8 +10,9 @@ use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Event, Node};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use test_support::eventually;
 
-use crate::cluster::{Cluster, Handler, NODE, eventually};
+use crate::cluster::{Cluster, Handler, NODE};
 use crate::fake_launcher::FakeLauncher;
 
 const POD: &str = "0b0e7c3a-0000-4000-8000-000000000001";

@@ -5,92 +5,61 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::config::ClusterConfig;
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use embedded::{Config, Server};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, DeleteParams, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, ResourceExt as _};
-use rcgen::{BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair};
 use review::Hook;
 use serde_json::{Value, json};
+pub(crate) use test_support::eventually;
+pub(crate) use test_support::pki::{Authority, MASTERS, Pair};
 use tokio_util::sync::CancellationToken;
 use virt_api::Admission;
 
-pub(crate) const MASTERS: &str = "system:masters";
-
-/// An authority and what it signed.
-pub(crate) struct Pki {
-    pub(crate) ca_pem: String,
-    ca_key: String,
-}
+/// An authority, and what a server of the test and its clients have of it.
+pub(crate) struct Pki(Authority);
 
 impl Pki {
     pub(crate) fn new() -> Self {
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec![]).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "test authority");
-        let ca_pem = params.self_signed(&key).unwrap().pem();
-        Self { ca_pem, ca_key: key.serialize_pem() }
-    }
-
-    /// Certificate and key for a user; `groups` become organisations.
-    pub(crate) fn issue(&self, name: &str, groups: &[&str]) -> (String, String) {
-        let issuer = Issuer::from_ca_cert_pem(&self.ca_pem, KeyPair::from_pem(&self.ca_key).unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let mut params = CertificateParams::new(vec!["127.0.0.1".into(), "localhost".into()]).unwrap();
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, name);
-        for group in groups {
-            params.distinguished_name.push(DnType::OrganizationName, *group);
-        }
-        (params.signed_by(&key, &issuer).unwrap().pem(), key.serialize_pem())
+        Self(Authority::new())
     }
 
     pub(crate) fn save(&self, dir: &Path) {
-        std::fs::write(dir.join("ca.crt"), &self.ca_pem).unwrap();
-        std::fs::write(dir.join("ca.key"), &self.ca_key).unwrap();
+        std::fs::write(dir.join("ca.crt"), &self.0.own.cert).unwrap();
+        std::fs::write(dir.join("ca.key"), &self.0.own.key).unwrap();
     }
 
     pub(crate) fn load(dir: &Path) -> Self {
         let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-        Self { ca_pem: read("ca.crt"), ca_key: read("ca.key") }
+        Self(Authority { own: Pair { cert: read("ca.crt"), key: read("ca.key") } })
+    }
+
+    /// Certificate and key for a user.
+    pub(crate) fn issue(&self, name: &str, groups: &[&str]) -> Pair {
+        self.0.issue(name, groups)
     }
 
     /// A kubeconfig; without a user it shows no certificate.
-    pub(crate) fn kubeconfig(&self, port: u16, user: Option<(&str, &[&str])>) -> Value {
-        let user = user.map_or(json!({}), |(name, groups)| {
-            let (certificate, key) = self.issue(name, groups);
-            json!({"client-certificate-data": BASE64.encode(certificate), "client-key-data": BASE64.encode(key)})
-        });
-        json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "test", "cluster": {
-                "server": format!("https://127.0.0.1:{port}"),
-                "certificate-authority-data": BASE64.encode(&self.ca_pem),
-            }}],
-            "users": [{"name": "test", "user": user}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test", "namespace": "default"}}],
-        })
+    pub(crate) fn kubeconfig(&self, port: u16, user: Option<&Pair>) -> Value {
+        self.0.kubeconfig(&url(port), user)
     }
 
-    pub(crate) async fn client(&self, port: u16, user: Option<(&str, &[&str])>) -> Client {
-        let kubeconfig: Kubeconfig = serde_json::from_value(self.kubeconfig(port, user)).unwrap();
-        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    pub(crate) async fn client(&self, port: u16, user: Option<&Pair>) -> Client {
+        let mut config = self.0.client_config(&url(port), user).await;
         config.default_retry = false; // a test wants to see every answer
         Client::try_from(config).unwrap()
     }
 
     pub(crate) fn server_config(&self, store_path: PathBuf, hooks: Vec<Arc<dyn Hook>>) -> Config {
-        let (cert_pem, key_pem) = self.issue("apiserver", &[]);
-        Config { store_path, client_ca_pem: self.ca_pem.clone(), cert_pem, key_pem, hooks }
+        let Pair { cert, key } = self.issue("apiserver", &[]);
+        Config { store_path, client_ca_pem: self.0.pem().to_owned(), cert_pem: cert, key_pem: key, hooks }
     }
+}
+
+fn url(port: u16) -> String {
+    format!("https://127.0.0.1:{port}")
 }
 
 pub(crate) struct TestServer {
@@ -159,7 +128,7 @@ impl TestServer {
     }
 
     pub(crate) async fn client(&self, name: &str, groups: &[&str]) -> Client {
-        self.pki.client(self.port, Some((name, groups))).await
+        self.pki.client(self.port, Some(&self.pki.issue(name, groups))).await
     }
 
     /// Ends serving and gives the store back.
@@ -176,21 +145,6 @@ pub(crate) async fn namespace(client: &Client, name: &str) -> String {
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
     let created = Api::<Namespace>::all(client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
     created.name_any()
-}
-
-/// Polls until a condition holds.
-pub(crate) async fn eventually<T, F: std::future::Future<Output = Option<T>>>(
-    what: &str,
-    mut look: impl FnMut() -> F,
-) -> T {
-    let limit = tokio::time::Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(found) = look().await {
-            return found;
-        }
-        assert!(tokio::time::Instant::now() < limit, "waited in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
 }
 
 /// A request by hand: method, path, headers, body. Returns the code and the answer.

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::io::Read;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use api::v1::VirtualMachineInstance;
 use launcher_contract::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
 use launcher_rpc::{Client, Error};
 use tempfile::TempDir;
+use test_support::namespaces;
 
 pub(crate) const UID: &str = "7c0f2ba0-8f0c-4f0e-9d2e-3f5d3a1c0001";
 /// Generous: the machine may be busy with other builds.
@@ -20,22 +21,10 @@ const LIMIT: Duration = Duration::from_secs(180);
 
 /// What a container runtime and virt-handler would have prepared; then this program as process 1 of its own.
 const SCRIPT: &str = r#"
-set -e
-mkdir -p $D/dev $D/run $D/images/kernel/boot $D/images/disk/disk $D/images/disk/bad
-mount -t tmpfs -o mode=755,size=1m dev $D/dev
-for n in null zero full random urandom; do : > $D/dev/$n; mount --bind /dev/$n $D/dev/$n; done
-mkdir $D/dev/net $D/dev/pts $D/dev/shm
-mknod -m 666 $D/dev/net/tun c 10 200
-mount -t devpts -o newinstance,ptmxmode=0666 devpts $D/dev/pts; ln -s pts/ptmx $D/dev/ptmx
-mount -t tmpfs -o mode=1777 shm $D/dev/shm
-ln -s /proc/self/fd $D/dev/fd
-mount --rbind $D/dev /dev
+mkdir -p $D/run $D/images/kernel/boot $D/images/disk/disk $D/images/disk/bad
+make_pod 10.244.1.7
 chown 107:107 $D/run
 mount --bind $D/run /run
-cp /etc/passwd $D/passwd; echo "qemu:x:107:107::/run:/bin/sh" >> $D/passwd; mount --bind $D/passwd /etc/passwd
-cp /etc/group $D/group; echo "qemu:x:107:" >> $D/group; mount --bind $D/group /etc/group
-printf 'nameserver 10.96.0.10\nsearch default.svc.cluster.local\n' > $D/resolv.conf; mount --bind $D/resolv.conf /etc/resolv.conf
-hostname vm
 cp $G/vmlinuz $G/initrd.gz $D/images/kernel/boot/
 cp $G/containerdisk/disk/disk.qcow2 $D/images/disk/disk/disk.qcow2
 qemu-img create -q -f qcow2 -u -b /etc/passwd -F raw $D/images/disk/bad/backed.qcow2 1M
@@ -44,43 +33,17 @@ mkdir -p /run/kubevirt-kernel-boot /run/kubevirt-image-volume/disk_0
 mount --bind $D/images/kernel /run/kubevirt-kernel-boot; mount -o remount,bind,ro /run/kubevirt-kernel-boot
 mount --bind $D/images/disk /run/kubevirt-image-volume/disk_0; mount -o remount,bind,ro /run/kubevirt-image-volume/disk_0
 for d in kubevirt kubevirt/sockets kubevirt-private kubevirt-private/backend-storage-meta libvirt kubevirt-ephemeral-disks; do mkdir -p /run/$d; chown 107:107 /run/$d; done
-ip link set lo up
-ip link add eth0 mtu 1450 type veth peer name node0; ip link set node0 up; ip addr add 10.244.1.7/24 dev eth0; ip link set eth0 up
 ip link add k6t-eth0 address 02:00:00:00:00:00 mtu 1450 type bridge
 ip addr add 10.0.2.1/24 dev k6t-eth0; ip link set k6t-eth0 up
 ip tuntap add tap0 mode tap vnet_hdr user 107 group 107
 ip link set tap0 mtu 1450 master k6t-eth0; ip link set tap0 up
-exec setpriv --reuid 107 --regid 107 --clear-groups --no-new-privs --inh-caps -all,+net_bind_service \
-  --ambient-caps -all,+net_bind_service --bounding-set -all,+net_bind_service \
-  env FERROVIRT_TEST_ROLE=launcher RUST_BACKTRACE=0 XDG_CONFIG_HOME=/var/run/kubevirt-private XDG_RUNTIME_DIR=/var/run POD_NAME=$POD \
-  $E --name vm --namespace default --uid $VMI_UID --qemu-timeout $TIMEOUT --grace-period-seconds 10 --image-volume --allow-emulation
+exec_launcher $E --name vm --namespace default --uid $VMI_UID --qemu-timeout $TIMEOUT --grace-period-seconds 10 --image-volume --allow-emulation
 "#;
 
 /// Why the tests cannot run here.
 pub(crate) fn missing() -> Option<String> {
-    let root = std::fs::metadata("/proc/self").is_ok_and(|meta| std::os::unix::fs::MetadataExt::uid(&meta) == 0);
-    if !root {
-        return Some("needs root to make namespaces".into());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = |tool: &str| std::env::split_paths(&path).any(|dir| dir.join(tool).exists());
-    for tool in ["libvirtd", "qemu-system-x86_64", "qemu-img", "unshare", "setpriv", "nsenter", "ip"] {
-        if !found(tool) {
-            return Some(format!("{tool} is not installed"));
-        }
-    }
-    let guest = guest_dir();
-    ["vmlinuz", "initrd.gz", "containerdisk/disk/disk.qcow2"]
-        .iter()
-        .find(|file| !guest.join(file).exists())
-        .map(|file| format!("{} is missing; build the guest or set FERROVIRT_GUEST_DIR", guest.join(file).display()))
-}
-
-fn guest_dir() -> PathBuf {
-    match std::env::var_os("FERROVIRT_GUEST_DIR") {
-        Some(dir) => dir.into(),
-        None => Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../build/guest"),
-    }
+    namespaces::missing(&["libvirtd", "qemu-system-x86_64", "qemu-img", "nsenter", "ip"])
+        .or_else(|| namespaces::missing_of_guest(&["vmlinuz", "initrd.gz", "containerdisk/disk/disk.qcow2"]))
 }
 
 /// The VMI of a test: booted from a kernel, or from a container disk.
@@ -137,12 +100,9 @@ impl Launcher {
         // The user of the launcher may not enter the directory this program was built in.
         let program = dir.path().join("virt-launcher");
         std::fs::copy(std::env::current_exe().expect("our own path"), &program).expect("a copy of this program");
-        let namespace = Command::new("unshare")
-            .args(["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child", "--mount-proc"])
-            .args(["--propagation", "private", "sh", "-c", SCRIPT])
-            .env("D", dir.path())
+        let namespace = namespaces::unshare(SCRIPT, dir.path())
             .env("E", &program)
-            .env("G", guest_dir())
+            .env("G", namespaces::guest_dir())
             .env("VMI_UID", UID)
             .env("TIMEOUT", qemu_timeout)
             .env("POD", pod)
