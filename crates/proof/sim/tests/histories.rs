@@ -91,6 +91,12 @@ fn a_migration_beside_an_exchange_makes_way() {
     assert_hold(&Campaign { start: 7_030_550, ..campaign("mixed", 1, None) });
 }
 
+/// A quota refused the target of an evacuation, which was canceled then: it ended, and still showed the quota.
+#[test]
+fn an_evacuation_that_was_canceled_waits_for_no_quota() {
+    assert_hold(&Campaign { start: 364, ..campaign("migrations", 1, None) });
+}
+
 /// The seeds are among those that hold without the bug.
 fn assert_found(plant: Plant, by: &[&str]) {
     assert_found_in("mixed", plant, by);

@@ -256,6 +256,9 @@ pub(super) fn called_off(w: &World) -> Vec<Action> {
     let why = format!("the evacuation of node {node} was canceled: the instance is no longer marked to leave it");
     let mut new = (*w.migration).clone();
     let around = end(w, &mut new, &why);
+    if let Some(vmi) = w.vmi.as_deref() {
+        conditions_of(w, vmi, &mut new); // it waits for nothing any more, a quota included
+    }
     let (type_, reason) = (conditions::MIGRATION_ABORT_REQUESTED, reasons::EVACUATION_CANCELED);
     let asked = Condition::new(type_, ConditionStatus::True, reason, &*why, w.now.clone());
     conditions::set(&mut new.status.get_or_insert_default().conditions, asked);

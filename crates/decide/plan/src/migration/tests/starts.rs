@@ -112,6 +112,20 @@ fn an_evacuation_that_was_called_off_ends_instead_of_starting() {
     assert!(creates(&start(&a_users, Some(&source()))), "a user's own migration needs no mark");
 }
 
+/// The quota had kept its target from being made, and does no more.
+#[test]
+fn an_evacuation_that_was_called_off_waits_for_nothing() {
+    let mut refused = evacuation("Pending");
+    let shown = json!([{"type": "migrationRejectedByResourceQuota", "status": "True"},
+                       {"type": "migrationWaiting", "status": "True", "reason": "FailedCreate"}]);
+    refused.status.as_mut().unwrap().conditions = serde_json::from_value(shown).unwrap();
+    let actions = start(&world(refused, marked(None), vec![]), Some(&source()));
+    assert_called_off(&actions);
+    let status = written(&actions).unwrap().status.as_ref().unwrap();
+    let types: Vec<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
+    assert_eq!(types, ["migrationAbortRequested"]);
+}
+
 #[test]
 fn an_evacuation_that_was_called_off_is_not_handed_off() {
     let w = world(evacuation("Scheduled"), marked(Some("n1")), vec![target("running")]);
