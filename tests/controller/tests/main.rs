@@ -2,23 +2,27 @@
 //!
 //! Every scenario is run on both, in a namespace of its own; the scenarios of one server share it, and one run of the
 //! controllers. What ends controllers on purpose has a server to itself.
+//!
+//! The controllers have no more rights than they declare. When the scenarios are over, kube-apiserver's audit log shows
+//! what they asked for: a right that nobody used is an error like one that is missing.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
 mod agent;
+mod audit;
 mod cluster;
 mod env;
 mod faults;
 mod scenarios;
 
 use std::process::ExitCode;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::Result;
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
 
-use cluster::{Cluster, Kind};
+use cluster::{Cluster, Kind, Server};
 
 /// One runtime for all: connections outlive a test.
 fn runtime() -> &'static Runtime {
@@ -48,8 +52,20 @@ fn main() -> ExitCode {
         trials.extend(scenarios::trials(*kind).into_iter().map(|trial| trial.with_ignored_flag(ignored)));
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
+    let all = conclusion.num_filtered_out == 0 && !conclusion.has_failed();
+    let rights = Cluster::started(Kind::Kube).map(|cluster| audit_of(cluster, all));
+    let audited = rights.map(|trial| libtest_mimic::run(&Arguments::default(), vec![trial]));
     Cluster::end_all();
-    conclusion.exit_code()
+    audited.filter(|audited| !conclusion.has_failed() && audited.has_failed()).unwrap_or(conclusion).exit_code()
+}
+
+/// What kube-apiserver has to say about the scenarios when they are over.
+fn audit_of(cluster: Arc<Cluster>, all: bool) -> Trial {
+    Trial::test("kube::the_controllers_use_every_right_and_ask_for_no_other", move || {
+        cluster.stop_controllers();
+        let Server::Kube(server) = &cluster.server else { return Ok(()) };
+        audit::check(&server.audit_log(), &virt_controller::program(), all).map_err(|err| format!("{err:#}").into())
+    })
 }
 
 /// A test whose body needs the runtime.

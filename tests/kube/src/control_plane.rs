@@ -26,9 +26,11 @@ const DRAWS: usize = 3;
 /// Controllers of Kubernetes that would take fake nodes for dead ones: nobody renews the leases of these.
 const CONTROLLERS_OF_NODES: &str = "-node-lifecycle-controller,-taint-eviction-controller";
 
-/// What of each request is written to the audit log: who asked for what, and no bodies.
+/// What of each request is written to the audit log: who asked for what, and what service accounts write.
 const AUDIT_POLICY: &str = r#"{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
-  "rules": [{"level": "Metadata"}]}"#;
+  "rules": [
+    {"level": "Request", "userGroups": ["system:serviceaccounts"], "verbs": ["create", "update", "patch"]},
+    {"level": "Metadata"}]}"#;
 
 const AUDIT_LOG: &str = "audit.log";
 const CONTROLLER_KUBECONFIG: &str = "controller.kubeconfig";
@@ -172,6 +174,11 @@ impl ControlPlane {
         Client::try_from(self.config.clone()).context("cannot make a client of kube-apiserver")
     }
 
+    /// How a client of a user reaches the server who may do what roles say.
+    pub async fn config_of(&self, user: &str, group: &str) -> Result<Config> {
+        self.pki.client_config_of(self.secure, &self.pki.user(user, group)?).await
+    }
+
     /// The file by which any Kubernetes client reaches the server.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
@@ -297,6 +304,8 @@ fn apiserver(programs: &Path, folder: &Path, pki: &Pki, etcd: u16, secure: u16) 
         "--authorization-mode=RBAC",
         // It would wait for accounts and tokens that a controller makes.
         "--disable-admission-plugins=ServiceAccount",
+        // OpenShift has it; Kubernetes leaves it to the administrator.
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",
         "--allow-privileged",
         // Tests are one client that asks as much as it can.
         "--enable-priority-and-fairness=false",

@@ -21,6 +21,8 @@ pub struct Pki {
     pub controller: Pair,
     /// Signs the tokens of service accounts, and tells a good signature.
     pub tokens: Pair,
+    issuer: CertifiedIssuer<'static, KeyPair>,
+    folder: PathBuf,
 }
 
 /// A key, and its certificate or public half.
@@ -50,7 +52,14 @@ impl Pki {
                 public: write(folder, "tokens.pub", &tokens.public_key_pem())?,
                 key: write(folder, "tokens.key", &tokens.serialize_pem())?,
             },
+            issuer: ca,
+            folder: folder.to_owned(),
         })
+    }
+
+    /// A further user, who may do what roles say.
+    pub fn user(&self, name: &str, group: &str) -> Result<Pair> {
+        issue(&self.issuer, user(name, group), &self.folder, &name.replace(':', "-"))
     }
 
     /// How a user reaches a server on this port, as a kubeconfig file says it.
@@ -70,8 +79,13 @@ impl Pki {
 
     /// The same for a client of the first administrator, which takes every answer as it comes.
     pub async fn client_config(&self, port: u16) -> Result<Config> {
+        self.client_config_of(port, &self.admin).await
+    }
+
+    /// The same for another user.
+    pub async fn client_config_of(&self, port: u16, user: &Pair) -> Result<Config> {
         let kubeconfig: Kubeconfig =
-            serde_json::from_value(self.kubeconfig(port, &self.admin)).context("cannot read our own kubeconfig")?;
+            serde_json::from_value(self.kubeconfig(port, user)).context("cannot read our own kubeconfig")?;
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.default_retry = false;
         Ok(config)
@@ -80,9 +94,13 @@ impl Pki {
 
 /// A user who may do anything.
 fn administrator(name: &str) -> CertificateParams {
+    user(name, "system:masters")
+}
+
+fn user(name: &str, group: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.distinguished_name.push(DnType::OrganizationName, "system:masters");
+    params.distinguished_name.push(DnType::OrganizationName, group);
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
     params
 }

@@ -22,6 +22,9 @@ pub enum Verb {
 }
 
 impl Verb {
+    pub const ALL: &'static [Self] =
+        &[Self::Get, Self::List, Self::Watch, Self::Create, Self::Update, Self::Patch, Self::Delete];
+
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",

@@ -1,8 +1,12 @@
 //! What every cluster starts with: namespaces, priority classes, and who may do what.
 //!
+//! Roles of people are written here; those of programs follow from the rights that the programs declare.
 //! Roles are brought up to date at every start, so that an upgrade brings its new permissions; one annotated
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"` is left as its owner wants it.
 
+use k8s_openapi::Resource;
+use machinery::rights::Program;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::cache::{Key, ObjectName};
@@ -12,7 +16,10 @@ use crate::registry::{Part, Registry, WriteContext};
 use crate::server::Error;
 use crate::views::Served;
 
-const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease", "kubevirt"];
+/// Where our own programs are at home.
+const INSTALLATION: &str = api::config::DEFAULT_INSTALL_NAMESPACE;
+
+const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease", INSTALLATION];
 
 /// Name, value, and what it is for.
 const PRIORITIES: &[(&str, i64, &str)] = &[
@@ -53,7 +60,6 @@ const VMI_ACTIONS: &str = "virtualmachineinstances/pause virtualmachineinstances
 const VM_ACTIONS: &str = "virtualmachines/start virtualmachines/stop virtualmachines/restart virtualmachines/addvolume \
     virtualmachines/removevolume virtualmachines/memorydump virtualmachines/removememorydump \
     virtualmachines/evacuate/cancel";
-const VMS: &str = "virtualmachines virtualmachineinstances";
 /// What users make of the group of machines.
 const MACHINES: &str = "virtualmachines virtualmachineinstances virtualmachineinstancepresets \
     virtualmachineinstancereplicasets";
@@ -65,13 +71,22 @@ const SISTER_KINDS: &str = "virtualmachinesnapshots virtualmachinesnapshotconten
     virtualmachineinstancetypes virtualmachineclusterinstancetypes virtualmachinepreferences \
     virtualmachineclusterpreferences";
 const CLUSTER_INSTANCETYPES: &str = "virtualmachineclusterinstancetypes virtualmachineclusterpreferences";
-/// What an importer of disks would bring along.
-const CDI: &str = "cdi.kubevirt.io";
 const MIGRATIONS: &str = "virtualmachineinstancemigrations";
 
 /// Writes everything that is missing.
 pub(crate) async fn run(registry: &Registry) -> Result<(), Error> {
-    for object in namespaces().into_iter().chain(priorities()).chain(roles()).chain(bindings()) {
+    let objects = namespaces().into_iter().chain(priorities()).chain(user_roles()).chain(user_bindings());
+    write(registry, objects).await?;
+    grant(registry, &[crate::scheduler::program()]).await
+}
+
+/// Writes the roles of programs and what gives them to their accounts.
+pub(crate) async fn grant(registry: &Registry, programs: &[Program]) -> Result<(), Error> {
+    write(registry, programs.iter().flat_map(program_objects)).await
+}
+
+async fn write(registry: &Registry, objects: impl IntoIterator<Item = Value>) -> Result<(), Error> {
+    for object in objects {
         ensure(registry, &object).await.map_err(|err| Error::Bootstrap {
             object: format!("{} {:?}", text_at(&object, "kind"), text_at(&object, "metadata.name")),
             reason: err.to_string(),
@@ -83,10 +98,11 @@ pub(crate) async fn run(registry: &Registry) -> Result<(), Error> {
 async fn ensure(registry: &Registry, object: &Value) -> Result<(), ApiError> {
     let kind = Kinds::get().find_kind(text_at(object, "apiVersion"), text_at(object, "kind"));
     let kind = kind.expect("bootstrap objects are of known kinds");
-    let name = ObjectName::new("", text_at(object, "metadata.name"));
+    let namespace = text_at(object, "metadata.namespace");
+    let name = ObjectName::new(namespace, text_at(object, "metadata.name"));
     let Some(existing) = registry.cache.get(kind, &name) else {
         let served = Served::stored(kind);
-        return registry.create(&served, "", object.clone(), &mut WriteContext::server()).await.map(drop);
+        return registry.create(&served, namespace, object.clone(), &mut WriteContext::server()).await.map(drop);
     };
     let manual = existing.value()["metadata"]["annotations"]["rbac.authorization.kubernetes.io/autoupdate"] == "false";
     if object.get("rules").is_none() || manual {
@@ -128,15 +144,9 @@ fn paths(paths: &str) -> Value {
 fn role(name: &str, rules: Vec<Value>) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
-        "metadata": {"name": name, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "metadata": {"name": name, "labels": bootstrapping()},
         "rules": rules,
     })
-}
-
-fn roles() -> Vec<Value> {
-    let mut roles = user_roles();
-    roles.extend(component_roles());
-    roles
 }
 
 /// Roles for people.
@@ -215,84 +225,41 @@ fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
     rules.iter().cloned().chain(more).collect()
 }
 
-/// Roles for the programs of the system.
-fn component_roles() -> Vec<Value> {
-    let events = || rule("create get patch update", "core events.k8s.io", "events");
-    let node = vec![
-        rule("get list watch create update patch", "core", "nodes"),
-        rule("get update patch", "core", "nodes/status pods/status"),
-        rule("get list watch delete patch", "core", "pods"),
-        rule(READ, "core", "configmaps secrets namespaces persistentvolumeclaims persistentvolumes services"),
-        rule("get create update patch", "coordination.k8s.io", "leases"),
-        events(),
-    ];
-    let scheduler = vec![
-        rule(READ, "core", "pods nodes namespaces persistentvolumeclaims persistentvolumes"),
-        rule("create", "core", "pods/binding"),
-        rule("patch update", "core", "pods/status"),
-        rule("get create update patch", "coordination.k8s.io", "leases"),
-        events(),
-    ];
-    let controller = vec![
-        rule(ALL, &format!("kubevirt.io {SISTERS} {CDI}"), ALL),
-        rule(READ, "migrations.kubevirt.io plugin.kubevirt.io k8s.cni.cncf.io apiextensions.k8s.io", ALL),
-        rule(CRUD_PLUS, "core", "pods services configmaps endpoints persistentvolumeclaims"),
-        rule("get update patch", "core", "pods/status"),
-        rule("create", "core", "pods/eviction"),
-        rule("get list watch update patch", "core", "nodes"),
-        rule(READ, "core", "namespaces persistentvolumes resourcequotas limitranges serviceaccounts events"),
-        rule(CRUD, "policy", "poddisruptionbudgets"),
-        rule(CRUD, "apps", "controllerrevisions"),
-        rule(CRUD, "coordination.k8s.io", "leases"),
-        rule(READ, "scheduling.k8s.io storage.k8s.io", "priorityclasses storageclasses"),
-        rule("update", SUBRESOURCES, &format!("{VMI_ACTIONS} {VM_ACTIONS}")),
-        rule("create", "authorization.k8s.io", "subjectaccessreviews"),
-        events(),
-    ];
-    let handler = vec![
-        rule("get list watch update patch", "kubevirt.io", "virtualmachineinstances"),
-        rule(READ, "kubevirt.io", "kubevirts virtualmachineinstancemigrations"),
-        rule(READ, "migrations.kubevirt.io plugin.kubevirt.io apiextensions.k8s.io", ALL),
-        rule("get list watch patch", "backup.kubevirt.io", "virtualmachinebackuptrackers"),
-        rule("patch update", "backup.kubevirt.io", "virtualmachinebackuptrackers/status"),
-        rule(READ, "core", "pods configmaps namespaces"),
-        rule("get list watch update patch", "core", "nodes"),
-        events(),
-    ];
-    let apiserver = vec![
-        rule("get list watch patch update", "kubevirt.io", VMS),
-        rule("patch update", "kubevirt.io", "virtualmachines/status"),
-        rule("get list watch create patch", "kubevirt.io", MIGRATIONS),
-        rule(READ, "kubevirt.io", "kubevirts virtualmachineinstancepresets"),
-        rule(READ, "snapshot.kubevirt.io backup.kubevirt.io instancetype.kubevirt.io migrations.kubevirt.io", ALL),
-        rule(READ, &format!("{CDI} apiextensions.k8s.io"), ALL),
-        rule("get list delete patch", "core", "pods"),
-        rule(READ, "core", "nodes persistentvolumeclaims configmaps namespaces"),
-        rule("create get list", "apps", "controllerrevisions"),
-        rule("create", "authorization.k8s.io", "subjectaccessreviews"),
-    ];
-    vec![
-        role("system:node", node),
-        role("system:kube-scheduler", scheduler),
-        role("kubevirt-controller", controller),
-        role("kubevirt-handler", handler),
-        role("kubevirt-apiserver", apiserver),
-    ]
+/// The roles of a program, and the bindings that give it to them.
+fn program_objects(program: &Program) -> Vec<Value> {
+    let mut objects = vec![typed(program.cluster_role()), typed(program.cluster_binding(INSTALLATION))];
+    if let Some((role, binding)) = program.role(INSTALLATION) {
+        objects.extend([typed(role), typed(binding)]);
+    }
+    for object in &mut objects {
+        object["metadata"]["labels"] = bootstrapping();
+    }
+    objects
+}
+
+/// An object as clients send it, which names its kind.
+fn typed<K: Resource + Serialize>(object: K) -> Value {
+    let mut value = serde_json::to_value(object).expect("roles are plain data");
+    value["apiVersion"] = json!(K::API_VERSION);
+    value["kind"] = json!(K::KIND);
+    value
+}
+
+fn bootstrapping() -> Value {
+    json!({"kubernetes.io/bootstrapping": "rbac-defaults"})
 }
 
 fn binding(role: &str, subjects: Vec<Value>) -> Value {
     json!({
         "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": role, "labels": {"kubernetes.io/bootstrapping": "rbac-defaults"}},
+        "metadata": {"name": role, "labels": bootstrapping()},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": subjects,
     })
 }
 
-fn bindings() -> Vec<Value> {
+fn user_bindings() -> Vec<Value> {
     let group = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
-    let user = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name});
-    let account = |name: &str| json!({"kind": "ServiceAccount", "name": name, "namespace": "kubevirt"});
     let everybody = "system:authenticated";
     vec![
         binding("cluster-admin", vec![group(crate::auth::MASTERS)]),
@@ -301,11 +268,6 @@ fn bindings() -> Vec<Value> {
         binding("system:basic-user", vec![group(everybody)]),
         binding("kubevirt.io:default", vec![group(everybody)]),
         binding("instancetype.kubevirt.io:view", vec![group(everybody)]),
-        binding("system:node", vec![group("system:nodes")]),
-        binding("system:kube-scheduler", vec![user("system:kube-scheduler")]),
-        binding("kubevirt-controller", vec![account("kubevirt-controller")]),
-        binding("kubevirt-handler", vec![account("kubevirt-handler")]),
-        binding("kubevirt-apiserver", vec![account("kubevirt-apiserver")]),
     ]
 }
 
@@ -315,13 +277,12 @@ mod tests {
     use crate::auth::{Attributes, Decision, Rules, Target, User, authorize};
 
     fn rules() -> Rules {
-        let typed = |kind: &str| {
-            let all = roles().into_iter().chain(bindings());
-            all.filter(move |object| text_at(object, "kind") == kind).collect::<Vec<_>>()
-        };
-        let cluster_roles = typed("ClusterRole").into_iter().map(|role| serde_json::from_value(role).unwrap());
-        let bindings = typed("ClusterRoleBinding").into_iter().map(|role| serde_json::from_value(role).unwrap());
-        Rules::new(cluster_roles.collect(), bindings.collect(), vec![], vec![])
+        let objects: Vec<Value> = user_roles().into_iter().chain(user_bindings()).collect();
+        let of_kind =
+            |kind: &'static str| objects.iter().filter(move |object| text_at(object, "kind") == kind).cloned();
+        let roles = of_kind("ClusterRole").map(|role| serde_json::from_value(role).unwrap());
+        let bindings = of_kind("ClusterRoleBinding").map(|binding| serde_json::from_value(binding).unwrap());
+        Rules::new(roles.collect(), bindings.collect(), vec![], vec![])
     }
 
     #[test]
@@ -357,58 +318,43 @@ mod tests {
     }
 
     #[test]
-    fn every_identity_of_the_cluster_can_do_its_work_and_not_more() {
+    fn a_stranger_sees_what_everybody_may_see() {
         let rules = rules();
-        let node = ("system:node:n1", "system:nodes");
-        let handler = ("system:serviceaccount:kubevirt:kubevirt-handler", "ferrovirt:node:n1");
-        let controller = ("system:serviceaccount:kubevirt:kubevirt-controller", "x");
-        let api = ("system:serviceaccount:kubevirt:kubevirt-apiserver", "x");
-        let scheduler = ("system:kube-scheduler", "x");
-        let stranger = ("eve", "x");
         let table = [
-            (node, "patch", "", "nodes/status", true),
-            (node, "delete", "", "pods", true),
-            (node, "create", "", "pods", false),
-            (node, "list", "kubevirt.io", "virtualmachineinstances", false),
-            (handler, "update", "kubevirt.io", "virtualmachineinstances", true),
-            (handler, "patch", "", "nodes", true),
-            (handler, "create", "", "pods", false),
-            (handler, "get", "", "secrets", false),
-            (handler, "delete", "kubevirt.io", "virtualmachineinstances", false),
-            (controller, "create", "", "pods", true),
-            (controller, "patch", "kubevirt.io", "virtualmachines/status", true),
-            (controller, "create", "", "secrets", false),
-            (api, "patch", "kubevirt.io", "virtualmachines", true),
-            (api, "create", "", "pods", false),
-            (scheduler, "create", "", "pods/binding", true),
-            (scheduler, "patch", "", "pods/status", true),
-            (scheduler, "delete", "", "pods", false),
-            (stranger, "get", "kubevirt.io", "kubevirts", true),
-            (stranger, "get", "kubevirt.io", "virtualmachines", false),
-            (stranger, "list", "instancetype.kubevirt.io", "virtualmachineclusterinstancetypes", true),
-            (stranger, "list", "instancetype.kubevirt.io", "virtualmachineinstancetypes", false),
-            (controller, "update", "pool.kubevirt.io", "virtualmachinepools/status", true),
-            (controller, "create", "snapshot.kubevirt.io", "virtualmachinesnapshotcontents", true),
-            (controller, "list", "migrations.kubevirt.io", "migrationpolicies", true),
-            (controller, "update", "migrations.kubevirt.io", "migrationpolicies", false),
-            (handler, "list", "plugin.kubevirt.io", "plugins", true),
-            (handler, "update", "pool.kubevirt.io", "virtualmachinepools", false),
-            (api, "get", "instancetype.kubevirt.io", "virtualmachinepreferences", true),
-            (api, "create", "snapshot.kubevirt.io", "virtualmachinesnapshots", false),
-            (stranger, "create", "authorization.k8s.io", "selfsubjectaccessreviews", true),
+            ("get", "kubevirt.io", "kubevirts", true),
+            ("get", "kubevirt.io", "virtualmachines", false),
+            ("list", "instancetype.kubevirt.io", "virtualmachineclusterinstancetypes", true),
+            ("list", "instancetype.kubevirt.io", "virtualmachineinstancetypes", false),
+            ("create", "authorization.k8s.io", "selfsubjectaccessreviews", true),
         ];
-        for ((name, group), verb, api_group, resource, allowed) in table {
-            let user = User { name: name.into(), groups: vec![group.into(), "system:authenticated".into()] };
-            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+        for (verb, group, resource, allowed) in table {
+            let user = User { name: "eve".into(), groups: vec!["system:authenticated".into()] };
             let target = Target::Resource {
-                group: api_group.into(),
+                group: group.into(),
                 resource: resource.into(),
-                subresource: subresource.into(),
+                subresource: String::new(),
                 namespace: "default".into(),
                 name: "x".into(),
             };
             let decision = authorize(&Attributes { user, verb: verb.into(), target }, &rules);
-            assert_eq!(decision != Decision::Deny, allowed, "{name} {verb} {resource}/{subresource}");
+            assert_eq!(decision != Decision::Deny, allowed, "{verb} {resource}");
         }
+    }
+
+    #[test]
+    fn a_program_gets_roles_and_bindings_where_it_needs_them() {
+        use machinery::rights::{Identity, Right, Verb};
+        let pods = Right::named("", "pods", &[Verb::Get]);
+        let program = |rights| Program { name: "worker", identity: Identity::Account, rights };
+        let kinds = |rights| -> Vec<Value> {
+            program_objects(&program(rights)).iter().map(|object| object["kind"].clone()).collect()
+        };
+        assert_eq!(kinds(vec![pods]), ["ClusterRole", "ClusterRoleBinding"]);
+        let both = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
+        assert_eq!(kinds(vec![pods, pods.in_installation()]), both);
+        let role = &program_objects(&program(vec![pods.in_installation()]))[2];
+        assert_eq!(role["metadata"]["namespace"], "kubevirt");
+        assert_eq!(role["apiVersion"], "rbac.authorization.k8s.io/v1");
+        assert_eq!(role["rules"][0]["resources"], json!(["pods"]));
     }
 }

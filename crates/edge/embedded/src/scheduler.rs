@@ -16,6 +16,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use machinery::rights::{Identity, Program, Right, Verb};
 use placement::{NodeView, is_finished, node_of, place, unscheduled};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,18 @@ const NAME: &str = "default-scheduler";
 const RELOOK: Duration = Duration::from_secs(30);
 /// Several changes in a row are looked at once.
 const SETTLE: Duration = Duration::from_millis(5);
+
+const RIGHTS: &[Right] = &[
+    Right::watch::<Pod>(),
+    Right::watch::<Node>(),
+    Right::on::<Pod>(&[Verb::Create]).of("binding"),
+    Right::on_status::<Pod>(&[Verb::Patch]),
+];
+
+/// The scheduler with all it may do.
+pub fn program() -> Program {
+    Program { name: "system:kube-scheduler", identity: Identity::User, rights: RIGHTS.to_vec() }
+}
 
 /// Why the scheduler stopped before it was asked to.
 #[derive(Debug, thiserror::Error)]

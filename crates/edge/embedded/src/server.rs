@@ -11,6 +11,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use jiff::Timestamp;
+use machinery::rights::Program;
 use review::Hook;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -127,6 +128,11 @@ impl Server {
     /// Writes what every cluster starts with, as far as it is not there.
     pub async fn bootstrap(&self) -> Result<(), Error> {
         crate::bootstrap::run(&self.api.registry).await
+    }
+
+    /// Lets programs do what they declare. Roles that are there already are brought up to date.
+    pub async fn grant(&self, programs: &[Program]) -> Result<(), Error> {
+        crate::bootstrap::grant(&self.api.registry, programs).await
     }
 
     /// Hands requests for the aggregated API to this router, after they have been authorised; the request's extensions

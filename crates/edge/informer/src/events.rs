@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use kube::{Client, Error};
+use machinery::rights::{Right, Verb};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
@@ -72,6 +73,9 @@ pub struct Recorder {
 }
 
 impl Recorder {
+    /// What its client must be allowed to do.
+    pub const RIGHT: Right = Right::on::<Event>(&[Verb::Create, Verb::Get, Verb::Patch]);
+
     /// `component` is what `kubectl describe` shows in the column From, `instance` the process or node.
     pub fn start(client: Client, component: &str, instance: &str, shutdown: CancellationToken) -> Self {
         let (notes, waiting) = mpsc::channel(WAITING);

@@ -10,9 +10,13 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Api, PostParams};
 use kube::{Client, Error};
+use machinery::rights::{Right, Verb};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+
+/// What a candidate's client must be allowed to do.
+pub const RIGHT: Right = Right::on::<Lease>(&[Verb::Get, Verb::Create, Verb::Update]).in_installation();
 
 /// Waits for the lock are stretched by up to this much at random, so that candidates do not keep step.
 const JITTER: f64 = 1.2;
@@ -45,7 +49,7 @@ impl LeaderConfig {
 pub struct LeaseTimes {
     /// How long others wait after the last sign of life of a holder.
     pub lease_duration: Duration,
-    /// How long a holder goes on without having been able to renew.
+    /// How long a holder keeps leading after renewal fails.
     pub renew_deadline: Duration,
     pub retry_period: Duration,
 }

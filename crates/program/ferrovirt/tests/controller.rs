@@ -42,6 +42,7 @@ impl Cluster {
         });
         let server = server.await.unwrap();
         server.bootstrap().await.unwrap();
+        server.grant(&supervisor::cluster::bootstrap::programs()).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let stop = CancellationToken::new();

@@ -13,6 +13,7 @@ mod discovery;
 mod handler;
 mod hook;
 mod portforward;
+mod rights;
 mod routes;
 mod stream;
 
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 pub use dial::{Dialer, LocalDialer};
 pub use handler::{HANDLER_ADDRESS_ANNOTATION, HANDLER_PORT};
 pub use hook::{Admission, PinImage, PinImages};
+pub use rights::program;
 pub use stream::SUBPROTOCOL;
 
 /// What the router works with.

@@ -15,6 +15,7 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{Api, Client};
 use machinery::meta::controller_of;
+use machinery::rights::Right;
 use tokio_util::sync::CancellationToken;
 
 use crate::prune;
@@ -78,6 +79,11 @@ macro_rules! stores {
             pub fn detached_whole() -> (Self, Feeds) {
                 $(let $field = $informer.whole().detached();)*
                 (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
+            }
+
+            /// What keeping the caches takes.
+            pub fn rights() -> Vec<Right> {
+                vec![$(Right::watch::<$kind>(),)*]
             }
 
             /// How many objects each cache holds.

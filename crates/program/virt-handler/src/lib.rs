@@ -29,6 +29,7 @@ mod node;
 mod proxy;
 mod records;
 mod rest;
+mod rights;
 mod uid;
 
 use std::net::TcpListener;
@@ -47,6 +48,7 @@ pub use error::Error;
 pub use migration::MIGRATION_LINK;
 #[doc(hidden)]
 pub use proxy::loopback;
+pub use rights::program;
 
 use crate::agents::{Agents, Node};
 use crate::config::CurrentConfig;

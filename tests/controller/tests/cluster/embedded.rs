@@ -3,9 +3,18 @@
 use std::net::TcpListener;
 
 use anyhow::Result;
-use kube::Client;
+use api::config::DEFAULT_INSTALL_NAMESPACE;
+use api::rights::{Identity, Program, Right, Verb};
+use api::v1::VirtualMachineInstance;
+use kube::{Client, Config};
 use test_support::pki::{Authority, MASTERS, Pair};
 use tokio_util::sync::CancellationToken;
+
+/// Stands in for virt-handler.
+fn agent() -> Program {
+    let rights = vec![Right::watch::<VirtualMachineInstance>(), Right::on::<VirtualMachineInstance>(&[Verb::Update])];
+    Program { name: "kubevirt-handler", identity: Identity::Account, rights }
+}
 
 /// Everything ends with it.
 pub(crate) struct Embedded {
@@ -34,6 +43,7 @@ impl Embedded {
         };
         let server = embedded::Server::open(config).await?;
         server.bootstrap().await?;
+        server.grant(&[virt_controller::program(), agent()]).await?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("https://{}", listener.local_addr()?);
         let stop = CancellationToken::new();
@@ -47,9 +57,10 @@ impl Embedded {
         Ok(Self { admin, authority, url, stop, server, _dir: dir })
     }
 
-    pub(super) async fn controller(&self) -> Client {
-        let account = "system:serviceaccount:kubevirt:kubevirt-controller";
-        self.authority.client(&self.url, account, &["system:serviceaccounts"]).await
+    pub(super) async fn controller(&self) -> Config {
+        let account = virt_controller::program().user(DEFAULT_INSTALL_NAMESPACE);
+        let pair = self.authority.issue(&account, &["system:serviceaccounts"]);
+        self.authority.client_config(&self.url, Some(&pair)).await
     }
 
     pub(super) async fn agent(&self, node: &str) -> Client {

@@ -12,9 +12,11 @@ use control_plane::{FakeNodes, Fate, NodeShape};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use kube::client::{Body, ClientBuilder};
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use tower::util::MapRequestLayer;
 use virt_controller::{Config, WriteCounter};
 
 use crate::agent::Agent;
@@ -85,11 +87,11 @@ impl Server {
         }
     }
 
-    /// The controllers' own identity, if the server has heard of it.
-    async fn controller(&self) -> Client {
+    /// The controllers' own identity, which may do what they declare.
+    async fn controller(&self) -> kube::Config {
         match self {
             Server::Embedded(server) => server.controller().await,
-            Server::Kube(server) => server.admin.clone(),
+            Server::Kube(server) => server.controller.clone(),
         }
     }
 
@@ -131,14 +133,26 @@ impl Cluster {
         Ok(cluster)
     }
 
+    /// The cluster of a kind, if some test has asked for it.
+    pub(crate) fn started(kind: Kind) -> Option<Arc<Cluster>> {
+        match &*lock(kind.slot()) {
+            Slot::Started(cluster) => Some(cluster.clone()),
+            Slot::Empty | Slot::Failed => None,
+        }
+    }
+
+    /// Ends the controllers, and leaves the rest as it is.
+    pub(crate) fn stop_controllers(&self) {
+        let controller = lock(&self.controller).take();
+        controller.into_iter().for_each(|controller| crate::runtime().block_on(controller.stop()));
+    }
+
     /// Ends what was started.
     pub(crate) fn end_all() {
         for kind in Kind::ALL {
             let slot = std::mem::replace(&mut *lock(kind.slot()), Slot::Empty);
-            if let Slot::Started(cluster) = slot
-                && let Some(controller) = lock(&cluster.controller).take()
-            {
-                crate::runtime().block_on(controller.stop());
+            if let Slot::Started(cluster) = slot {
+                cluster.stop_controllers();
             }
         }
     }
@@ -176,14 +190,31 @@ impl Cluster {
         }
         let mut cluster = Cluster { controller: Mutex::new(None), _agents: agents, nodes, fates, server };
         if controlled {
-            cluster.controller = Mutex::new(Some(Controller::start(cluster.config().await)));
+            let config = cluster.config().await;
+            let leader_election = Some(config.client.clone());
+            cluster.controller = Mutex::new(Some(Controller::start(Config { leader_election, ..config })));
         }
         Ok(cluster)
     }
 
     /// What controllers of this cluster are started with.
     pub(crate) async fn config(&self) -> Config {
-        Config::new(self.server.controller().await, IMAGE)
+        Config::new(self.client().await, IMAGE)
+    }
+
+    /// A client that is the controllers to the server.
+    pub(crate) async fn client(&self) -> Client {
+        Client::try_from(self.server.controller().await).unwrap()
+    }
+
+    /// The same to a server that does not stream lists: each is asked for in a way that it must refuse.
+    pub(crate) async fn client_without_streams(&self) -> Client {
+        let spoil = MapRequestLayer::new(|mut request: http::Request<Body>| {
+            let uri = request.uri().to_string().replace("&resourceVersionMatch=NotOlderThan", "");
+            *request.uri_mut() = uri.parse().unwrap();
+            request
+        });
+        ClientBuilder::try_from(self.server.controller().await).unwrap().with_layer(&spoil).build()
     }
 
     /// Ends a launcher whose guest has left.

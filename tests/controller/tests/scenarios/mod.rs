@@ -3,6 +3,8 @@
 mod life;
 mod moves;
 mod nodes;
+mod starts;
+mod storage;
 mod updates;
 mod waits;
 
@@ -49,10 +51,20 @@ const SCENARIOS: &[Scenario] = scenarios![
     moves::a_move_is_given_up_on_its_way,
     moves::a_guest_becomes_another_machines,
     updates::a_guest_on_an_outdated_launcher_is_moved_or_evicted,
+    starts::caches_fill_where_lists_are_not_streamed,
+    starts::a_controller_that_sees_too_little_makes_nothing_twice,
+    starts::a_budget_of_an_earlier_version_is_removed,
+    storage::a_data_volume_without_owner_is_taken_over,
+    storage::a_volume_of_another_namespace_is_copied_with_permission_only,
+    storage::a_guest_takes_its_state_along,
 ];
 
+/// There are no Jobs in the embedded cluster.
+const WITH_JOBS: &[Scenario] = scenarios![storage::a_job_looks_on_which_side_a_guest_was_last,];
+
 pub(crate) fn trials(kind: Kind) -> Vec<Trial> {
-    let each = SCENARIOS.iter().map(|scenario| {
+    let more = if kind == Kind::Kube { WITH_JOBS } else { &[] };
+    let each = SCENARIOS.iter().chain(more).map(|scenario| {
         let (namespace, body) = (scenario.name.replace('_', "-"), scenario.body);
         // Starting the cluster blocks, so it is done before the runtime is entered.
         Trial::test(format!("{}::{}", kind.name(), scenario.name), move || {

@@ -15,7 +15,7 @@ use crate::agent::TRAVELS;
 use crate::env::{Env, vm};
 
 /// A migration as admission leaves it, which not every server has.
-async fn migrate(env: &Env, name: &str, vmi: &str, more: Value) -> Result<()> {
+pub(super) async fn migrate(env: &Env, name: &str, vmi: &str, more: Value) -> Result<()> {
     let mut migration = json!({
         "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration",
         "metadata": {"name": name, "labels": {labels::VMI_NAME: vmi}, "finalizers": [finalizers::MIGRATION]},
@@ -31,7 +31,7 @@ fn phase(migration: &Migration) -> Option<&Phase> {
     migration.status.as_ref()?.phase.as_ref()
 }
 
-async fn wait_phase(env: &Env, name: &str, wanted: Phase) -> Result<Migration> {
+pub(super) async fn wait_phase(env: &Env, name: &str, wanted: Phase) -> Result<Migration> {
     env.wait(name, wanted.as_str(), |migration| phase(migration) == Some(&wanted)).await
 }
 
@@ -53,7 +53,7 @@ async fn pods(env: &Env) -> Result<Vec<Pod>> {
 }
 
 /// The launcher that the guest has left ends, as launchers do.
-async fn end_source(env: &Env, vmi: &VirtualMachineInstance) -> Result<()> {
+pub(super) async fn end_source(env: &Env, vmi: &VirtualMachineInstance) -> Result<()> {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let pod = state.and_then(|state| state.source_pod.as_deref()).context("a moved guest tells where from")?;
     env.cluster.end_pod(&env.namespace, pod).await

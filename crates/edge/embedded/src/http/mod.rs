@@ -21,7 +21,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tower::ServiceExt as _;
 
-use crate::auth::{Authorizer, Decision, User, review};
+use crate::auth::{Attributes, Authorizer, Decision, User, review};
 use crate::cache::ObjectName;
 use crate::errors::ApiError;
 use crate::registry::{self, Registry};
@@ -104,7 +104,10 @@ impl Api {
         let attributes = path::attributes(user, &parts.method, url, path, watch, selected.as_deref());
         match self.authorizer.decide(&attributes) {
             Decision::Allow { .. } => Ok(()),
-            Decision::Deny => Err(ApiError::Denied(Box::new(attributes))),
+            Decision::Deny => {
+                tell_of_denied(&attributes);
+                Err(ApiError::Denied(Box::new(attributes)))
+            }
         }
     }
 
@@ -196,6 +199,16 @@ impl Api {
             Ok(answer) => Ok(answer),
             Err(never) => match never {},
         }
+    }
+}
+
+/// Programs of the system ask only for what they declare: one that is denied lacks a right, and would only be seen to hang.
+fn tell_of_denied(attributes: &Attributes) {
+    let name = &attributes.user.name;
+    if name.starts_with("system:") && *name != User::anonymous().name {
+        tracing::warn!("denied: {}", attributes.refusal());
+    } else {
+        tracing::debug!("denied: {}", attributes.refusal());
     }
 }
 

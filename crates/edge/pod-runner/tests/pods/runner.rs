@@ -45,6 +45,7 @@ impl Cluster {
         };
         let server = Server::open(config).await.unwrap();
         server.bootstrap().await.unwrap();
+        server.grant(&[pod_runner::program()]).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("https://{}", listener.local_addr().unwrap());
         let stop_server = CancellationToken::new();

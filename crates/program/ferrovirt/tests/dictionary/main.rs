@@ -7,6 +7,7 @@
 mod api_document;
 mod examples;
 mod render;
+mod rights_document;
 mod validate;
 
 use std::path::{Path, PathBuf};

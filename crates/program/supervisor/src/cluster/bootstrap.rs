@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use api::config::ClusterConfig;
+use api::rights;
 use api::v1::{KubeVirt, KubeVirtStatus};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -26,6 +27,11 @@ const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// Nodes are processes on this machine: slower than this means that something is wrong.
 const NODES_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Everything that talks to the API server of an embedded cluster in its own name, besides the server's own scheduler.
+pub fn programs() -> Vec<rights::Program> {
+    vec![virt_controller::program(), virt_api::program(), virt_handler::program(), pod_runner::program()]
+}
 
 /// The KubeVirt object. Its configuration is the user's; only a missing object is written, and the emulation setting is
 /// kept true to the machine.
@@ -210,4 +216,74 @@ fn missing(node: Option<&Node>) -> Option<&'static str> {
     }
     let schedulable = node.metadata.labels.as_ref().and_then(|labels| labels.get(api::labels::SCHEDULABLE));
     (schedulable.map(String::as_str) != Some("true")).then_some("its node agent does not take VMs yet")
+}
+
+#[cfg(test)]
+mod tests {
+    use embedded::auth::{Attributes, Decision, Rules, Target, User, authorize};
+
+    use super::*;
+
+    fn rules() -> Rules {
+        let programs: Vec<rights::Program> = programs().into_iter().chain([embedded::scheduler::program()]).collect();
+        let roles = programs.iter().map(rights::Program::cluster_role).collect();
+        let bindings = programs.iter().map(|program| program.cluster_binding(INSTALL_NAMESPACE)).collect();
+        let (own_roles, own_bindings) = programs.iter().filter_map(|program| program.role(INSTALL_NAMESPACE)).unzip();
+        Rules::new(roles, bindings, own_roles, own_bindings)
+    }
+
+    #[test]
+    fn every_identity_of_the_cluster_can_do_its_work_and_not_more() {
+        let rules = rules();
+        let node = ("system:node:n1", "system:nodes");
+        let handler = ("system:serviceaccount:kubevirt:kubevirt-handler", "ferrovirt:node:n1");
+        let controller = ("system:serviceaccount:kubevirt:kubevirt-controller", "x");
+        let api = ("system:serviceaccount:kubevirt:kubevirt-apiserver", "x");
+        let scheduler = ("system:kube-scheduler", "x");
+        let stranger = ("eve", "x");
+        let (here, there) = ("kubevirt", "default");
+        let table = [
+            (node, "patch", "", "nodes/status", there, true),
+            (node, "delete", "", "pods", there, true),
+            (node, "create", "", "pods", there, false),
+            (node, "list", "", "secrets", there, false),
+            (node, "list", "kubevirt.io", "virtualmachineinstances", there, false),
+            (handler, "update", "kubevirt.io", "virtualmachineinstances", there, true),
+            (handler, "patch", "", "nodes", there, true),
+            (handler, "create", "", "pods", there, false),
+            (handler, "get", "", "secrets", there, false),
+            (handler, "delete", "kubevirt.io", "virtualmachineinstances", there, false),
+            (handler, "update", "pool.kubevirt.io", "virtualmachinepools", there, false),
+            (controller, "create", "", "pods", there, true),
+            (controller, "update", "kubevirt.io", "virtualmachines/status", there, true),
+            (controller, "create", "", "secrets", there, false),
+            (controller, "update", "coordination.k8s.io", "leases", here, true),
+            (controller, "update", "coordination.k8s.io", "leases", there, false),
+            (controller, "list", "migrations.kubevirt.io", "migrationpolicies", there, true),
+            (controller, "update", "migrations.kubevirt.io", "migrationpolicies", there, false),
+            (controller, "create", "snapshot.kubevirt.io", "virtualmachinesnapshotcontents", there, false),
+            (api, "patch", "kubevirt.io", "virtualmachines", there, true),
+            (api, "create", "", "pods", there, false),
+            (api, "list", "", "pods", here, true),
+            (api, "list", "", "pods", there, false),
+            (api, "create", "snapshot.kubevirt.io", "virtualmachinesnapshots", there, false),
+            (scheduler, "create", "", "pods/binding", there, true),
+            (scheduler, "patch", "", "pods/status", there, true),
+            (scheduler, "delete", "", "pods", there, false),
+            (stranger, "get", "kubevirt.io", "virtualmachines", there, false),
+        ];
+        for ((name, group), verb, api_group, resource, namespace, allowed) in table {
+            let user = User { name: name.into(), groups: vec![group.into(), "system:authenticated".into()] };
+            let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
+            let target = Target::Resource {
+                group: api_group.into(),
+                resource: resource.into(),
+                subresource: subresource.into(),
+                namespace: namespace.into(),
+                name: "x".into(),
+            };
+            let decision = authorize(&Attributes { user, verb: verb.into(), target }, &rules);
+            assert_eq!(decision != Decision::Deny, allowed, "{name} {verb} {resource}/{subresource} in {namespace}");
+        }
+    }
 }

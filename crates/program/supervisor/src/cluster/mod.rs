@@ -190,6 +190,7 @@ async fn serve(
     .await
     .context("cannot open the API server's store")?;
     server.bootstrap().await.context("cannot write the objects every cluster starts with")?;
+    server.grant(&bootstrap::programs()).await.context("cannot write the roles of the cluster's programs")?;
 
     let url = format!("https://127.0.0.1:{}", record.api_port);
     let identity = |name: &str, subject: &Subject<'_>| -> Result<serde_json::Value> {

@@ -4,6 +4,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::rights::{Identity, Program, Right, Verb};
+use api::v1::VirtualMachineInstance;
 use embedded::Server;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, PostParams};
@@ -13,6 +15,12 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) const NODE: &str = "node01";
+
+/// Stands in for the controllers: makes instances and writes their status.
+fn stand_in() -> Program {
+    let rights = vec![Right::on::<VirtualMachineInstance>(Verb::ALL)];
+    Program { name: "kubevirt-controller", identity: Identity::Account, rights }
+}
 
 pub(crate) struct Cluster {
     authority: Authority,
@@ -52,6 +60,7 @@ impl Cluster {
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
         let server = server.await.unwrap();
         server.bootstrap().await.unwrap();
+        server.grant(&[virt_handler::program(), stand_in()]).await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();

@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
+use api::rights::{Identity, Program, Right, Verb};
+use api::v1::VirtualMachineInstance;
 use embedded::{Config, Server};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use review::Hook;
@@ -82,6 +84,17 @@ fn cluster_config() -> ClusterConfig {
     ClusterConfig::from_kubevirt(&serde_json::from_value(kubevirt).unwrap()).unwrap()
 }
 
+/// Stand-ins for the programs of a cluster, as far as these tests act in their names.
+fn programs() -> [Program; 2] {
+    let controller = vec![Right::on::<VirtualMachineInstance>(Verb::ALL)];
+    let node =
+        vec![Right::on::<Node>(&[Verb::Create]), Right::on_status::<Node>(&[Verb::Patch]), Right::watch::<Pod>()];
+    [
+        Program { name: "kubevirt-controller", identity: Identity::Account, rights: controller },
+        Program { name: "system:node", identity: Identity::Group("system:nodes"), rights: node },
+    ]
+}
+
 pub(crate) fn install_crypto() {
     let _second_time = rustls::crypto::aws_lc_rs::default_provider().install_default();
 }
@@ -115,6 +128,7 @@ impl TestServer {
         hooks.push(admission.clone());
         let server = Server::open(pki.server_config(dir.path().join("store.redb"), hooks)).await.unwrap();
         server.bootstrap().await.unwrap();
+        server.grant(&programs()).await.unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let stop = CancellationToken::new();

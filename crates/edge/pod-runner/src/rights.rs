@@ -1,0 +1,22 @@
+//! What the Pod runner of a node may do with the API.
+
+use informer::Recorder;
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
+use machinery::rights::Verb::{Create, Delete, Get, Patch, Update};
+use machinery::rights::{Identity, Program, Right};
+
+const RIGHTS: &[Right] = &[
+    Right::on::<Node>(&[Get, Create, Patch]),
+    Right::on_status::<Node>(&[Patch]),
+    Right::watch::<Pod>(),
+    Right::on::<Pod>(&[Get, Delete]),
+    Right::on_status::<Pod>(&[Update]),
+    Right::on::<ConfigMap>(&[Get]),
+    Right::on::<Secret>(&[Get]),
+    Recorder::RIGHT,
+];
+
+/// The program with all it may do, as whoever has a node's certificate.
+pub fn program() -> Program {
+    Program { name: "system:node", identity: Identity::Group("system:nodes"), rights: RIGHTS.to_vec() }
+}
