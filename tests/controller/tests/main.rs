@@ -64,7 +64,8 @@ fn audit_of(cluster: Arc<Cluster>, all: bool) -> Trial {
     Trial::test("kube::the_controllers_use_every_right_and_ask_for_no_other", move || {
         cluster.stop_controllers();
         let Server::Kube(server) = &cluster.server else { return Ok(()) };
-        audit::check(&server.audit_log(), &virt_controller::program(), all).map_err(|err| format!("{err:#}").into())
+        audit::check(&server.audit_log(), &virt_controller::program(virt_controller::ALL), all)
+            .map_err(|err| format!("{err:#}").into())
     })
 }
 

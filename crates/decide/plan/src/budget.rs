@@ -1,50 +1,46 @@
 //! Disruption budgets that earlier versions made for instances. Evictions are judged one by one now
 //! ([`crate::eviction`]), and a budget that is left over would hold up what is allowed: it goes.
 
-use std::fmt;
 use std::sync::Arc;
 
 use api::events;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 
+use crate::effect::{Effect, Report, Why};
+use crate::object::Kind;
 use crate::{Note, meta};
 
-/// Deletes a budget if it still has this UID.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Delete {
-    pub name: String,
-    pub uid: String,
-    /// Tells of the success, on the instance.
-    pub deleted: Note,
-}
-
-impl Delete {
-    /// The event of a failure.
-    pub fn failure(&self, error: &str) -> Note {
-        Note::warning(events::FAILED_DELETE, format!("Failed to delete disruption budget {}: {error}", self.name))
-    }
-}
-
-impl fmt::Display for Delete {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "delete disruption budget {}: budgets for instances are a thing of the past", self.name)
-    }
+/// Everything the decision may see.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// The instance that an event is told on. It need not exist any more.
+    pub instance: ObjectReference,
+    /// Every budget of its namespace.
+    pub budgets: Vec<Arc<PodDisruptionBudget>>,
 }
 
 /// Which of a namespace's budgets go: those of the instance of this name, whether it exists or not.
-pub fn decide(instance: &str, budgets: &[Arc<PodDisruptionBudget>]) -> Vec<Delete> {
+pub fn decide(w: &World) -> Vec<Effect> {
+    let instance = w.instance.name.as_deref().unwrap_or_default();
     let of_instance = |budget: &&Arc<PodDisruptionBudget>| {
         let owner = meta::controller_of(&budget.metadata);
         owner.is_some_and(|owner| owner.kind == VirtualMachineInstance::KIND && owner.name == instance)
     };
-    let doomed = budgets.iter().filter(of_instance).filter(|budget| !meta::is_deleting(&budget.metadata));
+    let doomed = w.budgets.iter().filter(of_instance).filter(|budget| !meta::is_deleting(&budget.metadata));
     doomed
         .map(|budget| {
-            let name = meta::name(&budget.metadata).to_owned();
-            let deleted = Note::normal(events::SUCCESSFUL_DELETE, format!("Deleted disruption budget {name}"));
-            Delete { name, uid: meta::uid(&budget.metadata).to_owned(), deleted }
+            let name = meta::name(&budget.metadata);
+            let why = Why::from("budgets for instances are a thing of the past");
+            Effect::delete(Kind::Budget, &budget.metadata, why).tell(Report {
+                about: w.instance.clone(),
+                done: Note::normal(events::SUCCESSFUL_DELETE, format!("Deleted disruption budget {name}")),
+                failed: events::FAILED_DELETE,
+                doing: format!("delete disruption budget {name}").into(),
+                go_on: false,
+            })
         })
         .collect()
 }
@@ -72,7 +68,16 @@ mod tests {
             budget("namesake", "Deployment", "a", true),
             Arc::new(going),
         ];
-        let doomed: Vec<String> = decide("a", &all).into_iter().map(|delete| delete.name).collect();
+        let instance = ObjectReference { name: Some("a".to_owned()), ..ObjectReference::default() };
+        let name = |effect: Effect| match effect {
+            Effect::Tell { effect, .. } => match *effect {
+                Effect::Delete { kind: Kind::Budget, name, .. } => name,
+                other => panic!("{other}"),
+            },
+            other => panic!("{other}"),
+        };
+        let world = World { instance, budgets: all.to_vec() };
+        let doomed: Vec<String> = decide(&world).into_iter().map(name).collect();
         assert_eq!(doomed, ["own"]);
     }
 }

@@ -1,12 +1,13 @@
-//! What the controllers decide: one module per controller, each a pure function from a `World` to `Action`s.
+//! What the controllers decide: one module per controller, each a pure function from a `World` to [`Effect`](effect::Effect)s.
 //!
 //! A `World` is everything the decision may see, already fetched, the time included; nothing in it says what changed.
-//! An `Action` is one effect on the API. The caller carries actions out in order and stops at the first that fails; if
-//! that one has a [`failure reason`](vmi::Action::failure_reason), it decides once more with [`SyncError`] in the world,
-//! so that the failure shows on the object.
+//! Effects are one vocabulary for all controllers. The caller carries them out in order and stops at the first that fails;
+//! if that one has a reason [to show its failure under](effect::Effect::on_failure), it decides once more with
+//! [`SyncError`] in the world, so that the failure shows on the object.
 
 pub mod budget;
 pub mod claims;
+pub mod effect;
 pub mod evacuation;
 pub mod eviction;
 mod flight;
@@ -16,6 +17,7 @@ pub mod installation;
 mod meta;
 pub mod migration;
 pub mod node;
+pub mod object;
 mod pods;
 pub mod synchronization;
 pub mod vm;

@@ -1,5 +1,6 @@
 //! `ferrovirt controller`: virt-controller on a Kubernetes cluster.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +16,8 @@ use informer::leader::LeaseTimes;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-use virt_controller::{Certificate, Config, Endpoints, InstanceSettings, Status};
+use virt_controller::controller::Flag;
+use virt_controller::{Certificate, Config, Controller, Endpoints, InstanceSettings, Status};
 
 use terminal::signals;
 
@@ -66,7 +68,7 @@ pub struct Args {
     #[command(flatten)]
     launchers: Launchers,
     #[command(flatten)]
-    workers: Workers,
+    work: Work,
     #[command(flatten)]
     compatibility: Compatibility,
 }
@@ -74,19 +76,19 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Leader election")]
 struct Election {
-    /// Wait for the lease before working; false is for a cluster where nobody else runs
+    /// Acquire the lease before working; false only where no other virt-controller runs
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, value_name = "BOOL")]
     leader_elect: bool,
-    /// How long others wait after the last sign of life of the leader
+    /// How long other candidates wait after the leader's last renewal
     #[arg(long, default_value = "15s", value_parser = duration, value_name = "TIME")]
     leader_elect_lease_duration: Duration,
-    /// How long the leader goes on without having been able to renew
+    /// How long the leader keeps leading after renewal fails
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     leader_elect_renew_deadline: Duration,
-    /// The pause between attempts to take or renew the lease
+    /// Pause between attempts to acquire or renew the lease
     #[arg(long, default_value = "2s", value_parser = duration, value_name = "TIME")]
     leader_elect_retry_period: Duration,
-    /// The kind of lock; there is one
+    /// Kind of lock; leases is the only one
     #[arg(long, default_value = "leases", value_parser = ["leases"], value_name = "KIND")]
     leader_elect_resource_lock: String,
 }
@@ -113,28 +115,56 @@ struct Launchers {
 
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Work")]
-struct Workers {
-    /// VirtualMachineInstances worked on at a time
-    #[arg(long, default_value_t = 10, value_name = "NUMBER")]
-    vmi_controller_threads: usize,
-    /// VirtualMachines worked on at a time
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    vm_controller_threads: usize,
-    /// Nodes worked on at a time
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    node_controller_threads: usize,
-    /// Migrations worked on at a time; how many run is the cluster's configuration
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    migration_controller_threads: usize,
-    /// Nodes that are being emptied worked on at a time
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    evacuation_controller_threads: usize,
-    /// Instances whose old disruption budgets are removed at a time
-    #[arg(long, default_value_t = 3, value_name = "NUMBER")]
-    disruption_budget_controller_threads: usize,
-    /// The least pause between two looks at the time stamp counters of nodes
+struct Work {
+    #[command(flatten)]
+    threads: Threads,
+    /// Minimum pause between updates of the nodes' time stamp counter labels
     #[arg(long, default_value = "30s", value_parser = duration, value_name = "TIME")]
     node_topology_update_period: Duration,
+}
+
+/// How many workers each controller has, by the name of the flag that sets them. The controllers declare the flags.
+#[derive(Debug, PartialEq)]
+struct Threads(BTreeMap<&'static str, usize>);
+
+impl Threads {
+    /// Adds the flags of these controllers.
+    fn flags(command: clap::Command, controllers: &[&'static Controller]) -> clap::Command {
+        let flags = controllers.iter().filter_map(|controller| controller.flag());
+        flags.fold(command, |command, flag| {
+            let help = format!("{} [default: {}]", flag.help, flag.default);
+            let number = clap::value_parser!(usize);
+            command.arg(clap::Arg::new(flag.name).long(flag.name).help(help).value_name("NUMBER").value_parser(number))
+        })
+    }
+
+    /// What the flags of these controllers say; those that were left out have their defaults.
+    fn read(matches: &clap::ArgMatches, controllers: &[&'static Controller]) -> Self {
+        let flags = controllers.iter().filter_map(|controller| controller.flag());
+        let number = |flag: Flag| matches.get_one(flag.name).copied().unwrap_or(flag.default);
+        Self(flags.map(|flag| (flag.name, number(flag))).collect())
+    }
+}
+
+impl clap::Args for Threads {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        Self::flags(command, virt_controller::ALL)
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Threads {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Self, clap::Error> {
+        Ok(Self::read(matches, virt_controller::ALL))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
 }
 
 /// What deployments written for KubeVirt pass along and nothing here depends on.
@@ -300,13 +330,8 @@ fn config(
         identity: identity(),
         leader_election,
         lease_times,
-        vm_workers: args.workers.vm_controller_threads,
-        vmi_workers: args.workers.vmi_controller_threads,
-        node_workers: args.workers.node_controller_threads,
-        migration_workers: args.workers.migration_controller_threads,
-        evacuation_workers: args.workers.evacuation_controller_threads,
-        disruption_budget_workers: args.workers.disruption_budget_controller_threads,
-        node_topology_update_period: args.workers.node_topology_update_period,
+        workers: args.work.threads.0,
+        node_topology_update_period: args.work.node_topology_update_period,
         status,
         rate_limit: Some(limit),
         on_configuration: Some(Arc::new(move |config: &ClusterConfig| {
@@ -354,6 +379,9 @@ fn certificate(args: &Args) -> Result<Certificate> {
 }
 
 #[cfg(test)]
+mod one_more;
+
+#[cfg(test)]
 mod tests {
     use clap::Parser as _;
 
@@ -373,8 +401,11 @@ mod tests {
     fn without_flags_the_usual_values_hold() {
         let args = parse(&[]).unwrap();
         assert_eq!((args.listen.to_string().as_str(), args.port), ("0.0.0.0", 8182));
-        assert_eq!((args.workers.vmi_controller_threads, args.workers.vm_controller_threads), (10, 3));
-        assert_eq!(args.workers.node_topology_update_period, Duration::from_secs(30));
+        assert_eq!(
+            (args.work.threads.0["vmi-controller-threads"], args.work.threads.0["vm-controller-threads"]),
+            (10, 3)
+        );
+        assert_eq!(args.work.node_topology_update_period, Duration::from_secs(30));
         assert_eq!(args.launchers.launcher_qemu_timeout, 240);
         assert_eq!(args.compatibility.launcher_subgid, 107);
         assert_eq!(args.compatibility.snapshot_controller_resync_period, Duration::from_secs(300));
@@ -387,6 +418,23 @@ mod tests {
             retry_period: args.election.leader_elect_retry_period,
         };
         assert_eq!(times, LeaseTimes::default());
+    }
+
+    #[test]
+    fn each_controller_has_the_flag_that_it_declares() {
+        let args = parse(&["--evacuation-controller-threads=7"]).unwrap();
+        assert_eq!(args.work.threads.0["evacuation-controller-threads"], 7);
+        let names: Vec<&str> = args.work.threads.0.keys().copied().collect();
+        let kubevirts = [
+            "disruption-budget-controller-threads",
+            "evacuation-controller-threads",
+            "migration-controller-threads",
+            "node-controller-threads",
+            "vm-controller-threads",
+            "vmi-controller-threads",
+        ];
+        assert_eq!(names, kubevirts);
+        assert!(parse(&["--vm-controller-threads=many"]).is_err());
     }
 
     #[test]

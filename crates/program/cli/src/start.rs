@@ -12,7 +12,9 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use plan::claims::Claims;
-use plan::vm::{Action, World, decide, wanted};
+use plan::effect::Patch;
+use plan::object::{Kind, Object};
+use plan::vm::{Action, Own, World, decide, wanted};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -34,15 +36,15 @@ pub(super) fn instance(
         actions.reverse(); // a stack: the next action is the last
         while let Some(action) = actions.pop() {
             match action {
-                Action::CreateVmi { vmi, because: _ } => return Ok(Some(*vmi)),
-                Action::PatchVm { patch, reason: _ } => {
+                Action::Create { object: Object::Vmi(vmi), .. } => return Ok(Some(*vmi)),
+                Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. } => {
                     let mut object = serde_json::to_value(&vm)?;
                     machinery::patch::apply(&mut object, &patch).map_err(serde::de::Error::custom)?;
                     vm = serde_json::from_value(object)?;
                 }
-                Action::UpdateStatus(updated) => vm.status = updated.status,
-                Action::CreateRevision(revision) => revisions.push(Arc::new(*revision)),
-                Action::Authorize { then, .. } | Action::ConfirmNoInstance { then, .. } => {
+                Action::ReplaceStatus(Object::Vm(updated)) => vm.status = updated.status,
+                Action::Create { object: Object::Revision(revision), .. } => revisions.push(Arc::new(*revision)),
+                Action::Own(Own::Authorize { then, .. }) | Action::Confirm { then, .. } => {
                     actions.extend(then.into_iter().rev());
                 }
                 _ => {}

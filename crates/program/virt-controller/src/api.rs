@@ -2,92 +2,55 @@
 //!
 //! Production talks to an API server through [`KubeApi`]; a simulation answers from memory. What the controllers know from
 //! watches is not asked for here: see [`Stores`](crate::Stores).
+//!
+//! The trait is dynamic and its objects are a closed set, so the controllers are compiled once, whoever answers.
 
-use std::fmt::Debug;
+use std::pin::Pin;
 
-use informer::{EventType, Recorder};
+use informer::{EventType, Key, Recorder};
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, GetParams, ListParams, PatchParams, PostParams, Preconditions};
 use kube::core::{ObjectList, Request};
-use kube::{Client, Error, Resource};
-use serde::Serialize;
+use kube::{Client, Error};
+use plan::object::{Kind, Object, Typed};
+use plan::with_kind;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-/// A kind the controllers deal with, in a namespace or not.
-pub trait Kind:
-    Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
+pub use plan::effect::{Part, Patch};
 
-impl<K> Kind for K where
-    K: Resource<DynamicType = ()> + Clone + Debug + Serialize + DeserializeOwned + Send + Sync + 'static
-{
-}
-
-/// Which part of an object a write is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The object; without its status, if that is a subresource.
-    Object,
-    Status,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub enum Patch {
-    Json(json_patch::Patch),
-    Merge(Value),
-    /// Lists of Kubernetes' own kinds are merged by their keys.
-    Strategic(Value),
-}
+/// What the server says, later.
+pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
 /// The API of a cluster. Namespaces are empty for kinds that are not in one, and in `list` for all of them.
 ///
-/// Errors are those of the client: what the server answered is in [`kube::Error::Api`].
-pub trait Api: Clone + Send + Sync + 'static {
+/// Errors are those of the client: what the server answered is in [`kube::Error::Api`]. Writes return the metadata of
+/// what is stored.
+pub trait Api: Send + Sync + 'static {
     /// Nothing if the object does not exist.
-    fn get<K: Kind>(&self, namespace: &str, name: &str) -> impl Future<Output = Result<Option<K>, Error>> + Send;
+    fn get<'a>(&'a self, kind: Kind, at: &'a Key) -> Answer<'a, Option<Object>>;
 
     /// `labels` is a selector in the API's string form; an empty one selects all.
-    fn list<K: Kind>(&self, namespace: &str, labels: &str) -> impl Future<Output = Result<Vec<K>, Error>> + Send;
+    fn list<'a>(&'a self, kind: Kind, namespace: &'a str, labels: &'a str) -> Answer<'a, Vec<Object>>;
 
-    /// Returns what is stored.
-    fn create<K: Kind>(&self, namespace: &str, object: &K) -> impl Future<Output = Result<K, Error>> + Send;
+    fn create<'a>(&'a self, namespace: &'a str, object: &'a Object) -> Answer<'a, ObjectMeta>;
 
     /// Deletes the object if it has this UID. One of the name with another UID is a conflict. Dependents go later.
-    fn delete<K: Kind>(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-        grace_seconds: Option<u32>,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn delete<'a>(&'a self, kind: Kind, at: &'a Key, uid: &'a str, grace_seconds: Option<u32>) -> Answer<'a, ()>;
 
     /// Replaces the object of that name. The resource version in it, if there is one, must be the stored one.
-    fn replace<K: Kind>(
-        &self,
-        namespace: &str,
-        part: Part,
-        object: &K,
-    ) -> impl Future<Output = Result<K, Error>> + Send;
+    fn replace<'a>(&'a self, namespace: &'a str, part: Part, object: &'a Object) -> Answer<'a, ObjectMeta>;
 
-    /// Returns what is stored.
-    fn patch<K: Kind>(
-        &self,
-        namespace: &str,
-        name: &str,
-        part: Part,
-        patch: &Patch,
-    ) -> impl Future<Output = Result<K, Error>> + Send;
+    fn patch<'a>(&'a self, kind: Kind, at: &'a Key, part: Part, patch: &'a Patch) -> Answer<'a, ObjectMeta>;
 
     /// Asks the Pod of this UID to leave its node, for which others are asked. One of the name with another UID is a conflict.
-    fn evict(&self, namespace: &str, name: &str, uid: &str) -> impl Future<Output = Result<(), Error>> + Send;
+    fn evict<'a>(&'a self, pod: &'a Key, uid: &'a str) -> Answer<'a, ()>;
 
     /// Asks whether somebody may do something. The answer is in the status.
-    fn review(&self, review: &SubjectAccessReview) -> impl Future<Output = Result<SubjectAccessReview, Error>> + Send {
-        self.create("", review)
-    }
+    fn review<'a>(&'a self, review: &'a SubjectAccessReview) -> Answer<'a, SubjectAccessReview>;
 }
 
 /// The API of a real server.
@@ -96,93 +59,133 @@ pub struct KubeApi {
     client: Client,
 }
 
+/// What is read of the answer to a write.
+#[derive(Deserialize)]
+struct Stored {
+    #[serde(default)]
+    metadata: ObjectMeta,
+}
+
 impl KubeApi {
     pub fn new(client: Client) -> Self {
         Self { client }
     }
-}
 
-fn at<K: Kind>(namespace: &str) -> Request {
-    Request::new(K::url_path(&(), Some(namespace).filter(|namespace| !namespace.is_empty())))
-}
+    async fn send<T: DeserializeOwned>(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<T, Error> {
+        self.client.request(request.map_err(Error::BuildRequest)?).await
+    }
 
-fn body<K: Kind>(object: &K) -> Result<Vec<u8>, Error> {
-    serde_json::to_vec(object).map_err(Error::SerdeError)
-}
+    async fn write(
+        &self,
+        request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> Result<ObjectMeta, Error> {
+        self.send::<Stored>(request).await.map(|stored| stored.metadata)
+    }
 
-impl Api for KubeApi {
-    async fn get<K: Kind>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
-        let request = at::<K>(namespace).get(name, &GetParams::default()).map_err(Error::BuildRequest)?;
-        match self.client.request(request).await {
-            Ok(object) => Ok(Some(object)),
+    async fn get_typed<K: Typed>(&self, at: &Key) -> Result<Option<Object>, Error> {
+        match self.send::<K>(path(K::OF, &at.namespace).get(&at.name, &GetParams::default())).await {
+            Ok(object) => Ok(Some(object.into_object())),
             Err(Error::Api(status)) if status.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    async fn list<K: Kind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
+    async fn list_typed<K: Typed>(&self, namespace: &str, labels: &str) -> Result<Vec<Object>, Error> {
         let params = ListParams::default().labels(labels);
-        let request = at::<K>(namespace).list(&params).map_err(Error::BuildRequest)?;
-        Ok(self.client.request::<ObjectList<K>>(request).await?.items)
+        let found: ObjectList<K> = self.send(path(K::OF, namespace).list(&params)).await?;
+        Ok(found.items.into_iter().map(Typed::into_object).collect())
+    }
+}
+
+fn path(kind: Kind, namespace: &str) -> Request {
+    let root = if kind.group().is_empty() { "api" } else { "apis" };
+    let namespace = if namespace.is_empty() { String::new() } else { format!("namespaces/{namespace}/") };
+    Request::new(format!("/{root}/{}/{namespace}{}", kind.api_version(), kind.resource()))
+}
+
+fn body(object: &Object) -> Result<Vec<u8>, Error> {
+    object.to_json().map_err(Error::SerdeError)
+}
+
+impl Api for KubeApi {
+    fn get<'a>(&'a self, kind: Kind, at: &'a Key) -> Answer<'a, Option<Object>> {
+        with_kind!(kind, K => Box::pin(self.get_typed::<K>(at)))
     }
 
-    async fn create<K: Kind>(&self, namespace: &str, object: &K) -> Result<K, Error> {
-        let request = at::<K>(namespace).create(&PostParams::default(), body(object)?).map_err(Error::BuildRequest)?;
-        self.client.request(request).await
+    fn list<'a>(&'a self, kind: Kind, namespace: &'a str, labels: &'a str) -> Answer<'a, Vec<Object>> {
+        with_kind!(kind, K => Box::pin(self.list_typed::<K>(namespace, labels)))
     }
 
-    async fn delete<K: Kind>(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &str,
-        grace_seconds: Option<u32>,
-    ) -> Result<(), Error> {
+    fn create<'a>(&'a self, namespace: &'a str, object: &'a Object) -> Answer<'a, ObjectMeta> {
+        Box::pin(async move {
+            self.write(path(object.kind(), namespace).create(&PostParams::default(), body(object)?)).await
+        })
+    }
+
+    fn delete<'a>(&'a self, kind: Kind, at: &'a Key, uid: &'a str, grace_seconds: Option<u32>) -> Answer<'a, ()> {
         let params = DeleteParams {
             grace_period_seconds: grace_seconds,
             preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
             ..DeleteParams::default()
         };
-        let request = at::<K>(namespace).delete(name, &params).map_err(Error::BuildRequest)?;
-        // The answer is the object on its way out or a status; neither is news.
-        self.client.request_text(request).await.map(drop)
+        Box::pin(async move {
+            let request = path(kind, &at.namespace).delete(&at.name, &params).map_err(Error::BuildRequest)?;
+            // The answer is the object on its way out or a status; neither is news.
+            self.client.request_text(request).await.map(drop)
+        })
     }
 
-    async fn replace<K: Kind>(&self, namespace: &str, part: Part, object: &K) -> Result<K, Error> {
-        let (name, body) = (object.meta().name.clone().unwrap_or_default(), body(object)?);
-        let (at, params) = (at::<K>(namespace), PostParams::default());
-        let request = match part {
-            Part::Object => at.replace(&name, &params, body),
-            Part::Status => at.replace_subresource("status", &name, &params, body),
-        };
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+    fn replace<'a>(&'a self, namespace: &'a str, part: Part, object: &'a Object) -> Answer<'a, ObjectMeta> {
+        Box::pin(async move {
+            let (path, params, body) = (path(object.kind(), namespace), PostParams::default(), body(object)?);
+            self.write(match part {
+                Part::Object => path.replace(object.name(), &params, body),
+                Part::Status => path.replace_subresource("status", object.name(), &params, body),
+            })
+            .await
+        })
     }
 
-    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
-        // Not by way of the client's own method: it sends the options under a name that servers do not know.
-        let eviction = json!({
-            "apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace},
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        });
-        let body = serde_json::to_vec(&eviction).map_err(Error::SerdeError)?;
-        let request = at::<Pod>(namespace).create_subresource("eviction", name, &PostParams::default(), body);
-        let request = request.map_err(Error::BuildRequest)?;
-        self.client.request_text(request).await.map(drop)
-    }
-
-    async fn patch<K: Kind>(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> Result<K, Error> {
+    fn patch<'a>(&'a self, kind: Kind, at: &'a Key, part: Part, patch: &'a Patch) -> Answer<'a, ObjectMeta> {
         let patch: kube::api::Patch<Value> = match patch {
             Patch::Json(patch) => kube::api::Patch::Json(patch.clone()),
             Patch::Merge(patch) => kube::api::Patch::Merge(patch.clone()),
             Patch::Strategic(patch) => kube::api::Patch::Strategic(patch.clone()),
         };
-        let (at, params) = (at::<K>(namespace), PatchParams::default());
-        let request = match part {
-            Part::Object => at.patch(name, &params, &patch),
-            Part::Status => at.patch_subresource("status", name, &params, &patch),
-        };
-        self.client.request(request.map_err(Error::BuildRequest)?).await
+        Box::pin(async move {
+            let (path, params) = (path(kind, &at.namespace), PatchParams::default());
+            self.write(match part {
+                Part::Object => path.patch(&at.name, &params, &patch),
+                Part::Status => path.patch_subresource("status", &at.name, &params, &patch),
+            })
+            .await
+        })
+    }
+
+    fn evict<'a>(&'a self, pod: &'a Key, uid: &'a str) -> Answer<'a, ()> {
+        // Not by way of the client's own method: it sends the options under a name that servers do not know.
+        let eviction = json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": pod.name, "namespace": pod.namespace},
+            "deleteOptions": {"preconditions": {"uid": uid}},
+        });
+        Box::pin(async move {
+            let body = serde_json::to_vec(&eviction).map_err(Error::SerdeError)?;
+            let pods = path(Kind::Pod, &pod.namespace);
+            let request = pods.create_subresource("eviction", &pod.name, &PostParams::default(), body);
+            self.client.request_text(request.map_err(Error::BuildRequest)?).await.map(drop)
+        })
+    }
+
+    fn review<'a>(&'a self, review: &'a SubjectAccessReview) -> Answer<'a, SubjectAccessReview> {
+        let reviews = Request::new(<SubjectAccessReview as kube::Resource>::url_path(&(), None));
+        Box::pin(async move {
+            let body = serde_json::to_vec(review).map_err(Error::SerdeError)?;
+            self.send(reviews.create(&PostParams::default(), body)).await
+        })
     }
 }
 

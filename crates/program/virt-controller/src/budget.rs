@@ -1,83 +1,87 @@
 //! Removes disruption budgets that earlier versions made for instances.
 
-use std::sync::Arc;
-
 use api::v1::VirtualMachineInstance;
-use informer::{Key, WorkQueue};
+use informer::Key;
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Resource;
-use plan::budget::{Delete, decide};
+use machinery::rights::{Right, Verb};
+use plan::budget::{World, decide};
+use plan::effect::{Effect, Never};
 
 use crate::Error;
-use crate::api::Api;
 use crate::context::Context;
+use crate::controller::{Controller, Expected, Flag, Queue, Watches, Workers};
 use crate::owned::owner_key;
 use crate::reconcile::{Control, Next};
 
-/// The component that users see in events.
-const COMPONENT: &str = "disruptionbudget-controller";
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "virt-controller-disruption-budget",
+    queue: Queue::Plain,
+    workers: Workers::Flag(Flag {
+        name: "disruption-budget-controller-threads",
+        default: 3,
+        help: "Concurrent removals of disruption budgets that earlier versions created",
+    }),
+    watches,
+    component: "disruptionbudget-controller",
+    expects: Expected::NOTHING,
+    tracks: &[],
+    reads: &[],
+    writes: &[Right::on::<PodDisruptionBudget>(&[Verb::Delete])],
+    start: |ctx| Box::new(Budgets { ctx }),
+};
 
-pub(crate) struct Controller<A> {
-    ctx: Context<A>,
+struct Budgets {
+    ctx: Context,
 }
 
-/// An instance's name and the budgets around it.
-pub(crate) struct World {
-    instance: String,
-    budgets: Vec<Arc<PodDisruptionBudget>>,
-}
-
-impl<A: Api> Controller<A> {
-    pub(crate) fn new(ctx: Context<A>) -> Self {
-        Self { ctx }
-    }
-
-    /// Only budgets wake it: without one there is nothing to do for an instance, and each comes as an event.
-    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
-        let to = queue.clone();
-        self.ctx.stores.budgets.subscribe(move |change| {
+/// Only budgets wake it: without one there is nothing to do for an instance, and each comes as an event.
+fn watches(on: &mut Watches<'_>) {
+    on.changes(
+        |stores| &stores.budgets,
+        |ctx, change| {
             let owner = owner_key(&change.object().metadata, VirtualMachineInstance::KIND);
-            owner.into_iter().for_each(|key| to.add(key));
-        });
-    }
+            owner.into_iter().for_each(|key| ctx.queue.add(key));
+        },
+    );
 }
 
-impl<A: Api> Control for Controller<A> {
+impl Control for Budgets {
     type World = World;
-    type Action = Delete;
+    type Look = Never;
+    type Own = Never;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
 
     fn observe(&self, key: &Key) -> Option<World> {
         let budgets = self.ctx.stores.budgets.in_namespace(&key.namespace);
-        (!budgets.is_empty()).then(|| World { instance: key.name.clone(), budgets })
-    }
-
-    fn forget(&self, _: &Key) {}
-
-    fn decide(world: &World) -> Vec<Delete> {
-        decide(&world.instance, &world.budgets)
-    }
-
-    async fn execute(&self, key: &Key, _: &World, delete: Delete) -> Result<Next<Delete>, Error> {
-        let about = self.ctx.stores.vmis.get(key).map_or_else(
-            || ObjectReference {
-                api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
-                kind: Some(VirtualMachineInstance::KIND.to_owned()),
-                namespace: Some(key.namespace.clone()),
-                name: Some(key.name.clone()),
-                ..ObjectReference::default()
-            },
-            |vmi| vmi.object_ref(&()),
-        );
-        let deleted = self.ctx.writer.delete::<PodDisruptionBudget>(key, &delete.name, &delete.uid, None).await;
-        match deleted {
-            Ok(_) => self.ctx.publish(COMPONENT, about, delete.deleted),
-            Err(error) => {
-                self.ctx.publish(COMPONENT, about, delete.failure(&error.for_user()));
-                return Err(error);
-            }
+        if budgets.is_empty() {
+            return None;
         }
-        Ok(Next::Continue)
+        let gone = || ObjectReference {
+            api_version: Some(VirtualMachineInstance::API_VERSION.to_owned()),
+            kind: Some(VirtualMachineInstance::KIND.to_owned()),
+            namespace: Some(key.namespace.clone()),
+            name: Some(key.name.clone()),
+            ..ObjectReference::default()
+        };
+        let instance = self.ctx.stores.vmis.get(key).map_or_else(gone, |vmi| vmi.object_ref(&()));
+        Some(World { instance, budgets })
+    }
+
+    fn decide(world: &World) -> Vec<Effect> {
+        decide(world)
+    }
+
+    fn about(world: &World) -> Option<ObjectReference> {
+        Some(world.instance.clone())
+    }
+
+    async fn own(&self, _: &Key, _: &World, own: Never) -> Result<Next<Effect>, Error> {
+        match own {}
     }
 }

@@ -1,24 +1,26 @@
 //! What every controller has at hand.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use informer::{Clock, EventType};
+use informer::{Clock, EventType, Key, WorkQueue};
 use k8s_openapi::api::core::v1::ObjectReference;
 use plan::vmi::Settings as InstanceSettings;
 
 use crate::api::Notes;
 use crate::config::LiveConfig;
+use crate::memory::Memory;
 use crate::moves::OneAtATime;
 use crate::stores::Stores;
 use crate::writer::Writer;
 
-#[derive(Clone)]
-pub(crate) struct Context<A> {
-    pub(crate) stores: Stores,
-    pub(crate) writer: Writer<A>,
+/// What all controllers share.
+pub struct Shared {
+    pub stores: Stores,
+    pub(crate) writer: Writer,
     pub(crate) notes: Arc<dyn Notes>,
-    pub(crate) clock: Clock,
-    pub(crate) config: LiveConfig,
+    pub clock: Clock,
+    pub config: LiveConfig,
     /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
     pub(crate) instances: Arc<InstanceSettings>,
     /// Start nothing: the cluster is being emptied.
@@ -26,11 +28,29 @@ pub(crate) struct Context<A> {
     pub(crate) one_at_a_time: OneAtATime,
 }
 
-impl<A> Context<A> {
+/// What a controller has at hand: its own, and what all share.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) shared: Arc<Shared>,
+    pub queue: WorkQueue<Key>,
+    pub memory: Memory,
+    /// The component that users see in its events.
+    pub(crate) component: &'static str,
+}
+
+impl Deref for Context {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.shared
+    }
+}
+
+impl Context {
     /// Publishes an event about an object.
-    pub(crate) fn publish(&self, component: &'static str, about: ObjectReference, note: plan::Note) {
+    pub(crate) fn publish(&self, about: ObjectReference, note: plan::Note) {
         let plan::Note { warning, reason, message } = note;
         let type_ = if warning { EventType::Warning } else { EventType::Normal };
-        self.notes.publish(component, about, type_, &reason, message);
+        self.notes.publish(self.component, about, type_, &reason, message);
     }
 }

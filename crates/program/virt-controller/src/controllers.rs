@@ -1,53 +1,35 @@
 //! All controllers of the process with their queues, without anything that runs them.
 //!
 //! [`run`](crate::run) puts workers behind the queues. A simulation takes keys from them itself, polls
-//! [`Controllers::reconcile`] as it likes, and drops everything to crash.
+//! [`Running::reconcile`] as it likes, and drops everything to crash.
 
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
-use informer::{Clock, Key, Requeue, RetryLimits, WorkQueue};
+use informer::{Clock, Key, Requeue, WorkQueue};
 use plan::vmi::Settings as InstanceSettings;
 
-use crate::Error;
 use crate::api::{Api, Notes};
 use crate::config::LiveConfig;
-use crate::context::Context;
+use crate::context::{Context, Shared};
+use crate::controller::{Controller, Reconcile};
+use crate::memory::Memory;
 use crate::moves::OneAtATime;
-use crate::reconcile::reconcile;
 use crate::stores::Stores;
 use crate::writer::{WriteCounter, Writer};
-use crate::{budget, evacuation, migration, node, synchronization, topology, vm, vmi, workload};
+use crate::{Error, budget, evacuation, migration, node, synchronization, topology, vm, vmi, workload};
 
-/// One of the controllers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Reconciler {
-    Vm,
-    Vmi,
-    Node,
-    Migration,
-    /// Carries the two sides of migrations between instances over to each other.
-    Synchronization,
-    /// Empties nodes.
-    Evacuation,
-    /// Removes disruption budgets that earlier versions made.
-    DisruptionBudget,
-    /// Brings guests to newer launchers.
-    WorkloadUpdate,
-}
-
-impl Reconciler {
-    pub const ALL: &'static [Self] = &[
-        Self::Vm,
-        Self::Vmi,
-        Self::Node,
-        Self::Migration,
-        Self::Synchronization,
-        Self::Evacuation,
-        Self::DisruptionBudget,
-        Self::WorkloadUpdate,
-    ];
-}
+/// Every controller there is.
+pub static ALL: &[&Controller] = &[
+    &vm::CONTROLLER,
+    &vmi::CONTROLLER,
+    &node::CONTROLLER,
+    &migration::CONTROLLER,
+    &synchronization::CONTROLLER,
+    &evacuation::CONTROLLER,
+    &budget::CONTROLLER,
+    &workload::CONTROLLER,
+];
 
 /// What is decided when the process starts.
 #[derive(Clone, Default)]
@@ -62,122 +44,75 @@ pub struct Settings {
     pub writes: Arc<WriteCounter>,
 }
 
-pub struct Controllers<A> {
-    config: LiveConfig,
-    vm: vm::Controller<A>,
-    vm_queue: WorkQueue<Key>,
-    vmi: vmi::Controller<A>,
-    vmi_queue: WorkQueue<Key>,
-    node: node::Controller<A>,
-    node_queue: WorkQueue<Key>,
-    migration: migration::Controller<A>,
-    migration_queue: WorkQueue<Key>,
-    synchronization: synchronization::Controller<A>,
-    synchronization_queue: WorkQueue<Key>,
-    evacuation: evacuation::Controller<A>,
-    evacuation_queue: WorkQueue<Key>,
-    budget: budget::Controller<A>,
-    budget_queue: WorkQueue<Key>,
-    workload: workload::Controller<A>,
-    workload_queue: WorkQueue<Key>,
-    topology: topology::Updater<A>,
+/// A controller with its queue.
+pub struct Running {
+    pub declared: &'static Controller,
+    /// The keys that wait for it.
+    pub queue: WorkQueue<Key>,
+    passes: Box<dyn Reconcile>,
 }
 
-impl<A: Api> Controllers<A> {
-    /// Makes the controllers and lets changes in the caches wake them.
-    pub fn new(stores: Stores, api: A, notes: Arc<dyn Notes>, clock: Clock, settings: Settings) -> Self {
+impl Running {
+    fn start(declared: &'static Controller, shared: &Arc<Shared>) -> Self {
+        let queue = declared.make_queue(shared.clock.clone());
+        let memory = Memory::new(declared, &shared.clock);
+        let component = declared.component;
+        let ctx = Context { shared: shared.clone(), queue: queue.clone(), memory, component };
+        declared.watch(&ctx);
+        Self { declared, queue, passes: (declared.start)(ctx) }
+    }
+
+    /// One pass over one key. The caller must hold the key: two passes over one must not overlap.
+    pub async fn reconcile(&self, key: &Key) -> Result<Requeue, Error> {
+        self.passes.reconcile(key).await
+    }
+}
+
+pub struct Controllers {
+    config: LiveConfig,
+    running: Vec<Arc<Running>>,
+    topology: topology::Updater,
+}
+
+impl Controllers {
+    /// Makes the controllers of a list and lets changes in the caches wake them.
+    pub fn new(
+        list: &[&'static Controller],
+        stores: Stores,
+        api: Arc<dyn Api>,
+        notes: Arc<dyn Notes>,
+        clock: Clock,
+        settings: Settings,
+    ) -> Self {
         let config = LiveConfig::new(settings.base);
         config.follow(&stores.kubevirts);
-        let queue = |name| WorkQueue::with_limits(name, RetryLimits::default(), clock.clone());
-        let (vm_queue, vmi_queue) = (queue("virt-controller-vm"), queue("virt-controller-vmi"));
-        let node_queue = queue("virt-controller-node");
-        let migration_queue =
-            WorkQueue::prioritized("virt-controller-migration", RetryLimits::default(), clock.clone());
-        let (evacuation_queue, budget_queue) =
-            (queue("virt-controller-evacuation"), queue("virt-controller-disruption-budget"));
-        let synchronization_queue = queue("virt-controller-synchronization");
-        let workload_queue = WorkQueue::with_limits("virt-controller-workload-update", workload::LIMITS, clock.clone());
-        let writer = Writer::new(api, settings.writes);
-        let ctx = Context {
+        let shared = Arc::new(Shared {
             stores,
-            writer,
+            writer: Writer::new(api, settings.writes),
             notes,
             clock,
             config: config.clone(),
             instances: Arc::new(settings.instances),
             hold_starts: settings.hold_starts,
             one_at_a_time: OneAtATime::default(),
-        };
-        let vm = vm::Controller::new(ctx.clone());
-        vm.register(&vm_queue);
-        let vmi = vmi::Controller::new(ctx.clone());
-        vmi.register(&vmi_queue);
-        let node = node::Controller::new(ctx.clone());
-        node.register(&node_queue);
-        let migration = migration::Controller::new(ctx.clone(), migration_queue.clone());
-        migration.register();
-        let synchronization = synchronization::Controller::new(ctx.clone());
-        synchronization.register(&synchronization_queue);
-        let evacuation = evacuation::Controller::new(ctx.clone());
-        evacuation.register(&evacuation_queue);
-        let budget = budget::Controller::new(ctx.clone());
-        budget.register(&budget_queue);
-        let workload = workload::Controller::new(ctx.clone());
-        workload.register(&workload_queue);
-        let topology = topology::Updater::new(ctx);
-        Self {
-            config,
-            vm,
-            vm_queue,
-            vmi,
-            vmi_queue,
-            node,
-            node_queue,
-            migration,
-            migration_queue,
-            synchronization,
-            synchronization_queue,
-            evacuation,
-            evacuation_queue,
-            budget,
-            budget_queue,
-            workload,
-            workload_queue,
-            topology,
-        }
+        });
+        let running = list.iter().map(|declared| Arc::new(Running::start(declared, &shared))).collect();
+        Self { config, running, topology: topology::Updater::new(shared) }
     }
 
-    /// The keys that wait for a controller.
-    pub fn queue(&self, of: Reconciler) -> &WorkQueue<Key> {
-        match of {
-            Reconciler::Vm => &self.vm_queue,
-            Reconciler::Vmi => &self.vmi_queue,
-            Reconciler::Node => &self.node_queue,
-            Reconciler::Migration => &self.migration_queue,
-            Reconciler::Synchronization => &self.synchronization_queue,
-            Reconciler::Evacuation => &self.evacuation_queue,
-            Reconciler::DisruptionBudget => &self.budget_queue,
-            Reconciler::WorkloadUpdate => &self.workload_queue,
-        }
+    /// In the order of the list.
+    pub fn running(&self) -> &[Arc<Running>] {
+        &self.running
+    }
+
+    /// The controller with this short name.
+    pub fn named(&self, short_name: &str) -> Option<&Running> {
+        self.running.iter().map(AsRef::as_ref).find(|running| running.declared.short_name() == short_name)
     }
 
     /// The cluster configuration as it is now.
     pub fn config(&self) -> &LiveConfig {
         &self.config
-    }
-
-    /// One pass of a controller over one key. The caller must hold the key: two passes over one must not overlap.
-    pub async fn reconcile(&self, by: Reconciler, key: &Key) -> Result<Requeue, Error> {
-        match by {
-            Reconciler::Vm => reconcile(&self.vm, key).await,
-            Reconciler::Vmi => reconcile(&self.vmi, key).await,
-            Reconciler::Node => reconcile(&self.node, key).await,
-            Reconciler::Migration => reconcile(&self.migration, key).await,
-            Reconciler::Synchronization => reconcile(&self.synchronization, key).await,
-            Reconciler::Evacuation => reconcile(&self.evacuation, key).await,
-            Reconciler::DisruptionBudget => reconcile(&self.budget, key).await,
-            Reconciler::WorkloadUpdate => reconcile(&self.workload, key).await,
-        }
     }
 
     /// Brings every node's labels about time stamp counters up to date, once.

@@ -4,26 +4,30 @@
 //! one watch per kind ──► stores ──► queues ──► observe ──► plan::{vm,vmi,…}::decide ──► execute ──► API
 //! ```
 //!
-//! Nothing in here judges: `observe` gathers a `World` from the stores, `execute` carries `Action`s out. What is right
+//! Nothing in here judges: `observe` gathers a `World` from the stores, `execute` carries the effects out. What is right
 //! for a VM is written in `plan`.
 //!
-//! [`run`] is the program. [`Controllers`] are its working parts, which can also be driven by hand over caches and an API
-//! of one's own.
+//! A controller is a value ([`Controller`]) in a list ([`ALL`]). [`run`] is the program. [`Controllers`] are its working
+//! parts, which can also be driven by hand over caches and an API of one's own.
 
 pub mod api;
 mod budget;
 mod config;
 mod context;
+pub mod controller;
 mod controllers;
+pub mod docs;
 mod endpoints;
 mod error;
 mod evacuation;
+mod execute;
+mod memory;
 mod migration;
 mod moves;
 mod node;
 mod owned;
 mod prune;
-mod reconcile;
+pub mod reconcile;
 mod rights;
 mod run;
 mod status;
@@ -38,9 +42,12 @@ mod writer;
 
 pub use crate::api::{Api, KubeApi, Notes};
 pub use crate::config::LiveConfig;
-pub use crate::controllers::{Controllers, Reconciler, Settings};
+pub use crate::context::{Context, Shared};
+pub use crate::controller::Controller;
+pub use crate::controllers::{ALL, Controllers, Running, Settings};
 pub use crate::endpoints::{Certificate, Endpoints, EndpointsError};
 pub use crate::error::Error;
+pub use crate::memory::Memory;
 pub use crate::rights::program;
 pub use crate::run::{Config, LEASE, OnConfiguration, run};
 pub use crate::status::Status;

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use api::labels;
 use api::v1::VirtualMachineInstanceMigration as Migration;
-use informer::{Expectations, Key};
+use informer::Key;
 use machinery::names;
 use plan::migration::is_final;
+use plan::object::{Kind, Object};
 use tokio::sync::Mutex;
 
 use crate::Error;
-use crate::api::Api;
 use crate::context::Context;
-use crate::owned::creating;
+use crate::execute::creating;
 use crate::writer::Done;
 
 /// Whoever is at it gets an answer within this time, or lets the others go on.
@@ -24,35 +24,26 @@ const TOGETHER: Duration = Duration::from_secs(30);
 #[derive(Clone, Default)]
 pub(crate) struct OneAtATime(Arc<Mutex<()>>);
 
-impl<A: Api> Context<A> {
-    /// Creates a migration, or finds that the instance has one that has not ended. `expected` hears of it under `owner`.
-    pub(crate) async fn create_migration(
-        &self,
-        owner: &Key,
-        expected: &Expectations,
-        migration: &Migration,
-    ) -> Result<Done, Error> {
+impl Context {
+    /// Creates a migration on behalf of `owner`, or finds that the instance has one that has not ended.
+    pub(crate) async fn create_migration(&self, owner: &Key, migration: &Migration) -> Result<Done, Error> {
         tokio::select! {
             biased;
-            done = self.look_and_create(owner, expected, migration) => done,
+            done = self.look_and_create(owner, migration) => done,
             () = self.clock.sleep(TOGETHER) => Err(Error::StartHung { seconds: TOGETHER.as_secs() }),
         }
     }
 
-    async fn look_and_create(
-        &self,
-        owner: &Key,
-        expected: &Expectations,
-        migration: &Migration,
-    ) -> Result<Done, Error> {
+    async fn look_and_create(&self, owner: &Key, migration: &Migration) -> Result<Done, Error> {
         let _alone = self.one_at_a_time.0.lock().await;
         let namespace = migration.metadata.namespace.clone().unwrap_or_default();
         let key = Key::new(namespace, migration.metadata.name.clone().unwrap_or_default());
         if self.has_migration(&key.namespace, migration.spec.vmi_name.as_deref()).await? {
             return Ok(Done::Before);
         }
-        let same = |found: &Migration| found.spec.vmi_name == migration.spec.vmi_name;
-        creating(expected, owner, &key, self.writer.create_unless(&key, migration, same)).await
+        let same = |found: &Object| matches!(found, Object::Migration(found) if found.spec.vmi_name == migration.spec.vmi_name);
+        let (object, expected) = (migration.clone().into(), self.memory.expects_creation(Kind::Migration));
+        creating(expected, owner, &key, self.writer.create_unless(&key, &object, same)).await
     }
 
     /// Whether the instance has a migration that has not ended, going by what is stored.

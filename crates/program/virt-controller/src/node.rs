@@ -2,44 +2,64 @@
 
 use api::labels;
 use api::v1::VirtualMachineInstance;
-use informer::{Key, WorkQueue};
+use informer::Key;
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use kube::Resource;
-use plan::node::{Action, Agents, Live, World, decide, is_silent, judge};
+use machinery::rights::{Right, Verb};
+use plan::effect::Never;
+use plan::node::{Action, Agents, Live, Own, World, decide, is_silent, judge};
+use plan::object::Typed;
 
 use crate::Error;
-use crate::api::{Api, Kind};
 use crate::context::Context;
+use crate::controller::{Controller, Expected, Flag, Queue, Watches, Workers};
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
 use crate::stores::{BY_NODE, Stores};
 
-/// The component that users see in events.
-const COMPONENT: &str = "node-controller";
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "virt-controller-node",
+    queue: Queue::Plain,
+    workers: Workers::Flag(Flag {
+        name: "node-controller-threads",
+        default: 3,
+        help: "Concurrent health checks of nodes",
+    }),
+    watches,
+    component: "node-controller",
+    expects: Expected::NOTHING,
+    tracks: &[],
+    reads: &[
+        Right::on::<Node>(&[Verb::Get]),
+        Right::on::<VirtualMachineInstance>(&[Verb::List]),
+        Right::on::<Pod>(&[Verb::List]),
+        Right::on::<DaemonSet>(&[Verb::List]),
+    ],
+    writes: &[Right::on::<Node>(&[Verb::Patch]), Right::on::<VirtualMachineInstance>(&[Verb::Patch])],
+    start: |ctx| Box::new(Nodes { ctx }),
+};
 
 /// How many instances are asked about in one request: a request has a length.
 const AT_ONCE: usize = 50;
 
-pub(crate) struct Controller<A> {
-    ctx: Context<A>,
+struct Nodes {
+    ctx: Context,
 }
 
-impl<A: Api> Controller<A> {
-    pub(crate) fn new(ctx: Context<A>) -> Self {
-        Self { ctx }
-    }
+/// What wakes a node: itself, and instances that are on it although it is not there. Beyond that each pass asks for the
+/// next.
+fn watches(on: &mut Watches<'_>) {
+    on.objects(|stores| &stores.nodes);
+    on.changes(
+        |stores| &stores.vmis,
+        |ctx, change| {
+            to_missing_node(&ctx.stores, change.object()).into_iter().for_each(|key| ctx.queue.add(key));
+        },
+    );
+}
 
-    /// What wakes a node: itself, and instances that are on it although it is not there. Beyond that each pass asks for
-    /// the next.
-    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
-        self.ctx.stores.nodes.feed(queue);
-        let (stores, to) = (self.ctx.stores.clone(), queue.clone());
-        self.ctx.stores.vmis.subscribe(move |change| {
-            to_missing_node(&stores, change.object()).into_iter().for_each(|key| to.add(key));
-        });
-    }
-
+impl Nodes {
     async fn look_live(&self, name: &str) -> Result<Live, Error> {
         let writer = &self.ctx.writer;
         let node: Option<Node> = writer.get("", name).await?;
@@ -60,7 +80,7 @@ impl<A: Api> Controller<A> {
     }
 
     /// Lists a kind that a server may not have, or may not show us, where agents are no Pods.
-    async fn list_if_served<K: Kind>(&self, labels: &str) -> Result<Vec<K>, Error> {
+    async fn list_if_served<K: Typed>(&self, labels: &str) -> Result<Vec<K>, Error> {
         match self.ctx.writer.list("", labels).await {
             Err(error) if is_not_served(&error) => Ok(vec![]),
             listed => listed,
@@ -80,9 +100,14 @@ fn to_missing_node(stores: &Stores, vmi: &VirtualMachineInstance) -> Option<Key>
     stores.nodes.get(&key).is_none().then_some(key)
 }
 
-impl<A: Api> Control for Controller<A> {
+impl Control for Nodes {
     type World = World;
-    type Action = Action;
+    type Look = Never;
+    type Own = Own;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
 
     fn observe(&self, key: &Key) -> Option<World> {
         let (node, now) = (self.ctx.stores.nodes.get(key), self.ctx.clock.api_time());
@@ -100,34 +125,17 @@ impl<A: Api> Control for Controller<A> {
         decide(world)
     }
 
-    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
-        match action {
-            Action::Confirm => return Ok(Next::Insert(judge(world, &self.look_live(&key.name).await?))),
-            Action::PatchNode { patch, because: _ } => {
-                drop(self.ctx.writer.merge_strategic::<Node>(key, &key.name, patch).await?);
+    fn about(world: &World) -> Option<ObjectReference> {
+        world.node.as_ref().map(|node| node.object_ref(&()))
+    }
+
+    async fn own(&self, key: &Key, world: &World, own: Own) -> Result<Next<Action>, Error> {
+        match own {
+            Own::LookLive => Ok(Next::Insert(judge(world, &self.look_live(&key.name).await?))),
+            Own::Warn(message) => {
+                tracing::warn!(node = key.name, "{message}; the node is left alone");
+                Ok(Next::Continue)
             }
-            Action::PatchVmi { namespace, name, patch, because: _ } => {
-                let vmi = Key::new(namespace, name);
-                drop(self.ctx.writer.patch::<VirtualMachineInstance>(&vmi, &vmi.name, patch).await?);
-            }
-            Action::NoteNode(note) => {
-                let about = world.node.as_ref().map(|node| node.object_ref(&()));
-                about.into_iter().for_each(|about| self.ctx.publish(COMPONENT, about, note.clone()));
-            }
-            Action::NoteVmi { namespace, name, uid, note } => {
-                let about = ObjectReference {
-                    api_version: Some(VirtualMachineInstance::api_version(&()).into_owned()),
-                    kind: Some(VirtualMachineInstance::kind(&()).into_owned()),
-                    namespace: Some(namespace),
-                    name: Some(name),
-                    uid: Some(uid),
-                    ..ObjectReference::default()
-                };
-                self.ctx.publish(COMPONENT, about, note);
-            }
-            Action::Warn(message) => tracing::warn!(node = key.name, "{message}; the node is left alone"),
-            Action::RequeueAfter(delay) => return Ok(Next::After(delay)),
         }
-        Ok(Next::Continue)
     }
 }

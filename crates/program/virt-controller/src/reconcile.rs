@@ -1,55 +1,81 @@
-//! One pass over one key: observe, decide, execute; and what is done about a failure.
+//! One pass over one key: observe, decide, carry out; and what is done about a failure.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use informer::{Classify, ErrorClass, Key, Requeue};
+use k8s_openapi::api::core::v1::ObjectReference;
 use plan::SyncError;
+use plan::effect::{Deed, Doubt, Effect};
+use plan::object::Object;
 
 use crate::Error;
+use crate::context::Context;
+use crate::controller::Reconcile;
+use crate::execute::execute;
 
-/// A controller as the pass sees it.
-pub(crate) trait Control: Sync {
+/// What a controller decides on.
+pub type EffectOf<C> = Effect<<C as Control>::Look, <C as Control>::Own>;
+
+/// A controller as the pass sees it. What to do is decided in `plan`; here it is only fed and carried out.
+pub trait Control: Send + Sync {
     type World: Send + Sync;
-    type Action: std::fmt::Display + Send;
+    type Look: Doubt<Self::World> + Send + Sync;
+    type Own: Deed + Send + Sync;
 
+    fn ctx(&self) -> &Context;
     /// Everything the decision may see, or nothing if the object is gone.
     fn observe(&self, key: &Key) -> Option<Self::World>;
-    /// The object is gone: drop what is remembered about it.
-    fn forget(&self, key: &Key);
-    fn decide(world: &Self::World) -> Vec<Self::Action>;
+    /// The object is gone: drop what is remembered about it, besides the context's memory.
+    fn forget(&self, _key: &Key) {}
+    fn decide(world: &Self::World) -> Vec<EffectOf<Self>>;
     /// Puts the failure of the last attempt into the world, for controllers that show it on the object.
     fn fail(_world: &mut Self::World, _error: SyncError) {}
-    /// Under which reason a failure of this action is shown on the object. Without one it is only tried again.
-    fn failure_reason(_action: &Self::Action) -> Option<&'static str> {
+    /// The object that events are about.
+    fn about(world: &Self::World) -> Option<ObjectReference>;
+    /// An object was created, or found to be there. Another look follows after the time that is returned.
+    fn created(&self, _key: &Key, _world: &Self::World, _object: &Object) -> Option<Duration> {
         None
     }
-    fn execute(
+    /// The object, or its status, was replaced by this one.
+    fn wrote(&self, _key: &Key, _world: &Self::World, _object: &Object) {}
+    /// Carries out an effect that only this controller has.
+    fn own(
         &self,
         key: &Key,
         world: &Self::World,
-        action: Self::Action,
-    ) -> impl Future<Output = Result<Next<Self::Action>, Error>> + Send;
+        own: Self::Own,
+    ) -> impl Future<Output = Result<Next<EffectOf<Self>>, Error>> + Send;
 }
 
-/// How the pass goes on after an action.
-pub(crate) enum Next<A> {
+/// How the pass goes on after an effect.
+pub enum Next<E> {
     Continue,
+    /// There was nothing to do any more.
+    Idle,
     /// These come next, then what remains.
-    Insert(Vec<A>),
+    Insert(Vec<E>),
     /// Another look after this time; what remains still follows.
     After(Duration),
     /// Nothing more in this pass; another look after this time.
     StopUntil(Duration),
 }
 
-/// An action that failed, and how to show it.
+/// An effect that failed, and how to show it.
 struct Failed {
     reason: Option<&'static str>,
     error: Error,
 }
 
-pub(crate) async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error> {
+impl<C: Control> Reconcile for C {
+    fn reconcile<'a>(&'a self, key: &'a Key) -> Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send + 'a>> {
+        Box::pin(reconcile(self, key))
+    }
+}
+
+async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error> {
     let Some(mut world) = control.observe(key) else {
+        control.ctx().memory.forget(key);
         control.forget(key);
         return Ok(Requeue::No);
     };
@@ -70,15 +96,15 @@ pub(crate) async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requ
 }
 
 async fn carry_out<C: Control>(control: &C, key: &Key, world: &C::World) -> Result<Requeue, Failed> {
-    let mut waiting: Vec<C::Action> = C::decide(world);
-    waiting.reverse(); // a stack: the next action is the last
+    let mut waiting: Vec<EffectOf<C>> = C::decide(world);
+    waiting.reverse(); // a stack: the next effect is the last
     let mut delay: Option<Duration> = None;
-    while let Some(action) = waiting.pop() {
-        tracing::debug!(%key, %action);
-        let reason = C::failure_reason(&action);
-        match control.execute(key, world, action).await.map_err(|error| Failed { reason, error })? {
-            Next::Continue => {}
-            Next::Insert(actions) => waiting.extend(actions.into_iter().rev()),
+    while let Some(effect) = waiting.pop() {
+        tracing::debug!(%key, action = %effect);
+        let reason = effect.on_failure();
+        match execute(control, key, world, effect).await.map_err(|error| Failed { reason, error })? {
+            Next::Continue | Next::Idle => {}
+            Next::Insert(effects) => waiting.extend(effects.into_iter().rev()),
             Next::After(after) => delay = Some(delay.map_or(after, |delay| delay.min(after))),
             Next::StopUntil(after) => return Ok(Requeue::After(after)),
         }

@@ -5,6 +5,7 @@
 //!                                                                       └──► lease lost: everything stops at once
 //! ```
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::KubeApi;
-use crate::controllers::{Controllers, Reconciler, Settings};
+use crate::controller::{Controller, Workers};
+use crate::controllers::{ALL, Controllers, Settings};
 use crate::error::Error;
 use crate::status::Status;
 use crate::stores::Stores;
@@ -52,12 +54,10 @@ pub struct Config {
     /// Wait for the lease before doing anything. A client of its own keeps renewal apart from other traffic.
     pub leader_election: Option<Client>,
     pub lease_times: LeaseTimes,
-    pub vm_workers: usize,
-    pub vmi_workers: usize,
-    pub node_workers: usize,
-    pub migration_workers: usize,
-    pub evacuation_workers: usize,
-    pub disruption_budget_workers: usize,
+    /// The controllers that run.
+    pub controllers: Vec<&'static Controller>,
+    /// How many keys a controller works on at once, by the name of its flag, where that is not the flag's default.
+    pub workers: BTreeMap<&'static str, usize>,
     /// The least pause between two looks at the time stamp counters of nodes.
     pub node_topology_update_period: Duration,
     /// Start nothing: the cluster is being emptied.
@@ -73,7 +73,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The defaults: no leader election, ten workers for instances, and three for everything else.
+    /// The defaults: no leader election, every controller, with as many workers as it declares.
     pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
         Self {
             client,
@@ -84,18 +84,21 @@ impl Config {
             identity: "virt-controller".to_owned(),
             leader_election: None,
             lease_times: LeaseTimes::default(),
-            vm_workers: 3,
-            vmi_workers: 10,
-            node_workers: 3,
-            migration_workers: 3,
-            evacuation_workers: 3,
-            disruption_budget_workers: 3,
+            controllers: ALL.to_vec(),
+            workers: BTreeMap::new(),
             node_topology_update_period: topology::PERIOD,
             hold_starts: false,
             writes: Arc::default(),
             status: Arc::default(),
             rate_limit: None,
             on_configuration: None,
+        }
+    }
+
+    fn workers_of(&self, controller: &Controller) -> usize {
+        match controller.workers {
+            Workers::Flag(flag) | Workers::Like(flag) => self.workers.get(flag.name).copied().unwrap_or(flag.default),
+            Workers::Fixed(workers) => workers,
         }
     }
 
@@ -145,12 +148,11 @@ async fn control(config: &Config, shutdown: &CancellationToken, stop: Cancellati
     let stores = Stores::start(&config.client, &stop);
     let events = config.events.as_ref().unwrap_or(&config.client).clone();
     let recorder = Recorder::start(events, COMPONENT, &config.identity, stop.clone());
-    let api = KubeApi::new(config.client.clone());
-    let notes = Arc::new(recorder);
-    let controllers = Controllers::new(stores.clone(), api, notes, Clock::system(), config.settings());
+    let api = Arc::new(KubeApi::new(config.client.clone()));
+    let (notes, clock) = (Arc::new(recorder), Clock::system());
+    let controllers = Controllers::new(&config.controllers, stores.clone(), api, notes, clock, config.settings());
     follow_configuration(config, &controllers);
-    let queues = Reconciler::ALL.iter().map(|reconciler| controllers.queue(*reconciler).clone());
-    config.status.watch_queues(queues.collect());
+    config.status.watch_queues(&controllers);
     config.status.watch_caches({
         let stores = stores.clone();
         move || stores.sizes()
@@ -164,7 +166,7 @@ async fn control(config: &Config, shutdown: &CancellationToken, stop: Cancellati
     config.status.set_leads(false);
 }
 
-fn follow_configuration(config: &Config, controllers: &Controllers<KubeApi>) {
+fn follow_configuration(config: &Config, controllers: &Controllers) {
     if let Some(listener) = config.on_configuration.clone() {
         controllers.config().on_change(move |config| listener(config));
     }
@@ -187,23 +189,14 @@ fn rate(config: &ClusterConfig) -> Rate {
 }
 
 /// Runs every controller's workers until `shutdown`, and lets them finish what they are at.
-async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown: &CancellationToken) {
+async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &CancellationToken) {
     let mut pools = JoinSet::new();
-    for &reconciler in Reconciler::ALL {
-        let workers = match reconciler {
-            Reconciler::Vm => config.vm_workers,
-            Reconciler::Vmi => config.vmi_workers,
-            Reconciler::Node => config.node_workers,
-            Reconciler::Migration | Reconciler::Synchronization => config.migration_workers,
-            Reconciler::Evacuation => config.evacuation_workers,
-            Reconciler::DisruptionBudget => config.disruption_budget_workers,
-            // There is one key.
-            Reconciler::WorkloadUpdate => 1,
-        };
-        let (queue, controllers) = (controllers.queue(reconciler).clone(), controllers.clone());
+    for running in controllers.running() {
+        let (queue, running) = (running.queue.clone(), running.clone());
+        let workers = config.workers_of(running.declared);
         pools.spawn(run_workers(queue, workers, shutdown.clone(), move |key: Key| {
-            let controllers = controllers.clone();
-            async move { controllers.reconcile(reconciler, &key).await }
+            let running = running.clone();
+            async move { running.reconcile(&key).await }
         }));
     }
     pools.spawn(update_topology(controllers, config.clone(), shutdown.clone()));
@@ -219,7 +212,7 @@ async fn work(controllers: Arc<Controllers<KubeApi>>, config: &Config, shutdown:
 }
 
 /// Looks after the nodes' labels until `shutdown`.
-async fn update_topology(controllers: Arc<Controllers<KubeApi>>, config: Config, shutdown: CancellationToken) {
+async fn update_topology(controllers: Arc<Controllers>, config: Config, shutdown: CancellationToken) {
     for pass in 0.. {
         let look = async {
             controllers.update_topology().await;

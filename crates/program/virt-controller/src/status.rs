@@ -11,6 +11,8 @@ use kube::Client;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
+use crate::controllers::Controllers;
+
 /// How long an answer about the API server's health holds.
 const HEALTH_HOLDS: Duration = Duration::from_secs(5);
 /// An API server that takes longer counts as unreachable.
@@ -45,7 +47,9 @@ impl Status {
         self.leads.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn watch_queues(&self, queues: Vec<WorkQueue<Key>>) {
+    /// Shows the queues of these controllers.
+    pub fn watch_queues(&self, controllers: &Controllers) {
+        let queues = controllers.running().iter().map(|running| running.queue.clone()).collect();
         *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = queues;
     }
 
@@ -73,7 +77,7 @@ impl Status {
     }
 
     /// The answer of `/metrics`.
-    pub(crate) fn metrics(&self) -> String {
+    pub fn metrics(&self) -> String {
         let mut out = Exposition::default();
         let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
         let queues: Vec<QueueMetrics> = queues.iter().map(WorkQueue::metrics).collect();

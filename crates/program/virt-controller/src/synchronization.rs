@@ -1,55 +1,53 @@
 //! The synchronization controller: two instances that exchange a guest learn of each other.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use informer::{Key, WorkQueue};
-use plan::migration::{concerns, kind, phase};
-use plan::synchronization::{Action, Peer, World, decide, exchange};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Resource;
+use machinery::rights::{Right, Verb};
+use plan::effect::Never;
+use plan::migration::{concerns, kind};
+use plan::synchronization::{Action, Look, Peer, World, decide, exchange};
 
-use crate::Error;
-use crate::api::Api;
 use crate::context::Context;
-use crate::owned::uid;
+use crate::controller::{Controller, Expected, Queue, Watches, Workers};
 use crate::reconcile::{Control, Next};
 use crate::stores::{BY_EXCHANGE, BY_INSTANCE, Stores};
+use crate::{Error, migration};
 
-/// A migration was found to be further than the cache shows; its event is on the way.
-const CACHE_CATCHES_UP: Duration = Duration::from_secs(1);
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "virt-controller-synchronization",
+    queue: Queue::Plain,
+    workers: Workers::Like(migration::THREADS),
+    watches,
+    component: "synchronization-controller",
+    expects: Expected::NOTHING,
+    tracks: &[],
+    reads: &[Right::on::<Migration>(&[Verb::Get])],
+    writes: &[
+        Right::on::<Migration>(&[Verb::Patch, Verb::Delete]),
+        Right::on::<VirtualMachineInstance>(&[Verb::Patch]),
+    ],
+    start: |ctx| Box::new(Exchanges { ctx }),
+};
 
-pub(crate) struct Controller<A> {
-    ctx: Context<A>,
+struct Exchanges {
+    ctx: Context,
 }
 
-impl<A: Api> Controller<A> {
-    pub(crate) fn new(ctx: Context<A>) -> Self {
-        Self { ctx }
-    }
-
-    /// Both sides are woken by either of the migrations and by either of the instances.
-    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
-        let (stores, to) = (self.ctx.stores.clone(), queue.clone());
-        self.ctx.stores.migrations.subscribe(move |change| wake(&stores, &to, change.object()));
-        let (stores, to) = (self.ctx.stores.clone(), queue.clone());
-        self.ctx.stores.vmis.subscribe(move |change| {
+/// Both sides are woken by either of the migrations and by either of the instances.
+fn watches(on: &mut Watches<'_>) {
+    on.changes(|stores| &stores.migrations, |ctx, change| wake(&ctx.stores, &ctx.queue, change.object()));
+    on.changes(
+        |stores| &stores.vmis,
+        |ctx, change| {
             let instance = Key::of(change.object().as_ref()).to_string();
-            stores.migrations.by_index(BY_INSTANCE, &instance).iter().for_each(|one| wake(&stores, &to, one));
-        });
-    }
-
-    /// Whether the cache is right about what would forbid to go on.
-    async fn is_current(&self, seen: &Migration) -> Result<bool, Error> {
-        let meta = &seen.metadata;
-        let (namespace, name) =
-            (meta.namespace.as_deref().unwrap_or_default(), meta.name.as_deref().unwrap_or_default());
-        let live: Option<Migration> = self.ctx.writer.get(namespace, name).await?;
-        Ok(live.is_some_and(|live| {
-            live.metadata.uid == meta.uid
-                && live.metadata.deletion_timestamp == meta.deletion_timestamp
-                && phase(&live) == phase(seen)
-        }))
-    }
+            let of_instance = ctx.stores.migrations.by_index(BY_INSTANCE, &instance);
+            of_instance.iter().for_each(|one| wake(&ctx.stores, &ctx.queue, one));
+        },
+    );
 }
 
 fn wake(stores: &Stores, queue: &WorkQueue<Key>, migration: &Arc<Migration>) {
@@ -64,9 +62,14 @@ fn instance(stores: &Stores, migration: &Migration) -> Option<Arc<VirtualMachine
     found.filter(|vmi| concerns(migration, vmi))
 }
 
-impl<A: Api> Control for Controller<A> {
+impl Control for Exchanges {
     type World = World;
-    type Action = Action;
+    type Look = Look;
+    type Own = Never;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
 
     fn observe(&self, key: &Key) -> Option<World> {
         let stores = &self.ctx.stores;
@@ -82,35 +85,15 @@ impl<A: Api> Control for Controller<A> {
         })
     }
 
-    fn forget(&self, _: &Key) {}
-
     fn decide(world: &World) -> Vec<Action> {
         decide(world)
     }
 
-    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
-        let writer = &self.ctx.writer;
-        match action {
-            Action::PatchMigration(patch) => drop(writer.patch::<Migration>(key, &key.name, patch).await?),
-            Action::PatchVmi { patch, because: _ } => {
-                let name = world.migration.spec.vmi_name.clone().unwrap_or_default();
-                let vmi = Key::new(&key.namespace, &name);
-                drop(writer.patch::<VirtualMachineInstance>(&vmi, &name, patch).await?);
-            }
-            Action::DeleteMigration { uid: doomed, because } => {
-                tracing::info!(migration = %key, because, "giving up one side of a migration between instances");
-                debug_assert_eq!(doomed, uid(&world.migration.metadata));
-                writer.delete::<Migration>(key, &key.name, &doomed, None).await?;
-            }
-            Action::ConfirmMigrations { then } => {
-                for seen in world.peers.iter().map(|peer| &peer.migration).chain([&world.migration]) {
-                    if !self.is_current(seen).await? {
-                        return Ok(Next::StopUntil(CACHE_CATCHES_UP));
-                    }
-                }
-                return Ok(Next::Insert(then));
-            }
-        }
-        Ok(Next::Continue)
+    fn about(world: &World) -> Option<ObjectReference> {
+        Some(world.migration.object_ref(&()))
+    }
+
+    async fn own(&self, _: &Key, _: &World, own: Never) -> Result<Next<Action>, Error> {
+        match own {}
     }
 }

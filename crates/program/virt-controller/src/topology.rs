@@ -1,16 +1,16 @@
 //! The topology updater: keeps the nodes' labels about time stamp counters in line with what instances were promised.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 use std::time::Duration;
 
 use informer::Key;
-use k8s_openapi::api::core::v1::Node;
 use plan::node::lowest_tsc_frequency;
 use plan::node::topology::{Relabel, offers_counter, promised_frequency, relabel};
+use plan::object::Kind;
 
-use crate::Error;
-use crate::api::Api;
-use crate::context::Context;
+use crate::api::{Part, Patch};
+use crate::context::Shared;
 use crate::stores::BY_NODE;
 
 /// The pause between two passes is at least this, unless told otherwise.
@@ -18,21 +18,21 @@ pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 /// Up to this many hundredths of the period come on top, so that controllers of several clusters do not march in step.
 const JITTER_PERCENT: u64 = 120;
 
-pub(crate) struct Updater<A> {
-    ctx: Context<A>,
+pub(crate) struct Updater {
+    shared: Arc<Shared>,
 }
 
-impl<A: Api> Updater<A> {
-    pub(crate) fn new(ctx: Context<A>) -> Self {
-        Self { ctx }
+impl Updater {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
     }
 
     /// One pass over all nodes. A node that cannot be written does not hold up the others; the next pass tries again.
     pub(crate) async fn update(&self) {
         for Relabel { node, patch } in self.outdated() {
             let key = Key::new("", &node);
-            let patched: Result<Node, Error> = self.ctx.writer.merge_strategic(&key, &node, patch).await;
-            if let Err(error) = patched {
+            let patch = Patch::Strategic(patch);
+            if let Err(error) = self.shared.writer.patch(&key, Kind::Node, &node, Part::Object, &patch).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(node, error, "the labels of time stamp counters could not be brought up to date");
             }
@@ -40,13 +40,13 @@ impl<A: Api> Updater<A> {
     }
 
     fn outdated(&self) -> Vec<Relabel> {
-        let nodes = self.ctx.stores.nodes.all();
+        let nodes = self.shared.stores.nodes.all();
         if !nodes.iter().any(|node| offers_counter(node)) {
             return vec![]; // and nobody need look at every instance
         }
-        let vmis = &self.ctx.stores.vmis;
+        let vmis = &self.shared.stores.vmis;
         let runs_vmis = |node: &str| !vmis.by_index(BY_NODE, node).is_empty();
-        match lowest_tsc_frequency(&nodes, runs_vmis, &self.ctx.config.now()) {
+        match lowest_tsc_frequency(&nodes, runs_vmis, &self.shared.config.now()) {
             Ok(lowest) => {
                 let promised = vmis.all().iter().filter_map(|vmi| promised_frequency(vmi)).collect();
                 relabel(&nodes, &promised, lowest)

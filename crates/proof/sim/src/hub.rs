@@ -16,13 +16,15 @@ use informer::Key;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewStatus};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Status};
 use machinery::status;
+use plan::object::{Kind as ApiKind, Object as ApiObject, Typed};
+use plan::with_kind;
 use virt_controller::Notes;
-use virt_controller::api::{Api, Kind as AnyKind, Part, Patch};
+use virt_controller::api::{Answer as Reply, Api, Part, Patch};
 
 use crate::actors::{ask_to_leave, is_target};
-use crate::kinds::{Kind, key};
+use crate::kinds::{AnyKind, Kind, key};
 use crate::plant::Plant;
 use crate::server::{Answer, Propagation, Server, Writer, about};
 
@@ -167,9 +169,10 @@ fn request<K: AnyKind>(key: Key, op: Op) -> Request {
     Request { kind: Kind::of::<K>(), key, op }
 }
 
-impl Api for Client {
-    async fn get<K: AnyKind>(&self, namespace: &str, name: &str) -> Result<Option<K>, kube::Error> {
-        let key = Key::new(namespace, name);
+/// The requests for objects of one type.
+impl Client {
+    async fn get_typed<K: AnyKind>(&self, key: &Key) -> Result<Option<K>, kube::Error> {
+        let key = key.clone();
         let sent = request::<K>(key.clone(), Op::Get);
         self.call(sent, move |hub| {
             if let Some(cached) = hub.plant_cached::<K>() {
@@ -186,7 +189,7 @@ impl Api for Client {
         .await
     }
 
-    async fn list<K: AnyKind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, kube::Error> {
+    async fn list_typed<K: AnyKind>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, kube::Error> {
         let sent = request::<K>(Key::new(namespace, labels), Op::List);
         let (namespace, labels) = (namespace.to_owned(), labels.to_owned());
         self.call(sent, move |hub| {
@@ -199,8 +202,7 @@ impl Api for Client {
         .await
     }
 
-    async fn create<K: AnyKind>(&self, namespace: &str, object: &K) -> Result<K, kube::Error> {
-        let mut object = object.clone();
+    async fn create_typed<K: AnyKind>(&self, namespace: &str, mut object: K) -> Result<K, kube::Error> {
         if !namespace.is_empty() {
             object.meta_mut().namespace = Some(namespace.to_owned());
         }
@@ -215,14 +217,13 @@ impl Api for Client {
         .await
     }
 
-    async fn delete<K: AnyKind>(
+    async fn delete_typed<K: AnyKind>(
         &self,
-        namespace: &str,
-        name: &str,
+        key: &Key,
         uid: &str,
         grace_seconds: Option<u32>,
     ) -> Result<(), kube::Error> {
-        let key = Key::new(namespace, name);
+        let key = key.clone();
         let sent = request::<K>(key.clone(), Op::Delete { uid: uid.to_owned() });
         let uid = uid.to_owned();
         self.call(sent, move |hub| {
@@ -233,15 +234,7 @@ impl Api for Client {
         .await
     }
 
-    async fn evict(&self, namespace: &str, name: &str, uid: &str) -> Result<(), kube::Error> {
-        let key = Key::new(namespace, name);
-        let sent = request::<Pod>(key.clone(), Op::Evict);
-        let uid = uid.to_owned();
-        self.call(sent, move |hub| ask_to_leave(&mut hub.server, &key, &uid, false)).await
-    }
-
-    async fn replace<K: AnyKind>(&self, namespace: &str, part: Part, object: &K) -> Result<K, kube::Error> {
-        let mut object = object.clone();
+    async fn replace_typed<K: AnyKind>(&self, namespace: &str, part: Part, mut object: K) -> Result<K, kube::Error> {
         if !namespace.is_empty() {
             object.meta_mut().namespace = Some(namespace.to_owned());
         }
@@ -254,14 +247,8 @@ impl Api for Client {
         .await
     }
 
-    async fn patch<K: AnyKind>(
-        &self,
-        namespace: &str,
-        name: &str,
-        part: Part,
-        patch: &Patch,
-    ) -> Result<K, kube::Error> {
-        let key = Key::new(namespace, name);
+    async fn patch_typed<K: AnyKind>(&self, key: &Key, part: Part, patch: &Patch) -> Result<K, kube::Error> {
+        let key = key.clone();
         let sent = request::<K>(key.clone(), Op::Patch(patch.clone()));
         let patch = patch.clone();
         self.call(sent, move |hub| {
@@ -282,16 +269,57 @@ impl Api for Client {
         })
         .await
     }
+}
+
+/// The object as the type that its kind stands for.
+fn typed<K: AnyKind>(object: &ApiObject) -> Result<K, kube::Error> {
+    K::from_object(object.clone()).ok_or_else(|| refused(status::internal("the object is of another kind")))
+}
+
+impl Api for Client {
+    fn get<'a>(&'a self, kind: ApiKind, at: &'a Key) -> Reply<'a, Option<ApiObject>> {
+        with_kind!(kind, K => Box::pin(async move { Ok(self.get_typed::<K>(at).await?.map(Typed::into_object)) }))
+    }
+
+    fn list<'a>(&'a self, kind: ApiKind, namespace: &'a str, labels: &'a str) -> Reply<'a, Vec<ApiObject>> {
+        with_kind!(kind, K => Box::pin(async move {
+            Ok(self.list_typed::<K>(namespace, labels).await?.into_iter().map(Typed::into_object).collect())
+        }))
+    }
+
+    fn create<'a>(&'a self, namespace: &'a str, object: &'a ApiObject) -> Reply<'a, ObjectMeta> {
+        with_kind!(object.kind(), K => Box::pin(async move {
+            Ok(self.create_typed::<K>(namespace, typed(object)?).await?.metadata)
+        }))
+    }
+
+    fn delete<'a>(&'a self, kind: ApiKind, at: &'a Key, uid: &'a str, grace_seconds: Option<u32>) -> Reply<'a, ()> {
+        with_kind!(kind, K => Box::pin(self.delete_typed::<K>(at, uid, grace_seconds)))
+    }
+
+    fn replace<'a>(&'a self, namespace: &'a str, part: Part, object: &'a ApiObject) -> Reply<'a, ObjectMeta> {
+        with_kind!(object.kind(), K => Box::pin(async move {
+            Ok(self.replace_typed::<K>(namespace, part, typed(object)?).await?.metadata)
+        }))
+    }
+
+    fn patch<'a>(&'a self, kind: ApiKind, at: &'a Key, part: Part, patch: &'a Patch) -> Reply<'a, ObjectMeta> {
+        with_kind!(kind, K => Box::pin(async move { Ok(self.patch_typed::<K>(at, part, patch).await?.metadata) }))
+    }
+
+    fn evict<'a>(&'a self, pod: &'a Key, uid: &'a str) -> Reply<'a, ()> {
+        let sent = request::<Pod>(pod.clone(), Op::Evict);
+        Box::pin(self.call(sent, move |hub| ask_to_leave(&mut hub.server, pod, uid, false)))
+    }
 
     /// Everybody may do everything.
-    async fn review(&self, review: &SubjectAccessReview) -> Result<SubjectAccessReview, kube::Error> {
+    fn review<'a>(&'a self, review: &'a SubjectAccessReview) -> Reply<'a, SubjectAccessReview> {
         let mut review = review.clone();
         let sent = Request { kind: None, key: Key::default(), op: Op::Get };
-        self.call(sent, move |_| {
+        Box::pin(self.call(sent, move |_| {
             review.status = Some(SubjectAccessReviewStatus { allowed: true, ..SubjectAccessReviewStatus::default() });
             Ok(review)
-        })
-        .await
+        }))
     }
 }
 

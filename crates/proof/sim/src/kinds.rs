@@ -22,6 +22,12 @@ use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Resource as _;
+use plan::object::Typed;
+
+/// A type that the controllers write or read live.
+pub(crate) trait AnyKind: kube::Resource<DynamicType = ()> + Typed {}
+
+impl<K: kube::Resource<DynamicType = ()> + Typed> AnyKind for K {}
 
 /// What the API does differently for a kind.
 pub(crate) trait Stored: PartialEq + Sized {

@@ -16,6 +16,7 @@
 
 mod actors;
 mod campaign;
+mod controllers;
 mod engine;
 mod hub;
 mod invariants;

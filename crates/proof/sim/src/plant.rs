@@ -15,11 +15,11 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use kube::Resource;
 use machinery::status::{self, About};
-use virt_controller::api::{Kind as AnyKind, Patch};
+use virt_controller::api::Patch;
 
 use crate::actors::{self, is_target};
 use crate::hub::Hub;
-use crate::kinds::Kind;
+use crate::kinds::{AnyKind, Kind};
 use crate::server::{Answer, Propagation};
 
 /// See the module.

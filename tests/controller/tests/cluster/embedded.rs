@@ -43,7 +43,7 @@ impl Embedded {
         };
         let server = embedded::Server::open(config).await?;
         server.bootstrap().await?;
-        server.grant(&[virt_controller::program(), agent()]).await?;
+        server.grant(&[virt_controller::program(virt_controller::ALL), agent()]).await?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let url = format!("https://{}", listener.local_addr()?);
         let stop = CancellationToken::new();
@@ -58,7 +58,7 @@ impl Embedded {
     }
 
     pub(super) async fn controller(&self) -> Config {
-        let account = virt_controller::program().user(DEFAULT_INSTALL_NAMESPACE);
+        let account = virt_controller::program(virt_controller::ALL).user(DEFAULT_INSTALL_NAMESPACE);
         let pair = self.authority.issue(&account, &["system:serviceaccounts"]);
         self.authority.client_config(&self.url, Some(&pair)).await
     }

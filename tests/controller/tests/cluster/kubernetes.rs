@@ -30,7 +30,7 @@ impl Kubernetes {
         let definitions = api::crds().into_iter().chain(importer());
         futures::future::try_join_all(definitions.map(|definition| define(&admin, definition))).await?;
         install(&admin).await?;
-        let account = virt_controller::program().user(DEFAULT_INSTALL_NAMESPACE);
+        let account = virt_controller::program(virt_controller::ALL).user(DEFAULT_INSTALL_NAMESPACE);
         let controller = plane.config_of(&account, "system:serviceaccounts").await?;
         // After the definitions: the garbage collector looks for new kinds twice a minute, and what it does not know of it
         // deletes with its owner although it should be orphaned.
@@ -48,7 +48,7 @@ async fn install(admin: &Client) -> Result<()> {
     let params = PostParams::default();
     let namespace: Namespace = serde_json::from_value(json!({"metadata": {"name": DEFAULT_INSTALL_NAMESPACE}}))?;
     Api::<Namespace>::all(admin.clone()).create(&params, &namespace).await.context("cannot make the namespace")?;
-    let program = virt_controller::program();
+    let program = virt_controller::program(virt_controller::ALL);
     let (role, binding) = (program.cluster_role(), program.cluster_binding(DEFAULT_INSTALL_NAMESPACE));
     Api::<ClusterRole>::all(admin.clone()).create(&params, &role).await.context("the cluster role is refused")?;
     Api::<ClusterRoleBinding>::all(admin.clone()).create(&params, &binding).await.context("its binding is refused")?;

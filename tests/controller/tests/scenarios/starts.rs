@@ -14,7 +14,7 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::runtime::watcher;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
-use virt_controller::{Controllers, KubeApi, Reconciler, Settings, Stores};
+use virt_controller::{ALL, Controllers, KubeApi, Settings, Stores};
 
 use super::life::running;
 use super::storage::with_template;
@@ -69,8 +69,10 @@ async fn look(env: &Env, vm: VirtualMachine) {
     feeds.vms.apply(watcher::Event::Apply(vm));
     let (client, stop) = (env.cluster.client().await, CancellationToken::new());
     let notes = Arc::new(Recorder::start(client.clone(), "virt-controller", "second", stop.clone()));
-    let controllers = Controllers::new(stores, KubeApi::new(client), notes, Clock::system(), Settings::default());
-    let _conflict = controllers.reconcile(Reconciler::Vm, &key).await;
+    let api = Arc::new(KubeApi::new(client));
+    let controllers = Controllers::new(ALL, stores, api, notes, Clock::system(), Settings::default());
+    let vms = controllers.named("vm").expect("machines have a controller");
+    let _conflict = vms.reconcile(&key).await;
     tokio::time::sleep(Duration::from_secs(2)).await; // its events are on their way
     stop.cancel();
 }

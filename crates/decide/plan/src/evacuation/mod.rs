@@ -8,7 +8,6 @@
 //! A migration's name is derived from the instance's UID and the last migration of it that has ended. A second attempt to
 //! make one, under a cache that does not show the first, meets the first.
 
-use std::fmt;
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
@@ -17,6 +16,7 @@ use api::{annotations, conditions, events};
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
+use crate::effect::{Effect, Report, reference};
 pub use crate::guest::Guest;
 use crate::{Note, eviction, flight, meta};
 
@@ -40,27 +40,7 @@ pub struct World {
 }
 
 /// Every effect this controller can have.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Creates a migration. One of this name for the same instance is success. Events about it go to the instance.
-    Create { migration: Box<Migration>, vmi_uid: String, created: Note },
-}
-
-impl Action {
-    /// The event of a failure.
-    pub fn failure(error: &str) -> Note {
-        Note::warning(events::FAILED_CREATE, format!("Failed to create a migration that empties the node: {error}"))
-    }
-}
-
-/// For logs.
-impl fmt::Display for Action {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::Create { migration, .. } = self;
-        let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
-        write!(f, "create migration {} of instance {vmi}", meta::name(&migration.metadata))
-    }
-}
+pub type Action = Effect;
 
 /// Which guests of the node get a migration now.
 pub fn decide(w: &World) -> Vec<Action> {
@@ -120,9 +100,11 @@ fn create(w: &World, guest: &Guest) -> Action {
     let priority = if descheduled { MigrationPriority::SystemMaintenance } else { MigrationPriority::SystemCritical };
     let migration = guest.next_migration(PREFIX, (annotations::EVACUATION_MIGRATION, &w.name), priority);
     let message = format!("Created migration {} to empty node {}", meta::name(&migration.metadata), w.name);
-    Action::Create {
-        migration: Box::new(migration),
-        vmi_uid: meta::uid(&vmi.metadata).to_owned(),
-        created: Note::normal(events::SUCCESSFUL_CREATE, message),
-    }
+    Action::Migrate(Box::new(migration)).tell(Report {
+        about: reference::<VirtualMachineInstance>(&vmi.metadata),
+        done: Note::normal(events::SUCCESSFUL_CREATE, message),
+        failed: events::FAILED_CREATE,
+        doing: "create a migration that empties the node".into(),
+        go_on: false,
+    })
 }

@@ -36,7 +36,7 @@ fn world(guests: Vec<Guest>) -> World {
 }
 
 fn made(w: &World) -> Vec<Migration> {
-    decide(w).into_iter().map(|Action::Create { migration, .. }| *migration).collect()
+    decide(w).iter().filter_map(|action| action.migrates().cloned()).collect()
 }
 
 #[test]

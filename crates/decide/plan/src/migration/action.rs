@@ -1,36 +1,29 @@
+//! What this controller can do beyond the common vocabulary, and what it looks at live.
+
 use std::fmt;
 use std::time::Duration;
 
-use api::reasons;
-use api::v1::VirtualMachineInstanceMigration;
+use api::v1::VirtualMachineInstance;
+use api::{labels, reasons};
 use json_patch::Patch;
-use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 
+use super::confirm::{has_left, has_target_among, says_the_same};
 use super::kinds;
+use super::world::World;
+use crate::effect::{Deed, Doubt, Effect, Query, Why, reference};
 use crate::guard::paths;
+use crate::object::{Kind, Object};
 use crate::{Note, meta};
 
 /// Every effect this controller can have.
+pub type Action = Effect<Look, Own>;
+
+/// What only this controller does.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Replaces the migration's status, guarded by its resource version.
-    UpdateStatus(Box<VirtualMachineInstanceMigration>),
-    /// Patches the migration's metadata.
-    PatchMigration(Patch),
-    /// Deletes a migration of the namespace if it still has this UID: this one or an older one.
-    DeleteMigration {
-        name: String,
-        uid: String,
-        because: &'static str,
-    },
-    /// Patches the instance, guarded by tests.
-    PatchVmi {
-        patch: Patch,
-        because: &'static str,
-    },
+pub enum Own {
     /// The patch that gives the migration to the nodes. Once it has succeeded, whoever decides must know at once
-    /// ([`World::handed_off`](super::World::handed_off)): the caches will not for a while.
+    /// ([`World::handed_off`]): the caches will not for a while.
     HandOff(Patch),
     /// A live look has shown that the nodes do not have the migration, whatever this process believed.
     ForgetHandOff,
@@ -40,140 +33,134 @@ pub enum Action {
     /// Looks at the instance, its migrations and the target Pod live. [`hand_off`](super::hand_off) says what follows.
     ConfirmHandOff,
     /// Looks for the Job that finds out how the migration ended. [`recover`](super::recover) says what follows.
-    Recover {
-        because: String,
-    },
-    /// Creates the target Pod. One of this name with the same controller is success.
-    CreateTarget {
-        pod: Box<Pod>,
-        because: &'static str,
-    },
-    /// Creates the Pod that brings plugged volumes to the target. One of this name with the same controller is success.
-    CreateAttachment {
-        pod: Box<Pod>,
-        because: &'static str,
-    },
-    /// Deletes a Pod if it still has this UID.
-    DeletePod {
-        name: String,
-        uid: String,
-        because: &'static str,
-    },
-    PatchPod {
-        name: String,
-        patch: Patch,
-        because: &'static str,
-    },
-    CreateClaim {
-        claim: Box<PersistentVolumeClaim>,
-        because: &'static str,
-    },
-    DeleteClaim {
-        name: String,
-        uid: String,
-        because: &'static str,
-    },
-    PatchClaim {
-        name: String,
-        patch: Patch,
-        because: &'static str,
-    },
-    CreateJob(Box<Job>),
-    /// Deletes a Job and its Pods.
-    DeleteJob {
-        name: String,
-        uid: String,
-        because: &'static str,
-    },
-    /// Reads the instance live. If there is none, `then` follows; otherwise the cache is behind.
-    ConfirmNoVmi {
-        then: Vec<Action>,
-    },
-    /// Reads the instance live. If it says of migrations what it says in the cache, `then` follows; otherwise the cache is
-    /// behind.
-    ConfirmState {
-        then: Vec<Action>,
-    },
-    /// Reads the migration's target Pods live. If there are none, `then` follows; otherwise the cache is behind.
-    ConfirmNoTarget {
-        then: Vec<Action>,
-    },
-    /// Reads the instance live. Unless its guest is on this node, `then` follows.
-    ConfirmGuestNotOn {
-        node: String,
-        then: Vec<Action>,
-    },
-    /// Publishes an event on the migration.
-    Note(Note),
-    /// Publishes an event on the instance.
-    NoteVmi(Note),
+    Recover { because: String },
+    /// Creates the target Pod, which counts against the limits before the caches show it. One of this name with the same
+    /// controller is success.
+    CreateTarget { pod: Box<Pod>, because: &'static str },
     /// Has those that wait for room looked at now, the most urgent first.
     WakePending,
     /// Another look after this time, with this priority.
-    RequeueAfter {
-        delay: Duration,
-        priority: i32,
-    },
+    RequeueAfter { delay: Duration, priority: i32 },
 }
 
-impl Action {
-    /// The reason under which a failure of this action is shown on the migration. Failures of the others are only
-    /// retried: they are writes to the object that would have to show it, or lookups.
-    pub fn failure_reason(&self) -> Option<&'static str> {
+/// What is looked at live before something that cannot be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// There is no instance.
+    NoVmi,
+    /// The instance says of migrations what it says in the cache.
+    SameState,
+    /// The migration has no target Pods.
+    NoTarget,
+    /// The guest is not on this node.
+    GuestNotOn { node: String },
+}
+
+impl Doubt<World> for Look {
+    fn queries(&self, w: &World) -> Vec<Query> {
+        let namespace = meta::namespace(&w.migration.metadata);
         match self {
-            Self::CreateTarget { .. } | Self::CreateAttachment { .. } | Self::CreateClaim { .. } => {
-                Some(reasons::FAILED_CREATE)
+            Self::NoTarget => {
+                vec![Query::list(Kind::Pod, namespace, format!("{}={}", labels::MIGRATION_JOB_UID, w.uid()))]
             }
+            Self::NoVmi | Self::SameState | Self::GuestNotOn { .. } => {
+                let name = w.migration.spec.vmi_name.as_deref();
+                name.map(|name| Query::get(Kind::Vmi, namespace, name)).into_iter().collect()
+            }
+        }
+    }
+
+    fn holds(&self, w: &World, found: &[Object]) -> bool {
+        let stored = || found.iter().find_map(|object| concerned(w, object));
+        match self {
+            Self::NoVmi => stored().is_none(),
+            Self::SameState => says_the_same(w, stored()),
+            Self::NoTarget => !has_target_among(w, found.iter().filter_map(pod)),
+            Self::GuestNotOn { node } => has_left(stored(), node),
+        }
+    }
+}
+
+/// The instance that the migration moves, if it is this one.
+fn concerned<'a>(w: &World, object: &'a Object) -> Option<&'a VirtualMachineInstance> {
+    let Object::Vmi(vmi) = object else { return None };
+    kinds::concerns(&w.migration, vmi).then_some(vmi)
+}
+
+fn pod(object: &Object) -> Option<&Pod> {
+    let Object::Pod(pod) = object else { return None };
+    Some(pod)
+}
+
+/// Patches the instance, guarded by tests.
+pub(super) fn patch_vmi(vmi: &VirtualMachineInstance, patch: Patch, because: &'static str) -> Action {
+    Action::patch_at(Kind::Vmi, &vmi.metadata, patch, because)
+}
+
+pub(super) fn patch_pod(pod: &Pod, patch: Patch, because: &'static str) -> Action {
+    Action::patch(Kind::Pod, meta::name(&pod.metadata), patch, because)
+}
+
+pub(super) fn delete_pod(pod: &Pod, because: &'static str) -> Action {
+    Action::delete(Kind::Pod, &pod.metadata, Why::shown(reasons::FAILED_DELETE, because))
+}
+
+pub(super) fn delete_claim(claim: &PersistentVolumeClaim, because: &'static str) -> Action {
+    Action::delete(Kind::Claim, &claim.metadata, Why::shown(reasons::FAILED_DELETE, because))
+}
+
+/// Patches the migration's metadata.
+pub(super) fn patch_migration(w: &World, patch: Patch) -> Action {
+    Action::patch(Kind::Migration, meta::name(&w.migration.metadata), patch, Why::default())
+}
+
+/// Publishes an event on the instance.
+pub(super) fn note_vmi(w: &World, note: Note) -> Action {
+    match w.vmi.as_deref() {
+        Some(vmi) => Action::NoteAbout(Box::new(reference::<VirtualMachineInstance>(&vmi.metadata)), note),
+        None => Action::Note(note),
+    }
+}
+
+pub(super) fn requeue_after(delay: Duration, priority: i32) -> Action {
+    Action::Own(Own::RequeueAfter { delay, priority })
+}
+
+impl Deed for Own {
+    fn on_failure(&self) -> Option<&'static str> {
+        match self {
             // What it inserts fails under a reason of its own; this is for the creation made while the lock is held.
-            Self::Start => Some(reasons::FAILED_CREATE),
-            Self::DeletePod { .. } | Self::DeleteClaim { .. } => Some(reasons::FAILED_DELETE),
+            Self::CreateTarget { .. } | Self::Start => Some(reasons::FAILED_CREATE),
             Self::HandOff(_) => Some(reasons::FAILED_HAND_OVER),
-            _ => None,
+            Self::ForgetHandOff | Self::ConfirmHandOff | Self::Recover { .. } => None,
+            Self::WakePending | Self::RequeueAfter { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoVmi => f.write_str("the instance is gone"),
+            Self::SameState => f.write_str("the instance says the same live"),
+            Self::NoTarget => f.write_str("the target Pod is gone"),
+            Self::GuestNotOn { node } => write!(f, "the guest is not on {node}"),
         }
     }
 }
 
 /// For logs: what is done to which object, and never what is in it.
-impl fmt::Display for Action {
+impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UpdateStatus(migration) => {
-                let phase = kinds::phase(migration).map_or("unset", |phase| phase.as_str());
-                write!(f, "update the status, phase {phase}")
-            }
-            Self::PatchMigration(patch) => write!(f, "patch the migration: {}", paths(patch)),
-            Self::DeleteMigration { name, because, .. } => write!(f, "delete migration {name}: {because}"),
-            Self::PatchVmi { patch, because } => write!(f, "patch the instance: {}: {because}", paths(patch)),
             Self::HandOff(patch) => write!(f, "hand off to the nodes: {}", paths(patch)),
             Self::ForgetHandOff => f.write_str("forget the hand-off"),
             Self::Start => f.write_str("start under the lock"),
             Self::ConfirmHandOff => f.write_str("look live before the hand-off"),
             Self::Recover { because } => write!(f, "find out how it ended: {because}"),
-            Self::CreateTarget { pod, because } | Self::CreateAttachment { pod, because } => {
-                write!(f, "create Pod {}: {because}", meta::name(&pod.metadata))
-            }
-            Self::DeletePod { name, because, .. } => write!(f, "delete Pod {name}: {because}"),
-            Self::PatchPod { name, patch, because } => write!(f, "patch Pod {name}: {}: {because}", paths(patch)),
-            Self::CreateClaim { claim, because } => {
-                write!(f, "create PersistentVolumeClaim {}: {because}", meta::name(&claim.metadata))
-            }
-            Self::DeleteClaim { name, because, .. } => write!(f, "delete PersistentVolumeClaim {name}: {because}"),
-            Self::PatchClaim { name, because, .. } => write!(f, "patch PersistentVolumeClaim {name}: {because}"),
-            Self::CreateJob(job) => write!(f, "create Job {}", meta::name(&job.metadata)),
-            Self::DeleteJob { name, because, .. } => write!(f, "delete Job {name}: {because}"),
-            Self::ConfirmNoVmi { then } => confirmed(f, "if the instance is gone:", then),
-            Self::ConfirmState { then } => confirmed(f, "if the instance says the same live:", then),
-            Self::ConfirmNoTarget { then } => confirmed(f, "if the target Pod is gone:", then),
-            Self::ConfirmGuestNotOn { node, then } => confirmed(f, &format!("if the guest is not on {node}:"), then),
-            Self::Note(note) => write!(f, "event {}", note.reason),
-            Self::NoteVmi(note) => write!(f, "event {} on the instance", note.reason),
+            Self::CreateTarget { pod, because } => write!(f, "create Pod {}: {because}", meta::name(&pod.metadata)),
             Self::WakePending => f.write_str("wake those that wait for room"),
             Self::RequeueAfter { delay, .. } => write!(f, "look again after {delay:?}"),
         }
     }
-}
-
-fn confirmed(f: &mut fmt::Formatter<'_>, when: &str, then: &[Action]) -> fmt::Result {
-    f.write_str(when)?;
-    then.iter().try_for_each(|action| write!(f, " {action};"))
 }

@@ -10,10 +10,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use machinery::meta::label;
 use machinery::names;
 
-use super::action::Action;
+use super::action::{Action, delete_claim};
 use super::kinds::{self, Kind};
 use super::world::World;
+use crate::effect::Why;
 use crate::guard::Guarded;
+use crate::object::Kind as Of;
 use crate::{SyncError, claims, meta};
 
 const PREFIX: &str = labels::PERSISTENT_STATE_FOR;
@@ -159,8 +161,8 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Result<Prepare
         let why = "does not say yet how many nodes can use it";
         return Err(missing(&format!("PersistentVolumeClaim {} with the guest's state {why}", names.source)));
     }
-    let claim = Box::new(claim_like(w, source, names.target));
-    Ok(Prepared::Create(Action::CreateClaim { claim, because: "the guest's state needs a place on the target" }))
+    let why = Why::shown(reasons::FAILED_CREATE, "the guest's state needs a place on the target");
+    Ok(Prepared::Create(Action::create(claim_like(w, source, names.target), why)))
 }
 
 fn claim_like(w: &World, source: &PersistentVolumeClaim, name: String) -> PersistentVolumeClaim {
@@ -204,9 +206,9 @@ pub(super) fn hand_over(w: &World) -> Vec<Action> {
         true => patch.build(),
         false => patch.whole(&["metadata", "ownerReferences"], &target.metadata.owner_references, &owners).build(),
     };
-    let adopt = patch.map(|patch| Action::PatchClaim { name: names.target.clone(), patch, because });
+    let adopt = patch.map(|patch| Action::patch(Of::Claim, &names.target, patch, because));
     let old = source.filter(|claim| !meta::is_deleting(&claim.metadata));
-    let drop = old.map(|claim| remove(claim, "the guest has left it"));
+    let drop = old.map(|claim| delete_claim(claim, "the guest has left it"));
     adopt.into_iter().chain(drop).collect()
 }
 
@@ -234,10 +236,5 @@ pub(super) fn abandon(w: &World) -> Vec<Action> {
         made_for == Some(meta::name(&w.migration.metadata)) && !meta::is_deleting(&claim.metadata)
     };
     let doomed = find(w, &names.target).filter(ours);
-    doomed.map(|claim| remove(claim, "the guest did not come")).into_iter().collect()
-}
-
-fn remove(claim: &PersistentVolumeClaim, because: &'static str) -> Action {
-    let (name, uid) = (meta::name(&claim.metadata).to_owned(), meta::uid(&claim.metadata).to_owned());
-    Action::DeleteClaim { name, uid, because }
+    doomed.map(|claim| delete_claim(claim, "the guest did not come")).into_iter().collect()
 }

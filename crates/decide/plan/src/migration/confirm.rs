@@ -8,19 +8,19 @@ use super::world::{World, is_target};
 use crate::meta;
 
 /// Whether a target of the migration is among these Pods, made for the instance as the cache has it.
-pub fn has_target_among(w: &World, pods: &[Pod]) -> bool {
+pub(super) fn has_target_among<'a>(w: &World, mut pods: impl Iterator<Item = &'a Pod>) -> bool {
     let instance = w.vmi.as_ref().map(|vmi| meta::uid(&vmi.metadata)).unwrap_or_default();
     let made_for = |pod: &Pod| machinery::meta::label(&pod.metadata, labels::CREATED_BY) == Some(instance);
-    pods.iter().any(|pod| is_target(pod, w.uid()) && made_for(pod))
+    pods.any(|pod| is_target(pod, w.uid()) && made_for(pod))
 }
 
 /// Whether the instance says of migrations what it says in the cache.
-pub fn says_the_same(w: &World, stored: Option<&VirtualMachineInstance>) -> bool {
+pub(super) fn says_the_same(w: &World, stored: Option<&VirtualMachineInstance>) -> bool {
     let state = |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.migration_state.clone());
     stored.and_then(state) == w.vmi.as_deref().and_then(state)
 }
 
 /// Whether the guest is not, or no more, on this node.
-pub fn has_left(stored: Option<&VirtualMachineInstance>, node: &str) -> bool {
+pub(super) fn has_left(stored: Option<&VirtualMachineInstance>, node: &str) -> bool {
     stored.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref()) != Some(node)
 }

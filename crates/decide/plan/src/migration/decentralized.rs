@@ -17,7 +17,7 @@ use api::{annotations, labels, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 
-use super::action::Action;
+use super::action::patch_vmi;
 use super::kinds::{self, Kind};
 use super::sync::{Sync, Waiting};
 use super::world::{World, is_set};
@@ -138,7 +138,7 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let new = State { source_state, target_state: Some(target_state), ..State::default() };
     let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &Some(new)).build();
     let because = "the other side has to know who takes part";
-    Sync { actions: patch.map(|patch| Action::PatchVmi { patch, because }).into_iter().collect(), ..waiting }
+    Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
 /// The sender tells what a receiver needs to prepare, and from now on its node may send.
@@ -174,7 +174,7 @@ pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let (old, new) = (Some(old.clone()), Some(new));
     let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &new).build();
     let because = "the receiver has to know where the guest is";
-    Sync { actions: patch.map(|patch| Action::PatchVmi { patch, because }).into_iter().collect(), ..waiting }
+    Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
 /// What the receiver's node must have in common with this one.

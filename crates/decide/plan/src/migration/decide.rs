@@ -45,12 +45,13 @@
 //!  receiver  WaitingForSync ────────────────────┴──► Pending ──► Scheduling ──► Scheduled: hand-off ──► as above
 //! ```
 
-use super::action::Action;
+use super::action::{Action, Look, Own, patch_migration};
 use super::status::{self, Report};
 use super::world::World;
 use super::{garbage, kinds, sync};
 use crate::guard::Guarded;
 use crate::meta;
+use crate::object::Kind;
 
 /// What to do about one migration.
 pub fn decide(w: &World) -> Vec<Action> {
@@ -58,7 +59,7 @@ pub fn decide(w: &World) -> Vec<Action> {
         return vec![]; // the write comes back as an event
     }
     if w.vmi.is_none() {
-        return vec![Action::ConfirmNoVmi { then: without_instance(w) }];
+        return vec![Action::confirm(Look::NoVmi, without_instance(w))];
     }
     let sync = sync::sync(w);
     let Report { mut actions, changes, doubtful, after } = status::report(w, &sync);
@@ -66,7 +67,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     all.append(&mut actions);
     all.extend(after);
     if doubtful {
-        return vec![Action::ConfirmState { then: all }];
+        return vec![Action::confirm(Look::SameState, all)];
     }
     if let Some(start) = sync.start.filter(|_| !changes) {
         all.push(start); // what was written comes back as an event, and then it is time
@@ -75,7 +76,7 @@ pub fn decide(w: &World) -> Vec<Action> {
         if w.behind.is_none() {
             all.extend(garbage::collect(w)); // what has gone already may still be in the cache
         }
-        all.push(Action::WakePending);
+        all.push(Action::Own(Own::WakePending));
     }
     all
 }
@@ -83,11 +84,10 @@ pub fn decide(w: &World) -> Vec<Action> {
 /// Nothing is left to move.
 fn without_instance(w: &World) -> Vec<Action> {
     if !w.is_deleting() {
-        let (name, uid) = (meta::name(&w.migration.metadata).to_owned(), w.uid().to_owned());
-        return vec![Action::DeleteMigration { name, uid, because: "its instance is gone" }];
+        return vec![Action::delete(Kind::Migration, &w.migration.metadata, "its instance is gone".into())];
     }
     let mut new = w.migration.metadata.clone();
     meta::remove_finalizer(&mut new, api::finalizers::MIGRATION);
     let patch = Guarded::new(&w.migration.metadata).finalizers(&new).build();
-    patch.map(Action::PatchMigration).into_iter().collect()
+    patch.map(|patch| patch_migration(w, patch)).into_iter().collect()
 }

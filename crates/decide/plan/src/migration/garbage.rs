@@ -5,9 +5,10 @@ use std::cmp::Reverse;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::Action;
+use super::action::{Action, delete_pod};
 use super::kinds;
 use super::world::World;
+use crate::object::Kind;
 use crate::{meta, pods};
 
 /// How many ended migrations of an instance are kept, for people to look at.
@@ -20,14 +21,10 @@ pub(super) fn collect(w: &World) -> Vec<Action> {
     all.sort_by_key(|m| Reverse((m.metadata.creation_timestamp.clone(), m.metadata.name.clone())));
     let old = all.into_iter().skip(KEPT);
     old.flat_map(|migration| {
-        let (name, uid) = (meta::name(&migration.metadata).to_owned(), meta::uid(&migration.metadata).to_owned());
-        let pod = obsolete_pod(w, migration).map(|pod| Action::DeletePod {
-            name: meta::name(&pod.metadata).to_owned(),
-            uid: meta::uid(&pod.metadata).to_owned(),
-            because: "the guest of an old migration is not in it",
-        });
+        let pod = obsolete_pod(w, migration);
+        let pod = pod.map(|pod| delete_pod(pod, "the guest of an old migration is not in it"));
         let because = "there are enough younger ones that have ended";
-        pod.into_iter().chain([Action::DeleteMigration { name, uid, because }])
+        pod.into_iter().chain([Action::delete(Kind::Migration, &migration.metadata, because.into())])
     })
     .collect()
 }

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::quantity::Quantity;
 
-use super::action::Action;
+use super::action::{Action, Own, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::{World, is_set};
 use super::{backend, decentralized, policy, status, sync};
@@ -33,9 +33,9 @@ pub struct Live {
 
 /// Hands the migration to the nodes, if nothing that was found live speaks against it.
 pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
-    let mut later = vec![Action::RequeueAfter { delay: SHORTLY, priority: RUNNING_PRIORITY }];
+    let mut later = vec![requeue_after(SHORTLY, RUNNING_PRIORITY)];
     if w.handed_off && live.vmi.as_ref().is_none_or(|vmi| !is_handed_off(w, vmi)) {
-        later.insert(0, Action::ForgetHandOff);
+        later.insert(0, Action::Own(Own::ForgetHandOff));
         return later;
     }
     if is_called_off(w, live) {
@@ -51,7 +51,7 @@ pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
     let node = pods::node_name(target).unwrap_or_default();
     let message = format!("Migration target pod {} is ready on node {node}", meta::name(&target.metadata));
     let note = Action::Note(Note::normal(events::SUCCESSFUL_HAND_OVER, message));
-    patch.into_iter().flat_map(|patch| [Action::HandOff(patch), note.clone()]).collect()
+    patch.into_iter().flat_map(|patch| [Action::Own(Own::HandOff(patch)), note.clone()]).collect()
 }
 
 fn is_handed_off(w: &World, vmi: &VirtualMachineInstance) -> bool {

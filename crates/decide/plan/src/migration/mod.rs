@@ -27,9 +27,8 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use action::Action;
+pub use action::{Action, Look, Own};
 pub use backend::state_claims;
-pub use confirm::{has_left, has_target_among, says_the_same};
 pub use decentralized::{address, source_node};
 pub use decide::decide;
 pub use handoff::{Live, hand_off};

@@ -18,11 +18,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use launcher_contract::paths::MIGRATED_MARK;
 use machinery::names;
 
-use super::action::Action;
+use super::action::{Action, requeue_after};
 use super::kinds::RUNNING_PRIORITY;
 use super::world::World;
 use super::{backend, status};
+use crate::effect::Why;
 use crate::meta;
+use crate::object::Kind;
 
 /// How long the Job may take, and how long its result is kept.
 const SECONDS: i64 = 30;
@@ -40,12 +42,12 @@ pub fn job_name(migration: &Migration) -> String {
 
 /// What follows from the Job, which was looked for live, as the claims of both sides were. `because` says what made it necessary.
 pub fn recover(w: &World, job: Option<&Job>, because: &str) -> Vec<Action> {
-    let again = Action::RequeueAfter { delay: PAUSE, priority: RUNNING_PRIORITY };
+    let again = requeue_after(PAUSE, RUNNING_PRIORITY);
     if backend::is_adopted(w) {
         return status::ended(w, None); // by an earlier look, which the cache had not shown
     }
     let Some(job) = job else {
-        let job = backend::names(w).map(|names| Action::CreateJob(Box::new(new_job(w, &names.source))));
+        let job = backend::names(w).map(|names| Action::create(new_job(w, &names.source), Why::default()));
         return job.into_iter().chain([again]).collect();
     };
     // One of an earlier migration of this name has looked for that one.
@@ -55,8 +57,7 @@ pub fn recover(w: &World, job: Option<&Job>, because: &str) -> Vec<Action> {
         Outcome::Migrated => status::ended(w, None),
         Outcome::Stayed => status::ended(w, Some(because)),
         Outcome::Unknown => {
-            let (name, uid) = (meta::name(&job.metadata).to_owned(), meta::uid(&job.metadata).to_owned());
-            vec![Action::DeleteJob { name, uid, because: "it ended without an answer" }, again]
+            vec![Action::delete(Kind::Job, &job.metadata, "it ended without an answer".into()), again]
         }
     }
 }

@@ -8,7 +8,7 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::Action;
+use super::action::{Action, Own, requeue_after};
 use super::decide::decide;
 use super::kinds::{self, Kind};
 use super::sync::{Sync, Waiting};
@@ -75,7 +75,7 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if let Some(patch) = target::runtime_user(w, vmi) {
         return Sync::doing(vec![patch]); // it comes back as an event
     }
-    Sync { start: Some(Action::Start), ..Sync::default() }
+    Sync { start: Some(Action::Own(Own::Start)), ..Sync::default() }
 }
 
 /// The world with the migration as it is stored, or nothing if that is gone or another has come under its name: nobody would
@@ -100,7 +100,7 @@ pub fn with_stored_instance(w: World, stored: Option<VirtualMachineInstance>) ->
 
 /// What to do now that nobody else can start a migration: `w` was gathered, and the source Pod read live, under the lock.
 pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
-    let later = |delay| vec![Action::RequeueAfter { delay, priority: kinds::spec_priority(&w.migration) }];
+    let later = |delay| vec![requeue_after(delay, kinds::spec_priority(&w.migration))];
     let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
     let pending = matches!(kinds::phase(&w.migration), Some(Phase::Pending));
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {

@@ -9,7 +9,7 @@ use api::v1::{
 use api::{conditions, events, finalizers, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::action::Action;
+use super::action::{Action, Look, Own, patch_migration};
 use super::kinds::{self, Kind};
 use super::phase::{self, Move};
 use super::sync::{self, Sync, Waiting};
@@ -182,12 +182,12 @@ impl Around {
         let annotations = new.metadata.annotations.clone().unwrap_or_default();
         let patch = Guarded::new(&w.migration.metadata).finalizers(&new.metadata).annotations(&annotations).build();
         let changes = changed || patch.is_some();
-        actions.extend(changed.then(|| Action::UpdateStatus(Box::new(new))));
-        actions.extend(patch.map(Action::PatchMigration));
+        actions.extend(changed.then(|| Action::ReplaceStatus(new.into())));
+        actions.extend(patch.map(|patch| patch_migration(w, patch)));
         let after = if changed { self.after } else { vec![] };
         if self.confirm && !actions.is_empty() {
             actions.extend(after);
-            let actions = vec![Action::ConfirmNoTarget { then: actions }];
+            let actions = vec![Action::confirm(Look::NoTarget, actions)];
             return Report { actions, changes, doubtful: self.doubtful, after: vec![] };
         }
         Report { actions, changes, doubtful: self.doubtful, after }
@@ -233,7 +233,7 @@ fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
         // With a claim to lose, a cache from before the hand-off is not to decide.
         return Around { doubtful: backend::is_apart(w), ..end(w, new, why) };
     }
-    let recover = Action::Recover { because: why.to_owned() };
+    let recover = Action::Own(Own::Recover { because: why.to_owned() });
     let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job looks on which side the guest was last"));
     Around { before: vec![recover], waiting: Some(waiting), ..Around::default() }
 }

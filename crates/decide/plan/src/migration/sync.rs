@@ -7,7 +7,7 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as St
 use api::{events, reasons};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::Action;
+use super::action::{Action, Look, Own, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::World;
 use super::{backend, decentralized, start, target, timeouts};
@@ -52,7 +52,7 @@ impl Sync {
 
     /// The same, with another look after this time.
     pub(super) fn again(mut self, delay: Duration, priority: i32) -> Self {
-        self.actions.push(Action::RequeueAfter { delay, priority });
+        self.actions.push(requeue_after(delay, priority));
         self
     }
 }
@@ -96,7 +96,7 @@ fn tell(w: &World, error: &SyncError) -> Option<Action> {
     let known = list.iter().any(|condition| condition.message() == error.message);
     let note = Note::warning(&error.reason, error.message.clone());
     (!known).then_some(match error.reason.as_str() {
-        reasons::FAILED_CREATE => Action::NoteVmi(note),
+        reasons::FAILED_CREATE => note_vmi(w, note),
         _ => Action::Note(note),
     })
 }
@@ -156,7 +156,7 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     }
     if w.handed_off {
         // The cache is behind, or the patch got no answer and was lost: a live look tells.
-        return Sync { start: Some(Action::ConfirmHandOff), ..Sync::default() };
+        return Sync { start: Some(Action::Own(Own::ConfirmHandOff)), ..Sync::default() };
     }
     if !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
         let wait = Sync::waiting(
@@ -167,7 +167,7 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     }
     let Some(pod) = w.target().filter(|pod| pods::is_ready_for_handover(pod)) else { return Sync::default() };
     let actions = target::network_annotations(w, vmi, pod).into_iter().collect();
-    Sync { start: Some(Action::ConfirmHandOff), ..Sync::doing(actions) }
+    Sync { start: Some(Action::Own(Own::ConfirmHandOff)), ..Sync::doing(actions) }
 }
 
 /// A target that has died before the transfer began cannot say so itself.
@@ -214,9 +214,7 @@ fn arrived(w: &World) -> Sync {
             let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
             annotations.insert(key.to_owned(), ready.0.strftime("%Y-%m-%d %H:%M:%S +0000 UTC").to_string());
             let patch = Guarded::new(&pod.metadata).annotations(&annotations).build();
-            let name = meta::name(&pod.metadata).to_owned();
-            let because = "the guest runs in it";
-            sync.actions.extend(patch.map(|patch| Action::PatchPod { name, patch, because }));
+            sync.actions.extend(patch.map(|patch| patch_pod(pod, patch, "the guest runs in it")));
         }
     }
     sync
@@ -235,7 +233,7 @@ fn abort(vmi: &VirtualMachineInstance, state: &State) -> Vec<Action> {
         .build();
     let note = Note::normal(events::SUCCESSFUL_ABORT_MIGRATION, "The nodes were told to give the migration up");
     let because = "the migration is being deleted";
-    patch.into_iter().flat_map(|patch| [Action::PatchVmi { patch, because }, Action::Note(note.clone())]).collect()
+    patch.into_iter().flat_map(|patch| [patch_vmi(vmi, patch, because), Action::Note(note.clone())]).collect()
 }
 
 fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
@@ -274,7 +272,7 @@ fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     }
     let delete = delete(pod, "the migration failed, and the guest is elsewhere");
     match node {
-        Some(node) => vec![Action::ConfirmGuestNotOn { node: node.to_owned(), then: delete }],
+        Some(node) => vec![Action::confirm(Look::GuestNotOn { node: node.to_owned() }, delete)],
         None => delete,
     }
 }
@@ -297,8 +295,7 @@ fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str
         .build();
     let note = Note::warning(events::FAILED_MIGRATION, format!("Migration marked as failed: {why}"));
     let because = "the nodes cannot say it themselves";
-    let marks =
-        patch.into_iter().flat_map(|patch| [Action::PatchVmi { patch, because }, Action::NoteVmi(note.clone())]);
+    let marks = patch.into_iter().flat_map(|patch| [patch_vmi(vmi, patch, because), note_vmi(w, note.clone())]);
     Sync::doing(marks.collect())
 }
 
@@ -312,9 +309,8 @@ fn give_up(w: &World) -> Sync {
 }
 
 pub(super) fn delete(pod: &Pod, because: &'static str) -> Vec<Action> {
-    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
-    let note = Note::normal(reasons::SUCCESSFUL_DELETE, format!("Deleted target pod {name}: {because}"));
-    vec![Action::DeletePod { name, uid, because }, Action::Note(note)]
+    let message = format!("Deleted target pod {}: {because}", meta::name(&pod.metadata));
+    vec![delete_pod(pod, because), Action::Note(Note::normal(reasons::SUCCESSFUL_DELETE, message))]
 }
 
 /// A backup reads the guest's disks where they are.

@@ -5,13 +5,14 @@ use api::{annotations, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use render::Attachment;
 
-use super::action::Action;
+use super::action::{Action, Own, patch_pod, patch_vmi};
 use super::backend::{self, Prepared};
 use super::decentralized;
 use super::kinds::{Kind, RUNNING_PRIORITY};
 use super::start::patience;
 use super::sync::Sync;
 use super::world::World;
+use crate::effect::Why;
 use crate::guard::Guarded;
 use crate::vmi as instance;
 use crate::{Note, SyncError, meta, pods};
@@ -36,7 +37,7 @@ pub(super) fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Ac
         .field(&["status", "runtimeUser"], &old, &Some(wanted))
         .annotations(&marks)
         .build()?;
-    Some(Action::PatchVmi { patch, because: "the target's launcher runs as another user" })
+    Some(patch_vmi(vmi, patch, "the target's launcher runs as another user"))
 }
 
 pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Result<Vec<Action>, SyncError> {
@@ -63,7 +64,7 @@ pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Po
     let message = format!("Created migration target pod {}", meta::name(&pod.metadata));
     let because = "there is room for the migration";
     Ok(vec![
-        Action::CreateTarget { pod: Box::new(pod), because },
+        Action::Own(Own::CreateTarget { pod: Box::new(pod), because }),
         Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),
     ])
 }
@@ -85,7 +86,7 @@ pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
             let message = format!("Created attachment pod {}", meta::name(&pod.metadata));
             let because = "the guest's plugged volumes are needed on the target";
             Sync::doing(vec![
-                Action::CreateAttachment { pod: Box::new(pod), because },
+                Action::create(pod, Why::shown(reasons::FAILED_CREATE, because)),
                 Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),
             ])
         }
@@ -125,6 +126,5 @@ pub(super) fn network_annotations(w: &World, vmi: &VirtualMachineInstance, pod: 
     let mut wanted = pod.metadata.annotations.clone().unwrap_or_default();
     wanted.extend(instance::network_annotations(&view, pod));
     let patch = Guarded::new(&pod.metadata).annotations(&wanted).build()?;
-    let name = meta::name(&pod.metadata).to_owned();
-    Some(Action::PatchPod { name, patch, because: "its node must know the guest's networks" })
+    Some(patch_pod(pod, patch, "its node must know the guest's networks"))
 }

@@ -11,7 +11,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::action::Action;
+use super::action::{Action, note_vmi};
 use super::kinds::{self, RUNNING_PRIORITY};
 use super::sync::{Sync, Waiting, delete};
 use super::world::World;
@@ -108,7 +108,7 @@ fn no_other_cpu(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     let fits = |node: &&std::sync::Arc<Node>| meta::name(&node.metadata) != own && keys(node).contains_key(&wanted);
     let message = format!("no other node can run guests with the CPU model {host} of node {own}");
     let note = Note::warning(events::NO_SUITABLE_NODES_FOR_HOST_MODEL_MIGRATION, message);
-    (model == Some("host-model") && w.nodes.iter().find(fits).is_none()).then_some(Action::NoteVmi(note))
+    (model == Some("host-model") && w.nodes.iter().find(fits).is_none()).then(|| note_vmi(w, note))
 }
 
 /// The Pod with the plugged volumes is not up yet.
@@ -162,7 +162,7 @@ pub(super) fn backoff(w: &World) -> Option<Sync> {
         format!("{} earlier migrations failed; the next attempt waits {seconds} seconds after the last", failed.len());
     let mut wait = Sync::waiting(reasons::MIGRATION_BACKOFF, message.clone()).again(left, RUNNING_PRIORITY);
     if !shows(w, wait.waiting.as_ref()) {
-        wait.actions.push(Action::NoteVmi(Note::warning(events::MIGRATION_BACKOFF, message)));
+        wait.actions.push(note_vmi(w, Note::warning(events::MIGRATION_BACKOFF, message)));
     }
     Some(wait)
 }

@@ -40,10 +40,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::meta::{annotation, is_controlled_by, label};
 use serde_json::json;
 
-use super::action::Action;
+use super::action::{Action, Own};
 use super::topology::is_schedulable;
 use super::world::{Agents, Live, World};
+use crate::effect::{Part, Patch, reference};
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{Note, flight, meta, pods};
 
 /// A node not heard of for so long is unresponsive.
@@ -63,10 +65,10 @@ pub fn decide(w: &World) -> Vec<Action> {
         Ok(true) => again.into_iter().collect(),
         Ok(false) => {
             let at_stake = w.node.as_deref().is_some_and(is_schedulable) || w.vmis.iter().any(|vmi| is_active(vmi));
-            at_stake.then_some(Action::Confirm).into_iter().chain(again).collect()
+            at_stake.then_some(Action::Own(Own::LookLive)).into_iter().chain(again).collect()
         }
         // The next write of the node brings us back.
-        Err(unreadable) => vec![Action::Warn(unreadable)],
+        Err(unreadable) => vec![Action::Own(Own::Warn(unreadable))],
     }
 }
 
@@ -75,7 +77,7 @@ pub fn judge(w: &World, live: &Live) -> Vec<Action> {
     match is_responsive(live.node.as_ref(), &w.now) {
         Ok(true) => return vec![], // the cache is behind
         Ok(false) => {}
-        Err(unreadable) => return vec![Action::Warn(unreadable)],
+        Err(unreadable) => return vec![Action::Own(Own::Warn(unreadable))],
     }
     let mut actions = live.node.as_ref().map(keep_guests_away).unwrap_or_default();
     let on_node = |vmi: &&VirtualMachineInstance| label(&vmi.metadata, labels::NODE_NAME) == Some(&w.name);
@@ -86,7 +88,7 @@ pub fn judge(w: &World, live: &Live) -> Vec<Action> {
     if live.node.is_some() && lacks_agent(&w.name, &live.agents) {
         let message = "virt-handler is not present and will not come, and there are virtual machine instances on this \
                        node. Let virt-handler run here again, or delete them.";
-        actions.push(Action::NoteNode(Note::warning(reasons::NODE_UNRESPONSIVE, message)));
+        actions.push(Action::Note(Note::warning(reasons::NODE_UNRESPONSIVE, message)));
     }
     // A guest that was leaving may have arrived: where it was going to is to be heard first.
     let lost = vmis.into_iter().filter(|vmi| {
@@ -120,7 +122,15 @@ fn keep_guests_away(node: &Node) -> Vec<Action> {
                                     "labels": {labels::SCHEDULABLE: "false"}}});
     let message = "virt-handler is not responsive, marking node as unresponsive";
     let note = Note::normal(reasons::NODE_UNRESPONSIVE, message);
-    vec![Action::PatchNode { patch, because: "its agent is not heard of" }, Action::NoteNode(note)]
+    let patch = Action::Patch {
+        kind: Kind::Node,
+        namespace: None,
+        name: meta::name(&node.metadata).to_owned(),
+        part: Part::Object,
+        patch: Patch::Strategic(patch),
+        why: "its agent is not heard of".into(),
+    };
+    vec![patch, Action::Note(note)]
 }
 
 /// No agent runs on the node, and none is on its way.
@@ -154,15 +164,10 @@ fn fail(vmi: &VirtualMachineInstance, node: &str) -> Vec<Action> {
         .field(&["status", "phase"], &status.phase, &Some(Phase::Failed))
         .field(&["status", "reason"], &status.reason, &Some(reasons::NODE_UNRESPONSIVE.to_owned()))
         .build();
-    let (namespace, name) = (vmi.metadata.namespace.clone().unwrap_or_default(), meta::name(&vmi.metadata).to_owned());
     let message = format!("virt-handler on node {node} is not responsive, marking VMI as failed");
-    let note = Action::NoteVmi {
-        namespace: namespace.clone(),
-        name: name.clone(),
-        uid: meta::uid(&vmi.metadata).to_owned(),
-        note: Note::normal(reasons::NODE_UNRESPONSIVE, message),
-    };
-    let because = "its node does not answer, and its Pod has ended";
-    let patch = patch.map(|patch| Action::PatchVmi { namespace, name, patch, because });
+    let about = Box::new(reference::<VirtualMachineInstance>(&vmi.metadata));
+    let note = Action::NoteAbout(about, Note::normal(reasons::NODE_UNRESPONSIVE, message));
+    let why = "its node does not answer, and its Pod has ended";
+    let patch = patch.map(|patch| Action::patch_at(Kind::Vmi, &vmi.metadata, patch, why));
     patch.into_iter().chain([note]).collect()
 }

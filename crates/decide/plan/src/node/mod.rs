@@ -9,7 +9,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use action::Action;
+pub use action::{Action, Own};
 pub use decide::{decide, is_silent, judge};
 pub use topology::lowest_tsc_frequency;
 pub use world::{Agents, Live, World};

@@ -1,33 +1,53 @@
+//! What this controller looks at live.
+
 use std::fmt;
 
-use json_patch::Patch;
+use api::v1::VirtualMachineInstanceMigration as Migration;
 
-use crate::guard::paths;
+use super::world::World;
+use crate::effect::{Doubt, Effect, Query};
+use crate::meta;
+use crate::migration::phase;
+use crate::object::{Kind, Object};
 
 /// Every effect this controller can have.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Patches the migration's finalizers.
-    PatchMigration(Patch),
-    /// Patches the migration's instance, guarded by tests.
-    PatchVmi { patch: Patch, because: &'static str },
-    /// Deletes the migration if it still has this UID, which gives it up.
-    DeleteMigration { uid: String, because: String },
-    /// Reads the migration and the other side's live. If both are as they were seen, `then` follows; otherwise the cache is
-    /// behind.
-    ConfirmMigrations { then: Vec<Action> },
+pub type Action = Effect<Look>;
+
+/// What is looked at live before an instance is written to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// The migration and the other side's are as the cache has them.
+    CurrentMigrations,
 }
 
-impl fmt::Display for Action {
+/// The migrations that would forbid to go on.
+fn seen(w: &World) -> impl Iterator<Item = &Migration> {
+    w.peers.iter().map(|peer| peer.migration.as_ref()).chain([w.migration.as_ref()])
+}
+
+impl Doubt<World> for Look {
+    fn queries(&self, w: &World) -> Vec<Query> {
+        let query =
+            |seen: &Migration| Query::get(Kind::Migration, meta::namespace(&seen.metadata), meta::name(&seen.metadata));
+        seen(w).map(query).collect()
+    }
+
+    fn holds(&self, w: &World, found: &[Object]) -> bool {
+        seen(w).all(|seen| found.iter().any(|live| is_same(live, seen)))
+    }
+}
+
+/// Whether a live migration is what was seen, in all that would forbid to go on.
+fn is_same(live: &Object, seen: &Migration) -> bool {
+    let Object::Migration(live) = live else { return false };
+    live.metadata.uid == seen.metadata.uid
+        && live.metadata.deletion_timestamp == seen.metadata.deletion_timestamp
+        && phase(live) == phase(seen)
+}
+
+impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PatchMigration(patch) => write!(f, "patch the migration: {}", paths(patch)),
-            Self::PatchVmi { patch, because } => write!(f, "patch the instance: {}: {because}", paths(patch)),
-            Self::DeleteMigration { because, .. } => write!(f, "delete the migration: {because}"),
-            Self::ConfirmMigrations { then } => {
-                f.write_str("if both migrations are the same live:")?;
-                then.iter().try_for_each(|action| write!(f, " {action};"))
-            }
-        }
+        let Self::CurrentMigrations = self;
+        f.write_str("both migrations are the same live")
     }
 }

@@ -5,12 +5,14 @@ use api::reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 
-use super::action::Action;
+use super::action::{Action, Look};
 use super::copy;
 use super::world::{Peer, World, exchange, is_handed_off, state_of};
+use crate::effect::Why;
 use crate::guard::Guarded;
 use crate::meta;
 use crate::migration::{Kind, address, is_final, kind, phase};
+use crate::object::Kind as Of;
 
 /// The other side, as far as it can be told.
 enum Other<'a> {
@@ -48,13 +50,13 @@ pub fn decide(w: &World) -> Vec<Action> {
     }
     let write = patch(vmi, &new, "the other side of the migration has news");
     let give_up = w.state().filter(|state| !state.is_over()).and_then(|_| lost(&other)).map(|because| {
-        let uid = w.uid().to_owned();
-        Action::DeleteMigration { uid, because }
+        let why = Why { because: because.into(), on_failure: None };
+        Action::delete(Of::Migration, &w.migration.metadata, why)
     });
     let then: Vec<Action> =
         write.into_iter().chain(give_up.filter(|_| !meta::is_deleting(&w.migration.metadata))).collect();
     if !then.is_empty() {
-        actions.push(Action::ConfirmMigrations { then });
+        actions.push(Action::confirm(Look::CurrentMigrations, then));
     }
     actions
 }
@@ -87,7 +89,8 @@ fn finalizer(w: &World, wanted: bool) -> Option<Action> {
         true => drop(meta::add_finalizer(&mut new, MIGRATION_SYNCHRONIZATION)),
         false => drop(meta::remove_finalizer(&mut new, MIGRATION_SYNCHRONIZATION)),
     }
-    Guarded::new(&w.migration.metadata).finalizers(&new).build().map(Action::PatchMigration)
+    let patch = Guarded::new(&w.migration.metadata).finalizers(&new).build()?;
+    Some(Action::patch(Of::Migration, meta::name(&w.migration.metadata), patch, Why::default()))
 }
 
 fn other(w: &World) -> Other<'_> {
@@ -273,5 +276,5 @@ fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance, because: &'
         .field(&["status", "migrationTransport"], &before.migration_transport, &after.migration_transport)
         .annotations(&marks)
         .build();
-    patch.map(|patch| Action::PatchVmi { patch, because })
+    patch.map(|patch| Action::patch_at(Of::Vmi, &old.metadata, patch, because))
 }

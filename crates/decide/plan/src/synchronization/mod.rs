@@ -32,6 +32,6 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use action::Action;
+pub use action::{Action, Look};
 pub use decide::decide;
 pub use world::{Peer, World, exchange};

@@ -7,6 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::effect::Patch;
+use crate::object::Kind;
 
 const CONDITION: &str = api::conditions::DECENTRALIZED_LIVE_MIGRATION_FAILURE;
 
@@ -92,7 +94,7 @@ fn flat(actions: Vec<Action>) -> Vec<Action> {
     actions
         .into_iter()
         .flat_map(|action| match action {
-            Action::ConfirmMigrations { then } => then,
+            Action::Confirm { then, .. } => then,
             other => vec![other],
         })
         .collect()
@@ -102,10 +104,10 @@ fn flat(actions: Vec<Action>) -> Vec<Action> {
 fn after(w: &World) -> VirtualMachineInstance {
     let mut value = serde_json::to_value(w.vmi.as_deref().expect("an instance")).expect("JSON");
     for action in decide(w) {
-        assert!(!matches!(action, Action::PatchVmi { .. }), "what is copied is confirmed first");
+        assert!(!matches!(action, Action::Patch { kind: Kind::Vmi, .. }), "what is copied is confirmed first");
     }
     for action in flat(decide(w)) {
-        if let Action::PatchVmi { patch, .. } = action {
+        if let Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } = action {
             machinery::patch::apply(&mut value, &patch).expect("the patch applies");
         }
     }
@@ -117,7 +119,7 @@ fn state_after(w: &World) -> State {
 }
 
 fn gives_up(w: &World) -> bool {
-    flat(decide(w)).iter().any(|action| matches!(action, Action::DeleteMigration { .. }))
+    flat(decide(w)).iter().any(|action| matches!(action, Action::Delete { .. }))
 }
 
 fn complaint(w: &World) -> Option<String> {
@@ -197,7 +199,7 @@ fn nothing_is_written_after_the_end_or_for_others() {
     assert_eq!(flat(decide(&sender)), vec![]);
     let [mut sender, _] = both(sent(json!({})), received(json!({})));
     sender.migration = Arc::new(migration("here", json!({"status": {"phase": "Failed"}})));
-    assert!(!flat(decide(&sender)).iter().any(|action| matches!(action, Action::PatchVmi { .. })));
+    assert!(!flat(decide(&sender)).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vmi, .. })));
 }
 
 #[test]
@@ -308,13 +310,14 @@ fn only_the_migration_that_the_instance_shows_speaks_on_it() {
     assert_eq!(after(&received), sender);
     let over = json!({"status": {"phase": "Failed"}});
     let ended = world(migration("there", over), Some(complaining), vec![]);
-    let takes_back = decide(&ended).iter().any(|action| matches!(action, Action::PatchVmi { .. }));
+    let takes_back = decide(&ended).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vmi, .. }));
     assert!(takes_back, "its own end takes its words back");
 }
 
 #[test]
 fn a_migration_is_held_until_the_other_side_has_read_its_end() {
-    let drops = |w: &World| decide(w).iter().any(|action| matches!(action, Action::PatchMigration(_)));
+    let drops =
+        |w: &World| decide(w).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Migration, .. }));
     let succeeded = migration("there", json!({"status": {"phase": "Succeeded"}}));
     let done = json!({"endTimestamp": time(9), "completed": true});
     let [_, mut receiver] = both(handed_off(), received(done.clone()));

@@ -7,10 +7,11 @@ use api::v1::{ConditionStatus, DataVolumeTemplateSpec};
 use api::{events, labels, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use super::action::Action;
+use super::action::{self, Action, Own};
 use super::clone_source;
 use super::world::World;
 use crate::claims::phase;
+use crate::object::Kind;
 use crate::{Note, SyncError, meta};
 
 /// What becomes of the templates in this pass.
@@ -122,9 +123,7 @@ pub(super) fn adopt(w: &World) -> Option<Action> {
     let templates = w.vm.spec.data_volume_templates.iter().filter_map(|template| template.metadata.as_ref());
     let mut found = templates.filter_map(|metadata| w.claims.data_volume(meta::name(metadata)));
     let orphan = found.find(|dv| meta::controller_of(&dv.metadata).is_none() && !meta::is_deleting(&dv.metadata))?;
-    let owner = meta::controller_ref(w.vm.as_ref())?;
-    let (name, uid) = (meta::name(&orphan.metadata).to_owned(), meta::uid(&orphan.metadata).to_owned());
-    Some(Action::AdoptDataVolume { name, uid, owner })
+    action::adopt(Kind::DataVolume, &orphan.metadata, &w.vm)
 }
 
 fn create(w: &World, field: &str, name: &str, template: &DataVolumeTemplateSpec) -> Result<Vec<Action>, SyncError> {
@@ -140,12 +139,12 @@ fn create(w: &World, field: &str, name: &str, template: &DataVolumeTemplateSpec)
     let any_of = clone_source::questions(&w.vm, &source);
     let claim_exists = w.claims.claim(name).is_some();
     let created = Note::normal(events::SUCCESSFUL_DATA_VOLUME_CREATE, format!("Created DataVolume {name}"));
-    let then =
-        vec![Action::CreateDataVolume { data_volume: Box::new(data_volume), claim_exists }, Action::Note(created)];
+    let create = Own::CreateDataVolume { data_volume: Box::new(data_volume), claim_exists };
+    let then = vec![Action::Own(create), Action::Note(created)];
     if any_of.is_empty() {
         actions.extend(then);
     } else {
-        actions.push(Action::Authorize { name: name.to_owned(), any_of, then });
+        actions.push(Action::Own(Own::Authorize { name: name.to_owned(), any_of, then }));
     }
     Ok(actions)
 }

@@ -40,14 +40,16 @@ use std::time::Duration;
 use api::v1::{RunStrategy, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
 use api::{annotations, conditions, events, finalizers, reasons};
 
-use super::action::{Action, BOOKKEEPING};
+use super::action::{self, Action, BOOKKEEPING, Look, Own, patch_vm};
 use super::data_volumes::{self, Provision};
 use super::instancetype::{self, Refs};
 use super::restart_required::Restart;
 use super::strategy::{self, Verdict};
 use super::world::World;
 use super::{start, status, update};
+use crate::effect::Why;
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{Note, SyncError, meta};
 
 /// A virtual machine that orphans what it owns leaves its instance running.
@@ -64,7 +66,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     if !w.vm.is_marked_for_deletion()
         && let Some(patch) = start::prepare(w)
     {
-        return vec![Action::PatchVm { patch, reason: reasons::FIRMWARE_UUID_ERROR }]; // it brings us back here
+        return vec![patch_vm(&w.vm, patch, reasons::FIRMWARE_UUID_ERROR)]; // it brings us back here
     }
     if let Some(release) = release(w) {
         return vec![release];
@@ -84,16 +86,12 @@ pub fn decide(w: &World) -> Vec<Action> {
 
 /// What the action does is seen by the next pass, which is not far.
 fn comes_back(action: &Action) -> bool {
-    use Action::{AdoptDataVolume, AdoptVmi, Authorize, CreateDataVolume, CreateVmi, PatchVm};
-    matches!(
-        action,
-        CreateVmi { .. }
-            | AdoptVmi { .. }
-            | AdoptDataVolume { .. }
-            | PatchVm { .. }
-            | Authorize { .. }
-            | CreateDataVolume { .. }
-    )
+    match action {
+        Action::Create { object, .. } => object.kind() == Kind::Vmi,
+        Action::Patch { kind, .. } => *kind == Kind::Vm,
+        Action::Own(Own::Adopt { .. } | Own::Authorize { .. } | Own::CreateDataVolume { .. }) => true,
+        _ => false,
+    }
 }
 
 /// What the pass tries, and what it already knows to be wrong.
@@ -123,7 +121,7 @@ impl Plan {
 
     /// Something among the actions can fail: an earlier failure is not over before it has succeeded.
     pub(super) fn attempts(&self) -> bool {
-        self.actions.iter().any(|action| action.failure_reason().is_some())
+        self.actions.iter().any(|action| action.on_failure().is_some())
     }
 }
 
@@ -216,7 +214,7 @@ fn carry_out(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
         Verdict::Wait(words, left) => {
             Plan { actions: vec![Action::RequeueAfter(left.max(Duration::from_secs(1)))], ..Plan::wait(words) }
         }
-        Verdict::Switch(patch) => Plan::act(vec![Action::PatchVm { patch, reason: reasons::FAILED_UPDATE_ERROR }]),
+        Verdict::Switch(patch) => Plan::act(vec![patch_vm(&w.vm, patch, reasons::FAILED_UPDATE_ERROR)]),
         Verdict::Refuse(error) => refuse(w, error, None),
         Verdict::Delete { .. } => Plan::default(),
     })
@@ -239,10 +237,11 @@ fn delete(vmi: &VirtualMachineInstance, because: &'static str) -> Vec<Action> {
     if vmi.is_marked_for_deletion() {
         return vec![];
     }
-    let (name, uid) = (meta::name(&vmi.metadata).to_owned(), meta::uid(&vmi.metadata).to_owned());
+    let (name, uid) = (meta::name(&vmi.metadata), meta::uid(&vmi.metadata));
     let message = format!("Stopped the virtual machine by deleting the virtual machine instance {name} with uid {uid}");
     let note = Note::normal(reasons::SUCCESSFUL_DELETE, message);
-    vec![Action::DeleteVmi { name, uid, because }, Action::Note(note)]
+    let delete = Action::delete(Kind::Vmi, &vmi.metadata, Why::shown(reasons::FAILED_DELETE, because));
+    vec![delete, Action::Note(note)]
 }
 
 /// An ownerless instance of our name becomes ours, unless it is going.
@@ -250,9 +249,7 @@ fn adopt(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     if vmi.is_marked_for_deletion() {
         return None;
     }
-    let owner = meta::controller_ref(w.vm.as_ref())?;
-    let (name, uid) = (meta::name(&vmi.metadata).to_owned(), meta::uid(&vmi.metadata).to_owned());
-    Some(Action::AdoptVmi { name, uid, owner })
+    action::adopt(Kind::Vmi, &vmi.metadata, &w.vm)
 }
 
 /// An ended instance may go: the status before this action recorded its outcome. One that waited for a guest and is
@@ -267,7 +264,7 @@ fn release_instance(w: &World) -> Option<Action> {
     let mut meta = vmi.metadata.clone();
     meta::remove_finalizer(&mut meta, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     let patch = Guarded::new(&vmi.metadata).finalizers(&meta).build()?;
-    Some(Action::PatchVmi { name: meta::name(&vmi.metadata).to_owned(), patch, reason: BOOKKEEPING })
+    Some(Action::patch(Kind::Vmi, meta::name(&vmi.metadata), patch, Why::default()))
 }
 
 /// A deleted virtual machine goes when its instance is gone, or at once if it leaves the instance behind.
@@ -279,10 +276,10 @@ fn release(w: &World) -> Option<Action> {
     let mut meta = w.vm.metadata.clone();
     meta::remove_finalizer(&mut meta, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     let patch = Guarded::new(&w.vm.metadata).finalizers(&meta).build()?;
-    let release = Action::PatchVm { patch, reason: BOOKKEEPING };
+    let release = patch_vm(&w.vm, patch, BOOKKEEPING);
     if leaves {
         return Some(release);
     }
     // An instance that a lagging cache does not show would be left without anybody to record its end.
-    Some(Action::ConfirmNoInstance { name: meta::name(&w.vm.metadata).to_owned(), then: vec![release] })
+    Some(Action::confirm(Look::NoInstance, vec![release]))
 }

@@ -15,7 +15,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use machinery::field::FieldPath;
 use serde::Serialize;
 
-use super::action::Action;
+use super::action::{drop_revision, keep_revision, patch_vm};
 use super::decide::Plan;
 use super::expand;
 use super::start::{attach_default_network, attach_loose_volumes};
@@ -114,7 +114,7 @@ impl Pin<'_> {
         {
             one.controller_revision_ref = pointing_to(meta::name(&new.metadata));
             if meta::is_controlled_by(&old.metadata, meta::uid(&self.w.vm.metadata)) {
-                self.plan.actions.push(delete(old));
+                self.plan.actions.push(drop_revision(old));
             }
             self.create(new)?;
         }
@@ -151,7 +151,7 @@ impl Pin<'_> {
         let name = meta::name(&revision.metadata);
         let held = |revision: &ControllerRevision| revision.data.as_ref().and_then(|data| data.0.get("spec").cloned());
         match self.w.revision(name) {
-            None => self.plan.first.push(Action::CreateRevision(Box::new(revision))),
+            None => self.plan.first.push(keep_revision(revision)),
             Some(found) if held(found) == held(&revision) => {}
             Some(_) => {
                 let message = format!("the ControllerRevision {name} exists and holds something else; delete it");
@@ -164,11 +164,6 @@ impl Pin<'_> {
 
 fn pointing_to(name: &str) -> Option<ControllerRevisionRef> {
     Some(ControllerRevisionRef { name: Some(name.to_owned()) })
-}
-
-fn delete(revision: &ControllerRevision) -> Action {
-    let (name, uid) = (meta::name(&revision.metadata).to_owned(), meta::uid(&revision.metadata).to_owned());
-    Action::DeleteRevision { name, uid }
 }
 
 /// The object may have changed since admission compared it with the machine.
@@ -202,8 +197,8 @@ fn expanded(w: &World, found: &expand::Applied) -> Result<Plan, SyncError> {
     spec.instancetype = None;
     spec.preference = None;
     let patch = Guarded::new(&w.vm.metadata).whole(&["spec"], &w.vm.spec, &spec).build();
-    let reason = reasons::FAILED_CREATE;
-    Ok(Plan::act(patch.map(|patch| Action::PatchVm { patch, reason }).into_iter().collect()))
+    let patch = patch.map(|patch| patch_vm(&w.vm, patch, reasons::FAILED_CREATE));
+    Ok(Plan::act(patch.into_iter().collect()))
 }
 
 /// A machine that names nothing has nothing on record. After an expansion its revisions are of no more use.
@@ -213,7 +208,7 @@ fn forget(w: &World, recorded: &Refs, expands: bool) -> Plan {
         let pinned = [&recorded.instancetype, &recorded.preference].into_iter().flatten().filter_map(recorded_revision);
         let owned = pinned.filter_map(|name| w.revision(name));
         let owned = owned.filter(|found| meta::is_controlled_by(&found.metadata, meta::uid(&w.vm.metadata)));
-        plan.actions = owned.map(delete).collect();
+        plan.actions = owned.map(|revision| drop_revision(revision)).collect();
     }
     plan
 }

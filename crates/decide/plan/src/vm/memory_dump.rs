@@ -5,16 +5,18 @@
 //!                     └──────► Failed
 //! ```
 
-use api::annotations;
 use api::v1::{
     MemoryDumpPhase as Phase, MemoryDumpVolumeSource, VirtualMachineInstance, VirtualMachineInstanceSpec,
     VirtualMachineMemoryDumpRequest, Volume, VolumePhase, VolumeStatus,
 };
+use api::{annotations, reasons};
 
 use super::action::Action;
 use super::update::{Draft, Obstacle};
 use super::world::World;
+use crate::effect::Why;
 use crate::guard::Guarded;
+use crate::object::Kind;
 
 /// What the claim says after a dump that did not work.
 const FAILED: &str = "Memory dump failed";
@@ -73,7 +75,7 @@ fn annotate(w: &World, request: &VirtualMachineMemoryDumpRequest) -> Result<Opti
     let mut noted = claim.metadata.annotations.clone().unwrap_or_default();
     noted.insert(annotations::MEMORY_DUMP.to_owned(), words.to_owned());
     let patch = Guarded::new(&claim.metadata).annotations(&noted).build();
-    Ok(patch.map(|patch| Action::PatchClaim { name: name.clone(), patch }))
+    Ok(patch.map(|patch| Action::patch(Kind::Claim, name, patch, Why::shown(reasons::MEMORY_DUMP_ERROR, ""))))
 }
 
 /// The request after what is seen now; nothing once it is done with.

@@ -24,7 +24,7 @@ mod world;
 mod tests;
 
 pub use ::instancetype::Live;
-pub use action::Action;
+pub use action::{Action, Look, Own};
 pub use decide::decide;
 pub use wanted::{Object, Wanted, wanted};
 pub use world::{Place, World};

@@ -1,7 +1,5 @@
 //! The spec an instance was started from, kept as a ControllerRevision, for what changes since.
 
-use std::sync::Arc;
-
 use api::annotations;
 use api::v1::{InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
 use k8s_openapi::api::apps::v1::ControllerRevision;
@@ -9,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use serde_json::json;
 
-use super::action::Action;
+use super::action::{Action, drop_revision, keep_revision};
 use super::wanted::recorded_revision;
 use super::world::World;
 use crate::meta;
@@ -28,7 +26,7 @@ pub(super) fn generation(vm: &VirtualMachine) -> i64 {
 /// Keeps the current spec, unless it is kept.
 pub(super) fn keep(w: &World) -> Option<Action> {
     let name = name(&w.vm);
-    w.revision(&name).is_none().then(|| Action::CreateRevision(Box::new(revision(&w.vm, &name))))
+    w.revision(&name).is_none().then(|| keep_revision(revision(&w.vm, &name)))
 }
 
 /// Drops the specs of earlier starts, now that there is an instance of a later one. Not before it shows: the instance
@@ -42,11 +40,7 @@ pub(super) fn drop_earlier(w: &World, vmi: &VirtualMachineInstance) -> Vec<Actio
             && meta::is_controlled_by(&revision.metadata, meta::uid(&w.vm.metadata))
             && revision.revision < current.revision
     });
-    let delete = |revision: &Arc<ControllerRevision>| {
-        let (name, uid) = (meta::name(&revision.metadata).to_owned(), meta::uid(&revision.metadata).to_owned());
-        Action::DeleteRevision { name, uid }
-    };
-    earlier.map(delete).collect()
+    earlier.map(|revision| drop_revision(revision)).collect()
 }
 
 fn revision(vm: &VirtualMachine, name: &str) -> ControllerRevision {

@@ -15,6 +15,7 @@ use super::action::Action;
 use super::strategy::Start;
 use super::world::World;
 use super::{changed_blocks, expand, memory_dump, revision};
+use crate::effect::Why;
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta};
 
@@ -50,7 +51,8 @@ pub(super) fn start(w: &World, how: Start) -> Result<Vec<Action>, SyncError> {
         "Started the virtual machine by creating the new virtual machine instance {}",
         meta::name(&vmi.metadata)
     );
-    actions.push(Action::CreateVmi { vmi: Box::new(vmi), because: "the run strategy asks for an instance" });
+    let why = Why::shown(reasons::FAILED_CREATE, "the run strategy asks for an instance");
+    actions.push(Action::create(vmi, why));
     actions.push(Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)));
     Ok(actions)
 }

@@ -47,7 +47,7 @@ pub(super) fn update(w: &World, plan: &Plan) -> Option<Action> {
     status.printable_status = Some(word);
     status.changed_block_tracking = changed_blocks::status(w);
     let same = vm.status == w.vm.status;
-    (!same).then(|| Action::UpdateStatus(Box::new(vm)))
+    (!same).then(|| Action::ReplaceStatus(vm.into()))
 }
 
 /// Drops requests that are done or mean an instance that is gone; asks for the start that a failed instance is owed.

@@ -1,49 +1,29 @@
+//! What this controller can do beyond the common vocabulary, and what it looks at live.
+
 use std::fmt;
-use std::time::Duration;
 
-use api::reasons;
-use api::v1::VirtualMachineInstance;
-use json_patch::Patch;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
+use api::labels;
+use k8s_openapi::api::core::v1::Pod;
 
-use crate::guard::paths;
-use crate::{Note, meta, pods};
+use super::world::World;
+use crate::effect::{Doubt, Effect, Query};
+use crate::object::{Kind, Object};
+use crate::{meta, pods};
 
 /// Every effect this controller can have.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Action {
-    /// Replaces the instance, guarded by its resource version. Only while the controller owns it.
-    UpdateVmi(Box<VirtualMachineInstance>),
-    /// Patches the instance, guarded by tests. While the node agent owns it.
-    PatchVmi(Patch),
-    /// Creates a Pod. One of this name with the same controller is success.
-    CreatePod { pod: Box<Pod>, because: &'static str },
-    /// Deletes a Pod if it still has this UID; `at_once` leaves it no grace. A failure shows as `on_failure`.
-    DeletePod { name: String, uid: String, at_once: bool, because: &'static str, on_failure: &'static str },
-    /// Patches labels and annotations of a Pod.
-    PatchPod { name: String, patch: Patch },
-    /// Sets one condition in a Pod's status, leaving those of others alone.
-    SetPodCondition { name: String, uid: String, condition: Box<PodCondition> },
-    /// Creates the claim for the guest's state. One of this name with the same controller is success.
-    CreateClaim { claim: Box<PersistentVolumeClaim>, because: &'static str },
-    /// Deletes a claim if it still has this UID.
-    DeleteClaim { name: String, uid: String, because: &'static str },
-    /// Patches labels of a claim.
-    PatchClaim { name: String, patch: Patch },
-    /// Reads the instance's Pods live, those of this sort. If there are none, `then` follows; otherwise the cache is
-    /// behind, and the key is looked at again shortly.
-    ConfirmNoPods { sort: Sort, then: Vec<Action> },
-    /// Reads the claims with this instance's state live, by their label. If there are none, `then` follows; otherwise
-    /// the cache is behind, and the key is looked at again shortly.
-    ConfirmNoStateClaim { then: Vec<Action> },
-    /// Reads the namespace's migrations live. If the one with this UID is gone, `then` follows; otherwise the cache is behind.
-    ConfirmNoMigration { uid: String, then: Vec<Action> },
-    /// Reads the instance live. If it is as the cache has it, `then` follows; otherwise the cache is behind.
-    ConfirmCurrent { then: Vec<Action> },
-    /// Publishes an event on the instance.
-    Note(Note),
-    /// Another look after this time.
-    RequeueAfter(Duration),
+pub type Action = Effect<Look>;
+
+/// What is looked at live before something that cannot be undone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// The instance has no Pods of this sort.
+    NoPods(Sort),
+    /// No claim keeps this guest's state.
+    NoStateClaim,
+    /// The migration with this UID is gone.
+    NoMigration { uid: String },
+    /// The instance is as the cache has it.
+    Current,
 }
 
 /// Which of an instance's Pods count.
@@ -67,57 +47,43 @@ impl Sort {
     }
 }
 
-impl Action {
-    /// The reason under which a failure of this action is shown on the instance. Failures of the others are only
-    /// retried: they are writes to the very object that would have to show it.
-    pub fn failure_reason(&self) -> Option<&'static str> {
-        match self {
-            Self::CreatePod { .. } => Some(reasons::FAILED_CREATE),
-            Self::DeletePod { on_failure, .. } => Some(on_failure),
-            Self::PatchPod { .. } | Self::SetPodCondition { .. } => Some(reasons::FAILED_POD_PATCH),
-            Self::CreateClaim { .. } | Self::DeleteClaim { .. } | Self::PatchClaim { .. } => {
-                Some(reasons::FAILED_BACKEND_STORAGE_CREATE)
+impl Doubt<World> for Look {
+    fn queries(&self, w: &World) -> Vec<Query> {
+        let meta = &w.vmi.metadata;
+        let (namespace, name) = (meta::namespace(meta), meta::name(meta));
+        vec![match self {
+            Self::NoPods(_) => Query::list(Kind::Pod, namespace, format!("{}={}", labels::CREATED_BY, meta::uid(meta))),
+            Self::NoStateClaim => {
+                Query::list(Kind::Claim, namespace, format!("{}={name}", labels::PERSISTENT_STATE_FOR))
             }
-            Self::UpdateVmi(_) | Self::PatchVmi(_) => None,
-            Self::ConfirmNoPods { .. } | Self::ConfirmNoStateClaim { .. } => None,
-            Self::ConfirmNoMigration { .. } | Self::ConfirmCurrent { .. } => None,
-            Self::Note(_) | Self::RequeueAfter(_) => None,
+            Self::NoMigration { .. } => Query::list(Kind::Migration, namespace, ""),
+            Self::Current => Query::get(Kind::Vmi, namespace, name),
+        }]
+    }
+
+    fn holds(&self, w: &World, found: &[Object]) -> bool {
+        let own = &w.vmi.metadata;
+        match self {
+            Self::NoPods(sort) => !found.iter().any(|object| {
+                let Object::Pod(pod) = object else { return false };
+                meta::is_controlled_by(&pod.metadata, meta::uid(own)) && sort.includes(pod)
+            }),
+            Self::NoStateClaim => found.iter().all(|claim| meta::is_deleting(claim.meta())),
+            Self::NoMigration { uid } => found.iter().all(|migration| meta::uid(migration.meta()) != uid),
+            Self::Current => {
+                found.first().and_then(|vmi| vmi.meta().resource_version.as_ref()) == own.resource_version.as_ref()
+            }
         }
     }
 }
 
-/// For logs: what is done to which object, and never what is in it.
-impl fmt::Display for Action {
+impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::UpdateVmi(vmi) => write!(f, "update the instance, phase {}", phase(vmi)),
-            Self::PatchVmi(patch) => write!(f, "patch the instance: {}", paths(patch)),
-            Self::CreatePod { pod, because } => write!(f, "create Pod {}: {because}", meta::name(&pod.metadata)),
-            Self::DeletePod { name, because, .. } => write!(f, "delete Pod {name}: {because}"),
-            Self::PatchPod { name, patch } => write!(f, "patch Pod {name}: {}", paths(patch)),
-            Self::SetPodCondition { name, condition, .. } => {
-                write!(f, "set {}={} on Pod {name}", condition.type_, condition.status)
-            }
-            Self::CreateClaim { claim, because } => {
-                write!(f, "create PersistentVolumeClaim {}: {because}", meta::name(&claim.metadata))
-            }
-            Self::DeleteClaim { name, because, .. } => write!(f, "delete PersistentVolumeClaim {name}: {because}"),
-            Self::PatchClaim { name, patch } => write!(f, "patch PersistentVolumeClaim {name}: {}", paths(patch)),
-            Self::ConfirmNoPods { then, .. } => confirmed(f, "if no Pod is left:", then),
-            Self::ConfirmNoMigration { uid, then } => confirmed(f, &format!("if migration {uid} is gone:"), then),
-            Self::ConfirmCurrent { then } => confirmed(f, "if the instance is as the cache has it:", then),
-            Self::ConfirmNoStateClaim { then } => confirmed(f, "if no claim keeps the guest's state:", then),
-            Self::Note(note) => write!(f, "event {}", note.reason),
-            Self::RequeueAfter(delay) => write!(f, "look again after {delay:?}"),
+            Self::NoPods(_) => f.write_str("no Pod is left"),
+            Self::NoStateClaim => f.write_str("no claim keeps the guest's state"),
+            Self::NoMigration { uid } => write!(f, "migration {uid} is gone"),
+            Self::Current => f.write_str("the instance is as the cache has it"),
         }
     }
-}
-
-fn confirmed(f: &mut fmt::Formatter<'_>, when: &str, then: &[Action]) -> fmt::Result {
-    f.write_str(when)?;
-    then.iter().try_for_each(|action| write!(f, " {action};"))
-}
-
-fn phase(vmi: &VirtualMachineInstance) -> &str {
-    vmi.phase().map_or("unset", |phase| phase.as_str())
 }

@@ -14,9 +14,11 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::names;
 
-use super::action::Action;
+use super::action::{Action, Look};
 use super::world::World;
+use crate::effect::Why;
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{SyncError, meta};
 
 /// The claim's entry in `status.volumeStatus`.
@@ -65,16 +67,14 @@ fn is_labelled(w: &World, claim: &PersistentVolumeClaim) -> bool {
 pub(super) fn prepare(w: &World) -> Result<Backend, SyncError> {
     let found = current(w);
     if !render::needs_backend_claim(&w.vmi) {
-        let actions = found.map(|claim| Action::DeleteClaim {
-            name: meta::name(&claim.metadata).to_owned(),
-            uid: meta::uid(&claim.metadata).to_owned(),
-            because: "the guest keeps no state any more",
-        });
+        let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "the guest keeps no state any more");
+        let actions = found.map(|claim| Action::delete(Kind::Claim, &claim.metadata, why));
         return Ok(Backend { actions: actions.into_iter().collect(), ..Backend::default() });
     }
     let Some(claim) = found else {
-        let create = Action::CreateClaim { claim: Box::new(new_claim(w)?), because: "the guest keeps state" };
-        let actions = vec![Action::ConfirmNoStateClaim { then: vec![create] }];
+        let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "the guest keeps state");
+        let create = Action::create(new_claim(w)?, why);
+        let actions = vec![Action::confirm(Look::NoStateClaim, vec![create])];
         return Ok(Backend { actions, making: true, ..Backend::default() });
     };
     check_ready(w, claim)?;
@@ -93,7 +93,8 @@ fn label_legacy(w: &World, claim: &PersistentVolumeClaim) -> Option<Action> {
     let name = meta::name(&w.vmi.metadata).to_owned();
     new.labels.get_or_insert_default().insert(PREFIX.to_owned(), name);
     let patch = Guarded::new(&claim.metadata).labels(&new).build()?;
-    Some(Action::PatchClaim { name: meta::name(&claim.metadata).to_owned(), patch })
+    let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "");
+    Some(Action::patch(Kind::Claim, meta::name(&claim.metadata), patch, why))
 }
 
 fn new_claim(w: &World) -> Result<PersistentVolumeClaim, SyncError> {

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 
 use api::{annotations, conditions, labels, reasons};
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use serde_json::json;
 
 use super::action::Action;
 use super::network;
 use super::world::World;
+use crate::effect::{Part, Patch, Why};
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{meta, pods};
 
 type Map = BTreeMap<String, String>;
@@ -34,7 +37,7 @@ pub(super) fn metadata(w: &World, pod: &Pod, labels: &Map) -> Option<Action> {
     }
     let after = pod_annotations.clone();
     let patch = Guarded::new(&pod.metadata).labels(&new).annotations(&after).build()?;
-    Some(Action::PatchPod { name: meta::name(&pod.metadata).to_owned(), patch })
+    Some(Action::patch(Kind::Pod, meta::name(&pod.metadata), patch, Why::shown(reasons::FAILED_POD_PATCH, "")))
 }
 
 /// Velero's hooks are there unless the instance or, if it says nothing, the installation does without them.
@@ -81,6 +84,14 @@ pub(super) fn pause_gate(w: &World, pod: &Pod) -> Option<Action> {
         last_transition_time: Some(w.now.clone()),
         ..PodCondition::default()
     };
-    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
-    Some(Action::SetPodCondition { name, uid, condition: Box::new(condition) })
+    // Merged, so that the conditions of others stay.
+    let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
+    Some(Action::Patch {
+        kind: Kind::Pod,
+        namespace: None,
+        name: meta::name(&pod.metadata).to_owned(),
+        part: Part::Status,
+        patch: Patch::Strategic(patch),
+        why: Why::shown(reasons::FAILED_POD_PATCH, message),
+    })
 }

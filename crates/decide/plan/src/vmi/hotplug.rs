@@ -14,6 +14,8 @@ use render::Attachment;
 use super::action::Action;
 use super::world::World;
 use crate::claims::{self, State};
+use crate::effect::Why;
+use crate::object::Kind;
 use crate::{Note, SyncError, meta, pods};
 
 /// A claim that the instance wants plugged.
@@ -217,7 +219,7 @@ pub(super) fn spent_triggers<'a>(w: &'a World, launcher: &Pod) -> Vec<&'a Pod> {
 
 fn create(pod: Pod, because: &'static str, message: String) -> Vec<Action> {
     let note = Note::normal(reasons::SUCCESSFUL_CREATE, message);
-    vec![Action::CreatePod { pod: Box::new(pod), because }, Action::Note(note)]
+    vec![Action::create(pod, Why::shown(reasons::FAILED_CREATE, because)), Action::Note(note)]
 }
 
 /// Deletes a helper at once, unless that was done.
@@ -225,7 +227,6 @@ pub(super) fn remove(pod: &Pod, because: &'static str, on_failure: &'static str,
     if pods::is_deleting(pod) {
         return vec![];
     }
-    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
-    let note = Note::normal(reasons::SUCCESSFUL_DELETE, message);
-    vec![Action::DeletePod { name, uid, at_once: true, because, on_failure }, Action::Note(note)]
+    let delete = Action::delete_at_once(Kind::Pod, &pod.metadata, Why::shown(on_failure, because));
+    vec![delete, Action::Note(Note::normal(reasons::SUCCESSFUL_DELETE, message))]
 }

@@ -21,7 +21,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
-pub use action::{Action, Sort};
+pub use action::{Action, Look, Sort};
 pub use decide::decide;
 pub(crate) use network::annotations as network_annotations;
 /// Whether the guest has state of its own that a claim must keep.

@@ -4,10 +4,12 @@ use api::reasons;
 use api::v1::{VirtualMachineInstance, Volume, VolumeSource};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::Action;
+use super::action::{Action, Look};
 use super::volumes::{self, Gate};
 use super::world::World;
 use super::{backend, follow, hotplug, network, topology};
+use crate::effect::Why;
+use crate::object::Kind;
 use crate::{Note, SyncError, meta, migration, pods};
 
 /// The feature gate that lets guests mount directories of their launcher's container.
@@ -150,9 +152,9 @@ fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync 
     match rendered {
         Ok(pod) => {
             let message = format!("Created virtual machine pod {}", meta::name(&pod.metadata));
-            let create = Action::CreatePod { pod: Box::new(pod), because };
+            let create = Action::create(pod, Why::shown(reasons::FAILED_CREATE, because));
             let actions = vec![create, Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message))];
-            Sync::creating(if w.inherited { vec![Action::ConfirmCurrent { then: actions }] } else { actions })
+            Sync::creating(if w.inherited { vec![Action::confirm(Look::Current, actions)] } else { actions })
         }
         Err(error @ render::Error::ClaimNotFound { .. }) => {
             Sync::warned(w, SyncError::caused_by(reasons::FAILED_PVC_NOT_FOUND, &error))
@@ -212,14 +214,14 @@ fn missing_virtiofs(w: &World, pod: &Pod) -> Option<SyncError> {
 /// Deletes a Pod unless that was done. One that has ended while going is deleted once more without grace: nobody may be
 /// left on its node to finish the job.
 fn delete(pod: &Pod) -> Vec<Action> {
-    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
     let graceful = pod.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0;
     let (at_once, because) = match (pods::is_deleting(pod), pods::is_down(pod)) {
         (false, _) => (false, "the instance is being deleted"),
         (true, true) if graceful => (true, "the instance is being deleted and the Pod has ended"),
         (true, _) => return vec![],
     };
-    let note = Note::normal(reasons::SUCCESSFUL_DELETE, format!("Deleted virtual machine pod {name}"));
-    let on_failure = reasons::FAILED_DELETE;
-    vec![Action::DeletePod { name, uid, at_once, because, on_failure }, Action::Note(note)]
+    let message = format!("Deleted virtual machine pod {}", meta::name(&pod.metadata));
+    let why = Why::shown(reasons::FAILED_DELETE, because);
+    let delete = if at_once { Action::delete_at_once } else { Action::delete };
+    vec![delete(Kind::Pod, &pod.metadata, why), Action::Note(Note::normal(reasons::SUCCESSFUL_DELETE, message))]
 }

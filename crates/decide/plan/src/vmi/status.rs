@@ -12,11 +12,13 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::action::{Action, Sort};
+use super::action::{Action, Look, Sort};
 use super::phase::{Move, next};
 use super::world::{Owner, World};
 use super::{backend, conditions as kept, follow, network, topology, volume_status};
+use crate::effect::Why;
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{Note, SyncError, meta, pods};
 
 /// Repairs an instance that came around admission: finalizer, phase, stamp.
@@ -26,7 +28,7 @@ pub(super) fn admit(w: &World) -> Action {
     replace_legacy_finalizer(&mut new);
     meta::add_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
     enter(&mut new, Phase::Pending, &w.now);
-    Action::UpdateVmi(Box::new(new))
+    Action::Replace(new.into())
 }
 
 /// What one pass reports.
@@ -55,7 +57,7 @@ pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
         then.extend(notes.into_iter().map(Action::Note));
     }
     if let Some(sort) = confirm.filter(|_| !then.is_empty()) {
-        then = vec![Action::ConfirmNoPods { sort, then }];
+        then = vec![Action::confirm(Look::NoPods(sort), then)];
     }
     pod.into_iter().chain(then).chain(again).collect()
 }
@@ -249,7 +251,10 @@ fn replace_legacy_finalizer(vmi: &mut VirtualMachineInstance) {
 /// Picks the style of the write by who owned the instance before this pass.
 fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>) -> Option<Action> {
     match w.vmi.phase() {
-        Some(Phase::Scheduled | Phase::Running) => patch(&w.vmi, &new).map(Action::PatchVmi),
+        Some(Phase::Scheduled | Phase::Running) => {
+            let name = meta::name(&w.vmi.metadata);
+            patch(&w.vmi, &new).map(|patch| Action::patch(Kind::Vmi, name, patch, Why::default()))
+        }
         _ => update(w, new, error),
     }
 }
@@ -300,7 +305,7 @@ fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>)
     if is_same(&w.vmi, &new) || only_a_node_was_found(&w.vmi, &new) {
         return None;
     }
-    Some(Action::UpdateVmi(Box::new(new)))
+    Some(Action::Replace(new.into()))
 }
 
 fn is_same(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {

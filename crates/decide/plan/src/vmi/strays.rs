@@ -7,8 +7,10 @@
 use api::labels;
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::Action;
+use super::action::{Action, Look};
 use super::world::World;
+use crate::effect::Why;
+use crate::object::Kind;
 use crate::{Note, meta, pods};
 
 /// Deletes them, if live looks find no such migration, and the guest elsewhere.
@@ -30,13 +32,11 @@ fn remove_one(w: &World, pod: &Pod) -> Option<Action> {
     if !elsewhere || known || left || pods::is_down_or_going_down(pod) {
         return None;
     }
-    let (name, uid) = (meta::name(&pod.metadata).to_owned(), meta::uid(&pod.metadata).to_owned());
     let because = "the migration that it was made for is gone, and the guest is elsewhere";
-    let message = format!("Deleted target pod {name}: {because}");
+    let message = format!("Deleted target pod {}: {because}", meta::name(&pod.metadata));
     let note = Action::Note(Note::normal(api::reasons::SUCCESSFUL_DELETE, message));
-    let on_failure = api::reasons::FAILED_DELETE;
-    let delete = Action::DeletePod { name, uid, at_once: false, because, on_failure };
+    let delete = Action::delete(Kind::Pod, &pod.metadata, Why::shown(api::reasons::FAILED_DELETE, because));
     // In this order: once the migration is gone, nobody hands the guest to this Pod any more.
-    let then = vec![Action::ConfirmCurrent { then: vec![delete, note] }];
-    Some(Action::ConfirmNoMigration { uid: job.to_owned(), then })
+    let then = vec![Action::confirm(Look::Current, vec![delete, note])];
+    Some(Action::confirm(Look::NoMigration { uid: job.to_owned() }, then))
 }

@@ -9,9 +9,10 @@ use api::{annotations, conditions, events, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::names;
 
-use super::action::about;
-use super::{Action, Guest, World};
+use super::{Action, Guest, Own, World};
+use crate::effect::{Part, Patch, Report, reference};
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{Note, claims, eviction, flight, meta, migration, pods};
 
 /// What the names of these migrations begin with.
@@ -153,13 +154,16 @@ fn is_ours(migration: &Migration) -> bool {
 fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
     let name = meta::name(&migration.metadata);
     let message = format!("Gave up migration {name}, which has nothing to bring any more");
-    Action::Abort {
-        namespace: meta::namespace(&migration.metadata).to_owned(),
+    let done = Note::normal(events::SUCCESSFUL_CHANGE_ABORTION, message);
+    let delete = Action::Delete {
+        kind: Kind::Migration,
+        namespace: migration.metadata.namespace.clone(),
         name: name.to_owned(),
         uid: meta::uid(&migration.metadata).to_owned(),
-        about: about(vmi),
-        aborted: Note::normal(events::SUCCESSFUL_CHANGE_ABORTION, message),
-    }
+        grace_seconds: None,
+        why: "it has nothing to bring any more".into(),
+    };
+    delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "give up the migration"))
 }
 
 /// As many migrations as the cluster has room for.
@@ -188,11 +192,13 @@ fn create(guest: &Guest) -> Action {
         all.insert(labels::VOLUME_UPDATE_MIGRATION.to_owned(), value.to_owned());
     }
     let message = format!("Created migration {} to move the guest {why}", meta::name(&migration.metadata));
-    Action::Create {
-        migration: Box::new(migration),
-        about: about(vmi),
-        created: Note::normal(events::SUCCESSFUL_CREATE, message),
-    }
+    let done = Note::normal(events::SUCCESSFUL_CREATE, message);
+    let doing = "create a migration that updates the guest";
+    Action::Migrate(Box::new(migration)).tell(report(vmi, done, events::FAILED_CREATE, doing))
+}
+
+fn report(vmi: &VirtualMachineInstance, done: Note, failed: &'static str, doing: &'static str) -> Report {
+    Report { about: reference::<VirtualMachineInstance>(&vmi.metadata), done, failed, doing: doing.into(), go_on: true }
 }
 
 /// Whether there is a Pod to evict. One whose guest must not end and cannot move would only be asked in vain, for ever.
@@ -242,13 +248,14 @@ fn evict(guest: &Guest) -> Option<Action> {
     let pod = launcher(guest)?;
     let name = meta::name(&pod.metadata);
     let message = format!("Asked launcher Pod {name} to leave, so that the guest gets another");
-    Some(Action::Evict {
+    let evict = Own::Evict {
         namespace: meta::namespace(&pod.metadata).to_owned(),
         pod: name.to_owned(),
         uid: meta::uid(&pod.metadata).to_owned(),
-        about: about(&guest.vmi),
-        evicted: Note::normal(events::SUCCESSFUL_EVICT, message),
-    })
+    };
+    let done = Note::normal(events::SUCCESSFUL_EVICT, message);
+    let doing = "evict the launcher Pod to update the guest";
+    Some(Action::Own(evict).tell(report(&guest.vmi, done, events::FAILED_EVICT, doing)))
 }
 
 /// Tells on the installation how much is left to do.
@@ -256,5 +263,13 @@ fn count(kubevirt: &KubeVirt, pending: usize) -> Option<Action> {
     let before = kubevirt.status.as_ref().and_then(|status| status.outdated_virtual_machine_instance_workloads);
     let path = ["status", "outdatedVirtualMachineInstanceWorkloads"];
     let after = i64::try_from(pending).ok();
-    Guarded::new(&kubevirt.metadata).field(&path, &before, &after).build().map(Action::Count)
+    let patch = Guarded::new(&kubevirt.metadata).field(&path, &before, &after).build()?;
+    Some(Action::Patch {
+        kind: Kind::KubeVirt,
+        namespace: None,
+        name: meta::name(&kubevirt.metadata).to_owned(),
+        part: Part::Status,
+        patch: Patch::Json(patch),
+        why: "the number of outdated instances has changed".into(),
+    })
 }

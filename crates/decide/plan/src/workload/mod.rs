@@ -23,6 +23,6 @@ mod world;
 mod tests;
 
 pub use crate::guest::Guest;
-pub use action::Action;
+pub use action::{Action, Own};
 pub use decide::{decide, is_pending};
 pub use world::World;

@@ -10,6 +10,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::effect::Patch;
+use crate::object::Kind;
 
 fn time(seconds: i64) -> Time {
     Time(jiff::Timestamp::from_second(1_700_000_000 + seconds).unwrap())
@@ -76,34 +78,39 @@ fn one(methods_: &[&str], patch: Value) -> World {
 }
 
 fn made(w: &World) -> Vec<Migration> {
-    let migration = |action| match action {
-        Action::Create { migration, .. } => Some(*migration),
+    decide(w).iter().filter_map(|action| action.migrates().cloned()).collect()
+}
+
+/// What is done with the outcome told.
+fn attempts(w: &World) -> Vec<Action> {
+    let told = |action| match action {
+        Action::Tell { effect, .. } => Some(*effect),
         _ => None,
     };
-    decide(w).into_iter().filter_map(migration).collect()
+    decide(w).into_iter().filter_map(told).collect()
 }
 
 fn evicted(w: &World) -> Vec<String> {
     let pod = |action| match action {
-        Action::Evict { pod, .. } => Some(pod),
+        Action::Own(Own::Evict { pod, .. }) => Some(pod),
         _ => None,
     };
-    decide(w).into_iter().filter_map(pod).collect()
+    attempts(w).into_iter().filter_map(pod).collect()
 }
 
 fn aborted(w: &World) -> Vec<String> {
     let name = |action| match action {
-        Action::Abort { name, .. } => Some(name),
+        Action::Delete { kind: Kind::Migration, name, .. } => Some(name),
         _ => None,
     };
-    decide(w).into_iter().filter_map(name).collect()
+    attempts(w).into_iter().filter_map(name).collect()
 }
 
 /// What the status says after the decision.
 fn counted(w: &World) -> Option<i64> {
     let mut object = serde_json::to_value(&*w.kubevirt).unwrap();
     for action in decide(w) {
-        if let Action::Count(patch) = action {
+        if let Action::Patch { kind: Kind::KubeVirt, patch: Patch::Json(patch), .. } = action {
             machinery::patch::apply(&mut object, &patch).unwrap();
         }
     }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
 mod api_document;
+mod controllers_document;
 mod examples;
 mod render;
 mod rights_document;

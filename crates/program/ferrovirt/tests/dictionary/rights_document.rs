@@ -19,7 +19,7 @@ fn the_roles_of_the_controller_are_up_to_date() {
 
 /// Both roles as one file of YAML.
 fn roles() -> String {
-    let program = virt_controller::program();
+    let program = virt_controller::program(virt_controller::ALL);
     let head = |kind: &str, namespace: &str| {
         let name = program.name;
         format!(

@@ -30,7 +30,12 @@ const NODES_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Everything that talks to the API server of an embedded cluster in its own name, besides the server's own scheduler.
 pub fn programs() -> Vec<rights::Program> {
-    vec![virt_controller::program(), virt_api::program(), virt_handler::program(), pod_runner::program()]
+    vec![
+        virt_controller::program(virt_controller::ALL),
+        virt_api::program(),
+        virt_handler::program(),
+        pod_runner::program(),
+    ]
 }
 
 /// The KubeVirt object. Its configuration is the user's; only a missing object is written, and the emulation setting is

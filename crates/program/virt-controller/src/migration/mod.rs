@@ -9,36 +9,67 @@ use std::time::Duration;
 
 use api::labels;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
-use informer::{Expectations, Key, OwnWrites, WorkQueue};
+use informer::Key;
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use kube::Resource;
+use machinery::rights::{Right, Verb};
 use plan::SyncError;
 use plan::migration::{
-    Action, Live, World, concerns, decide, hand_off, has_left, has_target_among, job_name, needs_stored_instance,
-    next_in_line, occupants, recover, says_the_same, spec_priority, start, state_claims, with_stored_instance,
-    with_stored_migration,
+    Action, Live, Look, Own, World, concerns, decide, hand_off, job_name, needs_stored_instance, next_in_line,
+    occupants, recover, spec_priority, start, state_claims, with_stored_instance, with_stored_migration,
 };
+use plan::object::{Kind, Object};
 
 use crate::Error;
-use crate::api::Api;
+use crate::api::{Part, Patch};
 use crate::context::Context;
+use crate::controller::{Controller, Expected, Flag, Queue, Workers};
+use crate::execute::CACHE_CATCHES_UP;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
 
-/// The component that users see in events.
-const COMPONENT: &str = "virtualmachine-controller";
-/// An object was found that the cache does not show yet; its event is on the way.
-const CACHE_CATCHES_UP: Duration = Duration::from_secs(1);
+/// The number of workers for migrations, and for what is exchanged between two of them.
+pub(crate) const THREADS: Flag = Flag {
+    name: "migration-controller-threads",
+    default: 3,
+    help: "Concurrent reconciles of migrations; the KubeVirt object says how many migrations run",
+};
+
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "virt-controller-migration",
+    queue: Queue::Prioritized,
+    workers: Workers::Flag(THREADS),
+    watches: triggers::watches,
+    component: "virtualmachine-controller",
+    expects: Expected { creations: &[Kind::Pod, Kind::Claim], deletions: &[Kind::Pod] },
+    tracks: &[Kind::Migration],
+    reads: &[
+        Right::on::<Migration>(&[Verb::Get, Verb::List]),
+        Right::on::<VirtualMachineInstance>(&[Verb::Get]),
+        Right::on::<Pod>(&[Verb::Get, Verb::List]),
+        Right::on::<PersistentVolumeClaim>(&[Verb::Get]),
+        Right::on::<Job>(&[Verb::Get]),
+    ],
+    writes: &[
+        Right::on::<Migration>(&[Verb::Patch, Verb::Delete]),
+        Right::on_status::<Migration>(&[Verb::Update]),
+        Right::own_by::<Migration>(),
+        Right::on::<VirtualMachineInstance>(&[Verb::Patch]),
+        Right::own_by::<VirtualMachineInstance>(),
+        Right::on::<Pod>(&[Verb::Create, Verb::Patch, Verb::Delete]),
+        Right::own_by::<Pod>(),
+        Right::on::<PersistentVolumeClaim>(&[Verb::Create, Verb::Patch, Verb::Delete]),
+        Right::on::<Job>(&[Verb::Create, Verb::Delete]),
+    ],
+    start: |ctx| Box::new(Migrations::new(ctx)),
+};
+
 /// Whoever holds the lock for starts gets an answer within this time, or lets go of it.
 const START: Duration = Duration::from_secs(30);
 
-pub(crate) struct Controller<A> {
-    ctx: Context<A>,
-    queue: WorkQueue<Key>,
-    pods: Expectations,
-    claims: Expectations,
-    writes: OwnWrites,
+struct Migrations {
+    ctx: Context,
     /// One start at a time in the whole process: what was counted is still true when the Pod is made.
     starts: tokio::sync::Mutex<()>,
     /// Migrations that this process has made a target for, or tried to without learning the outcome, with their UIDs. They
@@ -61,15 +92,10 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<A: Api> Controller<A> {
-    pub(crate) fn new(ctx: Context<A>, queue: WorkQueue<Key>) -> Self {
-        let clock = ctx.clock.clone();
+impl Migrations {
+    fn new(ctx: Context) -> Self {
         Self {
             ctx,
-            queue,
-            pods: Expectations::new(clock.clone()),
-            claims: Expectations::new(clock.clone()),
-            writes: OwnWrites::new(clock),
             starts: tokio::sync::Mutex::default(),
             started: Mutex::default(),
             inherited: Mutex::default(),
@@ -96,8 +122,8 @@ impl<A: Api> Controller<A> {
         let mut rest = vec![];
         for action in start(&world, source.as_ref()) {
             match action {
-                Action::CreateTarget { pod, because: _ } => self.create_target(key, &world, &pod).await?,
-                Action::CreateClaim { claim, because: _ } => self.ctx.create(key, claim.as_ref(), &self.claims).await?,
+                Action::Own(Own::CreateTarget { pod, because: _ }) => self.create_target(key, &world, pod).await?,
+                Action::Create { object, why: _ } => drop(self.ctx.create(key, &object).await?),
                 other => rest.push(other),
             }
         }
@@ -124,21 +150,21 @@ impl<A: Api> Controller<A> {
         }
     }
 
-    async fn create_target(&self, key: &Key, world: &World, pod: &Pod) -> Result<(), Error> {
+    async fn create_target(&self, key: &Key, world: &World, pod: Box<Pod>) -> Result<(), Error> {
         let mark = uid(&world.migration.metadata).to_owned();
         locked(&self.started).insert(key.clone(), mark);
-        let created = self.ctx.create(key, pod, &self.pods).await;
+        let created = self.ctx.create(key, &Object::Pod(pod)).await;
         if created.as_ref().is_err_and(Error::is_refusal) {
             locked(&self.started).remove(key);
         }
-        created
+        created.map(drop)
     }
 
     /// Remembers the hand-off before it is tried: if no answer comes, it may have happened all the same.
     async fn hand_off(&self, key: &Key, world: &World, patch: json_patch::Patch) -> Result<(), Error> {
         let Some(vmi) = vmi_key(key, &world.migration) else { return Ok(()) };
         locked(&self.handed_off).insert(key.clone(), uid(&world.migration.metadata).to_owned());
-        let patched = self.ctx.writer.patch::<VirtualMachineInstance>(&vmi, &vmi.name, patch).await;
+        let patched = self.ctx.writer.patch(&vmi, Kind::Vmi, &vmi.name, Part::Object, &Patch::Json(patch)).await;
         if patched.as_ref().is_err_and(Error::is_refusal) {
             locked(&self.handed_off).remove(key);
         }
@@ -157,10 +183,17 @@ impl<A: Api> Controller<A> {
         Ok(Live { vmi: writer.get(&vmi.namespace, &vmi.name).await?, target, migrations: all })
     }
 
-    async fn has_target(&self, key: &Key, world: &World) -> Result<bool, Error> {
-        let labels = format!("{}={}", labels::MIGRATION_JOB_UID, uid(&world.migration.metadata));
-        let pods: Vec<Pod> = self.ctx.writer.list(&key.namespace, &labels).await?;
-        Ok(has_target_among(world, &pods))
+    /// Looks for the Job that finds out how the migration ended, and at the claims of both sides.
+    async fn recover(&self, key: &Key, world: &World, because: &str) -> Result<Next<Action>, Error> {
+        let writer = &self.ctx.writer;
+        let job: Option<Job> = writer.get(&key.namespace, &job_name(&world.migration)).await?;
+        let mut world = world.clone();
+        world.state_claims.clear();
+        for name in state_claims(&world) {
+            let claim: Option<PersistentVolumeClaim> = writer.get(&key.namespace, &name).await?;
+            world.state_claims.extend(claim.map(Arc::new));
+        }
+        Ok(Next::Insert(recover(&world, job.as_ref(), because)))
     }
 
     async fn live_instance(&self, key: &Key, world: &World) -> Result<Option<VirtualMachineInstance>, Error> {
@@ -172,7 +205,7 @@ impl<A: Api> Controller<A> {
     /// Has those that could start now looked at.
     fn wake_pending(&self) {
         for migration in next_in_line(self.unfinished(), &self.ctx.config.now()) {
-            self.queue.add_with_priority(Key::of(migration.as_ref()), spec_priority(&migration));
+            self.ctx.queue.add_with_priority(Key::of(migration.as_ref()), spec_priority(&migration));
         }
     }
 }
@@ -182,23 +215,20 @@ fn vmi_key(key: &Key, migration: &Migration) -> Option<Key> {
     migration.spec.vmi_name.as_ref().map(|name| Key::new(&key.namespace, name))
 }
 
-/// What follows a live look for something that the cache lacks.
-fn unless(found: bool, then: Vec<Action>) -> Next<Action> {
-    if found { Next::StopUntil(CACHE_CATCHES_UP) } else { Next::Insert(then) }
-}
-
-impl<A: Api> Control for Controller<A> {
+impl Control for Migrations {
     type World = World;
-    type Action = Action;
+    type Look = Look;
+    type Own = Own;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
 
     fn observe(&self, key: &Key) -> Option<World> {
         self.world(key)
     }
 
     fn forget(&self, key: &Key) {
-        self.pods.forget(key);
-        self.claims.forget(key);
-        self.writes.forget(key);
         locked(&self.started).remove(key);
         locked(&self.handed_off).remove(key);
     }
@@ -211,85 +241,24 @@ impl<A: Api> Control for Controller<A> {
         world.failed = Some(error);
     }
 
-    fn failure_reason(action: &Action) -> Option<&'static str> {
-        action.failure_reason()
+    fn about(world: &World) -> Option<ObjectReference> {
+        Some(world.migration.object_ref(&()))
     }
 
-    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
-        let writer = &self.ctx.writer;
-        match action {
-            Action::UpdateStatus(migration) => {
-                let stored: Migration = writer.replace_status(key, migration.as_ref()).await?;
-                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
-            }
-            Action::PatchMigration(patch) => {
-                let stored: Migration = writer.patch(key, &key.name, patch).await?;
-                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
-            }
-            Action::DeleteMigration { name, uid, .. } => {
-                writer.delete::<Migration>(key, &name, &uid, None).await?;
-            }
-            Action::PatchVmi { patch, because: _ } => {
-                if let Some(vmi) = vmi_key(key, &world.migration) {
-                    drop(writer.patch::<VirtualMachineInstance>(&vmi, &vmi.name, patch).await?);
-                }
-            }
-            Action::HandOff(patch) => self.hand_off(key, world, patch).await?,
-            Action::ForgetHandOff => drop(locked(&self.handed_off).remove(key)),
-            Action::Start => return self.start_in_time(key).await,
-            Action::ConfirmHandOff => {
+    async fn own(&self, key: &Key, world: &World, own: Own) -> Result<Next<Action>, Error> {
+        match own {
+            Own::HandOff(patch) => self.hand_off(key, world, patch).await?,
+            Own::ForgetHandOff => drop(locked(&self.handed_off).remove(key)),
+            Own::Start => return self.start_in_time(key).await,
+            Own::ConfirmHandOff => {
                 return Ok(Next::Insert(hand_off(world, &self.look_before_hand_off(key, world).await?)));
             }
-            Action::Recover { because } => {
-                let job: Option<Job> = writer.get(&key.namespace, &job_name(&world.migration)).await?;
-                let mut world = world.clone();
-                world.state_claims.clear();
-                for name in state_claims(&world) {
-                    let claim: Option<PersistentVolumeClaim> = writer.get(&key.namespace, &name).await?;
-                    world.state_claims.extend(claim.map(Arc::new));
-                }
-                return Ok(Next::Insert(recover(&world, job.as_ref(), &because)));
-            }
-            Action::CreateTarget { pod, because: _ } => self.create_target(key, world, &pod).await?,
-            Action::CreateAttachment { pod, because: _ } => self.ctx.create(key, pod.as_ref(), &self.pods).await?,
-            Action::DeletePod { name, uid, because: _ } => {
-                self.ctx.delete::<Pod>(key, (&name, &uid), None, &self.pods).await?
-            }
-            Action::PatchPod { name, patch, because: _ } => drop(writer.patch::<Pod>(key, &name, patch).await?),
-            Action::CreateClaim { claim, because: _ } => self.ctx.create(key, claim.as_ref(), &self.claims).await?,
-            Action::DeleteClaim { name, uid, because: _ } => {
-                writer.delete::<PersistentVolumeClaim>(key, &name, &uid, None).await?;
-            }
-            Action::PatchClaim { name, patch, because: _ } => {
-                drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
-            }
-            Action::CreateJob(job) => {
-                writer.create(key, job.as_ref(), uid(&world.migration.metadata)).await?;
-            }
-            Action::DeleteJob { name, uid, because: _ } => {
-                writer.delete::<Job>(key, &name, &uid, None).await?;
-            }
-            Action::ConfirmNoVmi { then } => {
-                return Ok(unless(self.live_instance(key, world).await?.is_some(), then));
-            }
-            Action::ConfirmState { then } => {
-                let stored = self.live_instance(key, world).await?;
-                return Ok(unless(!says_the_same(world, stored.as_ref()), then));
-            }
-            Action::ConfirmNoTarget { then } => return Ok(unless(self.has_target(key, world).await?, then)),
-            Action::ConfirmGuestNotOn { node, then } => {
-                let stored = self.live_instance(key, world).await?;
-                return Ok(unless(!has_left(stored.as_ref(), &node), then));
-            }
-            Action::Note(note) => self.ctx.publish(COMPONENT, world.migration.object_ref(&()), note),
-            Action::NoteVmi(note) => {
-                let about = world.vmi.as_ref().map(|vmi| vmi.object_ref(&()));
-                about.into_iter().for_each(|about| self.ctx.publish(COMPONENT, about, note.clone()));
-            }
-            Action::WakePending => self.wake_pending(),
+            Own::Recover { because } => return self.recover(key, world, &because).await,
+            Own::CreateTarget { pod, because: _ } => self.create_target(key, world, pod).await?,
+            Own::WakePending => self.wake_pending(),
             // Not by way of the pass: only the queue knows priorities.
-            Action::RequeueAfter { delay, priority } => {
-                self.queue.add_after_with_priority(key.clone(), delay, priority);
+            Own::RequeueAfter { delay, priority } => {
+                self.ctx.queue.add_after_with_priority(key.clone(), delay, priority);
             }
         }
         Ok(Next::Continue)

@@ -9,14 +9,14 @@ use api::v1::{
 use informer::{EXPIRY, Key};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use plan::migration::{Census, Entry, Inherited, World, concerns, is_final, phase, slots, source_node};
+use plan::object::Kind;
 
-use super::{Controller, locked, vmi_key};
-use crate::api::Api;
+use super::{Migrations, locked, vmi_key};
 use crate::owned::uid;
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_MIGRATION, BY_PROGRESS, BY_STATE, BY_UID, UNFINISHED, state_of};
 use crate::volumes;
 
-impl<A: Api> Controller<A> {
+impl Migrations {
     pub(super) fn world(&self, key: &Key) -> Option<World> {
         let stores = &self.ctx.stores;
         let migration = stores.migrations.get(key)?;
@@ -24,8 +24,10 @@ impl<A: Api> Controller<A> {
         let vmi = instance.as_ref().and_then(|key| stores.vmis.get(key)).filter(|vmi| concerns(&migration, vmi));
         let now = self.ctx.clock.api_time();
         let mut world = World::new(migration.clone(), vmi.clone(), self.ctx.config.now(), now);
-        world.unseen = self.writes.behind(key, migration.metadata.resource_version.as_deref());
-        world.behind = [self.pods.open(key), self.claims.open(key)].into_iter().flatten().max();
+        let memory = &self.ctx.memory;
+        world.unseen = memory.written(Kind::Migration).behind(key, migration.metadata.resource_version.as_deref());
+        let expected = [memory.expected(Kind::Pod).open(key), memory.expected(Kind::Claim).open(key)];
+        world.behind = expected.into_iter().flatten().max();
         world.handed_off = self.is_marked(&self.handed_off, key, &migration);
         world.settings = self.ctx.instances.clone();
         world.synchronization_addresses = addresses(&stores.kubevirts.all());

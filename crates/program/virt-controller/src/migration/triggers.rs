@@ -9,74 +9,78 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Pod;
 use machinery::meta::label;
 use plan::migration::{RUNNING_PRIORITY, is_final, priority};
+use plan::object::Kind;
 
-use super::Controller;
-use crate::api::Api;
+use crate::context::Context;
+use crate::controller::Watches;
 use crate::owned::{note, owner_key};
 use crate::stores::{BY_INSTANCE, BY_PROGRESS, BY_UID, Stores, UNFINISHED};
 
-impl<A: Api> Controller<A> {
-    /// Itself, its instance, its Pods and claims, quotas it was refused by, another configuration, and the end of another
-    /// migration of its instance.
-    pub(crate) fn register(&self) {
-        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
-        self.ctx.stores.migrations.subscribe(move |change| {
+/// Itself, its instance, its Pods and claims, quotas it was refused by, another configuration, and the end of another
+/// migration of its instance.
+pub(super) fn watches(on: &mut Watches<'_>) {
+    on.changes(
+        |stores| &stores.migrations,
+        |ctx, change| {
             let migration = change.object();
-            add(&to, migration);
+            add(&ctx.queue, migration);
             if is_final(migration) || matches!(change, Change::Deleted(_)) {
-                siblings(&stores, migration).iter().for_each(|sibling| add(&to, sibling));
+                siblings(&ctx.stores, migration).iter().for_each(|sibling| add(&ctx.queue, sibling));
             }
-        });
-        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
-        self.ctx.stores.vmis.subscribe(move |change| {
+        },
+    );
+    on.changes(
+        |stores| &stores.vmis,
+        |ctx, change| {
             let instance = Key::of(change.object().as_ref()).to_string();
-            stores.migrations.by_index(BY_INSTANCE, &instance).iter().for_each(|migration| add(&to, migration));
-        });
-        self.register_pods();
-        self.register_claims();
-        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
-        self.ctx.stores.quotas.subscribe(move |change| {
-            let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
-            let refused = stores.migrations.in_namespace(&namespace);
-            refused.iter().filter(|migration| is_refused(migration)).for_each(|migration| add(&to, migration));
-        });
-        let (stores, to) = (self.ctx.stores.clone(), self.queue.clone());
-        self.ctx.stores.kubevirts.subscribe(move |_| {
-            let unfinished = stores.migrations.by_index(BY_PROGRESS, UNFINISHED);
-            unfinished.iter().for_each(|migration| add(&to, migration));
-        });
-    }
-
-    fn register_pods(&self) {
-        let (stores, expected, to) = (self.ctx.stores.clone(), self.pods.clone(), self.queue.clone());
-        self.ctx.stores.pods.subscribe(move |change| {
-            // One that has ended takes away the Pods of older ones, which bear no mark of it.
-            for migration in siblings_of(&stores, change.object()) {
-                let key = Key::of(migration.as_ref());
-                if expected.open(&key).is_some() {
-                    note(&expected, &key, change);
-                    add(&to, &migration);
-                }
-            }
-            let Some(migration) = served(&stores, change.object()) else { return };
-            let key = Key::of(migration.as_ref());
-            note(&expected, &key, change);
-            match change {
-                Change::Deleted(_) => add(&to, &migration),
-                Change::Added(_) | Change::Updated { .. } => to.add_with_priority(key, RUNNING_PRIORITY),
-            }
-        });
-    }
-
-    fn register_claims(&self) {
-        let (expected, to) = (self.claims.clone(), self.queue.clone());
-        self.ctx.stores.claims.subscribe(move |change| {
+            let moves = ctx.stores.migrations.by_index(BY_INSTANCE, &instance);
+            moves.iter().for_each(|migration| add(&ctx.queue, migration));
+        },
+    );
+    on.changes(|stores| &stores.pods, pod_changed);
+    on.changes(
+        |stores| &stores.claims,
+        |ctx, change| {
             let claim = change.object();
             let Some(name) = label(&claim.metadata, api::labels::MIGRATION_NAME) else { return };
             let key = Key::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
-            note(&expected, &key, change);
-            to.add_with_priority(key, RUNNING_PRIORITY);
-        });
+            note(ctx.memory.expected(Kind::Claim), &key, change);
+            ctx.queue.add_with_priority(key, RUNNING_PRIORITY);
+        },
+    );
+    on.changes(
+        |stores| &stores.quotas,
+        |ctx, change| {
+            let namespace = change.object().metadata.namespace.clone().unwrap_or_default();
+            let refused = ctx.stores.migrations.in_namespace(&namespace);
+            refused.iter().filter(|migration| is_refused(migration)).for_each(|migration| add(&ctx.queue, migration));
+        },
+    );
+    on.changes(
+        |stores| &stores.kubevirts,
+        |ctx, _| {
+            let unfinished = ctx.stores.migrations.by_index(BY_PROGRESS, UNFINISHED);
+            unfinished.iter().for_each(|migration| add(&ctx.queue, migration));
+        },
+    );
+}
+
+fn pod_changed(ctx: &Context, change: &Change<Pod>) {
+    let (expected, queue) = (ctx.memory.expected(Kind::Pod), &ctx.queue);
+    // One that has ended takes away the Pods of older ones, which bear no mark of it.
+    for migration in siblings_of(&ctx.stores, change.object()) {
+        let key = Key::of(migration.as_ref());
+        if expected.open(&key).is_some() {
+            note(expected, &key, change);
+            add(queue, &migration);
+        }
+    }
+    let Some(migration) = served(&ctx.stores, change.object()) else { return };
+    let key = Key::of(migration.as_ref());
+    note(expected, &key, change);
+    match change {
+        Change::Deleted(_) => add(queue, &migration),
+        Change::Added(_) | Change::Updated { .. } => queue.add_with_priority(key, RUNNING_PRIORITY),
     }
 }
 

@@ -5,67 +5,84 @@ mod triggers;
 
 use api::cdi::DataVolume;
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachinePrintableStatus as Printable};
-use informer::{Expectations, Key, OwnWrites};
+use informer::Key;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-use machinery::meta::{is_controlled_by, is_deleting};
+use machinery::meta::is_deleting;
+use machinery::rights::{Right, Verb};
 use plan::SyncError;
-use plan::vm::{Action, World, decide};
+use plan::object::{Kind, Object};
+use plan::vm::{Action, Look, Own, World, decide};
 use serde_json::json;
 
 use crate::Error;
-use crate::api::{Api, Kind};
+use crate::api::{Part, Patch};
 use crate::context::Context;
+use crate::controller::{Controller, Expected, Flag, Queue, Workers};
 use crate::error::Request;
-use crate::owned::uid;
 use crate::reconcile::{Control, Next};
 
-/// The component that users see in events.
-const COMPONENT: &str = "virtualmachine-controller";
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "virt-controller-vm",
+    queue: Queue::Plain,
+    workers: Workers::Flag(Flag {
+        name: "vm-controller-threads",
+        default: 3,
+        help: "Concurrent reconciles of VirtualMachines",
+    }),
+    watches: triggers::watches,
+    component: "virtualmachine-controller",
+    expects: Expected { creations: &[Kind::Vmi, Kind::DataVolume], deletions: &[Kind::Vmi] },
+    tracks: &[Kind::Vm],
+    reads: &[
+        Right::on::<VirtualMachine>(&[Verb::Get]),
+        Right::on::<VirtualMachineInstance>(&[Verb::Get]),
+        Right::on::<DataVolume>(&[Verb::Get]),
+        Right::on::<ControllerRevision>(&[Verb::Get]),
+    ],
+    writes: &[
+        Right::on::<VirtualMachine>(&[Verb::Patch]),
+        Right::on_status::<VirtualMachine>(&[Verb::Update]),
+        Right::own_by::<VirtualMachine>(),
+        Right::on::<VirtualMachineInstance>(&[Verb::Create, Verb::Patch, Verb::Delete]),
+        // To take one over is to change its owners, which some clusters allow only to those who may delete it.
+        Right::on::<DataVolume>(&[Verb::Create, Verb::Patch, Verb::Delete]),
+        // Who asks for a copy must be allowed to copy; the importer asks the same of us.
+        Right::on::<DataVolume>(&[Verb::Create]).of("source"),
+        Right::on::<ControllerRevision>(&[Verb::Create, Verb::Delete]),
+        Right::on::<PersistentVolumeClaim>(&[Verb::Patch]),
+        Right::on::<SubjectAccessReview>(&[Verb::Create]),
+    ],
+    start: |ctx| Box::new(Vms { ctx }),
+};
 
-/// An object was found that the cache does not show yet; its event is on the way.
-const CACHE_CATCHES_UP: std::time::Duration = std::time::Duration::from_secs(1);
-
-pub(crate) struct Controller<A> {
-    ctx: Context<A>,
-    vmis: Expectations,
-    data_volumes: Expectations,
-    writes: OwnWrites,
+struct Vms {
+    ctx: Context,
 }
 
-impl<A: Api> Controller<A> {
-    pub(crate) fn new(ctx: Context<A>) -> Self {
-        let clock = ctx.clock.clone();
-        Self {
-            vmis: Expectations::new(clock.clone()),
-            data_volumes: Expectations::new(clock.clone()),
-            writes: OwnWrites::new(clock),
-            ctx,
-        }
-    }
-
+impl Vms {
     /// Takes over an ownerless object. The virtual machine is read live: one that is gone must not gain a dependent.
-    async fn adopt<K: Kind>(&self, key: &Key, name: &str, uid: &str, owner: OwnerReference) -> Result<(), Error> {
+    async fn adopt(&self, key: &Key, kind: Kind, name: &str, uid: &str, owner: OwnerReference) -> Result<(), Error> {
         let vm: Option<VirtualMachine> = self.ctx.writer.get(&key.namespace, &key.name).await?;
         let alive = vm.is_some_and(|vm| vm.metadata.uid.as_ref() == Some(&owner.uid) && !is_deleting(&vm.metadata));
         if !alive {
             return Err(Error::OwnerGone { name: key.name.clone() });
         }
-        let patch = json!({"metadata": {"uid": uid, "ownerReferences": [owner]}});
-        self.ctx.writer.merge::<K>(key, name, patch).await.map(drop)
+        let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
+        self.ctx.patch(key, kind, None, name, Part::Object, &patch).await
     }
 
     /// Creates a DataVolume. An importer that cannot take over an existing claim says that it exists, and it does.
-    async fn create_data_volume(&self, key: &Key, data_volume: &DataVolume, claim_exists: bool) -> Result<(), Error> {
-        match self.ctx.create(key, data_volume, &self.data_volumes).await {
+    async fn create_data_volume(&self, key: &Key, data_volume: DataVolume, claim_exists: bool) -> Result<(), Error> {
+        match self.ctx.create(key, &data_volume.into()).await {
             Err(error) if claim_exists && error.for_user().contains("already exists") => {
                 tracing::warn!(%key, error = &error as &dyn std::error::Error, "the claim is not taken over");
                 Ok(())
             }
-            created => created,
+            created => created.map(drop),
         }
     }
 
@@ -100,37 +117,22 @@ impl<A: Api> Controller<A> {
         let (source, namespace) = (attributes.name.unwrap_or_default(), attributes.namespace.unwrap_or_default());
         Err(Error::NotAuthorized { name, user, source_name: source, namespace })
     }
-
-    async fn update_status(&self, key: &Key, world: &World, vm: &VirtualMachine) -> Result<(), Error> {
-        let stored = self.ctx.writer.replace_status(key, vm).await?;
-        self.writes.wrote(key, stored.metadata.resource_version.as_deref());
-        let word = |vm: &VirtualMachine| vm.status.as_ref().and_then(|status| status.printable_status.clone());
-        let (before, after) = (word(&world.vm), word(vm));
-        if before != after {
-            let status = after.as_ref().map_or("", Printable::as_str);
-            tracing::info!(%key, status, writes = self.ctx.writer.writes.of(key), "virtual machine");
-        }
-        Ok(())
-    }
-
-    async fn has_instance(&self, key: &Key, world: &World, name: &str) -> Result<bool, Error> {
-        let found: Option<VirtualMachineInstance> = self.ctx.writer.get(&key.namespace, name).await?;
-        Ok(found.is_some_and(|vmi| is_controlled_by(&vmi.metadata, uid(&world.vm.metadata))))
-    }
 }
 
-impl<A: Api> Control for Controller<A> {
+impl Control for Vms {
     type World = World;
-    type Action = Action;
+    type Look = Look;
+    type Own = Own;
+
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
 
     fn observe(&self, key: &Key) -> Option<World> {
         self.world(key)
     }
 
     fn forget(&self, key: &Key) {
-        self.vmis.forget(key);
-        self.data_volumes.forget(key);
-        self.writes.forget(key);
         self.ctx.writer.writes.forget(key);
     }
 
@@ -142,48 +144,27 @@ impl<A: Api> Control for Controller<A> {
         world.failed = Some(error);
     }
 
-    fn failure_reason(action: &Action) -> Option<&'static str> {
-        action.failure_reason()
+    fn about(world: &World) -> Option<ObjectReference> {
+        Some(world.vm.object_ref(&()))
     }
 
-    async fn execute(&self, key: &Key, world: &World, action: Action) -> Result<Next<Action>, Error> {
-        let writer = &self.ctx.writer;
-        match action {
-            Action::PatchVm { patch, reason: _ } => {
-                let stored: VirtualMachine = writer.patch(key, &key.name, patch).await?;
-                self.writes.wrote(key, stored.metadata.resource_version.as_deref());
+    fn wrote(&self, key: &Key, world: &World, object: &Object) {
+        let Object::Vm(vm) = object else { return };
+        let shown = |vm: &VirtualMachine| vm.status.as_ref().and_then(|status| status.printable_status.clone());
+        let (before, after) = (shown(&world.vm), shown(vm));
+        if before != after {
+            let status = after.as_ref().map_or("", Printable::as_str);
+            tracing::info!(%key, status, writes = self.ctx.writer.writes.of(key), "virtual machine");
+        }
+    }
+
+    async fn own(&self, key: &Key, _: &World, own: Own) -> Result<Next<Action>, Error> {
+        match own {
+            Own::Adopt { kind, name, uid, owner } => self.adopt(key, kind, &name, &uid, owner).await?,
+            Own::Authorize { name, any_of, then } => return self.authorize(name, any_of, then).await,
+            Own::CreateDataVolume { data_volume, claim_exists } => {
+                self.create_data_volume(key, *data_volume, claim_exists).await?;
             }
-            Action::UpdateStatus(vm) => self.update_status(key, world, &vm).await?,
-            Action::AdoptVmi { name, uid, owner } => {
-                self.adopt::<VirtualMachineInstance>(key, &name, &uid, owner).await?;
-            }
-            Action::AdoptDataVolume { name, uid, owner } => self.adopt::<DataVolume>(key, &name, &uid, owner).await?,
-            Action::CreateRevision(revision) => {
-                writer.create(key, revision.as_ref(), uid(&world.vm.metadata)).await?;
-            }
-            Action::DeleteRevision { name, uid } => {
-                writer.delete::<ControllerRevision>(key, &name, &uid, None).await?;
-            }
-            Action::Authorize { name, any_of, then } => return self.authorize(name, any_of, then).await,
-            Action::CreateDataVolume { data_volume, claim_exists } => {
-                self.create_data_volume(key, &data_volume, claim_exists).await?;
-            }
-            Action::CreateVmi { vmi, because: _ } => self.ctx.create(key, vmi.as_ref(), &self.vmis).await?,
-            Action::DeleteVmi { name, uid, because: _ } => {
-                self.ctx.delete::<VirtualMachineInstance>(key, (&name, &uid), None, &self.vmis).await?;
-            }
-            Action::ConfirmNoInstance { name, then } => {
-                let found = self.has_instance(key, world, &name).await?;
-                return Ok(if found { Next::StopUntil(CACHE_CATCHES_UP) } else { Next::Insert(then) });
-            }
-            Action::PatchVmi { name, patch, reason: _ } => {
-                drop(writer.patch::<VirtualMachineInstance>(key, &name, patch).await?);
-            }
-            Action::PatchClaim { name, patch } => {
-                drop(writer.patch::<PersistentVolumeClaim>(key, &name, patch).await?);
-            }
-            Action::Note(note) => self.ctx.publish(COMPONENT, world.vm.object_ref(&()), note),
-            Action::RequeueAfter(delay) => return Ok(Next::After(delay)),
         }
         Ok(Next::Continue)
     }

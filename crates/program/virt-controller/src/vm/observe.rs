@@ -10,16 +10,17 @@ use k8s_openapi::Metadata;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plan::claims::Claims;
+use plan::object::Kind;
 use plan::vm::{Live, Object, Place, Wanted, World, wanted};
 
-use super::Controller;
-use crate::api::{Api, Kind};
+use super::Vms;
+use crate::controller::Cached;
 use crate::owned::uid;
 use crate::stores::BY_CONTROLLER;
 
-impl<A: Api> Controller<A> {
+impl Vms {
     pub(super) fn world(&self, key: &Key) -> Option<World> {
-        let stores = &self.ctx.stores;
+        let (stores, memory) = (&self.ctx.stores, &self.ctx.memory);
         let vm = stores.vms.get(key)?;
         let vmi = stores.vmis.get(key);
         let mut data_sources = BTreeMap::new();
@@ -52,9 +53,9 @@ impl<A: Api> Controller<A> {
             namespace_labels: namespace.and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default(),
             config: self.ctx.config.now(),
             settings: self.ctx.instances.clone(),
-            behind: self.writes.behind(key, vm.metadata.resource_version.as_deref()),
-            expects_instance: self.vmis.open(key),
-            expects_data_volumes: self.data_volumes.open(key),
+            behind: memory.written(Kind::Vm).behind(key, vm.metadata.resource_version.as_deref()),
+            expects_instance: memory.expected(Kind::Vmi).open(key),
+            expects_data_volumes: memory.expected(Kind::DataVolume).open(key),
             hold_starts: self.ctx.hold_starts,
             failed: None,
             now: self.ctx.clock.api_time(),
@@ -105,7 +106,7 @@ impl<A: Api> Controller<A> {
 /// The named object, if it exists.
 fn live<K, T>(namespace: &str, object: &Object, store: &Store<K>, spec: impl Fn(&K) -> T) -> Option<Live<T>>
 where
-    K: Kind + k8s_openapi::Resource + Metadata<Ty = ObjectMeta>,
+    K: Cached + Metadata<Ty = ObjectMeta>,
 {
     let found = store.get(&Key::new(namespace, &object.name))?;
     Some(Live { kind: K::KIND.to_owned(), metadata: found.metadata().clone(), spec: spec(&found) })

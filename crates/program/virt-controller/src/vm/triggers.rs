@@ -7,76 +7,76 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::meta::controller_of;
+use plan::object::Kind;
 
-use super::Controller;
-use crate::api::Api;
+use crate::controller::Watches;
 use crate::owned::{note, owner_key};
 use crate::stores::{BY_CLAIM, BY_DATA_VOLUME, Stores};
 
-impl<A: Api> Controller<A> {
-    /// Itself, its instance, an instance of its name that nobody owns, its revisions, its DataVolumes and claims, and
-    /// what the cluster and its namespace say.
-    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
-        self.ctx.stores.vms.feed(queue);
-        self.register_instances(queue);
-        self.register_revisions(queue);
-        self.register_volumes(queue);
-        self.register_settings(queue);
-    }
-
-    fn register_instances(&self, queue: &WorkQueue<Key>) {
-        let (stores, vmis, to) = (self.ctx.stores.clone(), self.vmis.clone(), queue.clone());
-        self.ctx.stores.vmis.subscribe(move |change| {
-            let Some(owner) = machine_of(&stores, change) else { return };
-            note(&vmis, &owner, change);
-            to.add(owner);
-        });
-    }
-
-    /// A revision shows together with the instance that was made from it; one look is enough.
-    fn register_revisions(&self, queue: &WorkQueue<Key>) {
-        let (vmis, to) = (self.vmis.clone(), queue.clone());
-        self.ctx.stores.revisions.subscribe(move |change| {
+/// Itself, its instance, an instance of its name that nobody owns, its revisions, its DataVolumes and claims, and what
+/// the cluster and its namespace say.
+pub(super) fn watches(on: &mut Watches<'_>) {
+    on.objects(|stores| &stores.vms);
+    on.changes(
+        |stores| &stores.vmis,
+        |ctx, change| {
+            let Some(owner) = machine_of(&ctx.stores, change) else { return };
+            note(ctx.memory.expected(Kind::Vmi), &owner, change);
+            ctx.queue.add(owner);
+        },
+    );
+    // A revision shows together with the instance that was made from it; one look is enough.
+    on.changes(
+        |stores| &stores.revisions,
+        |ctx, change| {
             let owner = owner_key(&change.object().metadata, VirtualMachine::KIND);
-            if let Some(owner) = owner.filter(|owner| vmis.satisfied(owner)) {
-                to.add(owner);
+            if let Some(owner) = owner.filter(|owner| ctx.memory.expected(Kind::Vmi).satisfied(owner)) {
+                ctx.queue.add(owner);
             }
-        });
-    }
+        },
+    );
+    watch_volumes(on);
+    watch_settings(on);
+}
 
-    fn register_volumes(&self, queue: &WorkQueue<Key>) {
-        let (stores, expected, to) = (self.ctx.stores.clone(), self.data_volumes.clone(), queue.clone());
-        self.ctx.stores.data_volumes.subscribe(move |change| {
+fn watch_volumes(on: &mut Watches<'_>) {
+    on.changes(
+        |stores| &stores.data_volumes,
+        |ctx, change| {
             let meta = &change.object().metadata;
             if let Some(owner) = owner_key(meta, VirtualMachine::KIND) {
-                note(&expected, &owner, change);
-                to.add(owner);
+                note(ctx.memory.expected(Kind::DataVolume), &owner, change);
+                ctx.queue.add(owner);
             }
-            to_users(&stores, meta, &to);
-        });
-        let (stores, to) = (self.ctx.stores.clone(), queue.clone());
-        self.ctx.stores.claims.subscribe(move |change| {
+            to_users(&ctx.stores, meta, &ctx.queue);
+        },
+    );
+    on.changes(
+        |stores| &stores.claims,
+        |ctx, change| {
             if matters(change) {
-                to_users(&stores, &change.object().metadata, &to);
+                to_users(&ctx.stores, &change.object().metadata, &ctx.queue);
             }
-        });
-    }
+        },
+    );
+}
 
-    /// Another configuration may decide whether a change reaches a running guest; labels of a namespace, whether changes
-    /// of disks are recorded.
-    fn register_settings(&self, queue: &WorkQueue<Key>) {
-        let (vms, to) = (self.ctx.stores.vms.clone(), queue.clone());
-        self.ctx.config.on_change(move |_| vms.keys().into_iter().for_each(|key| to.add(key)));
-        let (vms, config, to) = (self.ctx.stores.vms.clone(), self.ctx.config.clone(), queue.clone());
-        self.ctx.stores.namespaces.subscribe(move |change| {
+/// Another configuration may decide whether a change reaches a running guest; labels of a namespace, whether changes of
+/// disks are recorded.
+fn watch_settings(on: &mut Watches<'_>) {
+    on.configuration(|stores, queue| stores.vms.keys().into_iter().for_each(|key| queue.add(key)));
+    on.changes(
+        |stores| &stores.namespaces,
+        |ctx, change| {
             let Change::Updated { old, new } = change else { return };
-            if !selects_by_namespace(&config.now()) || old.metadata.labels == new.metadata.labels {
+            if !selects_by_namespace(&ctx.config.now()) || old.metadata.labels == new.metadata.labels {
                 return;
             }
             let name = new.metadata.name.clone().unwrap_or_default();
-            vms.keys().into_iter().filter(|key| key.namespace == name).for_each(|key| to.add(key));
-        });
-    }
+            let inside = ctx.stores.vms.keys().into_iter().filter(|key| key.namespace == name);
+            inside.for_each(|key| ctx.queue.add(key));
+        },
+    );
 }
 
 /// The virtual machine an instance belongs to, or might. An instance that nobody owns is news only while it is new, or

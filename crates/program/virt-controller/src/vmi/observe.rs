@@ -10,10 +10,10 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use machinery::meta::controller_of;
 use plan::node::lowest_tsc_frequency;
+use plan::object::Kind;
 use plan::vmi::{Owner, Storage, World, vsock_cid};
 
-use super::Controller;
-use crate::api::Api;
+use super::Vmis;
 use crate::owned::uid;
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE, BY_STATE, BY_VSOCK, state_of};
 use crate::volumes;
@@ -21,14 +21,16 @@ use crate::volumes;
 /// By how much our clock may be ahead of the server's.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
 
-impl<A: Api> Controller<A> {
+impl Vmis {
     pub(super) fn world(&self, key: &Key) -> Option<World> {
         let stores = &self.ctx.stores;
         let vmi = stores.vmis.get(key)?;
         let config = self.ctx.config.now();
         let pods = stores.pods.by_index(BY_CONTROLLER, uid(&vmi.metadata));
-        let unseen = self.writes.behind(key, vmi.metadata.resource_version.as_deref());
-        let expected = [self.pods.open(key), self.claims.open(key), self.unseen_pod(key, &pods)].into_iter().flatten();
+        let memory = &self.ctx.memory;
+        let unseen = memory.written(Kind::Vmi).behind(key, vmi.metadata.resource_version.as_deref());
+        let (of_pods, of_claims) = (memory.expected(Kind::Pod).open(key), memory.expected(Kind::Claim).open(key));
+        let expected = [of_pods, of_claims, self.unseen_pod(key, &pods)].into_iter().flatten();
         let claims = volumes::claims_of(stores, &vmi);
         let state_claims = stores.claims.by_index(BY_STATE, &state_of(&key.namespace, &key.name));
         let uses_storage = !claims.claims.is_empty() || plan::vmi::keeps_state(&vmi);
@@ -54,12 +56,13 @@ impl<A: Api> Controller<A> {
 
     /// How long to wait at most for a Pod that shows our last write to it. Without Pods there is nothing to wait for.
     fn unseen_pod(&self, key: &Key, pods: &[Arc<Pod>]) -> Option<Duration> {
+        let writes = self.ctx.memory.written(Kind::Pod);
         let number = |pod: &&Arc<Pod>| pod.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
         let Some(newest) = pods.iter().max_by_key(number) else {
-            self.pod_writes.forget(key);
+            writes.forget(key);
             return None;
         };
-        self.pod_writes.behind(key, newest.metadata.resource_version.as_deref())
+        writes.behind(key, newest.metadata.resource_version.as_deref())
     }
 
     /// What Pods are rendered from.

@@ -6,66 +6,69 @@ use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::meta::{annotation, controller_of, label};
+use plan::object::Kind;
 
-use super::Controller;
-use crate::api::Api;
+use crate::controller::Watches;
 use crate::owned::{note, owner_key, uid};
 use crate::stores::{BY_CLAIM, BY_DATA_VOLUME, Stores};
 
-impl<A: Api> Controller<A> {
-    /// Itself, its Pods and their helpers, its claims and DataVolumes, migrations of its name, the end of its virtual
-    /// machine, and another configuration: that may decide whether its Pod can be made, and whether its launcher is
-    /// outdated.
-    pub(crate) fn register(&self, queue: &WorkQueue<Key>) {
-        let stores = &self.ctx.stores;
-        stores.vmis.feed(queue);
-        self.register_pods(queue);
-        self.register_volumes(queue);
-        let to = queue.clone();
-        stores.migrations.subscribe(move |change| {
+/// Itself, its Pods and their helpers, its claims and DataVolumes, migrations of its name, the end of its virtual
+/// machine, and another configuration: that may decide whether its Pod can be made, and whether its launcher is outdated.
+pub(super) fn watches(on: &mut Watches<'_>) {
+    on.objects(|stores| &stores.vmis);
+    on.changes(
+        |stores| &stores.pods,
+        |ctx, change| {
+            let Some(owner) = instance_of(&ctx.stores, change.object()) else { return };
+            note(ctx.memory.expected(Kind::Pod), &owner, change);
+            ctx.queue.add(owner);
+        },
+    );
+    watch_volumes(on);
+    on.changes(
+        |stores| &stores.migrations,
+        |ctx, change| {
             if progressed(change) {
-                to_instance(change.object(), &to);
+                to_instance(change.object(), &ctx.queue);
             }
-        });
-        let to = queue.clone();
-        stores.vms.subscribe(move |change| {
+        },
+    );
+    on.changes(
+        |stores| &stores.vms,
+        |ctx, change| {
             if let Change::Deleted(vm) = change {
-                to.add(Key::of(vm.as_ref()));
+                ctx.queue.add(Key::of(vm.as_ref()));
             }
-        });
-        let (vmis, to) = (stores.vmis.clone(), queue.clone());
-        self.ctx.config.on_change(move |_| vmis.keys().into_iter().for_each(|key| to.add(key)));
-    }
+        },
+    );
+    on.configuration(|stores, queue| stores.vmis.keys().into_iter().for_each(|key| queue.add(key)));
+}
 
-    fn register_pods(&self, queue: &WorkQueue<Key>) {
-        let (stores, pods, to) = (self.ctx.stores.clone(), self.pods.clone(), queue.clone());
-        self.ctx.stores.pods.subscribe(move |change| {
-            let Some(owner) = instance_of(&stores, change.object()) else { return };
-            note(&pods, &owner, change);
-            to.add(owner);
-        });
-    }
-
-    fn register_volumes(&self, queue: &WorkQueue<Key>) {
-        let (stores, to) = (self.ctx.stores.clone(), queue.clone());
-        self.ctx.stores.data_volumes.subscribe(move |change| to_users(&stores, &change.object().metadata, &to));
-        let (stores, expected, to) = (self.ctx.stores.clone(), self.claims.clone(), queue.clone());
-        self.ctx.stores.claims.subscribe(move |change| {
+fn watch_volumes(on: &mut Watches<'_>) {
+    on.changes(
+        |stores| &stores.data_volumes,
+        |ctx, change| to_users(&ctx.stores, &change.object().metadata, &ctx.queue),
+    );
+    on.changes(
+        |stores| &stores.claims,
+        |ctx, change| {
             let claim = change.object();
             match label(&claim.metadata, api::labels::PERSISTENT_STATE_FOR) {
                 Some(name) => {
                     let owner = Key::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
-                    note(&expected, &owner, change);
-                    to.add(owner);
+                    note(ctx.memory.expected(Kind::Claim), &owner, change);
+                    ctx.queue.add(owner);
                 }
-                None if matters(change) => to_users(&stores, &claim.metadata, &to),
+                None if matters(change) => to_users(&ctx.stores, &claim.metadata, &ctx.queue),
                 None => {}
             }
-        });
-        // The default class may be what a guest's state waits for.
-        let (vmis, to) = (self.ctx.stores.vmis.clone(), queue.clone());
-        self.ctx.stores.storage_classes.subscribe(move |_| vmis.keys().into_iter().for_each(|key| to.add(key)));
-    }
+        },
+    );
+    // The default class may be what a guest's state waits for.
+    on.changes(
+        |stores| &stores.storage_classes,
+        |ctx, _| ctx.stores.vmis.keys().into_iter().for_each(|key| ctx.queue.add(key)),
+    );
 }
 
 /// The instance a Pod belongs to: the one that controls it, or that controls the Pod that does. When that one is gone

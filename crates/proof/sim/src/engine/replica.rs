@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use api::config::ClusterConfig;
 use futures::task::noop_waker;
-use informer::{Claim, Classify, ErrorClass, Key, Requeue};
+use informer::{Claim, Classify, ErrorClass, Key, Requeue, WorkQueue};
 use kube::runtime::watcher::Event as WatchEvent;
-use virt_controller::{Controllers, Error, Feeds, Reconciler, Settings, Stores, WriteCounter};
+use virt_controller::{ALL, Controllers, Error, Feeds, Running, Settings, Stores, WriteCounter};
 
 use super::{Event, Sim};
+use crate::controllers;
 use crate::hub::{Client, Permit, Request, Silence, lock};
 use crate::kinds::{Kind, Object};
 use crate::plant::Plant;
@@ -26,7 +27,8 @@ type Pass = Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send>>;
 pub(crate) struct PassInfo {
     pub id: u64,
     pub replica: u32,
-    pub controller: Reconciler,
+    /// By its short name.
+    pub controller: &'static str,
     pub key: Key,
     /// How many changes of each kind the caches had taken in when it began.
     pub seen: Vec<usize>,
@@ -49,6 +51,7 @@ pub(crate) struct Task {
     pub(crate) info: Arc<PassInfo>,
     writer: Writer,
     future: Pass,
+    queue: WorkQueue<Key>,
     claim: Claim<Key>,
     stage: Stage,
     request: Option<Request>,
@@ -56,7 +59,7 @@ pub(crate) struct Task {
 
 pub(crate) struct Replica {
     pub(crate) id: u32,
-    pub(crate) controllers: Arc<Controllers<Client>>,
+    pub(crate) controllers: Controllers,
     feeds: Feeds,
     pub(crate) stores: Stores,
     /// By kind: changes taken in.
@@ -78,7 +81,7 @@ impl Replica {
     }
 
     fn note_end(&mut self, pass: &PassInfo, result: &Result<Requeue, Error>) {
-        let key = (controller_name(pass.controller), pass.key.clone());
+        let key = (pass.controller, pass.key.clone());
         if result.as_ref().is_err_and(|error| error.class() != ErrorClass::Terminal) {
             self.failed.insert(key);
         } else {
@@ -88,28 +91,6 @@ impl Replica {
 
     fn seen(&self) -> Vec<usize> {
         self.taken.clone()
-    }
-
-    /// Keys a controller works on at once.
-    fn workers(controller: Reconciler) -> usize {
-        match controller {
-            Reconciler::Vm | Reconciler::Vmi | Reconciler::Migration => 2,
-            Reconciler::Node | Reconciler::Synchronization | Reconciler::Evacuation | Reconciler::DisruptionBudget => 1,
-            Reconciler::WorkloadUpdate => 1,
-        }
-    }
-}
-
-fn controller_name(controller: Reconciler) -> &'static str {
-    match controller {
-        Reconciler::Vm => "vm-controller",
-        Reconciler::Vmi => "vmi-controller",
-        Reconciler::Node => "node-controller",
-        Reconciler::Migration => "migration-controller",
-        Reconciler::Synchronization => "synchronization-controller",
-        Reconciler::Evacuation => "evacuation-controller",
-        Reconciler::DisruptionBudget => "budget-controller",
-        Reconciler::WorkloadUpdate => "workload-updater",
     }
 }
 
@@ -191,11 +172,11 @@ impl Sim {
             hold_starts: false,
             writes: Arc::<WriteCounter>::default(),
         };
-        let client = Client { hub: self.hub.clone() };
-        let controllers = Controllers::new(stores.clone(), client, Arc::new(Silence), self.clock.clone(), settings);
+        let (client, clock) = (Arc::new(Client { hub: self.hub.clone() }), self.clock.clone());
+        let controllers = Controllers::new(ALL, stores.clone(), client, Arc::new(Silence), clock, settings);
         self.replica = Some(Replica {
             id,
-            controllers: Arc::new(controllers),
+            controllers,
             feeds,
             stores,
             taken: vec![0; Kind::ALL.len()],
@@ -303,27 +284,26 @@ impl Sim {
             return;
         }
         let mut started = Vec::new();
-        for &controller in Reconciler::ALL {
-            let mut free = Replica::workers(controller)
-                .saturating_sub(replica.tasks.values().filter(|task| task.info.controller == controller).count());
-            while free > 0
-                && let Some(claim) = replica.controllers.queue(controller).try_get()
-            {
-                started.push((controller, claim));
-                free -= 1;
+        for running in replica.controllers.running() {
+            let name = running.declared.short_name();
+            let busy = replica.tasks.values().filter(|task| task.info.controller == name).count();
+            for _ in busy..controllers::workers(running.declared) {
+                let Some(claim) = running.queue.try_get() else { break };
+                started.push((running.clone(), claim));
             }
         }
-        for (controller, claim) in started {
-            self.start_pass(controller, claim);
+        for (running, claim) in started {
+            self.start_pass(running, claim);
         }
         let Some(replica) = self.leader(id) else { return };
-        let dues = Reconciler::ALL.iter().filter_map(|&of| replica.controllers.queue(of).next_due());
+        let dues = replica.controllers.running().iter().filter_map(|running| running.queue.next_due());
         if let Some(due) = dues.min() {
             self.look_after(due.saturating_sub(self.now).max(Duration::from_millis(1)));
         }
     }
 
-    fn start_pass(&mut self, controller: Reconciler, claim: Claim<Key>) {
+    fn start_pass(&mut self, running: Arc<Running>, claim: Claim<Key>) {
+        let controller = running.declared.short_name();
         self.passes += 1;
         let id = self.passes;
         let Some(replica) = &self.replica else { return };
@@ -335,12 +315,12 @@ impl Sim {
             seen: replica.seen(),
             begun: lock(&self.hub).server.log.len(),
         });
-        let writer = Writer::Controller { replica: replica.id, pass: id, name: controller_name(controller) };
-        let (controllers, key) = (replica.controllers.clone(), info.key.clone());
-        let future: Pass = Box::pin(async move { controllers.reconcile(controller, &key).await });
-        self.timeline.pass(self.now, controller_name(controller), &info.key);
+        let writer = Writer::Controller { replica: replica.id, pass: id, name: controllers::writer(controller) };
+        let (key, queue) = (info.key.clone(), running.queue.clone());
+        let future: Pass = Box::pin(async move { running.reconcile(&key).await });
+        self.timeline.pass(self.now, controllers::writer(controller), &info.key);
         self.judge.pass_begins(&info);
-        let task = Task { info, writer, future, claim, stage: Stage::Waiting, request: None };
+        let task = Task { info, writer, future, queue, claim, stage: Stage::Waiting, request: None };
         self.advance(task, None);
     }
 
@@ -438,7 +418,7 @@ impl Sim {
     /// What the workers of `informer` do with the end of a pass.
     fn end_pass(&mut self, task: Task, result: Result<Requeue, Error>) {
         let Some(replica) = &mut self.replica else { return };
-        let queue = replica.controllers.queue(task.info.controller);
+        let queue = &task.queue;
         match &result {
             Ok(Requeue::No) => queue.forget(&task.claim),
             Ok(Requeue::After(delay)) => {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use informer::Key;
-use virt_controller::Reconciler;
 
 use super::{Event, Sim};
+use crate::controllers;
 use crate::hub::lock;
 use crate::invariants::Violation;
 
@@ -70,18 +70,20 @@ impl Sim {
         let Some(replica) = &self.replica else { return };
         let hub = lock(&self.hub);
         let tables = &hub.server.tables;
-        let queue = |of: Reconciler, key: Key| replica.controllers.queue(of).add(key);
-        tables.vms.all().for_each(|vm| queue(Reconciler::Vm, Key::of(vm.as_ref())));
-        tables.vmis.all().for_each(|vmi| queue(Reconciler::Vmi, Key::of(vmi.as_ref())));
-        tables.budgets.all().for_each(|budget| queue(Reconciler::DisruptionBudget, Key::of(budget.as_ref())));
-        tables.kubevirts.all().for_each(|kubevirt| queue(Reconciler::WorkloadUpdate, Key::of(kubevirt.as_ref())));
+        let queue = |of: &str, key: Key| {
+            replica.controllers.named(of).expect("it is in the list").queue.add(key);
+        };
+        tables.vms.all().for_each(|vm| queue(controllers::VM, Key::of(vm.as_ref())));
+        tables.vmis.all().for_each(|vmi| queue(controllers::VMI, Key::of(vmi.as_ref())));
+        tables.budgets.all().for_each(|budget| queue(controllers::DISRUPTION_BUDGET, Key::of(budget.as_ref())));
+        tables.kubevirts.all().for_each(|kubevirt| queue(controllers::WORKLOAD_UPDATE, Key::of(kubevirt.as_ref())));
         for migration in tables.migrations.all() {
-            queue(Reconciler::Migration, Key::of(migration.as_ref()));
-            queue(Reconciler::Synchronization, Key::of(migration.as_ref()));
+            queue(controllers::MIGRATION, Key::of(migration.as_ref()));
+            queue(controllers::SYNCHRONIZATION, Key::of(migration.as_ref()));
         }
         for node in tables.nodes.all() {
-            queue(Reconciler::Node, Key::of(node.as_ref()));
-            queue(Reconciler::Evacuation, Key::of(node.as_ref()));
+            queue(controllers::NODE, Key::of(node.as_ref()));
+            queue(controllers::EVACUATION, Key::of(node.as_ref()));
         }
     }
 }

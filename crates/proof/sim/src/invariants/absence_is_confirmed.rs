@@ -3,10 +3,10 @@
 
 use api::v1::VirtualMachineInstancePhase as Phase;
 use machinery::meta::is_deleting;
-use virt_controller::Reconciler;
 
 use super::support::{cached_pods_of, name, pass_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{has_ended, is_launcher};
 use crate::kinds::{Object, uid};
 use crate::server::Change;
@@ -22,7 +22,7 @@ impl Invariant for Rule {
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
         let failed = is.phase() == Some(&Phase::Failed) && was.phase() != is.phase();
-        let Some(pass) = pass_of(scene, change, Reconciler::Vmi).filter(|_| failed) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::VMI).filter(|_| failed) else { return Ok(()) };
         let owner = uid(&is.metadata);
         if is_deleting(&was.metadata) || !cached_pods_of(scene, pass, owner).is_empty() {
             return Ok(());

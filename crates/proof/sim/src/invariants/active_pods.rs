@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use virt_controller::Reconciler;
 
 use super::support::{cached_pods_of, ensure, name, pass_of, pods_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::node_of;
 use crate::kinds::uid;
 use crate::server::Change;
@@ -20,7 +20,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
-        let Some(pass) = pass_of(scene, change, Reconciler::Vmi) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::VMI) else { return Ok(()) };
         let pods = |vmi: &api::v1::VirtualMachineInstance| vmi.status.as_ref().map(|status| status.active_pods.clone()).unwrap_or_default();
         if pods(was) == pods(is) {
             return Ok(());

@@ -2,10 +2,10 @@
 //! topology hints, QoS class, times of phases, the condition `Synchronized`.
 
 use api::conditions;
-use virt_controller::Reconciler;
 
 use super::support::{is_handed_over, name, pass_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::server::Change;
 
 #[derive(Default)]
@@ -18,7 +18,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
-        if !is_handed_over(was) || pass_of(scene, change, Reconciler::Vmi).is_none() {
+        if !is_handed_over(was) || pass_of(scene, change, controllers::VMI).is_none() {
             return Ok(());
         }
         let (old, new) = (was.status.clone().unwrap_or_default(), is.status.clone().unwrap_or_default());

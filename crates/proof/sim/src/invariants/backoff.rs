@@ -2,10 +2,10 @@
 //! 300, and nothing starts before it is over.
 
 use api::v1::RunStrategy;
-use virt_controller::Reconciler;
 
 use super::support::{cached_vm, ensure, new_vmi, pass_of, vm_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::server::Change;
 
 #[derive(Default)]
@@ -21,7 +21,7 @@ impl Invariant for Rule {
             return counts_once(scene, was, is);
         }
         let Some(vmi) = new_vmi(change) else { return Ok(()) };
-        let Some(vm) = pass_of(scene, change, Reconciler::Vm).and_then(|pass| cached_vm(scene, pass)) else { return Ok(()) };
+        let Some(vm) = pass_of(scene, change, controllers::VM).and_then(|pass| cached_vm(scene, pass)) else { return Ok(()) };
         let retry = vm.status.as_ref().and_then(|status| status.start_failure.as_ref()?.retry_after_timestamp.clone());
         let waits = matches!(vm.run_strategy(), Ok(RunStrategy::Always | RunStrategy::RerunOnFailure));
         ensure(!waits || retry.as_ref().is_none_or(|retry| scene.server.time().0 >= retry.0), || {

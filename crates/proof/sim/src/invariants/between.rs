@@ -15,11 +15,12 @@ use informer::Key;
 use machinery::meta::{controller_of, has_finalizer, is_deleting, label};
 use plan::migration::{Kind, is_final, kind, phase};
 use plan::synchronization::exchange;
-use virt_controller::{Reconciler, Stores};
+use virt_controller::Stores;
 
 use super::strategies::head;
 use super::support::{cached_vm, ensure, has_sent, is_receiver, migration_state, name, new_vmi, pass_of, sender_node, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{is_target, node_of};
 use crate::kinds::{Object, key, uid};
 use crate::server::{Change, Writer};
@@ -141,10 +142,10 @@ fn told(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInst
 
 /// A machine whose guest runs as another one's is not started again, unless its user has done something about it since.
 fn started_again(scene: &Scene<'_>, change: &Change, vmi: &VirtualMachineInstance) -> Verdict {
-    if pass_of(scene, change, Reconciler::Vm).is_none() || is_receiver(vmi) {
+    if pass_of(scene, change, controllers::VM).is_none() || is_receiver(vmi) {
         return Ok(());
     }
-    let asked = pass_of(scene, change, Reconciler::Vm).and_then(|pass| cached_vm(scene, pass)).is_some_and(|vm| {
+    let asked = pass_of(scene, change, controllers::VM).and_then(|pass| cached_vm(scene, pass)).is_some_and(|vm| {
         head(&vm).is_some_and(|request| request.action == StateChangeRequestAction::Start)
     });
     if asked {

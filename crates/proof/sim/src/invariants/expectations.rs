@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use informer::{EXPIRY, Key};
 use machinery::meta::is_deleting;
-use virt_controller::Reconciler;
 
 use super::{Invariant, Scene, Verdict};
 use crate::engine::PassInfo;
@@ -16,7 +15,7 @@ use crate::kinds::Kind;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    open: BTreeMap<(u32, Reconciler, Key), Vec<Expected>>,
+    open: BTreeMap<(u32, &'static str, Key), Vec<Expected>>,
 }
 
 /// Something a pass has done, and heard that it was done.

@@ -6,10 +6,10 @@ use api::cdi::{DataVolume, DataVolumePhase};
 use api::v1::VirtualMachineInstance;
 use informer::Key;
 use machinery::meta::{controller_of, is_deleting};
-use virt_controller::Reconciler;
 
 use super::support::{cached_vmi, new_pod, pass_of, phase};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{is_launcher, is_target};
 use crate::engine::PassInfo;
 use crate::kinds::{Kind, Object};
@@ -26,7 +26,7 @@ impl Invariant for Rule {
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some(pod) = new_pod(change).filter(|pod| is_launcher(pod) && !is_target(pod)) else { return Ok(()) };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let Some(pass) = pass_of(scene, change, Reconciler::Vmi) else {
+        let Some(pass) = pass_of(scene, change, controllers::VMI) else {
             return Err(format!("launcher {name} was created by {}", change.by.name()));
         };
         let Some(vmi) = cached_vmi(scene, pass) else { return Err(format!("launcher {name} for an unknown instance")) };

@@ -3,10 +3,10 @@
 
 use api::v1::VolumePhase;
 use machinery::meta::is_deleting;
-use virt_controller::Reconciler;
 
 use super::support::{cached_vmi, name, pods_of};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{claims_of, has_ended, is_attachment, is_launcher, phase_of};
 use crate::engine::PassInfo;
 use crate::hub::{Op, Request};
@@ -21,7 +21,7 @@ impl Invariant for Rule {
     }
 
     fn request(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request) -> Verdict {
-        if pass.controller != Reconciler::Vmi || request.kind != Some(Kind::Pod) || !matches!(request.op, Op::Delete { .. }) {
+        if pass.controller != controllers::VMI || request.kind != Some(Kind::Pod) || !matches!(request.op, Op::Delete { .. }) {
             return Ok(());
         }
         let Some(Object::Pod(pod)) = scene.cached(pass, Kind::Pod, &request.key).filter(|pod| matches!(pod, Object::Pod(pod) if is_attachment(pod) && phase_of(pod) == "Running")) else {

@@ -1,10 +1,10 @@
 //! 17: no attachment Pod is created while another one of the same launcher has not begun to run.
 
 use machinery::meta::{controller_of, is_deleting};
-use virt_controller::Reconciler;
 
 use super::support::{cached_pods_of, new_pod, pass_of};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{is_attachment, phase_of};
 use crate::server::Change;
 
@@ -18,7 +18,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some(pod) = new_pod(change).filter(|pod| is_attachment(pod)) else { return Ok(()) };
-        let Some(pass) = pass_of(scene, change, Reconciler::Vmi) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::VMI) else { return Ok(()) };
         let Some(launcher) = controller_of(&pod.metadata) else { return Ok(()) };
         let others = cached_pods_of(scene, pass, &launcher.uid);
         let pending = others.iter().find(|pod| is_attachment(pod) && !is_deleting(&pod.metadata) && phase_of(pod) == "Pending");

@@ -5,11 +5,11 @@ use api::labels;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use machinery::meta::{is_deleting, label};
 use plan::migration::{Kind as Migrates, kind, spec_priority, waits_for_room};
-use virt_controller::Reconciler;
 
 use super::limits::{Limits, guest, leaves, node_of, takes_room};
 use super::support::{ensure, new_pod, pass_of, sender_node};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::is_target;
 use crate::kinds::{Kind, Object};
 use crate::server::{Change, Server};
@@ -39,7 +39,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some(pod) = new_pod(change).filter(|pod| is_target(pod)) else { return Ok(()) };
-        let Some(pass) = pass_of(scene, change, Reconciler::Migration) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::MIGRATION) else { return Ok(()) };
         let server = scene.server;
         let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
         let all = || server.tables.migrations.all();

@@ -8,10 +8,11 @@ use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use machinery::meta::is_deleting;
 use plan::migration::phase;
-use virt_controller::{Reconciler, Stores};
+use virt_controller::Stores;
 
 use super::support::ensure;
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::engine::PassInfo;
 use crate::hub::{Op, Request};
 use crate::kinds::{Kind, Object};
@@ -41,7 +42,7 @@ impl Invariant for Rule {
     }
 
     fn answer(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request, answer: Result<(), u16>) -> Verdict {
-        if pass.controller != Reconciler::Migration {
+        if pass.controller != controllers::MIGRATION {
             return Ok(());
         }
         let by_quota = scene.server.tables.quotas.all().next().is_some();

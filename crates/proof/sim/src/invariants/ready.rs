@@ -2,10 +2,11 @@
 //! paused.
 
 use api::conditions;
-use virt_controller::{Reconciler, Stores};
+use virt_controller::Stores;
 
 use super::support::{cached_vmi, ensure, name, pass_of, phase, pods_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{is_launcher, phase_of};
 use crate::kinds::uid;
 use crate::server::Change;
@@ -24,7 +25,7 @@ impl Invariant for Rule {
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
         let became = is.has_condition(conditions::READY) && !was.has_condition(conditions::READY);
-        let Some(pass) = pass_of(scene, change, Reconciler::Vmi).filter(|_| became) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::VMI).filter(|_| became) else { return Ok(()) };
         // The guest may have ended between look and write; the next pass takes it back.
         ensure(cached_vmi(scene, pass).is_some_and(|vmi| vmi.is_running()), || {
             format!("instance {} became Ready in phase {}", name(is), phase(is))

@@ -5,10 +5,10 @@ use api::annotations::HEARTBEAT;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use informer::Key;
 use machinery::meta::annotation;
-use virt_controller::Reconciler;
 
 use super::support::{ensure, name, pass_of, pods_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::actors::{has_ended, node_of};
 use crate::kinds::uid;
 use crate::server::Change;
@@ -26,7 +26,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(_), is)) = vmi_change(change) else { return Ok(()) };
-        if is.phase() != Some(&Phase::Failed) || pass_of(scene, change, Reconciler::Node).is_none() {
+        if is.phase() != Some(&Phase::Failed) || pass_of(scene, change, controllers::NODE).is_none() {
             return Ok(());
         }
         let node = is.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default();

@@ -3,11 +3,11 @@
 
 use api::v1::{RunStrategy, StateChangeRequestAction as Action};
 use machinery::meta::is_deleting;
-use virt_controller::Reconciler;
 
 use super::strategies::head;
 use super::support::{cached_vm, ensure};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::engine::PassInfo;
 use crate::hub::{Op, Request};
 use crate::kinds::{Kind, Object, uid};
@@ -22,7 +22,7 @@ impl Invariant for Rule {
 
     fn request(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request) -> Verdict {
         let Op::Delete { uid: meant } = &request.op else { return Ok(()) };
-        if pass.controller != Reconciler::Vm || request.kind != Some(Kind::Vmi) {
+        if pass.controller != controllers::VM || request.kind != Some(Kind::Vmi) {
             return Ok(());
         }
         let Some(Object::Vmi(vmi)) = scene.cached(pass, Kind::Vmi, &request.key) else {

@@ -3,10 +3,10 @@
 
 use api::v1::{RunStrategy, StateChangeRequestAction as Action, VirtualMachine};
 use machinery::meta::is_deleting;
-use virt_controller::Reconciler;
 
 use super::support::{cached_vm, ensure, is_receiver, new_vmi, pass_of};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::server::Change;
 
 #[derive(Default)]
@@ -23,7 +23,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some(vmi) = new_vmi(change) else { return Ok(()) };
-        let Some(pass) = pass_of(scene, change, Reconciler::Vm) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::VM) else { return Ok(()) };
         let name = vmi.metadata.name.as_deref().unwrap_or_default();
         let Some(vm) = cached_vm(scene, pass) else { return Err(format!("instance {name} for no virtual machine")) };
         ensure(!is_deleting(&vm.metadata), || format!("{name} is being deleted, yet started"))?;

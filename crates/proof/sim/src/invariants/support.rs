@@ -10,7 +10,6 @@ use api::v1::{
 use informer::Key;
 use k8s_openapi::api::core::v1::Pod;
 use machinery::meta::{annotation, is_controlled_by};
-use virt_controller::Reconciler;
 
 use super::{Scene, Verdict};
 use crate::engine::PassInfo;
@@ -61,7 +60,7 @@ pub(super) fn new_vmi(change: &Change) -> Option<&Arc<VirtualMachineInstance>> {
 }
 
 /// The pass behind a change, if it is one of this controller.
-pub(super) fn pass_of<'a>(scene: &'a Scene<'_>, change: &Change, controller: Reconciler) -> Option<&'a PassInfo> {
+pub(super) fn pass_of<'a>(scene: &'a Scene<'_>, change: &Change, controller: &str) -> Option<&'a PassInfo> {
     scene.pass(change.by).filter(|pass| pass.controller == controller)
 }
 

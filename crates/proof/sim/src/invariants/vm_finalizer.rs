@@ -2,10 +2,10 @@
 
 use api::finalizers::{ORPHAN, VIRTUAL_MACHINE_CONTROLLER};
 use machinery::meta::{has_finalizer, is_controlled_by};
-use virt_controller::Reconciler;
 
 use super::support::{ensure, pass_of, vm_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::kinds::{key, uid};
 use crate::server::Change;
 
@@ -21,7 +21,7 @@ impl Invariant for Rule {
         let Some((Some(was), is)) = vm_change(change) else { return Ok(()) };
         let left = has_finalizer(&was.metadata, VIRTUAL_MACHINE_CONTROLLER)
             && !has_finalizer(&is.metadata, VIRTUAL_MACHINE_CONTROLLER);
-        if !left || pass_of(scene, change, Reconciler::Vm).is_none() || has_finalizer(&was.metadata, ORPHAN) {
+        if !left || pass_of(scene, change, controllers::VM).is_none() || has_finalizer(&was.metadata, ORPHAN) {
             return Ok(());
         }
         let vmi = scene.server.tables.vmis.get(&key(&is.metadata));

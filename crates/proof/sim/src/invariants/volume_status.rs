@@ -1,9 +1,9 @@
 //! 20: from the hand-over on every volume of the spec has exactly one entry in the volumes' status, sorted by name.
 
-use virt_controller::Reconciler;
 
 use super::support::{ensure, is_handed_over, name, pass_of, vmi_change};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::server::Change;
 
 #[derive(Default)]
@@ -17,7 +17,7 @@ impl Invariant for Rule {
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
         let entries = |vmi: &api::v1::VirtualMachineInstance| vmi.status.as_ref().map(|status| status.volume_status.clone()).unwrap_or_default();
-        if !is_handed_over(is) || entries(was) == entries(is) || pass_of(scene, change, Reconciler::Vmi).is_none() {
+        if !is_handed_over(is) || entries(was) == entries(is) || pass_of(scene, change, controllers::VMI).is_none() {
             return Ok(());
         }
         let names: Vec<String> = entries(is).into_iter().map(|entry| entry.name).collect();

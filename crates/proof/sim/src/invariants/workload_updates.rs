@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use api::v1::{KubeVirt, KubeVirtPhase, VirtualMachineInstanceMigration as Migration};
 use plan::migration::{is_final, is_running};
-use virt_controller::Reconciler;
 
 use super::limits::Limits;
 use super::migration_backoff::is_automatic;
 use super::support::{ensure, instance_key, pass_of};
 use super::{Invariant, Scene, Verdict};
+use crate::controllers;
 use crate::engine::PassInfo;
 use crate::hub::{Op, Request};
 use crate::kinds::{Kind, Object};
@@ -33,7 +33,7 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let (Object::Migration(new), None) = (&change.last, &change.was) else { return Ok(()) };
-        let Some(pass) = pass_of(scene, change, Reconciler::WorkloadUpdate) else { return Ok(()) };
+        let Some(pass) = pass_of(scene, change, controllers::WORKLOAD_UPDATE) else { return Ok(()) };
         may_work(scene, pass, "LiveMigrate")?;
         let same = |other: &Migration| {
             instance_key(other) == instance_key(new) && is_automatic(other) && !is_final(other)

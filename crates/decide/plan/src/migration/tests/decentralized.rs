@@ -169,7 +169,7 @@ fn a_receiver_is_handed_off_once_its_pod_is_its_nodes() {
         let migrations = vec![receiver("Scheduled")];
         let live = Live { vmi: Some(instance.clone()), target: Some(target("running")), migrations };
         let patch = hand_off(&w, &live).into_iter().find_map(|action| match action {
-            Action::HandOff(patch) => Some(patch),
+            Action::Own(Own::HandOff(patch)) => Some(patch),
             _ => None,
         });
         patch.map(|patch| applied(&instance, &patch))
@@ -186,7 +186,7 @@ fn a_receiver_is_handed_off_once_its_pod_is_its_nodes() {
     let live = Live { vmi: Some(elsewhere), target: Some(target("running")), migrations };
     let early = hand_off(&w, &live);
     assert!(
-        !early.iter().any(|action| matches!(action, Action::HandOff(_))),
+        !early.iter().any(|action| matches!(action, Action::Own(Own::HandOff(_)))),
         "an earlier Pod's node has it: {early:?}"
     );
     let state = state_of(attempt("Scheduled", told()).expect("a hand-off"));

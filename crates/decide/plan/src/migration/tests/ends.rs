@@ -132,7 +132,7 @@ fn a_deleted_migration_says_that_it_is_to_be_given_up() {
 #[test]
 fn a_missing_target_is_looked_for_live_before_it_ends_anything() {
     let actions = decide(&world(migration("Scheduling"), vmi(Value::Null), vec![]));
-    assert!(matches!(actions.as_slice(), [Action::ConfirmNoTarget { .. }]), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Action::Confirm { look: Look::NoTarget, .. }]), "{actions:?}");
 }
 
 #[test]
@@ -144,15 +144,15 @@ fn the_finalizer_goes_in_a_final_phase_and_the_course_is_kept() {
         let stored = written(&actions).unwrap();
         assert_eq!(serde_json::to_value(&stored.status.as_ref().unwrap().migration_state).unwrap(), course(stage));
         let patch = actions.iter().find_map(|a| match a {
-            Action::PatchMigration(patch) => Some(patch),
+            Action::Patch { kind: Of::Migration, patch: Patch::Json(patch), .. } => Some(patch),
             _ => None,
         });
         assert_eq!(applied(&*w.migration, patch.unwrap()).metadata.finalizers, None);
-        assert!(actions.contains(&Action::WakePending), "{phase}");
+        assert!(actions.contains(&Action::Own(Own::WakePending)), "{phase}");
     }
     for phase in ["", "Pending", "Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running"] {
         let w = world(migration(phase), vmi(course("sending")), vec![target("running")]);
-        assert!(!decide(&w).iter().any(|a| matches!(a, Action::PatchMigration(_))), "{phase}");
+        assert!(!decide(&w).iter().any(|a| matches!(a, Action::Patch { kind: Of::Migration, .. })), "{phase}");
     }
 }
 
@@ -171,12 +171,14 @@ fn without_its_instance_a_migration_is_deleted_and_let_go() {
     let mut w = world(migration("Pending"), vmi(Value::Null), vec![]);
     w.vmi = None;
     let actions = decide(&w);
-    let [Action::ConfirmNoVmi { then }] = actions.as_slice() else { panic!("{actions:?}") };
-    assert!(matches!(then.as_slice(), [Action::DeleteMigration { name, .. }] if name == "m"), "{then:?}");
+    let [Action::Confirm { look: Look::NoVmi, then }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(matches!(then.as_slice(), [Action::Delete { kind: Of::Migration, name, .. }] if name == "m"), "{then:?}");
     w.migration = Arc::new(deleted(migration("Pending")));
     let actions = decide(&w);
-    let [Action::ConfirmNoVmi { then }] = actions.as_slice() else { panic!("{actions:?}") };
-    let [Action::PatchMigration(patch)] = then.as_slice() else { panic!("{then:?}") };
+    let [Action::Confirm { look: Look::NoVmi, then }] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::Patch { kind: Of::Migration, patch: Patch::Json(patch), .. }] = then.as_slice() else {
+        panic!("{then:?}")
+    };
     assert_eq!(applied(&*w.migration, patch).metadata.finalizers, None);
 }
 
@@ -204,16 +206,16 @@ fn after_a_failure_the_target_goes_only_if_the_guest_is_found_elsewhere() {
     let w = world(migration("Failed"), vmi(course("failed")), vec![target("running")]);
     let actions = decide(&w);
     let confirm = actions.iter().find_map(|a| match a {
-        Action::ConfirmGuestNotOn { node, then } => Some((node.as_str(), then)),
+        Action::Confirm { look: Look::GuestNotOn { node }, then } => Some((node.as_str(), then)),
         _ => None,
     });
     let (node, then) = confirm.expect("the guest is looked for");
     assert_eq!(node, "n2");
-    assert!(matches!(then.first(), Some(Action::DeletePod { name, .. }) if name == "target"));
+    assert!(matches!(then.first(), Some(Action::Delete { kind: Of::Pod, name, .. }) if name == "target"));
     let mut moved = vmi(course("failed"));
     moved.status_mut().node_name = Some("n2".into());
     let w = world(migration("Failed"), moved, vec![target("running")]);
-    assert!(!decide(&w).iter().any(|a| matches!(a, Action::ConfirmGuestNotOn { .. })));
+    assert!(!decide(&w).iter().any(|a| matches!(a, Action::Confirm { look: Look::GuestNotOn { .. }, .. })));
 }
 
 #[test]
@@ -250,7 +252,7 @@ fn only_the_five_youngest_ends_are_kept() {
     let mut gone: Vec<String> = actions
         .iter()
         .filter_map(|a| match a {
-            Action::DeleteMigration { name, .. } => Some(name.clone()),
+            Action::Delete { kind: Of::Migration, name, .. } => Some(name.clone()),
             _ => None,
         })
         .collect();
@@ -260,20 +262,24 @@ fn only_the_five_youngest_ends_are_kept() {
     w.pods.retain(|pod| pod.metadata.name.as_deref() != Some("target"));
     assert!(!deletes_target(&w));
     w.behind = Some(std::time::Duration::from_secs(1));
-    let again = decide(&w).iter().any(|a| matches!(a, Action::DeletePod { .. } | Action::DeleteMigration { .. }));
+    let again = decide(&w)
+        .iter()
+        .any(|a| matches!(a, Action::Delete { kind: Of::Pod, .. } | Action::Delete { kind: Of::Migration, .. }));
     assert!(!again, "what has gone already may still be in the cache");
 }
 
 #[test]
 fn a_failed_migration_is_let_go_after_a_live_look_for_its_target() {
-    let lets_go = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::PatchMigration(_)));
+    let lets_go =
+        |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Patch { kind: Of::Migration, .. }));
     // What the cache shows of the target → whether its absence is confirmed first.
     for (phase, shown, looks) in [("Failed", None, true), ("Failed", Some("failed"), false), ("Succeeded", None, false)]
     {
         let w = world(deleted(migration(phase)), vmi(Value::Null), shown.map(target).into_iter().collect());
         let actions = decide(&w);
-        let confirmed =
-            actions.iter().any(|action| matches!(action, Action::ConfirmNoTarget { then } if lets_go(then)));
+        let confirmed = actions
+            .iter()
+            .any(|action| matches!(action, Action::Confirm { look: Look::NoTarget, then } if lets_go(then)));
         assert_eq!((lets_go(&actions), confirmed), (!looks, looks), "{phase}, target {shown:?}: {actions:#?}");
     }
 }
@@ -291,8 +297,7 @@ fn what_rests_on_the_nodes_not_having_it_is_decided_after_a_live_look() {
     ];
     for (what, migration, state, looks) in rows {
         let actions = decide(&world(migration, vmi(state), vec![target("running")]));
-        let confirmed =
-            matches!(actions.as_slice(), [Action::ConfirmState { then }] if written(then).is_some_and(is_failed));
+        let confirmed = matches!(actions.as_slice(), [Action::Confirm { look: Look::SameState, then }] if written(then).is_some_and(is_failed));
         assert_eq!(confirmed, looks, "{what}: {actions:#?}");
     }
 }
@@ -334,7 +339,7 @@ fn a_target_that_was_made_beside_an_exchange_makes_way_for_it() {
         if fails {
             let actions = decide(&w);
             assert!(
-                matches!(actions.as_slice(), [Action::ConfirmState { .. }]),
+                matches!(actions.as_slice(), [Action::Confirm { look: Look::SameState, .. }]),
                 "{what}: by the nodes' word, {actions:?}"
             );
         } else if what.ends_with("waits") {

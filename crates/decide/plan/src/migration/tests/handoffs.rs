@@ -15,7 +15,7 @@ fn ready() -> (World, Live) {
 
 fn patch_of(actions: &[Action]) -> Option<&json_patch::Patch> {
     actions.iter().find_map(|action| match action {
-        Action::HandOff(patch) => Some(patch),
+        Action::Own(Own::HandOff(patch)) => Some(patch),
         _ => None,
     })
 }
@@ -23,7 +23,7 @@ fn patch_of(actions: &[Action]) -> Option<&json_patch::Patch> {
 #[test]
 fn a_ready_target_is_looked_at_live_before_it_is_handed_off() {
     let (w, live) = ready();
-    assert!(decide(&w).contains(&Action::ConfirmHandOff));
+    assert!(decide(&w).contains(&Action::Own(Own::ConfirmHandOff)));
     let actions = hand_off(&w, &live);
     let after = applied(live.vmi.as_ref().unwrap(), patch_of(&actions).unwrap());
     assert_eq!(after.metadata.labels.as_ref().unwrap()[api::labels::MIGRATION_TARGET_NODE_NAME], "n2");
@@ -69,7 +69,10 @@ fn what_is_found_live_can_stop_a_hand_off() {
         change(&mut live);
         let actions = hand_off(&w, &live);
         assert_eq!(patch_of(&actions), None, "{what}");
-        assert!(actions.iter().any(|a| matches!(a, Action::RequeueAfter { .. })), "{what}: another look follows");
+        assert!(
+            actions.iter().any(|a| matches!(a, Action::Own(Own::RequeueAfter { .. }))),
+            "{what}: another look follows"
+        );
     }
 }
 
@@ -98,13 +101,13 @@ fn the_patch_fails_if_the_instance_has_changed_since() {
 fn a_hand_off_without_an_answer_is_looked_up() {
     let (mut w, mut live) = ready();
     w.handed_off = true;
-    assert!(decide(&w).contains(&Action::ConfirmHandOff));
-    assert!(hand_off(&w, &live).contains(&Action::ForgetHandOff), "it was lost");
+    assert!(decide(&w).contains(&Action::Own(Own::ConfirmHandOff)));
+    assert!(hand_off(&w, &live).contains(&Action::Own(Own::ForgetHandOff)), "it was lost");
     live.vmi = Some(vmi(course("handed off")));
-    assert!(!hand_off(&w, &live).contains(&Action::ForgetHandOff), "the cache is behind");
+    assert!(!hand_off(&w, &live).contains(&Action::Own(Own::ForgetHandOff)), "the cache is behind");
     w.migration = Arc::new(deleted(migration("Scheduled")));
     live.vmi = Some(vmi(Value::Null));
-    assert!(hand_off(&w, &live).contains(&Action::ForgetHandOff));
+    assert!(hand_off(&w, &live).contains(&Action::Own(Own::ForgetHandOff)));
 }
 
 #[test]

@@ -29,8 +29,8 @@ fn a_target_is_made_only_while_there_is_room() {
     for (slots, reason) in table {
         let w = pending(slots);
         assert_eq!(waits_for(&w), reason, "{slots:?}");
-        assert_eq!(decide(&w).contains(&Action::Start), reason.is_empty(), "{slots:?}");
-        let made = start(&w, Some(&source())).iter().any(|a| matches!(a, Action::CreateTarget { .. }));
+        assert_eq!(decide(&w).contains(&Action::Own(Own::Start)), reason.is_empty(), "{slots:?}");
+        let made = start(&w, Some(&source())).iter().any(|a| matches!(a, Action::Own(Own::CreateTarget { .. })));
         assert_eq!(made, reason.is_empty(), "{slots:?}: the same holds under the lock");
     }
 }
@@ -60,7 +60,7 @@ fn who_waits_for_room_looks_again_sooner_the_more_urgent_it_is() {
         assert_eq!((spec_priority(&own), priority(&own)), (level, level));
         w.migration = Arc::new(own.clone());
         let delay = std::time::Duration::from_secs(seconds);
-        assert!(decide(&w).contains(&Action::RequeueAfter { delay, priority: level }), "{name}");
+        assert!(decide(&w).contains(&Action::Own(Own::RequeueAfter { delay, priority: level })), "{name}");
         own.status = migration("Running").status;
         assert_eq!(priority(&own), 1000, "what runs comes first");
     }
@@ -95,9 +95,11 @@ fn a_second_active_pod_and_a_guest_that_does_not_run_are_waited_for() {
 #[test]
 fn a_start_writes_nothing_but_the_target() {
     let w = pending(Slots::default());
-    assert_eq!(decide(&w), [Action::Start]);
+    assert_eq!(decide(&w), [Action::Own(Own::Start)]);
     let actions = start(&w, Some(&source()));
-    let [Action::CreateTarget { pod, .. }, Action::Note(note)] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::Own(Own::CreateTarget { pod, .. }), Action::Note(note)] = actions.as_slice() else {
+        panic!("{actions:?}")
+    };
     assert_eq!(note.reason, "SuccessfulCreate");
     assert!(crate::migration::is_target(pod, "uid-of-m"));
     assert_eq!(pod.metadata.labels.as_ref().unwrap()[api::labels::CREATED_BY], "vmi-uid");
@@ -108,7 +110,7 @@ fn a_start_writes_nothing_but_the_target() {
 #[test]
 fn the_targets_name_follows_from_both_uids() {
     let name = |w: &World| match start(w, Some(&source())).into_iter().next() {
-        Some(Action::CreateTarget { pod, .. }) => pod.metadata.name.unwrap(),
+        Some(Action::Own(Own::CreateTarget { pod, .. })) => pod.metadata.name.unwrap(),
         other => panic!("{other:?}"),
     };
     let w = pending(Slots::default());
@@ -126,7 +128,7 @@ fn what_changed_before_the_lock_was_taken_stops_a_start() {
         let mut w = pending(Slots::default());
         change(&mut w);
         let actions = start(&w, Some(&source()));
-        assert!(matches!(actions.as_slice(), [Action::RequeueAfter { .. }]), "{actions:?}");
+        assert!(matches!(actions.as_slice(), [Action::Own(Own::RequeueAfter { .. })]), "{actions:?}");
     };
     stopped(&|w| w.migration = Arc::new(deleted(migration("Pending"))));
     stopped(&|w| w.migration = Arc::new(migration("Scheduling")));
@@ -151,7 +153,10 @@ fn a_target_that_cannot_be_made_says_why() {
     unlabelled.metadata.labels = None;
     bare.nodes = vec![Arc::new(unlabelled)];
     let actions = start(&bare, Some(&source()));
-    assert!(!actions.iter().any(|a| matches!(a, Action::CreateTarget { .. })), "a CPU that nobody knows is not moved");
+    assert!(
+        !actions.iter().any(|a| matches!(a, Action::Own(Own::CreateTarget { .. }))),
+        "a CPU that nobody knows is not moved"
+    );
 }
 
 #[test]
@@ -164,7 +169,7 @@ fn the_launchers_user_is_settled_before_the_target_is_made() {
     let patched = patched_vmi(&w).unwrap();
     assert_eq!(patched.status.unwrap().runtime_user, Some(107));
     assert!(patched.metadata.annotations.unwrap().contains_key("kubevirt.io/nonroot"));
-    assert!(!decide(&w).contains(&Action::Start));
+    assert!(!decide(&w).contains(&Action::Own(Own::Start)));
 }
 
 #[test]
@@ -186,7 +191,7 @@ fn plugged_volumes_follow_to_a_target_that_is_up() {
     w.helpers.push(Arc::new(serde_json::from_value(beside).unwrap()));
     let actions = decide(&w);
     let made = actions.iter().find_map(|a| match a {
-        Action::CreateAttachment { pod, .. } => Some(pod),
+        Action::Create { object: Object::Pod(pod), .. } => Some(pod),
         _ => None,
     });
     let mut attachment = (**made.unwrap()).clone();

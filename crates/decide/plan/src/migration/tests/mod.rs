@@ -21,7 +21,9 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{Action, World, decide};
+use super::{Action, Look, Own, World, decide};
+use crate::effect::Patch;
+use crate::object::{Kind as Of, Object};
 
 fn time(seconds: i64) -> Time {
     Time(jiff::Timestamp::from_second(1_700_000_000 + seconds).unwrap())
@@ -157,10 +159,8 @@ fn world(migration: Migration, vmi: VirtualMachineInstance, others: Vec<Pod>) ->
 /// The status that is written, looking into confirmations too.
 fn written(actions: &[Action]) -> Option<&Migration> {
     actions.iter().find_map(|action| match action {
-        Action::UpdateStatus(migration) => Some(migration.as_ref()),
-        Action::ConfirmNoTarget { then } | Action::ConfirmNoVmi { then } | Action::ConfirmState { then } => {
-            written(then)
-        }
+        Action::ReplaceStatus(Object::Migration(migration)) => Some(migration.as_ref()),
+        Action::Confirm { look: Look::NoTarget | Look::NoVmi | Look::SameState, then } => written(then),
         _ => None,
     })
 }
@@ -190,8 +190,8 @@ fn notes(actions: &[Action]) -> Vec<String> {
         .iter()
         .flat_map(|action| match action {
             Action::Note(note) => vec![note.reason.clone()],
-            Action::NoteVmi(note) => vec![format!("vmi:{}", note.reason)],
-            Action::ConfirmNoTarget { then } | Action::ConfirmState { then } => notes(then),
+            Action::NoteAbout(_, note) => vec![format!("vmi:{}", note.reason)],
+            Action::Confirm { look: Look::NoTarget | Look::SameState, then } => notes(then),
             _ => vec![],
         })
         .collect()
@@ -207,7 +207,7 @@ fn applied<T: serde::Serialize + serde::de::DeserializeOwned>(object: &T, patch:
 fn patched_vmi(w: &World) -> Option<VirtualMachineInstance> {
     let actions = decide(w);
     let patch = actions.iter().find_map(|action| match action {
-        Action::PatchVmi { patch, .. } => Some(patch.clone()),
+        Action::Patch { kind: Of::Vmi, patch: Patch::Json(patch), .. } => Some(patch.clone()),
         _ => None,
     })?;
     Some(applied(w.vmi.as_deref().unwrap(), &patch))
@@ -216,8 +216,8 @@ fn patched_vmi(w: &World) -> Option<VirtualMachineInstance> {
 fn deletes_target(w: &World) -> bool {
     fn deletes(actions: &[Action]) -> bool {
         actions.iter().any(|action| match action {
-            Action::DeletePod { name, .. } => name == "target",
-            Action::ConfirmState { then } => deletes(then),
+            Action::Delete { kind: Of::Pod, name, .. } => name == "target",
+            Action::Confirm { look: Look::SameState, then } => deletes(then),
             _ => false,
         })
     }

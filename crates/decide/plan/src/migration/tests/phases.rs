@@ -108,14 +108,14 @@ fn the_target_is_told_when_the_guest_runs_in_it() {
     let w = world(migration("Running"), vmi(course("ready")), vec![target("running")]);
     let actions = decide(&w);
     let patch = actions.iter().find_map(|a| match a {
-        Action::PatchPod { name, patch, .. } if name == "target" => Some(patch),
+        Action::Patch { kind: Of::Pod, name, patch: Patch::Json(patch), .. } if name == "target" => Some(patch),
         _ => None,
     });
     let told = applied(&target("running"), patch.unwrap());
     let at = &told.metadata.annotations.as_ref().unwrap()[api::annotations::MIGRATION_TARGET_READY_TIMESTAMP];
     assert_eq!(at, "2023-11-14 22:14:30 +0000 UTC");
     let w = world(migration("Running"), vmi(course("ready")), vec![told]);
-    assert!(!decide(&w).iter().any(|a| matches!(a, Action::PatchPod { .. })), "once");
+    assert!(!decide(&w).iter().any(|a| matches!(a, Action::Patch { kind: Of::Pod, .. })), "once");
 }
 
 #[test]
@@ -128,7 +128,7 @@ fn a_pass_that_changes_nothing_writes_nothing() {
             w.siblings = vec![w.migration.clone()];
         }
     }
-    let writes = decide(&w).into_iter().filter(|a| !matches!(a, Action::RequeueAfter { .. }));
+    let writes = decide(&w).into_iter().filter(|a| !matches!(a, Action::Own(Own::RequeueAfter { .. })));
     assert_eq!(writes.collect::<Vec<_>>(), []);
 }
 

@@ -28,14 +28,16 @@ impl Scene {
         while let Some(action) = waiting.pop() {
             match action {
                 // The status has an endpoint of its own: nothing else is taken.
-                Action::UpdateStatus(new) => {
+                Action::ReplaceStatus(Object::Migration(new)) => {
                     let mut stored = (*self.w.migration).clone();
                     stored.status = new.status;
                     self.w.migration = Arc::new(stored);
                 }
-                Action::PatchMigration(patch) => self.w.migration = Arc::new(applied(&*self.w.migration, &patch)),
-                Action::Start => waiting.extend(start(&self.w, Some(&source())).into_iter().rev()),
-                Action::ConfirmHandOff => {
+                Action::Patch { kind: Of::Migration, patch: Patch::Json(patch), .. } => {
+                    self.w.migration = Arc::new(applied(&*self.w.migration, &patch))
+                }
+                Action::Own(Own::Start) => waiting.extend(start(&self.w, Some(&source())).into_iter().rev()),
+                Action::Own(Own::ConfirmHandOff) => {
                     let live = Live {
                         vmi: self.w.vmi.as_deref().cloned(),
                         target: self.w.target().cloned(),
@@ -43,12 +45,14 @@ impl Scene {
                     };
                     waiting.extend(hand_off(&self.w, &live).into_iter().rev());
                 }
-                Action::HandOff(patch) | Action::PatchVmi { patch, .. } => self.patch_vmi(&patch),
-                Action::CreateTarget { .. } => self.w.pods.push(Arc::new(target("new"))),
-                Action::DeletePod { name, .. } => self.w.pods.retain(|pod| pod.metadata.name.as_deref() != Some(&name)),
-                Action::ConfirmNoTarget { then }
-                | Action::ConfirmState { then }
-                | Action::ConfirmGuestNotOn { then, .. } => {
+                Action::Own(Own::HandOff(patch)) | Action::Patch { kind: Of::Vmi, patch: Patch::Json(patch), .. } => {
+                    self.patch_vmi(&patch)
+                }
+                Action::Own(Own::CreateTarget { .. }) => self.w.pods.push(Arc::new(target("new"))),
+                Action::Delete { kind: Of::Pod, name, .. } => {
+                    self.w.pods.retain(|pod| pod.metadata.name.as_deref() != Some(&name))
+                }
+                Action::Confirm { look: Look::NoTarget | Look::SameState | Look::GuestNotOn { .. }, then } => {
                     waiting.extend(then.into_iter().rev());
                 }
                 other => done.push(other),
@@ -135,7 +139,10 @@ fn a_guest_moves() {
     scene.until("Running");
     scene.nodes_say("ready");
     let told = scene.pass();
-    assert!(told.iter().any(|a| matches!(a, Action::PatchPod { .. })), "the switch-over shows on the target: {told:?}");
+    assert!(
+        told.iter().any(|a| matches!(a, Action::Patch { kind: Of::Pod, .. })),
+        "the switch-over shows on the target: {told:?}"
+    );
     scene.nodes_say("completed");
     scene.until("Succeeded");
     scene.pass();

@@ -1,10 +1,8 @@
 //! What is looked at once more under the lock for starts.
 
 use super::*;
-use crate::migration::{
-    Live, hand_off, has_left, has_target_among, needs_stored_instance, says_the_same, start, with_stored_instance,
-    with_stored_migration,
-};
+use crate::migration::confirm::{has_left, has_target_among, says_the_same};
+use crate::migration::{Live, hand_off, needs_stored_instance, start, with_stored_instance, with_stored_migration};
 
 fn pending() -> World {
     world(migration("Pending"), vmi(Value::Null), vec![])
@@ -13,7 +11,9 @@ fn pending() -> World {
 #[test]
 fn a_start_goes_by_the_migration_that_is_stored_if_it_is_the_same() {
     let going = with_stored_migration(pending(), Some(deleted(migration("Pending")))).unwrap();
-    assert!(!start(&going, Some(&source())).iter().any(|action| matches!(action, Action::CreateTarget { .. })));
+    assert!(
+        !start(&going, Some(&source())).iter().any(|action| matches!(action, Action::Own(Own::CreateTarget { .. })))
+    );
     assert!(with_stored_migration(pending(), None).is_none(), "it is gone");
     let mut another = migration("Pending");
     another.metadata.uid = Some("uid-of-another".to_owned());
@@ -57,9 +57,9 @@ fn a_target_is_one_of_this_migration_and_this_instance() {
     };
     let table = [("uid-of-m", "vmi-uid", true), ("uid-of-m", "older", false), ("uid-of-another", "vmi-uid", false)];
     for (migration, instance, expected) in table {
-        assert_eq!(has_target_among(&pending(), &of(migration, instance)), expected, "{migration} {instance}");
+        assert_eq!(has_target_among(&pending(), of(migration, instance).iter()), expected, "{migration} {instance}");
     }
-    assert!(!has_target_among(&pending(), &[source()]));
+    assert!(!has_target_among(&pending(), [source()].iter()));
 }
 
 fn evacuation(phase: &str) -> Migration {
@@ -89,7 +89,7 @@ fn assert_called_off(actions: &[Action]) {
     assert_eq!(why, "the evacuation of node n1 was canceled: the instance is no longer marked to leave it");
     let asked = api::conditions::find(&status.conditions, "migrationAbortRequested").unwrap();
     assert_eq!((asked.reason(), asked.message()), ("EvacuationCanceled", why));
-    assert!(matches!(actions, [Action::UpdateStatus(_), Action::Note(_)]), "{actions:?}");
+    assert!(matches!(actions, [Action::ReplaceStatus(_), Action::Note(_)]), "{actions:?}");
 }
 
 #[test]
@@ -100,7 +100,8 @@ fn an_evacuation_that_was_called_off_ends_instead_of_starting() {
             World { nodes: nodes.map(Arc::new).to_vec(), ..world(evacuation("Pending"), marked(Some("n1")), vec![]) };
         start(&with_stored_instance(w, Some(stored)).unwrap(), Some(&source()))
     };
-    let creates = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::CreateTarget { .. }));
+    let creates =
+        |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Own(Own::CreateTarget { .. })));
     let nodes = || [node("n1"), node("n2")];
     assert!(creates(&at_start(marked(Some("n1")), nodes())), "an eviction has marked it");
     assert!(creates(&at_start(marked(None), [tainted(node("n1")), node("n2")])), "its node has the drain taint");
@@ -131,7 +132,7 @@ fn an_evacuation_that_was_called_off_is_not_handed_off() {
     let w = world(evacuation("Scheduled"), marked(Some("n1")), vec![target("running")]);
     let live =
         |vmi| Live { vmi: Some(vmi), target: Some(target("running")), migrations: vec![evacuation("Scheduled")] };
-    let hands_off = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::HandOff(_)));
+    let hands_off = |actions: &[Action]| actions.iter().any(|action| matches!(action, Action::Own(Own::HandOff(_))));
     assert!(hands_off(&hand_off(&w, &live(marked(Some("n1"))))));
     assert_called_off(&hand_off(&w, &live(marked(None))));
     let mut handed = vmi(course("handed off"));

@@ -30,7 +30,7 @@ fn own(mode: &str) -> Arc<PersistentVolumeClaim> {
 
 fn made(w: &World) -> Option<PersistentVolumeClaim> {
     start(w, Some(&source())).into_iter().find_map(|action| match action {
-        Action::CreateClaim { claim, .. } => Some(*claim),
+        Action::Create { object: Object::Claim(claim), .. } => Some(*claim),
         _ => None,
     })
 }
@@ -71,16 +71,22 @@ fn otherwise_the_target_gets_one_like_it_before_its_pod() {
     let noted = w.migration.status.as_ref().unwrap().migration_state.as_ref().unwrap();
     assert_eq!(noted.target_persistent_state_pvc_name, copy.metadata.name, "the names are written down first");
     w.state_claims.push(Arc::new(copy));
-    assert!(start(&w, Some(&source())).iter().any(|a| matches!(a, Action::CreateTarget { .. })));
+    assert!(start(&w, Some(&source())).iter().any(|a| matches!(a, Action::Own(Own::CreateTarget { .. }))));
 }
 
 #[test]
 fn on_arrival_the_targets_claim_becomes_the_guests_before_the_old_one_goes() {
     let w = apart("Running", course("ready"), vec![target("running")]);
     let actions = decide(&w);
-    let of_claims: Vec<&Action> =
-        actions.iter().filter(|a| matches!(a, Action::PatchClaim { .. } | Action::DeleteClaim { .. })).collect();
-    let [Action::PatchClaim { name, patch, .. }, Action::DeleteClaim { name: old, .. }] = of_claims.as_slice() else {
+    let of_claims: Vec<&Action> = actions
+        .iter()
+        .filter(|a| matches!(a, Action::Patch { kind: Of::Claim, .. } | Action::Delete { kind: Of::Claim, .. }))
+        .collect();
+    let [
+        Action::Patch { kind: Of::Claim, name, patch: Patch::Json(patch), .. },
+        Action::Delete { kind: Of::Claim, name: old, .. },
+    ] = of_claims.as_slice()
+    else {
         panic!("{of_claims:?}")
     };
     assert_eq!((name.as_str(), old.as_str()), ("copy", "state"));
@@ -95,7 +101,7 @@ fn on_failure_the_targets_claim_goes_and_the_guests_stays() {
     let doomed: Vec<String> = decide(&w)
         .into_iter()
         .filter_map(|action| match action {
-            Action::DeleteClaim { name, .. } => Some(name),
+            Action::Delete { kind: Of::Claim, name, .. } => Some(name),
             _ => None,
         })
         .collect();
@@ -107,10 +113,10 @@ fn on_failure_the_targets_claim_goes_and_the_guests_stays() {
 fn with_a_claim_on_each_side_a_vanished_pod_is_not_the_end_until_a_job_has_looked() {
     let w = apart("Running", course("sending"), vec![target("failed")]);
     let actions = decide(&w);
-    assert!(actions.iter().any(|a| matches!(a, Action::Recover { .. })), "{actions:?}");
+    assert!(actions.iter().any(|a| matches!(a, Action::Own(Own::Recover { .. }))), "{actions:?}");
     assert_eq!((phase_after(&w).as_str(), waits_for(&w).as_str()), ("Running", "Recovering"));
     let made = recover(&w, None, "gone");
-    let Some(Action::CreateJob(job)) = made.first() else { panic!("{made:?}") };
+    let Some(Action::Create { object: Object::Job(job), .. }) = made.first() else { panic!("{made:?}") };
     assert_eq!(job.metadata.name.as_deref(), Some("recover-m"));
     let spec = job.spec.as_ref().unwrap();
     assert_eq!((spec.backoff_limit, spec.active_deadline_seconds), (Some(0), Some(30)));
@@ -132,8 +138,8 @@ fn the_job_decides_which_claim_survives() {
         let actions = recover(&w, Some(&job(condition)), "gone");
         let phase = written(&actions).and_then(|m| m.status.clone()?.phase).map(|phase| phase.as_str().to_owned());
         let doomed = actions.iter().find_map(|a| match a {
-            Action::DeleteClaim { name, .. } => Some(name.clone()),
-            Action::DeleteJob { .. } => Some("the Job".to_owned()),
+            Action::Delete { kind: Of::Claim, name, .. } => Some(name.clone()),
+            Action::Delete { kind: Of::Job, .. } => Some("the Job".to_owned()),
             _ => None,
         });
         (phase, doomed)
@@ -166,28 +172,36 @@ fn a_claim_that_the_cache_does_not_show_is_waited_for() {
     let mut w = apart("Running", course("completed"), vec![target("running")]);
     w.state_claims.pop();
     let actions = decide(&w);
-    assert!(!actions.iter().any(|a| matches!(a, Action::PatchPod { .. } | Action::DeleteClaim { .. })), "{actions:?}");
+    assert!(
+        !actions
+            .iter()
+            .any(|a| matches!(a, Action::Patch { kind: Of::Pod, .. } | Action::Delete { kind: Of::Claim, .. })),
+        "{actions:?}"
+    );
     assert_eq!(phase_after(&w), "Running");
     // Nor does it mean that there is none: the guest's state may be in it.
     let mut w = apart("Running", course("sending"), vec![target("failed")]);
     w.state_claims.pop();
-    assert!(decide(&w).iter().any(|a| matches!(a, Action::Recover { .. })));
+    assert!(decide(&w).iter().any(|a| matches!(a, Action::Own(Own::Recover { .. }))));
 }
 
 #[test]
 fn a_guest_that_ends_after_its_claim_has_followed_it_had_arrived() {
     let w = handed_over("Running", course("ready"), vec![target("failed")]);
     let actions = decide(&w);
-    assert!(!actions.iter().any(|a| matches!(a, Action::Recover { .. } | Action::DeleteClaim { .. })), "{actions:?}");
+    assert!(
+        !actions.iter().any(|a| matches!(a, Action::Own(Own::Recover { .. }) | Action::Delete { kind: Of::Claim, .. })),
+        "{actions:?}"
+    );
     assert_eq!(phase_after(&w), "Succeeded");
 }
 
 #[test]
 fn a_claim_that_was_made_just_before_the_end_goes_when_it_shows() {
     let actions = decide(&apart("Failed", Value::Null, vec![]));
-    let doomed = |action: &Action| matches!(action, Action::DeleteClaim { name, .. } if name == "copy");
+    let doomed = |action: &Action| matches!(action, Action::Delete { kind: Of::Claim, name, .. } if name == "copy");
     let found = actions.iter().any(|action| match action {
-        Action::ConfirmNoTarget { then } => then.iter().any(doomed),
+        Action::Confirm { look: Look::NoTarget, then } => then.iter().any(doomed),
         action => doomed(action),
     });
     assert!(found, "{actions:?}");
@@ -209,8 +223,8 @@ fn before_the_hand_off_the_guests_pod_tells_which_claim_it_keeps_its_state_in() 
 #[test]
 fn an_instance_that_has_lost_the_state_of_its_migration_is_no_reason_to_throw_claims_away() {
     let actions = decide(&apart("Running", Value::Null, vec![target("running")]));
-    let [Action::ConfirmState { then }] = actions.as_slice() else { panic!("{actions:?}") };
-    assert!(then.iter().any(|a| matches!(a, Action::Recover { .. })), "{then:?}");
+    let [Action::Confirm { look: Look::SameState, then }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(then.iter().any(|a| matches!(a, Action::Own(Own::Recover { .. }))), "{then:?}");
 }
 
 #[test]
@@ -219,7 +233,10 @@ fn a_job_of_an_earlier_migration_of_this_name_has_not_looked_for_this_one() {
     let mut old = job(json!({"type": "Complete", "status": "True"}));
     old.metadata.owner_references.as_mut().unwrap()[0].uid = "uid-of-another".to_owned();
     let actions = recover(&w, Some(&old), "gone");
-    assert!(matches!(actions.as_slice(), [Action::DeleteJob { .. }, Action::RequeueAfter { .. }]), "{actions:?}");
+    assert!(
+        matches!(actions.as_slice(), [Action::Delete { kind: Of::Job, .. }, Action::Own(Own::RequeueAfter { .. })]),
+        "{actions:?}"
+    );
 }
 
 /// A Job would find that the guest has left its claim, and take that for the work of a migration that had only waited.
@@ -228,8 +245,8 @@ fn a_migration_that_the_nodes_never_had_asks_no_job() {
     let mut w = apart("Pending", Value::Null, vec![]);
     Arc::make_mut(w.vmi.as_mut().unwrap()).status_mut().phase = Some("Failed".into());
     let actions = decide(&w);
-    let [Action::ConfirmState { then }] = actions.as_slice() else { panic!("{actions:?}") };
-    assert!(!then.iter().any(|a| matches!(a, Action::Recover { .. })), "{then:?}");
+    let [Action::Confirm { look: Look::SameState, then }] = actions.as_slice() else { panic!("{actions:?}") };
+    assert!(!then.iter().any(|a| matches!(a, Action::Own(Own::Recover { .. }))), "{then:?}");
     assert_eq!(
         written(&actions).and_then(|m| m.status.clone()?.phase).map(|p| p.as_str().to_owned()).as_deref(),
         Some("Failed")

@@ -13,7 +13,7 @@ fn annotated(phase: &str, key: &str, value: &str) -> Migration {
 
 fn requeued(w: &World) -> Option<Duration> {
     decide(w).iter().find_map(|action| match action {
-        Action::RequeueAfter { delay, .. } => Some(*delay),
+        Action::Own(Own::RequeueAfter { delay, .. }) => Some(*delay),
         _ => None,
     })
 }
@@ -96,7 +96,7 @@ fn utility_volumes_hold_a_migration_up_for_a_while() {
         let mut w = world(migration, guest.clone(), vec![]);
         w.now = time(now);
         assert_eq!(phase_after(&w), expected, "at {now}");
-        assert!(!decide(&w).contains(&Action::Start));
+        assert!(!decide(&w).contains(&Action::Own(Own::Start)));
         if expected == "Pending" {
             assert_eq!(
                 condition_after(&w, "migrationBlockedByUtilityVolumes").unwrap().reason(),
@@ -113,9 +113,9 @@ fn a_backup_keeps_the_target_from_being_made_and_handed_off() {
     guest.status_mut().changed_block_tracking = Some(serde_json::from_value(backup(false)).unwrap());
     let w = world(migration("Pending"), guest.clone(), vec![]);
     assert_eq!(condition_after(&w, "migrationBlockedByBackup").unwrap().reason(), "BackupInProgress");
-    assert!(!settled(w).contains(&Action::Start));
+    assert!(!settled(w).contains(&Action::Own(Own::Start)));
     let w = world(migration("Scheduled"), guest.clone(), vec![target("running")]);
-    assert!(!settled(w).contains(&Action::ConfirmHandOff));
+    assert!(!settled(w).contains(&Action::Own(Own::ConfirmHandOff)));
     guest.status_mut().changed_block_tracking = Some(serde_json::from_value(backup(true)).unwrap());
     let w = world(migration("Pending"), guest, vec![]);
     assert_eq!(condition_after(&w, "migrationBlockedByBackup"), None);
@@ -172,7 +172,7 @@ fn automatic_migrations_wait_twice_as_long_after_each_failure() {
         w.now = time(now);
         assert_eq!(waits_for(&w) == "MigrationBackoff", waits, "{what}");
         assert_eq!(notes(&decide(&w)).contains(&"vmi:MigrationBackoff".to_owned()), waits, "{what}");
-        assert_eq!(settled(w).contains(&Action::Start), !waits, "{what}");
+        assert_eq!(settled(w).contains(&Action::Own(Own::Start)), !waits, "{what}");
     }
 }
 
@@ -185,7 +185,7 @@ fn nobody_elses_migrations_are_put_off() {
     for (what, own) in [("a user's", migration("Pending")), ("one that ignores it", ignoring)] {
         let mut w = world(own.clone(), vmi(Value::Null), vec![]);
         w.siblings = vec![Arc::new(failed.clone()), Arc::new(own)];
-        assert!(settled(w).contains(&Action::Start), "{what}");
+        assert!(settled(w).contains(&Action::Own(Own::Start)), "{what}");
     }
 }
 
@@ -234,7 +234,7 @@ fn what_is_waited_for_stays_until_the_next_attempt_has_succeeded() {
     w.migration = Arc::new(written(&decide(&w)).unwrap().clone());
     assert_eq!(waits_for(&w), "FailedCreate");
     w.failed = None;
-    assert_eq!(decide(&w), [Action::Start], "nothing is written before the next attempt");
+    assert_eq!(decide(&w), [Action::Own(Own::Start)], "nothing is written before the next attempt");
     w.failed = Some(SyncError::new("FailedCreate", "Pods are forbidden here"));
     assert_eq!(decide(&w), [], "nor after it, if it fails alike");
     w.failed = None;

@@ -7,8 +7,10 @@ use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
 
-use super::super::{Action, Agents, Live, World, decide, judge};
+use super::super::{Action, Agents, Live, Own, World, decide, judge};
 use super::{arc, node, schedulable, time};
+use crate::effect::Patch;
+use crate::object::Kind;
 
 const NOW: i64 = 1_000;
 const AGAIN: Action = Action::RequeueAfter(Duration::from_secs(60));
@@ -65,7 +67,7 @@ fn judged(live: &Live) -> Vec<Action> {
 /// The names of the instances that are failed.
 fn failed(actions: &[Action]) -> Vec<&str> {
     fn name(action: &Action) -> Option<&str> {
-        if let Action::PatchVmi { name, .. } = action { Some(name) } else { None }
+        if let Action::Patch { kind: Kind::Vmi, name, .. } = action { Some(name) } else { None }
     }
     actions.iter().filter_map(name).collect()
 }
@@ -76,7 +78,7 @@ fn a_node_is_silent_if_it_is_gone_or_was_not_heard_of_for_five_minutes() {
     let ended = || vec![vmi("vm", "Failed")];
     let with = |heartbeat: &str| Some(node("n1", schedulable(), Some(heartbeat)));
     let marked = || Some(node("n1", json!({labels::SCHEDULABLE: "false"}), Some(&heard_of(301))));
-    let look = || vec![Action::Confirm, AGAIN];
+    let look = || vec![Action::Own(Own::LookLive), AGAIN];
     let rows = [
         ("heard of just now", with(&heard_of(0)), running(), vec![AGAIN]),
         ("heard of five minutes ago", with(&heard_of(300)), running(), vec![AGAIN]),
@@ -99,10 +101,10 @@ fn a_node_is_silent_if_it_is_gone_or_was_not_heard_of_for_five_minutes() {
 fn an_unreadable_heartbeat_is_told_and_nothing_is_done() {
     let odd = || node("n1", schedulable(), Some("yesterday"));
     let actions = decide(&world(Some(odd()), vec![vmi("vm", "Running")]));
-    let [Action::Warn(message)] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::Own(Own::Warn(message))] = actions.as_slice() else { panic!("{actions:?}") };
     assert!(message.contains("kubevirt.io/heartbeat") && message.contains("yesterday"), "{message}");
     let actions = judged(&live(Some(odd()), vec![vmi("vm", "Running")], vec![]));
-    assert!(matches!(actions.as_slice(), [Action::Warn(_)]), "{actions:?}");
+    assert!(matches!(actions.as_slice(), [Action::Own(Own::Warn(_))]), "{actions:?}");
 }
 
 #[test]
@@ -114,7 +116,11 @@ fn a_node_that_answers_after_all_is_left_alone() {
 #[test]
 fn a_silent_node_takes_no_more_guests_and_says_so_once() {
     let actions = judged(&live(Some(silent()), vec![], vec![]));
-    let [Action::PatchNode { patch, .. }, Action::NoteNode(note)] = actions.as_slice() else { panic!("{actions:?}") };
+    let [Action::Patch { kind: Kind::Node, patch: Patch::Strategic(patch), .. }, Action::Note(note)] =
+        actions.as_slice()
+    else {
+        panic!("{actions:?}")
+    };
     // The version guards: a heartbeat that came meanwhile makes the patch fail.
     let wanted =
         json!({"metadata": {"uid": "uid-of-n1", "resourceVersion": "7", "labels": {labels::SCHEDULABLE: "false"}}});
@@ -194,11 +200,15 @@ fn an_instance_that_has_moved_on_is_not_given_up() {
 #[test]
 fn giving_up_fails_the_instance_with_a_reason_unless_it_was_moved_meanwhile() {
     let actions = judged(&live(None, vec![vmi("vm", "Running")], vec![]));
-    let [Action::PatchVmi { namespace, name, patch, .. }, Action::NoteVmi { uid, note, .. }] = actions.as_slice()
+    let [
+        Action::Patch { kind: Kind::Vmi, namespace, name, patch: Patch::Json(patch), .. },
+        Action::NoteAbout(about, note),
+    ] = actions.as_slice()
     else {
         panic!("{actions:?}")
     };
-    assert_eq!((namespace.as_str(), name.as_str(), uid.as_str()), ("ns", "vm", "uid-of-vm"));
+    let uid = about.uid.as_deref();
+    assert_eq!((namespace.as_deref(), name.as_str(), uid), (Some("ns"), "vm", Some("uid-of-vm")));
     assert_eq!((note.warning, note.reason.as_str()), (false, reasons::NODE_UNRESPONSIVE));
     let after = |vmi: VirtualMachineInstance| {
         let mut value = serde_json::to_value(vmi).unwrap();
@@ -239,7 +249,7 @@ fn orphans_are_told_of_once_no_agent_will_come() {
         ("agents are not Pods here", agents(vec![], vec![]), false),
         ("two sets disagree", agents(vec![], vec![set(1, 1, 1), set(1, 1, 1)]), false),
     ];
-    let warns = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::NoteNode(note) if note.warning));
+    let warns = |actions: &[Action]| actions.iter().any(|a| matches!(a, Action::Note(note) if note.warning));
     for (name, agents, told) in rows {
         let guest = vec![pod("Running", &[false])];
         let seen = Live { agents, ..live(Some(silent()), vec![vmi("vm", "Running")], guest) };

@@ -30,9 +30,11 @@ fn created(w: &World) -> Vec<(DataVolume, Vec<Vec<SubjectAccessReviewSpec>>)> {
     let mut found = vec![];
     for action in decide(w) {
         match action {
-            Action::CreateDataVolume { data_volume, .. } => found.push((*data_volume, vec![])),
-            Action::Authorize { any_of, then, .. } => {
-                let Action::CreateDataVolume { data_volume, .. } = then.into_iter().next().unwrap() else { panic!() };
+            Action::Own(Own::CreateDataVolume { data_volume, .. }) => found.push((*data_volume, vec![])),
+            Action::Own(Own::Authorize { any_of, then, .. }) => {
+                let Action::Own(Own::CreateDataVolume { data_volume, .. }) = then.into_iter().next().unwrap() else {
+                    panic!()
+                };
                 found.push((*data_volume, any_of));
             }
             _ => {}
@@ -57,7 +59,7 @@ fn a_missing_data_volume_is_made_from_its_template_before_anything_starts() {
     assert!(machinery::meta::is_controlled_by(&made.metadata, "vm-uid"));
     assert_eq!(made.spec.priority_class_name.as_deref(), Some("high"));
     assert!(actions.iter().any(|a| matches!(a, Action::Note(n) if n.reason == "SuccessfulDataVolumeCreate")));
-    assert!(!actions.iter().any(|a| matches!(a, Action::UpdateStatus(_))), "its event brings us back");
+    assert!(!actions.iter().any(|a| matches!(a, Action::ReplaceStatus(_))), "its event brings us back");
 }
 
 #[test]
@@ -172,10 +174,12 @@ fn an_ownerless_data_volume_of_a_template_is_adopted_unless_it_goes() {
     };
     w.claims.data_volumes.insert("root".into(), orphan(None));
     let actions = decide(&w);
-    let [Action::AdoptDataVolume { name, uid, owner }] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Own(Own::Adopt { kind: Kind::DataVolume, name, uid, owner })] = actions.as_slice() else {
+        panic!("{actions:#?}")
+    };
     assert_eq!((name.as_str(), uid.as_str(), owner.uid.as_str()), ("root", "dv-uid", "vm-uid"));
     w.claims.data_volumes.insert("root".into(), orphan(Some(1)));
-    assert!(!decide(&w).iter().any(|action| matches!(action, Action::AdoptDataVolume { .. })));
+    assert!(!decide(&w).iter().any(|action| matches!(action, Action::Own(Own::Adopt { kind: Kind::DataVolume, .. }))));
 }
 
 fn data_source(namespace: &str, name: &str, source: Value) -> Arc<api::cdi::DataSource> {

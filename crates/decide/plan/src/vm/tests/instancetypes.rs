@@ -45,7 +45,7 @@ fn typed_world(strategy: &str) -> World {
 fn pinned(strategy: &str) -> World {
     let w = typed_world(strategy);
     let revisions = decide(&w).into_iter().filter_map(|action| match action {
-        Action::CreateRevision(revision) => Some(Arc::new(*revision)),
+        Action::Create { object: Object::Revision(revision), .. } => Some(Arc::new(*revision)),
         _ => None,
     });
     World { revisions: revisions.collect(), vm: Arc::new(status_after(&w)), ..w }
@@ -56,8 +56,11 @@ fn both_are_captured_and_recorded_before_anything_starts() {
     let w = typed_world("Always");
     let actions = decide(&w);
     assert!(creates(&actions).is_none());
-    let [Action::CreateRevision(first), Action::CreateRevision(second), Action::UpdateStatus(recorded)] =
-        actions.as_slice()
+    let [
+        Action::Create { object: Object::Revision(first), .. },
+        Action::Create { object: Object::Revision(second), .. },
+        Action::ReplaceStatus(Object::Vm(recorded)),
+    ] = actions.as_slice()
     else {
         panic!("{actions:#?}")
     };
@@ -90,7 +93,7 @@ fn an_instance_is_sized_and_equipped_and_says_by_what() {
     let noted = made.metadata.annotations.clone().unwrap();
     assert_eq!(noted["kubevirt.io/cluster-instancetype-name"], "small");
     assert_eq!(noted["kubevirt.io/preference-name"], "linux");
-    let Action::CreateRevision(kept) = &actions[0] else { panic!("{actions:#?}") };
+    let Action::Create { object: Object::Revision(kept), .. } = &actions[0] else { panic!("{actions:#?}") };
     let spec = &kept.data.as_ref().unwrap().0["spec"];
     assert_eq!(
         (&spec["instancetype"]["revisionName"], &spec["preference"]["revisionName"]),
@@ -141,7 +144,10 @@ fn a_conflict_names_the_fields_to_clear() {
     let (reason, message) = failure(&w).unwrap();
     assert_eq!(reason, "FailedCreate");
     assert!(message.contains("spec.template.spec.domain.cpu.cores"), "{message}");
-    assert!(!decide(&w).iter().any(|action| matches!(action, Action::CreateRevision(_))), "nothing is captured");
+    assert!(
+        !decide(&w).iter().any(|action| matches!(action, Action::Create { object: Object::Revision(_), .. })),
+        "nothing is captured"
+    );
 }
 
 #[test]
@@ -182,8 +188,11 @@ fn a_revision_of_an_old_version_is_replaced() {
     let recorded = json!({"status": {"instancetypeRef": {"controllerRevisionRef": {"name": "old"}}}});
     w.vm = Arc::new(with((*w.vm).clone(), recorded));
     let actions = decide(&w);
-    let [Action::CreateRevision(new), Action::UpdateStatus(_), Action::DeleteRevision { name, .. }] =
-        actions.as_slice()
+    let [
+        Action::Create { object: Object::Revision(new), .. },
+        Action::ReplaceStatus(_),
+        Action::Delete { kind: Kind::Revision, name, .. },
+    ] = actions.as_slice()
     else {
         panic!("{actions:#?}")
     };
@@ -211,8 +220,11 @@ fn by_policy_a_machine_takes_over_what_its_objects_say_and_forgets_them() {
     let all = World { config: policy("expandAll"), ..pinned("Always") };
     let forgetting = World { vm: Arc::new(machine_after(&all).unwrap()), ..all };
     let actions = decide(&forgetting);
-    let [Action::UpdateStatus(_), Action::DeleteRevision { name: a, .. }, Action::DeleteRevision { name: b, .. }] =
-        actions.as_slice()
+    let [
+        Action::ReplaceStatus(_),
+        Action::Delete { kind: Kind::Revision, name: a, .. },
+        Action::Delete { kind: Kind::Revision, name: b, .. },
+    ] = actions.as_slice()
     else {
         panic!("{actions:#?}")
     };

@@ -165,7 +165,8 @@ fn a_change_waits_for_the_last_one_and_for_migrations_and_says_so() {
 fn several_changes_are_one_patch() {
     let change = json!({"domain": {"cpu": {"sockets": 4}, "memory": {"guest": "4Gi"}}, "nodeSelector": {"a": "b"}});
     let w = running(change, json!({}));
-    let patches = decide(&w).into_iter().filter(|action| matches!(action, Action::PatchVmi { .. })).count();
+    let patches =
+        decide(&w).into_iter().filter(|action| matches!(action, Action::Patch { kind: Kind::Vmi, .. })).count();
     assert_eq!(patches, 1);
     let after = instance_after(&w).unwrap();
     let settled = World { vmi: Some(Arc::new(after)), vm: Arc::new(status_after(&w)), ..w };

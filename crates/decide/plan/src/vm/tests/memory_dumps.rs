@@ -74,7 +74,9 @@ fn the_claim_says_what_is_in_it_and_leaves_the_guest_but_not_the_template() {
         w.claims.claims.insert("dump".into(), claim("dump", "Bound"));
         let actions = decide(&w);
         let noted = actions.iter().find_map(|action| match action {
-            Action::PatchClaim { name, patch } if name == "dump" => Some(patched(&*claim("dump", "Bound"), patch)),
+            Action::Patch { kind: Kind::Claim, name, patch: Patch::Json(patch), .. } if name == "dump" => {
+                Some(patched(&*claim("dump", "Bound"), patch))
+            }
             _ => None,
         });
         assert_eq!(noted.unwrap().metadata.annotations.unwrap()["kubevirt.io/memory-dump"], words);

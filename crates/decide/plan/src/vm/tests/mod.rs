@@ -25,8 +25,10 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{Action, World, decide};
+use super::{Action, Look, Own, World, decide};
 use crate::claims::Claims;
+use crate::effect::Patch;
+use crate::object::{Kind, Object};
 use admission::firmware_uuid;
 
 fn time(seconds: i64) -> Time {
@@ -126,7 +128,7 @@ fn with_requests(mut vm: VirtualMachine, requests: Value) -> VirtualMachine {
 /// The virtual machine with the status that the actions write.
 fn status_after(w: &World) -> VirtualMachine {
     let written = decide(w).into_iter().find_map(|action| match action {
-        Action::UpdateStatus(vm) => Some(*vm),
+        Action::ReplaceStatus(Object::Vm(vm)) => Some(*vm),
         _ => None,
     });
     written.unwrap_or_else(|| (*w.vm).clone())
@@ -134,13 +136,13 @@ fn status_after(w: &World) -> VirtualMachine {
 
 fn creates(actions: &[Action]) -> Option<&VirtualMachineInstance> {
     actions.iter().find_map(|action| match action {
-        Action::CreateVmi { vmi, .. } => Some(vmi.as_ref()),
+        Action::Create { object: Object::Vmi(vmi), .. } => Some(vmi.as_ref()),
         _ => None,
     })
 }
 
 fn deletes(actions: &[Action]) -> bool {
-    actions.iter().any(|action| matches!(action, Action::DeleteVmi { uid, .. } if uid == "vmi-uid"))
+    actions.iter().any(|action| matches!(action, Action::Delete { kind: Kind::Vmi, uid, .. } if uid == "vmi-uid"))
 }
 
 fn patched<T: serde::Serialize + serde::de::DeserializeOwned>(object: &T, patch: &json_patch::Patch) -> T {
@@ -178,7 +180,9 @@ fn claim(name: &str, phase: &str) -> Arc<PersistentVolumeClaim> {
 /// The instance as the actions leave it, and whether they patch it.
 fn instance_after(w: &World) -> Option<VirtualMachineInstance> {
     decide(w).iter().find_map(|action| match action {
-        Action::PatchVmi { patch, .. } => Some(patched(w.vmi.as_deref().unwrap(), patch)),
+        Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } => {
+            Some(patched(w.vmi.as_deref().unwrap(), patch))
+        }
         _ => None,
     })
 }
@@ -186,7 +190,7 @@ fn instance_after(w: &World) -> Option<VirtualMachineInstance> {
 /// The virtual machine as a patch of its spec leaves it.
 fn machine_after(w: &World) -> Option<VirtualMachine> {
     decide(w).iter().find_map(|action| match action {
-        Action::PatchVm { patch, .. } => Some(patched(w.vm.as_ref(), patch)),
+        Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. } => Some(patched(w.vm.as_ref(), patch)),
         _ => None,
     })
 }

@@ -74,62 +74,63 @@ impl Cluster {
     pub(super) fn carry_out(&mut self, actions: &[Action]) {
         for action in actions {
             match action {
-                Action::PatchVm { patch, .. } => {
+                Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. } => {
                     self.writes.push("patch VM");
                     self.store_vm(patched(self.vm.as_ref().unwrap(), patch));
                 }
-                Action::UpdateStatus(new) => {
+                Action::ReplaceStatus(Object::Vm(new)) => {
                     self.writes.push("VM status");
                     self.store_vm((**new).clone());
                 }
-                Action::AdoptVmi { owner, .. } => {
+                Action::Own(Own::Adopt { kind: Kind::Vmi, owner, .. }) => {
                     let mut vmi = self.vmi.clone().unwrap();
                     vmi.metadata.owner_references = Some(vec![owner.clone()]);
                     self.store_vmi(vmi);
                 }
-                Action::CreateRevision(revision) => {
+                Action::Create { object: Object::Revision(revision), .. } => {
                     self.writes.push("create revision");
                     let mut revision = (**revision).clone();
                     revision.metadata.uid = revision.metadata.name.clone();
                     self.revisions.push(revision);
                 }
-                Action::DeleteRevision { name, .. } => {
+                Action::Delete { kind: Kind::Revision, name, .. } => {
                     self.writes.push("delete revision");
                     self.revisions.retain(|r| r.metadata.name.as_ref() != Some(name));
                 }
-                Action::CreateVmi { vmi, .. } => self.create_instance(vmi),
-                Action::DeleteVmi { .. } => {
+                Action::Create { object: Object::Vmi(vmi), .. } => self.create_instance(vmi),
+                Action::Delete { kind: Kind::Vmi, .. } => {
                     self.writes.push("delete VMI");
                     let mut vmi = self.vmi.clone().unwrap();
                     vmi.metadata.deletion_timestamp = Some(time(self.clock));
                     self.store_vmi(vmi);
                 }
-                Action::PatchVmi { patch, .. } => {
+                Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } => {
                     self.writes.push("patch VMI");
                     self.store_vmi(patched(self.vmi.as_ref().unwrap(), patch));
                 }
-                Action::ConfirmNoInstance { then, .. } => {
+                Action::Confirm { look: Look::NoInstance, then } => {
                     // As the controller does: somebody else's instance of the name does not count.
                     if self.world().is_some_and(|w| w.instance().is_none()) {
                         self.carry_out(then);
                     }
                 }
-                Action::AdoptDataVolume { name, owner, .. } => {
+                Action::Own(Own::Adopt { kind: Kind::DataVolume, name, owner, .. }) => {
                     let found = Arc::make_mut(self.claims.data_volumes.get_mut(name).unwrap());
                     found.metadata.owner_references = Some(vec![owner.clone()]);
                 }
-                Action::Authorize { then, .. } => self.carry_out(then),
-                Action::CreateDataVolume { data_volume, .. } => {
+                Action::Own(Own::Authorize { then, .. }) => self.carry_out(then),
+                Action::Own(Own::CreateDataVolume { data_volume, .. }) => {
                     self.writes.push("create DataVolume");
                     let name = data_volume.metadata.name.clone().unwrap();
                     assert!(self.claims.data_volume(&name).is_none(), "two of a name");
                     self.claims.data_volumes.insert(name, Arc::new((**data_volume).clone()));
                 }
-                Action::PatchClaim { name, patch } => {
+                Action::Patch { kind: Kind::Claim, name, patch: Patch::Json(patch), .. } => {
                     let found = self.claims.claims.get_mut(name).unwrap();
                     *found = Arc::new(patched(found.as_ref(), patch));
                 }
                 Action::Note(_) | Action::RequeueAfter(_) => {}
+                other => panic!("nothing that a virtual machine needs: {other}"),
             }
         }
     }
@@ -230,7 +231,7 @@ impl Cluster {
 /// What must hold of every single pass.
 pub(super) fn check_pass(w: &World, actions: &[Action]) {
     let create = creates(actions).is_some();
-    let delete = actions.iter().any(|action| matches!(action, Action::DeleteVmi { .. }));
+    let delete = actions.iter().any(|action| matches!(action, Action::Delete { kind: Kind::Vmi, .. }));
     assert!(!(create && delete), "both in one pass");
     if create {
         assert!(w.vmi.is_none() && !w.vm.is_marked_for_deletion());
@@ -247,12 +248,12 @@ pub(super) fn check_pass(w: &World, actions: &[Action]) {
         assert!(!waits || retry.is_none_or(|retry| retry <= w.now), "started before the pause was over");
     }
     let released = actions.iter().position(|action| {
-        let Action::PatchVmi { patch, .. } = action else { return false };
+        let Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } = action else { return false };
         patched(w.vmi.as_deref().unwrap(), patch).metadata.finalizers.as_ref().map(Vec::len)
             < w.vmi.as_ref().unwrap().metadata.finalizers.as_ref().map(Vec::len)
     });
     if let Some(released) = released {
-        let status = actions.iter().position(|action| matches!(action, Action::UpdateStatus(_)));
+        let status = actions.iter().position(|action| matches!(action, Action::ReplaceStatus(_)));
         assert!(status.is_none_or(|status| status < released), "let go before the outcome was recorded");
     }
 }

@@ -109,11 +109,11 @@ proptest! {
         prop_assert_eq!((&*before.0, before.1.as_deref()), (&*w.vm, w.vmi.as_deref()));
         check_pass(&w, &actions);
         if w.expects_instance.is_some() {
-            let touches = |a: &Action| matches!(a, Action::CreateVmi { .. } | Action::DeleteVmi { .. } | Action::CreateDataVolume { .. });
+            let touches = |a: &Action| matches!(a, Action::Create { object: Object::Vmi(_), .. } | Action::Delete { kind: Kind::Vmi, .. } | Action::Own(Own::CreateDataVolume { .. }));
             prop_assert!(!actions.iter().any(touches), "while an earlier write is not visible");
         }
         for action in &actions {
-            if let Action::UpdateStatus(after) = action {
+            if let Action::ReplaceStatus(Object::Vm(after)) = action {
                 let word = printable::status(&w, after, &w.vm.run_strategy().unwrap_or_default());
                 prop_assert_eq!(after.status.as_ref().unwrap().printable_status.as_ref(), Some(&word));
                 prop_assert!(after.condition(api::conditions::READY).is_some());

@@ -11,7 +11,9 @@ fn a_new_machine_is_prepared_in_one_write() {
     bare.spec.template.spec.domain.firmware = None;
     let w = world(bare, None);
     let actions = decide(&w);
-    let [Action::PatchVm { patch, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. }] = actions.as_slice() else {
+        panic!("{actions:#?}")
+    };
     let ready = patched(&*w.vm, patch);
     assert_eq!(ready.metadata.finalizers.clone().unwrap(), [finalizers::VIRTUAL_MACHINE_CONTROLLER]);
     assert_eq!(ready.metadata.annotations.clone().unwrap()[annotations::LATEST_OBSERVED_API_VERSION], "v1");
@@ -25,7 +27,7 @@ fn a_firmware_uuid_that_the_owner_chose_stays() {
     let mut named = vm("Always");
     named.spec.template.spec.domain.firmware.as_mut().unwrap().uuid = Some("chosen".into());
     let actions = decide(&world(named, None));
-    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm { .. })));
+    assert!(!actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vm, .. })));
     assert_eq!(creates(&actions).unwrap().spec.domain.firmware.clone().unwrap().uuid.as_deref(), Some("chosen"));
 }
 
@@ -61,20 +63,20 @@ fn each_start_keeps_its_own_spec_and_earlier_ones_go_once_it_shows() {
     (other.metadata.name, other.revision) = (Some("vm-instancetype-1".into()), 0);
     w.revisions = vec![Arc::new(old), Arc::new(other)];
     let actions = decide(&w);
-    let Action::CreateRevision(kept) = &actions[0] else { panic!("{actions:#?}") };
+    let Action::Create { object: Object::Revision(kept), .. } = &actions[0] else { panic!("{actions:#?}") };
     assert_eq!(kept.metadata.name.as_deref(), Some("revision-start-vm-vm-uid-3"));
     assert_eq!(kept.revision, 3);
     assert_eq!(kept.data.as_ref().unwrap().0["spec"], serde_json::to_value(&w.vm.spec).unwrap());
     assert!(machinery::meta::is_controlled_by(&kept.metadata, "vm-uid"));
-    assert!(matches!(&actions[1], Action::CreateVmi { .. }), "{actions:#?}");
+    assert!(matches!(&actions[1], Action::Create { object: Object::Vmi(_), .. }), "{actions:#?}");
 
     w.revisions.push(Arc::new((**kept).clone()));
-    assert!(matches!(&decide(&w)[0], Action::CreateVmi { .. }), "kept already");
+    assert!(matches!(&decide(&w)[0], Action::Create { object: Object::Vmi(_), .. }), "kept already");
     w.vmi = Some(Arc::new(vmi("Pending")));
     let dropped: Vec<_> = decide(&w)
         .into_iter()
         .filter_map(|action| match action {
-            Action::DeleteRevision { name, .. } => Some(name),
+            Action::Delete { kind: Kind::Revision, name, .. } => Some(name),
             _ => None,
         })
         .collect();
@@ -87,7 +89,7 @@ fn an_instance_that_lags_behind_does_not_drop_what_its_successor_was_started_fro
     let mut later = revision(&w.vm);
     (later.metadata.name, later.revision) = (Some("revision-start-vm-vm-uid-4".into()), 4);
     w.revisions.push(Arc::new(later));
-    assert!(!decide(&w).iter().any(|action| matches!(action, Action::DeleteRevision { .. })));
+    assert!(!decide(&w).iter().any(|action| matches!(action, Action::Delete { kind: Kind::Revision, .. })));
 }
 
 #[test]
@@ -95,10 +97,15 @@ fn an_ownerless_instance_of_our_name_is_adopted_and_a_foreign_one_is_not() {
     let mut orphan = vmi("Running");
     orphan.metadata.owner_references = None;
     let actions = decide(&world(vm("Always"), Some(orphan.clone())));
-    let [Action::AdoptVmi { uid, owner, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Own(Own::Adopt { kind: Kind::Vmi, uid, owner, .. })] = actions.as_slice() else {
+        panic!("{actions:#?}")
+    };
     assert_eq!((uid.as_str(), owner.uid.as_str(), owner.controller), ("vmi-uid", "vm-uid", Some(true)));
     let actions = decide(&world(vm("Always"), Some(deleting(orphan))));
-    assert!(!actions.iter().any(|action| matches!(action, Action::AdoptVmi { .. })), "not while it goes");
+    assert!(
+        !actions.iter().any(|action| matches!(action, Action::Own(Own::Adopt { kind: Kind::Vmi, .. }))),
+        "not while it goes"
+    );
 
     let mut foreign = vmi("Running");
     foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "somebody".into();
@@ -118,7 +125,7 @@ fn a_failed_attempt_shows_as_failure_and_stays_until_one_succeeds() {
     let failure = shown.condition(conditions::FAILURE).unwrap();
     assert_eq!((failure.is_true(), failure.message()), (true, "the API says no"));
     let retry = world(shown.clone(), None);
-    assert!(!decide(&retry).iter().any(|action| matches!(action, Action::UpdateStatus(_))), "not cleared in advance");
+    assert!(!decide(&retry).iter().any(|action| matches!(action, Action::ReplaceStatus(_))), "not cleared in advance");
     assert_eq!(status_after(&world(shown, Some(vmi("Pending")))).condition(conditions::FAILURE), None);
 }
 
@@ -130,7 +137,7 @@ fn a_change_outside_the_template_is_noted_on_the_instance_and_one_inside_is_not(
     let mut w = world(changed.clone(), Some(vmi("Running")));
     w.revisions = vec![Arc::new(revision(&started))];
     let patch = decide(&w).into_iter().find_map(|action| match action {
-        Action::PatchVmi { patch, .. } => Some(patch),
+        Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } => Some(patch),
         _ => None,
     });
     let bumped = patched(&vmi("Running"), &patch.unwrap());
@@ -140,7 +147,7 @@ fn a_change_outside_the_template_is_noted_on_the_instance_and_one_inside_is_not(
     changed.spec.template.spec.domain.cpu.as_mut().unwrap().cores = Some(2);
     let mut w = world(changed, Some(vmi("Running")));
     w.revisions = vec![Arc::new(revision(&started))];
-    assert!(!decide(&w).iter().any(|action| matches!(action, Action::PatchVmi { .. })));
+    assert!(!decide(&w).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vmi, .. })));
     let after = status_after(&w);
     assert!(after.condition(conditions::RESTART_REQUIRED).unwrap().is_true());
     let status = after.status.clone().unwrap();

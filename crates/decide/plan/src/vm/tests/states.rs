@@ -106,7 +106,9 @@ fn a_stopped_machine_forgets_its_instance() {
 #[test]
 fn an_ended_instance_is_let_go_after_its_outcome_is_on_record() {
     let actions = decide(&world(vm("Once"), Some(vmi("Succeeded"))));
-    let [Action::UpdateStatus(recorded), Action::PatchVmi { patch, .. }] = actions.as_slice() else {
+    let [Action::ReplaceStatus(Object::Vm(recorded)), Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. }] =
+        actions.as_slice()
+    else {
         panic!("{actions:#?}")
     };
     assert_eq!(patched(&vmi("Succeeded"), patch).metadata.finalizers, None);
@@ -121,15 +123,19 @@ fn a_deleted_machine_takes_its_instance_along_and_goes_after_it() {
     going.metadata.deletion_timestamp = Some(time(1));
     assert!(deletes(&decide(&world(going.clone(), Some(vmi("Running"))))));
     let waiting = decide(&world(going.clone(), Some(deleting(vmi("Running")))));
-    assert!(waiting.iter().all(|action| matches!(action, Action::UpdateStatus(_))), "{waiting:#?}");
+    assert!(waiting.iter().all(|action| matches!(action, Action::ReplaceStatus(_))), "{waiting:#?}");
     let last = decide(&world(going.clone(), None));
-    let [Action::ConfirmNoInstance { then, .. }] = last.as_slice() else { panic!("{last:#?}") };
-    let [Action::PatchVm { patch, .. }] = then.as_slice() else { panic!("{then:#?}") };
+    let [Action::Confirm { look: Look::NoInstance, then }] = last.as_slice() else { panic!("{last:#?}") };
+    let [Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. }] = then.as_slice() else {
+        panic!("{then:#?}")
+    };
     assert_eq!(patched(&going, patch).metadata.finalizers, None);
 
     going.metadata.finalizers.as_mut().unwrap().push("orphan".into());
     let orphaning = decide(&world(going.clone(), Some(vmi("Running"))));
-    let [Action::PatchVm { patch, .. }] = orphaning.as_slice() else { panic!("{orphaning:#?}") };
+    let [Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. }] = orphaning.as_slice() else {
+        panic!("{orphaning:#?}")
+    };
     assert_eq!(patched(&going, patch).metadata.finalizers.unwrap(), ["orphan"], "the instance stays");
 }
 
@@ -140,5 +146,5 @@ fn a_deleted_machine_is_not_prepared_again() {
     going.metadata.finalizers = Some(vec!["somebody.else/finalizer".into()]);
     going.metadata.annotations = None;
     let actions = decide(&world(going, None));
-    assert!(!actions.iter().any(|action| matches!(action, Action::PatchVm { .. })), "{actions:#?}");
+    assert!(!actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vm, .. })), "{actions:#?}");
 }

@@ -104,7 +104,9 @@ fn nothing_starts_while_the_cluster_is_being_emptied() {
 fn a_start_request_to_a_halted_machine_switches_it_on_and_stays_until_it_runs() {
     let w = world(with_requests(vm("Halted"), json!([{"action": "Start"}])), None);
     let actions = decide(&w);
-    let [Action::PatchVm { patch, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. }] = actions.as_slice() else {
+        panic!("{actions:#?}")
+    };
     let on = patched(&*w.vm, patch);
     assert_eq!(on.spec.run_strategy, Some(RunStrategy::Always));
     assert_eq!(does(&world(on, None)), Does::Creates);
@@ -114,7 +116,9 @@ fn a_start_request_to_a_halted_machine_switches_it_on_and_stays_until_it_runs() 
     with_running.spec.running = Some(false);
     let w = world(with_requests(with_running, json!([{"action": "Start"}])), None);
     let actions = decide(&w);
-    let [Action::PatchVm { patch, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Patch { kind: Kind::Vm, patch: Patch::Json(patch), .. }] = actions.as_slice() else {
+        panic!("{actions:#?}")
+    };
     assert_eq!(patched(&*w.vm, patch).spec.running, Some(true));
 }
 
@@ -139,8 +143,8 @@ fn a_failed_instance_is_rerun_although_its_strategy_starts_only_on_request() {
     let w = world(vm("RerunOnFailure"), Some(vmi("Failed")));
     let actions = decide(&w);
     let position = |matches: fn(&Action) -> bool| actions.iter().position(matches).unwrap();
-    let status = position(|a| matches!(a, Action::UpdateStatus(_)));
-    let delete = position(|a| matches!(a, Action::DeleteVmi { .. }));
+    let status = position(|a| matches!(a, Action::ReplaceStatus(_)));
+    let delete = position(|a| matches!(a, Action::Delete { kind: Kind::Vmi, .. }));
     assert!(status < delete, "the request must be on record before the instance goes");
     let mut after = status_after(&w);
     assert_eq!(after.status.as_ref().unwrap().state_change_requests.len(), 1);

@@ -19,12 +19,13 @@ use api::reasons;
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
 use json_patch::Patch;
 
-use super::action::{Action, BOOKKEEPING};
+use super::action::{Action, BOOKKEEPING, patch_vm, shown_as};
 use super::decide::Plan;
 use super::restart_required::{self, Restart};
 use super::world::World;
 use super::{memory_dump, revision};
 use crate::guard::Guarded;
+use crate::object::Kind;
 use crate::{Note, SyncError, meta};
 
 pub(super) use volumes::is_done;
@@ -130,11 +131,11 @@ fn fail(w: &World, plan: &mut Plan, error: SyncError) {
 fn patches(w: &World, draft: &Draft, reason: &'static str) -> Vec<Action> {
     let vmi = w.living_instance().zip(draft.vmi.as_ref());
     let of_instance = vmi.and_then(|(old, new)| {
-        let name = meta::name(&old.metadata).to_owned();
-        Some(Action::PatchVmi { name, patch: instance_patch(old, new)?, reason })
+        let name = meta::name(&old.metadata);
+        Some(Action::patch(Kind::Vmi, name, instance_patch(old, new)?, shown_as(reason)))
     });
     let of_machine = machine_patch(&w.vm, &draft.spec);
-    let of_machine = of_machine.map(|patch| Action::PatchVm { patch, reason: reasons::FAILED_UPDATE_ERROR });
+    let of_machine = of_machine.map(|patch| patch_vm(&w.vm, patch, reasons::FAILED_UPDATE_ERROR));
     of_instance.into_iter().chain(of_machine).collect()
 }
 

@@ -45,8 +45,8 @@ fn needing() -> World {
 
 fn made(actions: &[Action]) -> Option<&PersistentVolumeClaim> {
     actions.iter().find_map(|action| match action {
-        Action::CreateClaim { claim, .. } => Some(&**claim),
-        Action::ConfirmNoStateClaim { then } => made(then),
+        Action::Create { object: Object::Claim(claim), .. } => Some(&**claim),
+        Action::Confirm { look: Look::NoStateClaim, then } => made(then),
         _ => None,
     })
 }
@@ -64,7 +64,7 @@ fn state_claim(name: &str, phase: &str, class: &str) -> PersistentVolumeClaim {
 fn the_claim_is_made_once_its_absence_is_confirmed_and_belongs_to_the_virtual_machine() {
     let w = needing();
     let actions = decide(&w);
-    assert!(matches!(actions[..], [Action::ConfirmNoStateClaim { .. }]), "{actions:#?}");
+    assert!(matches!(actions[..], [Action::Confirm { look: Look::NoStateClaim, .. }]), "{actions:#?}");
     let claim = made(&actions).unwrap();
     assert!(claim.metadata.name.as_ref().unwrap().starts_with("persistent-state-for-vm-"));
     assert!(machinery::meta::is_controlled_by(&claim.metadata, "vm-uid"));
@@ -152,7 +152,7 @@ fn a_claim_of_the_old_name_is_found_and_labelled_and_one_on_its_way_out_is_not_c
     let w = World { state_claims: vec![Arc::new(old)], ..needing() };
     let actions = decide(&w);
     assert!(
-        matches!(&actions[0], Action::PatchClaim { name, .. } if name == "persistent-state-for-vm"),
+        matches!(&actions[0], Action::Patch { kind: Kind::Claim, name, .. } if name == "persistent-state-for-vm"),
         "{actions:#?}"
     );
     assert_eq!(created(&actions).len(), 1);
@@ -168,7 +168,7 @@ fn a_guest_that_keeps_nothing_any_more_loses_the_claim() {
     Arc::make_mut(&mut w.vmi).spec.domain.devices.tpm = None;
     let actions = decide(&w);
     assert!(
-        matches!(&actions[0], Action::DeleteClaim { name, uid, .. } if name == "s" && uid == "s-uid"),
+        matches!(&actions[0], Action::Delete { kind: Kind::Claim, name, uid, .. } if name == "s" && uid == "s-uid"),
         "{actions:#?}"
     );
     assert_eq!(created(&actions).len(), 1, "which does not hold up the start");

@@ -63,7 +63,7 @@ fn replaced_volumes_ask_for_a_migration() {
 
 fn patched(w: &World) -> Option<Pod> {
     decide(w).into_iter().find_map(|action| match action {
-        Action::PatchPod { patch, .. } => {
+        Action::Patch { kind: Kind::Pod, patch: Patch::Json(patch), .. } => {
             let mut value = serde_json::to_value(&*w.pods[0]).unwrap();
             machinery::patch::apply(&mut value, &patch).unwrap();
             Some(serde_json::from_value(value).unwrap())
@@ -136,7 +136,7 @@ fn the_pod_learns_its_node_with_the_hand_over() {
     let actions = decide(&w);
     let kinds: Vec<String> = actions.iter().map(ToString::to_string).collect();
     assert_eq!(kinds.len(), 3, "{kinds:#?}");
-    assert!(matches!(actions.last(), Some(Action::UpdateVmi(_))), "the hand-over comes last");
+    assert!(matches!(actions.last(), Some(Action::Replace(Object::Vmi(_)))), "the hand-over comes last");
     assert_eq!(patched(&w).unwrap().metadata.labels.unwrap()[labels::NODE_NAME], "n1");
 }
 

@@ -165,8 +165,8 @@ fn the_claims_of_an_ended_instance_are_let_go_and_its_launcher_is_not() {
     Arc::make_mut(&mut w.vmi).status_mut().phase = Some(Phase::Failed);
     let actions = decide(&w);
     assert_eq!(deleted(&actions), ["a1"]);
-    let delete = actions.iter().find(|action| matches!(action, Action::DeletePod { .. })).unwrap();
-    assert_eq!(delete.failure_reason(), Some(reasons::FAILED_HOTPLUG_SYNC));
+    let delete = actions.iter().find(|action| matches!(action, Action::Delete { kind: Kind::Pod, .. })).unwrap();
+    assert_eq!(delete.on_failure(), Some(reasons::FAILED_HOTPLUG_SYNC));
 }
 
 #[test]

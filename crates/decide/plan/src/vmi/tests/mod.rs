@@ -17,11 +17,13 @@ use api::cdi::DataVolume;
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
-use super::{Action, Owner, World};
+use super::{Action, Look, Owner, World};
+use crate::effect::{Part, Patch};
+use crate::object::{Kind, Object};
 
 fn time(seconds: i64) -> Time {
     Time(jiff::Timestamp::from_second(1_700_000_000 + seconds).unwrap())
@@ -189,7 +191,9 @@ fn with_volume(mut vmi: VirtualMachineInstance, volume: Value) -> VirtualMachine
 fn created(actions: &[Action]) -> Vec<&Pod> {
     actions
         .iter()
-        .filter_map(|action| if let Action::CreatePod { pod, .. } = action { Some(&**pod) } else { None })
+        .filter_map(
+            |action| if let Action::Create { object: Object::Pod(pod), .. } = action { Some(&**pod) } else { None },
+        )
         .collect()
 }
 
@@ -198,10 +202,16 @@ fn deleted(actions: &[Action]) -> Vec<&str> {
     actions
         .iter()
         .filter_map(|action| match action {
-            Action::DeletePod { name, at_once: true, .. } => Some(name.as_str()),
+            Action::Delete { kind: Kind::Pod, name, grace_seconds: Some(0), .. } => Some(name.as_str()),
             _ => None,
         })
         .collect()
+}
+
+/// The one condition that a patch of a Pod's status sets.
+fn set_condition(patch: &Value) -> PodCondition {
+    let [condition] = patch["status"]["conditions"].as_array().unwrap().as_slice() else { panic!("{patch}") };
+    serde_json::from_value(condition.clone()).unwrap()
 }
 
 fn condition<'a>(vmi: &'a VirtualMachineInstance, type_: &str) -> &'a api::v1::Condition {
@@ -216,14 +226,13 @@ fn deleting(mut vmi: VirtualMachineInstance) -> VirtualMachineInstance {
 /// The instance as the actions leave it, whether by update or by patch. Follows confirmations.
 fn written(w: &World, actions: &[Action]) -> Option<VirtualMachineInstance> {
     actions.iter().find_map(|action| match action {
-        Action::UpdateVmi(new) => Some((**new).clone()),
-        Action::PatchVmi(patch) => {
+        Action::Replace(Object::Vmi(new)) => Some((**new).clone()),
+        Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } => {
             let mut value: Value = serde_json::to_value(&*w.vmi).unwrap();
             machinery::patch::apply(&mut value, patch).expect("the patch fits what it was made from");
             Some(serde_json::from_value(value).unwrap())
         }
-        Action::ConfirmNoPods { then, .. } | Action::ConfirmNoMigration { then, .. } => written(w, then),
-        Action::ConfirmNoStateClaim { then } | Action::ConfirmCurrent { then } => written(w, then),
+        Action::Confirm { then, .. } => written(w, then),
         _ => None,
     })
 }
@@ -233,5 +242,5 @@ fn phase_after(w: &World, actions: &[Action]) -> Option<Phase> {
 }
 
 fn confirms(actions: &[Action]) -> bool {
-    actions.iter().any(|action| matches!(action, Action::ConfirmNoPods { .. }))
+    actions.iter().any(|action| matches!(action, Action::Confirm { look: Look::NoPods(_), .. }))
 }

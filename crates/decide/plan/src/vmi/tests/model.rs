@@ -1,7 +1,6 @@
 //! A cluster in miniature: actions are carried out on it, Pods, importer and node agent move at random.
 
 use api::v1::VolumePhase;
-use k8s_openapi::api::core::v1::PodCondition;
 use proptest::prelude::*;
 
 use super::super::{decide, hotplug};
@@ -92,30 +91,35 @@ impl Cluster {
 
     fn carry_out(&mut self, w: &World, actions: &[Action]) {
         for action in actions {
-            self.writes += usize::from(!matches!(action, Action::RequeueAfter(_) | Action::ConfirmNoPods { .. }));
+            self.writes +=
+                usize::from(!matches!(action, Action::RequeueAfter(_) | Action::Confirm { look: Look::NoPods(_), .. }));
             match action {
-                Action::UpdateVmi(_) | Action::PatchVmi(_) => {
+                Action::Replace(Object::Vmi(_)) | Action::Patch { kind: Kind::Vmi, .. } => {
                     let new = written(w, std::slice::from_ref(action)).unwrap();
                     self.store(new);
                 }
-                Action::CreatePod { pod, .. } => self.create(pod),
-                Action::DeletePod { uid, at_once, .. } => self.delete(uid, *at_once),
-                Action::PatchPod { name, patch } => self.change_pod(name, |value| {
-                    machinery::patch::apply(value, patch).unwrap();
-                }),
-                Action::SetPodCondition { name, condition, .. } => self.set_condition(name, condition),
-                Action::ConfirmNoPods { sort, then } => {
+                Action::Create { object: Object::Pod(pod), .. } => self.create(pod),
+                Action::Delete { kind: Kind::Pod, uid, grace_seconds, .. } => {
+                    self.delete(uid, *grace_seconds == Some(0))
+                }
+                Action::Patch { kind: Kind::Pod, name, patch: Patch::Json(patch), .. } => {
+                    self.change_pod(name, |value| {
+                        machinery::patch::apply(value, patch).unwrap();
+                    })
+                }
+                Action::Patch { kind: Kind::Pod, name, patch: Patch::Strategic(patch), .. } => {
+                    self.set_condition(name, &set_condition(patch));
+                }
+                Action::Confirm { look: Look::NoPods(sort), then } => {
                     if !self.pods.iter().any(|pod| sort.includes(pod)) {
                         self.carry_out(w, then);
                     }
                 }
-                Action::ConfirmCurrent { then } => self.carry_out(w, then),
-                Action::ConfirmNoMigration { .. } => panic!("this guest does not move: {action}"),
-                Action::CreateClaim { .. } | Action::DeleteClaim { .. } | Action::PatchClaim { .. } => {
-                    panic!("this guest keeps no state: {action}")
-                }
-                Action::ConfirmNoStateClaim { .. } => panic!("this guest keeps no state: {action}"),
+                Action::Confirm { look: Look::Current, then } => self.carry_out(w, then),
+                Action::Confirm { look: Look::NoMigration { .. }, .. } => panic!("this guest does not move: {action}"),
+                Action::Confirm { look: Look::NoStateClaim, .. } => panic!("this guest keeps no state: {action}"),
                 Action::Note(_) | Action::RequeueAfter(_) => {}
+                other => panic!("nothing that this guest needs: {other}"),
             }
         }
     }
@@ -280,16 +284,16 @@ fn check_pass(w: &World, actions: &[Action]) {
     let flat: Vec<&Action> = actions
         .iter()
         .flat_map(|action| match action {
-            Action::ConfirmNoPods { then, .. } => then.iter().collect(),
+            Action::Confirm { look: Look::NoPods(_), then } => then.iter().collect(),
             action => vec![action],
         })
         .collect();
     for action in flat {
         match action {
-            Action::UpdateVmi(_) => assert!(!node_owned),
-            Action::PatchVmi(_) => assert!(node_owned),
-            Action::CreatePod { pod, .. } => check_creation(w, pod),
-            Action::DeletePod { uid, .. } => check_deletion(w, uid),
+            Action::Replace(Object::Vmi(_)) => assert!(!node_owned),
+            Action::Patch { kind: Kind::Vmi, .. } => assert!(node_owned),
+            Action::Create { object: Object::Pod(pod), .. } => check_creation(w, pod),
+            Action::Delete { kind: Kind::Pod, uid, .. } => check_deletion(w, uid),
             _ => {}
         }
     }

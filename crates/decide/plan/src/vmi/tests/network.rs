@@ -79,7 +79,7 @@ fn another_order_alone_is_not_written() {
 
 fn annotation(w: &World, key: &str) -> Option<String> {
     decide(w).into_iter().find_map(|action| match action {
-        Action::PatchPod { patch, .. } => {
+        Action::Patch { kind: Kind::Pod, patch: Patch::Json(patch), .. } => {
             let mut value = serde_json::to_value(&*w.pods[0]).unwrap();
             machinery::patch::apply(&mut value, &patch).unwrap();
             value["metadata"]["annotations"][key].as_str().map(str::to_owned)

@@ -53,7 +53,7 @@ fn a_phase_of_another_node_is_not_taken_for_the_pod_of_this_one() {
     let mut other = pod("ready");
     other.spec.as_mut().unwrap().node_name = Some("n2".into());
     let actions = decide(&world(vmi("Running"), vec![other]));
-    let [Action::ConfirmNoPods { sort, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Confirm { look: Look::NoPods(sort), .. }] = actions.as_slice() else { panic!("{actions:#?}") };
     assert_eq!(*sort, Sort::Launchers { node: Some("n1".into()) }, "only Pods on the instance's node count");
 }
 
@@ -145,7 +145,7 @@ fn an_instance_past_admission_first_gets_its_finalizer_and_phase() {
     bare.metadata.annotations = None;
     let w = world(bare, vec![]);
     let actions = decide(&w);
-    let [Action::UpdateVmi(new)] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Replace(Object::Vmi(new))] = actions.as_slice() else { panic!("{actions:#?}") };
     assert_eq!(new.metadata.finalizers.clone().unwrap(), [finalizers::VIRTUAL_MACHINE_INSTANCE]);
     assert_eq!(new.phase(), Some(&Phase::Pending));
     assert_eq!(new.metadata.annotations.clone().unwrap()[api::annotations::LATEST_OBSERVED_API_VERSION], "v1");

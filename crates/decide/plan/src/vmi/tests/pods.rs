@@ -10,7 +10,9 @@ use crate::SyncError;
 fn a_pending_instance_gets_the_pod_named_after_its_uid_and_nothing_else_in_that_pass() {
     let w = world(vmi("Pending"), vec![]);
     let actions = decide(&w);
-    let [Action::CreatePod { pod, .. }, Action::Note(note)] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Create { object: Object::Pod(pod), .. }, Action::Note(note)] = actions.as_slice() else {
+        panic!("{actions:#?}")
+    };
     assert_eq!(pod.metadata.name, decided_name(&w), "the same world gives the same name");
     assert!(machinery::meta::is_controlled_by(&pod.metadata, "vmi-uid"));
     assert_eq!((note.warning, note.reason.as_str()), (false, reasons::SUCCESSFUL_CREATE));
@@ -18,7 +20,7 @@ fn a_pending_instance_gets_the_pod_named_after_its_uid_and_nothing_else_in_that_
 
 fn decided_name(w: &World) -> Option<String> {
     decide(w).into_iter().find_map(|action| match action {
-        Action::CreatePod { pod, .. } => pod.metadata.name,
+        Action::Create { object: Object::Pod(pod), .. } => pod.metadata.name,
         _ => None,
     })
 }
@@ -81,9 +83,9 @@ fn deletion_takes_every_pod_once_and_an_ended_one_at_once() {
     let deletes = |state: &str| -> Vec<bool> {
         let actions = decide(&world(deleting(vmi("Running")), vec![pod(state)]));
         let at_once = |action: &Action| match action {
-            Action::DeletePod { uid, at_once, .. } => {
+            Action::Delete { kind: Kind::Pod, uid, grace_seconds, .. } => {
                 assert_eq!(uid, "pod-uid");
-                Some(*at_once)
+                Some(*grace_seconds == Some(0))
             }
             _ => None,
         };
@@ -95,13 +97,13 @@ fn deletion_takes_every_pod_once_and_an_ended_one_at_once() {
     let mut ended = pod("terminating");
     ended.status.as_mut().unwrap().phase = Some("Failed".into());
     let actions = decide(&world(deleting(vmi("Running")), vec![ended]));
-    assert!(matches!(&actions[0], Action::DeletePod { at_once: true, .. }), "{actions:#?}");
+    assert!(matches!(&actions[0], Action::Delete { kind: Kind::Pod, grace_seconds: Some(0), .. }), "{actions:#?}");
 }
 
 #[test]
 fn an_ended_instance_keeps_its_pod() {
     let w = world(vmi("Failed"), vec![pod("failed")]);
-    assert!(!decide(&w).iter().any(|action| matches!(action, Action::DeletePod { .. })));
+    assert!(!decide(&w).iter().any(|action| matches!(action, Action::Delete { kind: Kind::Pod, .. })));
 }
 
 #[test]
@@ -119,7 +121,10 @@ fn the_pause_gate_follows_the_guest() {
             conditions::set(&mut vmi.status_mut().conditions, paused);
         }
         decide(&world(vmi, vec![pod(state)])).into_iter().find_map(|action| match action {
-            Action::SetPodCondition { condition, .. } => Some((condition.status, condition.reason.unwrap())),
+            Action::Patch { kind: Kind::Pod, part: Part::Status, patch: Patch::Strategic(patch), .. } => {
+                let condition = set_condition(&patch);
+                Some((condition.status, condition.reason.unwrap()))
+            }
             _ => None,
         })
     };
@@ -139,7 +144,7 @@ fn labels_and_annotations_follow_the_instance_onto_its_pod_and_off_again() {
     marked.status_mut().evacuation_node_name = Some("n1".into());
     let patched = |vmi: VirtualMachineInstance, pod: &Pod| -> Option<Pod> {
         decide(&world(vmi, vec![pod.clone()])).into_iter().find_map(|action| match action {
-            Action::PatchPod { patch, .. } => {
+            Action::Patch { kind: Kind::Pod, patch: Patch::Json(patch), .. } => {
                 let mut value = serde_json::to_value(pod).unwrap();
                 machinery::patch::apply(&mut value, &patch).unwrap();
                 Some(serde_json::from_value(value).unwrap())

@@ -53,7 +53,7 @@ fn a_receiver_waits_again_instead_of_failing() {
 fn a_failed_attempt_is_recorded_with_the_phase() {
     let w = world(targeted("Scheduled"), vec![pod("failed")]);
     let actions = decide(&w);
-    assert!(actions.iter().any(|action| matches!(action, Action::PatchVmi(_))));
+    assert!(actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vmi, .. })));
     let state = written(&w, &actions).unwrap().status.unwrap().migration_state.unwrap();
     assert_eq!((state.failed, state.completed, state.end_timestamp), (Some(true), Some(true), Some(time(100))));
 }
@@ -103,7 +103,7 @@ fn a_wait_shows_nothing_of_a_pod_that_is_gone() {
 #[test]
 fn a_deleted_receiver_is_let_go_once_its_pods_are_gone() {
     let w = world(deleting(receiver("WaitingForSync")), vec![pod("new")]);
-    assert!(decide(&w).iter().any(|action| matches!(action, Action::DeletePod { .. })));
+    assert!(decide(&w).iter().any(|action| matches!(action, Action::Delete { kind: Kind::Pod, .. })));
     let w = world(deleting(receiver("WaitingForSync")), vec![]);
     let actions = decide(&w);
     assert!(confirms(&actions));

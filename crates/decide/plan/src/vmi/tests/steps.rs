@@ -66,7 +66,7 @@ fn a_missing_claim_shows_where_clients_look_for_it() {
     let vmi = with_volume(vmi("Pending"), json!({"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}));
     let w = world(vmi, vec![]);
     let actions = decide(&w);
-    let [Action::Note(note), Action::UpdateVmi(_)] = actions.as_slice() else { panic!("{actions:#?}") };
+    let [Action::Note(note), Action::Replace(Object::Vmi(_))] = actions.as_slice() else { panic!("{actions:#?}") };
     assert_eq!((note.warning, note.reason.as_str()), (false, reasons::FAILED_PVC_NOT_FOUND));
     let new = written(&w, &actions).unwrap();
     let seen = condition(&new, conditions::POD_SCHEDULED);
@@ -204,9 +204,11 @@ fn an_instance_from_before_this_process_is_looked_at_live_before_it_gets_a_launc
     for inherited in [false, true] {
         let w = World { inherited, ..world(vmi("Pending"), vec![]) };
         let actions = decide(&w);
-        let at_once = actions.iter().any(|action| matches!(action, Action::CreatePod { .. }));
+        let at_once = actions.iter().any(|action| matches!(action, Action::Create { object: Object::Pod(_), .. }));
         let confirmed = actions.iter().any(|action| match action {
-            Action::ConfirmCurrent { then } => then.iter().any(|action| matches!(action, Action::CreatePod { .. })),
+            Action::Confirm { look: Look::Current, then } => {
+                then.iter().any(|action| matches!(action, Action::Create { object: Object::Pod(_), .. }))
+            }
             _ => false,
         });
         assert_eq!((at_once, confirmed), (!inherited, inherited), "{actions:#?}");

@@ -22,15 +22,15 @@ fn during(state: Value) -> VirtualMachineInstance {
 fn removes(w: &World) -> bool {
     let actions = decide(w);
     assert!(
-        !actions.iter().any(|action| matches!(action, Action::DeletePod { .. })),
+        !actions.iter().any(|action| matches!(action, Action::Delete { kind: Kind::Pod, .. })),
         "not without a look: {actions:?}"
     );
     let confirmed = actions.iter().find_map(|action| match action {
-        Action::ConfirmNoMigration { uid, then } if uid == "gone" => Some(then.as_slice()),
+        Action::Confirm { look: Look::NoMigration { uid }, then } if uid == "gone" => Some(then.as_slice()),
         _ => None,
     });
-    let Some([Action::ConfirmCurrent { then }]) = confirmed else { return false };
-    matches!(then.as_slice(), [Action::DeletePod { name, at_once: false, .. }, Action::Note(_)] if name == "stray")
+    let Some([Action::Confirm { look: Look::Current, then }]) = confirmed else { return false };
+    matches!(then.as_slice(), [Action::Delete { kind: Kind::Pod, name, grace_seconds: None, .. }, Action::Note(_)] if name == "stray")
 }
 
 #[test]

@@ -86,5 +86,7 @@ fn a_running_instance_is_not_held_up_by_what_became_of_its_claims() {
     running.status_mut().evacuation_node_name = Some("n1".into());
     w.vmi = Arc::new(running);
     w.claims = crate::claims::Claims::default();
-    assert!(decide(&w).iter().any(|action| matches!(action, Action::PatchPod { .. })));
+    assert!(
+        decide(&w).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Pod, patch: Patch::Json(_), .. }))
+    );
 }

@@ -9,11 +9,17 @@ fn an_instance_of_the_node_agent_is_patched_and_never_replaced() {
         for pods in [vec![], vec![pod("ready")], vec![pod("failed")]] {
             let w = world(vmi(phase), pods);
             let mut actions = decide(&w);
-            if let [Action::ConfirmNoPods { then, .. }] = actions.as_slice() {
+            if let [Action::Confirm { look: Look::NoPods(_), then }] = actions.as_slice() {
                 actions = then.clone();
             }
-            assert!(!actions.iter().any(|action| matches!(action, Action::UpdateVmi(_))), "{phase}: {actions:#?}");
-            assert!(actions.iter().any(|action| matches!(action, Action::PatchVmi(_))), "{phase}: {actions:#?}");
+            assert!(
+                !actions.iter().any(|action| matches!(action, Action::Replace(Object::Vmi(_)))),
+                "{phase}: {actions:#?}"
+            );
+            assert!(
+                actions.iter().any(|action| matches!(action, Action::Patch { kind: Kind::Vmi, .. })),
+                "{phase}: {actions:#?}"
+            );
         }
     }
 }
@@ -53,8 +59,8 @@ fn a_patch_touches_only_fields_that_are_the_controllers_and_guards_each() {
 
 fn find_patch(actions: &[Action]) -> Option<json_patch::Patch> {
     actions.iter().find_map(|action| match action {
-        Action::PatchVmi(patch) => Some(patch.clone()),
-        Action::ConfirmNoPods { then, .. } => find_patch(then),
+        Action::Patch { kind: Kind::Vmi, patch: Patch::Json(patch), .. } => Some(patch.clone()),
+        Action::Confirm { look: Look::NoPods(_), then } => find_patch(then),
         _ => None,
     })
 }
