@@ -26,7 +26,7 @@ pub const SUCCESSFUL_HAND_OVER: &str = "SuccessfulHandOver";
 pub const SUCCESSFUL_MIGRATION: &str = "SuccessfulMigration";
 /// The guest stays on the source.
 pub const FAILED_MIGRATION: &str = "FailedMigration";
-/// The nodes were told to give the migration up.
+/// The nodes were asked to abort the migration.
 pub const SUCCESSFUL_ABORT_MIGRATION: &str = "SuccessfulAbortMigration";
 /// The nodes could not be told to give the migration up.
 pub const FAILED_ABORT_MIGRATION: &str = "FailedAbortMigration";

@@ -33,7 +33,7 @@ pub fn decide(w: &World) -> Vec<Effect> {
     doomed
         .map(|budget| {
             let name = meta::name(&budget.metadata);
-            let why = Why::from("budgets for instances are a thing of the past");
+            let why = Why::from("PodDisruptionBudgets for instances are obsolete");
             Effect::delete(Kind::Budget, &budget.metadata, why).tell(Report {
                 about: w.instance.clone(),
                 done: Note::normal(events::SUCCESSFUL_DELETE, format!("Deleted disruption budget {name}")),

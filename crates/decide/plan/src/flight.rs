@@ -26,7 +26,7 @@ pub(crate) fn landing<'a>(vmi: &VirtualMachineInstance, pods: impl IntoIterator<
     pods.into_iter().find(ours).filter(|pod| !pods::is_down(pod))
 }
 
-/// Whether the guest is on its way to another node right now.
+/// Whether the guest is migrating to another node right now.
 pub(crate) fn is_migrating(vmi: &VirtualMachineInstance, now: &Time) -> bool {
     let past = |time: &Option<Time>| time.as_ref().is_some_and(|time| time.0 <= now.0);
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());

@@ -1,4 +1,4 @@
-//! When the target's answer is lost: it is asked until it says whether the guest runs there, or until the node agent knows.
+//! When the target's reply is lost: it is asked until it says whether the guest runs there, or until the node agent knows.
 
 use std::time::Duration;
 
@@ -66,7 +66,7 @@ impl Source {
     /// Nobody knows. The phase lets the node agent tell what it knows.
     fn undecided(&self, it: &mut Asking, why: String, now: Duration) -> Vec<Command> {
         again(it, now);
-        let warning = format!("whether the guest runs at the target is not known: {why}");
+        let warning = format!("it is not known whether the guest runs on the target: {why}");
         vec![phase(MigrationPhase::Undecided), Command::Warn(warning)]
     }
 

@@ -102,7 +102,7 @@ impl Source {
         match judges.then(|| it.monitor.judge(sample)).flatten() {
             None => {}
             Some(Order::Abort { because }) => {
-                commands.push(Command::Warn(format!("giving the migration up: {because}")));
+                commands.push(Command::Warn(format!("aborting the migration: {because}")));
                 it.given_up = Some(because);
             }
             Some(Order::PostCopy) => {

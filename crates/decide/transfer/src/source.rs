@@ -238,7 +238,7 @@ impl Source {
             (Step::GivingUp { why, .. }, Event::Finished(_)) => self.stay(Then::Vain(why)),
             (Step::GivingUp { until, why }, Event::Tick) if now >= until => {
                 let (step, mut commands) = self.stay(Then::Vain(why));
-                let hangs = "the target does not react to being told that the guest does not come";
+                let hangs = "the target did not answer the cancelled migration";
                 commands.insert(0, Command::Warn(hangs.to_owned()));
                 (step, commands)
             }
@@ -331,7 +331,7 @@ impl Source {
                 self.stay(Then::End(Outcome::Stayed(text)))
             }
             Err(failure) => {
-                let warning = Command::Warn(format!("the target's answer is lost: {}", failure.text));
+                let warning = Command::Warn(format!("lost the target's reply: {}", failure.text));
                 let (step, mut commands) = self.ask(failure.text, now);
                 commands.insert(0, warning);
                 (step, commands)
@@ -351,7 +351,7 @@ impl Source {
 
     fn confirmed(&mut self, result: Result<(), Failure>) -> Next {
         let Err(failure) = result else { return self.end_here() };
-        let warning = Command::Warn(format!("libvirt does not end the guest that has moved: {}", failure.text));
+        let warning = Command::Warn(format!("libvirt did not stop the migrated guest on the source: {}", failure.text));
         let (step, mut commands) = match self.is_post_copy() && !self.pass.resumes {
             true => {
                 let why = "the connection broke during post-copy".to_owned();

@@ -96,7 +96,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> Result<(), Erro
 /// Whether the event completes the picture of a kind.
 fn noted<K>(event: &Result<watcher::Event<K>, watcher::Error>, kind: &'static str) -> bool {
     if let Err(err) = event {
-        tracing::warn!(kind, error = %err, "watching failed; trying again");
+        tracing::warn!(kind, error = %err, "watch failed; retrying");
     }
     matches!(event, Ok(watcher::Event::InitDone))
 }
@@ -178,7 +178,7 @@ impl Scheduler {
                 true
             }
             Err(err) => {
-                tracing::warn!(%namespace, %name, %node, error = %err, "binding failed; the next look decides anew");
+                tracing::warn!(%namespace, %name, %node, error = %err, "binding failed; the Pod is scheduled again");
                 false
             }
         }
@@ -194,7 +194,7 @@ impl Scheduler {
         let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [wanted]}});
         let answer = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await;
         if let Err(err) = answer {
-            tracing::warn!(%namespace, %name, error = %err, "the reason could not be written to the Pod");
+            tracing::warn!(%namespace, %name, error = %err, "failed to write the reason to the Pod");
         }
     }
 }

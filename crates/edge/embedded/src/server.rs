@@ -158,7 +158,7 @@ impl Server {
                         connections.spawn(self.clone().connection(stream, shutdown.clone()));
                     }
                     Err(err) => {
-                        tracing::warn!(error = %err, "a connection could not be accepted");
+                        tracing::warn!(error = %err, "failed to accept a connection");
                         tokio::time::sleep(ACCEPT_PAUSE).await;
                     }
                 },
@@ -167,7 +167,7 @@ impl Server {
         drop(listener);
         let drained = tokio::time::timeout(DRAIN, async { while connections.join_next().await.is_some() {} }).await;
         if drained.is_err() {
-            tracing::warn!(connections = connections.len(), "connections did not finish in time and are closed");
+            tracing::warn!(connections = connections.len(), "closing connections that did not finish in time");
             connections.shutdown().await;
         }
         Ok(())
@@ -180,13 +180,13 @@ impl Server {
         if let Some(collector) = collector
             && let Err(err) = collector.await
         {
-            tracing::error!(error = %err, "the collector did not end well");
+            tracing::error!(error = %err, "garbage collector did not stop cleanly");
         }
         let registry = self.api.registry.clone();
         // The writer thread may be in the middle of a commit.
         let closed = tokio::task::spawn_blocking(move || registry.writer.close()).await;
         if let Err(err) = closed {
-            tracing::error!(error = %err, "the store did not close well");
+            tracing::error!(error = %err, "store did not close cleanly");
         }
     }
 
@@ -202,7 +202,7 @@ impl Server {
             None => User::anonymous(),
             Some(certificate) => match User::from_certificate(certificate) {
                 Ok(user) => user,
-                Err(err) => return tracing::info!(error = %err, "a client was turned away"),
+                Err(err) => return tracing::info!(error = %err, "rejected a client"),
             },
         };
         let peer = Peer { user: Arc::new(user), shutdown: shutdown.clone() };
@@ -232,16 +232,16 @@ impl Server {
 fn open_store(path: PathBuf) -> Result<(Arc<Cache>, Writer), Error> {
     let mut engine = RedbEngine::open(&path)?;
     if let Err(err) = engine.compact() {
-        tracing::warn!(error = &err as &dyn std::error::Error, "the store could not be compacted");
+        tracing::warn!(error = &err as &dyn std::error::Error, "failed to compact the store");
         engine.reopen()?;
     }
     let kinds = Kinds::get();
     let cache = Arc::new(Cache::new(kinds.len()));
     let revision = engine.load(&mut |key, bytes| match kinds.of_storage_key(key) {
-        None => tracing::warn!(key, "the store has an object of a kind that this version does not know"),
+        None => tracing::warn!(key, "the store holds an object of an unknown kind"),
         Some(kind) => match Object::decode(kinds.strategy(kind), bytes) {
             Ok(object) => cache.load(kind, object),
-            Err(err) => tracing::error!(key, error = &err as &dyn std::error::Error, "a stored object is left out"),
+            Err(err) => tracing::error!(key, error = &err as &dyn std::error::Error, "skipping a stored object"),
         },
     })?;
     // A revision of 0 would mean "any" to a client.

@@ -113,7 +113,7 @@ pub fn usable_since_boot(file: &Path) -> Result<(), String> {
     }
     let found = usable();
     if let Err(error) = atomic::write_json(file, &Finding { boot, unusable: found.clone().err() }) {
-        tracing::warn!(%error, "the finding about KVM is not kept");
+        tracing::warn!(%error, "failed to cache the KVM probe result");
     }
     found
 }

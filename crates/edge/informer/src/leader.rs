@@ -125,7 +125,7 @@ pub async fn lead(config: LeaderConfig, shutdown: CancellationToken) -> Option<L
     tokio::spawn(async move {
         let asked = tokio::select! {
             () = candidate.hold() => {
-                tracing::error!(lease = candidate.config.name, "the lease is lost: it could not be renewed in time, or somebody else holds it");
+                tracing::error!(lease = candidate.config.name, "lost the lease: not renewed in time, or taken over by another replica");
                 return lost.cancel();
             }
             asked = asked => asked,
@@ -157,7 +157,11 @@ struct Candidate {
 
 impl Candidate {
     fn complain(&self, error: &Error) {
-        tracing::warn!(lease = self.config.name, error = error as &dyn std::error::Error, "no answer about the lease");
+        tracing::warn!(
+            lease = self.config.name,
+            error = error as &dyn std::error::Error,
+            "no reply to the lease request"
+        );
     }
 
     /// Renews until that fails for the renew deadline, or somebody else holds the lease.

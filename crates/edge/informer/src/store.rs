@@ -240,7 +240,7 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
 fn tell<K: Resource>(handlers: &[Handler<K>], change: &Change<K>) {
     for handler in handlers {
         if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
-            tracing::error!(key = %Key::of(change.object().as_ref()), "an event handler panicked");
+            tracing::error!(key = %Key::of(change.object().as_ref()), "event handler panicked");
         }
     }
 }

@@ -65,7 +65,7 @@ where
     queue.shut_down();
     while let Some(ended) = workers.join_next().await {
         if let Err(error) = ended {
-            tracing::error!(queue = queue.name(), error = &error as &dyn Error, "a worker ended badly");
+            tracing::error!(queue = queue.name(), error = &error as &dyn Error, "worker failed");
         }
     }
 }

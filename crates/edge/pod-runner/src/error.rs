@@ -39,7 +39,7 @@ pub enum Error {
     InvalidUid(#[from] crate::paths::InvalidUid),
     #[error("Pod {uid} has no container {container:?} that runs")]
     NotRunning { uid: String, container: String },
-    #[error("a task of the runner ended badly")]
+    #[error("a task of the Pod runner failed")]
     Task(#[from] tokio::task::JoinError),
 }
 

@@ -38,7 +38,7 @@ pub struct Missing {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("{0:?} is no image reference: give a name such as example.com/disk:1")]
+    #[error("{0:?} is not an image reference: use a name such as example.com/disk:1")]
     BadReference(String),
     #[error("the reference {HOST_IMAGE} stands for the host itself and cannot be imported or removed")]
     HostImage,

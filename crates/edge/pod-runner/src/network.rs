@@ -22,7 +22,7 @@ pub enum Error {
     Host(#[from] hostfs::Error),
     #[error(transparent)]
     Netlink(#[from] netlink::Error),
-    #[error("the link pair of the Pod broke while it was made; it is made again")]
+    #[error("veth pair vanished during creation; retrying")]
     HalfPair,
 }
 

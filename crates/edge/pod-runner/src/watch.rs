@@ -46,7 +46,7 @@ impl ShimWatch {
         // Records come into being by a rename.
         match inotify::add_watch(self.inotify.get_ref(), paths.status_dir(), WatchFlags::MOVED_TO) {
             Ok(watch) => drop(self.lock().records.insert(watch, uid.clone())),
-            Err(error) => tracing::warn!(%uid, %error, "records are not watched; changes are noticed later"),
+            Err(error) => tracing::warn!(%uid, %error, "failed to watch records; polling instead"),
         }
         if let Some(shim) = shim
             && self.lock().shims.insert(shim)

@@ -25,13 +25,13 @@ const MANAGER: &str = "ferrovirt-apply";
 pub struct Args {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// File or directory with manifests; - is standard input
+    /// File or directory that contains the manifests; - for standard input
     #[arg(short, long = "filename", required = true, value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
-    /// Also read the directories below
+    /// Process the directory recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Only ask the server what would happen
+    /// Submit a server-side dry run: nothing is changed
     #[arg(long)]
     dry_run: bool,
 }

@@ -33,17 +33,17 @@ const VERBOSITY: u64 = 2;
 /// How often free memory is given back, if there was work.
 const TRIM_PERIOD: Duration = Duration::from_secs(2);
 
-const COMPATIBILITY: &str = "Accepted for compatibility, without effect in this build";
+const COMPATIBILITY: &str = "Accepted for compatibility; no effect in this build";
 
 /// Run the controllers of VirtualMachines, VirtualMachineInstances, migrations and nodes against a Kubernetes cluster
 ///
 /// One of several such processes works, the others wait for its lease. It ends when it loses the lease.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The cluster and who we are there [default: the Pod's service account, or $KUBECONFIG]
+    /// Path of the kubeconfig file [default: the Pod's service account, or $KUBECONFIG]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The namespace the system is installed in [default: that of the Pod, or kubevirt]
+    /// Namespace of the installation [default: the Pod's own, or kubevirt]
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
     /// Address to listen on for /healthz, /leader and /metrics, all over TLS
@@ -52,14 +52,14 @@ pub struct Args {
     /// Port to listen on
     #[arg(long, default_value_t = 8182)]
     port: u16,
-    /// Certificate of the endpoints; without the file at its default place one is made
+    /// TLS certificate of the endpoints; self-signed if the default file does not exist
     #[arg(long, default_value = CERT, value_name = "FILE")]
     prom_cert_file: PathBuf,
-    /// Key of that certificate
+    /// TLS private key of the endpoints
     #[arg(long, default_value = KEY, value_name = "FILE")]
     prom_key_file: PathBuf,
-    /// How much to log, until the KubeVirt object says otherwise: up to 2 what operators want to know, up to 5 each
-    /// decision, beyond that everything
+    /// Log verbosity, until the KubeVirt object sets it: 0 to 2 logs state changes, 3 to 5 each
+    /// decision, 6 and above everything
     #[arg(long = "v", default_value_t = VERBOSITY, value_name = "NUMBER")]
     verbosity: u64,
 
@@ -96,19 +96,19 @@ struct Election {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Launchers")]
 struct Launchers {
-    /// Image of launcher Pods
+    /// Image for launcher Pods
     #[arg(long, default_value_t = ClusterConfig::default().launcher_image, value_name = "IMAGE")]
     launcher_image: String,
-    /// Secret to pull launcher images with
+    /// Image pull secret for launcher Pods
     #[arg(long, default_value = "", value_name = "NAME")]
     image_pull_secret: String,
-    /// Seconds a launcher waits for QEMU
+    /// Seconds virt-launcher waits for QEMU to start
     #[arg(long, default_value_t = 240, value_name = "SECONDS")]
     launcher_qemu_timeout: u64,
-    /// Annotations of instances that their Pods follow; a trailing * stands for any ending
+    /// VMI annotations to keep in sync on launcher Pods; a trailing * matches any suffix
     #[arg(long, value_delimiter = ',', value_name = "KEYS")]
     additional_launcher_annotations_sync: Vec<String>,
-    /// Labels of instances that their Pods follow; a trailing * stands for any ending
+    /// VMI labels to keep in sync on launcher Pods; a trailing * matches any suffix
     #[arg(long, value_delimiter = ',', value_name = "KEYS")]
     additional_launcher_labels_sync: Vec<String>,
 }
@@ -266,11 +266,13 @@ async fn control(args: Args) -> Result<()> {
         retry_period: args.election.leader_elect_retry_period,
     };
     if let Err(wrong) = times.check() {
-        bail!("leader election: {wrong}; see --leader-elect-lease-duration and its neighbours");
+        bail!(
+            "leader election: {wrong}; see --leader-elect-lease-duration, --leader-elect-renew-deadline and --leader-elect-retry-period"
+        );
     }
     terminal::log::at_verbosity(args.verbosity);
     if args.compatibility.is_used() {
-        tracing::warn!("flags are set that have no effect in this build; see --help");
+        tracing::warn!("some flags have no effect in this build; see --help");
     }
 
     let cluster = cluster(args.kubeconfig.as_deref()).await?;
@@ -302,9 +304,9 @@ async fn control(args: Args) -> Result<()> {
         result = &mut controllers => return result.context("the controllers ended"),
         () = signals::terminated() => {}
     }
-    tracing::info!("ending: passes under way are finished, then the lease is given back");
+    tracing::info!("shutting down: finishing reconciles in progress, then releasing the lease");
     shutdown.cancel();
-    controllers.await.context("the controllers did not end cleanly")
+    controllers.await.context("the controllers did not stop cleanly")
 }
 
 fn config(

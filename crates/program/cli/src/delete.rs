@@ -29,28 +29,28 @@ pub struct Args {
     /// What to delete: KIND NAME… or KIND/NAME…
     #[arg(value_name = "KIND NAME", required_unless_present = "filename", conflicts_with = "filename")]
     targets: Vec<String>,
-    /// Delete the objects of these manifests; - is standard input
+    /// File or directory that contains the objects to delete; - for standard input
     #[arg(short, long = "filename", value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
-    /// Also read the directories below
+    /// Process the directory recursively
     #[arg(short = 'R', long, requires = "filename")]
     recursive: bool,
-    /// Delete the objects of KIND whose labels match
+    /// Label selector of the objects of KIND to delete
     #[arg(short = 'l', long, conflicts_with = "filename")]
     selector: Option<String>,
     /// Delete all objects of KIND in the namespace
     #[arg(long, conflicts_with_all = ["filename", "selector"])]
     all: bool,
-    /// Seconds the object gets to end by itself
+    /// Seconds given to the object to terminate gracefully
     #[arg(long, value_name = "SECONDS")]
     grace_period: Option<u32>,
     /// Wait until the objects are gone
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     wait: bool,
-    /// Seconds to wait at most; 0 waits as long as it takes
+    /// Seconds to wait before giving up; 0 waits forever
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     timeout: u64,
-    /// An object that does not exist is no error
+    /// Do not fail if an object does not exist
     #[arg(long)]
     ignore_not_found: bool,
 }
@@ -154,7 +154,7 @@ async fn until_gone(session: &Session, object: &Doomed, uid: &str, deadline: Opt
         let Some(live) = live.filter(|live| live.metadata.uid.as_deref() == Some(uid)) else { return Ok(()) };
         let sentence = explain(session, object, &live).await;
         if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            anyhow::bail!("gave up waiting: {sentence}");
+            anyhow::bail!("timed out: {sentence}");
         }
         if begun.elapsed() >= QUIET && sentence != told {
             eprintln!("{sentence} …");

@@ -22,13 +22,13 @@ const SHOWN_VALUES: usize = 4;
 /// example vm.spec.template.spec.domain.devices.disks. No cluster is needed.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The kind, and the way to a field of it
+    /// KIND or KIND.FIELD
     #[arg(value_name = "KIND[.FIELD…]")]
     path: String,
-    /// Show the fields of the fields, too, without descriptions
+    /// Show all fields recursively, without descriptions
     #[arg(long)]
     recursive: bool,
-    /// The group and version to explain, for example pool.kubevirt.io/v1alpha1
+    /// API group and version, for example pool.kubevirt.io/v1alpha1
     #[arg(long, value_name = "GROUP/VERSION")]
     api_version: Option<String>,
 }

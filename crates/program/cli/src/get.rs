@@ -30,22 +30,22 @@ pub struct Args {
     /// What to show: KIND, KIND NAME… or KIND/NAME…
     #[arg(required = true, value_name = "KIND [NAME]")]
     targets: Vec<String>,
-    /// Objects of all namespaces
+    /// List objects of all namespaces
     #[arg(short = 'A', long)]
     all_namespaces: bool,
-    /// How to show them
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     output: Output,
-    /// Stay and show every change
+    /// Watch for changes after listing
     #[arg(short, long)]
     watch: bool,
-    /// Only objects whose labels match, for example app=demo
+    /// Label selector, for example app=demo
     #[arg(short = 'l', long)]
     selector: Option<String>,
-    /// Only objects whose fields match, for example status.phase=Running
+    /// Field selector, for example status.phase=Running
     #[arg(long)]
     field_selector: Option<String>,
-    /// Show the objects' labels in a last column
+    /// Show labels in the last column
     #[arg(long)]
     show_labels: bool,
 }

@@ -24,13 +24,13 @@ const NAMESPACE: &str = "default";
 /// Where manifests come from, and the configuration they are judged under.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Source {
-    /// File or directory with manifests; - is standard input
+    /// File or directory that contains the manifests; - for standard input
     #[arg(short, long = "filename", required = true, value_name = "FILE|DIR|-")]
     filename: Vec<PathBuf>,
-    /// Also read the directories below
+    /// Process the directory recursively
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Manifest of a KubeVirt object whose configuration counts, instead of the defaults
+    /// Manifest of the KubeVirt object whose configuration applies [default: KubeVirt's defaults]
     #[arg(long, value_name = "FILE")]
     kubevirt_config: Option<PathBuf>,
 }

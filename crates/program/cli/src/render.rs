@@ -43,7 +43,7 @@ enum What {
     Domain {
         #[command(flatten)]
         source: Source,
-        /// Suppose a node without usable hardware virtualization
+        /// Assume a node without hardware virtualization
         #[arg(long)]
         without_kvm: bool,
     },
@@ -57,7 +57,7 @@ struct PodArgs {
     /// NetworkAttachmentDefinitions. Those beside the instance count as well
     #[arg(long, value_name = "FILE|DIR")]
     context: Vec<PathBuf>,
-    /// Render also what is valid and not supported by this build
+    /// Also render valid fields that this build does not support
     #[arg(long)]
     ignore_unsupported: bool,
 }

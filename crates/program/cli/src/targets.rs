@@ -31,7 +31,7 @@ fn parse(words: &[String]) -> anyhow::Result<Vec<(String, Vec<String>)>> {
         Some((kind, name)) if !kind.is_empty() && !name.is_empty() && !name.contains('/') => {
             Ok((kind.to_owned(), vec![name.to_owned()]))
         }
-        _ => anyhow::bail!("{word:?} is not KIND/NAME; name all objects in one way, KIND NAME… or KIND/NAME…"),
+        _ => anyhow::bail!("{word:?} is not KIND/NAME; use either KIND NAME… or KIND/NAME…, not both"),
     });
     each.collect()
 }

@@ -21,10 +21,10 @@ use super::manifest::{Document, to_yaml};
 pub struct Args {
     #[command(flatten)]
     source: Source,
-    /// Only warn of what is valid and not supported by this build
+    /// Warn instead of fail for valid fields that this build does not support
     #[arg(long)]
     ignore_unsupported: bool,
-    /// How to print the objects
+    /// Output format
     #[arg(short, long, value_enum, default_value_t = Output::Yaml)]
     output: Output,
 }

@@ -167,7 +167,7 @@ async fn a_deletion_that_takes_long_says_what_it_waits_for() {
     let gave_up = cluster.run(&["delete", "configmap", "held", "--timeout", "2"]).await.failed();
     let sentence = "ConfigMap held waits for its finalizers to be removed: example.com/slow";
     assert!(gave_up.contains(&format!("{sentence} …")), "told while waiting: {gave_up}");
-    assert!(gave_up.contains(&format!("error: gave up waiting: {sentence}")), "{gave_up}");
+    assert!(gave_up.contains(&format!("error: timed out: {sentence}")), "{gave_up}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -25,10 +25,10 @@ pub struct Args {
     /// Data directory of the cluster
     #[arg(long, env = "FERROVIRT_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     pub data_dir: PathBuf,
-    /// End the guests at once instead of shutting them down
+    /// Kill the guests instead of shutting them down
     #[arg(long)]
     pub force: bool,
-    /// Also remove the data directory: objects, images, certificates
+    /// Also delete the data directory: objects, images, certificates
     #[arg(long)]
     pub purge: bool,
 }
@@ -82,7 +82,10 @@ fn wait_for_lock(layout: &Layout) -> Result<()> {
     let deadline = std::time::Instant::now() + SUPERVISOR_TIMEOUT;
     while Lock::is_held(layout) {
         if std::time::Instant::now() > deadline {
-            bail!("some process holds {} and is not the recorded supervisor; end it first", layout.lock().display());
+            bail!(
+                "{} is locked by a process that is not the recorded supervisor; stop it first",
+                layout.lock().display()
+            );
         }
         std::thread::sleep(Duration::from_millis(50));
     }

@@ -27,10 +27,10 @@ enum Command {
         /// A directory, a tar archive or a gzipped one; a containerDisk has its image in /disk
         from: PathBuf,
     },
-    /// Show the references in the store
+    /// List images
     #[command(alias = "ls")]
     List,
-    /// Remove images; what runs from them goes on
+    /// Remove images; running Pods keep theirs
     #[command(alias = "remove")]
     Rm {
         /// The references to remove

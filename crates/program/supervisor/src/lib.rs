@@ -13,9 +13,9 @@ use std::process::ExitCode;
 // Not a doc comment: it would become the program's own description.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Start a cluster on this machine, or take over the one that was running
+    /// Start a cluster on this machine, or resume the one in the data directory
     Up(up::Args),
-    /// Shut the guests down in order and take the cluster away
+    /// Shut down the guests and delete the cluster
     Down(down::Args),
     /// Show the cluster, its nodes and its guests
     Status(status::Args),

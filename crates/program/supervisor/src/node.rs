@@ -28,7 +28,7 @@ pub struct Args {
     /// Name of the node
     #[arg(long)]
     name: String,
-    /// Number of the node, from which its addresses follow
+    /// Number of the node, which determines its addresses
     #[arg(long)]
     index: u8,
     /// Data directory of the cluster
@@ -93,7 +93,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         result = async { tokio::try_join!(async { pods.await.context("the Pod runner failed") }, async { vms.await.context("virt-handler failed") }) } => result.map(|_| ()),
         () = supervisor_gone() => {
             shutdown.cancel();
-            tracing::info!(node = node.name, "the supervisor is gone: the node leaves, its Pods stay");
+            tracing::info!(node = node.name, "the supervisor exited: stopping the node, leaving its Pods running");
             Ok(())
         }
     }

@@ -17,16 +17,16 @@ use crate::guests;
 
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Nodes to have; an existing cluster only grows [default: 1, or as many as it has]
+    /// Number of nodes; an existing cluster can only grow [default: 1, or the current number]
     #[arg(long)]
     nodes: Option<u8>,
-    /// Where the cluster keeps everything
+    /// Data directory of the cluster
     #[arg(long, env = "FERROVIRT_DATA_DIR", default_value = DEFAULT_DATA_DIR)]
     data_dir: PathBuf,
-    /// Port of the API server on 127.0.0.1; 0 chooses a free one [default: 6443, or as before]
+    /// Port of the API server on 127.0.0.1; 0 picks a free port [default: 6443, or the previous one]
     #[arg(long)]
     port: Option<u16>,
-    /// Return when the cluster is ready and leave it running
+    /// Run in the background; return when the cluster is ready
     #[arg(long)]
     detach: bool,
     /// Import the test guest's images from this directory (made by `make guest`)
@@ -50,7 +50,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let options = Options { layout: layout.clone(), nodes: args.nodes, port: args.port, hold_starts: false };
     let mut cluster = tokio::select! {
         cluster = Cluster::start(options, &mut progress) => cluster?,
-        () = signals::terminated() => bail!("interrupted while starting; `ferrovirt down` takes away what was made"),
+        () = signals::terminated() => bail!("interrupted during start; run `ferrovirt down` to clean up"),
     };
     progress.done("cluster ready");
     eprintln!("export KUBECONFIG={}", layout.kubeconfig().display());

@@ -66,7 +66,7 @@ impl From<HandlerError> for Refusal {
     /// The agent's own words if it had any; which host and which connection is for the log.
     fn from(error: HandlerError) -> Self {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
-        tracing::warn!(%error, cause, "a request to a node agent failed");
+        tracing::warn!(%error, cause, "request to virt-handler failed");
         match error {
             HandlerError::Refused { message, .. } => Refusal::internal(message),
             other => Refusal::internal(other),
@@ -183,7 +183,7 @@ impl Handlers {
 }
 
 fn lookup_failed(node: &str, error: &kube::Error) -> Refusal {
-    tracing::warn!(node, %error, "looking for a node's agent failed");
+    tracing::warn!(node, %error, "failed to find virt-handler of the node");
     Refusal::internal(format!("failed to look for the node agent of {node:?}"))
 }
 

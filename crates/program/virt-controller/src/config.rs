@@ -61,7 +61,7 @@ impl LiveConfig {
             Ok(config) => Arc::new(config),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "the KubeVirt object is refused; the last good configuration stays in force");
+                tracing::warn!(error, "the KubeVirt object is invalid; keeping the last valid configuration");
                 return false;
             }
         };

@@ -104,7 +104,7 @@ impl Endpoints {
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 * 1024);
         if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
-            tracing::debug!(error = &error as &dyn std::error::Error, "a connection ended badly");
+            tracing::debug!(error = &error as &dyn std::error::Error, "connection failed");
         }
     }
 
@@ -169,7 +169,7 @@ impl ResolvesServerCert for Certificates {
                     }
                     Err(error) => {
                         let error = &error as &dyn std::error::Error;
-                        tracing::warn!(error, "the new certificate is unusable; the old one stays");
+                        tracing::warn!(error, "the new certificate is invalid; keeping the old one");
                     }
                 }
             }

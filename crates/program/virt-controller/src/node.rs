@@ -133,7 +133,7 @@ impl Control for Nodes {
         match own {
             Own::LookLive => Ok(Next::Insert(judge(world, &self.look_live(&key.name).await?))),
             Own::Warn(message) => {
-                tracing::warn!(node = key.name, "{message}; the node is left alone");
+                tracing::warn!(node = key.name, "{message}; leaving the node unchanged");
                 Ok(Next::Continue)
             }
         }

@@ -89,7 +89,7 @@ async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error>
         C::fail(&mut world, SyncError::new(reason, failed.error.for_user()));
         if let Err(report) = carry_out(control, key, &world).await {
             let error = &report.error as &dyn std::error::Error;
-            tracing::debug!(%key, error, "the failure could not be shown on the object; the next attempt will");
+            tracing::debug!(%key, error, "failed to report the failure on the object; retrying");
         }
     }
     Err(failed.error)

@@ -58,7 +58,7 @@ pub struct Config {
     pub controllers: Vec<&'static Controller>,
     /// How many keys a controller works on at once, by the name of its flag, where that is not the flag's default.
     pub workers: BTreeMap<&'static str, usize>,
-    /// The least pause between two looks at the time stamp counters of nodes.
+    /// Minimum time between updates of the nodes' TSC frequency labels.
     pub node_topology_update_period: Duration,
     /// Start nothing: the cluster is being emptied.
     pub hold_starts: bool,
@@ -207,7 +207,7 @@ async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &Cancell
         () = shutdown.cancelled() => {}
     }
     if tokio::time::timeout(LAST_PASSES, all_ended).await.is_err() {
-        tracing::warn!("some passes did not end in time and are cut off");
+        tracing::warn!("cancelled reconciles that did not finish in time");
     }
 }
 

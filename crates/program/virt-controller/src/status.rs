@@ -90,7 +90,7 @@ impl Status {
         };
         let leading = "1 if this virt-controller leads and its caches are complete";
         gauge("kubevirt_virt_controller_leading_status", leading, flag(&self.leads).into());
-        let ready = "1 if this virt-controller can take the lead";
+        let ready = "1 if this virt-controller can become leader";
         gauge("kubevirt_virt_controller_ready_status", ready, flag(&self.ready).into());
         let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sizes) = caches.as_ref() {

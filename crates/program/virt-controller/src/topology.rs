@@ -34,7 +34,7 @@ impl Updater {
             let patch = Patch::Strategic(patch);
             if let Err(error) = self.shared.writer.patch(&key, Kind::Node, &node, Part::Object, &patch).await {
                 let error = &error as &dyn std::error::Error;
-                tracing::warn!(node, error, "the labels of time stamp counters could not be brought up to date");
+                tracing::warn!(node, error, "failed to update the TSC frequency labels");
             }
         }
     }
@@ -52,7 +52,7 @@ impl Updater {
                 relabel(&nodes, &promised, lowest)
             }
             Err(error) => {
-                tracing::warn!(%error, "the labels of time stamp counters are left as they are");
+                tracing::warn!(%error, "leaving the TSC frequency labels unchanged");
                 vec![]
             }
         }

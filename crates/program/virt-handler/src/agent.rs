@@ -125,7 +125,7 @@ impl Agent {
             match outcome {
                 Ok(()) => break,
                 Err(error) => {
-                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "a record cannot be used");
+                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "record is not usable");
                     tokio::time::sleep(DISK_RETRY).await;
                 }
             }
@@ -157,7 +157,7 @@ impl Agent {
                 return if self.is_done(&seen) { None } else { Some(pause) };
             }
         }
-        tracing::error!(pod = %self.record.pod_uid, "the agent of a launcher does not come to rest");
+        tracing::error!(pod = %self.record.pod_uid, "actor of a launcher does not settle");
         Some(Some(Duration::from_secs(1)))
     }
 
@@ -177,7 +177,7 @@ impl Agent {
             self.record.launcher = report.process.or(self.record.launcher);
             self.record.pod_name = report.pod_name.clone().or_else(|| self.record.pod_name.take());
             if let Err(error) = self.node.records.write_ghost(&self.record) {
-                tracing::warn!(pod = %self.record.pod_uid, error = chain(&error), "the ghost record is not up to date");
+                tracing::warn!(pod = %self.record.pod_uid, error = chain(&error), "ghost record is stale");
             }
         }
         let vmi = self.observe_vmi().await;
@@ -292,7 +292,7 @@ impl Agent {
             Err(Failed { message, critical }) => {
                 let before = self.failure.as_ref().filter(|failure| failure.action == kind);
                 let count = before.map_or(0, |failure| failure.count).saturating_add(1);
-                tracing::warn!(vmi = %self.record.vmi_key(), action = ?kind, count, critical, error = message, "an action failed");
+                tracing::warn!(vmi = %self.record.vmi_key(), action = ?kind, count, critical, error = message, "action failed");
                 self.failure = Some(Failure { action: kind, message, critical, count, at: Timestamp::now() });
                 false
             }

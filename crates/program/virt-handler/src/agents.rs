@@ -73,7 +73,7 @@ impl Agents {
         let agents = Agents(Arc::new(inner));
         match agents.0.node.records.ghosts() {
             Ok(records) => records.into_iter().for_each(|record| agents.spawn(record, true)),
-            Err(error) => tracing::error!(error = crate::error::chain(&error), "the ghost records cannot be read"),
+            Err(error) => tracing::error!(error = crate::error::chain(&error), "failed to read ghost records"),
         }
         for vmis in [&agents.0.node.vmis, &agents.0.node.incoming] {
             let follower = agents.clone();
@@ -141,7 +141,7 @@ impl Agents {
                 if ended.is_ok() {
                     break;
                 }
-                tracing::error!(pod = %pod_uid, "the agent of a launcher panicked");
+                tracing::error!(pod = %pod_uid, "actor of a launcher panicked");
                 tokio::time::sleep(AFTER_PANIC).await;
             }
             agents.running().remove(&pod_uid);

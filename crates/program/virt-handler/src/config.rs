@@ -17,7 +17,9 @@ impl CurrentConfig {
         let held = current.clone();
         kubevirts.subscribe(move |change| match ClusterConfig::from_kubevirt(change.object()) {
             Ok(config) => *held.0.write().unwrap_or_else(PoisonError::into_inner) = config,
-            Err(error) => tracing::warn!(%error, "the KubeVirt object is refused; the last good configuration stays"),
+            Err(error) => {
+                tracing::warn!(%error, "the KubeVirt object is invalid; keeping the last valid configuration")
+            }
         });
         current
     }

@@ -11,7 +11,7 @@ use api::labels::{CPU_MODEL_MIGRATION_PREFIX, CPU_VENDOR_PREFIX, HOST_MODEL_CPU_
 /// The labels, for a node whose guests run on KVM or are emulated.
 pub(crate) fn labels(kvm: bool) -> Vec<String> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_else(|error| {
-        tracing::warn!(%error, "the CPU of this node cannot be told");
+        tracing::warn!(%error, "failed to detect the node's CPU");
         String::new()
     });
     let version = if kvm { None } else { qemu_version() };

@@ -11,11 +11,11 @@ pub(crate) fn labels() -> Vec<String> {
     match answer {
         Ok(output) if output.status.success() => labels_in(&String::from_utf8_lossy(&output.stdout)),
         Ok(output) => {
-            tracing::warn!(qemu, status = %output.status, "QEMU does not tell its machine types");
+            tracing::warn!(qemu, status = %output.status, "QEMU reports no machine types");
             vec![]
         }
         Err(error) => {
-            tracing::warn!(qemu, %error, "QEMU cannot be asked for its machine types");
+            tracing::warn!(qemu, %error, "failed to query QEMU's machine types");
             vec![]
         }
     }

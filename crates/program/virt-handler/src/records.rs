@@ -92,10 +92,10 @@ impl Records {
             let Some(pod_uid) = name.to_str().and_then(|name| PodUid::new(name).ok()) else { continue };
             match atomic::read_json::<GhostRecord>(self.ghosts.join(pod_uid.as_str())) {
                 Ok(Some(record)) if record.pod_uid == pod_uid => records.push(record),
-                Ok(Some(_)) => tracing::warn!(%pod_uid, "a ghost record is about another Pod than its name says"),
+                Ok(Some(_)) => tracing::warn!(%pod_uid, "ghost record belongs to another Pod"),
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!(%pod_uid, error = crate::error::chain(&error), "a ghost record is unreadable")
+                    tracing::warn!(%pod_uid, error = crate::error::chain(&error), "ghost record is unreadable")
                 }
             }
         }

@@ -22,25 +22,25 @@ pub(crate) struct Args {
     /// Directory shared with virt-handler
     #[arg(long = flags::SHARE_DIRECTORY, default_value = paths::SHARE)]
     pub(crate) kubevirt_share_dir: PathBuf,
-    /// Directory of disks that are gone with the Pod
+    /// Directory of ephemeral disks
     #[arg(long = flags::EPHEMERAL_DISK_DIRECTORY, default_value = paths::EPHEMERAL_DISKS)]
     pub(crate) ephemeral_disk_dir: String,
-    /// Directory the images of container disks are mounted in
+    /// Directory where container disk images are mounted
     #[arg(long = flags::CONTAINER_DISK_DIRECTORY, default_value = paths::CONTAINER_DISKS)]
     pub(crate) container_disk_dir: String,
     /// Container disks are image volumes of the Pod
     #[arg(long = flags::IMAGE_VOLUME)]
     pub(crate) image_volume: bool,
-    /// How long the guest has to power off after the Pod was told to stop
+    /// How long the guest may take to shut down after the Pod is deleted
     #[arg(long = flags::GRACE_PERIOD_SECONDS, default_value_t = 30)]
     pub(crate) grace_period_seconds: u64,
-    /// How long to wait for a domain before giving up
+    /// How long to wait for virt-handler to define the domain
     #[arg(long = flags::QEMU_TIMEOUT, default_value = "3m", value_parser = go_duration)]
     pub(crate) qemu_timeout: Duration,
-    /// Emulate the guest in software where there is no KVM
+    /// Use software emulation if KVM is not available
     #[arg(long = flags::ALLOW_EMULATION)]
     pub(crate) allow_emulation: bool,
-    /// Memory that a look into or the making of a disk image may take, in bytes
+    /// Memory limit of qemu-img, in bytes
     #[arg(long = flags::DISK_MEMORY_LIMIT, default_value_t = 2000 << 20)]
     pub(crate) disk_memory_limit: u64,
     /// Fail at once, so that tests can watch how a crash is handled

@@ -109,7 +109,7 @@ impl Libvirtd {
                     }
                     *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(child.handle());
                     let status = child.wait().await;
-                    tracing::warn!(%status, "libvirtd ended; starting it again");
+                    tracing::warn!(%status, "libvirtd exited; restarting it");
                 }
                 Err(error) => tracing::error!(%error, "cannot start libvirtd"),
             }

@@ -198,7 +198,7 @@ impl Launcher {
             if let Some(outcome) = outcome(state)
                 && let Err(error) = hostfs::atomic::write_json(&file, &outcome)
             {
-                tracing::error!(error = chain(&error), "the outcome is lost if nobody asks for it in time");
+                tracing::error!(error = chain(&error), "the outcome is lost unless virt-handler reads it in time");
             }
         }
     }
@@ -206,7 +206,7 @@ impl Launcher {
     /// The handler shuts the guest down when it sees the mark; the launcher only sees to it that there is an end.
     async fn shut_down_in_good_order(&self) {
         let grace = Duration::from_secs(self.args.grace_period_seconds);
-        tracing::info!(grace_seconds = grace.as_secs(), "asked to stop; the handler is to shut the guest down");
+        tracing::info!(grace_seconds = grace.as_secs(), "received a stop signal; virt-handler shuts the guest down");
         self.state.update(|state| state.marked_for_graceful_shutdown = true);
         if tokio::time::timeout(grace, self.state.until(has_ended)).await.is_err() {
             tracing::warn!("the grace period is over; ending the guest");
@@ -222,7 +222,7 @@ impl Launcher {
             match tokio::time::timeout(KILL_AGAIN, self.manager.kill()).await {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => tracing::error!(error = chain(&error), "cannot end the guest"),
-                Err(_) => tracing::error!("libvirt does not end the guest"),
+                Err(_) => tracing::error!("libvirt did not stop the guest"),
             }
             if Instant::now() > limit {
                 return self.kill_by_pid();

@@ -414,7 +414,7 @@ impl Manager {
         if let Err(error) = connection.destroy(&domain, graceful).await
             && !is_over(&error)
         {
-            tracing::warn!(error = chain(&error), "QEMU does not end by itself; ending it by force");
+            tracing::warn!(error = chain(&error), "QEMU does not exit; killing it");
             match connection.destroy(&domain, 0).await {
                 Err(error) if !is_over(&error) => return Err(libvirt("end the guest")(error)),
                 _ => {}

@@ -219,7 +219,7 @@ pub(crate) async fn serve(listener: UnixListener, router: Router) {
                 Ok(peer) if peer.uid() == 0 || peer.uid() == own => {
                     tokio::spawn(connection(stream, router.clone()));
                 }
-                Ok(peer) => tracing::warn!(uid = peer.uid(), "a stranger was turned away from the launcher's socket"),
+                Ok(peer) => tracing::warn!(uid = peer.uid(), "rejected an unknown peer on the launcher's socket"),
                 Err(error) => tracing::warn!(%error, "cannot tell who connects to the launcher's socket"),
             },
             Err(error) => {

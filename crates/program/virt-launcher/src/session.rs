@@ -122,7 +122,7 @@ impl Session {
         let observed = match domain::Observed::parse(&xml) {
             Ok(observed) => observed,
             Err(error) => {
-                tracing::warn!(%error, "libvirt's description of the domain is not understood");
+                tracing::warn!(%error, "cannot parse the domain XML");
                 domain::Observed::default()
             }
         };
@@ -147,7 +147,7 @@ impl Session {
 
 fn end_if_hung(libvirtd: &Libvirtd, reason: &CloseReason) {
     if matches!(reason, CloseReason::KeepaliveTimeout { .. }) {
-        tracing::error!("libvirtd hangs; ending it");
+        tracing::error!("libvirtd hangs; killing it");
         libvirtd.kill();
     }
 }
@@ -176,7 +176,7 @@ fn log_event(event: &Event) {
     match event {
         Event::Lifecycle { domain, event, detail } => tracing::info!(%domain, ?event, detail, "domain event"),
         Event::AgentLifecycle { domain, state } => tracing::info!(%domain, ?state, "guest agent"),
-        Event::Missed => tracing::warn!("events were missed; reading the state anew"),
+        Event::Missed => tracing::warn!("missed events; reading the state again"),
     }
 }
 

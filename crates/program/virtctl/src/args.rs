@@ -33,10 +33,10 @@ pub(crate) enum Command {
     SoftReboot(NameArgs),
     /// Move a running virtual machine to another node
     Migrate(MigrateArgs),
-    /// Give up the migration of a virtual machine
+    /// Cancel the migration of a virtual machine
     #[command(name = "migrate-cancel")]
     MigrateCancel(DryRunArgs),
-    /// Let a virtual machine stay on a node that it is to leave
+    /// Cancel the evacuation of a virtual machine
     #[command(name = "evacuate-cancel")]
     EvacuateCancel(PauseArgs),
     Explain(ExplainArgs),
@@ -56,10 +56,10 @@ pub(crate) enum Command {
 pub(crate) struct StartArgs {
     /// Name of the VirtualMachine
     pub(crate) name: String,
-    /// Leave the guest paused before its first instruction
+    /// Start the virtual machine paused
     #[arg(long)]
     pub(crate) paused: bool,
-    /// Only check whether the request would be accepted
+    /// Server-side dry run: validate the request without carrying it out
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -68,13 +68,13 @@ pub(crate) struct StartArgs {
 pub(crate) struct StopArgs {
     /// Name of the VirtualMachine
     pub(crate) name: String,
-    /// Do not wait for the guest longer than --grace-period says
+    /// Force the stop after --grace-period
     #[arg(long, requires = "grace_period")]
     pub(crate) force: bool,
-    /// Seconds the guest gets to shut down; only with --force
+    /// Seconds to wait for the guest to shut down; requires --force
     #[arg(long, value_name = "SECONDS", requires = "force", value_parser = clap::value_parser!(i64).range(0..))]
     pub(crate) grace_period: Option<i64>,
-    /// Only check whether the request would be accepted
+    /// Server-side dry run: validate the request without carrying it out
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -83,14 +83,14 @@ pub(crate) struct StopArgs {
 pub(crate) struct MigrateArgs {
     /// Name of the VirtualMachine
     pub(crate) name: String,
-    /// Labels that the node to go to must have, besides those that the machine wants
+    /// Additional node selector for the target node
     #[arg(long = "addedNodeSelector", alias = "added-node-selector", value_name = "KEY=VALUE", value_delimiter = ',',
           value_parser = key_value)]
     pub(crate) added_node_selector: Vec<(String, String)>,
-    /// Show how it goes on, and end when it is over; fails if the guest did not move
+    /// Show progress until the migration ends; fail if it does not succeed
     #[arg(long)]
     pub(crate) wait: bool,
-    /// Only check whether the request would be accepted
+    /// Server-side dry run: validate the request without carrying it out
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -106,7 +106,7 @@ fn key_value(text: &str) -> Result<(String, String), String> {
 pub(crate) struct DryRunArgs {
     /// Name of the VirtualMachine
     pub(crate) name: String,
-    /// Only check whether the request would be accepted
+    /// Server-side dry run: validate the request without carrying it out
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -134,7 +134,7 @@ pub(crate) enum ExplainTarget {
 /// Walks the chain of objects behind it, and prints what it waits for, since when, and what would unblock it.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
-    /// What NAME names
+    /// Resource type of NAME
     #[arg(value_enum, ignore_case = true)]
     pub(crate) target: ExplainTarget,
     /// Name of the object
@@ -153,12 +153,12 @@ pub(crate) enum Target {
 
 #[derive(Debug, Args)]
 pub(crate) struct PauseArgs {
-    /// What NAME names
+    /// Resource type of NAME
     #[arg(value_enum, ignore_case = true)]
     pub(crate) target: Target,
     /// Name of the VirtualMachine or VirtualMachineInstance
     pub(crate) name: String,
-    /// Only check whether the request would be accepted
+    /// Server-side dry run: validate the request without carrying it out
     #[arg(long)]
     pub(crate) dry_run: bool,
 }
@@ -178,7 +178,7 @@ pub(crate) struct NameArgs {
 pub(crate) struct ConsoleArgs {
     /// Name of the VirtualMachineInstance
     pub(crate) name: String,
-    /// Minutes to wait for the guest to run
+    /// Minutes to wait for the virtual machine to run
     #[arg(long, value_name = "MINUTES", default_value_t = 5)]
     pub(crate) timeout: u64,
 }
@@ -187,16 +187,16 @@ pub(crate) struct ConsoleArgs {
 pub(crate) struct VncArgs {
     /// Name of the VirtualMachineInstance
     pub(crate) name: String,
-    /// Only print the port to connect to, as JSON, and do not start a viewer
+    /// Print the local port as JSON and do not start a viewer
     #[arg(long)]
     pub(crate) proxy_only: bool,
-    /// Local port to listen on; 0 takes a free one
+    /// Local port to listen on; 0 picks a free port
     #[arg(long, default_value_t = 0)]
     pub(crate) port: u16,
     /// Local address to listen on
     #[arg(long, default_value = "127.0.0.1", requires = "proxy_only")]
     pub(crate) address: IpAddr,
-    /// Fail if somebody else is connected, instead of replacing them
+    /// Fail if another client is connected instead of replacing it
     #[arg(long)]
     pub(crate) preserve_session: bool,
 }

@@ -85,7 +85,7 @@ pub(crate) fn expulsion(frame: Option<CloseFrame>) -> Option<String> {
 /// Why a stream could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
-    #[error("the server does not speak WebSocket properly: {0}")]
+    #[error("WebSocket protocol error: {0}")]
     Handshake(&'static str),
     #[error(transparent)]
     Request(#[from] kube::Error),

@@ -40,7 +40,7 @@ pub fn parse(text: &str) -> anyhow::Result<Script> {
 }
 
 fn seconds(text: &str) -> anyhow::Result<Duration> {
-    let seconds: f64 = text.parse().with_context(|| format!("{text:?} is no number of seconds"))?;
+    let seconds: f64 = text.parse().with_context(|| format!("{text:?} is not a number of seconds"))?;
     Duration::try_from_secs_f64(seconds).with_context(|| format!("{text:?} is no time"))
 }
 

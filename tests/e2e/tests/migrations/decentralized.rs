@@ -33,7 +33,7 @@ async fn sends() -> Result<()> {
     let from = here.node().await?;
     receiver(&cluster).await?;
 
-    // Deleting one side while the guest is on its way gives both up, and the guest stays.
+    // Deleting one side while the guest is migrating gives both up, and the guest stays.
     slow_down(&cluster, "here").await?;
     let before = count(&cluster, &mut here).await?;
     receive(&cluster, "in-1", "first").await?;

@@ -236,5 +236,5 @@ pub(super) fn abandon(w: &World) -> Vec<Action> {
         made_for == Some(meta::name(&w.migration.metadata)) && !meta::is_deleting(&claim.metadata)
     };
     let doomed = find(w, &names.target).filter(ours);
-    doomed.map(|claim| delete_claim(claim, "the guest did not come")).into_iter().collect()
+    doomed.map(|claim| delete_claim(claim, "the guest did not arrive")).into_iter().collect()
 }

@@ -100,8 +100,8 @@ fn moves_first(w: &World) -> Option<Sync> {
 /// Shows the migration on its instance; what an earlier one left goes. Then the other side has to show itself.
 pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let message = match w.kind() {
-        Kind::Sends => "the receiver has not shown itself yet",
-        _ => "the sender has not told yet where the guest is",
+        Kind::Sends => "the receiver has not connected yet",
+        _ => "the sender has not reported yet where the guest is",
     };
     let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, message);
     if w.kind() == Kind::Receives && !is_receiver(vmi) {

@@ -62,7 +62,7 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
     }
     if !kinds::is_with_nodes(migration) && !w.is_handed_off() && kinds::is_needless(migration, vmi) {
         let node = w.evacuated_node().unwrap_or_default();
-        return Verdict::FailIfNotWithNodes(format!("it is not needed: the guest has left node {node} already"));
+        return Verdict::FailIfNotWithNodes(format!("not needed: the guest already left node {node}"));
     }
     if !kinds::is_with_nodes(migration) && !w.is_handed_off() && decentralized::has_sent(migration, vmi) {
         return Verdict::FailIfNotWithNodes("the guest has left for another instance".to_owned());
@@ -81,7 +81,7 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::Interrupt(format!("the target Pod has ended: {}", pods::obituary(pod))); // 4
     }
     if kinds::has_target(migration) && w.target().is_none() && w.makes_target() && !received {
-        return Verdict::InterruptIfTargetGone("the target Pod has disappeared".to_owned()); // 5
+        return Verdict::InterruptIfTargetGone("the target Pod is gone".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {
         return Verdict::FailIfNotWithNodes("the instance has lost the state of this migration".to_owned()); // 6
@@ -234,7 +234,7 @@ fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
         return Around { doubtful: backend::is_apart(w), ..end(w, new, why) };
     }
     let recover = Action::Own(Own::Recover { because: why.to_owned() });
-    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job looks on which side the guest was last"));
+    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job finds out where the guest ran last"));
     Around { before: vec![recover], waiting: Some(waiting), ..Around::default() }
 }
 
@@ -270,7 +270,7 @@ pub(super) fn called_off(w: &World) -> Vec<Action> {
 fn arrive(w: &World, new: &mut Migration) -> Around {
     enter(new, Phase::Succeeded, &w.now);
     conditions::remove(&mut new.status.get_or_insert_default().conditions, conditions::MIGRATION_WAITING);
-    let message = "The guest was found to have arrived on the target";
+    let message = "Found the guest running on the target";
     let note = Action::Note(Note::normal(events::SUCCESSFUL_MIGRATION, message));
     Around { before: backend::hand_over(w), after: vec![note], ..Around::default() }
 }
@@ -360,7 +360,7 @@ fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&
     }
     if phase::has_arrived(w) && phase == Some(&Phase::Running) {
         let pending = phase::pending_change(w, vmi)?;
-        let message = format!("the guest has moved; its node has yet to apply what condition {pending} stands for");
+        let message = format!("the guest has moved; the node has not applied the change of condition {pending} yet");
         return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
     }
     // It moves on in this very pass: what it waited for has come.
@@ -417,7 +417,12 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
         }
     };
     let (type_, reason) = (conditions::MIGRATION_BLOCKED_BY_UTILITY_VOLUMES, reasons::UTILITY_VOLUMES_PRESENT);
-    keep(!vmi.spec.utility_volumes.is_empty(), type_, reason, "utility volumes are plugged; they must go first");
+    keep(
+        !vmi.spec.utility_volumes.is_empty(),
+        type_,
+        reason,
+        "utility volumes are attached; they must be detached first",
+    );
     let (type_, reason) = (conditions::MIGRATION_BLOCKED_BY_BACKUP, reasons::BACKUP_IN_PROGRESS);
     keep(sync::has_unfinished_backup(vmi), type_, reason, "a backup reads the guest's disks; it must end first");
     // It stays until a target Pod was made: between two attempts nothing says that there is room.

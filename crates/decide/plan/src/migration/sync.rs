@@ -161,7 +161,7 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
         let wait = Sync::waiting(
             reasons::BACKUP_IN_PROGRESS,
-            "a backup, or utility volumes, came in between; they must go first",
+            "a backup or utility volumes were added meanwhile; they must be removed first",
         );
         return wait.again(start::patience(w), RUNNING_PRIORITY);
     }
@@ -231,7 +231,7 @@ fn abort(vmi: &VirtualMachineInstance, state: &State) -> Vec<Action> {
         .expect(&path("endTimestamp"), &state.end_timestamp)
         .field(&path("abortRequested"), &state.abort_requested, &Some(true))
         .build();
-    let note = Note::normal(events::SUCCESSFUL_ABORT_MIGRATION, "The nodes were told to give the migration up");
+    let note = Note::normal(events::SUCCESSFUL_ABORT_MIGRATION, "Asked the nodes to abort the migration");
     let because = "the migration is being deleted";
     patch.into_iter().flat_map(|patch| [patch_vmi(vmi, patch, because), Action::Note(note.clone())]).collect()
 }

@@ -104,7 +104,7 @@ fn is_responsive(node: Option<&Node>, now: &Time) -> Result<bool, String> {
     let Some(heartbeat) = annotation(&node.metadata, annotations::HEARTBEAT) else { return Ok(true) };
     let last: Timestamp = heartbeat
         .parse()
-        .map_err(|error| format!("annotation {} is no time: {heartbeat:?}: {error}", annotations::HEARTBEAT))?;
+        .map_err(|error| format!("annotation {} is not a time: {heartbeat:?}: {error}", annotations::HEARTBEAT))?;
     Ok(now.0.duration_since(last) <= HEARTBEAT_TIMEOUT)
 }
 
@@ -128,7 +128,7 @@ fn keep_guests_away(node: &Node) -> Vec<Action> {
         name: meta::name(&node.metadata).to_owned(),
         part: Part::Object,
         patch: Patch::Strategic(patch),
-        why: "its agent is not heard of".into(),
+        why: "its virt-handler does not report".into(),
     };
     vec![patch, Action::Note(note)]
 }

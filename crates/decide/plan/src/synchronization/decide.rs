@@ -113,7 +113,7 @@ fn other(w: &World) -> Other<'_> {
         let form = address("NAMESPACE");
         if !send.connect_url.starts_with(address("").as_str()) {
             return Other::Missing(format!(
-                "spec.sendTo.connectURL {:?} is no address in this cluster, and guests cannot be sent to others: it has to be \
+                "spec.sendTo.connectURL {:?} is not an address in this cluster, and migration to other clusters is not supported: use \
                  {form:?} with the receiver's namespace, as status.synchronizationAddresses of the receiving migration says",
                 send.connect_url
             ));

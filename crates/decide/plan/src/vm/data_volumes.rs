@@ -69,7 +69,7 @@ fn waiting(dv: &DataVolume) -> String {
             format!("DataVolume {name} has failed; see its events, and delete it to retry")
         }
         Some(phase) => match running_error(dv) {
-            Some(why) => format!("DataVolume {name} is in phase {phase} and does not get on: {why}"),
+            Some(why) => format!("DataVolume {name} is in phase {phase} and makes no progress: {why}"),
             None => format!("DataVolume {name} is in phase {phase}"),
         },
         None => format!("DataVolume {name} has no status yet; is the Containerized Data Importer running?"),

@@ -43,8 +43,7 @@ impl Applied {
             return Ok(());
         }
         let fields: Vec<&str> = conflicts.iter().map(FieldPath::as_str).collect();
-        let message =
-            format!("the instance type sets fields that the virtual machine sets as well; clear {}", fields.join(", "));
+        let message = format!("the instance type sets fields that the VM also sets; remove {}", fields.join(", "));
         Err(SyncError::new(reasons::FAILED_CREATE, message))
     }
 }

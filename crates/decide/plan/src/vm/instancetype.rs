@@ -154,7 +154,7 @@ impl Pin<'_> {
             None => self.plan.first.push(keep_revision(revision)),
             Some(found) if held(found) == held(&revision) => {}
             Some(_) => {
-                let message = format!("the ControllerRevision {name} exists and holds something else; delete it");
+                let message = format!("ControllerRevision {name} exists with different content; delete it");
                 return Err(SyncError::new(reasons::FAILED_CREATE, message));
             }
         }
@@ -176,7 +176,7 @@ fn check_conflicts(w: &World, live: &Live<api::instancetype::VirtualMachineInsta
     }
     let fields: Vec<&str> = found.iter().map(FieldPath::as_str).collect();
     let message = format!(
-        "the instance type {} sets fields that the virtual machine sets as well; clear {}",
+        "the instance type {} sets fields that the VM also sets; remove {}",
         meta::name(&live.metadata),
         fields.join(", ")
     );

@@ -11,7 +11,7 @@ use super::world::World;
 use crate::claims::is_hotpluggable;
 
 /// What the condition says.
-pub(super) const CHANGED: &str = "a field of the template was changed that the running instance cannot take over";
+pub(super) const CHANGED: &str = "a template field was changed that cannot be changed on the running instance";
 
 /// What is known about the need for a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -187,7 +187,7 @@ fn check_ready(w: &World, claim: &PersistentVolumeClaim) -> Result<(), SyncError
                 Some(_) => not_ready(format!("PersistentVolumeClaim {name} for the guest's state is not bound yet")),
             }
         }
-        Some(other) => probe(format!("PersistentVolumeClaim {name} is in phase {other}, which nobody knows")),
+        Some(other) => probe(format!("PersistentVolumeClaim {name} is in the unknown phase {other}")),
     }
 }
 

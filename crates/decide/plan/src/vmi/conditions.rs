@@ -52,7 +52,7 @@ pub(super) fn eviction(w: &World, list: &mut Vec<Condition>) {
         conditions::remove(list, conditions::EVICTION_REQUESTED);
         return;
     }
-    let message = "the launcher Pod was asked to leave its node";
+    let message = "eviction of the launcher Pod was requested";
     let (type_, reason) = (conditions::EVICTION_REQUESTED, reasons::EVICTION_REQUESTED);
     conditions::set(list, Condition::new(type_, ConditionStatus::True, reason, message, w.now.clone()));
 }
@@ -82,7 +82,7 @@ pub(super) fn provisioning(w: &World, list: &mut Vec<Condition>) {
         return;
     }
     let (type_, reason) = (conditions::PROVISIONING, reasons::WAIT_FOR_FIRST_CONSUMER);
-    let message = "volumes are filled once a Pod uses them; a temporary one does that before the guest's own";
+    let message = "volumes are populated once a Pod uses them; a temporary Pod triggers that";
     conditions::set(list, Condition::new(type_, ConditionStatus::True, reason, message, w.now.clone()));
     if let Some(pod) = w.current_pod() {
         scheduled(pod, list);
@@ -136,13 +136,13 @@ pub(super) fn hotplug(w: &World, new: &mut VirtualMachineInstance) {
         }
     };
     if vcpus_changed(&w.vmi) {
-        raise(conditions::HOT_VCPU_CHANGE, "the number of virtual CPUs was changed, which takes effect by migrating");
+        raise(conditions::HOT_VCPU_CHANGE, "the number of vCPUs was changed; the VMI migrates to apply the change");
     }
     if volumes_changed(&w.vmi) {
-        raise(conditions::VOLUMES_CHANGE, "volumes were replaced, and are copied by migrating");
+        raise(conditions::VOLUMES_CHANGE, "volumes were replaced; the VMI migrates to copy them");
     }
     if memory_changed(&w.vmi) {
-        raise(conditions::HOT_MEMORY_CHANGE, "the guest's memory was changed, which takes effect by migrating");
+        raise(conditions::HOT_MEMORY_CHANGE, "the guest's memory was changed; the VMI migrates to apply the change");
         if let Some(ratio) = &w.config.configuration.additional_guest_memory_overhead_ratio {
             let labels = new.metadata.labels.get_or_insert_default();
             labels.insert(labels::MEMORY_HOTPLUG_OVERHEAD_RATIO.to_owned(), ratio.clone());

@@ -269,10 +269,10 @@ pub(super) fn migration_required(w: &World, pod: &Pod, list: &mut Vec<Condition>
     let waited = since.map_or(0, |since| w.now.0.as_second() - since.0.as_second());
     let now = change == Change::ByMigrating || waited > GRACE_SECONDS;
     let (status, reason, message) = if now {
-        let message = "interfaces or networks were changed, which takes effect by migrating";
+        let message = "interfaces or networks were changed; the VMI migrates to apply the change";
         (ConditionStatus::True, reasons::AUTO_MIGRATION_DUE_TO_LIVE_UPDATE, message)
     } else {
-        let message = "interfaces were changed; unless that happens in place shortly, the guest migrates";
+        let message = "interfaces were changed; the VMI migrates unless the change is applied in place soon";
         (ConditionStatus::False, reasons::AUTO_MIGRATION_PENDING, message)
     };
     conditions::set(list, Condition::new(type_, status, reason, message, w.now.clone()));

@@ -51,7 +51,7 @@ pub(super) fn next(w: &World) -> Move {
         }
         Some(Phase::WaitingForSync) => from_waiting(w),
         Some(other @ (Phase::Unknown | Phase::Other(_))) => {
-            let message = format!("phase {other} is not one this controller can act on; delete the instance to go on");
+            let message = format!("unknown phase {other}; delete the instance to continue");
             Move::Refused(SyncError::new(reasons::UNKNOWN_PHASE, message))
         }
     }
@@ -74,7 +74,7 @@ fn from_pending(w: &World) -> Move {
     }
     let data_volumes = volumes::data_volumes(w);
     if let Some(failed) = volumes::failed_data_volume(&data_volumes) {
-        let message = format!("The content of a volume will not come: {}", claims::waiting(failed));
+        let message = format!("A volume cannot be populated: {}", claims::waiting(failed));
         return Move::Fail(Note::warning(reasons::FAILED_DATA_VOLUME_IMPORT, message));
     }
     if w.is_receiver() && !w.has_target_node() {

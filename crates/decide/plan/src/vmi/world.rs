@@ -151,7 +151,7 @@ impl World {
         self.vmi.status.as_ref()?.migration_state.as_ref()
     }
 
-    /// Whether the guest is on its way to another node right now.
+    /// Whether the guest is migrating to another node right now.
     pub(super) fn is_migrating(&self) -> bool {
         flight::is_migrating(&self.vmi, &self.now)
     }

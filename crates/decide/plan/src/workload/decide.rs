@@ -153,7 +153,7 @@ fn is_ours(migration: &Migration) -> bool {
 
 fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
     let name = meta::name(&migration.metadata);
-    let message = format!("Gave up migration {name}, which has nothing to bring any more");
+    let message = format!("Aborted migration {name}: the change it was for is gone");
     let done = Note::normal(events::SUCCESSFUL_CHANGE_ABORTION, message);
     let delete = Action::Delete {
         kind: Kind::Migration,
@@ -247,7 +247,7 @@ fn elapsed(since: &Time, now: &Time) -> Duration {
 fn evict(guest: &Guest) -> Option<Action> {
     let pod = launcher(guest)?;
     let name = meta::name(&pod.metadata);
-    let message = format!("Asked launcher Pod {name} to leave, so that the guest gets another");
+    let message = format!("Evicted launcher Pod {name} to update its guest");
     let evict = Own::Evict {
         namespace: meta::namespace(&pod.metadata).to_owned(),
         pod: name.to_owned(),

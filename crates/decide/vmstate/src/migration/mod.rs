@@ -105,7 +105,7 @@ pub(crate) fn close_entrance(w: &World<'_>, vmi: &VirtualMachineInstance) -> Opt
     w.proxy.listening?;
     let end = state_of(vmi).and_then(|state| state.end_timestamp.as_ref());
     let left = end.and_then(|end| QUESTIONS.checked_sub(since(end.0, w.now))).filter(|left| !left.is_zero());
-    let because = "the source of the migration may have questions";
+    let because = "the source of the migration may still ask for the guest's state";
     Some(left.map_or(Action::CloseProxies, |delay| Action::RequeueAfter { delay, because }))
 }
 

@@ -121,7 +121,7 @@ fn under_way(
         MigrationPhase::Transferring => {
             let abort = stopping || state.abort_requested == Some(true);
             if abort && migration.abort.is_none() {
-                let because = if stopping { "the VMI is being stopped" } else { "its abortion was requested" };
+                let because = if stopping { "the VMI is being stopped" } else { "its abort was requested" };
                 actions.push(Action::AbortMigration { uid: uid_of(state).to_owned(), because });
                 actions.push(normal("Migrating", "VirtualMachineInstance is aborting migration."));
             }
@@ -129,14 +129,14 @@ fn under_way(
                 // The guest is asked to power off meanwhile.
                 return (!actions.is_empty()).then_some(actions);
             }
-            actions.push(requeue(30, "the guest is on its way"));
+            actions.push(requeue(30, "the guest is migrating"));
         }
         MigrationPhase::SwitchingOver => actions.push(requeue(5, "the target is starting the guest")),
-        MigrationPhase::Undecided => actions.push(requeue(5, "whether the guest runs at the target is not known")),
+        MigrationPhase::Undecided => actions.push(requeue(5, "it is not known whether the guest runs on the target")),
         MigrationPhase::Completed => actions.push(requeue(5, "the guest has moved, and its new node has not taken it")),
         MigrationPhase::Failed => return None, // the status tells
         MigrationPhase::Ready | MigrationPhase::Unknown => {
-            actions.push(requeue(5, "the launcher's word about the migration is not understood"));
+            actions.push(requeue(5, "cannot parse the launcher's migration state"));
         }
     }
     Some(actions)

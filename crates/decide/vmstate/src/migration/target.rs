@@ -313,7 +313,7 @@ fn give_up(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
         let waiting = "the launcher is about to end";
         match resend_in(w.sent.delete, w.now) {
             Some(delay) => actions.push(Action::RequeueAfter { delay, because: waiting }),
-            None => actions.push(Action::Delete { because: "no guest comes here any more" }),
+            None => actions.push(Action::Delete { because: "the migration to this node was cancelled" }),
         }
     }
     if w.proxy.is_open() {

@@ -241,7 +241,7 @@ impl Worker {
     }
 
     fn fail(&mut self, mut batch: Batch, err: StoreError) {
-        tracing::error!(error = %err, writes = batch.events.len(), "a commit failed; writes are refused until one works");
+        tracing::error!(error = %err, writes = batch.events.len(), "commit failed; refusing writes until a commit succeeds");
         let answers = std::mem::take(&mut batch.answers);
         let attempted = batch.revision;
         let settled = self.settle(batch);

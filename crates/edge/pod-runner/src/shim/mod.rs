@@ -54,7 +54,7 @@ pub(crate) enum StartError {
         #[source]
         err: io::Error,
     },
-    #[error("the image at {0} is not held")]
+    #[error("the image at {0} is not open")]
     NoImage(PathBuf),
     #[error("the command is empty")]
     NoProgram,

@@ -37,13 +37,13 @@ pub struct Args {
     connect: ConnectArgs,
     /// Name of the node
     node: String,
-    /// Also shut down guests whose eviction strategy does not move them
+    /// Also shut down VMs whose eviction strategy does not live-migrate them
     #[arg(long)]
     shut_down: bool,
-    /// Also end Pods that nobody would start again elsewhere
+    /// Also delete Pods that no controller would recreate
     #[arg(long)]
     force: bool,
-    /// Seconds to wait at most; 0 waits as long as it takes
+    /// Seconds to wait before giving up; 0 waits forever
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     timeout: u64,
 }
@@ -129,7 +129,7 @@ impl Drain {
         for pod in self.pods().await?.iter().filter(|pod| !has_ended(pod)) {
             let name = full_name(pod);
             if controller_of(&pod.metadata).is_none() && !args.force {
-                bail!("Pod {name} would not be started again elsewhere; --force ends it");
+                bail!("Pod {name} has no controller that would recreate it; use --force to delete it");
             }
             let Subject::Launcher { vmi: guest } = subject(pod) else { continue };
             let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client(), &namespace(pod));

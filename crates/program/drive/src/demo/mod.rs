@@ -43,7 +43,7 @@ pub async fn run(args: Args) -> Result<()> {
     let result = tokio::select! {
         // Listening to signals comes before anything is made.
         biased;
-        () = signals::terminated() => Err(anyhow::anyhow!("interrupted; everything was taken away")),
+        () = signals::terminated() => Err(anyhow::anyhow!("interrupted; cleaned up")),
         result = show(&args, &dir) => result,
     };
     // `show` owns the cluster: whichever way it ended, it is gone by now.

@@ -175,7 +175,7 @@ fn follow(admission: &virt_api::Admission, kubevirt: &KubeVirt) {
     match effective(kubevirt) {
         Ok(config) => admission.configure(config),
         Err(err) => {
-            tracing::error!(error = format!("{err:#}"), "the cluster's configuration is not valid and not used")
+            tracing::error!(error = format!("{err:#}"), "ignoring the invalid cluster configuration")
         }
     }
 }
@@ -189,7 +189,7 @@ pub async fn forget_nodes(client: &kube::Client) -> Result<()> {
         nodes
             .patch(&name, &PatchParams::default(), &Patch::Merge(&closed))
             .await
-            .with_context(|| format!("cannot close node {name} for new VMs until it is back"))?;
+            .with_context(|| format!("cannot cordon node {name}"))?;
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ impl Cluster {
         self.shutdown.cancel();
         while let Some(ended) = self.tasks.join_next().await {
             if let Ok((name, Err(err))) = ended {
-                tracing::warn!(error = format!("{err:#}"), "{name} did not end cleanly");
+                tracing::warn!(error = format!("{err:#}"), "{name} did not stop cleanly");
             }
         }
         for node in &mut self.record.nodes {
@@ -189,7 +189,7 @@ async fn serve(
     })
     .await
     .context("cannot open the API server's store")?;
-    server.bootstrap().await.context("cannot write the objects every cluster starts with")?;
+    server.bootstrap().await.context("cannot create the initial objects")?;
     server.grant(&bootstrap::programs()).await.context("cannot write the roles of the cluster's programs")?;
 
     let url = format!("https://127.0.0.1:{}", record.api_port);

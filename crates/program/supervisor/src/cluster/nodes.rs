@@ -196,7 +196,7 @@ async fn monitor(
             () = stop.cancelled() => return leave(running).await,
             status = running.child.wait() => {
                 let how = status.map_or_else(|err| err.to_string(), |status| status.to_string());
-                tracing::warn!(node = node.name, how, "a node process ended and is started again");
+                tracing::warn!(node = node.name, how, "node process exited; restarting it");
                 // Nobody listens after the start is over; the restart below is then the answer.
                 let _ = report.try_send((node.name.clone(), how));
             }
@@ -211,7 +211,7 @@ async fn monitor(
                     running = next;
                     break;
                 }
-                Err(err) => tracing::error!(node = node.name, error = format!("{err:#}"), "a node does not start"),
+                Err(err) => tracing::error!(node = node.name, error = format!("{err:#}"), "node does not start"),
             }
         }
         if let Err(err) = remember(&layout, &node.name, running.id) {

@@ -90,7 +90,7 @@ fn words(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,
         other => {
-            tracing::warn!(error = %other, "a write could not be sent");
+            tracing::warn!(error = %other, "failed to send a write");
             "unable to write the object".to_owned()
         }
     }

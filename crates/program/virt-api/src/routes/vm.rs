@@ -72,7 +72,7 @@ impl Server {
             if let (true, Some(undo)) = (index > 0, &plan.undo)
                 && let Err(error) = self.write(namespace, name, undo, dry_run).await
             {
-                tracing::warn!(namespace, name, %error, "a half-done request could not be undone");
+                tracing::warn!(namespace, name, %error, "failed to undo a partial request");
             }
             return Err(refusal.into());
         }
@@ -106,7 +106,7 @@ fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
         kube::Error::Api(status) if test_failed(&status) => Refusal::conflict(kind, name, status.message),
         kube::Error::Api(status) => Refusal::internal(status.message),
         other => {
-            tracing::warn!(name, error = %other, "a patch could not be sent");
+            tracing::warn!(name, error = %other, "failed to send a patch");
             Refusal::internal("unable to patch the object")
         }
     }

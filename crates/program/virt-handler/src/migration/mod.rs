@@ -145,7 +145,7 @@ async fn own_address(node: &Node, configuration: &MigrationConfiguration) -> IpA
     };
     let of_migrations = observed.link(MIGRATION_LINK).filter(|_| dedicated).and_then(usable);
     if dedicated && of_migrations.is_none() {
-        tracing::warn!(link = MIGRATION_LINK, "the network for migrations is not there; using the node's own");
+        tracing::warn!(link = MIGRATION_LINK, "migration network not found; using the node's network");
     }
     // An agent that listens everywhere publishes the address of its first link that has one.
     let own = || match node.address.is_unspecified() {

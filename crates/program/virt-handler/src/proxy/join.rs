@@ -142,12 +142,12 @@ async fn copy(
 fn ended(joined: io::Result<()>, peer: SocketAddr) {
     match joined {
         Ok(()) => tracing::debug!(%peer, "a migration connection ended"),
-        Err(error) => tracing::info!(%peer, %error, "a migration connection broke"),
+        Err(error) => tracing::info!(%peer, %error, "migration connection broke"),
     }
 }
 
 /// Most likely out of descriptors; gives others time to close theirs.
 async fn pause(error: &io::Error) {
-    tracing::warn!(%error, "a migration connection could not be accepted");
+    tracing::warn!(%error, "failed to accept a migration connection");
     tokio::time::sleep(Duration::from_millis(100)).await;
 }

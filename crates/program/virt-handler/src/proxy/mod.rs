@@ -157,7 +157,7 @@ impl Proxies {
         }
         let open = Open { endpoint: endpoint.clone(), _stop: stop.drop_guard() };
         self.open().insert((pod_uid.clone(), Side::Source), open);
-        tracing::info!(pod = %pod_uid, ?endpoint, tls, "the way to the target is open");
+        tracing::info!(pod = %pod_uid, ?endpoint, tls, "connected to the target");
         Ok(())
     }
 

@@ -64,7 +64,7 @@ pub(crate) async fn serve(listen: TcpListener, acceptor: TlsAcceptor, agents: Ag
             }
             Err(error) => {
                 // Most likely out of descriptors; give others time to close theirs.
-                tracing::warn!(%error, "a connection could not be accepted");
+                tracing::warn!(%error, "failed to accept a connection");
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -94,7 +94,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return tracing::info!(%error, "a client was refused"),
+        Ok(Err(error)) => return tracing::info!(%error, "refused a client"),
         Err(_) => return,
     };
     let service = TowerToHyperService::new(router);

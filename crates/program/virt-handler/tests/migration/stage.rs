@@ -180,7 +180,7 @@ impl Stage {
 
     pub(crate) async fn transferring(&self) {
         let under_way = async |stage: &Stage| stage.source_phase().await == Some(MigrationPhase::Transferring);
-        self.until("the guest is on its way", under_way).await;
+        self.until("the guest is migrating", under_way).await;
         // Also the API has to show it: that is what a controller acts on.
         let started = async |stage: &Stage| migration_state(&stage.vmi().await).start_timestamp.is_some();
         self.until("the migration has a beginning", started).await;

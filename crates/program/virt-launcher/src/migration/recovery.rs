@@ -1,4 +1,4 @@
-//! How a post-copy goes on after its connection broke, at the target.
+//! How post-copy recovers after its connection broke, at the target.
 //!
 //! QEMU has to listen again. It is told so by `migrate-recover`, and libvirt's monitor carries that only as long as QEMU's
 //! main loop turns. It seldom does: whatever takes the main lock and touches a page that has not come waits for the page, be

@@ -18,7 +18,7 @@ pub(super) async fn until_running(session: &Session, name: &str, deadline: Insta
             Outlook::Waiting(sentence) => sentence,
         };
         if Instant::now() >= deadline {
-            anyhow::bail!("gave up waiting for {name} to run: {sentence}; a longer time can be given with --timeout");
+            anyhow::bail!("timed out waiting for {name} to run: {sentence}; use --timeout to wait longer");
         }
         if sentence != told {
             eprintln!("{sentence} …");

@@ -94,7 +94,7 @@ fn end(chain: &Chain) -> End {
             Standing::Waiting(wait) => return End::Waits(wait),
             Standing::Moving { source, target, since } => {
                 let unblock =
-                    format!("`virtctl migrate-cancel {}` gives it up; the guest then stays on {source}", chain.name);
+                    format!("`virtctl migrate-cancel {}` cancels it; the guest then stays on {source}", chain.name);
                 let what = format!("the guest's memory is sent from {source} to {target}");
                 return End::Waits(Wait { what, since, unblock: Some(unblock) });
             }

@@ -117,7 +117,7 @@ fn told(migration: &VirtualMachineInstanceMigration) -> Option<&Condition> {
 fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<String> {
     let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
     let name = migration.metadata.name.as_deref().unwrap_or_default();
-    let cancel = format!("`virtctl migrate-cancel {vmi}` gives it up");
+    let cancel = format!("`virtctl migrate-cancel {vmi}` cancels it");
     let text = match reason {
         reasons::RESOURCE_QUOTA_EXCEEDED => {
             "raise the quota, or end Pods of the namespace: both are noticed at once (`kubectl describe quota`)".to_owned()
@@ -162,7 +162,7 @@ fn failure(
     }
     let all = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     if conditions::find(all, conditions::MIGRATION_ABORT_REQUESTED).is_some_and(Condition::is_true) {
-        return "it was given up on request".to_owned();
+        return "aborted on request".to_owned();
     }
     told(migration)
         .map(|condition| condition.message().to_owned())
@@ -279,7 +279,7 @@ mod tests {
         assert_eq!(tell(json!({"phase": "Failed"}), state), "failed: the target went away");
         let abort = json!([{"type": "migrationAbortRequested", "status": "True"}]);
         let status = json!({"phase": "Failed", "conditions": abort});
-        assert_eq!(tell(status, json!(null)), "failed: it was given up on request");
+        assert_eq!(tell(status, json!(null)), "failed: aborted on request");
         let own = json!({"phase": "Failed", "migrationState": {"failureReason": "no node for 5 minutes"}});
         let of_another = json!({"migrationUid": "other", "failureReason": "not ours"});
         assert_eq!(tell(own, of_another), "failed: no node for 5 minutes");

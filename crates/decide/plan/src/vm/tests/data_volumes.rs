@@ -77,7 +77,7 @@ fn each_state_of_a_data_volume_lets_the_machine_start_or_says_what_it_waits_for(
         (
             json!({"phase": "ImportInProgress", "conditions":
                 [{"type": "Running", "status": "False", "reason": "Error", "message": "no route to host"}]}),
-            Some("does not get on: no route to host"),
+            Some("makes no progress: no route to host"),
         ),
     ];
     for (status, waits) in rows {

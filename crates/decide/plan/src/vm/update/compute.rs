@@ -34,11 +34,11 @@ pub(super) fn cpu(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     }
     one_at_a_time(w, conditions::HOT_VCPU_CHANGE, "the number of CPUs")?;
     let refused = if sockets > current.max_sockets.unwrap_or(0) {
-        Some("more CPU sockets were asked for than the running guest has room for")
+        Some("more CPU sockets requested than maxSockets of the running guest")
     } else if sockets < now {
-        Some("CPU sockets can only be taken away by a restart")
+        Some("CPU sockets can only be removed by a restart")
     } else if template.spec.architecture.as_deref() == Some("arm64") {
-        Some("a guest of this architecture takes more CPUs only by a restart")
+        Some("CPU hotplug is not supported on this architecture; restart the VM")
     } else {
         None
     };
@@ -70,7 +70,7 @@ pub(super) fn memory(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let now = vmi.spec.domain.memory.as_ref().and_then(|memory| quantity(memory.guest.as_ref()));
     let (Some(current), Some(guest), Some(now)) = (current, quantity(wanted), now) else { return Ok(()) };
     if vmi.condition(conditions::HOT_MEMORY_CHANGE).is_some_and(|condition| condition.is_false()) {
-        draft.restart = Some("the running guest did not take its new memory; only a restart brings it".to_owned());
+        draft.restart = Some("memory hotplug failed; restart the VM to apply the new memory size".to_owned());
         return Ok(());
     }
     if guest == now {
@@ -78,18 +78,18 @@ pub(super) fn memory(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     }
     let most = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.max_guest.clone());
     if !vmi.has_condition(conditions::LIVE_MIGRATABLE) {
-        draft.restart = Some("the memory of a guest that cannot migrate changes only by a restart".to_owned());
+        draft.restart = Some("a memory change needs a restart: the VMI is not live-migratable".to_owned());
         return Ok(());
     }
     let Some(most) = most else {
-        draft.restart = Some("the running guest has no room for more memory; only a restart brings it".to_owned());
+        draft.restart = Some("the new memory size exceeds maxGuest; restart the VM to apply it".to_owned());
         return Ok(());
     };
     one_at_a_time(w, conditions::HOT_MEMORY_CHANGE, "the memory")?;
     let refused = match admission::memory_hotplug(&template.spec, Some(&most)) {
-        Err(why) => Some(format!("the memory changes only by a restart: {why}")),
+        Err(why) => Some(format!("a memory change needs a restart: {why}")),
         Ok(()) if at_boot.is_some_and(|at_boot| guest < at_boot) => {
-            Some("less memory than the guest was started with is possible only by a restart".to_owned())
+            Some("memory cannot shrink below its size at boot; restart the VM".to_owned())
         }
         Ok(()) => None,
     };
@@ -125,10 +125,10 @@ fn grow(resources: &mut Option<ResourceRequirements>, guest: Quantity, delta: Qu
 fn one_at_a_time(w: &World, condition: &str, what: &str) -> Result<(), Obstacle> {
     let Some(vmi) = w.living_instance() else { return Ok(()) };
     if vmi.has_condition(condition) {
-        return Err(format!("{what} cannot change again before the last change has reached the guest"));
+        return Err(format!("{what} cannot change again before the last change is applied"));
     }
     if w.is_migrating(vmi) {
-        return Err(format!("{what} cannot change while the instance migrates; it is done afterwards"));
+        return Err(format!("{what} cannot change during a migration; the change is applied afterwards"));
     }
     Ok(())
 }

@@ -29,7 +29,7 @@ pub(super) fn tolerations(w: &World, draft: &mut Draft) -> Result<(), Obstacle> 
 
 fn stay_while_migrating(w: &World, what: &str) -> Result<(), Obstacle> {
     match w.living_instance().is_some_and(|vmi| w.is_migrating(vmi)) {
-        true => Err(format!("{what} cannot change while the instance migrates; it is done afterwards")),
+        true => Err(format!("{what} cannot change during a migration; the change is applied afterwards")),
         false => Ok(()),
     }
 }
