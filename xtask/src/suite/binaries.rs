@@ -12,6 +12,7 @@ use super::run::Job;
 #[derive(Debug, PartialEq)]
 pub(super) struct Binary {
     pub(super) package: String,
+    /// The name of an integration test; `lib` or `bin` for unit tests.
     pub(super) target: String,
     pub(super) executable: PathBuf,
     /// The package's folder, in which cargo runs its tests.
@@ -19,7 +20,7 @@ pub(super) struct Binary {
 }
 
 impl Binary {
-    /// `package::target`; the unit tests of a library have its name.
+    /// `package::target`, which no other has.
     pub(super) fn name(&self) -> String {
         format!("{}::{}", self.package, self.target)
     }
@@ -68,10 +69,17 @@ fn binary(message: &Value) -> Option<Binary> {
     let folder = manifest.parent()?.to_owned();
     Some(Binary {
         package: package(message["package_id"].as_str()?)?.to_owned(),
-        target: message["target"]["name"].as_str()?.to_owned(),
+        target: target(&message["target"])?.to_owned(),
         executable: message["executable"].as_str().filter(|_| is_test)?.into(),
         folder,
     })
+}
+
+fn target(target: &Value) -> Option<&str> {
+    match target["kind"][0].as_str()? {
+        "test" => target["name"].as_str(),
+        kind => Some(kind),
+    }
 }
 
 /// The name in a package's id: `path+file:///src/crates/plan#0.1.0`, or `…/src/tests/controller#controller-tests@0.1.0`
@@ -99,12 +107,12 @@ mod tests {
         let message = |test: bool, executable: Value| {
             serde_json::json!({
                 "reason": "compiler-artifact", "package_id": "path+file:///src/crates/decide/plan#0.1.0",
-                "manifest_path": "/src/crates/decide/plan/Cargo.toml", "target": {"name": "plan"},
+                "manifest_path": "/src/crates/decide/plan/Cargo.toml", "target": {"kind": ["lib"], "name": "plan"},
                 "profile": {"test": test}, "executable": executable,
             })
         };
         let found = binary(&message(true, "/src/target/debug/deps/plan-1".into()));
-        assert_eq!(found.as_ref().map(Binary::name).as_deref(), Some("plan::plan"));
+        assert_eq!(found.as_ref().map(Binary::name).as_deref(), Some("plan::lib"));
         assert_eq!(found.map(|found| found.folder), Some(PathBuf::from("/src/crates/decide/plan")));
         assert_eq!(binary(&message(false, "/src/target/debug/ferrovirt".into())), None);
         assert_eq!(binary(&message(true, Value::Null)), None);

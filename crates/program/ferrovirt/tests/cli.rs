@@ -282,7 +282,10 @@ async fn a_node_is_emptied_only_of_what_the_user_gave_up() {
     let cordoned =
         async || cluster.run(&["get", "node", "n1", "-o", "yaml"]).await.ok().contains("unschedulable: true");
     let refused = cluster.run(&["drain", "n1"]).await.failed();
-    assert!(refused.contains("Pod default/lonely would not be started again elsewhere; --force ends it"), "{refused}");
+    assert!(
+        refused.contains("Pod default/lonely has no controller that would recreate it; use --force to delete it"),
+        "{refused}"
+    );
     assert!(!cordoned().await, "nothing is begun that cannot be finished");
     let drained = cluster.run(&["drain", "n1", "--force"]).await;
     drained.ok();

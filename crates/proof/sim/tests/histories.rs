@@ -143,7 +143,8 @@ fn a_race_for_the_limits_is_found() {
 
 #[test]
 fn two_owners_are_found() {
-    assert_found_in("migrations", Plant::TwoOwners, &["handed_off", "one_guest"]);
+    // A migration whose guest another one has taken waits without knowing for what.
+    assert_found_in("migrations", Plant::TwoOwners, &["handed_off", "one_guest", "migrations_kept"]);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use api::cdi::DataVolume;
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use api::v1::{VirtualMachineInstanceMigrationPhase as Phase, VirtualMachineInstancePhase as InstancePhase};
@@ -72,7 +72,7 @@ pub(super) async fn a_guest_takes_its_state_along(env: Env) -> Result<()> {
     wait_phase(&env, "move", Phase::Succeeded).await?;
     let vmi: VirtualMachineInstance = env.api().get("vm").await?;
     end_source(&env, &vmi).await?;
-    env.wait_gone::<PersistentVolumeClaim>(&before).await?;
+    wait_deleted(&env, &before).await?;
     let own = wait_claim(&env, &format!("{}=vm", labels::PERSISTENT_STATE_FOR)).await?;
     ensure!(own == target, "the guest's state is where the guest is: {own}");
     env.delete_vm("vm").await?;
@@ -107,6 +107,19 @@ pub(super) async fn a_job_looks_on_which_side_a_guest_was_last(env: Env) -> Resu
     env.wait_none::<Migration>().await?;
     env.nothing_is_left().await?;
     remove_volumes(&env, &[&before, &target]).await
+}
+
+/// Waits until a claim is deleted. Kubernetes keeps it as long as there is a Pod that names it, also one that has ended.
+async fn wait_deleted(env: &Env, claim: &str) -> Result<()> {
+    let claims = env.api::<PersistentVolumeClaim>();
+    for _ in 0..600 {
+        match claims.get_opt(claim).await? {
+            Some(found) if found.metadata.deletion_timestamp.is_none() => {}
+            _ => return Ok(()),
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    bail!("PersistentVolumeClaim {claim} is not deleted within a minute")
 }
 
 /// A machine that runs and keeps state; the name of its claim.

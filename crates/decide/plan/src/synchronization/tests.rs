@@ -281,7 +281,7 @@ fn what_is_waited_for_is_said() {
     let elsewhere = json!({"spec": {"sendTo": {"connectURL": "10.0.0.1:9185"}}});
     let [mut sender, _] = both(fresh.clone(), json!({"targetState": {"migrationUID": "m-there"}}));
     sender.migration = Arc::new(migration("here", elsewhere));
-    assert!(complaint(&sender).expect("a word").contains("no address in this cluster"));
+    assert!(complaint(&sender).expect("a word").contains("not an address in this cluster"));
     let third = json!({"metadata": {"namespace": "third", "uid": "third"}});
     let [mut sender, _] = both(fresh, json!({"targetState": {"migrationUID": "m-there"}}));
     sender.peers[0].migration = Arc::new(migration("there", third));

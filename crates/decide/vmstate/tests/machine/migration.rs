@@ -492,7 +492,7 @@ fn a_guest_whose_qemu_dies_as_it_arrives_is_still_the_sources() {
     assert_eq!(told.failed, Some(true));
     assert!(told.failure_reason.unwrap().contains("QEMU died at the target"));
     let goes_on = scene(leaving(json!({"failed": true, "completed": true})), Some(waiting()), Some(Undecided));
-    assert_eq!(goes_on.does()[0], "settle, runs at the target: false");
+    assert!(goes_on.does().iter().any(|deed| deed == "settle, runs at the target: false"), "{:?}", goes_on.does());
 }
 
 #[test]

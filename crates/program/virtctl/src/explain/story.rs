@@ -267,7 +267,7 @@ the guest runs; nothing is waited for
 waiting:      no node: 0/2 nodes are available
 since:        2026-01-02T03:00:48Z (12s)
 to unblock:   make room on another node, uncordon one, or loosen what the instance asks of its node; \
-`virtctl migrate-cancel demo` gives it up
+`virtctl migrate-cancel demo` cancels it
 ";
         assert!(text.ends_with(expected), "{text}");
         assert!(text.contains("\nPod (target) target "), "{text}");

@@ -354,8 +354,14 @@ impl Move {
         if self.here == Here::HandedOver {
             self.here = Here::Broken;
         }
+        self.starve();
+    }
+
+    /// The target gets no memory any more. A Finish that waits for it fails.
+    fn starve(&mut self) {
         if self.there == There::Fetching {
             self.there = There::Starving;
+            self.finished();
         }
     }
 
@@ -366,9 +372,6 @@ impl Move {
         }
         if self.here == Here::HandedOver {
             self.break_post_copy();
-            if self.finishing && self.there == There::Starving {
-                self.finished();
-            }
         }
         self.disconnect();
     }
@@ -383,9 +386,7 @@ impl Move {
         if self.performing {
             self.transfer_fails("QEMU died");
         }
-        if self.there == There::Fetching {
-            self.there = There::Starving;
-        }
+        self.starve();
         self.transfer += 1;
         self.here = Here::Down(reason);
         self.disconnect();

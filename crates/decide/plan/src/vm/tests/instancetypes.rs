@@ -175,7 +175,7 @@ fn a_revision_of_the_same_name_that_holds_something_else_is_refused() {
     let mut other = instancetype();
     other.spec.cpu.guest = 64;
     w.revisions = vec![Arc::new(::instancetype::capture(&w.vm, &other))];
-    assert!(failure(&w).unwrap().1.contains("holds something else"));
+    assert!(failure(&w).unwrap().1.contains("exists with different content"));
 }
 
 #[test]

@@ -62,7 +62,7 @@ fn more_sockets_reach_the_instance_with_their_share_of_the_request() {
 #[test]
 fn sockets_that_the_guest_cannot_take_need_a_restart() {
     for (change, arch, words) in
-        [(sockets(16), "amd64", "room"), (sockets(1), "amd64", "taken away"), (sockets(4), "arm64", "architecture")]
+        [(sockets(16), "amd64", "maxSockets"), (sockets(1), "amd64", "removed"), (sockets(4), "arm64", "architecture")]
     {
         let mut w = running(change, json!({}));
         let arch = json!({"spec": {"template": {"spec": {"architecture": arch}}}});
@@ -110,13 +110,13 @@ fn memory_that_the_guest_cannot_take_needs_a_restart() {
         (
             memory("4Gi"),
             json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "False"}]}}),
-            "cannot migrate",
+            "not live-migratable",
         ),
-        (memory("4Gi"), json!({"spec": {"domain": {"memory": {"maxGuest": null}}}}), "no room"),
+        (memory("4Gi"), json!({"spec": {"domain": {"memory": {"maxGuest": null}}}}), "cannot grow"),
         (memory("16Gi"), json!({}), "maxGuest"),
-        (memory("1Gi"), json!({}), "started with"),
+        (memory("1Gi"), json!({}), "at boot"),
         (memory("2049Mi"), json!({}), "multiples"),
-        (memory("4Gi"), condition("HotMemoryChange", "False"), "did not take"),
+        (memory("4Gi"), condition("HotMemoryChange", "False"), "hotplug failed"),
     ];
     for (change, vmi_change, words) in rows {
         let w = running(change.clone(), vmi_change);

@@ -82,7 +82,8 @@ pub(super) fn memory(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
         return Ok(());
     }
     let Some(most) = most else {
-        draft.restart = Some("the new memory size exceeds maxGuest; restart the VM to apply it".to_owned());
+        draft.restart =
+            Some("the running guest cannot grow its memory; restart the VM to apply the new size".to_owned());
         return Ok(());
     };
     one_at_a_time(w, conditions::HOT_MEMORY_CHANGE, "the memory")?;
