@@ -75,7 +75,10 @@ impl Source {
                 commands
             }
             Event::Allowed(Ok(())) => {
-                it.downtime = None;
+                // The first downtime is part of the start. A later one is help, which gives a paused guest time anew.
+                if it.downtime.take().is_none() {
+                    it.monitor.switched(self.mode, now.saturating_sub(it.begun));
+                }
                 Vec::new()
             }
             Event::Sampled(progress) => {

@@ -45,11 +45,14 @@ fn source(found: &mut Findings, field: &Path<'_>, volume: &Volume, config: &Clus
     if volume.sources().count() != 1 {
         found.invalid(field, volume.name.as_str(), "exactly one source of data has to be set");
     }
+    let has_no_cloud = volume.sources().any(|source| matches!(source, VolumeSource::CloudInitNoCloud(_)));
     for source in volume.sources() {
         match source {
             VolumeSource::CloudInitNoCloud(source) => {
                 cloud_init(found, &field.child("cloudInitNoCloud"), &CloudInit::from(source));
             }
+            // KubeVirt looks at one of the two.
+            VolumeSource::CloudInitConfigDrive(_) if has_no_cloud => {}
             VolumeSource::CloudInitConfigDrive(source) => {
                 cloud_init(found, &field.child("cloudInitConfigDrive"), &CloudInit::from(source));
             }
@@ -195,7 +198,8 @@ pub(super) fn used(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachine
         if !has_disk && !has_filesystem {
             found.invalid(&field.child("name"), volume.name.as_str(), "no disk or file system has this name");
         }
-        let VolumeSource::ContainerPath(source) = volume.source() else { continue };
+        let path = |source| if let VolumeSource::ContainerPath(path) = source { Some(path) } else { None };
+        let Some(source) = volume.sources().find_map(path) else { continue };
         if has_disk || !has_filesystem {
             let detail = "a path of the container can be a file system only, not a disk";
             found.invalid(&field, volume.name.as_str(), detail);

@@ -208,7 +208,7 @@ fn forget(w: &World, recorded: &Refs, expands: bool) -> Plan {
         let pinned = [&recorded.instancetype, &recorded.preference].into_iter().flatten().filter_map(recorded_revision);
         let owned = pinned.filter_map(|name| w.revision(name));
         let owned = owned.filter(|found| meta::is_controlled_by(&found.metadata, meta::uid(&w.vm.metadata)));
-        plan.actions = owned.map(|revision| drop_revision(revision)).collect();
+        plan.actions = owned.map(drop_revision).collect();
     }
     plan
 }

@@ -149,7 +149,7 @@ impl Watched {
             let nth = usize::from(turn.pick) % self.open.len();
             let event = answer(&self.open[nth], turn.answer);
             // Some answers come twice.
-            if turn.extra % 7 != 0 {
+            if !turn.extra.is_multiple_of(7) {
                 self.open.remove(nth);
             }
             if let Some(event) = event {
@@ -157,11 +157,11 @@ impl Watched {
             }
         }
         match turn.extra {
-            0..4 => self.tell(Event::Settled(turn.answer % 2 == 0))?,
+            0..4 => self.tell(Event::Settled(turn.answer.is_multiple_of(2)))?,
             4..6 => self.tell(Event::AbortAsked)?,
             _ => {}
         }
-        if self.source.wakes_at().is_some_and(|at| at <= self.now) || turn.extra % 5 == 0 {
+        if self.source.wakes_at().is_some_and(|at| at <= self.now) || turn.extra.is_multiple_of(5) {
             self.tell(Event::Tick)?;
         }
         Ok(())
