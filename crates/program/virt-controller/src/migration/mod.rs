@@ -123,7 +123,9 @@ impl Migrations {
         for action in start(&world, source.as_ref()) {
             match action {
                 Action::Own(Own::CreateTarget { pod, because: _ }) => self.create_target(key, &world, pod).await?,
-                Action::Create { object, why: _ } => drop(self.ctx.create(key, &object).await?),
+                Action::Create { object, why: _ } => {
+                    self.ctx.create(key, &object).await?;
+                }
                 other => rest.push(other),
             }
         }
