@@ -54,7 +54,9 @@ async fn waits_for_image() -> Result<()> {
         guest.wait_for_status(status, LIMIT).await?;
     }
     let kernel = e2e::guest_dir()?.join("kernel");
-    let output = cluster.command(&["image", "import", reference]).arg(kernel).output().context("cannot run import")?;
+    let mut import = cluster.command(&["image", "import", reference]);
+    let output = import.arg(kernel).env("FERROVIRT_DATA_DIR", cluster.layout().root()).output();
+    let output = output.context("cannot run import")?;
     ensure!(output.status.success(), "import failed: {}", String::from_utf8_lossy(&output.stderr));
     guest.wait_to_boot().await?;
     guest.delete().await
