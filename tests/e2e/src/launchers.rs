@@ -22,12 +22,23 @@ pub fn process_on(layout: &Layout, guest: &str, node: &str) -> Option<ProcessId>
     processes::find("virt-launcher", &named).into_iter().filter(here).max_by_key(|process| process.pid)
 }
 
-/// A program that runs beside a launcher, in its pid namespace.
-pub fn beside(launcher: &ProcessId, comm: &str) -> Option<ProcessId> {
+/// The libvirtd of a launcher.
+pub fn libvirtd_of(launcher: &ProcessId) -> Option<ProcessId> {
+    beside(launcher, "libvirtd", "")
+}
+
+/// The QEMU with the guest of a launcher. libvirtd also starts QEMUs without one, to find out what they can do; such a one may
+/// outlive a libvirtd that was killed.
+pub fn qemu_of(launcher: &ProcessId) -> Option<ProcessId> {
+    beside(launcher, "qemu-system-x86", "guest=")
+}
+
+/// A program that runs beside a launcher, in its pid namespace, with this word on its command line.
+fn beside(launcher: &ProcessId, comm: &str, word: &str) -> Option<ProcessId> {
     let namespace = |pid: i32| std::fs::read_link(format!("/proc/{pid}/ns/pid"));
     let own = namespace(launcher.pid).ok()?;
     let same = |process: &ProcessId| namespace(process.pid).is_ok_and(|other| other == own);
-    processes::find(comm, "").into_iter().find(same)
+    processes::find(comm, word).into_iter().find(same)
 }
 
 /// What the launcher of a Pod says now; none if it does not answer.

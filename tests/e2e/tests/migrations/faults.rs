@@ -326,8 +326,8 @@ async fn strike(cluster: &mut Embedded, guest: &Guest, migration: &str, victim: 
         };
         let launcher = launchers::process_on(cluster.layout(), &guest.name, node);
         let found = launcher.and_then(|launcher| match victim {
-            Victim::SourceLibvirtd | Victim::TargetLibvirtd => launchers::beside(&launcher, "libvirtd"),
-            Victim::SourceQemu | Victim::TargetQemu => launchers::beside(&launcher, "qemu-system-x86"),
+            Victim::SourceLibvirtd | Victim::TargetLibvirtd => launchers::libvirtd_of(&launcher),
+            Victim::SourceQemu | Victim::TargetQemu => launchers::qemu_of(&launcher),
             _ => Some(launcher),
         });
         if let Some(process) = found {
@@ -381,7 +381,7 @@ async fn verdict(
         // A QEMU that stands still in post-copy is not a guest that lives.
         let running = launchers::running(cluster.layout(), instance.metadata.uid.as_deref().unwrap_or_default()).await;
         let launcher = launchers::process_on(cluster.layout(), &guest.name, &node);
-        let qemu = launcher.and_then(|launcher| launchers::beside(&launcher, "qemu-system-x86"));
+        let qemu = launcher.and_then(|launcher| launchers::qemu_of(&launcher));
         let qemus = processes::qemus_of(&guest.name);
         match (instance.is_final(), qemus.as_slice(), running.as_slice()) {
             (true, [], []) => Ok(false),
