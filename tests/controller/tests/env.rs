@@ -92,7 +92,16 @@ impl Env {
 
     /// Asks for starts and stops as the API's subresources do.
     pub(crate) async fn request(&self, name: &str, requests: Value) -> Result<()> {
-        let patch = Patch::Merge(json!({"status": {"stateChangeRequests": requests}}));
+        self.record(name, json!({"stateChangeRequests": requests})).await
+    }
+
+    /// Asks for volumes as the API's subresources do.
+    pub(crate) async fn request_volumes(&self, name: &str, requests: Value) -> Result<()> {
+        self.record(name, json!({"volumeRequests": requests})).await
+    }
+
+    async fn record(&self, name: &str, status: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({ "status": status }));
         self.api::<VirtualMachine>().patch_status(name, &PatchParams::default(), &patch).await?;
         Ok(())
     }
@@ -171,12 +180,20 @@ impl Env {
 
     /// Polls until nothing of the kind is left in the namespace.
     pub(crate) async fn wait_none<K: Object>(&self) -> Result<()> {
+        self.wait_count::<K>(0).await
+    }
+
+    /// Polls until there are so many of the kind in the namespace.
+    pub(crate) async fn wait_count<K: Object>(&self, count: usize) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let left = self.api::<K>().list(&ListParams::default()).await?.items;
-            let Some(one) = left.first() else { return Ok(()) };
+            let found = self.api::<K>().list(&ListParams::default()).await?.items;
+            if found.len() == count {
+                return Ok(());
+            }
             if Instant::now() > deadline {
-                bail!("{} of {} stay, as:\n{}", left.len(), K::kind(&()), serde_json::to_string_pretty(one)?);
+                let kind = K::kind(&());
+                bail!("{} of {kind} instead of {count}:\n{}", found.len(), serde_json::to_string_pretty(&found)?);
             }
             tokio::time::sleep(POLL).await;
         }

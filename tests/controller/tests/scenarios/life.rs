@@ -67,10 +67,13 @@ pub(super) async fn a_machine_stops_when_asked(env: Env) -> Result<()> {
 pub(super) async fn a_restart_makes_one_new_instance(env: Env) -> Result<()> {
     let census = Census::start(&env.admin(), &env.namespace).await;
     let uid = running(&env, "Always").await?.metadata.uid;
+    let changed = json!({"spec": {"template": {"metadata": {"labels": {"changed": "since"}}}}});
+    env.patch::<VirtualMachine>("vm", changed).await?;
     env.request("vm", json!([{"action": "Stop", "uid": uid}, {"action": "Start"}])).await?;
     env.wait_vmi("vm", "a new instance runs", |vmi| vmi.metadata.uid != uid && vmi.is_running()).await?;
     env.wait_ready("vm").await?;
     ensure!(census.count() == (2, 2), "instances and Pods ever: {:?}", census.count());
+    env.wait_count::<ControllerRevision>(1).await.context("the spec of the first start is dropped")?;
     env.delete_vm("vm").await
 }
 

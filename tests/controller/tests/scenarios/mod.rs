@@ -56,6 +56,7 @@ const SCENARIOS: &[Scenario] = scenarios![
     starts::a_budget_of_an_earlier_version_is_removed,
     storage::a_data_volume_without_owner_is_taken_over,
     storage::a_volume_of_another_namespace_is_copied_with_permission_only,
+    storage::a_plugged_volume_is_held_by_a_pod_of_its_own,
     storage::a_guest_takes_its_state_along,
 ];
 

@@ -15,11 +15,12 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use serde_json::{Value, json};
 
+use super::life::running;
 use super::moves::{end_source, migrate, wait_phase};
 use crate::agent::TRAVELS;
 use crate::env::{Env, vm};
 
-/// The storage class of guests' state in these tests.
+/// The storage class of claims in these tests.
 const CLASS: &str = "state";
 
 /// A machine whose disk is made from a template.
@@ -62,6 +63,35 @@ pub(super) async fn a_volume_of_another_namespace_is_copied_with_permission_only
     env.patch::<VirtualMachine>("vm", json!({"metadata": {"annotations": {"look": "again"}}})).await?;
     env.wait::<DataVolume>("disk", "it is copied", |_| true).await?;
     env.delete_vm("vm").await
+}
+
+pub(super) async fn a_plugged_volume_is_held_by_a_pod_of_its_own(env: Env) -> Result<()> {
+    let launcher = running(&env, "Always").await?;
+    make_class(&env).await?;
+    let claim: PersistentVolumeClaim = serde_json::from_value(json!({
+        "metadata": {"name": "data"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": CLASS,
+                 "resources": {"requests": {"storage": "1Gi"}}},
+    }))?;
+    env.api().create(&PostParams::default(), &claim).await?;
+    bind(&env, "data").await?;
+    let source = json!({"persistentVolumeClaim": {"claimName": "data", "hotpluggable": true}});
+    let disk = json!({"name": "data", "disk": {"bus": "scsi"}});
+    let add = json!({"name": "data", "disk": disk, "volumeSource": source});
+    env.request_volumes("vm", json!([{ "addVolumeOptions": add }])).await?;
+    let attached = |vmi: &VirtualMachineInstance| {
+        let plugged = vmi.status.iter().flat_map(|status| &status.volume_status);
+        plugged.filter_map(|volume| volume.hotplug_volume.as_ref()).any(|held| held.attach_pod_name.is_some())
+    };
+    let vmi = env.wait_vmi("vm", "a Pod holds the volume", attached).await?;
+    ensure!(vmi.metadata.uid == launcher.metadata.uid, "the guest runs on: {vmi:?}");
+    env.wait_count::<Pod>(2).await?;
+
+    env.request_volumes("vm", json!([{"removeVolumeOptions": {"name": "data"}}])).await?;
+    env.wait_count::<Pod>(1).await?;
+    env.delete::<PersistentVolumeClaim>("data", &DeleteParams::default()).await?;
+    env.delete_vm("vm").await?;
+    remove_volumes(&env, &["data"]).await
 }
 
 pub(super) async fn a_guest_takes_its_state_along(env: Env) -> Result<()> {
@@ -122,8 +152,8 @@ async fn wait_deleted(env: &Env, claim: &str) -> Result<()> {
     bail!("PersistentVolumeClaim {claim} is not deleted within a minute")
 }
 
-/// A machine that runs and keeps state; the name of its claim.
-async fn with_state(env: &Env, strategy: &str) -> Result<String> {
+/// The storage class that these tests share.
+async fn make_class(env: &Env) -> Result<()> {
     let class: StorageClass = serde_json::from_value(json!({
         "metadata": {"name": CLASS, "annotations": {annotations::DEFAULT_VIRT_STORAGE_CLASS: "true"}},
         "provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "Immediate",
@@ -132,6 +162,12 @@ async fn with_state(env: &Env, strategy: &str) -> Result<String> {
         Err(kube::Error::Api(answer)) if answer.code == 409 => {}
         made => drop(made?),
     }
+    Ok(())
+}
+
+/// A machine that runs and keeps state; the name of its claim.
+async fn with_state(env: &Env, strategy: &str) -> Result<String> {
+    make_class(env).await?;
     let tpm = json!({"spec": {"template": {"spec": {"domain": {"devices": {"tpm": {"persistent": true}}}}}}});
     env.create_vm(vm("vm", strategy, tpm)).await?;
     if strategy == "Manual" {

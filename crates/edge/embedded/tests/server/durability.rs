@@ -190,12 +190,12 @@ fn child_on_a_small_disk() {
 #[test]
 fn a_full_disk_refuses_writes_and_nothing_else() {
     let dir = tempfile::tempdir().unwrap();
-    let script =
-        r#"mount -t tmpfs -o size=8m tmpfs "$0" && exec "$1" child_on_a_small_disk --exact --ignored --nocapture"#;
+    let script = r#"mount -t tmpfs -o size=8m tmpfs "$0" && exec "$1" "$2" --exact --ignored --nocapture"#;
     let child = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "sh", "-c", script])
         .arg(dir.path())
         .arg(std::env::current_exe().unwrap())
+        .arg("durability::child_on_a_small_disk")
         .env(DIR, dir.path())
         .output();
     let Ok(output) = child else { return eprintln!("skipped: there is no unshare") };

@@ -187,7 +187,8 @@ async fn status_is_a_world_of_its_own_where_it_is_a_subresource() {
     let (code, changed) = raw_json(&client, "PUT", &format!("{instances}/i"), &changed).await;
     assert_eq!((code, &changed["status"]["phase"]), (200, &json!("Scheduling")), "{changed}");
     assert_eq!(changed["metadata"]["generation"], 2);
-    let (code, _) = raw_json(&client, "PUT", &format!("{instances}/i/status"), &changed).await;
+    let admin = server.admin().await;
+    let (code, _) = raw_json(&admin, "PUT", &format!("{instances}/i/status"), &changed).await;
     assert_eq!(code, 404);
 }
 
