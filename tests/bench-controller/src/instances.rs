@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use admission::{Operation, Request, User, World};
@@ -16,6 +16,7 @@ use kube::api::{Api, DynamicObject, ListParams};
 use kube::core::ApiResource;
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -107,7 +108,7 @@ impl Pods {
             let mut events = watcher(pods, watcher::Config::default()).boxed();
             while let Some(event) = events.next().await {
                 let Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) = event else { continue };
-                let mut seen = told.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut seen = told.lock();
                 if seen.0.insert(pod.name_any()) {
                     seen.1 = Instant::now();
                 }
@@ -118,7 +119,7 @@ impl Pods {
 
     /// How many there were, and when the last one came.
     pub(crate) fn last(&self) -> (usize, Instant) {
-        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock();
         (seen.0.len(), seen.1)
     }
 }

@@ -2,7 +2,7 @@
 //! them when a migration says so.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::v1::VirtualMachineInstanceMigrationState as State;
 use api::v1::{Between, Condition, ConditionStatus, MigrationAbortStatus};
@@ -15,6 +15,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use machinery::meta::annotation;
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -196,15 +197,15 @@ impl Census {
             Informer::new().start(Api::namespaced(client.clone(), namespace), stop.clone());
         let census = Self { pods: Seen::default(), vmis: Seen::default(), _stop: stop.drop_guard() };
         let seen = census.pods.clone();
-        pods.subscribe(move |change| seen.lock().unwrap().extend(change.object().metadata.uid.clone()));
+        pods.subscribe(move |change| seen.lock().extend(change.object().metadata.uid.clone()));
         let seen = census.vmis.clone();
-        vmis.subscribe(move |change| seen.lock().unwrap().extend(change.object().metadata.uid.clone()));
+        vmis.subscribe(move |change| seen.lock().extend(change.object().metadata.uid.clone()));
         assert!(pods.synced().await && vmis.synced().await, "the census has begun");
         census
     }
 
     /// How many instances, and how many Pods.
     pub(crate) fn count(&self) -> (usize, usize) {
-        (self.vmis.lock().unwrap().len(), self.pods.lock().unwrap().len())
+        (self.vmis.lock().len(), self.pods.lock().len())
     }
 }

@@ -1,12 +1,13 @@
 //! The launchers of a guest, asked past everybody else: what they say is nearest to the truth.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use hostfs::process::ProcessId;
 use launcher_contract::types::{DomainStatus, LauncherState};
 use launcher_rpc::Client;
+use parking_lot::Mutex;
 use supervisor::cluster::layout::Layout;
 
 use crate::processes;
@@ -49,7 +50,7 @@ pub async fn state(layout: &Layout, node: &str, pod_uid: &str) -> Option<Launche
     stream.set_nonblocking(true).ok()?;
     let stream = Arc::new(Mutex::new(Some(stream)));
     let client = Client::new(move || {
-        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = stream.lock().take();
         Box::pin(async move {
             let stream = stream.ok_or_else(|| std::io::Error::other("asked once already"))?;
             tokio::net::UnixStream::from_std(stream)
@@ -76,7 +77,7 @@ impl Lookout {
                 in_a_row = if running.len() > 1 { in_a_row + 1 } else { 0 };
                 // Two looks at two launchers are not one moment: one of them may have stopped in between.
                 if in_a_row == 3 {
-                    *seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(running.join(" and "));
+                    *seen.lock() = Some(running.join(" and "));
                 }
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
@@ -86,7 +87,7 @@ impl Lookout {
 
     /// Who had the guest running at the same time, if that happened.
     pub fn seen_twice(&self) -> Option<String> {
-        self.twice.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.twice.lock().clone()
     }
 }
 

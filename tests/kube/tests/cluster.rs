@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use api::resources::{RESOURCES, Resource};
 use control_plane::ControlPlane;
 use http::{Method, Request};
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
@@ -67,7 +68,7 @@ pub(crate) fn programs() -> Result<&'static Path> {
 
 /// The cluster; the first to ask waits for its start, and is told if it fails.
 pub(crate) fn cluster() -> Result<Arc<Cluster>> {
-    let mut slot = CLUSTER.lock().map_err(|_| anyhow!("the start of the control plane panicked"))?;
+    let mut slot = CLUSTER.lock();
     match &*slot {
         Slot::Started(cluster) => return Ok(cluster.clone()),
         Slot::Failed => bail!("the control plane did not start; another test says why"),
@@ -80,9 +81,7 @@ pub(crate) fn cluster() -> Result<Arc<Cluster>> {
 
 /// Ends the cluster, if there is one.
 pub(crate) fn take_away() {
-    if let Ok(mut slot) = CLUSTER.lock() {
-        *slot = Slot::Empty;
-    }
+    *CLUSTER.lock() = Slot::Empty;
 }
 
 impl Cluster {

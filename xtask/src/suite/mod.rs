@@ -59,7 +59,8 @@ pub(crate) fn test(root: &Path, options: Options) -> Result<()> {
 pub(crate) fn nightly(root: &Path) -> Result<()> {
     let mut stages = Vec::new();
     let binaries = stage(&mut stages, "build", || binaries::build(root))?;
-    let histories = find(&binaries, "sim::histories")?.job(root).with_env("FERROVIRT_SIM_PERCENT", "100");
+    let optimised = stage(&mut stages, "build of the simulator", || binaries::build_optimised(root, "sim"))?;
+    let histories = find(&optimised, "sim::histories")?.job(root).with_env("FERROVIRT_SIM_PERCENT", "100");
     let histories = stage(&mut stages, "histories", || run::all(vec![histories], 1))?;
     let faults = find(&binaries, "e2e::e2e")?.job(root).with_args(&["fault_", "--include-ignored"]);
     let faults = stage(&mut stages, "faults", || run::all(vec![faults], 1))?;

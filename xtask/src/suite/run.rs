@@ -5,10 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
+use parking_lot::Mutex;
 
 /// Below the folder of built things.
 const LOGS: &str = "target/test-logs";
@@ -107,7 +107,7 @@ pub(super) fn all(jobs: Vec<Job>, at_once: usize) -> Result<Vec<Outcome>> {
     let logs = crate::workspace().join(LOGS);
     fs::create_dir_all(&logs).with_context(|| format!("cannot create {}", logs.display()))?;
     let jobs = Mutex::new(VecDeque::from(jobs));
-    let next = || jobs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let next = || jobs.lock().pop_front();
     let worker = || -> Result<Vec<Outcome>> {
         let mut outcomes = Vec::new();
         while let Some(job) = next() {

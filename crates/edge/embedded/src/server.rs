@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -12,6 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use jiff::Timestamp;
 use machinery::rights::Program;
+use parking_lot::Mutex;
 use review::Hook;
 use rustls::RootCertStore;
 use rustls::server::WebPkiClientVerifier;
@@ -176,7 +177,7 @@ impl Server {
     /// Stops the collector, finishes queued writes and gives the store back. Reads go on for whoever still asks.
     pub async fn close(&self) {
         self.background.stop.cancel();
-        let collector = self.background.collector.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let collector = self.background.collector.lock().take();
         if let Some(collector) = collector
             && let Err(err) = collector.await
         {

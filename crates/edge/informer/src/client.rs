@@ -1,7 +1,7 @@
 //! An API client that keeps within a rate and counts what it asks.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use http::{Request, Response};
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use parking_lot::{Mutex, MutexGuard};
 use tower::{Layer, Service};
 
 use crate::Clock;
@@ -43,7 +44,7 @@ impl RateLimit {
     }
 
     fn lock(&self) -> MutexGuard<'_, (Rate, Bucket)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// From now on this rate holds. Requests that wait already keep their turn.
@@ -71,7 +72,7 @@ pub struct RequestCounter {
 
 impl RequestCounter {
     fn lock(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     fn count(&self, code: String, host: &str, method: &str) {

@@ -1,10 +1,11 @@
 //! What time it is, for everything in this crate that waits or expires.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -34,7 +35,7 @@ struct Manual {
 
 impl Manual {
     fn lock(&self) -> MutexGuard<'_, Duration> {
-        self.elapsed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.elapsed.lock()
     }
 }
 

@@ -9,8 +9,10 @@
 //! makes it), so two steps of one pass cannot overwrite each other.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Clock, Key};
 
@@ -43,7 +45,7 @@ impl Expectations {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, Record>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+        self.records.lock()
     }
 
     fn expect(&self, owner: &Key, add: impl FnOnce(&mut Record)) {
@@ -132,7 +134,7 @@ impl OwnWrites {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, (String, Duration)>> {
-        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.versions.lock()
     }
 
     /// Our write gave the object this version.

@@ -9,10 +9,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use kube::Resource;
 use kube::runtime::watcher::Event;
+use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 
 use crate::Key;
@@ -132,13 +133,9 @@ impl<K> Clone for Store<K> {
 }
 
 // A poisoned lock would mean a panic in this module between two statements of plain map work; the maps stay usable.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 impl<K: Resource + Send + Sync + 'static> Store<K> {
     fn read<T>(&self, f: impl FnOnce(&Objects<K>) -> T) -> T {
-        f(&self.shared.objects.read().unwrap_or_else(PoisonError::into_inner))
+        f(&self.shared.objects.read())
     }
 
     pub fn get(&self, key: &Key) -> Option<Arc<K>> {
@@ -219,7 +216,7 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
     /// [`WorkQueue`], whose set of keys is what a slow reader falls behind on. It may read stores; it must not subscribe.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let handler: [Handler<K>; 1] = [Box::new(handler)];
-        let mut handlers = lock(&self.shared.handlers);
+        let mut handlers = self.shared.handlers.lock();
         let known: Vec<Held<K>> = self.read(|objects| objects.by_key.values().map(|e| e.held.clone()).collect());
         known.iter().for_each(|held| tell(&handler, &Change::Added(held.get())));
         handlers.extend(handler);
@@ -275,7 +272,7 @@ pub(crate) fn cache<K: Resource>(intake: Intake<K>) -> (Store<K>, Ingest<K>) {
 /// Handlers look things up in stores, so each keeps alive the very store that keeps it. Nothing comes any more: they go.
 impl<K> Drop for Ingest<K> {
     fn drop(&mut self) {
-        let handlers = std::mem::take(&mut *lock(&self.shared.handlers));
+        let handlers = std::mem::take(&mut *self.shared.handlers.lock());
         drop(handlers); // not under the lock: what they hold may be the last of something with locks of its own
     }
 }
@@ -298,11 +295,11 @@ impl<K: Resource> Ingest<K> {
             Event::Apply(object) => {
                 let object = Arc::new(object);
                 let (key, entry) = (Key::of(object.as_ref()), Entry::new(&object, &self.intake));
-                let handlers = lock(&self.shared.handlers);
+                let handlers = self.shared.handlers.lock();
                 self.upsert(&handlers, &Arc::new(key), entry, Some(object));
             }
             Event::Delete(object) => {
-                let handlers = lock(&self.shared.handlers);
+                let handlers = self.shared.handlers.lock();
                 let known = self.write(|objects| objects.remove(&Key::of(&object)));
                 if known.is_some() {
                     tell(&handlers, &Change::Deleted(Arc::new(object)));
@@ -312,13 +309,13 @@ impl<K: Resource> Ingest<K> {
     }
 
     fn write<T>(&self, f: impl FnOnce(&mut Objects<K>) -> T) -> T {
-        f(&mut self.shared.objects.write().unwrap_or_else(PoisonError::into_inner))
+        f(&mut self.shared.objects.write())
     }
 
     /// Makes the cache equal to a complete list. Deletions come first: they free what additions may wait for. Changes are
     /// stored and told one by one, so that at most one object of the list is decoded at a time.
     fn replace(&self, listed: BTreeMap<Arc<Key>, Entry<K>>) {
-        let handlers = lock(&self.shared.handlers);
+        let handlers = self.shared.handlers.lock();
         let gone: Vec<Arc<Key>> = self
             .write(|objects| objects.by_key.keys().filter(|key| !listed.contains_key(key.as_ref())).cloned().collect());
         for key in gone {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use informer::{EventType, Informer, Recorder, Requeue, Store, WorkQueue, run_workers};
@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, PodSpec, Secret};
 use kube::api::{DeleteParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource};
+use parking_lot::Mutex;
 use podstate::{Blocked, Observed, Obstacle, PodAction, PodView, Presence, ShimState, containers, decide};
 use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
@@ -166,7 +167,7 @@ impl Runner {
     }
 
     async fn observe(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<Seen, Error> {
-        let first_time = lock(&self.adopted).insert(uid.clone());
+        let first_time = self.adopted.lock().insert(uid.clone());
         let (disk, shim) = blocking(sandbox, move |s| {
             if first_time {
                 s.adopt()?;
@@ -183,10 +184,10 @@ impl Runner {
             None => None,
         };
         if pod.is_none() {
-            lock(&self.obstacles).remove(uid);
-            lock(&self.adopted).remove(uid);
+            self.obstacles.lock().remove(uid);
+            self.adopted.lock().remove(uid);
         }
-        let mut blocked = lock(&self.obstacles).get(uid).cloned();
+        let mut blocked = self.obstacles.lock().get(uid).cloned();
         if let Some(obstacle) = blocked.as_mut().filter(|obstacle| obstacle.is_pull()) {
             let spec = pod.as_ref().and_then(|pod| pod.spec.as_ref());
             obstacle.mended = spec.is_some_and(|spec| has_images(spec, &self.host.facts.images_dir));
@@ -261,7 +262,7 @@ impl Runner {
         };
         let blocked = match started {
             Ok(()) => {
-                lock(&self.obstacles).remove(uid);
+                self.obstacles.lock().remove(uid);
                 tracing::info!(%uid, "the Pod runs");
                 self.tell_each(Some(pod), "Started", "Started container");
                 return Ok(());
@@ -272,7 +273,7 @@ impl Runner {
                 Blocked { reason: "FailedCreatePodSandBox", message: chain(&error) }
             }
         };
-        let mut obstacles = lock(&self.obstacles);
+        let mut obstacles = self.obstacles.lock();
         let before = obstacles.get(uid);
         if before.is_none_or(|before| before.blocked != blocked) {
             self.recorder.publish(pod.object_ref(&()), EventType::Warning, "Failed", blocked.message.clone());
@@ -358,8 +359,4 @@ async fn blocking<T: Send + 'static>(
 ) -> Result<T, Error> {
     let sandbox = sandbox.clone();
     spawn_blocking(move || step(&sandbox)).await?
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

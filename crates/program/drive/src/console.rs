@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, ChildStdin, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use super::Embedded;
 
@@ -62,7 +63,7 @@ impl Console {
         std::thread::spawn(move || {
             let mut buffer = [0u8; 1024];
             while let Ok(count @ 1..) = stderr.read(&mut buffer) {
-                lock(&shared).remarks.push_str(&String::from_utf8_lossy(&buffer[..count]));
+                shared.lock().remarks.push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
         let shared = seen.clone();
@@ -72,7 +73,7 @@ impl Console {
             let mut partial = String::new();
             while let Ok(count @ 1..) = stdout.read(&mut buffer) {
                 let text = String::from_utf8_lossy(&buffer[..count]).replace('\r', "");
-                let mut seen = lock(&shared);
+                let mut seen = shared.lock();
                 seen.text.push_str(&text);
                 partial.push_str(&text);
                 while let Some(end) = partial.find('\n') {
@@ -84,24 +85,24 @@ impl Console {
                     seen.lines.push((Instant::now(), line));
                 }
             }
-            lock(&shared).ended = true;
+            shared.lock().ended = true;
         });
         Ok(Self { virtctl, stdin, seen })
     }
 
     /// Everything the guest has written since the attachment.
     pub fn text(&self) -> String {
-        lock(&self.seen).text.clone()
+        self.seen.lock().text.clone()
     }
 
     /// Length of [`Console::text`] now, to wait for what comes after it.
     pub fn position(&self) -> usize {
-        lock(&self.seen).text.len()
+        self.seen.lock().text.len()
     }
 
     /// When the first line that contains `needle` arrived.
     pub fn arrival(&self, needle: &str) -> Option<Instant> {
-        lock(&self.seen).lines.iter().find(|(_, line)| line.contains(needle)).map(|(at, _)| *at)
+        self.seen.lock().lines.iter().find(|(_, line)| line.contains(needle)).map(|(at, _)| *at)
     }
 
     /// Waits for `needle` in what was written from `from` on, and returns the position after it.
@@ -120,7 +121,7 @@ impl Console {
         let needle = needles.join("` or `");
         loop {
             {
-                let seen = lock(&self.seen);
+                let seen = self.seen.lock();
                 let new = seen.text.get(from..).unwrap_or_default();
                 let found = needles.iter().filter_map(|needle| new.find(needle).map(|at| (at, *needle))).min();
                 if let Some((at, needle)) = found {
@@ -141,10 +142,6 @@ impl Console {
     pub fn send(&mut self, text: &str) -> Result<()> {
         self.stdin.write_all(text.as_bytes()).and_then(|()| self.stdin.flush()).context("cannot type on the console")
     }
-}
-
-fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
-    seen.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 impl Drop for Console {

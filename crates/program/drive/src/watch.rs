@@ -1,6 +1,6 @@
 //! Following one VM start, or one live migration, through the API, to time its hand-offs.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
@@ -8,6 +8,7 @@ use futures::{Stream, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Api;
 use kube::runtime::{WatchStreamExt as _, watcher};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::timeline::{HandOff, MoveStep, Step, Timeline};
@@ -110,7 +111,7 @@ fn mark_target(timeline: &Mutex<Timeline<MoveStep>>, pod: &Pod, name: &str) {
 }
 
 fn mark<S: Step>(timeline: &Mutex<Timeline<S>>, hand_off: S) {
-    timeline.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).mark(hand_off);
+    timeline.lock().mark(hand_off);
 }
 
 fn mark_instance(timeline: &Mutex<Timeline>, instance: &VirtualMachineInstance) {

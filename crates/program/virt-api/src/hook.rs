@@ -1,11 +1,12 @@
 //! The hooks of KubeVirt for an API server in the same process. What they answer is decided in [`hooks`].
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use admission::World;
 use api::config::ClusterConfig;
 use hooks::Settings;
+use parking_lot::RwLock;
 use review::{Hook, Objects, Review, Rule, Verdict};
 
 /// Defaults, rules and evictions, under the configuration that is in force.
@@ -18,7 +19,7 @@ pub struct Admission {
 impl Admission {
     /// Reviews under this configuration from now on; until then under the defaults.
     pub fn configure(&self, config: ClusterConfig) {
-        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        *self.config.write() = Arc::new(config);
     }
 
     /// From now on accepts objects that are valid although the nodes of this build do not honour all of their fields. For
@@ -28,7 +29,7 @@ impl Admission {
     }
 
     fn config(&self) -> Arc<ClusterConfig> {
-        self.config.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.config.read().clone()
     }
 }
 

@@ -1,10 +1,11 @@
 //! The cluster configuration as it is now.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::Arc;
 
 use api::config::{ClusterConfig, ConfigError};
 use api::v1::KubeVirt;
 use informer::Store;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 
 type Listener = Box<dyn Fn(&ClusterConfig) + Send + Sync>;
 
@@ -29,7 +30,7 @@ impl LiveConfig {
 
     /// The configuration in force.
     pub fn now(&self) -> Arc<ClusterConfig> {
-        self.inner.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.inner.current.read().clone()
     }
 
     /// Calls `listener` with the configuration in force, now and after every change. It must not wait.
@@ -40,7 +41,7 @@ impl LiveConfig {
     }
 
     fn listeners(&self) -> MutexGuard<'_, Vec<Listener>> {
-        self.inner.listeners.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.listeners.lock()
     }
 
     /// Keeps up with the KubeVirt object.
@@ -65,7 +66,7 @@ impl LiveConfig {
                 return false;
             }
         };
-        let mut current = self.inner.current.write().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.inner.current.write();
         let changed = *current != config;
         *current = config;
         changed

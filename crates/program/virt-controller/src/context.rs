@@ -9,6 +9,7 @@ use plan::vmi::Settings as InstanceSettings;
 
 use crate::api::Notes;
 use crate::config::LiveConfig;
+use crate::controller::Controller;
 use crate::memory::Memory;
 use crate::moves::OneAtATime;
 use crate::stores::Stores;
@@ -34,8 +35,7 @@ pub struct Context {
     pub(crate) shared: Arc<Shared>,
     pub queue: WorkQueue<Key>,
     pub memory: Memory,
-    /// The component that users see in its events.
-    pub(crate) component: &'static str,
+    pub(crate) declared: &'static Controller,
 }
 
 impl Deref for Context {
@@ -51,6 +51,6 @@ impl Context {
     pub(crate) fn publish(&self, about: ObjectReference, note: plan::Note) {
         let plan::Note { warning, reason, message } = note;
         let type_ = if warning { EventType::Warning } else { EventType::Normal };
-        self.notes.publish(self.component, about, type_, &reason, message);
+        self.notes.publish(self.declared.component, about, type_, &reason, message);
     }
 }

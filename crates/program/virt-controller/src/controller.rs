@@ -7,7 +7,8 @@ use std::pin::Pin;
 
 use informer::{Change, Clock, Key, Requeue, RetryLimits, Store, WorkQueue};
 use k8s_openapi::Resource;
-use machinery::rights::Right;
+use machinery::rights::{Right, Verb};
+use plan::effect::Part;
 use plan::object::Kind;
 
 use crate::Error;
@@ -112,6 +113,18 @@ impl Controller {
     /// What it needs besides the caches.
     pub fn rights(&self) -> impl Iterator<Item = &'static Right> + use<> {
         self.reads.iter().chain(self.writes)
+    }
+
+    /// Whether it declares that it writes such objects so.
+    pub(crate) fn declares(&self, verb: Verb, kind: Kind, part: Part) -> bool {
+        let subresource = match part {
+            Part::Object => "",
+            Part::Status => "status",
+        };
+        self.writes.iter().any(|right| {
+            (right.group, right.resource, right.subresource) == (kind.group(), kind.resource(), subresource)
+                && right.verbs.contains(&verb)
+        })
     }
 
     pub(crate) fn make_queue(&self, clock: Clock) -> WorkQueue<Key> {

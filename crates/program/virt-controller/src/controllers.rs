@@ -56,8 +56,7 @@ impl Running {
     fn start(declared: &'static Controller, shared: &Arc<Shared>) -> Self {
         let queue = declared.make_queue(shared.clock.clone());
         let memory = Memory::new(declared, &shared.clock);
-        let component = declared.component;
-        let ctx = Context { shared: shared.clone(), queue: queue.clone(), memory, component };
+        let ctx = Context { shared: shared.clone(), queue: queue.clone(), memory, declared };
         declared.watch(&ctx);
         Self { declared, queue, passes: (declared.start)(ctx) }
     }

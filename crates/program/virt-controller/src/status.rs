@@ -1,13 +1,13 @@
 //! What a running controller tells about itself: health, leadership, metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use informer::client::RequestCounter;
 use informer::metrics::{Exposition, QueueMetrics, write_queues};
 use informer::{Key, WorkQueue};
 use kube::Client;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
@@ -50,11 +50,11 @@ impl Status {
     /// Shows the queues of these controllers.
     pub fn watch_queues(&self, controllers: &Controllers) {
         let queues = controllers.running().iter().map(|running| running.queue.clone()).collect();
-        *self.queues.lock().unwrap_or_else(PoisonError::into_inner) = queues;
+        *self.queues.lock() = queues;
     }
 
     pub(crate) fn watch_caches(&self, sizes: impl Fn() -> Vec<(&'static str, usize)> + Send + Sync + 'static) {
-        *self.caches.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(sizes));
+        *self.caches.lock() = Some(Box::new(sizes));
     }
 
     /// The answer of `/leader`.
@@ -79,7 +79,7 @@ impl Status {
     /// The answer of `/metrics`.
     pub fn metrics(&self) -> String {
         let mut out = Exposition::default();
-        let queues = self.queues.lock().unwrap_or_else(PoisonError::into_inner);
+        let queues = self.queues.lock();
         let queues: Vec<QueueMetrics> = queues.iter().map(WorkQueue::metrics).collect();
         write_queues(&queues, &mut out);
         self.requests.write(&mut out);
@@ -92,7 +92,7 @@ impl Status {
         gauge("kubevirt_virt_controller_leading_status", leading, flag(&self.leads).into());
         let ready = "1 if this virt-controller can become leader";
         gauge("kubevirt_virt_controller_ready_status", ready, flag(&self.ready).into());
-        let caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        let caches = self.caches.lock();
         if let Some(sizes) = caches.as_ref() {
             out.family("ferrovirt_cache_objects", "gauge", "Objects in a watch cache, by cache");
             sizes().iter().for_each(|(cache, size)| out.sample("ferrovirt_cache_objects", &[("cache", cache)], size));

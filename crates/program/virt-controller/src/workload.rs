@@ -1,7 +1,7 @@
 //! The workload updater: makes migrations and evictions that bring guests up to date.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{KubeVirt, VirtualMachineInstanceMigration as Migration};
@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use machinery::meta::annotation;
 use machinery::rights::{Right, Verb};
+use parking_lot::{Mutex, MutexGuard};
 use plan::effect::Never;
 use plan::object::Kind;
 use plan::workload::{Action, Guest, Own, World, decide, is_pending};
@@ -86,7 +87,7 @@ impl Updates {
     }
 
     fn last_batch(&self) -> MutexGuard<'_, Time> {
-        self.last_batch.lock().unwrap_or_else(PoisonError::into_inner)
+        self.last_batch.lock()
     }
 
     fn guests(&self, unfinished: &[Arc<Migration>]) -> Vec<Guest> {

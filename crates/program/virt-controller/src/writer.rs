@@ -1,10 +1,11 @@
 //! Every write of the controllers goes through here: counted, with errors that name the object.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use informer::Key;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use parking_lot::{Mutex, MutexGuard};
 use plan::object::{Kind, Object, Typed};
 
 use crate::api::{Api, Part, Patch};
@@ -18,7 +19,7 @@ pub struct WriteCounter {
 
 impl WriteCounter {
     fn lock(&self) -> MutexGuard<'_, HashMap<Key, u64>> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counts.lock()
     }
 
     fn count(&self, key: &Key) {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::labels;
@@ -13,6 +13,7 @@ use hostfs::beneath::Root;
 use informer::{Change, Key, Recorder, Store};
 use kube::{Api, Client};
 use machinery::meta::label;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -110,7 +111,7 @@ impl Agents {
 
     fn running(&self) -> MutexGuard<'_, HashMap<PodUid, Running>> {
         // Plain map work only happens under the lock, so a poisoned one is still whole.
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.running.lock()
     }
 
     fn heard_of(&self, change: &Change<VirtualMachineInstance>) {

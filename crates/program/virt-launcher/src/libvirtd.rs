@@ -13,10 +13,11 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use launcher_contract::sockets;
+use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
@@ -93,7 +94,7 @@ impl Libvirtd {
     }
 
     fn signal(&self, signal: Signal) {
-        if let Some(handle) = &*self.0.lock().unwrap_or_else(PoisonError::into_inner) {
+        if let Some(handle) = &*self.0.lock() {
             handle.signal(signal);
         }
     }
@@ -107,7 +108,7 @@ impl Libvirtd {
                     if let Some(stderr) = child.stderr.take() {
                         tokio::spawn(pass_on(stderr));
                     }
-                    *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(child.handle());
+                    *self.0.lock() = Some(child.handle());
                     let status = child.wait().await;
                     tracing::warn!(%status, "libvirtd exited; restarting it");
                 }

@@ -1,8 +1,9 @@
 //! Many histories, on all cores.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use crate::engine::{Options, Outcome, play};
 use crate::invariants::Violation;
@@ -62,12 +63,12 @@ pub fn run(campaign: &Campaign) -> Report {
                     if outcome.violation.is_some() {
                         stop.store(true, Ordering::Relaxed);
                     }
-                    add(&mut report.lock().unwrap_or_else(PoisonError::into_inner), seed, outcome);
+                    add(&mut report.lock(), seed, outcome);
                 }
             });
         }
     });
-    let mut report = report.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut report = report.into_inner();
     report.took = began.elapsed();
     report
 }

@@ -9,7 +9,7 @@
 //! Nothing here waits for a waker. The engine polls one pass at a time; a gate is open while a permit lies on the table.
 
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::Poll;
 
 use informer::Key;
@@ -18,6 +18,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Status};
 use machinery::status;
+use parking_lot::{Mutex, MutexGuard};
 use plan::object::{Kind as ApiKind, Object as ApiObject, Typed};
 use plan::with_kind;
 use virt_controller::Notes;
@@ -113,7 +114,7 @@ pub(crate) type SharedHub = Arc<Mutex<Hub>>;
 
 /// A poisoned lock means a panic that the engine reports anyway.
 pub(crate) fn lock(hub: &Mutex<Hub>) -> MutexGuard<'_, Hub> {
-    hub.lock().unwrap_or_else(PoisonError::into_inner)
+    hub.lock()
 }
 
 /// The API as a controller of the simulation has it.

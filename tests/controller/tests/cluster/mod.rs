@@ -5,14 +5,15 @@ mod kubernetes;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 use control_plane::{FakeNodes, Fate, NodeShape};
 use k8s_openapi::api::core::v1::Node;
 use kube::Client;
 use kube::api::{Api, PostParams};
 use kube::client::{Body, ClientBuilder};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
@@ -122,7 +123,7 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// The cluster of a kind; the first to ask waits for its start, and is told if it fails.
     pub(crate) fn shared(kind: Kind) -> Result<Arc<Cluster>> {
-        let mut slot = kind.slot().lock().map_err(|_| anyhow!("the start of the cluster panicked"))?;
+        let mut slot = kind.slot().lock();
         match &*slot {
             Slot::Started(cluster) => return Ok(cluster.clone()),
             Slot::Failed => bail!("the cluster did not start; another test says why"),
@@ -135,7 +136,7 @@ impl Cluster {
 
     /// The cluster of a kind, if some test has asked for it.
     pub(crate) fn started(kind: Kind) -> Option<Arc<Cluster>> {
-        match &*lock(kind.slot()) {
+        match &*kind.slot().lock() {
             Slot::Started(cluster) => Some(cluster.clone()),
             Slot::Empty | Slot::Failed => None,
         }
@@ -143,14 +144,14 @@ impl Cluster {
 
     /// Ends the controllers, and leaves the rest as it is.
     pub(crate) fn stop_controllers(&self) {
-        let controller = lock(&self.controller).take();
+        let controller = self.controller.lock().take();
         controller.into_iter().for_each(|controller| crate::runtime().block_on(controller.stop()));
     }
 
     /// Ends what was started.
     pub(crate) fn end_all() {
         for kind in Kind::ALL {
-            let slot = std::mem::replace(&mut *lock(kind.slot()), Slot::Empty);
+            let slot = std::mem::replace(&mut *kind.slot().lock(), Slot::Empty);
             if let Slot::Started(cluster) = slot {
                 cluster.stop_controllers();
             }
@@ -180,7 +181,7 @@ impl Cluster {
             let fates = fates.clone();
             move |pod| {
                 let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-                lock(&fates).get(namespace).copied().unwrap_or(Fate::Run)
+                fates.lock().get(namespace).copied().unwrap_or(Fate::Run)
             }
         });
         add_lonely_node(&server.admin()).await?;
@@ -224,13 +225,8 @@ impl Cluster {
 
     /// Decides about Pods of a namespace that do not run yet.
     pub(crate) fn decide(&self, namespace: &str, fate: Fate) {
-        lock(&self.fates).insert(namespace.to_owned(), fate);
+        self.fates.lock().insert(namespace.to_owned(), fate);
     }
-}
-
-/// The value behind a lock, whatever happened to its last holder.
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Nodes of one make, between which guests can move.

@@ -7,7 +7,7 @@
 mod status;
 
 use std::collections::{BTreeMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -97,7 +98,7 @@ impl FakeNodes {
 
     /// From now on decides about Pods that are not yet running.
     pub fn decide(&self, fate: impl Fn(&Pod) -> Fate + Send + Sync + 'static) {
-        *self.fate.lock().unwrap_or_else(PoisonError::into_inner) = Box::new(fate);
+        *self.fate.lock() = Box::new(fate);
     }
 
     /// Ends the containers of a running Pod with this code.
@@ -184,7 +185,7 @@ impl Driver {
         }
         match phase {
             "Pending" => {
-                let fate = (self.fate.lock().unwrap_or_else(PoisonError::into_inner))(pod);
+                let fate = (self.fate.lock())(pod);
                 match fate {
                     Fate::Run => write_status(&pods, pod, status::running(pod)).await,
                     Fate::End(code) => write_status(&pods, pod, status::ended(pod, code)).await,

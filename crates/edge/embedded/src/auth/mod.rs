@@ -4,9 +4,10 @@ mod rbac;
 mod reviews;
 mod user;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
+use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 
 use crate::cache::Cache;
@@ -48,7 +49,7 @@ impl Authorizer {
     fn rules(&self) -> Arc<Rules> {
         let kinds = [self.cluster_roles, self.cluster_bindings, self.roles, self.bindings];
         let seen = kinds.map(|kind| self.cache.changed_at(kind));
-        let mut current = self.current.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.current.lock();
         if current.0 != seen {
             let rules = Rules::new(
                 self.all::<ClusterRole>(self.cluster_roles),

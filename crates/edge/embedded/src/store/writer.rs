@@ -75,8 +75,8 @@ struct Pending {
 
 /// The sending side; the thread ends when this is closed.
 pub(crate) struct Writer {
-    queue: std::sync::Mutex<Option<mpsc::Sender<Pending>>>,
-    thread: std::sync::Mutex<Option<JoinHandle<()>>>,
+    queue: parking_lot::Mutex<Option<mpsc::Sender<Pending>>>,
+    thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Writer {
@@ -90,7 +90,7 @@ impl Writer {
 
     /// Returns when the write is durable and readable, or refused.
     pub(crate) async fn submit(&self, write: Write) -> Result<Committed, WriteError> {
-        let queue = lock(&self.queue).clone().ok_or(WriteError::Closed)?;
+        let queue = self.queue.lock().clone().ok_or(WriteError::Closed)?;
         let (answer, wait) = oneshot::channel();
         queue.send(Pending { write, answer }).await.map_err(|_| WriteError::Closed)?;
         wait.await.map_err(|_| WriteError::Closed)?
@@ -98,8 +98,8 @@ impl Writer {
 
     /// Lets queued writes finish, then gives the store's lock back.
     pub(crate) fn close(&self) {
-        lock(&self.queue).take();
-        if let Some(thread) = lock(&self.thread).take()
+        self.queue.lock().take();
+        if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
             tracing::error!("the store's writer thread panicked");
@@ -111,10 +111,6 @@ impl Drop for Writer {
     fn drop(&mut self) {
         self.close();
     }
-}
-
-fn lock<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 /// A batch between its preparation and its fate.
@@ -272,9 +268,9 @@ impl Worker {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use parking_lot::Mutex;
     use serde_json::json;
     use std::collections::BTreeMap;
-    use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// What the next commits and openings do.
@@ -302,14 +298,14 @@ mod tests {
 
     impl Engine for Fake {
         fn load(&self, _each: &mut dyn FnMut(&str, &[u8])) -> Result<u64, StoreError> {
-            Ok(self.0.state.lock().unwrap().0)
+            Ok(self.0.state.lock().0)
         }
 
         fn commit(&mut self, revision: u64, changes: &[Change]) -> Result<(), StoreError> {
             let fails = Disk::use_up(&self.0.failing);
             self.0.commits.fetch_add(1, Ordering::SeqCst);
             if !fails || self.0.arrives {
-                let mut state = self.0.state.lock().unwrap();
+                let mut state = self.0.state.lock();
                 state.0 = revision;
                 for change in changes {
                     match &change.value {
@@ -367,7 +363,7 @@ mod tests {
         assert!(matches!(world.writer.submit(delete(7)).await, Err(WriteError::Conflict(Some(_)))));
         assert_eq!(world.writer.submit(delete(1)).await.unwrap().revision, 2);
         assert!(matches!(world.writer.submit(delete(1)).await, Err(WriteError::Conflict(None))));
-        assert_eq!(world.disk.state.lock().unwrap().1.len(), 0);
+        assert_eq!(world.disk.state.lock().1.len(), 0);
         let mut elsewhere = create("b");
         elsewhere.key.name.namespace = "nowhere".into();
         assert!(matches!(world.writer.submit(elsewhere).await, Err(WriteError::NamespaceMissing)));

@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::common::{Pki, TestServer, eventually, install_crypto};
@@ -12,6 +12,7 @@ use embedded::{Server, StoreError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
@@ -89,7 +90,7 @@ async fn write(client: Client, writer: usize, acknowledged: Arc<Mutex<Vec<Acknow
     };
     if let Some(found) = &current {
         // What has been read must not vanish either.
-        acknowledged.lock().unwrap()[writer] = Acknowledged { count: count_of(found), version: version_of(found) };
+        acknowledged.lock()[writer] = Acknowledged { count: count_of(found), version: version_of(found) };
     }
     loop {
         let count = current.as_ref().map_or(0, count_of) + 1;
@@ -100,7 +101,7 @@ async fn write(client: Client, writer: usize, acknowledged: Arc<Mutex<Vec<Acknow
             Some(_) => api.replace(&name, &PostParams::default(), &map).await,
         };
         let Ok(written) = written else { return };
-        acknowledged.lock().unwrap()[writer] = Acknowledged { count, version: version_of(&written) };
+        acknowledged.lock()[writer] = Acknowledged { count, version: version_of(&written) };
         current = Some(written);
     }
 }
@@ -118,7 +119,7 @@ async fn what_was_acknowledged_survives_kill_9() {
         let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
         let list = api.list(&ListParams::default()).await.unwrap();
         let version: u64 = list.metadata.resource_version.unwrap().parse().unwrap();
-        let known = acknowledged.lock().unwrap().clone();
+        let known = acknowledged.lock().clone();
         for (writer, known) in known.iter().enumerate().filter(|(_, known)| known.count > 0) {
             let name = format!("writer-{writer}");
             let found = list.items.iter().find(|map| map.name_any() == name);
@@ -143,7 +144,7 @@ async fn what_was_acknowledged_survives_kill_9() {
             writer.await.unwrap();
         }
     }
-    let total: u64 = acknowledged.lock().unwrap().iter().map(|writer| writer.count).sum();
+    let total: u64 = acknowledged.lock().iter().map(|writer| writer.count).sum();
     assert!(total > ROUNDS as u64, "only {total} writes in {ROUNDS} rounds prove nothing");
 }
 

@@ -2,10 +2,11 @@
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
 use crate::common::{TestServer, eventually, namespace, raw, raw_json, raw_with_headers};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use api::resources::{RESOURCES, Resource};
 use kube::Client;
+use parking_lot::Mutex;
 use review::{Hook, Objects, Operation, Phase, Refusal, Review, Rule, Verdict};
 use serde_json::{Value, json};
 
@@ -266,7 +267,7 @@ impl Hook for Labeller {
         let Review { operation, namespace, name, user, dry_run, old, .. } = review;
         let others = objects.find("", "ConfigMap", namespace, None).len();
         let asked = format!("{operation:?} {namespace}/{name} by {} {dry_run} {} {others}", user.name, old.is_some());
-        self.0.lock().unwrap().push(asked);
+        self.0.lock().push(asked);
         let mut object = review.object.clone();
         object["metadata"]["labels"] = json!({"seen": "yes"});
         let status = json!({"message": "no, thank you", "code": 409, "reason": "Conflict"});
@@ -285,7 +286,7 @@ async fn a_hook_is_asked_once_about_each_write_and_the_schema_speaks_before_it_r
     let labeller = Arc::new(Labeller::default());
     let server = TestServer::start_with(labeller.clone()).await;
     let client = server.admin().await;
-    let asked = || std::mem::take(&mut *labeller.0.lock().unwrap());
+    let asked = || std::mem::take(&mut *labeller.0.lock());
     asked();
     let path = "/api/v1/namespaces/default/configmaps";
     let map = |name: &str, refuse: &str| json!({"metadata": {"name": name}, "data": {"refuse": refuse}});

@@ -2,12 +2,13 @@
 //! check of the resource version, and merge patch.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 #[derive(Clone, Default)]
@@ -42,7 +43,7 @@ impl FakeApi {
     }
 
     fn answer(&self, method: &Method, path: &str, body: Value) -> (u16, Value) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         state.requests.push(format!("{method} {path}"));
         if state.down {
             return refusal(503, "ServiceUnavailable");
@@ -75,12 +76,12 @@ impl FakeApi {
     }
 
     pub(super) fn objects(&self) -> Vec<Value> {
-        self.state.lock().unwrap().objects.values().cloned().collect()
+        self.state.lock().objects.values().cloned().collect()
     }
 
     /// Changes every object as somebody else would.
     pub(super) fn edit(&self, change: impl Fn(&mut Value)) {
-        let mut state = self.state.lock().unwrap();
+        let mut state = self.state.lock();
         let State { objects, version, .. } = &mut *state;
         for object in objects.values_mut() {
             change(object);
@@ -90,15 +91,15 @@ impl FakeApi {
     }
 
     pub(super) fn remove_all(&self) {
-        self.state.lock().unwrap().objects.clear();
+        self.state.lock().objects.clear();
     }
 
     pub(super) fn requests(&self) -> usize {
-        self.state.lock().unwrap().requests.len()
+        self.state.lock().requests.len()
     }
 
     pub(super) fn set_down(&self, down: bool) {
-        self.state.lock().unwrap().down = down;
+        self.state.lock().down = down;
     }
 }
 

@@ -1,8 +1,9 @@
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::{object, value};
@@ -24,7 +25,7 @@ fn listen(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
         let name = |o: &ConfigMap| {
             format!("{}@{}", o.metadata.name.clone().unwrap(), o.metadata.resource_version.clone().unwrap())
         };
-        log.lock().unwrap().push(match change {
+        log.lock().push(match change {
             Change::Added(o) => format!("+{}", name(o)),
             Change::Updated { old, new } => format!("{}->{}", name(old), name(new)),
             Change::Deleted(o) => format!("-{}", name(o)),
@@ -34,7 +35,7 @@ fn listen(store: &Store<ConfigMap>) -> Arc<Mutex<Vec<String>>> {
 }
 
 fn heard(log: &Arc<Mutex<Vec<String>>>) -> Vec<String> {
-    std::mem::take(&mut log.lock().unwrap())
+    std::mem::take(&mut log.lock())
 }
 
 fn list(ingest: &mut Ingest<ConfigMap>, objects: Vec<ConfigMap>) {
@@ -226,7 +227,7 @@ proptest! {
         let mirror = Arc::new(Mutex::new(std::collections::BTreeMap::new()));
         let copy = mirror.clone();
         store.subscribe(move |change| {
-            let mut copy = copy.lock().unwrap();
+            let mut copy = copy.lock();
             let key = Key::of(change.object().as_ref());
             match change {
                 Change::Added(o) => assert!(copy.insert(key, o.clone()).is_none(), "added twice"),
@@ -255,7 +256,7 @@ proptest! {
                 let scanned: Vec<_> = store.all().into_iter().filter(|o| value(o) == wanted).collect();
                 prop_assert_eq!(store.by_index("value", wanted), scanned);
             }
-            prop_assert_eq!(store.all(), mirror.lock().unwrap().values().cloned().collect::<Vec<_>>());
+            prop_assert_eq!(store.all(), mirror.lock().values().cloned().collect::<Vec<_>>());
         }
     }
 }

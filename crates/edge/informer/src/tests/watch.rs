@@ -1,5 +1,5 @@
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
@@ -7,6 +7,7 @@ use futures::stream::{self, BoxStream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::core::Status;
 use kube::runtime::watcher::{self, Config, Error, Event, InitialListStrategy};
+use parking_lot::Mutex;
 use tokio::time::timeout;
 
 use super::object;
@@ -41,12 +42,12 @@ async fn run_optional(
     let opened = Arc::new(Mutex::new(vec![]));
     let log = opened.clone();
     let open = move |config: Config| -> BoxStream<'static, watcher::Result<Event<ConfigMap>>> {
-        log.lock().unwrap().push(config.initial_list_strategy);
-        let script = scripts.lock().unwrap().pop_front().unwrap_or_default();
+        log.lock().push(config.initial_list_strategy);
+        let script = scripts.lock().pop_front().unwrap_or_default();
         stream::iter(script).chain(stream::pending()).boxed()
     };
     timeout(Duration::from_secs(600), keep_watching(config, optional, open, ingest)).await.unwrap_err();
-    let opened = opened.lock().unwrap().clone();
+    let opened = opened.lock().clone();
     (store, opened)
 }
 

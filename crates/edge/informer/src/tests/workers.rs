@@ -1,7 +1,8 @@
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -30,7 +31,7 @@ async fn run(keys: &[&str]) -> (HashMap<String, Vec<Duration>>, WorkQueue<Key>) 
     let shutdown = CancellationToken::new();
     let workers = tokio::spawn(run_workers(queue.clone(), 2, shutdown.clone(), move |key: Key| {
         let count = {
-            let mut log = log.lock().unwrap();
+            let mut log = log.lock();
             let times = log.entry(key.name.clone()).or_default();
             times.push(start.elapsed());
             times.len()
@@ -49,7 +50,7 @@ async fn run(keys: &[&str]) -> (HashMap<String, Vec<Duration>>, WorkQueue<Key>) 
     sleep(Duration::from_secs(600)).await;
     shutdown.cancel();
     workers.await.unwrap();
-    let runs = runs.lock().unwrap().clone();
+    let runs = runs.lock().clone();
     (runs, queue)
 }
 
@@ -76,12 +77,12 @@ async fn shutdown_lets_a_running_reconcile_finish() {
         let log = log.clone();
         async move {
             sleep(Duration::from_secs(10)).await;
-            log.lock().unwrap().push(key.name);
+            log.lock().push(key.name);
             Ok::<_, Failure>(Requeue::No)
         }
     }));
     sleep(Duration::from_secs(1)).await;
     shutdown.cancel();
     workers.await.unwrap();
-    assert_eq!(*finished.lock().unwrap(), ["slow"]);
+    assert_eq!(*finished.lock(), ["slow"]);
 }

@@ -4,10 +4,11 @@ mod bare;
 mod moving;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use parking_lot::Mutex;
 
 use crate::timeline::{HandOff, Timeline};
 use crate::{BOOT_LIMIT, ClientPod, Console, Embedded, Guest, LIMIT, Snapshot, leftovers, poll, watch_start};
@@ -99,19 +100,19 @@ async fn first_boot(args: &Args, cluster: &Embedded, progress: &mut Progress) ->
     };
     let timeline = Arc::new(Mutex::new(Timeline::starting_now()));
     let watch = watch_start(cluster.client().await?, "demo", timeline.clone()).await?;
-    *lock(&timeline) = Timeline::starting_now();
+    *timeline.lock() = Timeline::starting_now();
     let path = manifest.to_str().context("the manifest's path is not valid UTF-8")?;
     run_cli(cluster, &["apply", "-f", path])?;
-    lock(&timeline).mark(HandOff::Accepted);
+    timeline.lock().mark(HandOff::Accepted);
     progress.done("VM `demo` applied; its console:");
     let seen = timeline.clone();
     let on_line = move |line: &str| {
         println!("    guest | {line}");
         if line.contains(crate::FIRST_LINE) {
-            lock(&seen).mark(HandOff::UserSpace);
+            seen.lock().mark(HandOff::UserSpace);
         }
         if line.contains(crate::UP_LINE) {
-            lock(&seen).mark(HandOff::GuestUp);
+            seen.lock().mark(HandOff::GuestUp);
         }
     };
     let console = Console::attach(cluster, "default", "demo", Some(Box::new(on_line)))?;
@@ -122,7 +123,7 @@ async fn first_boot(args: &Args, cluster: &Embedded, progress: &mut Progress) ->
     watch.abort();
     progress.done("the guest is up");
     let guest = Guest::attach(cluster, "demo").await?;
-    let timeline = lock(&timeline).clone();
+    let timeline = timeline.lock().clone();
     Ok((guest, timeline))
 }
 
@@ -177,8 +178,4 @@ fn report(timeline: &Timeline, moved: &Moved, bare: &BareStart) {
             println!("bare libvirt, same guest, {what}  {theirs:7.3} s   ratio {:.2}", seconds / theirs);
         }
     }
-}
-
-fn lock<T>(timeline: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    timeline.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }

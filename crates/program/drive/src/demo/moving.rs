@@ -1,12 +1,12 @@
 //! The demo's live migration: the guest goes to the other node while a Pod asks for its counter all the time.
 
 use std::process::Stdio;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use parking_lot::Mutex;
 
-use super::lock;
 use crate::timeline::{MoveStep, Timeline};
 use crate::{ClientPod, Embedded, Guest, LIMIT, Testimony, Witness, poll, watch_move};
 use terminal::Progress;
@@ -41,7 +41,7 @@ pub(super) async fn live_migrate(
     let witness = Witness::start(cluster, client, &guest.name).await?;
     progress.waiting("the guest to move, with a Pod asking for its counter all the time");
     let started = Instant::now();
-    *lock(&timeline) = Timeline::starting_now();
+    *timeline.lock() = Timeline::starting_now();
     // Not on a worker of the runtime: the witness needs them. What it shows meanwhile is for the user.
     let mut migrate = cluster.command(&["virtctl", "migrate", &guest.name, "--wait"]);
     let status = tokio::task::spawn_blocking(move || migrate.stdout(Stdio::null()).status()).await;
@@ -57,13 +57,13 @@ pub(super) async fn live_migrate(
     guest.console.wait_for("tick ", 0, LIMIT).await?;
     progress.done("its console goes on at the new node");
     poll("the migration to be closed", LIMIT, || async {
-        if lock(&timeline).has(MoveStep::Succeeded) { Ok(()) } else { Err("it is not".to_owned()) }
+        if timeline.lock().has(MoveStep::Succeeded) { Ok(()) } else { Err("it is not".to_owned()) }
     })
     .await?;
     watch.abort();
     let (testimony, client) = witness.finish().await?;
     testimony.check()?;
     client.delete().await?;
-    let timeline = lock(&timeline).clone();
+    let timeline = timeline.lock().clone();
     Ok(Moved { timeline, testimony })
 }

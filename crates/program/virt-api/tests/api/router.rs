@@ -94,13 +94,13 @@ async fn pausing_asks_the_agent_of_the_instances_node() {
     let (server, agent) = Server::with_agent(running()).await;
     assert_eq!(server.request("PUT", &vmi("pause"), "{}").await.0, 200);
     assert_eq!(agent.seen(), ["PUT /v1/namespaces/ns/virtualmachineinstances/vm/pause"]);
-    assert_eq!(*server.dialer.wanted.lock().unwrap(), ["10.201.0.11:8186".parse().unwrap()]);
+    assert_eq!(*server.dialer.wanted.lock(), ["10.201.0.11:8186".parse().unwrap()]);
 }
 
 #[tokio::test]
 async fn how_far_a_migration_is_tells_the_agent_of_the_instances_node() {
     let (server, agent) = Server::with_agent(running()).await;
-    agent.answers.lock().unwrap().insert("migrationprogress".to_owned(), (200, r#"{"dataTotal":7}"#.to_owned()));
+    agent.answers.lock().insert("migrationprogress".to_owned(), (200, r#"{"dataTotal":7}"#.to_owned()));
     let (code, body) = server.request("GET", &vmi("migrationprogress"), "").await;
     assert_eq!((code, body.as_str()), (200, r#"{"dataTotal":7}"#));
 }
@@ -115,7 +115,7 @@ async fn a_dry_run_of_a_pause_asks_nobody() {
 #[tokio::test]
 async fn an_agent_that_refuses_is_quoted() {
     let (server, agent) = Server::with_agent(running()).await;
-    agent.answers.lock().unwrap().insert("reset".to_owned(), (500, "domain is not running".to_owned()));
+    agent.answers.lock().insert("reset".to_owned(), (500, "domain is not running".to_owned()));
     let (code, body) = server.request("PUT", &vmi("reset"), "").await;
     assert_eq!((code, message(&body)), (500, "Internal error occurred: domain is not running".to_owned()));
 }
@@ -125,7 +125,7 @@ async fn the_agents_pod_is_preferred_to_the_nodes_word() {
     let pods = [("n2", "10.0.0.2"), ("n1", "10.0.0.1")];
     let (server, _agent) = Server::with_agent(running().agent_pods(&pods)).await;
     assert_eq!(server.request("PUT", &vmi("softreboot"), "").await.0, 200);
-    assert_eq!(*server.dialer.wanted.lock().unwrap(), ["10.0.0.1:8186".parse().unwrap()]);
+    assert_eq!(*server.dialer.wanted.lock(), ["10.0.0.1:8186".parse().unwrap()]);
 }
 
 #[tokio::test]
@@ -161,7 +161,7 @@ async fn an_agent_of_another_authority_is_not_trusted() {
 async fn guest_information_comes_from_the_agent_and_its_failures_are_plain_text() {
     let connected = json!({ "phase": "Running", "conditions": [{ "type": "AgentConnected", "status": "True" }] });
     let (server, agent) = Server::with_agent(Cluster::default().vmi(connected).annotated_node()).await;
-    agent.answers.lock().unwrap().insert("guestosinfo".to_owned(), (200, r#"{"hostname":"vm"}"#.to_owned()));
+    agent.answers.lock().insert("guestosinfo".to_owned(), (200, r#"{"hostname":"vm"}"#.to_owned()));
     assert_eq!(server.request("GET", &vmi("guestosinfo"), "").await, (200, r#"{"hostname":"vm"}"#.to_owned()));
 
     let (server, _agent) = Server::with_agent(running()).await;

@@ -98,7 +98,7 @@ async fn what_prevents_a_stream_is_an_ordinary_answer() {
     assert_eq!(agent.seen(), Vec::<String>::new());
 
     let (server, agent) = Server::with_agent(running()).await;
-    agent.answers.lock().unwrap().insert("vnc".to_owned(), (503, "somebody else watches".to_owned()));
+    agent.answers.lock().insert("vnc".to_owned(), (503, "somebody else watches".to_owned()));
     let answer = server.open(&vmi("vnc")).await.expect_err("the display is refused");
     assert_eq!(answer.status(), 500);
     let status: serde_json::Value = serde_json::from_slice(answer.body().as_ref().unwrap()).unwrap();
@@ -138,7 +138,7 @@ async fn a_forwarded_port_carries_bytes_both_ways_and_says_when_it_ends() {
             other => panic!("expected a normal close, got {other:?}"),
         }
     }
-    let wanted = server.dialer.wanted.lock().unwrap().clone();
+    let wanted = server.dialer.wanted.lock().clone();
     assert_eq!(wanted, vec!["10.244.1.7:22".parse().unwrap(); 2]);
 }
 

@@ -4,7 +4,7 @@ mod observe;
 mod triggers;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::labels;
@@ -14,6 +14,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use kube::Resource;
 use machinery::rights::{Right, Verb};
+use parking_lot::{Mutex, MutexGuard};
 use plan::SyncError;
 use plan::migration::{
     Action, Live, Look, Own, World, concerns, decide, hand_off, job_name, needs_stored_instance, next_in_line,
@@ -89,7 +90,7 @@ struct Inherited {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Migrations {

@@ -74,7 +74,7 @@ impl Migrations {
     /// Whether this process remembers something about just this migration.
     fn is_marked(
         &self,
-        marks: &std::sync::Mutex<std::collections::HashMap<Key, String>>,
+        marks: &parking_lot::Mutex<std::collections::HashMap<Key, String>>,
         key: &Key,
         migration: &Migration,
     ) -> bool {

@@ -4,7 +4,7 @@ mod observe;
 mod triggers;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -14,6 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use machinery::meta::{annotation, is_controlled_by};
 use machinery::rights::{Right, Verb};
+use parking_lot::{Mutex, MutexGuard};
 use plan::SyncError;
 use plan::effect::Never;
 use plan::object::{Kind, Object};
@@ -70,7 +71,7 @@ impl Vmis {
     }
 
     fn launched(&self) -> MutexGuard<'_, HashMap<Key, String>> {
-        self.launched.lock().unwrap_or_else(PoisonError::into_inner)
+        self.launched.lock()
     }
 }
 

@@ -7,7 +7,7 @@ mod state;
 
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hostfs::beneath::{OFlags, Root, descriptor_path};
@@ -17,6 +17,7 @@ use launcher_contract::migration::MigrationState;
 use launcher_contract::types::{Command, GuestAgent, LauncherState};
 use launcher_contract::{paths, sockets};
 use launcher_rpc::{Client, Error as RpcError};
+use parking_lot::Mutex;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -148,7 +149,7 @@ impl Launcher {
         let known = self.reports.borrow().is_connected();
         let pod_name = if known { None } else { Some(self.pod_name_of_ours().await?) };
         let seq = state.seq;
-        let process = *self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = *self.peer.lock();
         self.reports.send_modify(|report| {
             report.guest_agent = state.guest_agent.clone();
             report.migration = state.migration.clone();
@@ -241,7 +242,7 @@ fn client(pods: Arc<Root>, pod_uid: PodUid, peer: Arc<Mutex<Option<ProcessId>>>)
             // it never will be.
             let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("the launcher's pid is not visible"))?;
             let process = ProcessId::of(pid).map_err(io::Error::other)?;
-            *peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(process);
+            *peer.lock() = Some(process);
             Ok(stream)
         })
     })

@@ -25,11 +25,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hostfs::beneath::Root;
 use launcher_contract::{Channel, USER, paths, sockets};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use vmstate::Endpoint;
@@ -82,7 +83,7 @@ impl Proxies {
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<(PodUid, Side), Open>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 
     /// What is open for a launcher.

@@ -4,7 +4,6 @@
 //! QEMU would leave the new one waiting.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -15,6 +14,7 @@ use futures::{SinkExt, StreamExt};
 use http::StatusCode;
 use launcher_contract::sockets;
 use launcher_contract::streams::SUBPROTOCOL;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
@@ -149,7 +149,7 @@ pub(crate) struct Session {
 
 impl Sessions {
     fn lock(&self) -> MutexGuard<'_, HashMap<Endpoint, Current>> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner)
+        self.current.lock()
     }
 
     /// Takes the place of whoever is connected, or gives none if that one is to be preserved.

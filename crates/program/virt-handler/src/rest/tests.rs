@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::labels::NODE_NAME;
@@ -13,6 +13,7 @@ use http_body_util::{BodyExt, Empty};
 use hyper_util::rt::TokioIo;
 use informer::{Informer, Ingest, Recorder};
 use kube::runtime::watcher::Event;
+use parking_lot::Mutex;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use serde_json::json;
@@ -167,7 +168,7 @@ async fn fake_api(stored: Arc<Mutex<VirtualMachineInstance>>) -> http::Uri {
     let get = async move |axum::extract::Path(name): axum::extract::Path<String>| {
         let not_found = json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404});
         match name.as_str() {
-            "testvm" => (StatusCode::OK, axum::Json(json!(*stored.lock().unwrap()))),
+            "testvm" => (StatusCode::OK, axum::Json(json!(*stored.lock()))),
             _ => (StatusCode::NOT_FOUND, axum::Json(not_found)),
         }
     };
@@ -241,7 +242,7 @@ async fn what_the_cache_lacks_is_looked_up() {
     let mut setup = Setup::new().await;
     setup.cache.apply(Event::Delete(settled()));
     assert_eq!(setup.virt_api("PUT", &format!("{BASE}/pause")).await.0, StatusCode::ACCEPTED);
-    setup.stored.lock().unwrap().metadata.labels.as_mut().unwrap().insert(NODE_NAME.into(), "node02".into());
+    setup.stored.lock().metadata.labels.as_mut().unwrap().insert(NODE_NAME.into(), "node02".into());
     let (status, text) = setup.virt_api("PUT", &format!("{BASE}/pause")).await;
     assert_eq!((status, text.as_str()), (StatusCode::NOT_FOUND, "VMI default/testvm is not on this node"));
 }

@@ -3,10 +3,11 @@
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use launcher_contract::types::LauncherState;
 use launcher_rpc::Client;
+use parking_lot::Mutex;
 use test_support::namespaces;
 
 /// What the Pod runner would have prepared; then this program as process 1 of its own.
@@ -102,7 +103,7 @@ impl Pod {
         stream.set_nonblocking(true).ok()?;
         let stream = Arc::new(Mutex::new(Some(stream)));
         let client = Client::new(move || {
-            let stream = stream.lock().unwrap().take();
+            let stream = stream.lock().take();
             Box::pin(async move {
                 let stream = stream.ok_or_else(|| std::io::Error::other("used"))?;
                 tokio::net::UnixStream::from_std(stream)
@@ -129,7 +130,7 @@ impl Pod {
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = reader.read(&mut buffer) {
-                sink.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..length]));
+                sink.lock().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         });
         Some(Serial { stream, text })
@@ -152,7 +153,7 @@ pub(crate) struct Serial {
 
 impl Serial {
     fn ticks(&self) -> Vec<u64> {
-        let text = self.text.lock().unwrap();
+        let text = self.text.lock();
         let tick = |line: &str| line.trim().strip_prefix("tick ")?.split(' ').next()?.parse().ok();
         text.lines().filter_map(tick).collect()
     }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::{Query, State};
@@ -12,6 +12,7 @@ use http::StatusCode;
 use launcher_contract::types::{
     CommandRequest, DomainReason, DomainState, DomainStatus, DomainType, Info, LauncherState, SyncRequest,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::net::UnixListener;
 use tokio::sync::watch;
@@ -62,7 +63,7 @@ impl FakeLauncher {
     }
 
     pub(crate) fn calls(&self, name: &str) -> usize {
-        self.guest.calls.lock().unwrap().get(name).copied().unwrap_or_default()
+        self.guest.calls.lock().get(name).copied().unwrap_or_default()
     }
 
     pub(crate) fn is_running(&self) -> bool {
@@ -70,7 +71,7 @@ impl FakeLauncher {
     }
 
     pub(crate) fn ignore_shutdown(&self) {
-        *self.guest.obedient.lock().unwrap() = false;
+        *self.guest.obedient.lock() = false;
     }
 
     pub(crate) fn pause(&self) {
@@ -99,7 +100,7 @@ impl FakeLauncher {
 
 impl Guest {
     fn called(&self, name: &'static str) -> Json<Value> {
-        *self.calls.lock().unwrap().entry(name).or_default() += 1;
+        *self.calls.lock().entry(name).or_default() += 1;
         Json(json!({}))
     }
 
@@ -160,7 +161,7 @@ async fn shutdown(State(guest): State<Guest>, Json(request): Json<CommandRequest
     guest.change(|state| {
         state.shutdown_requested_at.get_or_insert(jiff::Timestamp::now());
     });
-    if *guest.obedient.lock().unwrap() {
+    if *guest.obedient.lock() {
         guest.set(DomainStatus::Shutoff, DomainReason::Shutdown);
     }
     guest.called("shutdown")

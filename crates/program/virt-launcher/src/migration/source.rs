@@ -1,12 +1,13 @@
 //! The source of a migration: one at a time, each by its UID, and each UID once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use launcher_contract::migration::{
     AbortState, MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress,
 };
 use launcher_contract::types::{DomainReason, DomainState, DomainStatus, LauncherState};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -44,7 +45,7 @@ impl Source {
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.0.running.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.running.lock()
     }
 
     /// Whether the guest is being sent away, so that its state is not for others to change.

@@ -2,13 +2,13 @@
 //!
 //! Nothing here knows who may run the guest.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use launcher_contract::migration::{MigrationOptions, Progress};
 use libvirt_io::{Begun, Connection, Cookie, Domain, JobStats, Keepalive, Params, Value, flags};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -203,7 +203,7 @@ impl Run<'_> {
     }
 
     fn papers(&self) -> MutexGuard<'_, Papers> {
-        self.papers.lock().unwrap_or_else(PoisonError::into_inner)
+        self.papers.lock()
     }
 
     fn flags(&self, pass: Pass) -> u32 {

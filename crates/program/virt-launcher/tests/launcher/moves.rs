@@ -2,11 +2,11 @@
 //! that the test can cut.
 
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use launcher_contract::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
 use launcher_contract::types::{Command, DomainReason, DomainStatus, DomainType, LauncherState, SyncOptions};
+use parking_lot::Mutex;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
@@ -91,11 +91,11 @@ impl Pair {
                 }
             });
         }
-        *self.relay.lock().unwrap() = Some(Relay { stop });
+        *self.relay.lock() = Some(Relay { stop });
     }
 
     fn cut(&self) {
-        self.relay.lock().unwrap().take();
+        self.relay.lock().take();
         for name in ["source.sock", "49152-source.sock", "49153-source.sock"] {
             let _ = std::fs::remove_file(self.source.run_dir("kubevirt/migrationproxy").join(format!("{UID}-{name}")));
         }

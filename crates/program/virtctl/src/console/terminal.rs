@@ -2,8 +2,9 @@
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::Once;
 
+use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use tokio::sync::mpsc;
 
@@ -23,7 +24,7 @@ impl RawTerminal {
         let mut raw = saved.clone();
         raw.make_raw();
         restore_on_panic();
-        *RAW.lock().unwrap_or_else(PoisonError::into_inner) = Some((terminal.try_clone()?, saved));
+        *RAW.lock() = Some((terminal.try_clone()?, saved));
         let entered = RawTerminal(()); // from here on an error restores too
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         Ok(entered)
@@ -37,7 +38,7 @@ impl Drop for RawTerminal {
 }
 
 fn restore() {
-    if let Some((terminal, saved)) = RAW.lock().unwrap_or_else(PoisonError::into_inner).take() {
+    if let Some((terminal, saved)) = RAW.lock().take() {
         // Nothing to be done about a terminal that is gone.
         let _ = tcsetattr(&terminal, OptionalActions::Flush, &saved);
     }

@@ -9,11 +9,12 @@ mod rest;
 mod updates;
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use informer::{Clock, Key};
 use jiff::Timestamp;
+use parking_lot::Mutex;
 
 use crate::actors::World;
 use crate::hub::{Hub, SharedHub, lock};

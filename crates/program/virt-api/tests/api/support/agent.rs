@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use futures::{SinkExt, StreamExt};
+use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
@@ -48,7 +49,7 @@ impl Agent {
     }
 
     pub(crate) fn seen(&self) -> Vec<String> {
-        self.seen.lock().unwrap().clone()
+        self.seen.lock().clone()
     }
 }
 
@@ -66,9 +67,9 @@ async fn serve(
     }
     let head = String::from_utf8(head).unwrap();
     let line = head.lines().next().unwrap().trim_end_matches(" HTTP/1.1").to_owned();
-    seen.lock().unwrap().push(line.clone());
+    seen.lock().push(line.clone());
     let operation = line.rsplit('/').next().unwrap().split('?').next().unwrap().to_owned();
-    let answer = answers.lock().unwrap().get(&operation).cloned();
+    let answer = answers.lock().get(&operation).cloned();
     let header = |name: &str| {
         let mut headers = head.lines().filter_map(|line| line.split_once(": "));
         headers.find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())

@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use http::{Request, Response};
 use http_body_util::BodyExt;
 use kube::client::Body;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 #[derive(Default)]
@@ -86,7 +87,7 @@ impl Cluster {
     }
 
     pub(crate) fn patches(&self) -> Vec<(String, Value)> {
-        self.patches.lock().unwrap().clone()
+        self.patches.lock().clone()
     }
 
     async fn answer(&self, request: Request<Body>) -> Response<Body> {
@@ -95,7 +96,7 @@ impl Cluster {
         if patch {
             let target = request.uri().path_and_query().unwrap().to_string();
             let body = request.into_body().collect().await.unwrap().to_bytes();
-            self.patches.lock().unwrap().push((target, serde_json::from_slice(&body).unwrap()));
+            self.patches.lock().push((target, serde_json::from_slice(&body).unwrap()));
         }
         let object = self.objects.get(path.trim_end_matches("/status"));
         let body = match (self.refusals.get(&path).filter(|_| patch), object) {

@@ -5,11 +5,12 @@ pub(crate) mod cluster;
 pub(crate) mod pki;
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
 use http::HeaderValue;
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -36,12 +37,12 @@ impl Redirect {
 
 impl Dialer for Redirect {
     fn dial(&self, addr: SocketAddr) -> BoxFuture<'_, std::io::Result<TcpStream>> {
-        self.wanted.lock().unwrap().push(addr);
+        self.wanted.lock().push(addr);
         Box::pin(TcpStream::connect(self.peer))
     }
 
     fn dial_udp(&self, addr: SocketAddr) -> BoxFuture<'_, std::io::Result<UdpSocket>> {
-        self.wanted.lock().unwrap().push(addr);
+        self.wanted.lock().push(addr);
         Box::pin(async move {
             let socket = UdpSocket::bind("127.0.0.1:0").await?;
             socket.connect(self.peer).await?;

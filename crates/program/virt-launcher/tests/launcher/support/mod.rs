@@ -6,12 +6,13 @@ use std::io::Read;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::VirtualMachineInstance;
 use launcher_contract::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
 use launcher_rpc::{Client, Error};
+use parking_lot::Mutex;
 use tempfile::TempDir;
 use test_support::namespaces;
 
@@ -288,7 +289,7 @@ impl Launcher {
         std::thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(length @ 1..) = reader.read(&mut buffer) {
-                sink.lock().expect("nobody panics with it").push_str(&String::from_utf8_lossy(&buffer[..length]));
+                sink.lock().push_str(&String::from_utf8_lossy(&buffer[..length]));
             }
         });
         Serial { stream, text }
@@ -331,13 +332,13 @@ pub(crate) struct Serial {
 
 impl Serial {
     pub(crate) fn text(&self) -> String {
-        self.text.lock().expect("nobody panics with it").clone()
+        self.text.lock().clone()
     }
 
     pub(crate) fn wait_for(&self, expected: &str) {
         let limit = Instant::now() + LIMIT;
         loop {
-            let text = self.text.lock().expect("nobody panics with it").clone();
+            let text = self.text.lock().clone();
             if text.contains(expected) {
                 return;
             }
