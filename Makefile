@@ -55,11 +55,11 @@ bench-controller: ## what our controller costs beside KubeVirt's, on a real kube
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduling $(ARGS)
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduled $(ARGS)
 
-faults: setup-test build guest ## every party of a migration killed at each of ten points and in post-copy: a hundred real migrations, half an hour
-	FERROVIRT_BIN=$(CURDIR)/target/debug/ferrovirt FERROVIRT_GUEST_DIR=$(CURDIR)/build/guest $(CARGO) test -q -p e2e -- fault_ --include-ignored
+faults: setup-test guest ## every party of a migration killed at each of ten points and in post-copy: a hundred real migrations, half an hour
+	$(CARGO) run -q -p xtask -- faults
 
 sim: ## 1,000,000 simulated histories with faults, for a night; ARGS="--seeds 50000" for fewer
-	$(CARGO) run -q --profile bench-fast -p sim -- $(or $(ARGS),--seeds 1000000)
+	$(CARGO) run -q --profile bench-fast -p sim -- $(or $(ARGS),--seeds 1000000 --start 7000000)
 
 fuzz: setup-fuzz ## 60 s of mutated manifests through reader, schemas, defaults and rules
 	$(CARGO) run -q -p xtask -- fuzz 60

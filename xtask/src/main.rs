@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 const HELP: &str = "usage: cargo xtask <job>
   test    every test of the workspace, the end-to-end ones last; --timings prints what took how long
   nightly what `test` leaves out for its length: all simulated histories, the whole fault matrix, a minute of fuzzing
+  faults  every party of a migration killed at each point of it: the fault matrix alone
   docs    write the documents and recorded outputs that are generated from the tables of the API
   fuzz    mutated manifests through the dictionary, for 60 seconds or as many as are given
   peers   other projects' programs, in a cache outside the work tree; prints the folders that hold them
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     let result = match job.as_deref() {
         Some("test") => test(&std::env::args().skip(2).collect::<Vec<_>>()),
         Some("nightly") => suite::nightly(&workspace()),
+        Some("faults") => suite::faults(&workspace()),
         Some("docs") => docs(),
         Some("fuzz") => fuzz::run(&workspace(), std::env::args().nth(2).as_deref().unwrap_or("60")),
         Some("peers") => return peers::main(&workspace(), &std::env::args().skip(2).collect::<Vec<_>>()),

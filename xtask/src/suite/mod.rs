@@ -1,4 +1,4 @@
-//! `xtask test` and `xtask nightly`: every test binary of the workspace, built once and run two at a time.
+//! `xtask test`, `nightly` and `faults`: every test binary of the workspace, built once and run two at a time.
 //!
 //! ```text
 //! build ─► peers ─► quick: all binaries but end-to-end ─► guests: lanes of end-to-end scenarios ─► alone
@@ -62,10 +62,22 @@ pub(crate) fn nightly(root: &Path) -> Result<()> {
     let optimised = stage(&mut stages, "build of the simulator", || binaries::build_optimised(root, "sim"))?;
     let histories = find(&optimised, "sim::histories")?.job(root).with_env("FERROVIRT_SIM_PERCENT", "100");
     let histories = stage(&mut stages, "histories", || run::all(vec![histories], 1))?;
-    let faults = find(&binaries, "e2e::e2e")?.job(root).with_args(&["fault_", "--include-ignored"]);
-    let faults = stage(&mut stages, "faults", || run::all(vec![faults], 1))?;
+    let faults = stage(&mut stages, "faults", || run::all(vec![matrix(&binaries, root)?], 1))?;
     stage(&mut stages, "fuzz", || crate::fuzz::run(root, "60"))?;
     conclude(stages, histories.into_iter().chain(faults).collect(), Options { timings: true })
+}
+
+/// Each party of a migration killed at each point of it.
+pub(crate) fn faults(root: &Path) -> Result<()> {
+    let mut stages = Vec::new();
+    let binaries = stage(&mut stages, "build", || binaries::build(root))?;
+    let faults = stage(&mut stages, "faults", || run::all(vec![matrix(&binaries, root)?], 1))?;
+    conclude(stages, faults, Options { timings: true })
+}
+
+fn matrix(binaries: &[Binary], root: &Path) -> Result<Job> {
+    let job = find(binaries, "e2e::e2e")?.job(root).named("e2e::faults".to_owned());
+    Ok(job.with_args(&["fault_", "--include-ignored"]))
 }
 
 fn stage<T>(stages: &mut Vec<Timing>, what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {

@@ -125,14 +125,14 @@ pub(super) fn all(jobs: Vec<Job>, at_once: usize) -> Result<Vec<Outcome>> {
     })
 }
 
-/// What the last `test result:` line says: passed, failed, ignored.
+/// What the `test result:` lines say in sum: passed, failed, ignored. A binary may run its tests in several batches.
 fn counts(text: &str) -> [u64; 3] {
-    let line = text.lines().rev().find(|line| line.starts_with("test result:")).unwrap_or_default();
-    let number = |word: &str| {
+    let number = |line: &str, word: &str| -> u64 {
         let part = line.split([';', '.']).find(|part| part.trim().ends_with(word));
         part.and_then(|part| part.split_whitespace().next()?.parse().ok()).unwrap_or(0)
     };
-    [number("passed"), number("failed"), number("ignored")]
+    let results = || text.lines().filter(|line| line.starts_with("test result:"));
+    ["passed", "failed", "ignored"].map(|word| results().map(|line| number(line, word)).sum())
 }
 
 #[cfg(test)]
@@ -140,10 +140,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_are_read_from_the_closing_line() {
+    fn results_are_read_from_the_closing_lines() {
         let text = "test a ... ok\n\ntest result: ok. 12 passed; 0 failed; 3 ignored; 0 measured; 1 filtered out; finished in 0.01s\n";
         assert_eq!(counts(text), [12, 0, 3]);
         assert_eq!(counts("test result: FAILED. 1 passed; 2 failed; 0 ignored; 0 measured"), [1, 2, 0]);
+        assert_eq!(counts(&format!("{text}\nrunning 1 test\n{text}")), [24, 0, 6]);
         assert_eq!(counts("the end-to-end tests are skipped"), [0, 0, 0]);
     }
 
