@@ -38,7 +38,7 @@ pub fn decide(w: &World<'_>) -> Vec<Action> {
         Vmi::Absent => abandoned(w),
         Vmi::Present(vmi) if migration::is_target(w, vmi) => migration::target::decide(w, vmi),
         // It waits for a guest that another instance sends: it must never start one of its own.
-        Vmi::Present(vmi) if migration::receives(vmi) => foreign(w, vmi),
+        Vmi::Present(vmi) if vmi.receives() => foreign(w, vmi),
         Vmi::Present(vmi) if migration::was_sent(w, vmi) && !vmi.is_final() => migration::source::sent(w, vmi),
         Vmi::Present(vmi) if !owned(vmi, w.node_name) || migration::has_left(w, vmi) => foreign(w, vmi),
         Vmi::Present(vmi) if vmi.is_final() => ended(w),

@@ -1,7 +1,7 @@
 //! VirtualMachineInstance.
 
-use crate::conditions;
 use crate::kind::resource;
+use crate::{annotations, conditions};
 
 use super::condition::VirtualMachineInstanceCondition;
 use super::enums::VirtualMachineInstancePhase as Phase;
@@ -38,6 +38,12 @@ impl VirtualMachineInstance {
     /// Whether the instance waits on its node for the guest to start.
     pub fn is_scheduled(&self) -> bool {
         self.phase() == Some(&Phase::Scheduled)
+    }
+
+    /// Whether it takes a guest over from another instance, and has not got it yet.
+    pub fn receives(&self) -> bool {
+        let noted = self.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CREATE_MIGRATION_TARGET));
+        noted.is_some_and(|noted| noted == "true")
     }
 
     /// Whether somebody asked for its deletion.

@@ -69,7 +69,7 @@ pub(super) fn is_introduced_to(w: &World, vmi: &VirtualMachineInstance) -> bool 
 
 /// Whether the instance waits for a guest, and has none of its own.
 pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
-    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true") && !vmi.is_running()
+    vmi.receives() && !vmi.is_running()
 }
 
 pub(super) fn has_a_guest() -> Waiting {

@@ -15,6 +15,7 @@
 //!
 //! - An instance is failed only if a live look finds the node silent or gone *and* no Pod of the instance alive on it,
 //!   nor the target of a migration that may have taken the guest.
+//! - An instance that waits for a guest from elsewhere is not failed: the VMI controller lets it wait again.
 //! - Every write tests what it rests upon: the label is left alone if the node was written meanwhile (that may have been a
 //!   heartbeat), the phase if anybody else moved the instance.
 //! - A silent node is looked at every minute while it exists or has instances.
@@ -108,9 +109,14 @@ fn is_responsive(node: Option<&Node>, now: &Time) -> Result<bool, String> {
     Ok(now.0.duration_since(last) <= HEARTBEAT_TIMEOUT)
 }
 
-/// The node agent owns the instance: if it is gone, nobody else will end it.
+/// The node agent owns the instance: if it is gone, nobody else will end it. One that waits for a guest from elsewhere has
+/// nothing to lose with its node: without its Pod it waits again, and the guest goes on where it is.
 fn is_active(vmi: &VirtualMachineInstance) -> bool {
-    matches!(vmi.phase(), Some(Phase::Scheduled | Phase::Running))
+    match vmi.phase() {
+        Some(Phase::Scheduled) => !vmi.receives(),
+        Some(Phase::Running) => true,
+        _ => false,
+    }
 }
 
 fn keep_guests_away(node: &Node) -> Vec<Action> {

@@ -167,9 +167,8 @@ fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
         }
         Other::Found(peer) if w.sends() => {
             let vmi = peer.vmi.as_deref()?;
-            let receives = meta::annotation(&vmi.metadata, api::annotations::CREATE_MIGRATION_TARGET) == Some("true");
             let known = w.state().is_some_and(|state| state.target_node.is_some());
-            (!receives && !known).then(|| {
+            (!vmi.receives() && !known).then(|| {
                 let name = meta::name(&vmi.metadata);
                 format!(
                     "instance {name} of the other side has a guest already: its VM needs runStrategy WaitAsReceiver"

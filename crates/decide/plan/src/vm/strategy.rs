@@ -78,7 +78,7 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
             Verdict::Delete { because, rerun: failed }
         }
         RunStrategy::Manual if stop => delete("a stop was requested"),
-        RunStrategy::WaitAsReceiver if !is_receiver(vmi) => received(w, vmi),
+        RunStrategy::WaitAsReceiver if !vmi.receives() => received(w, vmi),
         _ => Verdict::Leave(""),
     }
 }
@@ -106,10 +106,6 @@ fn received(w: &World, vmi: &VirtualMachineInstance) -> Verdict {
         Some(strategy) => switch(w, strategy.into()),
         None => Verdict::Leave(""),
     }
-}
-
-fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
-    meta::annotation(&vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true")
 }
 
 fn migration_state(vmi: &VirtualMachineInstance) -> Option<&MigrationState> {

@@ -77,7 +77,7 @@ fn from_pending(w: &World) -> Move {
         let message = format!("A volume cannot be populated: {}", claims::waiting(failed));
         return Move::Fail(Note::warning(reasons::FAILED_DATA_VOLUME_IMPORT, message));
     }
-    if w.is_receiver() && !w.has_target_node() {
+    if w.vmi.receives() && !w.has_target_node() {
         return Move::To(Phase::WaitingForSync);
     }
     match w.current_pod() {
@@ -90,7 +90,7 @@ fn from_pending(w: &World) -> Move {
 }
 
 fn from_scheduling(w: &World) -> Move {
-    let (deleting, receiver) = (w.vmi.is_marked_for_deletion(), w.is_receiver());
+    let (deleting, receiver) = (w.vmi.is_marked_for_deletion(), w.vmi.receives());
     let Some(pod) = w.launcher_pod() else {
         return if receiver { Move::WaitAgainIfPodGone } else { gone("Scheduling") };
     };
@@ -114,7 +114,7 @@ fn from_scheduling(w: &World) -> Move {
 }
 
 fn from_scheduled(w: &World) -> Move {
-    match (w.launcher_pod(), w.is_receiver()) {
+    match (w.launcher_pod(), w.vmi.receives()) {
         (None, false) => gone("Scheduled"),
         (None, true) => Move::WaitAgainIfPodGone,
         (Some(pod), true) if pods::is_down(pod) || migration_failed(w) => Move::WaitAgain,

@@ -105,7 +105,7 @@ fn prepare(w: &World, temporary: Option<&Pod>) -> Sync {
         Gate::Blocked { error, note } => return Sync::told(w, error, note),
         gate => gate,
     };
-    if w.is_receiver() && !w.has_target_node() {
+    if w.vmi.receives() && !w.has_target_node() {
         return Sync::default(); // the migration brings the Pod
     }
     if let Some(pod) = temporary {

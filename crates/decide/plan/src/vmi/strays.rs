@@ -15,7 +15,7 @@ use crate::{Note, meta, pods};
 
 /// Deletes them, if live looks find no such migration, and the guest elsewhere.
 pub(super) fn remove(w: &World) -> Vec<Action> {
-    let running = w.vmi.is_running() && w.node().is_some() && !w.is_receiver();
+    let running = w.vmi.is_running() && w.node().is_some() && !w.vmi.receives();
     if !running || w.migration_state().is_some_and(|state| state.completed != Some(true) && state.failed != Some(true))
     {
         return vec![];

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use api::cdi::{FilesystemOverhead, StorageProfile};
 use api::config::ClusterConfig;
+use api::labels;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationState};
-use api::{annotations, labels};
 use k8s_openapi::api::core::v1::{Namespace, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::api::storage::v1::StorageClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -134,11 +134,6 @@ impl World {
             !matches!(self.vmi.phase(), None | Some(Phase::Pending | Phase::Scheduling | Phase::WaitingForSync));
         let name = self.vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
         name.filter(|name| handed_over && !name.is_empty())
-    }
-
-    /// Whether the instance waits for a guest that runs elsewhere.
-    pub(super) fn is_receiver(&self) -> bool {
-        meta::annotation(&self.vmi.metadata, annotations::CREATE_MIGRATION_TARGET) == Some("true")
     }
 
     /// Whether a migration has chosen a node to receive the guest.

@@ -49,10 +49,10 @@ pub(crate) use condition::live_migratable;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::labels;
 use api::v1::{
     Between, MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState,
 };
-use api::{annotations, labels};
 use jiff::Timestamp;
 use launcher_contract::migration::MigrationPhase;
 
@@ -137,11 +137,6 @@ pub(crate) fn is_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
         && state.target_node.as_deref() == Some(w.node_name)
         && w.pod_name.is_some()
         && state.target_pod.as_deref() == w.pod_name
-}
-
-/// Whether the VMI takes a guest over from another one, and has not got it yet.
-pub(crate) fn receives(vmi: &VirtualMachineInstance) -> bool {
-    annotation(vmi, annotations::CREATE_MIGRATION_TARGET) == Some("true")
 }
 
 /// Whether the guest of this launcher is another VMI's by now: that one's node has said that it runs there.

@@ -7,9 +7,7 @@ use api::v1::VirtualMachineInstancePhase as Phase;
 use api::v1::{MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState};
 use api::{annotations, labels};
 
-use super::{
-    Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, label, receives, state_of, uid_of,
-};
+use super::{Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, label, state_of, uid_of};
 use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
@@ -30,7 +28,7 @@ const BARELY_RAN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let Some(state) = state_of(vmi) else { return Vec::new() };
-    let owner = match receives(vmi) {
+    let owner = match vmi.receives() {
         // The label came with the Pod, before the guest.
         true => state.end_timestamp.is_some() && !has_failed(state),
         false => label(vmi, labels::NODE_NAME) == Some(w.node_name),
@@ -226,7 +224,7 @@ fn take_over(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     status.evacuation_node_name = None;
     status.migration_transport = Some("Unix".to_owned());
     remove(&mut status.conditions, MIGRATION_REQUIRED);
-    if receives(vmi) {
+    if vmi.receives() {
         set_phase(status, &Phase::Running, w.now);
     }
     let mut overhead = None;

@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
-use api::{labels, reasons};
+use api::{annotations, labels, reasons};
 use k8s_openapi::api::apps::v1::DaemonSet;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use serde_json::{Value, json};
@@ -187,6 +187,17 @@ fn only_what_the_node_agent_owns_is_given_up() {
     ] {
         let actions = judged(&live(None, vec![vmi("vm", phase)], vec![]));
         assert_eq!(failed(&actions).len(), usize::from(gives_up), "{phase}");
+    }
+}
+
+/// The guest it waits for runs elsewhere: failing it would end an exchange that can be tried again.
+#[test]
+fn an_instance_that_waits_for_a_guest_is_not_given_up() {
+    for (phase, gives_up) in [("Scheduled", false), ("Running", true)] {
+        let mut receiver = vmi("vm", phase);
+        let waits = (annotations::CREATE_MIGRATION_TARGET.to_owned(), "true".to_owned());
+        receiver.metadata.annotations = Some([waits].into());
+        assert_eq!(failed(&judged(&live(None, vec![receiver], vec![]))).len(), usize::from(gives_up), "{phase}");
     }
 }
 
