@@ -25,6 +25,7 @@ const LOOSER_FOR_TESTS: &[(&str, &str)] = &[
         "test-support",
         "certificates, waiting and namespaces for the tests of all layers; it depends on no crate of ours",
     ),
+    ("test-server", "an embedded API server for the tests of its clients"),
     ("virt-api", "clients of the embedded API server meet it with the hooks of KubeVirt, which virt-api makes"),
 ];
 

@@ -2,67 +2,35 @@
 
 #![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use supervisor::cluster::kubeconfig;
-use supervisor::cluster::pki::{Pki, Subject};
-use tokio_util::sync::CancellationToken;
+use test_server::TestServer;
+use test_support::pki::MASTERS;
 
 /// A server on a port of its own, with the administrator's kubeconfig.
 struct Cluster {
-    dir: tempfile::TempDir,
-    shutdown: CancellationToken,
+    server: TestServer,
 }
 
 impl Cluster {
     async fn start() -> Self {
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-        let dir = tempfile::tempdir().unwrap();
-        let pki = Pki::open(&dir.path().join("pki")).unwrap();
-        let subject = |common_name, organization, serves| Subject { common_name, organization, serves };
-        let own = pki.pair("apiserver", &subject("apiserver", None, &["127.0.0.1"])).unwrap();
-        let admin = pki.pair("admin", &subject("kubernetes-admin", Some("system:masters"), &[])).unwrap();
-        let server = embedded::Server::open(embedded::Config {
-            store_path: dir.path().join("store.redb"),
-            client_ca_pem: pki.ca_pem().to_owned(),
-            cert_pem: own.cert,
-            key_pem: own.key,
-            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
-        })
-        .await
-        .unwrap();
-        server.bootstrap().await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("https://{}", listener.local_addr().unwrap());
-        kubeconfig::write(&dir.path().join("kubeconfig"), &kubeconfig::document(&address, pki.ca_pem(), &admin))
-            .unwrap();
-        let shutdown = CancellationToken::new();
-        tokio::spawn({
-            let shutdown = shutdown.clone();
-            async move { server.serve(listener, shutdown).await }
-        });
-        Cluster { dir, shutdown }
+        let server = TestServer::start(vec![std::sync::Arc::<virt_api::Admission>::default()], &[]).await;
+        server.write_kubeconfig("kubeconfig", "kubernetes-admin", &[MASTERS]);
+        Cluster { server }
     }
 
     /// Runs `ferrovirt` with these words.
     async fn run(&self, words: &[&str]) -> Ran {
         let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovirt"));
-        command.args(words).env("KUBECONFIG", self.dir.path().join("kubeconfig")).env("FERROVIRT_LOG", "off");
+        command.args(words).env("KUBECONFIG", self.server.dir().join("kubeconfig")).env("FERROVIRT_LOG", "off");
         Ran(tokio::task::spawn_blocking(move || command.output()).await.unwrap().unwrap())
     }
 
     fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.dir.path().join(name);
+        let path = self.server.dir().join(name);
         std::fs::write(&path, text).unwrap();
         path
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.shutdown.cancel();
     }
 }
 
@@ -228,7 +196,10 @@ async fn kinds_are_explained_as_kubectl_does() {
     let cluster = Cluster::start().await;
     let kubectl = async |words: &[&str]| {
         let mut command = Command::new("kubectl");
-        command.args(words).env("KUBECONFIG", cluster.dir.path().join("kubeconfig")).env("HOME", cluster.dir.path());
+        command
+            .args(words)
+            .env("KUBECONFIG", cluster.server.dir().join("kubeconfig"))
+            .env("HOME", cluster.server.dir());
         tokio::task::spawn_blocking(move || command.output()).await.unwrap()
     };
     if kubectl(&["version", "--client"]).await.is_err() {

@@ -13,53 +13,32 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use supervisor::cluster::pki::{Pki, Subject};
-use supervisor::cluster::{identities, kubeconfig};
-use tokio_util::sync::CancellationToken;
+use supervisor::cluster::identities;
+use supervisor::cluster::pki::Subject;
+use test_server::TestServer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
+/// The controller's kubeconfig in the server's directory.
+const KUBECONFIG: &str = "kubeconfig";
 
 /// An embedded API server and what is needed to talk to it.
 struct Cluster {
-    folder: tempfile::TempDir,
     admin: kube::Client,
-    server: embedded::Server,
-    stop: CancellationToken,
+    server: TestServer,
 }
 
 impl Cluster {
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let pki = Pki::open(&folder.path().join("pki")).unwrap();
-        let serving = Subject { common_name: "server", organization: None, serves: &["127.0.0.1"] };
-        let pair = pki.pair("server", &serving).unwrap();
-        let server = embedded::Server::open(embedded::Config {
-            store_path: folder.path().join("store.redb"),
-            client_ca_pem: pki.ca_pem().to_owned(),
-            cert_pem: pair.cert,
-            key_pem: pair.key,
-            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
-        });
-        let server = server.await.unwrap();
-        server.bootstrap().await.unwrap();
-        server.grant(&supervisor::cluster::bootstrap::programs()).await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
-        let stop = CancellationToken::new();
-        tokio::spawn({
-            let (server, stop) = (server.clone(), stop.clone());
-            async move { server.serve(listener, stop).await.unwrap() }
-        });
-        let document = |name: &str, subject: &Subject<'_>| {
-            kubeconfig::document(&url, pki.ca_pem(), &pki.pair(name, subject).unwrap())
-        };
-        kubeconfig::write(&folder.path().join("kubeconfig"), &document("controller", &identities::CONTROLLER)).unwrap();
-        let admin = kubeconfig::client(document("admin", &identities::ADMIN)).await.unwrap();
-        Self { folder, admin, server, stop }
+        let admission = std::sync::Arc::<virt_api::Admission>::default();
+        let server = TestServer::start(vec![admission], &supervisor::cluster::bootstrap::programs()).await;
+        let Subject { common_name, organization, .. } = identities::CONTROLLER;
+        server.write_kubeconfig(KUBECONFIG, common_name, organization.as_slice());
+        let admin = server.admin().await;
+        Self { admin, server }
     }
 
     fn controller(&self) -> Controller {
-        Controller::start(&self.folder.path().join("kubeconfig"))
+        Controller::start(&self.server.dir().join(KUBECONFIG))
     }
 
     fn leases(&self) -> Api<Lease> {
@@ -67,8 +46,7 @@ impl Cluster {
     }
 
     async fn end(self) {
-        self.stop.cancel();
-        self.server.close().await;
+        self.server.stop().await;
     }
 }
 

@@ -160,7 +160,7 @@ impl Cluster {
 
     async fn start(kind: Kind) -> Result<Cluster> {
         let server = match kind {
-            Kind::Embedded => Server::Embedded(Embedded::start().await?),
+            Kind::Embedded => Server::Embedded(Embedded::start().await),
             Kind::Kube => {
                 let programs = PROGRAMS.get().context("nobody said where the programs are")?;
                 Server::Kube(Kubernetes::start(programs).await?)
@@ -171,7 +171,7 @@ impl Cluster {
 
     /// A server of one's own with nodes and no controllers.
     pub(crate) async fn uncontrolled() -> Result<Cluster> {
-        Self::around(Server::Embedded(Embedded::start().await?), false).await
+        Self::around(Server::Embedded(Embedded::start().await), false).await
     }
 
     async fn around(server: Server, controlled: bool) -> Result<Cluster> {

@@ -1,18 +1,17 @@
 //! The two servers, and one client's memory of each.
 
 use std::collections::BTreeMap;
-use std::net::TcpListener;
-use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use api::resources::RESOURCES;
-use control_plane::{ControlPlane, Pki};
+use control_plane::ControlPlane;
 use http::Method;
 use kube::client::Body;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
+use test_server::TestServer;
+use test_support::pki::MASTERS;
 
 use super::answer::Answer;
 use super::script::Request;
@@ -58,72 +57,48 @@ impl Server for ControlPlane {
     }
 }
 
-/// The embedded server, on loopback and in a directory of its own.
+/// The embedded server.
 pub(super) struct Embedded {
-    folder: tempfile::TempDir,
-    pki: Pki,
-    running: Running,
-}
-
-struct Running {
-    server: embedded::Server,
+    /// None only while another one is started on its store.
+    running: Option<TestServer>,
     config: kube::Config,
-    stop: CancellationToken,
-    task: JoinHandle<Result<(), embedded::Error>>,
 }
 
 impl Embedded {
     pub(super) async fn start() -> Result<Embedded> {
-        let folder = tempfile::tempdir().context("cannot make a directory")?;
-        let pki = Pki::new(folder.path())?;
-        let running = Running::start(folder.path(), &pki).await?;
-        Ok(Embedded { folder, pki, running })
+        Ok(Self::around(TestServer::start(vec![hook()], &[]).await).await)
     }
 
-    pub(super) async fn stop(mut self) {
-        self.running.stop().await;
+    async fn around(server: TestServer) -> Embedded {
+        let admin = server.authority.issue("kubernetes-admin", &[MASTERS]);
+        let mut config = server.authority.client_config(&server.url(), Some(&admin)).await;
+        config.default_retry = false; // a test wants to see every answer
+        Embedded { running: Some(server), config }
     }
+
+    pub(super) async fn stop(self) {
+        if let Some(server) = self.running {
+            server.stop().await;
+        }
+    }
+}
+
+fn hook() -> Arc<virt_api::Admission> {
+    let admission = Arc::<virt_api::Admission>::default();
+    // There are no nodes of ours behind kube-apiserver either.
+    admission.accept_unsupported();
+    admission
 }
 
 impl Server for Embedded {
     fn client(&self) -> Result<kube::Client> {
-        Ok(kube::Client::try_from(self.running.config.clone())?)
+        Ok(kube::Client::try_from(self.config.clone())?)
     }
 
     async fn forget(&mut self) -> Result<()> {
-        self.running.stop().await;
-        self.running = Running::start(self.folder.path(), &self.pki).await?;
+        let (dir, authority) = self.running.take().context("the server did not come back")?.stop().await;
+        *self = Self::around(TestServer::start_at(dir, authority, 0, vec![hook()], &[]).await).await;
         Ok(())
-    }
-}
-
-impl Running {
-    async fn start(folder: &Path, pki: &Pki) -> Result<Running> {
-        let read = |path| std::fs::read_to_string(path).context("cannot read our own certificates");
-        let admission = std::sync::Arc::<virt_api::Admission>::default();
-        // There are no nodes of ours behind kube-apiserver either.
-        admission.accept_unsupported();
-        let server = embedded::Server::open(embedded::Config {
-            store_path: folder.join("store.redb"),
-            client_ca_pem: read(&pki.ca)?,
-            cert_pem: read(&pki.server.public)?,
-            key_pem: read(&pki.server.key)?,
-            hooks: vec![admission],
-        })
-        .await?;
-        server.bootstrap().await?;
-        let listener = TcpListener::bind(("127.0.0.1", 0)).context("cannot listen on loopback")?;
-        let config = pki.client_config(listener.local_addr()?.port()).await?;
-        let stop = CancellationToken::new();
-        let (serving, stopping) = (server.clone(), stop.clone());
-        let task = tokio::spawn(async move { serving.serve(listener, stopping).await });
-        Ok(Running { server, config, stop, task })
-    }
-
-    async fn stop(&mut self) {
-        self.stop.cancel();
-        let _ = (&mut self.task).await;
-        self.server.close().await;
     }
 }
 

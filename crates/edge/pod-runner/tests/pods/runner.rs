@@ -3,10 +3,9 @@
 //! Server, runner and the test's own client live in the node's network namespace, where the server listens on loopback.
 
 use std::future::Future;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use embedded::{Config, Server};
 use futures::StreamExt;
 use hostfs::ns;
 use k8s_openapi::api::core::v1::{Event, Node, Pod, PodStatus};
@@ -14,8 +13,8 @@ use kube::Client;
 use kube::api::{Api, DeleteParams, ListParams, PostParams, WatchEvent, WatchParams};
 use pod_runner::{Capacity, Dns, RunnerConfig, images};
 use serde_json::{Value, json};
-use test_support::pki::MASTERS;
-use test_support::{Authority, Look, Pair, eventually_within};
+use test_server::TestServer;
+use test_support::{Look, eventually_within};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -28,34 +27,15 @@ struct Cluster {
     node: TestNode,
     admin: Client,
     runner: Client,
-    stop_server: CancellationToken,
-    server: JoinHandle<()>,
+    server: TestServer,
 }
 
 impl Cluster {
     async fn start(node: TestNode) -> Cluster {
-        let authority = Authority::new();
-        let Pair { cert: cert_pem, key: key_pem } = authority.issue("apiserver", &[]);
-        let config = Config {
-            store_path: node.path().join("store.redb"),
-            client_ca_pem: authority.pem().to_owned(),
-            cert_pem,
-            key_pem,
-            hooks: vec![],
-        };
-        let server = Server::open(config).await.unwrap();
-        server.bootstrap().await.unwrap();
-        server.grant(&[pod_runner::program()]).await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("https://{}", listener.local_addr().unwrap());
-        let stop_server = CancellationToken::new();
-        let serving = tokio::spawn({
-            let stop = stop_server.clone();
-            async move { server.serve(listener, stop).await.unwrap() }
-        });
-        let admin = authority.client(&url, "admin", &[MASTERS]).await;
-        let runner = authority.client(&url, "system:node:n1", &["system:nodes"]).await;
-        Cluster { node, admin, runner, stop_server, server: serving }
+        let server = TestServer::start(vec![], &[pod_runner::program()]).await;
+        let admin = server.admin().await;
+        let runner = server.client("system:node:n1", &["system:nodes"]).await;
+        Cluster { node, admin, runner, server }
     }
 
     fn run_node(&self) -> (CancellationToken, JoinHandle<()>) {
@@ -110,8 +90,7 @@ impl Cluster {
     }
 
     async fn stop(self) {
-        self.stop_server.cancel();
-        self.server.await.unwrap();
+        self.server.stop().await;
     }
 }
 

@@ -11,6 +11,7 @@ use kube::api::{Api, Patch, PatchParams, PostParams};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::{Value, json};
+use test_server::TestServer;
 use test_support::Pair;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -19,7 +20,6 @@ use tokio_rustls::client::TlsStream;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
-use tokio_util::sync::CancellationToken;
 
 use crate::support::agent::{Agent, BANNER};
 use crate::support::pki::Pki;
@@ -38,46 +38,30 @@ fn stand_in() -> Program {
 /// An API server with the router mounted, and a node agent behind it.
 struct Cluster {
     pki: Pki,
-    port: u16,
+    server: TestServer,
     agent: Agent,
-    stop: CancellationToken,
-    _directory: tempfile::TempDir,
 }
 
 impl Cluster {
     async fn start() -> Cluster {
-        let pki = Pki::new();
-        let directory = tempfile::tempdir().unwrap();
-        let pair = pki.0.issue("apiserver", &[]);
-        let server = embedded::Server::open(embedded::Config {
-            store_path: directory.path().join("store.redb"),
-            client_ca_pem: pki.0.pem().to_owned(),
-            cert_pem: pair.cert,
-            key_pem: pair.key,
-            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
-        });
-        let server = server.await.unwrap();
-        server.bootstrap().await.unwrap();
-        server.grant(&[virt_api::program(), stand_in()]).await.unwrap();
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let stop = CancellationToken::new();
+        let admission = Arc::<virt_api::Admission>::default();
+        let server = TestServer::start(vec![admission], &[virt_api::program(), stand_in()]).await;
+        let pki = Pki(server.authority.clone());
         let agent = Agent::start(&pki, role_tls::NODE_AGENT).await;
-        let cluster = Cluster { pki, port, agent, stop: stop.clone(), _directory: directory };
-        server.mount_subresources(virt_api::router(virt_api::State {
+        let cluster = Cluster { pki, server, agent };
+        cluster.server.server.mount_subresources(virt_api::router(virt_api::State {
             client: cluster.client(APISERVER).await,
             dialer: Arc::new(Redirect::to(cluster.agent.address)),
             handler_tls: Arc::new(cluster.pki.handler_client_config()),
             namespace: "kubevirt".to_owned(),
             version: virt_api::Version::default(),
-            shutdown: stop.clone(),
+            shutdown: cluster.server.stopping.clone(),
         }));
-        tokio::spawn(async move { server.serve(listener, stop).await });
         cluster
     }
 
     async fn client(&self, (name, groups): (&str, &[&str])) -> kube::Client {
-        self.pki.0.client(&format!("https://127.0.0.1:{}", self.port), name, groups).await
+        self.server.client(name, groups).await
     }
 
     /// Creates a virtual machine called `vm`.
@@ -126,18 +110,12 @@ impl Cluster {
         let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).unwrap();
         let tls = rustls::ClientConfig::builder().with_root_certificates(roots);
         let tls = TlsConnector::from(Arc::new(tls.with_client_auth_cert(chain, key).unwrap()));
-        let tcp = TcpStream::connect(("127.0.0.1", self.port)).await.unwrap();
+        let tcp = TcpStream::connect(("127.0.0.1", self.server.port())).await.unwrap();
         let stream = tls.connect("127.0.0.1".try_into().unwrap(), tcp).await.unwrap();
-        let mut request = format!("wss://127.0.0.1:{}{path}", self.port).into_client_request().unwrap();
+        let mut request = format!("wss://127.0.0.1:{}{path}", self.server.port()).into_client_request().unwrap();
         let protocol = HeaderValue::from_static(virt_api::SUBPROTOCOL);
         request.headers_mut().insert("sec-websocket-protocol", protocol);
         tokio_tungstenite::client_async(request, stream).await.expect("the stream opens").0
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        self.stop.cancel();
     }
 }
 

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use api::rights::{Identity, Program, Right, Verb};
 use api::v1::VirtualMachineInstance;
-use embedded::Server;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, PostParams};
 use serde_json::json;
-use test_support::{Authority, Pair};
+use test_server::TestServer;
+use test_support::Pair;
 use tokio::task::JoinHandle;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::sync::CancellationToken;
 
 pub(crate) const NODE: &str = "node01";
 
@@ -23,10 +23,7 @@ fn stand_in() -> Program {
 }
 
 pub(crate) struct Cluster {
-    authority: Authority,
-    port: u16,
-    dir: tempfile::TempDir,
-    _stop: DropGuard,
+    server: TestServer,
 }
 
 /// A running node agent.
@@ -45,28 +42,12 @@ impl Handler {
 
 impl Cluster {
     pub(crate) async fn start() -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let authority = Authority::new();
-        let Pair { cert, key } = authority.issue("apiserver", &[]);
-        let server = Server::open(embedded::Config {
-            store_path: dir.path().join("store.redb"),
-            client_ca_pem: authority.pem().to_owned(),
-            cert_pem: cert,
-            key_pem: key,
-            hooks: vec![std::sync::Arc::<virt_api::Admission>::default()],
-        });
         // `RUST_LOG=debug` shows what the agent saw; nothing without it.
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).try_init();
-        let server = server.await.unwrap();
-        server.bootstrap().await.unwrap();
-        server.grant(&[virt_handler::program(), stand_in()]).await.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let stop = CancellationToken::new();
-        let stopped = stop.clone();
-        tokio::spawn(async move { server.serve(listener, stopped).await.unwrap() });
-        let cluster = Cluster { authority, port, dir, _stop: stop.drop_guard() };
+        let admission = std::sync::Arc::<virt_api::Admission>::default();
+        let server = TestServer::start(vec![admission], &[virt_handler::program(), stand_in()]).await;
+        let cluster = Cluster { server };
         cluster.note_that_kvm_works();
         let node: Node = serde_json::from_value(json!({"metadata": {"name": NODE}})).unwrap();
         let nodes: Api<Node> = Api::all(cluster.admin().await);
@@ -82,15 +63,15 @@ impl Cluster {
     }
 
     pub(crate) fn pods_dir(&self) -> PathBuf {
-        self.dir.path().join("pods")
+        self.server.dir().join("pods")
     }
 
     pub(crate) fn private_dir(&self) -> PathBuf {
-        self.dir.path().join("private")
+        self.server.dir().join("private")
     }
 
     pub(crate) async fn admin(&self) -> kube::Client {
-        self.client("kubernetes-admin", "system:masters").await
+        self.server.admin().await
     }
 
     /// The identity that makes instances and writes their status.
@@ -99,7 +80,7 @@ impl Cluster {
     }
 
     async fn client(&self, name: &str, group: &str) -> kube::Client {
-        self.authority.client(&format!("https://127.0.0.1:{}", self.port), name, &[group]).await
+        self.server.client(name, &[group]).await
     }
 
     pub(crate) async fn handler(&self) -> Handler {
@@ -112,7 +93,7 @@ impl Cluster {
         let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", &group).await;
         let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listen.local_addr().unwrap();
-        let Pair { cert, key } = self.authority.issue(role_tls::NODE_AGENT, &[]);
+        let Pair { cert, key } = self.server.authority.issue(role_tls::NODE_AGENT, &[]);
         let config = virt_handler::Config {
             node_name: node.to_string(),
             pods_dir,
@@ -120,7 +101,7 @@ impl Cluster {
             kvm_finding: self.private_dir().join("kvm.json"),
             client,
             listen,
-            identity: role_tls::Identity::from_pem(self.authority.pem(), &cert, &key).unwrap(),
+            identity: role_tls::Identity::from_pem(self.server.authority.pem(), &cert, &key).unwrap(),
         };
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(virt_handler::run(config, shutdown.clone()));
