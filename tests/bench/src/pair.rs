@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use drive::{BOOT_LIMIT, LIMIT, UP_LINE};
 use libvirt_io::{Connection, Keepalive, flags};
+use test_support::Authority;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 
@@ -119,26 +120,19 @@ impl Pair {
 
 /// An authority and a certificate by it, under the names that libvirt looks for.
 fn certify(dir: &Path) -> Result<()> {
-    let key = rcgen::KeyPair::generate()?;
-    let mut params = rcgen::CertificateParams::default();
-    params.distinguished_name.push(rcgen::DnType::CommonName, "authority");
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    params.key_usages = vec![rcgen::KeyUsagePurpose::KeyCertSign];
-    let authority = params.self_signed(&key)?.pem();
-    let issuer = rcgen::Issuer::new(params, key);
-    let key = rcgen::KeyPair::generate()?;
+    let authority = Authority::new();
     let mut params = rcgen::CertificateParams::new(vec![TLS_NAME.to_owned()])?;
+    // QEMU's TLS asks what a certificate is for.
     params.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages =
         vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params.signed_by(&key, &issuer)?.pem();
+    let test_support::Pair { cert, key } = authority.sign(params);
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let key = key.serialize_pem();
     let files = [
-        ("ca-cert.pem", &authority),
-        ("server-cert.pem", &certificate),
+        ("ca-cert.pem", authority.pem()),
+        ("server-cert.pem", &cert),
         ("server-key.pem", &key),
-        ("client-cert.pem", &certificate),
+        ("client-cert.pem", &cert),
         ("client-key.pem", &key),
     ];
     for (name, text) in files {

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use kube::Config;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair};
+use rcgen::KeyPair;
 use serde_json::{Value, json};
+use test_support::pki::{Authority, MASTERS};
 
 /// The name of the second administrator.
 pub const CONTROLLER: &str = "controller";
@@ -21,11 +22,11 @@ pub struct Pki {
     pub controller: Pair,
     /// Signs the tokens of service accounts, and tells a good signature.
     pub tokens: Pair,
-    issuer: CertifiedIssuer<'static, KeyPair>,
+    authority: Authority,
     folder: PathBuf,
 }
 
-/// A key, and its certificate or public half.
+/// Files: a key, and its certificate or public half.
 pub struct Pair {
     pub public: PathBuf,
     pub key: PathBuf,
@@ -34,32 +35,25 @@ pub struct Pair {
 impl Pki {
     /// Makes them in a folder.
     pub fn new(folder: &Path) -> Result<Pki> {
-        let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, "ferrovirt-kube");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let ca = CertifiedIssuer::self_signed(params, KeyPair::generate()?).context("cannot make a CA")?;
-
-        let mut server = CertificateParams::new(vec!["127.0.0.1".to_owned()])?;
-        server.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-
+        let authority = Authority::new();
         let tokens = KeyPair::generate()?;
         Ok(Pki {
-            ca: write(folder, "ca.crt", &ca.pem())?,
-            server: issue(&ca, server, folder, "server")?,
-            admin: issue(&ca, administrator("admin"), folder, "admin")?,
-            controller: issue(&ca, administrator(CONTROLLER), folder, CONTROLLER)?,
+            ca: write(folder, "ca.crt", authority.pem())?,
+            server: issue(&authority, "server", &[], folder)?,
+            admin: issue(&authority, "admin", &[MASTERS], folder)?,
+            controller: issue(&authority, CONTROLLER, &[MASTERS], folder)?,
             tokens: Pair {
                 public: write(folder, "tokens.pub", &tokens.public_key_pem())?,
                 key: write(folder, "tokens.key", &tokens.serialize_pem())?,
             },
-            issuer: ca,
+            authority,
             folder: folder.to_owned(),
         })
     }
 
     /// A further user, who may do what roles say.
     pub fn user(&self, name: &str, group: &str) -> Result<Pair> {
-        issue(&self.issuer, user(name, group), &self.folder, &name.replace(':', "-"))
+        issue(&self.authority, name, &[group], &self.folder)
     }
 
     /// How a user reaches a server on this port, as a kubeconfig file says it.
@@ -92,25 +86,13 @@ impl Pki {
     }
 }
 
-/// A user who may do anything.
-fn administrator(name: &str) -> CertificateParams {
-    user(name, "system:masters")
-}
-
-fn user(name: &str, group: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.distinguished_name.push(DnType::OrganizationName, group);
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    params
-}
-
-fn issue(ca: &CertifiedIssuer<'static, KeyPair>, params: CertificateParams, folder: &Path, name: &str) -> Result<Pair> {
-    let key = KeyPair::generate()?;
-    let certificate = params.signed_by(&key, ca).with_context(|| format!("cannot sign the certificate of {name}"))?;
+/// A certificate of the authority, in files that bear its name.
+fn issue(authority: &Authority, name: &str, groups: &[&str], folder: &Path) -> Result<Pair> {
+    let test_support::Pair { cert, key } = authority.issue(name, groups);
+    let file = name.replace(':', "-");
     Ok(Pair {
-        public: write(folder, &format!("{name}.crt"), &certificate.pem())?,
-        key: write(folder, &format!("{name}.key"), &key.serialize_pem())?,
+        public: write(folder, &format!("{file}.crt"), &cert)?,
+        key: write(folder, &format!("{file}.key"), &key)?,
     })
 }
 

@@ -5,6 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 use serde_json::{Value, json};
 
@@ -32,6 +33,7 @@ impl Authority {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut params = named("test authority", &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let key = KeyPair::generate().unwrap();
         Self { own: Pair { cert: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() } }
     }
