@@ -114,6 +114,24 @@ fn the_descheduler_is_less_urgent_than_a_drain() {
     assert_eq!(made[0].spec.priority, Some(MigrationPriority::SystemMaintenance));
 }
 
+/// Canceled evacuations end at once, and so several may begin and end within one second.
+#[test]
+fn attempts_of_the_same_second_have_names_of_their_own() {
+    let mut w = world(vec![guest(vmi(json!({})))]);
+    let mut seen = std::collections::BTreeSet::new();
+    for attempt in 0..6 {
+        let made = made(&w);
+        let [next] = made.as_slice() else { panic!("{made:?}") };
+        let name = next.metadata.name.clone().unwrap();
+        assert!(seen.insert(name.clone()), "{name} of attempt {attempt} exists");
+        let mut canceled = Arc::unwrap_or_clone(migration(&name, "Failed", 10));
+        let aborted = json!({"type": conditions::MIGRATION_ABORT_REQUESTED, "status": "True",
+                             "reason": api::reasons::EVACUATION_CANCELED});
+        canceled.status.get_or_insert_default().conditions = vec![serde_json::from_value(aborted).unwrap()];
+        w.guests[0].migrations.push(Arc::new(canceled));
+    }
+}
+
 #[test]
 fn a_name_stands_for_one_attempt() {
     let name = |migrations: Vec<Arc<Migration>>| {

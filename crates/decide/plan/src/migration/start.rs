@@ -1,4 +1,4 @@
-//! Whether a migration may start now: first by the caches, then once more under the lock for starts, by what is stored.
+//! Decides whether a migration may start now: first from the caches, then again under the start lock from live reads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +16,10 @@ use super::world::World;
 use super::{decentralized, status, target};
 use crate::{meta, pods};
 
-/// How soon a lost race for room is run again.
+/// The delay before a retry after a lost race for a slot.
 const SHORTLY: Duration = Duration::from_secs(1);
 
-/// How long a migration waits before it looks for room again, by its priority.
+/// How long a migration waits before it checks for a slot again, depending on its priority.
 pub(super) fn patience(w: &World) -> Duration {
     Duration::from_secs(match kinds::spec_priority(&w.migration) {
         100.. => 1,
@@ -28,7 +28,7 @@ pub(super) fn patience(w: &World) -> Duration {
     })
 }
 
-/// What keeps a target Pod from being made, as far as that is known without looking live.
+/// What blocks the creation of a target Pod, as far as the caches tell.
 fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     let active: Vec<&str> =
         w.pods.iter().filter(|pod| !pods::is_down(pod)).map(|pod| meta::name(&pod.metadata)).collect();
@@ -65,7 +65,7 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     None
 }
 
-/// On the way to a target Pod: the launcher's user, then room, then the lock.
+/// The steps towards a target Pod: the launcher's user, then a slot, then the lock.
 pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if let Some(waiting) = obstacle(w, vmi) {
         let delay = if waiting.reason == reasons::OTHER_POD_ACTIVE { SHORTLY } else { patience(w) };
@@ -73,32 +73,33 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return wait.again(delay, kinds::spec_priority(&w.migration));
     }
     if let Some(patch) = target::runtime_user(w, vmi) {
-        return Sync::doing(vec![patch]); // it comes back as an event
+        return Sync::doing(vec![patch]); // the event of this write requeues us
     }
     Sync { start: Some(Action::Own(Own::Start)), ..Sync::default() }
 }
 
-/// The world with the migration as it is stored, or nothing if that is gone or another has come under its name: nobody would
-/// take away a Pod that is made for a migration which has ended and is still in the cache.
+/// The world with the stored migration, or `None` if it is gone or was recreated: nobody would delete a Pod created for
+/// a migration that has ended but is still in the cache.
 pub fn with_stored_migration(w: World, stored: Option<Migration>) -> Option<World> {
     let migration = stored.filter(|stored| meta::uid(&stored.metadata) == w.uid())?;
     Some(World { migration: Arc::new(migration), ..w })
 }
 
-/// Whether the start goes by the instance as it is stored. Whoever asks for a node to be emptied may have seen the guest there
-/// after it had left, or before that was called off.
+/// Whether the start needs the VMI from a live read. The evacuation may have been requested when the guest had already
+/// left the node, or may have been canceled since. A receiver has no Pod yet that would keep its VMI from going: one that
+/// is created after the VMI was deleted belongs to nobody.
 pub fn needs_stored_instance(w: &World) -> bool {
-    w.evacuated_node().is_some()
+    w.evacuated_node().is_some() || w.kind() == Kind::Receives
 }
 
-/// The world with the instance as it is stored, or nothing if that is another than the cache's.
+/// The world with the stored VMI, or `None` if it is not the VMI in the cache.
 pub fn with_stored_instance(w: World, stored: Option<VirtualMachineInstance>) -> Option<World> {
     let known = w.vmi.as_deref()?;
     let vmi = stored.filter(|stored| meta::uid(&stored.metadata) == meta::uid(&known.metadata))?;
     Some(World { vmi: Some(Arc::new(vmi)), ..w })
 }
 
-/// What to do now that nobody else can start a migration: `w` was gathered, and the source Pod read live, under the lock.
+/// Decides what to do while holding the start lock: `w` was gathered, and the source Pod read live, under the lock.
 pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     let later = |delay| vec![requeue_after(delay, kinds::spec_priority(&w.migration))];
     let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
@@ -106,8 +107,8 @@ pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
         return later(SHORTLY);
     }
-    if w.behind.is_some() || w.rival().is_some() || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi)
-    {
+    let taken = w.rival().is_some() || w.unread().is_some();
+    if w.behind.is_some() || taken || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi) {
         return later(SHORTLY);
     }
     if w.is_called_off(vmi) {

@@ -1,4 +1,4 @@
-//! Bringing a migration forward: what is done in each phase, and what it waits for.
+//! Advances a migration: the effects of each phase, and what it waits for.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use super::{backend, decentralized, start, target, timeouts};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
 
-/// How soon a hand-over of claims is looked at again.
+/// The delay before a hand-over of claims is checked again.
 const SHORTLY: Duration = Duration::from_secs(1);
 
-/// Why a migration does not go on, for its user.
+/// Why a migration does not advance, for its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Waiting {
     pub(super) reason: &'static str,
@@ -30,14 +30,14 @@ impl Waiting {
     }
 }
 
-/// What is done in this pass, and what it comes down to for the status.
+/// The effects of this pass, and its result for the status.
 #[derive(Debug, Default)]
 pub(super) struct Sync {
     pub(super) actions: Vec<Action>,
-    /// Comes after the status, and only if that is up to date.
+    /// Executed after the status write, and only if the status is up to date.
     pub(super) start: Option<Action>,
     pub(super) waiting: Option<Waiting>,
-    /// A time limit is over: the migration fails for this reason.
+    /// A timeout has expired: the migration fails for this reason.
     pub(super) expired: Option<String>,
 }
 
@@ -50,7 +50,7 @@ impl Sync {
         Self { waiting: Some(Waiting::new(reason, message)), ..Self::default() }
     }
 
-    /// The same, with another look after this time.
+    /// The same, with a requeue after this time.
     pub(super) fn again(mut self, delay: Duration, priority: i32) -> Self {
         self.actions.push(requeue_after(delay, priority));
         self
@@ -63,7 +63,7 @@ pub(super) fn sync(w: &World) -> Sync {
         return Sync::doing(tell(w, error).into_iter().collect());
     }
     if vmi.is_marked_for_deletion() {
-        // Whoever waits for the word about a guest that was to be sent waits for this one, too.
+        // A VM that waits for the outcome of a guest to be sent waits for this failure, too.
         let told = w.kind() == Kind::Sends && kinds::phase(&w.migration) == Some(&Phase::Failed);
         return if told { failed(w, vmi) } else { Sync::default() };
     }
@@ -75,6 +75,12 @@ pub(super) fn sync(w: &World) -> Sync {
     }
     if let Some(rival) = w.rival().filter(|_| !kinds::is_final(&w.migration) && kinds::phase(&w.migration).is_some()) {
         let message = format!("migration {} has the instance and has not ended", meta::name(&rival.metadata));
+        let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
+        return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
+    }
+    if let Some(unread) = w.unread().filter(|_| !kinds::is_final(&w.migration)) {
+        let name = meta::name(&unread.metadata);
+        let message = format!("the other side of migration {name} has yet to read how it ended");
         let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
         return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
     }
@@ -90,7 +96,7 @@ pub(super) fn sync(w: &World) -> Sync {
     }
 }
 
-/// The event of a failure, unless the migration shows it already.
+/// The event for a failure, unless the migration already shows it.
 fn tell(w: &World, error: &SyncError) -> Option<Action> {
     let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let known = list.iter().any(|condition| condition.message() == error.message);
@@ -126,7 +132,7 @@ fn pending(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     timeouts::pending_pod(w, vmi, pod)
 }
 
-/// The Pod with the plugged volumes, beside a target that is up.
+/// The attachment Pod with the hot-plugged volumes, next to a target that is up.
 fn attach(w: &World, vmi: &VirtualMachineInstance, pod: &Pod) -> Sync {
     if !backend::has_plugged_volumes(vmi) || w.attachment().is_some() {
         return timeouts::pending_attachment(w);
@@ -155,7 +161,7 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return Sync::default();
     }
     if w.handed_off {
-        // The cache is behind, or the patch got no answer and was lost: a live look tells.
+        // The cache is stale, or the patch was lost without an answer: a live read decides.
         return Sync { start: Some(Action::Own(Own::ConfirmHandOff)), ..Sync::default() };
     }
     if !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
@@ -170,11 +176,11 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     Sync { start: Some(Action::Own(Own::ConfirmHandOff)), ..Sync::doing(actions) }
 }
 
-/// A target that has died before the transfer began cannot say so itself.
+/// A target that died before the transfer started cannot report it itself.
 fn with_nodes(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let Some(state) = w.own_state() else { return Sync::default() };
     let over = state.failed == Some(true) || state.start_timestamp.is_some();
-    // One that is missing is looked for live first, and the failure of the migration brings the mark.
+    // A missing target is first looked up live, and the failure of the migration then sets the mark.
     if w.makes_target() && w.target().is_some_and(pods::is_down) && !over {
         return mark_failed(w, vmi, state, "the target Pod ended before the transfer began");
     }
@@ -200,11 +206,11 @@ fn running(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     sync
 }
 
-/// The guest runs on the target: what must follow it does, and whoever watches the target Pod is told.
+/// The guest runs on the target: hands over the claims and marks the target Pod for its watchers.
 fn arrived(w: &World) -> Sync {
     let Some(state) = w.own_state().filter(|state| state.failed != Some(true)) else { return Sync::default() };
     let Some(ready) = &state.target_node_domain_ready_timestamp else { return Sync::default() };
-    // The end waits for it, and no event tells of all that it takes.
+    // The outcome waits for it, and not every step triggers an event.
     let handed_over = w.kind() == Kind::Sends || backend::is_handed_over(w);
     let mut sync =
         if handed_over { Sync::default() } else { Sync::doing(backend::hand_over(w)).again(SHORTLY, RUNNING_PRIORITY) };
@@ -220,7 +226,7 @@ fn arrived(w: &World) -> Sync {
     sync
 }
 
-/// Asks the nodes to give it up; what has arrived by then stays there.
+/// Asks virt-handler to abort; a guest that has arrived by then stays on the target.
 fn abort(vmi: &VirtualMachineInstance, state: &State) -> Vec<Action> {
     if state.abort_requested == Some(true) || state.end_timestamp.is_some() {
         return vec![];
@@ -242,7 +248,8 @@ fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         Some(state) if state.failed != Some(true) && state.completed != Some(true) && w.makes_target() => {
             mark_failed(w, vmi, state, "the migration failed")
         }
-        // What has not begun must not begin any more; what has, the source's node ends, unless its instance has ended before.
+        // A transfer that has not started must not start any more; one that has is aborted by the source's
+        // virt-handler, unless the VMI ends first.
         Some(state)
             if state.failed != Some(true)
                 && state.completed != Some(true)
@@ -250,20 +257,20 @@ fn failed(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         {
             mark_failed(w, vmi, state, "the migration failed before its transfer was over")
         }
-        // The nodes have it, and have not ended it in the cache: they will say how.
+        // It is handed off and unfinished in the cache: virt-handler will report the outcome.
         None if w.handed_off && w.state().is_none() => Sync::default(),
         _ => Sync::doing(drop_target(w, vmi)),
     }
 }
 
-/// The guest stayed where it was. Its target would wait for it for ever.
+/// The guest stayed on the source. Its target would wait for ever.
 fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let completed = w.own_state().is_some_and(|state| state.completed == Some(true) && state.failed != Some(true));
     let Some(pod) = w.target().filter(|pod| !completed && !pods::is_down(pod) && !pods::is_deleting(pod)) else {
         return vec![];
     };
     if w.kind() == Kind::Receives && w.own_state().is_some() {
-        // It is the Pod that the instance names as its own. No guest comes to it after the failure was written.
+        // It is the Pod that the VMI names as its own. No guest arrives in it once the failure is recorded.
         return delete(pod, "the migration failed, and the guest is elsewhere");
     }
     let node = pods::node_name(pod);
@@ -277,7 +284,7 @@ fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     }
 }
 
-/// Writes the failure where the nodes look.
+/// Records the failure where virt-handler reads it.
 fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str) -> Sync {
     let path = |field| ["status", "migrationState", field];
     let now = Some(w.now.clone());
@@ -299,7 +306,7 @@ fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str
     Sync::doing(marks.collect())
 }
 
-/// The migration is deleted before the nodes have it: what was made for it goes.
+/// The migration is deleted before the hand-off: deletes what was created for it.
 fn give_up(w: &World) -> Sync {
     if w.is_handed_off() {
         return Sync::default();
@@ -313,7 +320,7 @@ pub(super) fn delete(pod: &Pod, because: &'static str) -> Vec<Action> {
     vec![delete_pod(pod, because), Action::Note(Note::normal(reasons::SUCCESSFUL_DELETE, message))]
 }
 
-/// A backup reads the guest's disks where they are.
+/// A running backup reads the guest's disks on the current node.
 pub(super) fn has_unfinished_backup(vmi: &VirtualMachineInstance) -> bool {
     let tracking = vmi.status.as_ref().and_then(|status| status.changed_block_tracking.as_ref());
     let backup = tracking.and_then(|tracking| tracking.backup_status.as_ref());

@@ -2,12 +2,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::annotations;
 use api::config::ClusterConfig;
 use api::migrations::MigrationPolicy;
 use api::v1::{
     VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
 };
+use api::{annotations, finalizers};
 use k8s_openapi::api::core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, ResourceQuota};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -18,47 +18,47 @@ use crate::claims::Claims;
 use crate::vmi::{Settings, Storage};
 use crate::{SyncError, evacuation, meta, pods};
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct World {
     pub migration: Arc<Migration>,
     pub vmi: Option<Arc<VirtualMachineInstance>>,
-    /// Every Pod the instance controls.
+    /// Every Pod the VMI controls.
     pub pods: Vec<Arc<Pod>>,
     /// Every Pod that those Pods control.
     pub helpers: Vec<Arc<Pod>>,
-    /// Every migration that names the instance, this one included.
+    /// Every migration that names the VMI, including this one.
     pub siblings: Vec<Arc<Migration>>,
     pub slots: Slots,
     pub policies: Vec<Arc<MigrationPolicy>>,
     pub nodes: Vec<Arc<Node>>,
-    /// The claims and DataVolumes that the instance names.
+    /// The claims and DataVolumes that the VMI names.
     pub claims: Claims,
-    /// The claims with the guest's own state: the instance's, and the one prepared for this migration.
+    /// The claims with the guest's persistent state: the VMI's, and the one prepared for this migration.
     pub state_claims: Vec<Arc<PersistentVolumeClaim>>,
     pub storage: Storage,
     pub namespace: Option<Arc<Namespace>>,
     pub quotas: Vec<Arc<ResourceQuota>>,
-    /// The device plugin resources of the instance's networks, by the network's name in the instance.
+    /// The device plugin resources of the VMI's networks, keyed by the network's name in the VMI.
     pub network_resources: BTreeMap<String, String>,
-    /// Where this cluster is reached by those that exchange guests with it.
+    /// The addresses of this cluster for decentralized migrations.
     pub synchronization_addresses: Vec<String>,
     pub config: Arc<ClusterConfig>,
     pub settings: Arc<Settings>,
-    /// This process has handed the migration to the nodes, whether the cache shows it or not.
+    /// This process has handed off the migration, whether or not the cache shows it.
     pub handed_off: bool,
-    /// Pods or claims we made or deleted are not in the caches yet; they will be within this time, or never.
+    /// Pods or claims that we created or deleted are not in the caches yet; after this time we stop waiting for them.
     pub behind: Option<Duration>,
-    /// Our own write to the migration is not in the cache yet, likewise.
+    /// Our own write to the migration is not in the cache yet; after this time we stop waiting for it.
     pub unseen: Option<Duration>,
-    /// The attempt made a moment ago failed.
+    /// The error of the attempt that has just failed.
     pub failed: Option<SyncError>,
-    /// Whole seconds, as the API keeps them.
+    /// The current time in whole seconds, the API's resolution.
     pub now: Time,
 }
 
 impl World {
-    /// A migration with nothing around it but its instance.
+    /// A world with a migration and its VMI only.
     pub fn new(
         migration: Arc<Migration>,
         vmi: Option<Arc<VirtualMachineInstance>>,
@@ -95,7 +95,7 @@ impl World {
         kinds::kind(&self.migration)
     }
 
-    /// Whether a target Pod is made in this cluster, for this migration.
+    /// Whether the target Pod of this migration is created in this cluster.
     pub(super) fn makes_target(&self) -> bool {
         self.kind() != Kind::Sends
     }
@@ -108,18 +108,18 @@ impl World {
         meta::is_deleting(&self.migration.metadata)
     }
 
-    /// The Pod that receives the guest: the oldest of those made for this migration.
+    /// The target Pod: the oldest of those created for this migration.
     pub fn target(&self) -> Option<&Pod> {
         let ours = self.pods.iter().map(AsRef::as_ref).filter(|pod| is_target(pod, self.uid()));
         ours.min_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
     }
 
-    /// The Pod the guest is in: on the instance's node, the youngest if there are several.
+    /// The source Pod: on the VMI's node, the newest if there are several.
     pub fn source(&self) -> Option<&Pod> {
         self.source_of(self.vmi.as_ref()?)
     }
 
-    /// The same, going by a version of the instance that is newer than the cache's.
+    /// The source Pod according to a version of the VMI that is newer than the cached one.
     pub(super) fn source_of(&self, vmi: &VirtualMachineInstance) -> Option<&Pod> {
         let node = vmi.status.as_ref()?.node_name.as_deref();
         let on_node = |pod: &&Pod| node.is_none_or(|node| node.is_empty()) || pods::node_name(pod) == node;
@@ -127,7 +127,7 @@ impl World {
         all.filter(on_node).max_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
     }
 
-    /// Where that Pod is: namespace and name. A guest that comes from another instance is in a Pod of that one.
+    /// Namespace and name of the source Pod. For a receiver, it is a Pod of the sender's VMI.
     pub fn source_pod(&self) -> Option<(String, String)> {
         if self.kind() == Kind::Receives {
             let source = decentralized::source_of(self.vmi.as_deref()?)?;
@@ -137,7 +137,7 @@ impl World {
         Some((meta::namespace(&self.migration.metadata).to_owned(), name))
     }
 
-    /// The Pod that brings plugged volumes to the target.
+    /// The attachment Pod that brings hot-plugged volumes to the target.
     pub(super) fn attachment(&self) -> Option<&Pod> {
         let target = meta::uid(&self.target()?.metadata);
         let helpers = self.helpers.iter().map(AsRef::as_ref);
@@ -152,19 +152,19 @@ impl World {
         self.vmi.as_ref()?.status.as_ref()?.migration_state.as_ref()
     }
 
-    /// The state on the instance, if it is about this migration.
+    /// The VMI's migration state, if it is about this migration.
     pub(super) fn own_state(&self) -> Option<&State> {
         self.state().filter(|state| kinds::owns(&self.migration, Some(state)))
     }
 
-    /// Whether the nodes have the migration: the cache says so, or this process knows better.
+    /// Whether the migration is handed off: according to the cache, or because this process did it.
     pub(super) fn is_handed_off(&self) -> bool {
         self.handed_off || self.own_state().is_some_and(|state| is_set(&state.target_node))
     }
 
-    /// Another migration that has not ended and has the instance, or has shown itself on it as a side of an exchange. A guest
-    /// that moves between nodes heeds only the former: who sends may wait for the other side as long as it likes, and a
-    /// node cannot be emptied meanwhile.
+    /// Another unfinished migration that owns the VMI, or shows itself on it as a side of a decentralized migration. A
+    /// local migration only respects the former: a sender may wait for its other side indefinitely, and must not block
+    /// a node drain meanwhile.
     pub(super) fn rival(&self) -> Option<&Migration> {
         let state = self.state()?;
         let between = self.kind() != Kind::Local;
@@ -181,19 +181,32 @@ impl World {
         named.map(AsRef::as_ref)
     }
 
-    /// Whether it is to empty a node that nobody asks the guest to leave any more, going by this version of the instance.
+    /// A side of a decentralized migration that has ended, and whose outcome the other side has yet to read from the VMI.
+    /// Another migration that took over the VMI's state would leave the other side waiting for ever.
+    pub(super) fn unread(&self) -> Option<&Migration> {
+        let owner = self.state()?.migration_uid.as_deref()?;
+        let unread = |sibling: &&Migration| {
+            meta::uid(&sibling.metadata) == owner
+                && kinds::kind(sibling) != Kind::Local
+                && kinds::is_final(sibling)
+                && meta::has_finalizer(&sibling.metadata, finalizers::MIGRATION_SYNCHRONIZATION)
+        };
+        self.siblings.iter().map(AsRef::as_ref).find(unread)
+    }
+
+    /// Whether its evacuation was canceled, judging by this version of the VMI.
     pub(super) fn is_called_off(&self, vmi: &VirtualMachineInstance) -> bool {
         let from = self.evacuated_node();
         let node = self.nodes.iter().find(|node| Some(meta::name(&node.metadata)) == from);
         evacuation::is_called_off(&self.migration, vmi, node.map(AsRef::as_ref), &self.config)
     }
 
-    /// The node that the migration was made to empty.
+    /// The node that the migration was created to evacuate.
     pub(super) fn evacuated_node(&self) -> Option<&str> {
         meta::annotation(&self.migration.metadata, annotations::EVACUATION_MIGRATION)
     }
 
-    /// The facts that Pods are rendered from.
+    /// The input for rendering Pods.
     pub(super) fn context(&self, backend_claim: Option<&str>) -> render::Context {
         let base = render::Context {
             network_resources: self.network_resources.clone(),
@@ -207,7 +220,7 @@ impl World {
     }
 }
 
-/// Whether a Pod was made to receive a guest for the migration with this UID.
+/// Whether a Pod is a target of the migration with this UID.
 pub fn is_target(pod: &Pod, migration_uid: &str) -> bool {
     let label = |key| machinery::meta::label(&pod.metadata, key);
     label(api::labels::APP) == Some(api::labels::app::LAUNCHER)

@@ -1,7 +1,7 @@
 //! The two sides of a migration between instances.
 
 use super::*;
-use crate::migration::{Live, concerns, hand_off};
+use crate::migration::{Live, concerns, hand_off, needs_stored_instance, start, with_stored_instance};
 
 fn sender(phase: &str) -> Migration {
     let mut migration = migration(phase);
@@ -118,6 +118,43 @@ fn each_side_notes_which_instance_it_is_about() {
     let mut local = migration("Pending");
     local.status.clone_from(&noted.status);
     assert!(concerns(&local, &another), "a guest that moves between nodes ends with its instance");
+}
+
+/// Nothing keeps a VMI without a Pod from going once it is deleted; a Pod that came then would belong to nobody.
+#[test]
+fn a_receiver_gets_a_pod_only_if_a_live_read_finds_its_instance() {
+    let waits = || empty("WaitingForSync", told());
+    let w = || receives(receiver("Pending"), waits(), vec![]);
+    assert!(needs_stored_instance(&w()));
+    let creates = |stored: VirtualMachineInstance| {
+        let live = with_stored_instance(w(), Some(stored)).expect("the same instance");
+        start(&live, Some(&source())).iter().any(|action| matches!(action, Action::Create { .. }))
+    };
+    assert!(creates(waits()));
+    let mut deleted = waits();
+    deleted.metadata.deletion_timestamp = Some(time(90));
+    assert!(!creates(deleted));
+}
+
+/// The sender reads on the receiver's VMI that its guest has arrived. A migration that began at once and replaced that
+/// state would leave the sender waiting for ever.
+#[test]
+fn the_next_migration_waits_until_the_other_side_has_read_the_outcome() {
+    let arrived = json!({"migrationUid": "uid-of-receive", "completed": true, "endTimestamp": time(50),
+                         "sourceState": {"migrationUID": "theirs"}, "targetState": {"migrationUID": "uid-of-receive"}});
+    for next in [migration("Pending"), sender("Synchronizing")] {
+        let mut receive = receiver("Succeeded");
+        receive.metadata.name = Some("receive".into());
+        receive.metadata.uid = Some("uid-of-receive".into());
+        receive.metadata.finalizers = Some(vec![api::finalizers::MIGRATION_SYNCHRONIZATION.into()]);
+        let mut w = world(next, vmi(arrived.clone()), vec![]);
+        w.siblings.push(Arc::new(receive.clone()));
+        assert!(patched_vmi(&w).is_none());
+        assert_eq!(waits_for(&w), "OtherMigrationActive");
+        receive.metadata.finalizers = None;
+        w.siblings = vec![w.migration.clone(), Arc::new(receive)];
+        assert!(w.unread().is_none());
+    }
 }
 
 /// Who sends may wait for a receiver for ever: nodes can be emptied meanwhile, and the guest is sent from where it is then.
