@@ -1,9 +1,9 @@
-//! Kinds of the group `cdi.kubevirt.io`, which the Containerized Data Importer serves, as far as our controllers read
-//! them.
+//! The parts of the kinds in group `cdi.kubevirt.io`, served by the Containerized Data Importer, that our controllers
+//! read.
 //!
 //! A virtual machine's DataVolumes are the only objects of this group that we create. Nothing here is ever written back
-//! whole, so fields that nobody of ours looks at are left out and lost when an object is read. Where the importer is not
-//! installed there simply are no such objects.
+//! as a whole, so fields that we do not use are left out and lost when an object is read. Without an installed importer
+//! there are no such objects.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +64,7 @@ pub struct DataVolumeStatus {
     pub conditions: Vec<Condition>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<DataVolumePhase>,
-    /// How much is transferred, such as `42.0%`; `N/A` when nobody knows.
+    /// The progress, such as `42.0%`; `N/A` if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -131,7 +131,7 @@ open_enum! {
         Succeeded,
         /// The content will not come.
         Failed,
-        /// Nobody can tell.
+        /// The state is unknown.
         Unknown,
         /// A transfer in stages waits for its next stage.
         Paused,
@@ -258,7 +258,7 @@ pub struct FilesystemOverhead {
     pub storage_class: BTreeMap<String, String>,
 }
 
-/// The fraction that a file system takes where nobody says otherwise.
+/// The default file system overhead.
 pub const DEFAULT_FILESYSTEM_OVERHEAD: &str = "0.055";
 
 resource! {

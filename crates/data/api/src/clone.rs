@@ -97,7 +97,7 @@ open_enum! {
         Succeeded,
         /// The copy cannot be made.
         Failed,
-        /// Nobody can tell.
+        /// The state is unknown.
         Unknown,
     }
 }

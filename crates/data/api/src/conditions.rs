@@ -1,43 +1,43 @@
-//! Condition types, and how a list of conditions is kept.
+//! Condition types, and helpers for lists of conditions.
 //!
-//! A stored condition gives way only when its status or reason changes. New words or a new probe time alone are not
-//! worth a write, or two observers with slightly different sentences would write for ever.
+//! A stored condition is replaced only when its status or reason changes. A new message or probe time alone is not
+//! worth a write; otherwise two observers with slightly different messages would write for ever.
 
 use crate::v1::Condition;
 
-/// Instance and virtual machine: the guest can take traffic. Snapshot, restore, export and clone: it can be used.
+/// VMI and virtual machine: the guest can take traffic. Snapshot, restore, export and clone: it can be used.
 pub const READY: &str = "Ready";
-/// Instance and KubeVirt: present and False while the last attempt to act on it failed.
+/// VMI and KubeVirt: present and False while the last reconcile failed.
 pub const SYNCHRONIZED: &str = "Synchronized";
-/// Instance: False while no node fits its launcher Pod.
+/// VMI: False while no node fits its launcher Pod.
 pub const POD_SCHEDULED: &str = "PodScheduled";
-/// Instance: volumes are being made.
+/// VMI: volumes are being provisioned.
 pub const PROVISIONING: &str = "Provisioning";
-/// Instance: whether its DataVolumes are ready.
+/// VMI: whether its DataVolumes are ready.
 pub const DATA_VOLUMES_READY: &str = "DataVolumesReady";
-/// Instance: somebody asked its Pod to leave the node.
+/// VMI: its Pod was asked to leave the node.
 pub const EVICTION_REQUESTED: &str = "EvictionRequested";
-/// Instance: the guest is paused.
+/// VMI: the guest is paused.
 pub const PAUSED: &str = "Paused";
-/// Instance: whether it can move to another node.
+/// VMI: whether it can migrate to another node.
 pub const LIVE_MIGRATABLE: &str = "LiveMigratable";
-/// Instance: whether it can move together with its disks.
+/// VMI: whether it can migrate together with its disks.
 pub const STORAGE_LIVE_MIGRATABLE: &str = "StorageLiveMigratable";
-/// Instance: the guest agent is connected.
+/// VMI: the guest agent is connected.
 pub const AGENT_CONNECTED: &str = "AgentConnected";
-/// Instance: the guest agent lacks commands that are needed.
+/// VMI: the guest agent lacks commands that are needed.
 pub const AGENT_VERSION_NOT_SUPPORTED: &str = "AgentVersionNotSupported";
-/// Instance: credentials have reached the guest.
+/// VMI: credentials have reached the guest.
 pub const ACCESS_CREDENTIALS_SYNCHRONIZED: &str = "AccessCredentialsSynchronized";
-/// Instance: the node has no usable hardware virtualization, so the guest's CPUs are emulated.
+/// VMI: the node has no usable hardware virtualization, so the guest's CPUs are emulated.
 pub const SOFTWARE_EMULATION: &str = "SoftwareEmulation";
-/// Instance and virtual machine: the number of virtual CPUs is about to change.
+/// VMI and virtual machine: the number of virtual CPUs is about to change.
 pub const HOT_VCPU_CHANGE: &str = "HotVCPUChange";
-/// Instance and virtual machine: the guest's memory is about to change.
+/// VMI and virtual machine: the guest's memory is about to change.
 pub const HOT_MEMORY_CHANGE: &str = "HotMemoryChange";
-/// Instance and virtual machine: volumes are being replaced.
+/// VMI and virtual machine: volumes are being replaced.
 pub const VOLUMES_CHANGE: &str = "VolumesChange";
-/// Instance: a change takes effect only by migrating.
+/// VMI: a change takes effect only by migrating.
 pub const MIGRATION_REQUIRED: &str = "MigrationRequired";
 /// Virtual machine: the last reconcile failed. Snapshot and restore: it failed for good.
 pub const FAILURE: &str = "Failure";
@@ -47,45 +47,45 @@ pub const RESTART_REQUIRED: &str = "RestartRequired";
 pub const MANUAL_RECOVERY_REQUIRED: &str = "ManualRecoveryRequired";
 /// Launcher Pod: readiness gate that follows the guest's pause state.
 pub const VIRTUAL_MACHINE_UNPAUSED: &str = "kubevirt.io/virtual-machine-unpaused";
-/// Instance: a migration between clusters cannot go on.
+/// VMI: a decentralized migration cannot continue.
 pub const DECENTRALIZED_LIVE_MIGRATION_FAILURE: &str = "DecentralizedLiveMigrationFailure";
 
-/// Migration: somebody asked to give it up.
+/// Migration: an abort was requested.
 pub const MIGRATION_ABORT_REQUESTED: &str = "migrationAbortRequested";
-/// Migration: the namespace's quota has no room for the target Pod.
+/// Migration: the target Pod exceeds the namespace's quota.
 pub const MIGRATION_REJECTED_BY_RESOURCE_QUOTA: &str = "migrationRejectedByResourceQuota";
-/// Migration: it waits for utility volumes to go.
+/// Migration: it waits for utility volumes to be detached.
 pub const MIGRATION_BLOCKED_BY_UTILITY_VOLUMES: &str = "migrationBlockedByUtilityVolumes";
 /// Migration: it waits for a backup to end.
 pub const MIGRATION_BLOCKED_BY_BACKUP: &str = "migrationBlockedByBackup";
-/// Migration: what it waits for, in its reason and message. Ours; the four beside it are KubeVirt's.
+/// Migration: what it waits for, in its reason and message. Not in KubeVirt, unlike the four around it.
 pub const MIGRATION_WAITING: &str = "migrationWaiting";
-/// Migration between clusters: its instance says why it cannot go on.
+/// Decentralized migration: its VMI says why it cannot continue.
 pub const DECENTRALIZED_MIGRATION_BLOCKED: &str = "decentralizedMigrationBlocked";
 
 /// Replica set and pool: the last change of its size failed.
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
-/// Replica set and pool: its size is left alone for now.
+/// Replica set and pool: scaling is paused.
 pub const REPLICA_PAUSED: &str = "ReplicaPaused";
 
-/// Snapshot, restore, clone, backup and KubeVirt: it is being worked on.
+/// Snapshot, restore, clone, backup and KubeVirt: it is in progress.
 pub const PROGRESSING: &str = "Progressing";
 /// Export: the claims to export can be read.
 pub const PVC_READY: &str = "PVCReady";
-/// Export: claims have been made from snapshots to export.
+/// Export: claims to export have been created from snapshots.
 pub const VOLUMES_CREATED: &str = "VolumesCreated";
 /// Export: the OCI artifact's digests are known.
 pub const OCI_READY: &str = "OCIReady";
-/// Backup: it holds all it should.
+/// Backup: it is complete.
 pub const COMPLETE: &str = "Complete";
-/// Backup: it did not succeed.
+/// Backup: it failed.
 pub const FAILED: &str = "Failed";
 /// Backup: whether the guest's file systems were frozen for it.
 pub const QUIESCED: &str = "Quiesced";
 
 /// KubeVirt: components run and serve.
 pub const AVAILABLE: &str = "Available";
-/// KubeVirt: something needs an administrator.
+/// KubeVirt: an administrator has to act.
 pub const DEGRADED: &str = "Degraded";
 /// KubeVirt: the objects of this version exist.
 pub const CREATED: &str = "Created";
@@ -107,7 +107,7 @@ pub fn is_false(conditions: &[Condition], type_: &str) -> bool {
 
 /// Stores a condition unless one with the same status and reason is there. Returns whether the list changed.
 ///
-/// The time of the last transition moves only with the status: a new reason keeps the old time.
+/// `lastTransitionTime` changes only with the status: a new reason keeps the old time.
 pub fn set(conditions: &mut Vec<Condition>, mut new: Condition) -> bool {
     match conditions.iter_mut().find(|c| c.type_ == new.type_) {
         None => {
@@ -132,7 +132,7 @@ pub fn remove(conditions: &mut Vec<Condition>, type_: &str) -> bool {
     conditions.len() != before
 }
 
-/// Whether two lists say the same: the same types, each with the same status and reason, in any order.
+/// Whether two lists are equivalent: the same types, each with the same status and reason, in any order.
 pub fn same(a: &[Condition], b: &[Condition]) -> bool {
     a.len() == b.len()
         && a.iter().all(|left| {

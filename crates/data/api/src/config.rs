@@ -1,4 +1,4 @@
-//! The effective cluster configuration: built-in defaults, overlaid by what the KubeVirt object says.
+//! The effective cluster configuration: built-in defaults, overlaid by the KubeVirt object.
 
 mod defaults;
 
@@ -15,17 +15,17 @@ use crate::v1::{
     ResourceRequirementsWithoutClaims, SMBiosConfiguration,
 };
 
-/// The namespace the system is installed in unless told otherwise.
+/// The default namespace of the installation.
 pub const DEFAULT_INSTALL_NAMESPACE: &str = "kubevirt";
 
-/// Everything the cluster's administrator decides, complete with defaults.
+/// The cluster's configuration, complete with defaults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClusterConfig {
     /// Defaults overlaid by the KubeVirt object's `spec.configuration`.
     pub configuration: KubeVirtConfiguration,
-    /// The architecture of instances that do not name one.
+    /// The default architecture of instances.
     pub default_architecture: String,
-    /// The image launcher Pods run.
+    /// The image of launcher Pods.
     pub launcher_image: String,
     /// The namespace the components run in.
     pub install_namespace: String,
@@ -33,13 +33,13 @@ pub struct ClusterConfig {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// A configuration the system refuses; the last good one stays in force.
+/// An invalid configuration; the last valid one stays in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// A value outside what its field allows.
+    /// An invalid value of a field.
     #[error("{field} is {value:?}: {remedy}")]
     Invalid { field: &'static str, value: String, remedy: &'static str },
-    /// The overlay does not decode, which a stored object only does if the schema was bypassed.
+    /// The overlay cannot be decoded, which is only possible for a stored object if the schema was bypassed.
     #[error("spec.configuration does not decode: {0}")]
     Undecodable(String),
 }
@@ -57,7 +57,7 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
-    /// The defaults overlaid by one KubeVirt object. The launcher's image is the caller's to set.
+    /// The defaults overlaid by one KubeVirt object. The caller sets the launcher's image.
     pub fn from_kubevirt(kubevirt: &KubeVirt) -> Result<Self, ConfigError> {
         let undecodable = |e: serde_json::Error| ConfigError::Undecodable(e.to_string());
         let mut config = ClusterConfig::default();
@@ -79,8 +79,8 @@ impl ClusterConfig {
         Ok(config)
     }
 
-    /// The configuration after the KubeVirt object has changed: what it says now, or, if that is refused, the present
-    /// configuration again and why. The launcher's image stays.
+    /// The configuration after a change of the KubeVirt object: the new one or, if that is invalid, the current one and
+    /// the error. The launcher's image stays.
     pub fn renewed(&self, kubevirt: &KubeVirt) -> (Self, Option<ConfigError>) {
         match Self::from_kubevirt(kubevirt) {
             Ok(config) => (ClusterConfig { launcher_image: self.launcher_image.clone(), ..config }, None),
@@ -162,12 +162,12 @@ impl ClusterConfig {
         match arch {
             "arm64" => all.arm64.as_ref(),
             "s390x" => all.s390x.as_ref(),
-            // Other names are refused elsewhere; until then they count as the most common one.
+            // Other names are rejected elsewhere; until then they count as the most common one.
             _ => all.amd64.as_ref(),
         }
     }
 
-    /// Whether the feature gate is open.
+    /// Whether the feature gate is enabled.
     pub fn feature_gate(&self, name: &str) -> bool {
         match self.developer() {
             Some(developer) => gates::is_enabled(name, &developer.feature_gates, &developer.disabled_feature_gates),
@@ -175,7 +175,7 @@ impl ClusterConfig {
         }
     }
 
-    /// The feature gates that somebody asked for, whatever became of them.
+    /// The requested feature gates, whether or not they have an effect.
     pub fn requested_gates(&self) -> &[String] {
         self.developer().map(|d| d.feature_gates.as_slice()).unwrap_or_default()
     }
@@ -185,81 +185,82 @@ impl ClusterConfig {
         self.developer().and_then(|d| d.use_emulation).unwrap_or(false)
     }
 
-    /// How much guest memory is promised per requested memory, in percent.
+    /// The ratio of guest memory to requested memory, in percent.
     pub fn memory_overcommit(&self) -> i64 {
         self.developer().and_then(|d| d.memory_overcommit).unwrap_or(100)
     }
 
-    /// How many virtual CPUs share one requested CPU.
+    /// The number of vCPUs per requested CPU.
     pub fn cpu_allocation_ratio(&self) -> i64 {
         self.developer().and_then(|d| d.cpu_allocation_ratio).unwrap_or(10)
     }
 
-    /// By how much a claim's file system may be smaller than asked for.
+    /// By how much a claim's file system may be smaller than requested.
     pub fn pvc_tolerate_less_space_up_to_percent(&self) -> i64 {
         self.developer().and_then(|d| d.pvc_tolerate_less_space_up_to_percent).unwrap_or(10)
     }
 
-    /// Labels a node must carry to get launcher Pods, besides those of the instance.
+    /// Labels a node must have for launcher Pods, besides those of the instance.
     pub fn node_selectors(&self) -> BTreeMap<String, String> {
         self.developer().map(|d| d.node_selectors.clone()).unwrap_or_default()
     }
 
-    /// How much memory the check of a container disk's image may take.
+    /// The memory limit for verifying a container disk's image.
     pub fn disk_verification_memory_limit(&self) -> Quantity {
         let limit = self.developer().and_then(|d| d.disk_verification.as_ref());
         limit.map_or_else(|| Quantity("2000Mi".to_owned()), |v| v.memory_limit.clone())
     }
 
-    /// How much launchers log.
+    /// The log verbosity of launchers.
     pub fn launcher_log_verbosity(&self) -> u64 {
         self.developer().and_then(|d| d.log_verbosity.as_ref()?.virt_launcher).unwrap_or(2)
     }
 
-    /// The binding of the interface that instances without interfaces get.
+    /// The binding of the default interface.
     pub fn default_network_interface(&self) -> &str {
         self.network().and_then(|n| n.default_network_interface.as_deref()).unwrap_or("bridge")
     }
 
-    /// Whether the bridge binding may take over the Pod's own network.
+    /// Whether the bridge binding is permitted on the Pod network.
     pub fn permit_bridge_on_pod_network(&self) -> bool {
         self.network().and_then(|n| n.permit_bridge_interface_on_pod_network).unwrap_or(true)
     }
 
-    /// When the kubelet pulls the images of launcher Pods.
+    /// The image pull policy of launcher Pods.
     pub fn image_pull_policy(&self) -> &str {
         self.configuration.image_pull_policy.as_deref().filter(|p| !p.is_empty()).unwrap_or("IfNotPresent")
     }
 
-    /// What happens to instances without a strategy of their own when their node is drained.
+    /// The default eviction strategy of instances.
     pub fn eviction_strategy(&self) -> &str {
         self.configuration.eviction_strategy.as_deref().unwrap_or("None")
     }
 
-    /// Whether serial consoles are kept out of the Pods' logs unless an instance says otherwise.
+    /// Whether serial consoles are not logged by default.
     pub fn serial_console_log_disabled(&self) -> bool {
         self.configuration.virtual_machine_options.as_ref().is_some_and(|o| o.disable_serial_console_log.is_some())
     }
 
-    /// Whether guests keep free pages to themselves.
+    /// Whether free page reporting is disabled.
     pub fn free_page_reporting_disabled(&self) -> bool {
         self.configuration.virtual_machine_options.as_ref().is_some_and(|o| o.disable_free_page_reporting.is_some())
     }
 
-    /// The architecture of instances that do not name one.
+    /// The default architecture of instances.
     pub fn default_architecture(&self) -> &str {
         &self.default_architecture
     }
 
-    /// The machine type of instances of this architecture that do not name one.
+    /// The default machine type of instances of this architecture.
     ///
-    /// The old field outside `architectureConfiguration` wins for every architecture, as do those of the next two.
+    /// The deprecated field outside `architectureConfiguration` wins for every architecture, as do those of the next
+    /// two.
     pub fn machine_type(&self, arch: &str) -> &str {
         let general = self.configuration.machine_type.as_deref().filter(|machine| !machine.is_empty());
         general.or_else(|| self.architecture(arch)?.machine_type.as_deref()).unwrap_or_default()
     }
 
-    /// Patterns of the machine types that instances of this architecture may ask for.
+    /// Patterns of the machine types that are permitted for this architecture.
     pub fn emulated_machines(&self, arch: &str) -> Vec<String> {
         match self.configuration.emulated_machines.as_slice() {
             [] => self.architecture(arch).map(|a| a.emulated_machines.clone()).unwrap_or_default(),
@@ -267,53 +268,53 @@ impl ClusterConfig {
         }
     }
 
-    /// Where EFI firmware for this architecture lies inside the launcher.
+    /// The path of the EFI firmware for this architecture inside the launcher.
     pub fn ovmf_path(&self, arch: &str) -> &str {
         let general = self.configuration.ovmf_path.as_deref().filter(|path| !path.is_empty());
         general.or_else(|| self.architecture(arch)?.ovmf_path.as_deref()).unwrap_or_default()
     }
 
-    /// The CPU model of instances that do not name one.
+    /// The default CPU model of instances.
     pub fn cpu_model(&self) -> &str {
         self.configuration.cpu_model.as_deref().filter(|m| !m.is_empty()).unwrap_or("host-model")
     }
 
-    /// The CPU request of launcher Pods whose instance does not name one.
+    /// The default CPU request of launcher Pods.
     pub fn cpu_request(&self) -> Quantity {
         self.configuration.cpu_request.clone().unwrap_or_else(|| Quantity("100m".to_owned()))
     }
 
-    /// How changes to a running virtual machine's template reach its instance: `LiveUpdate` or `Stage`.
+    /// How changes to a running virtual machine's template are applied to its instance: `LiveUpdate` or `Stage`.
     pub fn vm_rollout_strategy(&self) -> &str {
         self.configuration.vm_rollout_strategy.as_deref().unwrap_or("LiveUpdate")
     }
 
-    /// Whether changes to a virtual machine's template reach its running instance.
+    /// Whether changes to a virtual machine's template are applied to its running instance.
     pub fn is_live_update(&self) -> bool {
         self.vm_rollout_strategy() == "LiveUpdate"
     }
 
-    /// How many times its initial size an instance may grow to.
+    /// The ratio of an instance's maximum size to its initial size.
     pub fn max_hotplug_ratio(&self) -> u32 {
         self.live_update().and_then(|l| l.max_hotplug_ratio).filter(|&ratio| ratio > 0).unwrap_or(4)
     }
 
-    /// The number of sockets an instance may grow to, if the cluster names one.
+    /// The maximum number of sockets of an instance, if configured.
     pub fn max_cpu_sockets(&self) -> Option<u32> {
         self.live_update().and_then(|l| l.max_cpu_sockets)
     }
 
-    /// The memory an instance may grow to, if the cluster names one.
+    /// The maximum memory of an instance, if configured.
     pub fn max_guest_memory(&self) -> Option<&Quantity> {
         self.live_update().and_then(|l| l.max_guest.as_ref())
     }
 
-    /// PCI devices of nodes that guests may ask for.
+    /// PCI devices of nodes that guests may request.
     pub fn permitted_pci_devices(&self) -> &[PciHostDevice] {
         self.configuration.permitted_host_devices.as_ref().map(|p| p.pci_host_devices.as_slice()).unwrap_or_default()
     }
 
-    /// Where the service that vouches for trust domains listens on nodes.
+    /// The socket of the quote generation service (TDX attestation) on nodes.
     pub fn qgs_socket_path(&self) -> &str {
         let computing = self.configuration.confidential_compute.as_ref();
         let attestation = computing.and_then(|computing| computing.tdx.as_ref()?.attestation.as_ref());
@@ -336,20 +337,19 @@ impl ClusterConfig {
         self.configuration.selinux_launcher_type.as_deref().filter(|label| !label.is_empty())
     }
 
-    /// What guests read about their system.
+    /// SMBIOS information for guests.
     pub fn smbios(&self) -> SMBiosConfiguration {
         self.configuration.smbios.clone().unwrap_or_default()
     }
 
-    /// Every how many seconds the balloon reports; 0 turns it off.
+    /// Seconds between balloon statistics; 0 disables them.
     pub fn mem_balloon_stats_period(&self) -> u32 {
         self.configuration.mem_balloon_stats_period.unwrap_or(10)
     }
 
-    /// Limits and choices of live migration.
+    /// Limits and options of live migration.
     ///
-    /// Whoever lets guests run on the target before their memory is there accepts that they may be disrupted, unless
-    /// told otherwise.
+    /// Allowing post-copy means accepting that the workload may be disrupted, unless configured otherwise.
     pub fn migrations(&self) -> MigrationConfiguration {
         let mut migrations = self.configuration.migrations.clone().unwrap_or_default();
         let post_copy = migrations.allow_post_copy.unwrap_or(false);
@@ -358,35 +358,35 @@ impl ClusterConfig {
         migrations
     }
 
-    /// Devices of nodes that guests may ask for. Without such a list nothing is permitted.
+    /// Devices of nodes that guests may request. Without such a list none are permitted.
     pub fn permitted_host_devices(&self) -> Option<&PermittedHostDevices> {
         self.configuration.permitted_host_devices.as_ref()
     }
 
-    /// Whether guests may reserve SCSI disks for themselves.
+    /// Whether guests may use SCSI persistent reservations.
     pub fn persistent_reservation(&self) -> bool {
         self.configuration.persistent_reservation_configuration.as_ref().is_some_and(|p| p.enabled == Some(true))
     }
 
-    /// Whether trust domains must be able to prove what they are.
+    /// Whether TDX guests must be capable of attestation.
     pub fn tdx_attestation_enforced(&self) -> bool {
         let computing = self.configuration.confidential_compute.as_ref();
         let attestation = computing.and_then(|computing| computing.tdx.as_ref()?.attestation.as_ref());
         attestation.is_some_and(|attestation| attestation.enforced == Some(true))
     }
 
-    /// Bytes of a file system that are left free when a disk image is made on it.
+    /// Bytes of a file system that stay free when a disk image is created on it.
     pub fn minimum_reserve_pvc_bytes(&self) -> i64 {
         let bytes = self.developer().and_then(|d| d.minimum_reserve_pvc_bytes);
         bytes.and_then(|bytes| bytes.try_into().ok()).unwrap_or(131_072)
     }
 
-    /// Ticks of the time stamp counter per second that every node is taken to offer, if the cluster names a number.
+    /// The TSC frequency in Hz that every node is assumed to offer, if configured.
     pub fn minimum_cluster_tsc_frequency(&self) -> Option<i64> {
         self.developer().and_then(|d| d.minimum_cluster_tsc_frequency)
     }
 
-    /// Versions of the guest agent that are known to do what is asked of them, as patterns.
+    /// Patterns of supported guest agent versions.
     pub fn supported_guest_agent_versions(&self) -> &[String] {
         &self.configuration.supported_guest_agent_versions
     }
@@ -397,30 +397,30 @@ impl ClusterConfig {
         models.iter().filter(|(_, obsolete)| **obsolete).map(|(model, _)| model.as_str())
     }
 
-    /// Network bindings that plugins provide, by name.
+    /// Network binding plugins by name.
     pub fn network_bindings(&self) -> impl Iterator<Item = (&str, &InterfaceBindingPlugin)> {
         let bindings = self.network().map(|network| &network.binding);
         bindings.into_iter().flatten().map(|(name, plugin)| (name.as_str(), plugin))
     }
 
-    /// Requests and limits of a kind of container beside the launcher, if the cluster names them.
+    /// Requests and limits of a kind of auxiliary container, if configured.
     pub fn support_container_resources(&self, container: &str) -> Option<&ResourceRequirementsWithoutClaims> {
         let all = self.configuration.support_container_resources.iter();
         all.filter(|entry| entry.type_ == container).map(|entry| &entry.resources).next()
     }
 
-    /// What the VM controller makes of an instance type: a pinned `reference`, or the spec it expands to.
+    /// How the VM controller handles an instance type: a pinned `reference`, or the expanded spec.
     pub fn instancetype_reference_policy(&self) -> &str {
         let policy = self.configuration.instancetype.as_ref().and_then(|i| i.reference_policy.as_deref());
         policy.unwrap_or("reference")
     }
 
-    /// The storage class for guests' persistent state, if the cluster names one.
+    /// The storage class for guests' persistent state, if configured.
     pub fn vm_state_storage_class(&self) -> Option<&str> {
         self.configuration.vm_state_storage_class.as_deref().filter(|class| !class.is_empty())
     }
 
-    /// The hypervisor, which only an open gate lets the cluster choose.
+    /// The hypervisor, which can only be configured with a feature gate.
     pub fn hypervisor(&self) -> &str {
         let chosen = self.configuration.hypervisors.first().and_then(|hypervisor| hypervisor.name.as_deref());
         chosen.filter(|_| self.feature_gate("ConfigurableHypervisor")).unwrap_or("kvm")

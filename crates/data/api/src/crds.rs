@@ -7,8 +7,8 @@ use crate::schema;
 
 /// The definitions of all our kinds.
 ///
-/// They are JSON rather than typed objects because the typed form holds integral bounds as floating-point numbers and
-/// prints them as such.
+/// They are JSON rather than typed objects because the typed form stores integral bounds as floating-point numbers and
+/// formats them as such.
 pub fn crds() -> Vec<Value> {
     RESOURCES.iter().map(definition).collect()
 }

@@ -1,4 +1,4 @@
-//! Reasons of events, and the components that events name as their source.
+//! Reasons of events, and the source components of events.
 
 pub use crate::reasons::{
     CONTAINER_PATH_VOLUMES_DISABLED, FAILED_CREATE, FAILED_DATA_VOLUME_IMPORT, FAILED_DELETE, FAILED_FIND_INSTANCETYPE,
@@ -20,7 +20,7 @@ pub const SOURCE_PVC_NOT_AVAILABLE: &str = "SourcePVCNotAvailabe";
 
 // Migrations.
 
-/// The target Pod was handed to the nodes.
+/// The target Pod was handed off to the nodes.
 pub const SUCCESSFUL_HAND_OVER: &str = "SuccessfulHandOver";
 /// The guest runs on the target.
 pub const SUCCESSFUL_MIGRATION: &str = "SuccessfulMigration";
@@ -28,37 +28,37 @@ pub const SUCCESSFUL_MIGRATION: &str = "SuccessfulMigration";
 pub const FAILED_MIGRATION: &str = "FailedMigration";
 /// The nodes were asked to abort the migration.
 pub const SUCCESSFUL_ABORT_MIGRATION: &str = "SuccessfulAbortMigration";
-/// The nodes could not be told to give the migration up.
+/// The nodes could not be asked to abort the migration.
 pub const FAILED_ABORT_MIGRATION: &str = "FailedAbortMigration";
 /// No node fits the target Pod.
 pub const MIGRATION_TARGET_POD_UNSCHEDULABLE: &str = "migrationTargetPodUnschedulable";
 /// No other node can run a guest with the source's CPU model.
 pub const NO_SUITABLE_NODES_FOR_HOST_MODEL_MIGRATION: &str = "NoSuitableNodesForHostModelMigration";
-/// The migration waits for utility volumes to go.
+/// The migration waits for utility volumes to be detached.
 pub const UTILITY_VOLUME_MIGRATION_PENDING: &str = "UtilityVolumeMigrationPending";
-/// A backup gave way to a migration that cannot wait.
+/// A backup was aborted in favor of an urgent migration.
 pub const BACKUP_ABORTED_FOR_MIGRATION: &str = "BackupAbortedForMigration";
-/// A backup did not give way to a migration that cannot wait.
+/// A backup could not be aborted in favor of an urgent migration.
 pub const BACKUP_ABORT_FAILED: &str = "BackupAbortFailed";
 
 // Updates of instances.
 
-/// The launcher Pod was asked to leave.
+/// The launcher Pod was evicted.
 pub const SUCCESSFUL_EVICT: &str = "SuccessfulEvict";
-/// The launcher Pod could not be asked to leave.
+/// The launcher Pod could not be evicted.
 pub const FAILED_EVICT: &str = "FailedEvict";
-/// A change that a migration was to bring was taken back.
+/// A migration was aborted because the change it was for was reverted.
 pub const SUCCESSFUL_CHANGE_ABORTION: &str = "SuccessfulChangeAbortion";
-/// A change that a migration was to bring could not be taken back.
+/// A migration could not be aborted although the change it was for was reverted.
 pub const FAILED_CHANGE_ABORTION: &str = "FailedChangeAbortion";
 
 // Replica sets and pools.
 
-/// The set's size is left alone from now on.
+/// Scaling of the set is paused.
 pub const SUCCESSFUL_PAUSED: &str = "SuccessfulPaused";
-/// Replica set: its size is looked after again.
+/// Replica set: scaling is resumed.
 pub const SUCCESSFUL_RESUMED: &str = "SuccessfulResumed";
-/// Pool: its size is looked after again.
+/// Pool: scaling is resumed.
 pub const SUCCESSFUL_RESUME: &str = "SuccessfulResume";
 /// Pool: a virtual machine got the new template.
 pub const SUCCESSFUL_UPDATE: &str = "SuccessfulUpdate";
@@ -83,9 +83,9 @@ pub const RESTORE_READY: &str = "RestoreReady";
 pub const TARGET_VM_CREATED: &str = "TargetVMCreated";
 /// The copy's claims are bound.
 pub const PVC_BOUND: &str = "PVCBound";
-/// There is nothing to clone.
+/// The source of the clone does not exist.
 pub const SOURCE_DOES_NOT_EXIST: &str = "SourceDoesNotExist";
-/// The source keeps state that cannot be cloned.
+/// The source has persistent state that cannot be cloned.
 pub const SOURCE_VM_WITH_BACKEND_STORAGE_INVALID: &str = "SourceVMWithBackendStorageInvalid";
 /// The source has volumes that cannot be snapshotted.
 pub const VM_VOLUME_SNAPSHOTS_INVALID: &str = "VMVolumeSnapshotsInvalid";
@@ -100,9 +100,9 @@ pub const SUCCESSFUL_VOLUME_SNAPSHOT_CREATE: &str = "SuccessfulVolumeSnapshotCre
 pub const VOLUME_SNAPSHOT_MISSING: &str = "VolumeSnapshotMissing";
 /// A restore is complete.
 pub const RESTORE_COMPLETE: &str = "VirtualMachineRestoreComplete";
-/// A restore met an error and goes on.
+/// A restore met an error and continues.
 pub const RESTORE_ERROR: &str = "VirtualMachineRestoreError";
-/// A restore failed for good. The word is KubeVirt's.
+/// A restore failed permanently. The wording is KubeVirt's.
 pub const RESTORE_FAILED: &str = "Operation failed";
 /// A restore waits for its target to stop.
 pub const RESTORE_TARGET_NOT_READY: &str = "RestoreTargetNotReady";
@@ -123,20 +123,20 @@ pub const DATA_MANIFEST_CREATED: &str = "DataManifestCreated";
 pub const EXPORTER_POD_FAILED_OR_COMPLETED: &str = "ExporterPodFailedOrCompleted";
 /// An export waits because its source is in use.
 pub const EXPORT_PAUSED: &str = "ExportPaused";
-/// An export's Pod is replaced because the settings for certificates changed.
+/// An export's Pod is replaced because the certificate settings changed.
 pub const CERTIFICATE_PARAMETERS_CHANGED: &str = "CertificateParametersChanged";
 
 // Backups.
 
 /// A backup is complete.
 pub const BACKUP_COMPLETED: &str = "VirtualMachineBackupCompletedSuccessfully";
-/// A backup is complete, and something is worth knowing.
+/// A backup is complete, with a warning.
 pub const BACKUP_COMPLETED_WITH_WARNING: &str = "VirtualMachineBackupCompletedWithWarning";
-/// A backup did not succeed.
+/// A backup failed.
 pub const BACKUP_FAILED: &str = "VirtualMachineBackupFailed";
-/// A backup is being given up.
+/// A backup is being aborted.
 pub const BACKUP_ABORTING: &str = "VirtualMachineBackupAborting";
-/// A checkpoint cannot be used any more, so that the next backup is a full one.
+/// A checkpoint can no longer be used, so the next backup is a full one.
 pub const CHECKPOINT_REDEFINITION_FAILED: &str = "CheckpointRedefinitionFailed";
 
 // Instances on their node.
@@ -153,38 +153,38 @@ pub const SHUTTING_DOWN: &str = "ShuttingDown";
 pub const STOPPED: &str = "Stopped";
 /// The guest runs again after a pause.
 pub const RESUMED: &str = "Resumed";
-/// The domain could not be brought in line with the instance.
+/// The domain could not be synchronized with the VMI.
 pub const SYNC_FAILED: &str = "SyncFailed";
 /// The node prepares to receive the guest.
 pub const PREPARING_TARGET: &str = "PreparingTarget";
-/// The guest is on its way to another node.
+/// The guest is migrating to another node.
 pub const MIGRATING: &str = "Migrating";
-/// The migration has ended, or cannot happen.
+/// The migration has ended, or is not possible.
 pub const MIGRATED: &str = "Migrated";
 /// A preset could not be applied.
 pub const PRESET_FAILED: &str = "PresetFailed";
-/// A preset was overridden by the instance.
+/// A preset was overridden by the VMI.
 pub const OVERRIDE: &str = "Override";
 /// Credentials have reached the guest.
 pub const ACCESS_CREDENTIALS_SYNC_SUCCESS: &str = "AccessCredentialsSyncSuccess";
-/// Credentials could not be handed to the guest.
+/// Credentials could not be injected into the guest.
 pub const ACCESS_CREDENTIALS_SYNC_FAILED: &str = "AccessCredentialsSyncFailed";
-/// A volume could not be plugged.
+/// A volume could not be hot-plugged.
 pub const HOTPLUG_FAILED: &str = "HotplugFailed";
 /// An interface could not be plugged or unplugged.
 pub const NIC_HOTPLUG: &str = "NicHotplug";
-/// A volume is gone from the guest.
+/// A volume was unplugged from the guest.
 pub const VOLUME_UNPLUGGED: &str = "VolumeUnplugged";
 /// The guest's kernel panicked.
 pub const GUEST_PANICKED: &str = "GuestPanicked";
-/// A volume is smaller than asked for, within what the cluster tolerates.
+/// A volume is smaller than requested, within the cluster's tolerance.
 pub const TOLERATED_SMALL_PV: &str = "ToleratedSmallPV";
-/// Launchers cannot tell the node agent what happens.
+/// Launchers cannot notify virt-handler.
 pub const NOTIFY_SERVER_FAILURE: &str = "NotifyServerFailure";
 
-/// Who tells of an event.
+/// Source components of events.
 pub mod source {
-    /// The controllers of instances, virtual machines and migrations.
+    /// The controllers of VMIs, virtual machines and migrations.
     pub const VIRTUAL_MACHINE: &str = "virtualmachine-controller";
     /// The controller of nodes.
     pub const NODE: &str = "node-controller";
@@ -194,9 +194,9 @@ pub mod source {
     pub const POOL: &str = "virtualmachinepool-controller";
     /// The controller that removes disruption budgets.
     pub const DISRUPTION_BUDGET: &str = "disruptionbudget-controller";
-    /// The controller that empties nodes.
+    /// The evacuation controller.
     pub const EVACUATION: &str = "evacuation-controller";
-    /// The controller that brings instances up to date.
+    /// The workload updater.
     pub const WORKLOAD_UPDATE: &str = "workload-update-controller";
     /// The controller of snapshots.
     pub const SNAPSHOT: &str = "snapshot-controller";

@@ -1,16 +1,16 @@
 //! Finalizers.
 
-/// On instances: holds the object until the guest and its Pods are gone.
+/// On VMIs: holds the object until the guest and its Pods are gone.
 pub const VIRTUAL_MACHINE_INSTANCE: &str = "kubevirt.io/foregroundDeleteVirtualMachine";
-/// On instances: the same under its old name, still found on old objects.
+/// On VMIs: the same under its legacy name, still found on old objects.
 pub const VIRTUAL_MACHINE_INSTANCE_LEGACY: &str = "foregroundDeleteVirtualMachine";
-/// On virtual machines and their instances: holds the object until the VM controller has recorded the outcome.
+/// On virtual machines and their VMIs: holds the object until the VM controller has recorded the outcome.
 pub const VIRTUAL_MACHINE_CONTROLLER: &str = "kubevirt.io/virtualMachineControllerFinalize";
 /// On migrations: holds the object until both sides have cleaned up.
 pub const MIGRATION: &str = "kubevirt.io/migrationJobFinalize";
-/// On migrations between clusters: holds the object until the other side knows of its end.
+/// On decentralized migrations: holds the object until the other side has seen how it ended.
 pub const MIGRATION_SYNCHRONIZATION: &str = "synchronization.kubevirt.io/migrationFinalizer";
-/// On pools and their virtual machines: holds them until the state that is to stay has been set free.
+/// On pools and their virtual machines: holds them until the state to be preserved has been released.
 pub const POOL: &str = "pool.kubevirt.io/finalizer";
 /// On snapshots: holds the object until its source is unlocked.
 pub const SNAPSHOT: &str = "snapshot.kubevirt.io/vmsnapshot-protection";
@@ -20,13 +20,13 @@ pub const SNAPSHOT_CONTENT: &str = "snapshot.kubevirt.io/vmsnapshotcontent-prote
 pub const SNAPSHOT_SOURCE: &str = "snapshot.kubevirt.io/snapshot-source-protection";
 /// On restores: holds the object until its target is unlocked.
 pub const RESTORE: &str = "snapshot.kubevirt.io/vmrestore-protection";
-/// On backups: holds the object until the guest has let go of it.
+/// On backups: holds the object until the guest has released it.
 pub const BACKUP: &str = "backup.kubevirt.io/vmbackup-protection";
 /// On the installation: holds the object until all components are gone.
 pub const KUBEVIRT: &str = "kubevirt.io/foregroundDeleteKubeVirt";
-/// On the installation: the same under its old name, still found on old objects.
+/// On the installation: the same under its legacy name, still found on old objects.
 pub const KUBEVIRT_LEGACY: &str = "foregroundDeleteKubeVirt";
 /// On definitions: holds them until the operator has removed their objects.
 pub const OPERATOR: &str = "kubevirt.io/virtOperatorFinalizer";
-/// Set by Kubernetes: dependents are to stay when the object goes.
+/// Set by Kubernetes: dependents are orphaned when the object is deleted.
 pub const ORPHAN: &str = "orphan";

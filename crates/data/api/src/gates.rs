@@ -1,17 +1,17 @@
-//! Feature gates: which exist, how ripe each is, and which are on.
+//! Feature gates: which exist, their maturity, and which are enabled.
 
-/// How ripe a feature is.
+/// The maturity of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Off unless asked for.
+    /// Disabled by default.
     Alpha,
-    /// On unless refused.
+    /// Enabled by default.
     Beta,
-    /// Always on; naming it changes nothing.
+    /// Always enabled; naming it has no effect.
     GenerallyAvailable,
-    /// Off unless asked for, and on its way out.
+    /// Disabled by default, and about to be removed.
     Deprecated,
-    /// Gone. Asking for it still opens the gate, and nothing is behind it.
+    /// Removed. It can still be enabled, but has no effect.
     Discontinued,
 }
 
@@ -110,14 +110,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     GATES.iter().map(|(gate, _)| *gate)
 }
 
-/// How ripe the feature of this name is; `None` for a name nobody knows.
+/// The maturity of a feature; `None` for an unknown name.
 pub fn stage(name: &str) -> Option<Stage> {
     GATES.iter().find(|(gate, _)| *gate == name).map(|(_, stage)| *stage)
 }
 
-/// Whether the feature is on, given the lists of asked-for and refused gates. Unknown names are off.
+/// Whether the feature is enabled, given the lists of enabled and disabled gates. Unknown names are disabled.
 ///
-/// A gate on both lists is on: asking wins over refusing.
+/// A gate on both lists is enabled.
 pub fn is_enabled(name: &str, asked_for: &[String], refused: &[String]) -> bool {
     let listed = |list: &[String]| list.iter().any(|gate| gate == name);
     match stage(name) {

@@ -1,4 +1,4 @@
-//! What every kind and every field of the API shares: the `resource!` and `open_enum!` macros and the tolerant decoder.
+//! Common code for the API types: the `resource!` and `open_enum!` macros and the tolerant decoder.
 
 use k8s_openapi::Resource;
 use serde::{Deserialize, Deserializer};
@@ -19,9 +19,9 @@ where
 /// Kinds of `kubevirt.io/v1` give only their plural; others write `"group" / "version" / "plural"`, with `cluster`
 /// before it for kinds that are not in a namespace.
 ///
-/// `apiVersion` and `kind` are not fields: they are written out on the way to the wire and checked on the way back.
-/// They may be absent, as they are inside lists. Any served version of a kind is read, since all have the same fields;
-/// the one of the type is written.
+/// `apiVersion` and `kind` are not fields: they are written when serializing and checked when deserializing. They may
+/// be absent, as they are inside lists. Any served version of a kind is accepted, since all have the same fields; the
+/// type's own version is written.
 macro_rules! resource {
     ($(#[$doc:meta])* $kind:ident, $plural:literal, spec: $spec:ty $(, $other:ident: $type:ty)*) => {
         $crate::kind::resource! {
@@ -116,7 +116,7 @@ macro_rules! resource {
 }
 pub(crate) use resource;
 
-/// Where objects of a kind live.
+/// The scope of a kind.
 macro_rules! scope {
     () => {
         k8s_openapi::NamespaceResourceScope
@@ -127,7 +127,7 @@ macro_rules! scope {
 }
 pub(crate) use scope;
 
-/// Fails unless what an object says of its kind and version is absent or right.
+/// Fails unless an object's `kind` and `apiVersion` are absent or correct.
 pub(crate) fn expect<T: Resource, E: serde::de::Error>(api_version: Option<&str>, kind: Option<&str>) -> Result<(), E> {
     if let Some(got) = kind.filter(|&kind| kind != T::KIND) {
         return Err(E::custom(format_args!("kind is {got:?}, expected {:?}", T::KIND)));
@@ -139,7 +139,7 @@ pub(crate) fn expect<T: Resource, E: serde::de::Error>(api_version: Option<&str>
     }
 }
 
-/// An enumeration that stays open: a value this build does not know survives reading and writing as `Other`.
+/// An open enumeration: an unknown value survives reading and writing as `Other`.
 ///
 /// A variant is spelled like its name unless `= "…"` says otherwise.
 macro_rules! open_enum {
@@ -148,7 +148,7 @@ macro_rules! open_enum {
         #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum $name {
             $($(#[$vdoc])* $variant,)+
-            /// A value this build does not know, kept as it came.
+            /// An unknown value, kept unchanged.
             Other(String),
         }
 
@@ -163,7 +163,7 @@ macro_rules! open_enum {
         }
 
         impl Default for $name {
-            /// The zero value: the empty string, which no decision takes for a known one.
+            /// The zero value: the empty string, which equals no known value.
             fn default() -> Self {
                 Self::Other(String::new())
             }
@@ -200,7 +200,7 @@ macro_rules! open_enum {
 }
 pub(crate) use open_enum;
 
-/// How the API spells a variant.
+/// The API spelling of a variant.
 macro_rules! spelled {
     ($variant:ident) => {
         stringify!($variant)

@@ -1,6 +1,6 @@
-//! Every kind of the API as plain types, with the words the components share: labels, annotations, conditions, reasons.
+//! Every kind of the API as plain types, with shared constants: labels, annotations, conditions, reasons.
 //!
-//! Nothing here does IO, reads a clock or knows a client.
+//! Nothing here does I/O, reads a clock or depends on a client.
 
 pub mod annotations;
 pub mod backup;

@@ -1,4 +1,4 @@
-//! The group `migrations.kubevirt.io`: how groups of instances migrate.
+//! The group `migrations.kubevirt.io`: migration policies for groups of instances.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,7 @@
-//! NetworkAttachmentDefinition, which names a secondary network of Pods, and how Pods ask for and learn of such networks.
+//! NetworkAttachmentDefinition, which defines a secondary network of Pods, and the annotations with which Pods request
+//! such networks.
 //!
-//! We only read the definitions, and only the fields below: how the network is made is between Multus and its plugins.
+//! We only read the definitions, and only the fields below: Multus and its plugins interpret the rest.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,13 +10,13 @@ use crate::kind::resource;
 /// The group of the definitions.
 pub const GROUP: &str = "k8s.cni.cncf.io";
 
-/// On definitions: the extended resource a Pod must ask for to get on the network.
+/// On definitions: the extended resource that a Pod on the network must request.
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
-/// On Pods: the secondary networks they ask for.
+/// On Pods: the requested secondary networks.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
-/// On Pods: the networks they got, written by Multus.
+/// On Pods: the networks they have joined, written by Multus.
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
-/// On Pods: the network that takes the place of the Pod network.
+/// On Pods: the network that replaces the Pod network.
 pub const DEFAULT_NETWORK: &str = "v1.multus-cni.io/default-network";
 
 resource! {
@@ -24,7 +25,7 @@ resource! {
     spec: NetworkAttachmentDefinitionSpec
 }
 
-/// How the network is made.
+/// The configuration of the network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkAttachmentDefinitionSpec {

@@ -1,4 +1,4 @@
-//! The group `plugin.kubevirt.io`: code of others that takes part in a virtual machine's life.
+//! The group `plugin.kubevirt.io`: third-party code that takes part in a virtual machine's lifecycle.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::v1::Empty;
 pub const GROUP: &str = "plugin.kubevirt.io";
 
 resource! {
-    /// Hooks and admission rules that come as one.
+    /// A bundle of hooks and admission rules.
     Plugin, cluster "plugin.kubevirt.io" / "v1alpha1" / "plugins",
     spec: PluginSpec, status: Empty
 }
@@ -23,7 +23,7 @@ pub struct PluginSpec {
     pub condition: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
     pub domain_hooks: Vec<DomainHook>,
-    /// What a failing hook means, unless the hook says otherwise.
+    /// The default failure strategy of hooks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_strategy: Option<FailureStrategy>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
@@ -43,7 +43,7 @@ open_enum! {
     FailureStrategy {
         /// The instance fails.
         Fail,
-        /// The instance goes on without it.
+        /// The instance continues without it.
         Ignore,
     }
 }
@@ -71,14 +71,14 @@ pub struct CELDomainHook {
     pub expression: String,
 }
 
-/// A change made by a program beside the launcher.
+/// A change made by a sidecar of the launcher.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SidecarDomainHook {
     pub socket_path: String,
 }
 
-/// A program on the node that is told about steps in an instance's life.
+/// A program on the node that is notified about steps in an instance's lifecycle.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeHook {
@@ -86,7 +86,7 @@ pub struct NodeHook {
     pub condition: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure_strategy: Option<FailureStrategy>,
-    /// The steps it is told about.
+    /// The steps it is notified about.
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
     pub permitted_hooks: Vec<String>,
     /// The socket it listens on.

@@ -23,12 +23,12 @@ resource! {
 pub struct VirtualMachinePoolSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autohealing: Option<VirtualMachinePoolAutohealingStrategy>,
-    /// How many virtual machines an update may keep from running at a time, as a number or percentage.
+    /// The maximum number of virtual machines that an update may make unavailable at a time, as a number or percentage.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name_generation: Option<VirtualMachinePoolNameGeneration>,
-    /// Whether the number of virtual machines and their template are left as they are.
+    /// Whether scaling and updates are paused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,7 +41,7 @@ pub struct VirtualMachinePoolSpec {
     pub virtual_machine_template: VirtualMachineTemplateSpec,
 }
 
-/// The virtual machine that a pool makes: metadata to stamp on it and its specification.
+/// The template of a pool's virtual machines: metadata and specification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VirtualMachineTemplateSpec {
@@ -60,7 +60,7 @@ pub struct VirtualMachinePoolNameGeneration {
     pub append_index_to_secret_refs: Option<bool>,
 }
 
-/// When a virtual machine that does not start is replaced.
+/// When a virtual machine that fails to start is replaced.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VirtualMachinePoolAutohealingStrategy {
@@ -72,7 +72,7 @@ pub struct VirtualMachinePoolAutohealingStrategy {
     pub start_up_failure_threshold: Option<u32>,
 }
 
-/// What happens to virtual machines that are too many; at most one member is set.
+/// How virtual machines are removed on scale-in; at most one member is set.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VirtualMachinePoolScaleInStrategy {
@@ -104,7 +104,7 @@ pub struct VirtualMachinePoolProactiveScaleInStrategy {
 }
 
 open_enum! {
-    /// What stays of a virtual machine that a pool removes.
+    /// Which state of a removed virtual machine is preserved.
     StatePreservation {
         /// Nothing: its volumes go with it.
         Disabled,

@@ -1,6 +1,6 @@
-//! The one table of our kinds: how each is called, in which versions it is served, and what it shows in lists.
+//! The table of our kinds: names, served versions, and printer columns.
 //!
-//! The CustomResourceDefinitions, the embedded API server, `get` and `explain` and the documentation all read it.
+//! The CustomResourceDefinitions, the embedded API server, `get` and `explain` and the documentation all use it.
 
 use crate::{backup, clone, export, instancetype, migrations, plugin, pool, snapshot, v1};
 
@@ -12,23 +12,23 @@ pub struct Resource {
     /// The name in paths and in RBAC rules.
     pub plural: &'static str,
     pub singular: &'static str,
-    /// What a person may type instead of the plural.
+    /// Aliases of the plural for users.
     pub short_names: &'static [&'static str],
     /// Collective names that include this kind, such as `all`.
     pub categories: &'static [&'static str],
-    /// Whether objects live in a namespace; they belong to the whole cluster otherwise.
+    /// Whether the kind is namespaced rather than cluster-scoped.
     pub namespaced: bool,
     /// The served versions in the order of the definition. All have the same fields.
     pub versions: &'static [Version],
-    /// Whether the status is written through a subresource of its own.
+    /// Whether there is a status subresource.
     pub status: bool,
-    /// Where the number of replicas is found, for kinds that can be scaled.
+    /// The paths of the scale subresource, for kinds that have one.
     pub scale: Option<Scale>,
-    /// What `kubectl get` shows after the name.
+    /// The columns that `kubectl get` shows after the name.
     pub columns: &'static [Column],
-    /// Fields besides `metadata.name` and `metadata.namespace` that field selectors may name.
+    /// Fields besides `metadata.name` and `metadata.namespace` that support field selectors.
     pub selectable_fields: &'static [&'static str],
-    /// The label that marks the definition as ours.
+    /// The label that marks the CustomResourceDefinition as ours.
     pub label: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub struct Resource {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Version {
     pub name: &'static str,
-    /// Whether objects are stored in this version. One version of each kind is.
+    /// Whether this is the storage version. Each kind has exactly one.
     pub storage: bool,
     /// The warning that clients of a deprecated version get.
     pub deprecated: Option<&'static str>,
@@ -59,7 +59,7 @@ pub struct Column {
     pub type_: &'static str,
     /// The JSON path of the value.
     pub path: &'static str,
-    /// Whether only the wide view has the column.
+    /// Whether the column is only shown in the wide view.
     pub wide: bool,
 }
 
@@ -101,7 +101,7 @@ pub fn of_plural(group: &str, plural: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.plural == plural && resource.group == group)
 }
 
-/// The resource a person means by a kind, plural, singular or short name, whatever its case.
+/// Finds a resource by kind, plural, singular or short name, ignoring case.
 pub fn of_any_name(name: &str) -> Option<&'static Resource> {
     let name = name.to_lowercase();
     let name = name.as_str();
@@ -137,7 +137,7 @@ const READY_TO_USE: Column = column("ReadyToUse", "boolean", ".status.readyToUse
 const CREATION_TIME: Column = column("CreationTime", "date", ".status.creationTime");
 const ERROR: Column = column("Error", "string", ".status.error.message");
 
-/// What sets of replicas show.
+/// The columns of replica sets.
 const REPLICA_COLUMNS: &[Column] = &[
     column("Desired", "integer", ".spec.replicas"),
     column("Current", "integer", ".status.replicas"),
@@ -161,7 +161,7 @@ const CORE: &[Version] = &[
     },
 ];
 
-/// Presets were never migrated: they are stored in the old version, and both versions are on their way out.
+/// Presets were never migrated: they are stored in the old version, and both versions are deprecated.
 const PRESET: &[Version] = &[
     Version {
         name: "v1",
@@ -226,7 +226,7 @@ pub static RESOURCES: &[Resource] = &[
         columns: &[AGE, column("Status", "string", ".status.printableStatus"), READY],
         ..NAMESPACED
     },
-    // No status subresource: controller and node agent write labels and status in one update.
+    // No status subresource: virt-controller and virt-handler write labels and status in one update.
     Resource {
         kind: "VirtualMachineInstance",
         plural: "virtualmachineinstances",

@@ -1,4 +1,4 @@
-//! What travels between the two launchers of a migration.
+//! The connections between the two launchers of a migration.
 //!
 //! Each channel is a socket in the source's Pod, a TCP port of the target's virt-handler and a socket in the target's
 //! Pod. The VMI's status maps ports to channel numbers, which are KubeVirt's.
@@ -26,7 +26,7 @@ impl Channel {
         }
     }
 
-    /// `None` for a number that no channel has.
+    /// `None` for an unknown number.
     pub fn from_number(number: i64) -> Option<Channel> {
         Channel::ALL.into_iter().find(|channel| i64::from(channel.number()) == number)
     }

@@ -1,6 +1,7 @@
-//! The launcher's command line, without the leading dashes: `render` writes it into the Pod, virt-launcher reads it.
+//! The launcher's command-line flags, without the leading dashes: `render` writes them into the Pod, virt-launcher
+//! parses them.
 //!
-//! `render` passes further flags of KubeVirt's launcher for features that admission does not let through yet.
+//! `render` passes further flags of KubeVirt's launcher for features that admission does not admit yet.
 
 pub const NAME: &str = "name";
 pub const UID: &str = "uid";
@@ -14,7 +15,7 @@ pub const QEMU_TIMEOUT: &str = "qemu-timeout";
 pub const ALLOW_EMULATION: &str = "allow-emulation";
 pub const DISK_MEMORY_LIMIT: &str = "disk-memory-limit";
 
-/// All of them, for the launcher to check that it understands each.
+/// All flags, so that the launcher can check that it knows each.
 pub const ALL: [&str; 11] = [
     NAME,
     UID,

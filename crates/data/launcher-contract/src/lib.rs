@@ -1,5 +1,5 @@
-//! The contract between virt-launcher and everybody who deals with it: virt-handler, which sends it commands, `render`,
-//! which writes its Pod and command line, and `domain`, which writes the XML of its guest.
+//! The contract between virt-launcher and its peers: virt-handler, which sends it commands, `render`, which writes its
+//! Pod and command line, and `domain`, which writes the XML of its guest.
 //!
 //! | module | what both sides must agree on |
 //! |---|---|
@@ -11,9 +11,9 @@
 //! | [`flags`] | the launcher's command line |
 //! | [`streams`] | the WebSocket protocol of serial console and VNC |
 //!
-//! The launcher pushes nothing. virt-handler long-polls one state document that carries a sequence number, so it asks
-//! again for an answer that got lost, and needs no replay after a restart. Commands are idempotent and name the VMI's
-//! UID: a launcher refuses a command for another VMI.
+//! The launcher pushes nothing. virt-handler long-polls one state document with a sequence number, so it simply asks
+//! again if a response is lost, and needs no replay after a restart. Commands are idempotent and name the VMI's UID: a
+//! launcher rejects commands for another VMI.
 
 pub mod channel;
 pub mod flags;

@@ -1,7 +1,7 @@
-//! What handler and launcher say to each other about a live migration.
+//! Messages between virt-handler and launcher about a live migration.
 //!
-//! A migration has a UID of its own, and every request names it: a launcher refuses what is meant for another one, and
-//! one that has ended is never taken up again.
+//! A migration has a UID of its own, and every request names it: a launcher rejects requests for another one, and never
+//! resumes a finished one.
 
 use api::v1::VirtualMachineInstance;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::SyncOptions;
 
-/// `PUT /v1/prepare-target`: be ready to take the guest over.
+/// `PUT /v1/prepare-target`: prepare to receive the guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PrepareTargetRequest {
     pub vmi: VirtualMachineInstance,
@@ -17,18 +17,18 @@ pub struct PrepareTargetRequest {
     pub options: SyncOptions,
 }
 
-/// `PUT /v1/migrate`: send the guest away. Answered when the transfer has begun; the state tells how it goes.
+/// `PUT /v1/migrate`: start sending the guest. Answered when the transfer has started; the state reports progress.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MigrateRequest {
     pub vmi_uid: String,
     pub migration_uid: String,
     pub options: MigrationOptions,
-    /// The instance that gets the guest, if it is not this one.
+    /// The VMI that receives the guest, if it is not this one.
     #[serde(default)]
     pub destination: Option<Destination>,
 }
 
-/// An instance that a guest is sent to.
+/// A VMI that a guest is sent to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Destination {
     pub namespace: String,
@@ -43,38 +43,39 @@ pub struct MigrationRequest {
     pub migration_uid: String,
 }
 
-/// `PUT /v1/settle-migration`: the word of the target's node about a switch-over whose outcome the source could not learn.
+/// `PUT /v1/settle-migration`: the outcome of a switch-over, reported by the target node, if the source could not learn
+/// it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SettleRequest {
     pub vmi_uid: String,
     pub migration_uid: String,
-    /// The guest runs at the target: it must not at the source. Otherwise the target has ended it for good.
+    /// The guest runs on the target: it must not run on the source. Otherwise the target has ended it for good.
     pub target_runs: bool,
 }
 
-/// How to move the guest, with every choice made.
+/// The fully resolved options of a migration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MigrationOptions {
-    /// Limit of the transfer; 0 is none.
+    /// Bandwidth limit of the transfer; 0 for none.
     pub bandwidth_mib: u64,
-    /// Give up after this long without progress; 0 is never.
+    /// Abort after this long without progress; 0 for never.
     pub progress_timeout_seconds: u64,
-    /// Give up, or switch over, after this long per gigabyte of data; 0 is never.
+    /// Abort, or switch over, after this long per gigabyte of data; 0 for never.
     pub completion_timeout_per_gib_seconds: u64,
     pub allow_auto_converge: bool,
     pub allow_post_copy: bool,
-    /// The guest may stand still, or run on memory that is still under way, if it does not converge.
+    /// The guest may be paused or switched to post-copy if the transfer does not converge.
     pub allow_workload_disruption: bool,
     /// Skip libvirt's check that disks are either copied or shared safely.
     pub allow_unsafe: bool,
-    /// Downtime up to which QEMU may switch over; 0 leaves QEMU's own limit.
+    /// The maximum downtime for a switch-over; 0 for QEMU's default.
     pub max_downtime_ms: u64,
-    /// Connections to send memory over; 0 is one, in QEMU's simpler way.
+    /// The number of multifd connections; 0 disables multifd.
     pub parallel_connections: u32,
-    /// Judge convergence by QEMU's rounds instead of by time-outs alone.
+    /// Detect stalls by QEMU's iterations instead of by timeouts alone.
     pub stall_detector: Option<StallOptions>,
-    /// Let the downtime that is allowed grow step by step.
+    /// Increase the maximum downtime step by step.
     pub downtime_tuning: Option<DowntimeTuning>,
     /// Compression of memory; needs several connections.
     pub compression: Option<String>,
@@ -99,15 +100,15 @@ impl Default for MigrationOptions {
     }
 }
 
-/// When rounds that bring nothing count as a stall.
+/// When iterations without progress count as a stall.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StallOptions {
-    /// Per cent by which a round must beat those before it.
+    /// The percentage by which an iteration must improve on those before it.
     pub margin_percent: u64,
     pub window_seconds: u64,
     pub switchover_seconds: u64,
-    /// Weight of a new sample in the average of the bandwidth.
+    /// Weight of a new sample in the moving average of the bandwidth.
     pub ewma_alpha: f64,
     pub precopy_factor: f64,
     pub patience_decay: f64,
@@ -145,7 +146,7 @@ impl Default for DowntimeTuning {
     }
 }
 
-/// A migration as one of its two launchers sees it.
+/// A migration as seen by one of its two launchers.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MigrationState {
@@ -165,7 +166,7 @@ pub struct MigrationState {
 pub enum MigrationRole {
     Source,
     Target,
-    /// A word of a newer launcher.
+    /// An unknown value from a newer launcher.
     #[default]
     #[serde(other)]
     Unknown,
@@ -173,17 +174,17 @@ pub enum MigrationRole {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MigrationPhase {
-    /// Target: disks, network and sockets are there; the guest may come.
+    /// Target: disks, network and sockets are ready to receive the guest.
     Ready,
-    /// Source: memory and disks are on their way; the guest runs here.
+    /// Source: memory and disks are being transferred; the guest runs here.
     Transferring,
-    /// Source: all is sent, the guest stands still here and is being started at the target.
+    /// Source: everything is sent; the guest is paused here and is being started on the target.
     SwitchingOver,
-    /// Source: whether the target has started the guest is not known. It stands still here until somebody knows.
+    /// Source: it is unknown whether the target has started the guest, which stays paused here until that is resolved.
     Undecided,
-    /// Source: the guest is at the target, and QEMU here has ended. Target: the guest is here.
+    /// Source: the guest is on the target, and QEMU here has ended. Target: the guest is here.
     Completed,
-    /// Source: the guest goes on here. Target: it does not run here.
+    /// Source: the guest resumes here. Target: it does not run here.
     Failed,
     #[default]
     #[serde(other)]
@@ -200,9 +201,9 @@ impl MigrationPhase {
 pub enum MigrationMode {
     #[default]
     PreCopy,
-    /// The guest runs at the target and fetches what it lacks.
+    /// The guest runs on the target and fetches missing memory on demand.
     PostCopy,
-    /// The guest stands still so that the rest can be sent.
+    /// The guest is paused so that the rest can be sent.
     Paused,
     #[serde(other)]
     Unknown,
@@ -219,22 +220,22 @@ pub enum AbortState {
     Unknown,
 }
 
-/// How far the transfer is, memory and disks together.
+/// Progress of the transfer, memory and disks together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Progress {
     pub data_total: u64,
     pub data_processed: u64,
     pub data_remaining: u64,
-    /// Bytes of memory that the guest changes per second.
+    /// Bytes of memory that the guest dirties per second.
     pub dirty_rate: u64,
-    /// Bytes of memory that are sent per second.
+    /// Bytes of memory sent per second.
     pub bandwidth: u64,
-    /// QEMU's rounds over the guest's memory.
+    /// QEMU's iterations over the guest's memory.
     pub iterations: u64,
     /// Expected while it runs, measured when it is over.
     pub downtime_ms: u64,
-    /// Per cent by which the guest is slowed down.
+    /// The percentage by which the guest is throttled (auto-converge).
     pub throttle_percent: u64,
     pub elapsed_ms: u64,
 }

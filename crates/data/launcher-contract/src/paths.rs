@@ -2,31 +2,31 @@
 
 /// Sockets and files that virt-launcher and virt-handler share.
 pub const SHARE: &str = "/var/run/kubevirt";
-/// What the launcher's programs keep while they run: `XDG_RUNTIME_DIR`.
+/// Runtime state of the launcher's programs: `XDG_RUNTIME_DIR`.
 pub const RUNTIME: &str = "/var/run";
 /// libvirtd's sockets and state.
 pub const LIBVIRT: &str = "/var/run/libvirt";
 /// Images of empty disks.
 pub const EMPTY_DISKS: &str = "/var/run/libvirt/empty-disks";
-/// Overlays of disks whose writes end with the instance.
+/// Overlays of disks whose writes are discarded with the VMI.
 pub const EPHEMERAL_DISKS: &str = "/var/run/kubevirt-ephemeral-disks";
 /// Images of container disks as image volumes: `disk_<index of the volume>`.
 pub const CONTAINER_DISKS: &str = "/var/run/kubevirt-image-volume";
-/// Images of container disks where there are no image volumes: `<UID>/disk_<index of the volume>`.
+/// Images of container disks without image volumes: `<UID>/disk_<index of the volume>`.
 pub const COPIED_CONTAINER_DISKS: &str = "/var/run/kubevirt/container-disks";
-/// The image that holds a directly booted kernel.
+/// The image with a directly booted kernel.
 pub const KERNEL_BOOT: &str = "/var/run/kubevirt-kernel-boot";
-/// Sockets of the guest's serial line and display, and what the launcher's programs keep under their home.
+/// Sockets of the guest's serial console and display, and the home directory of the launcher's programs.
 pub const PRIVATE: &str = "/var/run/kubevirt-private";
-/// Volumes that are plugged while the guest runs.
+/// Hot-plugged volumes.
 pub const HOTPLUG_DISKS: &str = "/var/run/kubevirt/hotplug-disks";
 /// Sockets of virtiofs servers.
 pub const VIRTIOFS: &str = "/var/run/kubevirt/virtiofs-containers";
 /// Sockets of hook sidecars.
 pub const HOOK_SOCKETS: &str = "/var/run/kubevirt-hooks";
-/// What the node's network plugins tell about devices.
+/// Device information from the node's network plugins.
 pub const NETWORK_INFO: &str = "/etc/podinfo";
-/// Secrets, one directory per volume; likewise the next ones.
+/// Secrets, one directory per volume; likewise the following ones.
 pub const SECRETS: &str = "/var/run/kubevirt-private/secret";
 /// ConfigMaps.
 pub const CONFIG_MAPS: &str = "/var/run/kubevirt-private/config-map";
@@ -34,17 +34,17 @@ pub const CONFIG_MAPS: &str = "/var/run/kubevirt-private/config-map";
 pub const DOWNWARD_API: &str = "/var/run/kubevirt-private/downwardapi";
 /// Answer files for Windows.
 pub const SYSPREP: &str = "/var/run/kubevirt-private/sysprep";
-/// Figures about the host for the guest to read.
+/// Host metrics for the guest.
 pub const DOWNWARD_METRICS: &str = "/var/run/kubevirt-private/downwardmetric-disk";
 /// The Pod's service account, where Kubernetes mounts it.
 pub const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount/";
 
 /// `meta` of the claim with the guest's TPM and firmware state, if it has one.
 pub const STATE_META: &str = "/run/kubevirt-private/backend-storage-meta";
-/// The file in [`STATE_META`] that says that the guest has left with a migration.
+/// The file in [`STATE_META`] that marks that the guest has left with a migration.
 pub const MIGRATED_MARK: &str = "migrated";
 
-/// Scratch volumes of every launcher Pod, by name. The order matters where one lies inside another.
+/// Scratch volumes of every launcher Pod, by name. The order matters where one is inside another.
 pub const SCRATCH: [(&str, &str); 5] = [
     (PRIVATE_VOLUME, PRIVATE),
     (SHARE_VOLUME, SHARE),
@@ -61,7 +61,7 @@ pub const SHARE_VOLUME: &str = "public";
 pub const SOCKETS_VOLUME: &str = "sockets";
 /// The volume of [`LIBVIRT`].
 pub const LIBVIRT_VOLUME: &str = "libvirt-runtime";
-/// Programs that container disks need where there are no image volumes.
+/// Binaries for container disks without image volumes.
 pub const BINARIES_VOLUME: &str = "virt-bin-share-dir";
 /// The volume of [`COPIED_CONTAINER_DISKS`].
 pub const CONTAINER_DISKS_VOLUME: &str = "container-disks";
@@ -74,7 +74,7 @@ pub const VIRTIOFS_VOLUME: &str = "virtiofs-containers";
 /// The volume of [`NETWORK_INFO`].
 pub const NETWORK_INFO_VOLUME: &str = "network-info-annotation";
 
-/// The directory with the disk image of a volume whose data is a file system.
+/// The directory with the disk image of a volume in file system mode.
 pub fn disk_directory(volume: &str) -> String {
     format!("{PRIVATE}/vmi-disks/{volume}")
 }

@@ -1,4 +1,4 @@
-//! The documents of the protocol. Fields are only ever added; a reader ignores what it does not know.
+//! The documents of the protocol. Fields are only ever added; unknown fields are ignored.
 
 use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use crate::migration::MigrationState;
 /// The version of this protocol.
 pub const PROTOCOL: u32 = 1;
 
-/// Who answers on the socket.
+/// Identifies the launcher behind the socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Info {
     pub protocol: u32,
@@ -20,23 +20,23 @@ pub struct Info {
     pub pod_name: String,
 }
 
-/// All that a launcher knows, at one moment.
+/// The complete state of a launcher at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LauncherState {
-    /// Grows with every change. Starts anew with a new launcher, so compare for difference, not for order.
+    /// Increases with every change. Restarts with a new launcher, so compare for equality, not for order.
     pub seq: u64,
-    /// Absent until the domain is defined, and again after it was deleted.
+    /// Absent until the domain is defined, and again after it was undefined.
     pub domain: Option<DomainState>,
-    /// Absent until the guest agent has answered.
+    /// Absent until the guest agent has responded.
     pub guest_agent: Option<GuestAgent>,
-    /// The Pod is being stopped; the handler should shut the guest down in good order.
+    /// The Pod is being stopped; virt-handler should shut the guest down gracefully.
     pub marked_for_graceful_shutdown: bool,
     /// When the guest was first asked to power off.
     pub shutdown_requested_at: Option<Timestamp>,
-    /// What went wrong last and has not been put right since.
+    /// The last error, until it is resolved.
     pub last_error: Option<String>,
-    /// The migration this launcher takes or last took part in.
+    /// The current or last migration of this launcher.
     pub migration: Option<MigrationState>,
 }
 
@@ -63,13 +63,13 @@ pub struct DomainState {
 }
 
 impl DomainState {
-    /// Whether QEMU is gone, or about to be without anybody's doing.
+    /// Whether QEMU is gone, or about to exit by itself.
     pub fn is_down(&self) -> bool {
         matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
     }
 }
 
-/// `virDomainState` in KubeVirt's words.
+/// `virDomainState` in KubeVirt's terms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DomainStatus {
     #[default]
@@ -85,7 +85,7 @@ pub enum DomainStatus {
     Unknown,
 }
 
-/// Why a domain is in its state, in KubeVirt's words; those of the paused state carry its prefix.
+/// The reason of a domain's state, in KubeVirt's terms; those of the paused state carry its prefix.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum DomainReason {
     Booted,
@@ -155,7 +155,7 @@ pub struct DomainDisk {
     pub source: String,
 }
 
-/// What the guest agent last said. All of it is the guest's word.
+/// The last data from the guest agent. All of it is controlled by the guest.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct GuestAgent {
@@ -180,17 +180,17 @@ pub struct SyncRequest {
     pub options: SyncOptions,
 }
 
-/// What the launcher cannot know by itself: the cluster's configuration and the node's facts.
+/// What the launcher cannot know by itself: cluster configuration and facts about the node.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SyncOptions {
     pub smbios: SMBiosConfiguration,
-    /// Seconds; 0 turns the balloon's statistics off.
+    /// Seconds; 0 disables balloon statistics.
     pub mem_balloon_stats_period: u32,
     pub serial_console_log_disabled: bool,
     pub free_page_reporting_disabled: bool,
     pub allow_emulation: bool,
-    /// KVM can really run a vCPU on this node.
+    /// KVM can actually run a vCPU on this node.
     pub kvm_usable: bool,
 }
 
@@ -200,20 +200,20 @@ pub struct CommandRequest {
     pub vmi_uid: String,
 }
 
-/// The commands that need nothing but the VMI's UID.
+/// Commands without arguments besides the VMI's UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command {
     Pause,
     Unpause,
-    /// Presses the reset button.
+    /// Hard-resets the guest.
     Reset,
-    /// Asks the guest to reboot: through its agent if that is connected, over ACPI otherwise.
+    /// Asks the guest to reboot: through the guest agent if it is connected, through ACPI otherwise.
     SoftReboot,
-    /// Asks the guest to power off. May be repeated: a booting guest misses the first one.
+    /// Asks the guest to power off. May be repeated: a booting guest misses the first request.
     Shutdown,
-    /// Ends QEMU.
+    /// Kills QEMU.
     Kill,
-    /// Forgets the stopped domain; the launcher then ends.
+    /// Undefines the stopped domain; the launcher then exits.
     Delete,
 }
 
@@ -244,14 +244,14 @@ impl Command {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentRequest {
     pub vmi_uid: String,
-    /// As the QEMU guest agent takes it: `{"execute": …, "arguments": …}`.
+    /// In the QEMU guest agent's format: `{"execute": …, "arguments": …}`.
     pub command: serde_json::Value,
     pub timeout_seconds: u32,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentReply {
-    /// What the agent returned. Not to be trusted.
+    /// The agent's result. Untrusted.
     #[serde(rename = "return")]
     pub result: serde_json::Value,
 }
@@ -260,27 +260,27 @@ pub struct AgentReply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Refusal {
     pub code: RefusalCode,
-    /// A sentence for people, with its causes.
+    /// A message for users, with its causes.
     pub message: String,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RefusalCode {
-    /// The request itself cannot be understood.
+    /// The request is invalid.
     BadRequest,
-    /// It is meant for another VMI.
+    /// It is for another VMI.
     WrongVmi,
     /// There is no domain to act on.
     NoDomain,
     /// The domain's state does not allow it.
     WrongState,
-    /// The VMI asks for what this node or build cannot do; trying again changes nothing.
+    /// The VMI requests something this node or build does not support; retries cannot help.
     Impossible,
-    /// Something that must be there first is missing, for instance the network; try again.
+    /// A prerequisite is missing, for instance the network; retry.
     NotReady,
-    /// libvirt said no.
+    /// libvirt returned an error.
     Libvirt,
-    /// The guest agent is not there or said no.
+    /// The guest agent is not connected or returned an error.
     Agent,
     #[serde(other)]
     Internal,

@@ -1,9 +1,9 @@
-//! How long ago something was, in the words of kubectl.
+//! Ages, formatted like kubectl does.
 
 use k8s_openapi::jiff::Timestamp;
 
-/// `12s`, `5m30s`, `3h`, `2d4h`, `90d`: two units while the first one is small, one beyond. What happens in a moment, as
-/// by a clock that is ahead, is `<invalid>`; a second of difference between clocks is no time at all.
+/// `12s`, `5m30s`, `3h`, `2d4h`, `90d`: two units while the first one is small, one beyond. A time in the future, as
+/// from a clock that is ahead, is `<invalid>`; a clock skew of a second is ignored.
 pub fn since(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.duration_since(then).as_secs();
     let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);

@@ -1,20 +1,19 @@
-//! Durations, exactly as Go reads and writes them: `1h30m0s`, `1.5s`, `250ms`.
+//! Durations in Go's format: `1h30m0s`, `1.5s`, `250ms`.
 //!
-//! Kubernetes puts durations into objects, flags and configuration in this form. A whole number of nanoseconds in 64 bits
-//! reaches 292 years.
+//! Kubernetes uses this format in objects, flags and configuration. A 64-bit number of nanoseconds covers 292 years.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// A span of time, forward or back.
+/// A signed span of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration {
     nanos: i64,
 }
 
-/// Why a text is not a duration, in the words of Go.
+/// Why a string is not a duration, with Go's messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
     /// Not numbers with units, or more than 64 bits of nanoseconds.
@@ -23,7 +22,7 @@ pub enum ParseError {
     /// A number without a unit.
     #[error("time: missing unit in duration {}", Quoted(.0))]
     MissingUnit(String),
-    /// A unit nobody knows. There are no days: not all of them have 24 hours.
+    /// An unknown unit. There are no days: not all of them have 24 hours.
     #[error("time: unknown unit {} in duration {}", Quoted(.unit), Quoted(.duration))]
     UnknownUnit { unit: String, duration: String },
 }
@@ -48,7 +47,7 @@ const UNITS: [(&str, u64); 8] = [
 const LIMIT: u64 = 1 << 63;
 
 impl Duration {
-    /// No time.
+    /// Zero.
     pub const ZERO: Duration = Duration { nanos: 0 };
 
     /// A number of nanoseconds.
@@ -56,7 +55,7 @@ impl Duration {
         Duration { nanos }
     }
 
-    /// A number of seconds, at most what can be held.
+    /// A number of seconds; saturates.
     pub const fn from_secs(seconds: i64) -> Self {
         Duration { nanos: seconds.saturating_mul(SECOND as i64) }
     }
@@ -66,13 +65,13 @@ impl Duration {
         self.nanos
     }
 
-    /// As time to wait; `None` for less than none.
+    /// As a standard duration; `None` if negative.
     pub fn to_std(self) -> Option<std::time::Duration> {
         u64::try_from(self.nanos).ok().map(std::time::Duration::from_nanos)
     }
 }
 
-/// At most what can be held.
+/// Saturates.
 impl From<std::time::Duration> for Duration {
     fn from(duration: std::time::Duration) -> Self {
         Duration { nanos: i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX) }
@@ -152,7 +151,7 @@ impl FromStr for Duration {
     }
 }
 
-/// Reads one number and its unit, in nanoseconds; what follows them is the second part of the answer.
+/// Parses one number and its unit, in nanoseconds, and returns the rest of the text.
 fn read_part<'a>(text: &str, rest: &'a str) -> Result<(u64, &'a str), ParseError> {
     let invalid = || ParseError::Invalid(text.to_owned());
     let (whole, rest) = split_digits(rest);
@@ -203,7 +202,7 @@ impl<'de> Deserialize<'de> for Duration {
     }
 }
 
-/// Text in quotes, with every byte that is not printable ASCII spelled out.
+/// A quoted string, with every byte escaped that is not printable ASCII.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {

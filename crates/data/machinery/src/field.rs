@@ -53,8 +53,8 @@ impl From<&str> for FieldPath {
     }
 }
 
-/// The way to the field one looks at, kept on the stack while walking an object. Most fields are fine, so it is spelled
-/// out, as a [`FieldPath`], only where there is something to say.
+/// The path to the current field, kept on the stack while walking an object. Most fields are valid, so it is formatted
+/// as a [`FieldPath`] only for an error.
 #[derive(Clone, Copy, Debug)]
 pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -69,7 +69,7 @@ enum Step<'a> {
 }
 
 impl<'a> Path<'a> {
-    /// A field of the object, or a path already spelled out; empty for the object itself.
+    /// A field of the object, or a preformatted path; empty for the object itself.
     pub fn new(path: &'a str) -> Self {
         Path { parent: None, step: Step::Name(path) }
     }
@@ -122,7 +122,7 @@ impl From<&Path<'_>> for FieldPath {
     }
 }
 
-/// What is wrong with a field, in the words of the API.
+/// The type of an error about a field, as in the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Cause {
     /// The value breaks a rule.
@@ -143,7 +143,7 @@ pub enum Cause {
     TooLong,
     /// The list or map has too many items.
     TooMany,
-    /// A legitimate request that this build cannot honour.
+    /// A valid request that this build does not support.
     Unsupported,
 }
 
@@ -165,7 +165,7 @@ impl Cause {
     }
 }
 
-/// One thing wrong with one field.
+/// One error about one field.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
@@ -175,12 +175,12 @@ pub struct FieldError {
 }
 
 impl FieldError {
-    /// An error in the caller's own words.
+    /// An error with a custom message.
     pub fn new(cause: Cause, field: FieldPath, message: impl Into<String>) -> Self {
         FieldError { cause, field, message: message.into() }
     }
 
-    /// The value breaks a rule that `detail` states.
+    /// The value violates the rule in `detail`.
     pub fn invalid(field: FieldPath, value: impl Into<Value>, detail: impl fmt::Display) -> Self {
         let message = format!("Invalid value: {}: {detail}", shown(&value.into()));
         FieldError { cause: Cause::Invalid, field, message }
@@ -214,7 +214,7 @@ impl FieldError {
         FieldError { cause: Cause::TypeInvalid, ..FieldError::invalid(field, value, detail) }
     }
 
-    /// The text has more than `max` bytes. The message leaves it out.
+    /// The string has more than `max` bytes. The message omits it.
     pub fn too_long(field: FieldPath, max: usize) -> Self {
         let message = format!("Too long: may not be more than {max} bytes");
         FieldError { cause: Cause::TooLong, field, message }
@@ -227,7 +227,7 @@ impl FieldError {
         FieldError { cause: Cause::TooMany, field, message }
     }
 
-    /// The request is legitimate, and this build cannot honour it.
+    /// The request is valid, but not supported by this build.
     pub fn unsupported(field: FieldPath, what: impl fmt::Display) -> Self {
         FieldError { cause: Cause::Unsupported, field, message: format!("{what} is not supported by this build") }
     }
@@ -247,13 +247,13 @@ fn with_detail(what: &str, detail: &str) -> String {
     if detail.is_empty() { what.to_owned() } else { format!("{what}: {detail}") }
 }
 
-/// A value as Kubernetes prints it in messages: texts in Go's quotes, plain numbers, all else as JSON.
+/// A value as Kubernetes prints it in messages: strings in Go's quotes, plain numbers, all else as JSON.
 pub fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => quoted(text),
-        // What has no room in 64 bits with a sign is a floating-point number to Go.
+        // Numbers that do not fit a signed 64-bit integer are floating-point numbers in Go.
         Value::Number(number) if number.as_i64().is_none() => number.as_f64().map(float).unwrap_or_default(),
-        // Go's JSON is safe to put into a web page.
+        // Go's JSON encoder escapes HTML.
         composite @ (Value::Array(_) | Value::Object(_)) => composite
             .to_string()
             .replace('<', r"\u003c")
@@ -265,7 +265,7 @@ pub fn shown(value: &Value) -> String {
     }
 }
 
-/// Text as Go quotes it: what cannot be printed is escaped.
+/// A string quoted like in Go: non-printable characters are escaped.
 pub fn quoted(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len() + 2);
     quoted.push('"');
@@ -279,7 +279,7 @@ pub fn quoted(text: &str) -> String {
             '\r' => quoted.push_str(r"\r"),
             '\t' => quoted.push_str(r"\t"),
             '\u{b}' => quoted.push_str(r"\v"),
-            // Rust escapes quotes too, which are no trouble here.
+            // Rust also escapes quotes, which is not needed here.
             '\'' | ' '..='~' => quoted.push(character),
             _ if character.escape_debug().len() == 1 => quoted.push(character),
             _ => quoted.push_str(&match u32::from(character) {
@@ -293,8 +293,8 @@ pub fn quoted(text: &str) -> String {
     quoted
 }
 
-/// A floating-point number as Go prints it: the shortest digits that tell it from its neighbours, and an exponent where it
-/// is very large or small.
+/// A floating-point number as Go prints it: the shortest representation that round-trips, with an exponent if it is
+/// very large or small.
 fn float(number: f64) -> String {
     if number != 0.0 && !(1e-4..1e6).contains(&number.abs()) {
         let text = format!("{number:e}");

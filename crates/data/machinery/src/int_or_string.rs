@@ -1,31 +1,31 @@
-//! Values that are a number or a text: ports by number or name, amounts or shares of a whole.
+//! Values that are a number or a string: ports by number or name, amounts or percentages.
 
 pub use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-/// Which way a share that is no whole number goes.
+/// How a percentage that yields a fraction is rounded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {
     Down,
     Up,
 }
 
-/// Why a text is no share of a whole, in the words of Kubernetes.
+/// Why a string is not a percentage, with Kubernetes' messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ScaleError {
-    /// A text without a percent sign.
+    /// A string without a percent sign.
     #[error("invalid value for IntOrString: invalid type: string is not a percentage")]
     NoPercentage,
-    /// A percent sign after something else than a number.
+    /// A percent sign after something that is not a number.
     #[error("invalid value for IntOrString: invalid value {value:?}: strconv.Atoi: parsing {number:?}: {problem}")]
     NoNumber { value: String, number: String, problem: &'static str },
 }
 
-/// The number a text spells, or the text itself.
+/// The number that a string spells, or the string itself.
 pub fn parse(text: &str) -> IntOrString {
     text.parse().map_or_else(|_| IntOrString::String(text.to_owned()), IntOrString::Int)
 }
 
-/// How many of `total` are meant: a number means itself, `25%` a quarter.
+/// The resulting share of `total`: a number means itself, `25%` a quarter.
 pub fn scaled(value: &IntOrString, total: i64, round: Round) -> Result<i64, ScaleError> {
     let text = match value {
         IntOrString::Int(number) => return Ok(i64::from(*number)),

@@ -1,7 +1,7 @@
-//! What every Kubernetes-shaped program needs and no VM needs in particular: quantities, durations, ages, selectors,
-//! field paths, patches, status answers, watch events, names, metadata, rights and causes of errors.
+//! Kubernetes API machinery that is not specific to VMs: quantities, durations, ages, selectors, field paths, patches,
+//! status responses, watch events, names, metadata, RBAC rights and error causes.
 //!
-//! All of it is data and functions over data.
+//! Only data and functions over data.
 
 pub mod age;
 pub mod duration;

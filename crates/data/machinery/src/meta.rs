@@ -1,9 +1,9 @@
-//! Questions about metadata: who owns an object, is it going away, what holds it.
+//! Helpers for metadata: owners, deletion, finalizers.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::{Metadata, Resource};
 
-/// The one owner that controls this object.
+/// The owner reference with `controller: true`.
 pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     owners(meta).iter().find(|owner| owner.controller == Some(true))
 }
@@ -18,7 +18,7 @@ pub fn owned_by(meta: &ObjectMeta, uid: &str) -> bool {
     owners(meta).iter().any(|owner| owner.uid == uid)
 }
 
-/// A reference that makes `owner` the controller of another object; `None` before the owner has a name and a UID.
+/// An owner reference that makes `owner` the controller; `None` before the owner has a name and a UID.
 pub fn controller_ref<T>(owner: &T) -> Option<OwnerReference>
 where
     T: Resource + Metadata<Ty = ObjectMeta>,
@@ -34,12 +34,12 @@ where
     })
 }
 
-/// Whether somebody asked for the object's deletion.
+/// Whether the object is being deleted.
 pub fn is_deleting(meta: &ObjectMeta) -> bool {
     meta.deletion_timestamp.is_some()
 }
 
-/// Whether the finalizer holds the object.
+/// Whether the object has the finalizer.
 pub fn has_finalizer(meta: &ObjectMeta, finalizer: &str) -> bool {
     meta.finalizers.iter().flatten().any(|held| held == finalizer)
 }
@@ -53,7 +53,7 @@ pub fn add_finalizer(meta: &mut ObjectMeta, finalizer: &str) -> bool {
     true
 }
 
-/// Removes the finalizer. Returns whether it was there. An emptied list is unset, as the API writes it.
+/// Removes the finalizer. Returns whether it was present. An empty list becomes unset, as the API writes it.
 pub fn remove_finalizer(meta: &mut ObjectMeta, finalizer: &str) -> bool {
     let Some(finalizers) = &mut meta.finalizers else { return false };
     let before = finalizers.len();

@@ -1,7 +1,7 @@
-//! Names: what makes one valid, and how ours are derived.
+//! Names: validation, and derived names.
 //!
-//! Derived names take the place of drawn ones: the same owner gives the same name, so a second create under a stale
-//! cache meets the first object instead of making a twin.
+//! Derived names are used instead of generated ones: the same owner gives the same name, so a second create from a
+//! stale cache collides with the first object instead of creating a duplicate.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::field::{FieldError, FieldPath};
 pub const LABEL_MAX: usize = 63;
 /// Longest DNS subdomain.
 pub const SUBDOMAIN_MAX: usize = 253;
-/// How much all annotations of an object may hold, keys and values.
+/// The maximum total size of an object's annotations, keys and values.
 pub const ANNOTATIONS_MAX: usize = 256 << 10;
 
 const LABEL_FORMAT: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
@@ -23,7 +23,7 @@ const NAME_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const NAME_RULE: &str =
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
 
-/// What is wrong with a DNS label, in the words of Kubernetes; empty if nothing.
+/// Validates a DNS label, with Kubernetes' messages; empty if valid.
 pub fn check_dns1123_label(value: &str) -> Vec<String> {
     let mut problems = too_long(value, LABEL_MAX, "characters");
     if is_dns_label(value) {
@@ -38,7 +38,7 @@ pub fn check_dns1123_label(value: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a DNS label that begins with a letter, as Services are named; empty if nothing.
+/// Validates a DNS label that begins with a letter, like names of Services; empty if valid.
 pub fn check_dns1035_label(value: &str) -> Vec<String> {
     let mut problems = too_long(value, LABEL_MAX, "characters");
     if !is_dns_label(value) || !value.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -48,7 +48,7 @@ pub fn check_dns1035_label(value: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a DNS subdomain, in the words of Kubernetes; empty if nothing.
+/// Validates a DNS subdomain, with Kubernetes' messages; empty if valid.
 pub fn check_dns1123_subdomain(value: &str) -> Vec<String> {
     subdomain_problems(value, "characters")
 }
@@ -62,7 +62,7 @@ fn subdomain_problems(value: &str, counted: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a label or annotation key, in the words of Kubernetes; empty if nothing.
+/// Validates a label or annotation key, with Kubernetes' messages; empty if valid.
 pub fn check_qualified_name(value: &str) -> Vec<String> {
     let name_rule = || pattern_error(NAME_RULE, NAME_FORMAT, &["MyName", "my.name", "123-abc"]);
     let mut problems = Vec::new();
@@ -94,7 +94,7 @@ pub fn check_qualified_name(value: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with a label's value, in the words of Kubernetes; empty if nothing.
+/// Validates a label value, with Kubernetes' messages; empty if valid.
 pub fn check_label_value(value: &str) -> Vec<String> {
     let mut problems = too_long(value, LABEL_MAX, "bytes");
     if !value.is_empty() && !is_name_part(value) {
@@ -104,7 +104,7 @@ pub fn check_label_value(value: &str) -> Vec<String> {
     problems
 }
 
-/// What is wrong with the labels at `path`.
+/// Validates the labels at `path`.
 pub fn check_labels(path: &FieldPath, labels: &BTreeMap<String, String>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for (key, value) in labels {
@@ -117,7 +117,7 @@ pub fn check_labels(path: &FieldPath, labels: &BTreeMap<String, String>) -> Vec<
     errors
 }
 
-/// What is wrong with the annotations at `path`. Their keys may have upper-case prefixes, their values hold anything.
+/// Validates the annotations at `path`. Their keys may have upper-case prefixes, and their values are arbitrary.
 pub fn check_annotations(path: &FieldPath, annotations: &BTreeMap<String, String>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     for key in annotations.keys() {
@@ -130,14 +130,14 @@ pub fn check_annotations(path: &FieldPath, annotations: &BTreeMap<String, String
     errors
 }
 
-/// The launcher Pod of an instance.
+/// The launcher Pod of a VMI.
 ///
-/// It looks like a generated name and is none: the suffix is a hash of the instance's UID.
+/// It looks like a generated name, but the suffix is a hash of the VMI's UID.
 pub fn launcher_pod_name(vmi_name: &str, vmi_uid: &str) -> String {
     truncated_name(&format!("virt-launcher-{vmi_name}"), &suffix(vmi_uid), LABEL_MAX)
 }
 
-/// `prefix-suffix`, shortened to `max` characters if need be. Nothing that is cut off is forgotten: a hash of it stays.
+/// `prefix-suffix`, shortened to `max` characters if necessary. A hash of the part that is cut off keeps it unique.
 pub fn truncated_name(prefix: &str, suffix: &str, max: usize) -> String {
     let full = format!("{prefix}-{suffix}");
     if full.len() <= max {
@@ -152,7 +152,7 @@ pub fn truncated_name(prefix: &str, suffix: &str, max: usize) -> String {
     }
 }
 
-/// Five characters that stand for `seed`, in the alphabet of generated names (no vowels, so no words).
+/// A hash of `seed` in five characters, in the alphabet of generated names (no vowels, so no words).
 pub fn suffix(seed: &str) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let digest = Sha256::digest(seed.as_bytes());
@@ -165,7 +165,7 @@ pub fn suffix(seed: &str) -> String {
     [next(), next(), next(), next(), next()].iter().collect()
 }
 
-/// At most `max` bytes of `text`, without a trailing separator, which a name must not end a part with.
+/// At most `max` bytes of `text`, without a trailing separator, which is invalid at the end of a name's part.
 fn cut(text: &str, max: usize) -> &str {
     let end = (0..=max.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     text[..end].trim_end_matches(['-', '.'])

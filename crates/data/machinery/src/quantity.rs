@@ -1,9 +1,9 @@
-//! Quantities: amounts of memory, CPU and the like, exactly as Kubernetes reads and writes them.
+//! Quantities: amounts of memory, CPU and the like, parsed and formatted exactly as Kubernetes does.
 //!
-//! Kubernetes never keeps more than nine digits after the point (finer amounts are rounded away from zero), so every
-//! quantity is a whole number of billionths. A 128-bit integer of billionths reaches 1.7 · 10²⁹, far past anything that
-//! is ever counted, and needs neither floating point nor big numbers. What lies beyond is refused rather than wrapped:
-//! Go's `Value()` answers 0 for `999E`, ours the largest `i64`.
+//! Kubernetes never keeps more than nine decimal places (finer amounts are rounded away from zero), so every quantity
+//! is a whole number of billionths. A 128-bit integer of billionths reaches 1.7 · 10²⁹, far beyond any practical
+//! amount, and needs neither floating point nor big numbers. Larger values are rejected instead of wrapping: Go's
+//! `Value()` returns 0 for `999E`, ours the largest `i64`.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -23,7 +23,7 @@ pub enum Format {
     DecimalExponent,
 }
 
-/// An exact amount, which remembers the family of its suffix. Two quantities are equal if their amounts are.
+/// An exact amount that remembers the format of its suffix. Two quantities are equal if their amounts are.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantity {
     /// Billionths of the unit.
@@ -34,13 +34,13 @@ pub struct Quantity {
 /// Why a string is not a quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseError {
-    /// Not of the form number, then suffix.
+    /// Not a number followed by a suffix.
     #[error("{0:?} is not a quantity: write a number with an optional suffix, such as 500m, 1.5 or 2Gi")]
     Format(String),
-    /// A number with a suffix nobody knows.
+    /// A number with an unknown suffix.
     #[error("{quantity:?} has the unknown suffix {suffix:?}: use one of m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei")]
     Suffix { quantity: String, suffix: String },
-    /// Past what can be held.
+    /// Out of range.
     #[error("{0:?} is larger than any quantity can be")]
     TooLarge(String),
 }
@@ -55,7 +55,7 @@ const BINARY: [&str; 7] = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 const BINARY_FRACTION_DIGITS: usize = 20;
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub const ZERO: Quantity = Quantity { nanos: 0, format: Format::DecimalSi };
 
     /// A whole number of units.
@@ -78,22 +78,22 @@ impl Quantity {
         self.format
     }
 
-    /// In whole units, rounded away from zero, at most what `i64` holds.
+    /// In whole units, rounded away from zero; saturates at the bounds of `i64`.
     pub fn value(self) -> i64 {
         saturate(div_away_from_zero(self.nanos, NANOS))
     }
 
-    /// In thousandths, rounded away from zero, at most what `i64` holds.
+    /// In thousandths, rounded away from zero; saturates at the bounds of `i64`.
     pub fn milli_value(self) -> i64 {
         saturate(div_away_from_zero(self.nanos, NANOS / 1000))
     }
 
-    /// Whether it is nothing.
+    /// Whether it is zero.
     pub fn is_zero(self) -> bool {
         self.nanos == 0
     }
 
-    /// Whether it is less than nothing.
+    /// Whether it is negative.
     pub fn is_negative(self) -> bool {
         self.nanos < 0
     }
@@ -103,7 +103,7 @@ impl Quantity {
         Quantity { nanos: div_away_from_zero(self.nanos, NANOS).saturating_mul(NANOS), ..self }
     }
 
-    /// Nothing takes the other side's suffixes, so that a sum started from zero looks like its parts.
+    /// Zero takes the other operand's format, so that a sum started from zero looks like its parts.
     fn format_with(self, other: Self) -> Format {
         if self.is_zero() { other.format } else { self.format }
     }
@@ -180,7 +180,7 @@ impl Default for Quantity {
 }
 
 impl fmt::Display for Quantity {
-    /// The canonical form: no fraction, no lost digit, the largest suffix that allows both.
+    /// The canonical form: no fraction, no loss of precision, the largest suffix that allows both.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.nanos == 0 {
             return f.write_str("0");
@@ -213,16 +213,16 @@ impl FromStr for Quantity {
             }
             Unit::Binary(shift) => (binary_nanos(whole, fraction, shift), Format::BinarySi),
         };
-        // A fraction of one unit has no binary spelling.
+        // A fraction of one unit has no binary representation.
         let format = if format == Format::BinarySi && magnitude < NANOS { Format::DecimalSi } else { format };
         Ok(Quantity { nanos: if negative { -magnitude } else { magnitude }, format })
     }
 }
 
-/// What Kubernetes writes for a quantity that it has read from this text.
+/// How Kubernetes writes a quantity parsed from this text.
 ///
-/// That is the text itself if a quick look finds it canonical, else the canonical form. The look is rough: `+1`, `007` and
-/// `1.` pass it.
+/// That is the text itself if a heuristic finds it canonical, else the canonical form. The heuristic is rough: `+1`,
+/// `007` and `1.` pass it.
 pub fn rewritten(text: &str) -> Result<Cow<'_, str>, ParseError> {
     if text == "0" || Parts::split(text)?.look_canonical() {
         return Ok(Cow::Borrowed(text));
@@ -230,7 +230,7 @@ pub fn rewritten(text: &str) -> Result<Cow<'_, str>, ParseError> {
     Ok(Cow::Owned(text.parse::<Quantity>()?.to_string()))
 }
 
-/// A quantity taken apart.
+/// The parts of a quantity.
 struct Parts<'a> {
     negative: bool,
     whole: &'a str,
@@ -256,7 +256,7 @@ impl<'a> Parts<'a> {
         Ok(Parts { negative, whole: whole.trim_start_matches('0'), fraction, unit })
     }
 
-    /// Whether digits and unit seem canonical to Kubernetes, which looks only at numbers that surely fit into 64 bits.
+    /// Whether digits and unit look canonical to Kubernetes, which only considers numbers that surely fit 64 bits.
     fn look_canonical(&self) -> bool {
         let digits = self.whole.len() + self.fraction.len();
         match self.unit {
@@ -292,7 +292,7 @@ impl From<Quantity> for Wire {
     }
 }
 
-/// What a suffix multiplies by: a power of ten, or two to the power of a shift.
+/// The factor of a suffix: a power of ten, or a power of two.
 enum Unit {
     Decimal(i64, Format),
     Binary(u32),
@@ -322,7 +322,7 @@ fn is_suffix_shaped(suffix: &str) -> bool {
     digits.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// `whole.fraction × 10^exponent` in billionths, rounded up; `None` past what can be held.
+/// `whole.fraction × 10^exponent` in billionths, rounded up; `None` if out of range.
 fn decimal_nanos(whole: &str, fraction: &str, exponent: i64) -> Option<i128> {
     let digits = format!("{whole}{fraction}");
     if digits.bytes().all(|digit| digit == b'0') {
@@ -339,7 +339,7 @@ fn decimal_nanos(whole: &str, fraction: &str, exponent: i64) -> Option<i128> {
     kept.checked_add(i128::from(dropped.bytes().any(|digit| digit != b'0')))
 }
 
-/// `whole.fraction × 2^shift` in billionths, rounded up. Kubernetes cuts binary quantities off at the largest `i64`.
+/// `whole.fraction × 2^shift` in billionths, rounded up. Kubernetes caps binary quantities at the largest `i64`.
 fn binary_nanos(whole: &str, fraction: &str, shift: u32) -> i128 {
     let limit = i128::from(i64::MAX) * NANOS;
     let whole: Option<i128> = if whole.is_empty() { Some(0) } else { whole.parse().ok() };
@@ -358,7 +358,7 @@ fn binary_nanos(whole: &str, fraction: &str, shift: u32) -> i128 {
     whole.saturating_add(part + rest).min(limit)
 }
 
-/// Divides by `factor` as often as nothing is lost, at most `limit` times.
+/// Divides by `factor` as long as there is no remainder, at most `limit` times.
 fn strip(mut amount: i128, factor: i128, limit: usize) -> (i128, usize) {
     let mut steps = 0;
     while steps < limit && amount % factor == 0 {

@@ -1,7 +1,7 @@
-//! What a program may do with the API, and the RBAC rules that grant just that.
+//! API permissions of programs, and the RBAC rules that grant exactly those.
 //!
-//! Each program declares [`Right`]s beside the code that uses them. Everything else follows: the roles of the embedded
-//! cluster, the role in the documentation, and the roles under which tests run.
+//! Each program declares [`Right`]s next to the code that uses them. Everything else is derived: the roles of the
+//! embedded cluster, the role in the documentation, and the roles that tests run with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,10 +38,10 @@ impl Verb {
     }
 }
 
-/// Where a right holds.
+/// The scope of a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
-    /// In all namespaces, and for objects outside of namespaces.
+    /// In all namespaces, and for cluster-scoped objects.
     Cluster,
     /// In the namespace the system is installed in.
     Installation,
@@ -66,7 +66,7 @@ impl Right {
         Self::named(K::GROUP, K::URL_PATH_SEGMENT, verbs)
     }
 
-    /// What a cache of a kind needs.
+    /// What an informer of a kind needs.
     pub const fn watch<K: Resource>() -> Self {
         Self::on::<K>(&[Verb::List, Verb::Watch])
     }
@@ -76,13 +76,13 @@ impl Right {
         Self::on::<K>(verbs).of("status")
     }
 
-    /// To make objects whose deletion an owner of this kind waits for: the admission plugin
-    /// `OwnerReferencesPermissionEnforcement`, which some clusters run, asks for it.
+    /// Permission to create objects that block the deletion of an owner of this kind: required by the admission plugin
+    /// `OwnerReferencesPermissionEnforcement`, which some clusters enable.
     pub const fn own_by<K: Resource>() -> Self {
         Self::on::<K>(&[Verb::Update]).of("finalizers")
     }
 
-    /// On a resource that there is no type for.
+    /// On a resource without a Rust type.
     pub const fn named(group: &'static str, resource: &'static str, verbs: &'static [Verb]) -> Self {
         Self { group, resource, subresource: "", verbs, scope: Scope::Cluster }
     }
@@ -99,7 +99,7 @@ impl Right {
         Self { scope: Scope::Installation, ..self }
     }
 
-    /// The resource as rules spell it.
+    /// The resource as RBAC rules spell it.
     fn path(&self) -> String {
         match self.subresource {
             "" => self.resource.to_owned(),
@@ -141,7 +141,7 @@ impl std::fmt::Display for Grant {
     }
 }
 
-/// The rules that grant the rights of a scope: one per group and set of verbs, in the order of the alphabet.
+/// The rules that grant the rights of a scope: one per group and set of verbs, in alphabetical order.
 pub fn rules<'a>(rights: impl IntoIterator<Item = &'a Right>, scope: Scope) -> Vec<PolicyRule> {
     let mut verbs: BTreeMap<(&str, String), BTreeSet<Verb>> = BTreeMap::new();
     for right in rights.into_iter().filter(|right| right.scope == scope) {
@@ -162,18 +162,18 @@ pub fn rules<'a>(rights: impl IntoIterator<Item = &'a Right>, scope: Scope) -> V
     rules
 }
 
-/// Who a program is to the API server.
+/// The identity of a program at the API server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Identity {
-    /// A service account of the installation's namespace.
+    /// A service account in the installation's namespace.
     Account,
-    /// A user of the name of the program's role.
+    /// A user with the name of the program's role.
     User,
-    /// Everybody in a group.
+    /// All members of a group.
     Group(&'static str),
 }
 
-/// A program with all it may do.
+/// A program with all its rights.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The name of its roles, and of its account.
@@ -188,13 +188,13 @@ impl Program {
         self.rights.iter().flat_map(Right::grants).collect()
     }
 
-    /// What it may do everywhere.
+    /// Its permissions in all namespaces.
     pub fn cluster_role(&self) -> ClusterRole {
         let rules = Some(rules(&self.rights, Scope::Cluster));
         ClusterRole { metadata: self.metadata(None), rules, ..ClusterRole::default() }
     }
 
-    /// Gives it the cluster role.
+    /// Binds the cluster role.
     pub fn cluster_binding(&self, installation: &str) -> ClusterRoleBinding {
         ClusterRoleBinding {
             metadata: self.metadata(None),
@@ -203,7 +203,7 @@ impl Program {
         }
     }
 
-    /// What it may do in the namespace of the installation, and the binding that lets it; none if that is nothing more.
+    /// Its additional permissions in the installation's namespace, with the binding; `None` if there are none.
     pub fn role(&self, installation: &str) -> Option<(Role, RoleBinding)> {
         let rules = Some(rules(&self.rights, Scope::Installation)).filter(|rules| !rules.is_empty())?;
         let binding = RoleBinding {
@@ -214,7 +214,7 @@ impl Program {
         Some((Role { metadata: self.metadata(Some(installation)), rules: Some(rules) }, binding))
     }
 
-    /// The name by which the API server knows a client that is this program.
+    /// The program's user name at the API server.
     pub fn user(&self, installation: &str) -> String {
         match self.identity {
             Identity::Account => format!("system:serviceaccount:{installation}:{}", self.name),

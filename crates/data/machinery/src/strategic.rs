@@ -1,9 +1,9 @@
 //! Strategic merge patch for the core kinds.
 //!
-//! It is a merge patch that knows its lists: items of some lists are matched by a key and merged one by one, some lists
-//! of plain values are sets, all others are replaced. Kubernetes keeps that knowledge in tags on Go fields; here it is
-//! a table by field name, enough for Pods, Nodes, Services and their likes. Kinds defined by CustomResourceDefinitions
-//! know no strategic patches.
+//! A merge patch with special handling of lists: items of some lists are matched by a key and merged one by one, some
+//! lists of plain values are sets, all others are replaced. Kubernetes keeps that information in tags on Go fields;
+//! here it is a table by field name, sufficient for Pods, Nodes, Services and the like. Kinds defined by
+//! CustomResourceDefinitions do not support strategic patches.
 
 use serde_json::{Map, Value};
 
@@ -13,18 +13,18 @@ pub enum StrategicError {
     /// An item of a keyed list lacks its key.
     #[error("an item of {field} lacks its merge key {key:?}")]
     MissingKey { field: String, key: &'static str },
-    /// A directive nobody knows.
+    /// An unknown directive.
     #[error("unknown directive $patch: {0:?}")]
     UnknownDirective(String),
 }
 
 /// How a list is patched.
 enum ListStrategy {
-    /// Items with the same value of this field are one item.
+    /// Items with the same value of this field are merged.
     Keyed(&'static str),
     /// Values are added.
     Set,
-    /// The patch's list takes the place of the old one.
+    /// The patch's list replaces the old one.
     Replace,
 }
 
@@ -92,7 +92,7 @@ fn merge_object(kind: &str, target: &mut Value, patch: &Map<String, Value>) -> R
         if let Some(list) = name.strip_prefix("$deleteFromPrimitiveList/") {
             delete_from_set(fields, list, value);
         } else if name.starts_with('$') {
-            // Done above ($patch, $retainKeys), or only about the order of items ($setElementOrder), which is kept.
+            // Handled above ($patch, $retainKeys), or only about the order of items ($setElementOrder), which is kept.
         } else if value.is_null() {
             fields.remove(name);
         } else {
@@ -147,7 +147,7 @@ fn merge_list(kind: &str, field: &str, target: &mut Value, patch: &[Value]) -> R
     Ok(())
 }
 
-/// An item that is no item but only carries a directive for the whole list.
+/// An item that only carries a directive for the whole list.
 fn is_lone_directive(item: &Value) -> bool {
     item.as_object().is_some_and(|fields| fields.len() == 1 && fields.contains_key("$patch"))
 }

@@ -11,13 +11,13 @@ pub const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "UPPERCASE")]
 pub enum EventType {
-    /// It exists now, or was there when the watch began.
+    /// It was created, or existed when the watch started.
     Added,
     /// It changed.
     Modified,
-    /// It is gone; the event holds its last state.
+    /// It was deleted; the event holds its last state.
     Deleted,
-    /// Nothing: the event only tells how far the watch has come.
+    /// No change: the event only reports the progress of the watch.
     Bookmark,
     /// The watch ends; the event holds a `Status`.
     Error,
@@ -37,8 +37,8 @@ impl WatchEvent {
         WatchEvent { type_, object }
     }
 
-    /// Says that all changes up to this resource version have been sent; with `initial_events_end`, all that was there
-    /// when the watch began.
+    /// All changes up to this resourceVersion have been sent; with `initial_events_end`, so have all objects that
+    /// existed when the watch started.
     pub fn bookmark(api_version: &str, kind: &str, resource_version: &str, initial_events_end: bool) -> Self {
         let mut metadata = json!({ "resourceVersion": resource_version });
         if initial_events_end {
@@ -54,7 +54,7 @@ impl WatchEvent {
         WatchEvent { type_: EventType::Error, object }
     }
 
-    /// The event as it goes over the wire, line end included.
+    /// The event in wire format, including the line end.
     pub fn to_line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).expect("a JSON value always serializes");
         line.push(b'\n');

@@ -1,6 +1,6 @@
-//! Manifests as text: several YAML or JSON documents, and where each was read.
+//! Parses manifests: several YAML or JSON documents, with their origin.
 //!
-//! Strict where a mistake would otherwise be lost (a key written twice, a document that is no object), and every error
+//! Strict where a mistake would otherwise go unnoticed (a duplicate key, a document that is not an object); every error
 //! names the file, the document and the line.
 
 use std::fmt;
@@ -8,7 +8,7 @@ use std::fmt;
 use serde_json::Value;
 use serde_saphyr::options::DuplicateKeyPolicy;
 
-/// Where a document was read.
+/// Where a document comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The file, or "standard input".
@@ -54,13 +54,13 @@ impl Document {
     }
 }
 
-/// Text that is no manifest.
+/// Text that is not a manifest.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// The text is neither YAML nor JSON.
     #[error("{file}, document {document}, line {line}: {problem}")]
     Syntax { file: String, document: usize, line: usize, problem: String },
-    /// A document says something else than an object would.
+    /// A document is not an object.
     #[error("{origin}: {problem}")]
     Object { origin: Origin, problem: String },
 }
@@ -99,7 +99,7 @@ pub fn parse(file: &str, text: &str) -> Result<Vec<Document>, ReadError> {
     Ok(documents)
 }
 
-/// One document. JSON is nearly YAML; what only JSON can say (a character as two escapes) is read as JSON.
+/// One document. JSON is nearly a subset of YAML; the rest (a character as two escapes) is parsed as JSON.
 fn value(chunk: &str) -> Result<Value, serde_saphyr::Error> {
     let read = serde_saphyr::from_str_with_options(chunk, options());
     match read {
@@ -110,7 +110,7 @@ fn value(chunk: &str) -> Result<Value, serde_saphyr::Error> {
     }
 }
 
-/// As kubectl reads manifests: no key twice, and a file mode such as 0644 is octal.
+/// Like kubectl: no duplicate keys, and a file mode such as 0644 is octal.
 fn options() -> serde_saphyr::Options {
     serde_saphyr::options! {
         duplicate_keys: DuplicateKeyPolicy::Error,
@@ -119,7 +119,7 @@ fn options() -> serde_saphyr::Options {
     }
 }
 
-/// The parser's message for users, without the position, which we tell ourselves: it counts from the document's start.
+/// The parser's message without the position, which we report ourselves: it counts from the document's start.
 fn problem(error: &serde_saphyr::Error) -> String {
     let text = error.render_with_formatter(&serde_saphyr::UserMessageFormatter);
     let text = text.lines().next().unwrap_or_default();
@@ -129,12 +129,12 @@ fn problem(error: &serde_saphyr::Error) -> String {
     }
 }
 
-/// Cuts a stream into its documents, each with the line it begins on.
+/// Splits a stream into documents, each with the line it begins on.
 fn split(text: &str) -> Vec<(usize, &str)> {
     split_at_markers(text).into_iter().flat_map(|(line, chunk)| split_json(line, chunk)).collect()
 }
 
-/// Cuts a stream at its document markers. A marker cannot occur inside a document, not even in a block of text.
+/// Splits a stream at its document markers. A marker cannot occur inside a document, not even in a block scalar.
 fn split_at_markers(text: &str) -> Vec<(usize, &str)> {
     let mut chunks = Vec::new();
     let (mut start, mut first_line, mut offset) = (0, 1, 0);
@@ -152,7 +152,7 @@ fn split_at_markers(text: &str) -> Vec<(usize, &str)> {
     chunks
 }
 
-/// Cuts a stream of JSON values, which need no marker between them. Anything else stays in one piece.
+/// Splits a stream of JSON values, which need no marker between them. Anything else stays in one piece.
 fn split_json(first_line: usize, text: &str) -> Vec<(usize, &str)> {
     let whole = vec![(first_line, text)];
     let (marker, values) = match text.starts_with("---") {
@@ -209,9 +209,9 @@ fn objects(origin: Origin, value: Value) -> Result<Vec<Document>, ReadError> {
     }
 }
 
-/// An object as a manifest that reads well.
+/// Formats an object as readable YAML.
 pub fn to_yaml(value: &impl serde::Serialize) -> Result<String, serde_saphyr::ser::Error> {
-    // Long lines stay as they are: folding them would make them hard to search for.
+    // Long lines are not folded: that would make them hard to search for.
     let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
     serde_saphyr::to_string_with_options(value, options)
 }

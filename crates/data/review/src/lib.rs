@@ -1,13 +1,13 @@
-//! Admission reviews as plain values: what an API server asks about a write, and what it is answered.
+//! Admission reviews as plain values: requests about a write, and the responses.
 //!
-//! The shape is that of Kubernetes' webhooks, so that one function answers in process and over HTTP:
+//! The shape is that of Kubernetes' webhooks, so that one function serves in-process calls and HTTP:
 //!
 //! ```text
 //! write ─► hooks with a matching rule: change the object, warn, refuse ─► schema ─► a hook's refusal, or the store
 //! ```
 //!
-//! kube-apiserver asks mutating webhooks before it checks the schema, and validating ones after. A [`Hook`] stands for
-//! both: it is asked once, and its refusal is told after the schema's.
+//! kube-apiserver calls mutating webhooks before it validates the schema, and validating ones after. A [`Hook`] stands
+//! for both: it is called once, and its refusal is reported after schema errors.
 
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -16,70 +16,70 @@ use json_patch::Patch;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, Time};
 use serde_json::Value;
 
-/// What happens to the object.
+/// The operation on the object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It is new.
+    /// It is created.
     Create,
-    /// It takes the place of an older version.
+    /// It replaces an older version.
     Update,
-    /// It is to go. The object is the one stored.
+    /// It is deleted. The object is the stored one.
     Delete,
 }
 
-/// Who asks.
+/// The requesting user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct User {
     /// The user's name.
     pub name: String,
     /// The groups the user is in.
     pub groups: Vec<String>,
-    /// What else the authenticator knows, by key.
+    /// Further information from the authenticator, by key.
     pub extra: BTreeMap<String, Vec<String>>,
 }
 
 /// One write to review.
 #[derive(Clone, Debug)]
 pub struct Review<'a> {
-    /// What is to happen.
+    /// The operation.
     pub operation: Operation,
     /// The API group; empty for the core group.
     pub group: &'a str,
-    /// The version the client speaks, as in `v1`.
+    /// The client's API version, such as `v1`.
     pub version: &'a str,
-    /// The plural of the kind, as in `pods`.
+    /// The plural resource name, such as `pods`.
     pub resource: &'a str,
-    /// As in `status` or `eviction`; empty for the object itself.
+    /// Such as `status` or `eviction`; empty for the object itself.
     pub subresource: &'a str,
     /// Empty for a cluster-scoped kind.
     pub namespace: &'a str,
     /// The object's name.
     pub name: &'a str,
-    /// Who asks.
+    /// The requesting user.
     pub user: &'a User,
-    /// The version before, for an update and a deletion.
+    /// The previous version, for an update and a deletion.
     pub old: Option<&'a Value>,
-    /// The version wanted; what was sent to a subresource that is no part of the object.
+    /// The new version; for a subresource that is not part of the object, the request body.
     pub object: &'a Value,
-    /// Whether nothing will be written.
+    /// Whether this is a dry run.
     pub dry_run: bool,
-    /// The time.
+    /// The current time.
     pub now: Time,
 }
 
 /// Which kind of webhook a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// May change the object; asked before the schema is checked.
+    /// May change the object; called before schema validation.
     Mutating,
-    /// May refuse the object; asked after.
+    /// May refuse the object; called after it.
     Validating,
 }
 
-/// Which writes a webhook is asked about.
+/// The writes that a webhook reviews.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// The webhook's name, which refusals begin with.
+    /// The webhook's name, with which refusals begin.
     pub name: &'static str,
     /// Its kind.
     pub phase: Phase,
@@ -89,37 +89,37 @@ pub struct Rule {
     pub resource: &'static str,
     /// Empty for the object itself.
     pub subresource: &'static str,
-    /// What happens to it.
+    /// The reviewed operations.
     pub operations: &'static [Operation],
 }
 
 impl Rule {
-    /// Whether it is about a resource, in any version.
+    /// Whether it applies to a resource, in any version.
     pub fn is_about(&self, group: &str, resource: &str) -> bool {
         self.resource == resource && self.group == group
     }
 
-    /// Whether it is about what happens to its resource.
+    /// Whether it applies to an operation on its resource.
     pub fn covers(&self, operation: Operation, subresource: &str) -> bool {
         self.subresource == subresource && self.operations.contains(&operation)
     }
 
-    /// Whether its webhook is asked.
+    /// Whether it applies to the write.
     pub fn matches(&self, review: &Review<'_>) -> bool {
         self.is_about(review.group, review.resource) && self.covers(review.operation, review.subresource)
     }
 }
 
-/// What a hook answers. The default lets the write pass as it is.
+/// The response of a hook. The default admits the write unchanged.
 #[derive(Debug, Default)]
 pub struct Verdict {
-    /// The object as it should be stored, if that is not what came in.
+    /// The object to be stored, if the hook changed it.
     pub object: Option<Value>,
-    /// What the user should know although it does not prevent anything.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
     /// Why the write is refused.
     pub refusal: Option<Refusal>,
-    /// What is written besides; never in a dry run. Only evictions have one.
+    /// An additional write, never made in a dry run. Only evictions have one.
     pub side_effect: Option<SideEffect>,
 }
 
@@ -139,8 +139,8 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// The answer to the client. Like kube-apiserver's: code, reason and details are the webhook's own, the message tells
-    /// who refused.
+    /// The response to the client. Like kube-apiserver's: code, reason and details are the webhook's own, the message
+    /// names the webhook.
     pub fn into_status(self) -> Status {
         let Refusal { by, mut status } = self;
         let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
@@ -155,7 +155,7 @@ impl Refusal {
     }
 }
 
-/// A patch that a webhook writes before it answers.
+/// A patch that a webhook writes before it responds.
 #[derive(Debug)]
 pub struct SideEffect {
     /// The API group of the object to patch.
@@ -166,26 +166,27 @@ pub struct SideEffect {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// What changes.
+    /// The patch.
     pub patch: Patch,
     /// The webhook's own account.
     pub user: User,
-    /// What is answered instead if the patch fails.
+    /// The response if the patch fails.
     pub failed: fn(&dyn Error) -> Status,
 }
 
-/// The objects of a cluster, as far as a hook looks at others.
+/// Lookup of other objects in the cluster for hooks.
 pub trait Objects {
-    /// The object of this name, or all of the namespace if there is no name; of all namespaces if that is empty, too.
+    /// The object of this name, or all objects in the namespace without a name; in all namespaces if that is empty,
+    /// too.
     fn find(&self, group: &str, kind: &str, namespace: &str, name: Option<&str>) -> Vec<Value>;
 }
 
-/// Somebody who is asked about writes.
+/// A reviewer of writes.
 pub trait Hook: Send + Sync {
-    /// What it wants to be asked about.
+    /// The writes that it reviews.
     fn rules(&self) -> &[Rule];
 
-    /// Its answer to a write that one of its rules matches.
+    /// Its response to a write that one of its rules matches.
     fn review(&self, review: &Review<'_>, objects: &dyn Objects) -> Verdict;
 }
 

@@ -1,20 +1,20 @@
-//! Accounts of the system's own components.
+//! Accounts of our own components.
 
 use api::config::ClusterConfig;
 
 use crate::User;
 
-/// Components that write instances. The operator is not among them: it has no business with instances.
+/// Components that write VMIs. The operator is not among them: it never does.
 const OWN: [&str; 4] =
     ["kubevirt-apiserver", "kubevirt-controller", "kubevirt-handler", "kubevirt-synchronization-controller"];
 
-/// What a cluster's authenticator says about a token that is bound to a Pod: the node of that Pod.
+/// Set by a cluster's authenticator for a token that is bound to a Pod: the node of that Pod.
 const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
 
-/// Prefix of the group that says which node an agent with a client certificate runs on.
+/// Prefix of the group that names the node of a virt-handler with a client certificate.
 const NODE_GROUP: &str = "ferrovirt:node:";
 
-/// Whether the user is one of the system's own components.
+/// Whether the user is one of our own components.
 pub(crate) fn is_own(user: &User, config: &ClusterConfig) -> bool {
     account(user, config).is_some_and(|account| OWN.contains(&account))
 }
@@ -24,12 +24,13 @@ pub(crate) fn is_controller(user: &User, config: &ClusterConfig) -> bool {
     account(user, config) == Some("kubevirt-controller")
 }
 
-/// Whether the user is a node agent.
+/// Whether the user is virt-handler.
 pub(crate) fn is_handler(user: &User, config: &ClusterConfig) -> bool {
     account(user, config) == Some("kubevirt-handler")
 }
 
-/// The node a node agent runs on, if its identity says so: by its token in a cluster, by its certificate on one host.
+/// The node a virt-handler runs on, if its identity includes it: from its token in a cluster, from its certificate on
+/// one host.
 pub(crate) fn node_of(user: &User) -> Option<&str> {
     let token = user.extra.get(NODE_NAME).and_then(|nodes| nodes.first()).map(String::as_str);
     let certificate = || user.groups.iter().find_map(|group| group.strip_prefix(NODE_GROUP));

@@ -1,4 +1,4 @@
-//! From JSON to our types: the schema first, then the decoder.
+//! From JSON to our types: schema validation first, then deserialization.
 
 use api::schema;
 use machinery::field::{Cause, FieldError, FieldPath};
@@ -6,10 +6,10 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// Reads an object, and says what the schema finds wrong with it.
+/// Decodes an object, and reports schema violations.
 ///
-/// Fields the schema does not have are refused: silently dropped, they would be promises nobody keeps. Our own
-/// components write what they have read, which may be older than a field's removal; for them such fields just go.
+/// Unknown fields are rejected: dropping them silently would mislead their owner. Our own components write back what
+/// they have read, which may predate a field's removal; for them unknown fields are dropped.
 pub(crate) fn decode<T>(kind: &str, object: &Value, lenient: bool) -> Result<T, Vec<FieldError>>
 where
     T: DeserializeOwned,
@@ -28,23 +28,23 @@ where
 fn read<T: DeserializeOwned>(kind: &str, object: &Value, unknown: Vec<FieldPath>) -> Result<T, Vec<FieldError>> {
     let mut errors = schema::check(kind, object);
     if errors.is_empty() {
-        // Rules expect values of the right types.
+        // Schema rules expect values of the right types.
         errors = schema::validations(kind, object, None);
     }
     errors.extend(unknown.into_iter().map(|field| FieldError::new(Cause::Invalid, field, "unknown field")));
     if !errors.is_empty() {
         return Err(errors);
     }
-    // Which field cannot be read is worth finding out only if one cannot.
+    // The path of the invalid field is only determined if there is one.
     T::deserialize(object).or_else(|_| typed(object).map_err(|error| vec![error]))
 }
 
-/// Reads an object that was stored, and so was judged before.
+/// Decodes a stored object, which was validated before.
 pub(crate) fn stored<T: DeserializeOwned>(object: &Value) -> Option<T> {
     T::deserialize(object).ok()
 }
 
-/// Writes an object.
+/// Encodes an object.
 pub(crate) fn encode(object: &impl Serialize) -> Value {
     serde_json::to_value(object).expect("API types have string keys and serialize")
 }

@@ -1,11 +1,11 @@
-//! Admission: what an object becomes before it is stored, or why it is refused.
+//! Admission: defaulting and validation of objects before they are stored.
 //!
 //! ```text
 //! object ─► schema ─► defaults ─► what this build cannot honour ─► rules ─► object and warnings, or field errors
 //! ```
 //!
-//! One pure function serves the embedded API server, the webhooks and the command line. Nothing is drawn and no clock
-//! is read: the same request gives the same answer.
+//! One pure function serves the embedded API server, the webhooks and the command line. It is deterministic: it uses no
+//! randomness and reads no clock.
 
 mod accounts;
 mod decode;
@@ -29,47 +29,47 @@ pub use defaults::{firmware_uuid, memory_hotplug};
 pub use review::{Operation, User};
 pub use world::{Wanted, World};
 
-/// One write to judge.
+/// A write to validate.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
-    /// What is to happen.
+    /// The operation.
     pub operation: Operation,
-    /// The version the client speaks, as in `v1`.
+    /// The client's API version, such as `v1`.
     pub version: &'a str,
-    /// The plural of the kind, as in `virtualmachines`.
+    /// The plural resource name, such as `virtualmachines`.
     pub resource: &'a str,
-    /// `status`, or nothing for the object itself.
+    /// `status`, or empty for the object itself.
     pub subresource: &'a str,
-    /// Who asks.
+    /// The requesting user.
     pub user: &'a User,
-    /// The version before, for an update.
+    /// The previous version, for an update.
     pub old: Option<&'a Value>,
-    /// The version wanted.
+    /// The new version.
     pub object: &'a Value,
-    /// The time.
+    /// The current time.
     pub now: Time,
 }
 
-/// An object with its defaults, and all there is to say about it.
+/// An object with its defaults, and all findings about it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// The object with its defaults.
     pub object: Value,
-    /// What the user should know although it does not prevent anything.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
-    /// What is wrong with it; nothing if it is valid.
+    /// Validation errors; empty if the object is valid.
     pub causes: Vec<FieldError>,
-    /// What is valid and not honoured by this build.
+    /// Valid fields that this build does not support.
     pub unsupported: Vec<FieldError>,
 }
 
 impl Judged {
-    /// An object about which there is nothing to say.
+    /// An object without findings.
     pub(crate) fn valid(object: Value) -> Self {
         Judged { object, warnings: Vec::new(), causes: Vec::new(), unsupported: Vec::new() }
     }
 
-    /// An object with what the rules found.
+    /// An object with its validation errors.
     pub(crate) fn with_causes(object: Value, causes: Vec<FieldError>) -> Self {
         Judged { causes, ..Judged::valid(object) }
     }
@@ -80,16 +80,16 @@ impl Judged {
 pub struct Admitted {
     /// The object with its defaults.
     pub object: Value,
-    /// What the user should know although it does not prevent anything.
+    /// Warnings for the user.
     pub warnings: Vec<String>,
 }
 
 /// Why a write is refused.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Refusal {
-    /// Fields of the object are wrong, or not honoured by this build.
+    /// Fields of the object are invalid, or not supported by this build.
     Invalid(Vec<FieldError>),
-    /// The request as a whole makes no sense now, as a second migration of one guest.
+    /// The request as a whole is not possible now, such as a second migration of one guest.
     BadRequest(String),
 }
 
@@ -111,8 +111,8 @@ impl From<Vec<FieldError>> for Refusal {
     }
 }
 
-/// Which other objects the judgement of a write would look at, beyond those the world has. To be asked again once they
-/// are found, until the answer is none.
+/// The objects that the validation of a write needs in addition to those in the world. Call it again after fetching
+/// them, until it returns none.
 pub fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     let wanted = match request.resource {
         "virtualmachines" => vm::wanted(request, world),
@@ -122,8 +122,8 @@ pub fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     wanted.into_iter().filter(|wanted| !world.knows(wanted)).collect()
 }
 
-/// Judges one write: the object with its defaults, what is wrong with it, and what this build does not honour. An error
-/// means that there is nothing to show: the object cannot be read, or the request makes no sense.
+/// Validates one write: returns the object with its defaults, its errors, and what this build does not support. An
+/// `Err` means that there is no result: the object cannot be decoded, or the request is invalid.
 pub fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
     match request.resource {
         "virtualmachines" => vm::judge(request, config, world),
@@ -132,7 +132,7 @@ pub fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Re
     }
 }
 
-/// Judges one write and lets it pass only if it is valid and all of it is honoured.
+/// Validates one write and admits it only if it is valid and fully supported.
 pub fn admit(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Admitted, Refusal> {
     let Judged { object, warnings, causes, unsupported } = judge(request, config, world)?;
     let errors = unsupported::with_rules(unsupported, causes);

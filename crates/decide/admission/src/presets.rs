@@ -1,7 +1,7 @@
-//! Presets: parts of a domain that new instances with matching labels take over.
+//! Presets: parts of a domain that are applied to new VMIs with matching labels.
 //!
-//! A preset fills what an instance leaves open and never overrides. Two presets that disagree about the same part make
-//! the instance impossible, because nothing says which of them wins.
+//! A preset only sets what a VMI leaves open and never overrides. If two presets conflict, the VMI is rejected, because
+//! their precedence is undefined.
 
 use api::v1::{DomainSpec, VirtualMachineInstance, VirtualMachineInstancePreset};
 use k8s_openapi::Resource;
@@ -10,21 +10,21 @@ use machinery::meta::annotation;
 use machinery::quantity::Quantity;
 use machinery::selector::Selector;
 
-/// An instance with this annotation set to `true` wants no presets.
+/// A VMI with this annotation set to `true` gets no presets.
 const EXCLUDE: &str = "virtualmachineinstancepresets.admission.kubevirt.io/exclude";
 
 /// Followed by a preset's name: the preset was applied.
 const APPLIED: &str = "virtualmachinepreset.kubevirt.io/";
 
-/// What a user of presets should know.
+/// The warning for users of presets.
 const DEPRECATED: &str = "kubevirt.io/v1 VirtualMachineInstancePresets is now deprecated and will be removed in v2.";
 
-/// Whether presets are for this instance at all.
+/// Whether presets apply to this VMI at all.
 pub(crate) fn are_wanted(vmi: &VirtualMachineInstance) -> bool {
     annotation(&vmi.metadata, EXCLUDE) != Some("true")
 }
 
-/// Lets the presets of the instance's namespace fill what it leaves open.
+/// Applies the presets of the VMI's namespace to the fields it leaves open.
 pub(crate) fn apply(
     vmi: &mut VirtualMachineInstance,
     presets: &[VirtualMachineInstancePreset],
@@ -56,18 +56,18 @@ pub(crate) fn apply(
     Ok(())
 }
 
-/// A warning about presets if the instance has had to do with any.
+/// A warning if the VMI is affected by presets.
 pub(crate) fn warning(vmi: &VirtualMachineInstance) -> Option<String> {
     let mut annotations = vmi.metadata.annotations.iter().flatten();
     annotations.any(|(key, _)| key.contains("virtualmachinepreset")).then(|| DEPRECATED.to_owned())
 }
 
-/// The cause has no field: the instance is fine, the presets are not.
+/// The cause has no field: the VMI is valid, the presets are not.
 fn refusal(message: String) -> Vec<FieldError> {
     vec![FieldError::new(Cause::Invalid, FieldPath::root(), message)]
 }
 
-/// Every two presets that disagree, and where.
+/// Every pair of conflicting presets, and where they conflict.
 fn conflicts(presets: &[(&str, &DomainSpec)]) -> Vec<String> {
     let mut conflicts = Vec::new();
     for (index, (name, domain)) in presets.iter().enumerate() {
@@ -106,7 +106,7 @@ fn disagree<T: PartialEq>(one: &Option<T>, other: &Option<T>) -> bool {
     matches!((one, other), (Some(one), Some(other)) if one != other)
 }
 
-/// Fills what is open. Returns whether the instance agrees with the preset in at least one area.
+/// Sets open fields. Returns whether the VMI agrees with the preset in at least one area.
 fn merge(preset: &DomainSpec, domain: &mut DomainSpec) -> bool {
     let mut agrees = false;
     if let Some(wanted) = preset.resources.as_ref().filter(|wanted| !wanted.requests.is_empty()) {

@@ -1,6 +1,6 @@
-//! Instances.
+//! VMIs.
 //!
-//! An instance belongs to the system once it exists: users may label it and delete it, and no more.
+//! A VMI belongs to the system once it exists: users may only label and delete it.
 
 use api::config::ClusterConfig;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstancePreset, VirtualMachineInstanceStatus};
@@ -13,7 +13,7 @@ use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaul
 const KIND: &str = "VirtualMachineInstance";
 const PRESET: &str = "VirtualMachineInstancePreset";
 
-/// Which other objects the judgement looks at: the presets of a new instance's namespace.
+/// The other objects that validation needs: the presets in a new VMI's namespace.
 pub(crate) fn wanted(request: &Request<'_>) -> Vec<Wanted> {
     if request.operation != Operation::Create {
         return Vec::new();
@@ -43,7 +43,7 @@ fn create(
     world: &World,
 ) -> Result<Judged, Refusal> {
     if !own {
-        // The status is the system's word; a new instance cannot come with one.
+        // The status belongs to the system; a new VMI cannot have one.
         vmi.status = None;
     }
     let found: Vec<VirtualMachineInstancePreset> = world.all(PRESET, namespace(request.object));
@@ -80,13 +80,13 @@ fn update(
             errors.push(FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message));
         }
         errors.extend(validate::changed_labels(&old.metadata, &vmi.metadata));
-        // Somebody's editor sends the status back as it was read; that is no attempt to change it, so it is no error.
+        // Clients send the status back as it was read; that is not an attempt to change it, so it is not an error.
         vmi.status = old.status;
     }
     Judged::with_causes(encode(&vmi), errors)
 }
 
-/// A node agent may write the instances of its own node only, and may not choose where a migration goes.
+/// virt-handler may only write VMIs on its own node, and may not choose the target of a migration.
 fn own_node_only(
     request: &Request<'_>,
     old: Option<&VirtualMachineInstanceStatus>,
@@ -111,7 +111,7 @@ fn own_node_only(
     None
 }
 
-/// What a user should know about a spec that passes.
+/// Warnings about a valid spec.
 pub(crate) fn warnings(spec: &api::v1::VirtualMachineInstanceSpec, config: &ClusterConfig) -> Vec<String> {
     let devices = &spec.domain.devices;
     let console = devices.autoattach_serial_console != Some(false);

@@ -1,7 +1,7 @@
-//! What else a judgement may look at: other objects of the cluster, as values.
+//! The other objects that validation may use, as values.
 //!
-//! The caller asks [`crate::wanted`] what to fetch and tells the world what it found, until nothing more is wanted. A
-//! chain of references is followed in as many rounds as it has links.
+//! The caller fetches what [`crate::wanted`] returns and adds it to the world, until nothing more is wanted. A chain of
+//! references takes as many rounds as it has links.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::decode::stored;
 
-/// An object that a judgement needs, or all objects of a kind.
+/// An object that validation needs, or all objects of a kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Wanted {
     /// The API group; empty for the core group.
@@ -35,7 +35,7 @@ impl Wanted {
     }
 }
 
-/// The objects that are known, and the questions that were answered.
+/// The known objects, and the completed lookups.
 #[derive(Clone, Debug, Default)]
 pub struct World {
     /// By kind, namespace and name.
@@ -45,17 +45,17 @@ pub struct World {
 }
 
 impl World {
-    /// A world in which there is nothing but these objects.
+    /// A world that consists of these objects.
     pub fn of(objects: impl IntoIterator<Item = Value>) -> Self {
         let mut world = World { complete: true, ..World::default() };
         objects.into_iter().for_each(|object| world.add(object));
         world
     }
 
-    /// Records the answer to a question: what was found, or nothing.
+    /// Records the result of a lookup, which may be empty.
     pub fn learn(&mut self, wanted: Wanted, found: impl IntoIterator<Item = Value>) {
         for mut object in found {
-            // Items of a list do not say what they are.
+            // Items of a list have no kind.
             object["kind"] = wanted.kind.into();
             self.add(object);
         }
@@ -68,17 +68,17 @@ impl World {
         self.objects.insert(key, object);
     }
 
-    /// Whether asking again would tell nothing new.
+    /// Whether the lookup has already been done.
     pub fn knows(&self, wanted: &Wanted) -> bool {
         self.complete || self.answered.contains(wanted)
     }
 
-    /// One object, if it is there and readable.
+    /// One object, if it exists and can be decoded.
     pub fn get<T: DeserializeOwned>(&self, kind: &str, namespace: &str, name: &str) -> Option<T> {
         stored(self.objects.get(&(kind.to_owned(), namespace.to_owned(), name.to_owned()))?)
     }
 
-    /// Every readable object of a kind in a namespace, or in all of them if the namespace is empty, in order of name.
+    /// Every decodable object of a kind in a namespace, or in all of them if the namespace is empty, sorted by name.
     pub(crate) fn all<T: DeserializeOwned>(&self, kind: &str, namespace: &str) -> Vec<T> {
         let from = (kind.to_owned(), namespace.to_owned(), String::new());
         let of_kind = self.objects.range(from..).take_while(|(key, _)| key.0 == kind);

@@ -1,12 +1,12 @@
-//! Why a VMI cannot become a domain.
+//! Errors of the conversion.
 
-/// None of these goes away by trying again, except [`Error::MissingFact`].
+/// Retrying helps with none of these, except for [`Error::MissingFact`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The field asks for something this build does not do.
+    /// The field requests something that this build does not support.
     #[error("{field}: {detail}")]
     Unsupported { field: String, detail: String },
-    /// The field's value makes no sense.
+    /// The field's value is invalid.
     #[error("{field}: {detail}")]
     Invalid { field: String, detail: String },
     #[error(
@@ -14,7 +14,7 @@ pub enum Error {
          set spec.configuration.developerConfiguration.useEmulation of the KubeVirt object, or use a node with KVM"
     )]
     KvmMissing,
-    /// The launcher has not looked, or what it looked for is not there yet.
+    /// The launcher has not determined it, or it does not exist yet.
     #[error("{what} of {of} is not known")]
     MissingFact { what: &'static str, of: String },
     #[error("the domain cannot be written as XML: {0}")]

@@ -1,4 +1,4 @@
-//! What the conversion must know and cannot read off the VMI.
+//! The input of the conversion besides the VMI.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::paths::Paths;
 pub struct HostFacts {
     /// KVM can run a vCPU here.
     pub kvm_usable: bool,
-    /// Without KVM the guest may be emulated in software.
+    /// Without KVM the guest may run under TCG.
     pub allow_emulation: bool,
     pub smbios: SMBiosConfiguration,
-    /// Seconds between two reports of the balloon; 0 turns them off.
+    /// Seconds between two balloon statistics reports; 0 disables them.
     pub mem_balloon_stats_period: u32,
     pub serial_console_log_disabled: bool,
     pub free_page_reporting_disabled: bool,
@@ -24,12 +24,12 @@ pub struct HostFacts {
     pub interfaces: Vec<InterfaceFacts>,
 }
 
-/// What was found out about the files behind a volume.
+/// Properties of the files behind a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct DiskFacts {
-    /// The file system takes `O_DIRECT`, so the host's page cache can be left out.
+    /// The file system supports `O_DIRECT`, so the host's page cache can be bypassed.
     pub direct_io: bool,
-    /// The image a container disk's overlay stands on.
+    /// The backing image of a container disk's overlay.
     pub backing: Option<BackingImage>,
 }
 
@@ -39,7 +39,7 @@ pub struct BackingImage {
     pub format: ImageFormat,
 }
 
-/// The formats a disk image may have. Anything else is refused where the image is looked at.
+/// The supported disk image formats. Others are rejected when the image is inspected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImageFormat {
     Raw,
@@ -66,7 +66,7 @@ pub struct InterfaceFacts {
 }
 
 impl HostFacts {
-    /// What a host would have found for `vmi`, for looking at a domain away from any host.
+    /// Plausible facts for `vmi`, to render a domain without a host.
     pub fn example(vmi: &VirtualMachineInstance) -> HostFacts {
         let paths = Paths::default();
         let disks = vmi.spec.volumes.iter().enumerate().map(|(index, volume)| {

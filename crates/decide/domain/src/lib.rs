@@ -1,9 +1,9 @@
-//! From a VirtualMachineInstance and facts about its host to libvirt's domain XML, and back from the XML of a live domain
-//! to what the node reports of it.
+//! Converts a VirtualMachineInstance and facts about its host to libvirt's domain XML, and parses the XML of a live
+//! domain for what virt-handler reports about it.
 //!
-//! Nothing is opened here. What the launcher found out (is KVM usable, which format has an image, which tap belongs to
-//! which interface) comes in as [`HostFacts`]; the same call therefore serves the launcher, the command line and the tests.
-//! What this build cannot honour is refused with the field's path.
+//! There is no I/O here. What the launcher has determined (whether KVM is usable, the format of an image, the tap of an
+//! interface) is passed in as [`HostFacts`], so the launcher, the command line and the tests all use the same function.
+//! Fields that this build does not support are rejected with their path.
 
 mod convert;
 mod error;

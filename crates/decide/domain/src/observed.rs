@@ -1,6 +1,6 @@
-//! What a live domain's XML says, as far as the node reports it.
+//! The parts of a live domain's XML that virt-handler reports.
 //!
-//! Unknown elements are skipped, so this is never written back.
+//! Unknown elements are skipped, so this must never be written back.
 
 use serde::Deserialize;
 
@@ -12,7 +12,7 @@ use crate::xml::GUEST_AGENT_CHANNEL;
 pub struct Observed {
     /// `kvm` or `qemu`.
     pub type_: String,
-    /// The machine type, resolved by libvirt to one with a version.
+    /// The machine type, resolved by libvirt to a versioned one.
     pub machine: String,
     pub acpi: bool,
     pub interfaces: Vec<ObservedInterface>,
@@ -37,7 +37,7 @@ pub struct ObservedDisk {
     pub name: String,
     pub target: String,
     pub source: String,
-    /// The guest can write to it, so only this copy has what the guest wrote.
+    /// The guest can write to it, so the data exists only in this copy.
     pub writable: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Where things are inside the launcher's Pod, by the contract with the launcher unless its command line says otherwise.
+//! Paths inside the launcher's Pod, as in the launcher contract unless its command line overrides them.
 
 use api::v1::VirtualMachineInstance;
 use launcher_contract::paths;
@@ -8,12 +8,12 @@ use launcher_contract::paths;
 pub struct Paths {
     /// Sockets of the guest's consoles.
     pub private: String,
-    /// Overlays and cloud-init images; gone with the Pod.
+    /// Overlays and cloud-init images; removed with the Pod.
     pub ephemeral_disks: String,
     pub empty_disks: String,
-    /// The image that holds kernel and initrd.
+    /// The image with kernel and initrd.
     pub kernel_boot: String,
-    /// Below it the images of container disks, one directory per volume.
+    /// The parent of the container disk images, one directory per volume.
     pub image_volumes: String,
 }
 
@@ -56,7 +56,7 @@ impl Paths {
     }
 }
 
-/// An object that was never stored has no UID; rendering it shows this one in its place.
+/// Used for an object without a UID, which was never stored.
 const NO_UID: &str = "00000000-0000-0000-0000-000000000000";
 
 pub(crate) fn uid(vmi: &VirtualMachineInstance) -> &str {

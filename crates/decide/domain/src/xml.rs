@@ -1,6 +1,6 @@
-//! libvirt's domain document: one type per element, named after it, fields in the order libvirt writes them.
+//! libvirt's domain XML: one type per element, named after it, with fields in libvirt's order.
 //!
-//! Only what the conversion produces is here. Attributes start with `@`, as quick-xml wants it.
+//! Only what the conversion produces is defined. Attributes start with `@`, as quick-xml requires.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::error::Error;
 /// The channel on which the QEMU guest agent listens.
 pub(crate) const GUEST_AGENT_CHANNEL: &str = "org.qemu.guest_agent.0";
 
-/// An element that says all by being there.
+/// An element without content.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Empty {}
 
@@ -39,8 +39,8 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// The document, indented. Characters that XML cannot carry are an error: libvirt would only say where, not which
-    /// field they came from.
+    /// The document, indented. Characters that XML cannot represent are an error: libvirt would only report the
+    /// position, not the field they came from.
     pub fn to_xml(&self) -> Result<String, Error> {
         let mut out = String::new();
         let mut serializer = quick_xml::se::Serializer::new(&mut out);
@@ -55,10 +55,10 @@ impl Domain {
     }
 }
 
-/// The namespace of what is QEMU's alone.
+/// The XML namespace of QEMU-specific elements.
 pub const QEMU_NAMESPACE: &str = "http://libvirt.org/schemas/domain/qemu/1.0";
 
-/// Words for QEMU behind those that libvirt gives it.
+/// Additional arguments for QEMU's command line.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Commandline {
     #[serde(rename = "@xmlns:qemu")]
@@ -133,7 +133,7 @@ pub struct Entries {
 }
 
 impl Entries {
-    /// Adds the entry unless it has no value: libvirt refuses empty ones.
+    /// Adds the entry unless it has no value: libvirt rejects empty ones.
     pub(crate) fn add(&mut self, name: &'static str, value: Option<&str>) {
         if let Some(value) = value.filter(|value| !value.is_empty()) {
             self.entry.push(Entry { name, value: value.to_owned() });
@@ -200,7 +200,7 @@ pub struct Bios {
     pub useserial: &'static str,
 }
 
-/// A switch with an attribute `state`.
+/// A feature with an attribute `state`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct OnOff {
     #[serde(rename = "@state")]
@@ -291,7 +291,7 @@ pub struct Devices {
     pub panic: Vec<Panic>,
 }
 
-/// Through it the guest's kernel says that it has panicked.
+/// The device through which the guest's kernel reports a panic.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Panic {
     #[serde(rename = "@model")]
@@ -344,7 +344,7 @@ pub struct FileSource {
     pub file: String,
 }
 
-/// What an image stands on. An empty element ends the chain: libvirt then trusts it instead of the image's header.
+/// The backing image. An empty element ends the chain: libvirt then trusts it instead of the image's header.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub struct BackingStore {
     #[serde(rename = "@type", skip_serializing_if = "Option::is_none")]
@@ -443,7 +443,7 @@ pub struct Mac {
 pub struct InterfaceTarget {
     #[serde(rename = "@dev")]
     pub dev: String,
-    /// `no`: the tap is there already and stays when the domain goes.
+    /// `no`: the tap already exists and stays when the domain is destroyed.
     #[serde(rename = "@managed")]
     pub managed: &'static str,
 }

@@ -1,5 +1,5 @@
-//! Evictions: the guest in a launcher Pod comes first. `plan::eviction` decides whether it is to be moved; then nothing is
-//! deleted and the instance is marked.
+//! Evictions of launcher Pods. `plan::eviction` decides whether the guest is to be migrated; in that case the eviction
+//! is refused and the VMI is marked.
 
 use std::error::Error;
 
@@ -15,12 +15,12 @@ use review::{Refusal, Review, SideEffect, User, Verdict};
 use crate::table::{ATTACHMENT_EVICTION, LAUNCHER_EVICTION};
 
 const VMI: &str = "VirtualMachineInstance";
-/// The account that marks instances.
+/// The service account that marks VMIs.
 const ACCOUNT: &str = "kubevirt-apiserver";
-/// After this many seconds it makes sense to ask again.
+/// The number of seconds after which clients should retry.
 const RETRY_AFTER: i32 = 10;
 
-/// The Pod, the launcher Pod it serves, and their instance, one after the other.
+/// The Pod, the launcher Pod it serves, and their VMI, one after the other.
 pub(crate) fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
     let (own, launcher) = (pod(review, world, review.name), launcher(review, world));
     let named = own.as_ref().map(subject);
@@ -48,7 +48,7 @@ fn launcher(review: &Review<'_>, world: &World) -> Option<Pod> {
 }
 
 pub(crate) fn review(review: &Review<'_>, config: &ClusterConfig, world: &World) -> Verdict {
-    // Without a Pod there is nothing to protect, and the server says so.
+    // If the Pod does not exist there is nothing to protect, and the API server reports that.
     let Some(own) = pod(review, world, review.name) else { return Verdict::default() };
     let launcher = launcher(review, world);
     let Subject::Launcher { vmi: name } = subject(launcher.as_ref().unwrap_or(&own)) else {
@@ -83,7 +83,7 @@ pub(crate) fn review(review: &Review<'_>, config: &ClusterConfig, world: &World)
     }
 }
 
-/// The code that makes `kubectl drain` and its like ask again.
+/// The status code that makes `kubectl drain` and similar clients retry.
 fn later(message: String) -> Status {
     status::too_many_requests(message, RETRY_AFTER)
 }

@@ -1,10 +1,10 @@
-//! Image volumes of a new Pod stand for what they are now: a guest that moves must find the same files where it goes, also
-//! if the image was replaced meanwhile.
+//! Pins the image volumes of new Pods by digest: a migrated guest must find the same files on its target, even if the
+//! image's tag was moved meanwhile.
 
 use review::{Operation, Phase, Rule};
 use serde_json::{Value, json};
 
-/// Asked about new Pods. Ours: kubelets resolve an image once for every node.
+/// Applies to new Pods. Not in KubeVirt: kubelets resolve an image once per node.
 pub const PIN_RULES: &[Rule] = &[Rule {
     name: "image-pinner.ferrovirt.io",
     phase: Phase::Mutating,
@@ -14,7 +14,7 @@ pub const PIN_RULES: &[Rule] = &[Rule {
     operations: &[Operation::Create],
 }];
 
-/// The Pod with its image volumes named by digest, as far as `pinned` knows it; `None` if there is nothing to change.
+/// The Pod with its image volumes pinned to the digests known to `pinned`; `None` if there is nothing to change.
 pub fn pin_images(pod: &Value, pinned: impl Fn(&str) -> Option<String>) -> Option<Value> {
     let volumes = pod["spec"]["volumes"].as_array()?;
     let references: Vec<(usize, String)> = volumes

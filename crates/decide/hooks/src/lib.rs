@@ -1,9 +1,10 @@
-//! KubeVirt's webhooks as functions: which writes are reviewed, under whose name, and what is answered.
+//! KubeVirt's webhooks as functions: which writes are reviewed, under which webhook's name, and the answer.
 //!
-//! The embedded API server asks in process, as a [`review::Hook`]. On Kubernetes the same [`review`] answers over HTTP:
-//! the mutating webhook with its object, the validating one with its refusal.
+//! The embedded API server calls them in process, as a [`review::Hook`]. On Kubernetes the same [`review`] answers over
+//! HTTP: the mutating webhook with its object, the validating one with its refusal.
 //!
-//! Whoever asks fetches what [`wanted`] names until nothing more is wanted, as for [`admission::judge`].
+//! The caller fetches the objects that [`wanted`] returns and calls it again until it returns none, as with
+//! [`admission::judge`].
 
 mod eviction;
 mod images;
@@ -22,16 +23,16 @@ use review::{Phase, Refusal, Review, Verdict};
 pub use images::{PIN_RULES, pin_images};
 pub use table::RULES;
 
-/// What the answers depend on besides the write and the cluster's objects.
+/// The input of a review besides the write and the cluster's objects.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings<'a> {
     /// The cluster's configuration.
     pub config: &'a ClusterConfig,
-    /// Whether what is valid passes although this build's nodes do not honour it.
+    /// Whether valid objects are admitted even if they use features that this build does not support.
     pub pass_unsupported: bool,
 }
 
-/// Which other objects a review looks at, beyond those the world has.
+/// The objects that a review needs in addition to those in the world.
 pub fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
     match is_eviction(review) {
         true => eviction::wanted(review, world),
@@ -64,10 +65,10 @@ fn request<'a>(review: &Review<'a>) -> Request<'a> {
     }
 }
 
-/// Defaults and rules of our own kinds, in one judgement.
+/// Defaulting and validation of our own kinds.
 fn judge(review: &Review<'_>, settings: Settings<'_>, world: &World) -> Verdict {
     match admission::judge(&request(review), settings.config, world) {
-        // What cannot be completed is refused by who completes it.
+        // If defaulting fails, the webhook that does the defaulting refuses.
         Err(refusal) => Refusal { by: by(review, completes(review)), status: refused(refusal) }.into(),
         Ok(Judged { object, warnings, causes, unsupported }) => {
             let errors = if settings.pass_unsupported { causes } else { with_rules(unsupported, causes) };
@@ -78,7 +79,7 @@ fn judge(review: &Review<'_>, settings: Settings<'_>, world: &World) -> Verdict 
     }
 }
 
-/// Machines and instances are completed from other objects (instance types, presets), which may fail.
+/// VMs and VMIs are completed from other objects (instance types, presets), which may fail.
 fn completes(review: &Review<'_>) -> Phase {
     match review.resource {
         "virtualmachines" | "virtualmachineinstances" => Phase::Mutating,
@@ -90,7 +91,7 @@ fn by(review: &Review<'_>, phase: Phase) -> &'static str {
     table::name(review, phase).or_else(|| table::name(review, Phase::Validating)).unwrap_or("validator.kubevirt.io")
 }
 
-/// Refusals tell this many causes, and count the rest: clients may depend on the list being short.
+/// Refusals list this many causes, and count the rest: clients may depend on the list being short.
 const MAX_CAUSES: usize = 10;
 
 fn refused(refusal: admission::Refusal) -> Status {

@@ -1,4 +1,4 @@
-//! The webhooks by name: one row for each that KubeVirt registers, and a few for what only this build reviews.
+//! The webhooks by name: one row for each that KubeVirt registers, and a few that exist only in this build.
 
 use review::Operation::{Create, Delete, Update};
 use review::{Operation, Phase, Review, Rule};
@@ -17,11 +17,11 @@ const NEW: &[Operation] = &[Create];
 const CHANGED: &[Operation] = &[Update];
 const WRITTEN: &[Operation] = &[Create, Update];
 
-/// Who answers for the eviction of a launcher Pod.
+/// The webhook for evictions of launcher Pods.
 pub(crate) const LAUNCHER_EVICTION: &str = "virt-launcher-eviction-interceptor.kubevirt.io";
-/// Who answers for the eviction of a Pod that brings volumes to a launcher.
+/// The webhook for evictions of attachment Pods.
 pub(crate) const ATTACHMENT_EVICTION: &str = "hotplug-pod-eviction-interceptor.kubevirt.io";
-/// Who answers for a status.
+/// The webhook for status writes.
 const STATUS: &str = "kubevirt-crd-status-validator.kubevirt.io";
 
 const fn mutating(
@@ -42,7 +42,7 @@ const fn validating(
     Rule { name, phase: Phase::Validating, group, resource, subresource: "", operations }
 }
 
-/// KubeVirt reviews three statuses; here every status is checked by its schema.
+/// KubeVirt validates the status of three kinds; here every status is checked against its schema.
 const fn status(group: &'static str, resource: &'static str) -> Rule {
     Rule { name: STATUS, phase: Phase::Validating, group, resource, subresource: "status", operations: WRITTEN }
 }
@@ -51,7 +51,7 @@ const fn eviction(name: &'static str) -> Rule {
     Rule { name, phase: Phase::Validating, group: "", resource: "pods", subresource: "eviction", operations: NEW }
 }
 
-/// Every write that is reviewed, and by whom.
+/// Every reviewed write, with its webhook.
 pub const RULES: &[Rule] = &[
     mutating("virtualmachines-mutator.kubevirt.io", CORE, "virtualmachines", WRITTEN),
     mutating("virtualmachineinstances-mutator.kubevirt.io", CORE, "virtualmachineinstances", WRITTEN),
@@ -69,7 +69,7 @@ pub const RULES: &[Rule] = &[
     validating("migration-update-validator.kubevirt.io", CORE, "virtualmachineinstancemigrations", CHANGED),
     validating("virtualmachinesnapshot-validator.snapshot.kubevirt.io", SNAPSHOT, "virtualmachinesnapshots", WRITTEN),
     validating(
-        "virtualmachinesnapshotcontent-validator.snapshot.kubevirt.io", // ours: KubeVirt reviews no contents
+        "virtualmachinesnapshotcontent-validator.snapshot.kubevirt.io", // ours: KubeVirt has no webhook for contents
         SNAPSHOT,
         "virtualmachinesnapshotcontents",
         WRITTEN,
@@ -135,7 +135,7 @@ pub const RULES: &[Rule] = &[
     status(PLUGIN, "plugins"),
 ];
 
-/// The name of the webhook of this kind that a write belongs to.
+/// The name of the webhook of this phase that handles a write.
 pub(crate) fn name(review: &Review<'_>, phase: Phase) -> Option<&'static str> {
     RULES.iter().find(|rule| rule.phase == phase && rule.matches(review)).map(|rule| rule.name)
 }

@@ -1,7 +1,7 @@
-//! What an instance becomes by its instance type.
+//! Applies an instance type to a VMI.
 //!
-//! All fields are looked at before any is changed: with a conflict the instance stays as it is, and the caller is told
-//! every field to clear at once.
+//! All fields are checked before any is changed: on a conflict the VMI is unchanged, and the caller gets every field to
+//! clear at once.
 
 use api::instancetype::{
     CPUInstancetype, MemoryInstancetype, VirtualMachineInstancetypeSpec, VirtualMachinePreferenceSpec,
@@ -18,8 +18,8 @@ use crate::topology::topology;
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 
-/// Applies an instance type and then a preference to the spec at `field`. The answer is the fields in which the spec is
-/// in conflict with the instance type; if there are any, nothing was applied.
+/// Applies an instance type and then a preference to the spec at `field`. Returns the fields of the spec that conflict
+/// with the instance type; if there are any, nothing was applied.
 pub fn apply(
     field: &FieldPath,
     instancetype: Option<&VirtualMachineInstancetypeSpec>,
@@ -39,7 +39,7 @@ pub fn apply(
     Vec::new()
 }
 
-/// Applies an instance type to the spec at `field`. The preference decides only on the topology.
+/// Applies an instance type to the spec at `field`. The preference only affects the topology.
 pub fn apply_instancetype(
     field: &FieldPath,
     instancetype: &VirtualMachineInstancetypeSpec,
@@ -54,13 +54,13 @@ pub fn apply_instancetype(
     conflicts
 }
 
-/// The complaint about a field that the instance type wants to set and the virtual machine has set.
+/// The error for a field that both the instance type and the VM set.
 pub fn conflict(field: FieldPath) -> FieldError {
     let message = format!("VM field(s) {field} conflicts with selected instance type");
     FieldError::new(Cause::Invalid, field, message)
 }
 
-/// The fields of the spec at `field` that an instance type wants to set and that are set.
+/// The fields of the spec at `field` that are set, but would be set by the instance type.
 pub fn conflicts(
     field: &FieldPath,
     instancetype: &VirtualMachineInstancetypeSpec,
@@ -92,14 +92,14 @@ pub fn conflicts(
     let host_devices = !spec.domain.devices.host_devices.is_empty();
     both(!instancetype.host_devices.is_empty(), host_devices, devices.child("hostDevices"));
     for (key, value) in &instancetype.annotations {
-        // The metadata has no place in the spec, and KubeVirt names none.
+        // The metadata is not part of the spec, and KubeVirt names no field.
         let differs = metadata.annotations.as_ref().and_then(|set| set.get(key)).is_some_and(|set| set != value);
         both(true, differs, FieldPath::new("annotations").child(key));
     }
     found
 }
 
-/// The topology is always the instance type's; of the rest only what it has an opinion on.
+/// The topology always comes from the instance type; other fields only if it sets them.
 fn cpu_conflicts(domain: &FieldPath, instancetype: &CPUInstancetype, spec: &DomainSpec) -> Vec<FieldPath> {
     let field = domain.child("cpu");
     let resources = domain.child("resources");
@@ -113,7 +113,7 @@ fn cpu_conflicts(domain: &FieldPath, instancetype: &CPUInstancetype, spec: &Doma
         (part(cpu.cores), field.child("cores")),
         (part(cpu.threads), field.child("threads")),
         (is_set(&cpu.model) && instancetype.model.is_some(), field.child("model")),
-        // Spelled as KubeVirt spells it here, which is not how the field is called.
+        // Spelled as in KubeVirt, which is not the name of the field.
         (
             cpu.dedicated_cpu_placement == Some(true) && instancetype.dedicated_cpu_placement.is_some(),
             field.child("dedicatedCPUPlacement"),
@@ -130,13 +130,12 @@ fn cpu_conflicts(domain: &FieldPath, instancetype: &CPUInstancetype, spec: &Doma
     .collect()
 }
 
-/// The guest's memory, unless the instance type leaves it to the virtual machine. The schema makes a type name an amount; none is
-/// written as 0.
+/// The guest's memory, unless the instance type leaves it to the VM. The schema requires an amount; 0 means none.
 fn guest_memory(instancetype: &MemoryInstancetype) -> Option<Quantity> {
     Quantity::try_from(&instancetype.guest).ok().filter(|guest| *guest > Quantity::ZERO)
 }
 
-/// The first field about memory that is in the way.
+/// The first conflicting field about memory.
 fn memory_conflict(domain: &FieldPath, instancetype: &MemoryInstancetype, spec: &DomainSpec) -> Option<FieldPath> {
     let field = domain.child("memory");
     let resources = domain.child("resources");
@@ -196,7 +195,7 @@ fn write_cpu(
     overwrite(&mut cpu.isolate_emulator_thread, &instancetype.isolate_emulator_thread);
     overwrite(&mut cpu.numa, &instancetype.numa);
     overwrite(&mut cpu.realtime, &instancetype.realtime);
-    // Without a conflict, other than all the rest: KubeVirt has never called this one.
+    // Unlike all other fields, never a conflict, as in KubeVirt.
     overwrite(&mut cpu.max_sockets, &instancetype.max_sockets);
     let topology = topology(instancetype.guest, preference);
     cpu.sockets = Some(topology.sockets);
@@ -219,8 +218,8 @@ fn write_memory(instancetype: &MemoryInstancetype, domain: &mut DomainSpec) {
     }
 }
 
-/// A request lower than the guest's memory by some percent. In single precision, as the requests of running guests are:
-/// in double precision the same guest would ask for some bytes more or less.
+/// A request lower than the guest's memory by a percentage. In single precision, like the requests of running guests:
+/// in double precision the request of the same guest would differ by some bytes.
 fn overcommitted(guest: Quantity, percent: i64) -> Wire {
     let share = 1.0 - percent as f32 / 100.0;
     let request = (guest.value() as f32 * share) as i64;

@@ -1,7 +1,7 @@
-//! Instance types and preferences as revisions: a virtual machine keeps what it was first started with.
+//! Stores instance types and preferences as revisions: a VM keeps what it was first started with.
 //!
-//! The name of a revision says what it holds, down to the object's generation: capturing the same object again gives the
-//! same revision.
+//! The name of a revision identifies its content, down to the object's generation: capturing the same object again
+//! gives the same revision.
 
 use api::instancetype::{VirtualMachineInstancetypeSpec, VirtualMachinePreferenceSpec};
 use api::labels;
@@ -19,18 +19,18 @@ use crate::revision::{GROUP, INSTANCETYPES, RevisionError, instancetype_of, pref
 /// The version that objects are captured in.
 const VERSION: &str = "v1beta1";
 
-/// An instance type or preference as the cluster has it.
+/// An instance type or preference in the cluster.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Live<T> {
     /// The object's kind.
     pub kind: String,
-    /// Of which name, namespace, UID and generation count.
+    /// Only name, namespace, UID and generation are used.
     pub metadata: ObjectMeta,
-    /// What it says.
+    /// Its spec.
     pub spec: T,
 }
 
-/// The revision that holds an object for a virtual machine.
+/// The revision that stores an object for a VM.
 pub fn capture<T: Serialize>(vm: &VirtualMachine, live: &Live<T>) -> ControllerRevision {
     let ObjectMeta { name, namespace, uid, generation, .. } = &live.metadata;
     let (object, uid) = (name.as_deref().unwrap_or_default(), uid.as_deref().unwrap_or_default());
@@ -63,7 +63,7 @@ pub fn capture<T: Serialize>(vm: &VirtualMachine, live: &Live<T>) -> ControllerR
     }
 }
 
-/// The same object captured in the present version, if the revision holds an older one.
+/// The same object captured in the current version, if the revision holds an older one.
 pub fn upgrade(vm: &VirtualMachine, old: &ControllerRevision) -> Result<Option<ControllerRevision>, RevisionError> {
     if label(&old.metadata, labels::REVISION_OBJECT_VERSION) == Some(VERSION) {
         return Ok(None);

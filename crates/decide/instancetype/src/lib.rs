@@ -1,13 +1,13 @@
-//! Instance types and preferences: which one a virtual machine names, and what an instance becomes by it.
+//! Instance types and preferences: which one a VM refers to, and how they apply to a VMI.
 //!
 //! ```text
 //! virtual machine ─► matcher ─► revision or live object ─► conflicts? ─► instance type ─► preference ─► requirements
 //! ```
 //!
-//! An instance type sizes the guest and has the last word: a field that the virtual machine sets as well is a conflict.
-//! A preference only fills what is left open.
+//! An instance type sizes the guest and takes precedence: a field that the VM sets as well is a conflict. A preference
+//! only sets what is left open.
 //!
-//! Nothing is fetched here: the caller answers questions about other objects through [`Objects`].
+//! There is no I/O here: the caller looks up other objects through [`Objects`].
 
 mod apply;
 mod capture;

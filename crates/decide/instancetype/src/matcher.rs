@@ -1,9 +1,9 @@
-//! Which instance type and which preference a virtual machine means.
+//! Resolves the instance type and the preference of a VM.
 //!
-//! A virtual machine keeps what it was started with: once a revision is recorded, the live object is looked at no more.
-//! The revision named in the spec comes first, then the one recorded in the status, as long as it is one of the object
-//! the spec names now, then the live object. A revision that is named and gone is an error, not a reason to go on with
-//! the live object, which may have changed.
+//! A VM keeps what it was started with: once a revision is recorded, the live object is no longer used. The revision
+//! named in the spec comes first, then the one recorded in the status, as long as it belongs to the object that the
+//! spec names now, then the live object. A named revision that is missing is an error; falling back to the live object
+//! would be wrong, since it may have changed.
 
 use std::fmt;
 
@@ -15,7 +15,7 @@ use machinery::meta;
 
 use crate::revision::{self, RevisionError};
 
-/// What a matcher matches.
+/// What a matcher refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// An instance type.
@@ -25,7 +25,7 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The field of a virtual machine's spec that holds the matcher.
+    /// The field of a VM's spec that holds the matcher.
     pub fn field(self) -> &'static str {
         match self {
             Subject::Instancetype => "instancetype",
@@ -33,8 +33,8 @@ impl Subject {
         }
     }
 
-    /// Where objects of a kind live, with the kind written as users write it: in any case, as a singular or a plural,
-    /// or not at all. `None` if there is no such kind.
+    /// The scope of a kind as users write it: in any case, singular or plural, or empty. `None` if there is no such
+    /// kind.
     pub fn scope<'a>(self, kind: &str, namespace: &'a str) -> Option<Scope<'a>> {
         if kind.is_empty() {
             return Some(Scope::Cluster);
@@ -59,16 +59,16 @@ impl fmt::Display for Subject {
     }
 }
 
-/// Where an object lives.
+/// The scope of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope<'a> {
-    /// It belongs to the cluster.
+    /// Cluster-scoped.
     Cluster,
-    /// It belongs to this namespace.
+    /// In this namespace.
     Namespace(&'a str),
 }
 
-/// A matcher of either kind; empty texts are what is not set.
+/// A matcher of either kind; empty strings mean unset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Matcher<'a> {
     /// The object's name.
@@ -77,9 +77,9 @@ pub struct Matcher<'a> {
     pub kind: &'a str,
     /// The revision to use instead of the live object.
     pub revision_name: &'a str,
-    /// The volume whose labels name the object.
+    /// The volume whose labels the object is inferred from.
     pub infer_from_volume: &'a str,
-    /// What happens if they do not.
+    /// What happens if nothing can be inferred.
     pub failure_policy: Option<&'a str>,
 }
 
@@ -101,7 +101,7 @@ macro_rules! matcher {
 
 matcher!(InstancetypeMatcher, PreferenceMatcher);
 
-/// Where the objects are that a virtual machine may name. What is not there or cannot be read is `None`.
+/// Looks up the objects that a VM may refer to. `None` if an object is missing or cannot be decoded.
 pub trait Objects {
     /// A revision, from a namespace.
     fn revision(&self, namespace: &str, name: &str) -> Option<ControllerRevision>;
@@ -111,7 +111,7 @@ pub trait Objects {
     fn preference(&self, scope: Scope<'_>, name: &str) -> Option<VirtualMachinePreferenceSpec>;
 }
 
-/// Why the object that a virtual machine names could not be used.
+/// Why the object that a VM refers to could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FindError {
     /// The matcher names a kind that does not exist.
@@ -145,7 +145,7 @@ pub enum FindError {
     Revision(#[from] RevisionError),
 }
 
-/// The instance type of a virtual machine, if it names one.
+/// The instance type of a VM, if it has one.
 pub fn find_instancetype(
     vm: &VirtualMachine,
     objects: &dyn Objects,
@@ -155,7 +155,7 @@ pub fn find_instancetype(
     find(vm, &Matcher::from(matcher), recorded, objects).map(Some)
 }
 
-/// The preference of a virtual machine, if it names one.
+/// The preference of a VM, if it has one.
 pub fn find_preference(
     vm: &VirtualMachine,
     objects: &dyn Objects,
@@ -165,7 +165,7 @@ pub fn find_preference(
     find(vm, &Matcher::from(matcher), recorded, objects).map(Some)
 }
 
-/// What is looked for: how it is found alive, and how it is read from a revision.
+/// A kind of object to resolve: how it is looked up live, and how it is read from a revision.
 trait Sought: Sized {
     const SUBJECT: Subject;
     fn live(objects: &dyn Objects, scope: Scope<'_>, name: &str) -> Option<Self>;

@@ -1,4 +1,4 @@
-//! What a preference demands of the guest.
+//! Requirements of a preference.
 
 use api::instancetype::{VirtualMachineInstancetypeSpec, VirtualMachinePreferenceSpec};
 use api::v1::VirtualMachineInstanceSpec;
@@ -8,8 +8,8 @@ use machinery::quantity::Quantity;
 
 use crate::topology::{Across, Preferred};
 
-/// Says so if an instance, with everything applied and its defaults filled in, falls short of a preference. `field` is
-/// the virtual machine's spec. Several fields that only together are too small share one complaint.
+/// Checks whether a VMI, with everything applied and its defaults set, meets a preference's requirements. `field` is
+/// the VM's spec. Several fields that are only too small together share one error.
 pub fn check_requirements(
     field: &FieldPath,
     instancetype: Option<&VirtualMachineInstancetypeSpec>,
@@ -73,7 +73,7 @@ fn check_cpu(
     unmet(&fields, message)
 }
 
-/// The guest's own memory counts, which is the instance type's if that set it.
+/// The guest's own memory counts, which is the instance type's if that sets it.
 fn check_memory(
     field: &FieldPath,
     instancetype: Option<&VirtualMachineInstancetypeSpec>,

@@ -1,4 +1,4 @@
-//! Instance types and preferences as they are stored: live, and in revisions.
+//! The stored forms of instance types and preferences: live objects and revisions.
 //!
 //! A revision holds the whole object in the version it had when the virtual machine first started. `v1beta1` is read as
 //! it is; `v1alpha1` and `v1alpha2` have the same fields where they have them at all, and are read the same way. Not
@@ -16,7 +16,7 @@ const PREFERENCES: [&str; 2] = ["VirtualMachinePreference", "VirtualMachineClust
 /// Quantities, which may be bare numbers where they are stored.
 const QUANTITIES: [&str; 3] = ["/spec/memory/guest", "/spec/memory/maxGuest", "/spec/requirements/memory/guest"];
 
-/// Why a revision says nothing about the instance type or preference it was looked up for.
+/// Why a revision does not contain the expected instance type or preference.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the revision {revision:?} does not hold {expected}: {why}")]
 pub struct RevisionError {

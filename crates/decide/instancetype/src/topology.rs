@@ -1,17 +1,17 @@
-//! How many sockets, cores and threads a number of virtual CPUs makes.
+//! Sockets, cores and threads for a number of vCPUs.
 
 use api::instancetype::{
     PreferredCPUTopology, SpreadAcross, VirtualMachineInstancetypeSpec, VirtualMachinePreferenceSpec,
 };
 use machinery::field::{Cause, FieldError, FieldPath};
 
-/// Cores for each socket, or threads for each core, if a preference spreads CPUs and does not say how.
+/// The default of cores per socket, or threads per core, if a preference spreads CPUs.
 const DEFAULT_RATIO: u32 = 2;
 
-/// Threads for each core, if CPUs are spread over all three.
+/// Threads per core, if CPUs are spread over all three.
 const THREADS_PER_CORE: u32 = 2;
 
-/// Where a client looks for the complaint that CPUs cannot be spread.
+/// The field of errors about CPUs that cannot be spread.
 const GUEST_CPUS: &str = "instancetype.spec.cpu.guest";
 
 /// A guest's CPUs.
@@ -25,7 +25,7 @@ pub struct Topology {
     pub threads: u32,
 }
 
-/// What CPUs are to be spread over.
+/// What CPUs are spread over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Across {
     SocketsCores,
@@ -44,7 +44,7 @@ impl Across {
     }
 }
 
-/// What a guest's CPUs should be.
+/// The preferred topology of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Preferred {
     Sockets,
@@ -55,8 +55,8 @@ pub(crate) enum Preferred {
 }
 
 impl Preferred {
-    /// What a preference says, in its new or its old words. Admission keeps other words from being stored; if one is
-    /// met nevertheless it counts as none.
+    /// The topology of a preference, in its new or its deprecated spelling. Admission rejects unknown values; if one
+    /// occurs nevertheless, it counts as unset.
     pub(crate) fn by(preference: Option<&VirtualMachinePreferenceSpec>) -> Self {
         let Some(preference) = preference else { return Preferred::Sockets };
         let cpu = preference.cpu.as_ref();
@@ -80,8 +80,8 @@ impl Preferred {
     }
 }
 
-/// The topology of a number of CPUs. A number that cannot be spread evenly ([`check_spread`] tells) loses what is left
-/// over.
+/// The topology of a number of CPUs. If they cannot be spread evenly ([`check_spread`] detects it), the remainder is
+/// dropped.
 pub fn topology(vcpus: u32, preference: Option<&VirtualMachinePreferenceSpec>) -> Topology {
     let one = Topology { sockets: 1, cores: 1, threads: 1 };
     if vcpus == 1 {
@@ -104,7 +104,7 @@ pub fn topology(vcpus: u32, preference: Option<&VirtualMachinePreferenceSpec>) -
     }
 }
 
-/// Says so if the CPUs of an instance type cannot be spread the way a preference wants.
+/// An error if the CPUs of an instance type cannot be spread as a preference requires.
 pub fn check_spread(
     instancetype: Option<&VirtualMachineInstancetypeSpec>,
     preference: Option<&VirtualMachinePreferenceSpec>,

@@ -1,4 +1,4 @@
-//! Which interfaces a VMI has, and the names and values both programs derive for them.
+//! The interfaces of a VMI, and the names and values that virt-handler and the launcher derive for them.
 
 use api::v1::{Binding, Interface, Network, NetworkSource, PodNetwork, VirtualMachineInstance};
 
@@ -6,7 +6,7 @@ use crate::{LinkName, MacAddr, PlanError, names};
 
 const ABSENT: &str = "absent";
 
-/// The Pod's side of the primary network, as the launcher sees it from inside.
+/// The Pod's primary network, as seen by the launcher.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodNet {
     pub mtu: u32,
@@ -16,7 +16,7 @@ pub struct PodNet {
     pub hostname: String,
 }
 
-/// What the domain needs to know of an interface whose other end is a prepared tap device.
+/// What the domain needs to know about an interface with a prepared tap device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DomainInterface {
     /// The interface's name in the VMI.
@@ -26,7 +26,7 @@ pub struct DomainInterface {
     pub mtu: u32,
 }
 
-/// One interface for each of the VMI's that is to be there. Must agree with [`crate::phase1`].
+/// One entry per attached interface of the VMI. Must agree with [`crate::phase1`].
 pub fn domain_interfaces(vmi: &VirtualMachineInstance, pod: &PodNet) -> Result<Vec<DomainInterface>, PlanError> {
     attached(vmi)?
         .into_iter()
@@ -42,7 +42,7 @@ pub fn domain_interfaces(vmi: &VirtualMachineInstance, pod: &PodNet) -> Result<V
         .collect()
 }
 
-/// An interface that is to be there, with its network and the links that serve it.
+/// An attached interface, with its network and its links.
 #[derive(Debug)]
 pub(crate) struct Attached<'a> {
     /// Path of the interface in the VMI, for messages.
@@ -55,8 +55,8 @@ pub(crate) struct Attached<'a> {
     pub(crate) tap: LinkName,
 }
 
-/// The VMI's interfaces that are to be there, in order. Whatever is not masquerade on the Pod network is refused:
-/// admission does so too, but an object may be older than a rule.
+/// The VMI's attached interfaces, in order. Everything but masquerade on the Pod network is rejected: admission does so
+/// too, but an object may be older than a rule.
 pub(crate) fn attached(vmi: &VirtualMachineInstance) -> Result<Vec<Attached<'_>>, PlanError> {
     let devices = &vmi.spec.domain.devices;
     let unsupported =
@@ -99,7 +99,7 @@ pub(crate) fn attached(vmi: &VirtualMachineInstance) -> Result<Vec<Attached<'_>>
     Ok(attached)
 }
 
-/// Asks for a sidecar that takes over the Pod's traffic, which needs rules of its own.
+/// Requests a sidecar that intercepts the Pod's traffic, which needs additional rules.
 const ISTIO_INJECT: &str = "sidecar.istio.io/inject";
 
 fn attach<'a>(vmi: &'a VirtualMachineInstance, spec: &'a Interface, field: String) -> Result<Attached<'a>, PlanError> {

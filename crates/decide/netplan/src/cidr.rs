@@ -10,7 +10,7 @@ use crate::PlanError;
 const DEFAULT_V4: &str = "10.0.2.0/24";
 const DEFAULT_V6: &str = "fd10:0:2::/120";
 
-/// The bridge's address, which is also the guest's router, and the guest's own.
+/// The bridge's address, which is also the guest's gateway, and the guest's own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct GuestNet<A> {
     pub(crate) gateway: A,
@@ -19,7 +19,7 @@ pub(crate) struct GuestNet<A> {
 }
 
 impl<A: Into<IpAddr>> GuestNet<A> {
-    /// The gateway with its network, as the bridge carries it.
+    /// The gateway address with its prefix length, as assigned to the bridge.
     pub(crate) fn gateway_net(self) -> IpNet {
         IpNet::new(self.gateway.into(), self.prefix_len).expect("the length was that of a parsed network")
     }

@@ -1,4 +1,4 @@
-//! What the guest is told by DHCP, the only way it learns its address.
+//! The DHCP configuration of the guest, which is how it gets its address.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -7,23 +7,23 @@ use api::v1::{DHCPOptions, VirtualMachineInstance};
 use crate::binding::{Attached, attached};
 use crate::{LinkName, PlanError, PodNet, cidr};
 
-/// 999 days: the address never changes while the guest runs, so a renewal has nothing to tell.
+/// 999 days: the address never changes while the guest runs, so there is nothing to renew.
 const LEASE_SECONDS: u32 = 999 * 24 * 60 * 60;
-/// Used when the Pod names no server of either family.
+/// Used if the Pod has no name server of either family.
 const FALLBACK_DNS: Ipv4Addr = Ipv4Addr::new(8, 8, 8, 8);
 /// Used when the Pod has no search list.
 const FALLBACK_SEARCH: &str = "cluster.local";
 /// A DHCP option holds 255 bytes.
 const MAX_SEARCH_BYTES: usize = 255;
 
-/// One DHCP server: where it listens, and its only answer.
+/// One DHCP server: its interface, and its only lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DhcpConfig {
     /// The link the server is bound to.
     pub bridge: LinkName,
     /// The server's own address.
     pub server: Ipv4Addr,
-    /// The address it gives away.
+    /// The address that it leases.
     pub client: Ipv4Addr,
     pub prefix_len: u8,
     pub router: Ipv4Addr,
@@ -37,11 +37,11 @@ pub struct DhcpConfig {
     pub tftp_server: Option<String>,
     pub boot_file: Option<String>,
     pub ntp: Vec<Ipv4Addr>,
-    /// Options 224 to 254 with their text.
+    /// Options 224 to 254 with their values.
     pub private: Vec<(u8, String)>,
 }
 
-/// The servers the launcher has to run, one for each interface.
+/// The DHCP servers the launcher has to run, one per interface.
 pub fn config(vmi: &VirtualMachineInstance, pod: &PodNet) -> Result<Vec<DhcpConfig>, PlanError> {
     attached(vmi)?.iter().map(|interface| one(vmi, interface, pod)).collect()
 }
@@ -85,7 +85,7 @@ fn private_options(options: &DHCPOptions, field: &str) -> Result<Vec<(u8, String
         .collect()
 }
 
-/// The two kinds of lines of a `resolv.conf` that concern a guest. Malformed entries are skipped, as the resolver does.
+/// The relevant lines of a `resolv.conf`. Malformed entries are skipped, as the resolver does.
 #[derive(Debug, Default)]
 struct ResolvConf {
     nameservers: Vec<IpAddr>,
@@ -101,7 +101,7 @@ impl ResolvConf {
                 Some("nameserver") => {
                     parsed.nameservers.extend(words.next().and_then(|word| word.parse::<IpAddr>().ok()))
                 }
-                // The last search line counts.
+                // The last search line wins.
                 Some("search") => parsed.search = words.filter_map(domain_name).collect(),
                 _ => {}
             }
@@ -144,7 +144,7 @@ impl ResolvConf {
     }
 }
 
-/// The name without a closing dot, if DNS can carry it.
+/// The name without a trailing dot, if it is valid in DNS.
 fn domain_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let label = |label: &str| {

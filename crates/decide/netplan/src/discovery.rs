@@ -5,7 +5,7 @@ use api::v1::VirtualMachineInstance;
 use crate::binding::attached;
 use crate::{LinkName, Observed, ObservedLink, PlanError};
 
-/// Addresses by which the rest of the cluster reaches a network of the VMI.
+/// Addresses under which a network of the VMI is reachable in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodInterface {
     pub network: String,
@@ -33,7 +33,7 @@ pub(crate) fn global_addresses(link: &ObservedLink) -> Vec<IpAddr> {
     all().find(IpAddr::is_ipv4).into_iter().chain(all().find(IpAddr::is_ipv6)).collect()
 }
 
-/// Usable from other machines; private ranges count, as a Pod network is one.
+/// Reachable from other machines; private ranges count, since Pod networks use them.
 fn is_global(ip: &IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => !(ip.is_loopback() || ip.is_link_local() || ip.is_multicast() || ip.is_unspecified()),

@@ -1,6 +1,6 @@
 use crate::{InvalidLinkName, InvalidMacAddr};
 
-/// Why no plan can be made. Each names the field of the VMI that is in the way.
+/// Why no plan can be made. Each error names the field of the VMI that causes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     #[error("{field}: {what} is not supported by this build; use masquerade on the Pod network")]

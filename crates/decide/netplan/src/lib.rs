@@ -1,12 +1,12 @@
-//! What a network namespace has to look like, decided without touching one.
+//! Computes the desired state of a network namespace, without touching one.
 //!
-//! The crate holds the data (links, addresses, routes, nftables rules, sysctls) and the pure functions that compose it
-//! from a VMI and from what was seen in the Pod. The `netlink` crate observes and applies.
+//! The crate contains the data (links, addresses, routes, nftables rules, sysctls) and the pure functions that derive
+//! it from a VMI and from the observed state of the Pod. The `netlink` crate observes and applies.
 //!
-//! A guest reaches the Pod network in two steps, taken by two programs that must agree:
+//! A guest is connected to the Pod network in two steps, by two programs that must agree:
 //!
 //! ```text
-//! node agent, privileged, in the Pod's namespace       launcher, unprivileged
+//! virt-handler, privileged, in the Pod's namespace     launcher, unprivileged
 //!   observe ─► phase1 ─► NetPlan ─► apply                domain_interfaces ─► tap, MAC and MTU in the domain
 //!           └► discover ─► addresses for the status      dhcp::config      ─► what the guest is told
 //! ```
@@ -40,5 +40,5 @@ pub use masquerade::phase1;
 pub use observed::{Observed, ObservedLink};
 pub use plan::{Link, LinkKind, NetPlan, Route, Sysctl, TapOptions};
 
-/// User and group that QEMU runs as; they own what QEMU opens.
+/// User and group that QEMU runs as; they own the files that QEMU opens.
 pub const QEMU_UID: u32 = launcher_contract::USER;

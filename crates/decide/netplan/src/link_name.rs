@@ -2,13 +2,13 @@ use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 
-/// The kernel's IFNAMSIZ without the closing NUL.
+/// The kernel's IFNAMSIZ without the terminating NUL.
 const MAX_LEN: usize = 15;
 
 /// The name of a network link.
 ///
-/// Link names travel into nftables scripts and `/proc/sys` paths, and some of them come from an object's status. The
-/// kernel allows nearly any byte; this type allows only those that mean nothing special in either place (no quotes,
+/// Link names are used in nftables scripts and `/proc/sys` paths, and some of them come from an object's status. The
+/// kernel allows nearly any byte; this type allows only those without a special meaning in either place (no quotes,
 /// slashes, `*` wildcards or `%d` patterns).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LinkName(String);

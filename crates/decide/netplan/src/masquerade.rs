@@ -1,5 +1,5 @@
-//! Phase 1 of the masquerade binding: the guest sits behind a bridge in the Pod's namespace, and NAT makes the Pod's
-//! address its own.
+//! Phase 1 of the masquerade binding: the guest is behind a bridge in the Pod's network namespace, and NAT maps it to
+//! the Pod's address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -11,14 +11,14 @@ use crate::discovery::global_addresses;
 use crate::nft::{Base, Chain, Family, Hook, Match, Protocol, Rule, Table, Verdict};
 use crate::{Link, LinkKind, MacAddr, NetPlan, Observed, PlanError, QEMU_UID, Sysctl, TapOptions};
 
-/// The same in every Pod, so that a guest's ARP entry for its router stays right when it moves to another one. Users
-/// may not ask for it.
+/// The same in every Pod, so that a guest's ARP entry for its gateway stays valid after a migration. Users may not
+/// request it.
 const BRIDGE_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0]);
 
 const PREINBOUND: &str = "KUBEVIRT_PREINBOUND";
 const POSTINBOUND: &str = "KUBEVIRT_POSTINBOUND";
 
-/// What the Pod's namespace has to look like for the guest to be on the network.
+/// The desired state of the Pod's network namespace for the guest.
 ///
 /// IPv6 is set up when the Pod has an IPv6 address, but nothing in the Pod sends router advertisements: the guest
 /// needs a static address and default route (`vmIPv6NetworkCIDR`, first and second host).
@@ -47,7 +47,7 @@ fn masquerade(interface: &Attached<'_>, observed: &Observed, plan: &mut NetPlan)
             IpAddr::V4(_) => {
                 let net = cidr::ipv4(interface.pod_network, &interface.network_field)?;
                 bridge_addresses.push(net.gateway_net());
-                // Lets what the Pod sends to its own loopback go out to the guest.
+                // Routes the Pod's own loopback traffic to the guest.
                 let route_localnet = format!("net/ipv4/conf/{}/route_localnet", interface.bridge);
                 plan.sysctls.push(Sysctl::new(route_localnet, "1"));
                 plan.sysctls.push(Sysctl::new("net/ipv4/ip_forward", "1"));
@@ -82,7 +82,7 @@ fn masquerade(interface: &Attached<'_>, observed: &Observed, plan: &mut NetPlan)
 
 type ForwardedPort = (Protocol, u16);
 
-/// The ports that are forwarded to the guest; none means all.
+/// The ports that are forwarded to the guest; empty means all.
 fn ports(interface: &Interface, field: &str) -> Result<Vec<ForwardedPort>, PlanError> {
     let ports = interface.ports.iter().enumerate();
     ports
@@ -103,7 +103,7 @@ fn ports(interface: &Interface, field: &str) -> Result<Vec<ForwardedPort>, PlanE
         .collect()
 }
 
-/// The rules of one address family: what enters the Pod goes on to the guest, what the guest sends leaves with the
+/// The rules of one address family: traffic to the Pod is forwarded to the guest, the guest's traffic leaves with the
 /// Pod's address, and the Pod's own loopback reaches the guest.
 fn nat<A: Into<IpAddr> + Copy>(
     family: Family,
@@ -146,7 +146,7 @@ fn nat<A: Into<IpAddr> + Copy>(
     }
 }
 
-/// One rule for each port, or one for all of them if none is listed.
+/// One rule per port, or one for all ports if none is listed.
 fn per_port(ports: &[ForwardedPort], matches: impl Fn(Vec<Match>) -> Vec<Match>, verdict: Verdict) -> Vec<Rule> {
     if ports.is_empty() {
         return vec![rule(matches(Vec::new()), verdict)];

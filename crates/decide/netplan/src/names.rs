@@ -1,4 +1,4 @@
-//! Names of links, derived from the network's name so that node agent and launcher agree without talking.
+//! Names of links, derived from the network's name so that virt-handler and the launcher agree without communicating.
 
 use api::v1::{Network, VirtualMachineInstance};
 use sha2::{Digest, Sha256};
@@ -12,8 +12,8 @@ const BRIDGE_PREFIX: &str = "k6t-";
 /// `pod` and these leave a name of 14 bytes; the bridge's prefix is one byte longer than `pod`.
 const HASH_DIGITS: usize = 11;
 
-/// The Pod's link for a network. The primary one may have been given another name by the CNI plugin, which the
-/// controller then records in the status.
+/// The Pod's link for a network. The CNI plugin may have given the primary one another name, which the controller then
+/// records in the status.
 pub fn pod_interface(vmi: &VirtualMachineInstance, network: &Network) -> Result<LinkName, InvalidLinkName> {
     if !network.source().is_primary() {
         return LinkName::new(format!("{SECONDARY_PREFIX}{}", hash(&network.name)));

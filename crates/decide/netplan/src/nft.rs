@@ -1,7 +1,7 @@
-//! nftables rules as data, and the script `nft -f -` reads.
+//! nftables rules as data, and the script for `nft -f -`.
 //!
 //! A script replaces the content of the chains it names, in one transaction, and leaves other chains of the same table
-//! alone: a service mesh may keep its own rules in `nat`.
+//! alone: a service mesh may have its own rules in `nat`.
 
 use std::fmt::{self, Write};
 use std::net::IpAddr;
@@ -24,7 +24,7 @@ pub struct Table {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     pub name: &'static str,
-    /// Set for chains that packets enter from a hook of the NAT engine; the others are only jumped to.
+    /// Set for base chains, which are attached to a NAT hook; others are only jumped to.
     pub base: Option<Base>,
     pub rules: Vec<Rule>,
 }
@@ -73,7 +73,7 @@ pub enum Verdict {
     Snat(IpAddr),
 }
 
-/// The script that makes the kernel hold exactly these rules in the chains named.
+/// The script after which the named chains hold exactly these rules.
 pub fn script(tables: &[Table]) -> String {
     let mut out = String::new();
     for table in tables {
@@ -84,7 +84,7 @@ pub fn script(tables: &[Table]) -> String {
 }
 
 impl Table {
-    /// All chains come before all rules, since a rule may jump to a chain that stands later in the list.
+    /// All chains are written before all rules, since a rule may jump to a later chain.
     fn write(&self, out: &mut String) -> fmt::Result {
         let table = format!("{} {}", self.family, self.name);
         writeln!(out, "add table {table}")?;

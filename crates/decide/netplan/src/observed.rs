@@ -2,7 +2,7 @@ use ipnet::IpNet;
 
 use crate::MacAddr;
 
-/// What was seen in a network namespace, before anything was changed.
+/// The observed state of a network namespace, before any change.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     pub links: Vec<ObservedLink>,
@@ -13,9 +13,9 @@ pub struct Observed {
 pub struct ObservedLink {
     pub index: u32,
     pub name: String,
-    /// rtnetlink's kind (`bridge`, `veth`, `tun`, …); none for loopback and physical links.
+    /// rtnetlink's kind (`bridge`, `veth`, `tun`, …); `None` for loopback and physical links.
     pub kind: Option<String>,
-    /// None for links without an Ethernet address.
+    /// `None` for links without an Ethernet address.
     pub mac: Option<MacAddr>,
     pub mtu: u32,
     /// Administratively up; says nothing about the carrier.

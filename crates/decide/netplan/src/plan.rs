@@ -6,7 +6,7 @@ use crate::nft;
 use crate::{LinkName, MacAddr};
 
 /// The desired state of (a part of) one network namespace. Applied in the order of the fields; links in list order, so
-/// a bridge comes before its ports. What the plan does not name is left alone.
+/// a bridge comes before its ports. Everything else is left alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetPlan {
     pub links: Vec<Link>,
@@ -15,16 +15,16 @@ pub struct NetPlan {
     pub nft: Vec<nft::Table>,
 }
 
-/// A link that exists, is up, and has exactly these addresses (link-local IPv6 addresses are the kernel's business).
+/// A link that exists, is up, and has exactly these addresses (link-local IPv6 addresses are left to the kernel).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Link {
     pub name: LinkName,
     pub kind: LinkKind,
-    /// None keeps what the kernel chose.
+    /// `None` keeps the kernel's choice.
     pub mac: Option<MacAddr>,
-    /// None keeps what the kernel chose.
+    /// `None` keeps the kernel's choice.
     pub mtu: Option<u32>,
-    /// The bridge it is a port of; none leaves its membership as it is.
+    /// The bridge it is a port of; `None` leaves its membership unchanged.
     pub master: Option<LinkName>,
     pub addresses: Vec<IpNet>,
 }
@@ -40,7 +40,7 @@ pub enum LinkKind {
 pub struct TapOptions {
     pub owner: u32,
     pub group: u32,
-    /// More than one makes the device multi-queue; QEMU must then ask for that many, and may not if it is 1.
+    /// More than one makes the device multi-queue; QEMU must then request that many, and must not if it is 1.
     pub queues: u16,
 }
 
@@ -53,7 +53,7 @@ pub struct Route {
 }
 
 /// A kernel setting below `/proc/sys/net`, written with slashes (`net/ipv4/ip_forward`), because a link's name may
-/// hold dots.
+/// contain dots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     pub key: String,

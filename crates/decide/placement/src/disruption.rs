@@ -1,29 +1,29 @@
-//! Disruption budgets: whether a Pod may be taken away now.
+//! PodDisruptionBudgets: whether a Pod may be evicted now.
 //!
-//! Kubernetes has a controller that counts into each budget's status, and evictions believe it. Here the Pods are counted
-//! when an eviction asks; as there are no scales to look at, the Pods that are there are those that are expected.
+//! In Kubernetes a controller counts Pods into each budget's status, which evictions rely on. Here the Pods are counted
+//! when an eviction is requested; without scale subresources, the existing Pods are the expected ones.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use machinery::selector::{Labels, Selector};
 
-/// What the budgets of a namespace say about evicting one of its Pods.
+/// What the budgets of a namespace mean for the eviction of one of its Pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Budget {
-    /// Nobody minds.
+    /// No budget prevents it.
     Free,
-    /// Not now; which budget, and its numbers in a sentence.
+    /// Not now; names the budget and explains its numbers.
     Exhausted { name: String, why: String },
-    /// More than one budget speaks of the Pod: nobody can tell which counts.
+    /// More than one budget covers the Pod: it is undefined which counts.
     Ambiguous,
 }
 
-/// Judges the eviction of `pod`; `pods` are those of its namespace.
+/// Decides on the eviction of `pod`; `pods` are those of its namespace.
 pub fn judge(pod: &Pod, budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Budget {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     if is_leaving(pod) || matches!(phase, Some("Succeeded" | "Failed" | "Pending")) {
-        return Budget::Free; // nothing is lost that was there
+        return Budget::Free; // it does not count as available anyway
     }
     let mut of_pod = budgets.iter().filter(|budget| covers(budget, pod));
     match (of_pod.next(), of_pod.next()) {
@@ -48,7 +48,7 @@ fn judge_one(pod: &Pod, budget: &PodDisruptionBudget, pods: &[Pod]) -> Budget {
     Budget::Exhausted { name, why }
 }
 
-/// A selector that cannot be read, or is not there, covers nothing; an empty one covers all.
+/// An invalid or missing selector covers nothing; an empty one covers all Pods.
 fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|spec| spec.selector.as_ref());
     let empty = Labels::new();
@@ -58,7 +58,7 @@ fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
         .is_some_and(|selector| selector.matches(labels))
 }
 
-/// How many have to stay healthy.
+/// How many Pods have to stay healthy.
 fn needed(budget: &PodDisruptionBudget, expected: i64) -> i64 {
     let Some(spec) = &budget.spec else { return 0 };
     match (&spec.min_available, &spec.max_unavailable) {
@@ -68,7 +68,7 @@ fn needed(budget: &PodDisruptionBudget, expected: i64) -> i64 {
     }
 }
 
-/// A number, or a share of what is expected, rounded up. What is neither asks for everything to stay.
+/// A number, or a percentage of the expected Pods, rounded up. If it is neither, all of them have to stay.
 fn scaled(value: &IntOrString, expected: i64) -> i64 {
     match value {
         IntOrString::Int(number) => i64::from(*number),

@@ -1,5 +1,5 @@
-//! What Kubernetes' own control plane decides about Pods, for the cluster without one: on which node a Pod runs
-//! ([`place`]), whether its namespace has room for it ([`quota`]), and whether it may be evicted now ([`disruption`]).
+//! The decisions of Kubernetes' own control plane about Pods, for clusters without one: on which node a Pod runs
+//! ([`place`]), whether it fits its namespace's quota ([`quota`]), and whether it may be evicted now ([`disruption`]).
 
 pub mod disruption;
 mod place;

@@ -1,4 +1,4 @@
-//! The decision: which node a Pod goes to, or why none will do.
+//! The scheduling decision: which node a Pod goes to, or why none fits.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use machinery::quantity::Quantity;
 use crate::resources::{Amounts, requests};
 use crate::rules;
 
-/// A node and the Pods that use it.
+/// A node and its Pods.
 #[derive(Debug, Clone)]
 pub struct NodeView {
     /// The node.
@@ -19,16 +19,16 @@ pub struct NodeView {
     pub pods: Vec<Arc<Pod>>,
 }
 
-/// No node will do.
+/// No node fits.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct Unschedulable {
-    /// Kubernetes' sentence: how many nodes there are, and how many failed for which reason.
+    /// The message in Kubernetes' format: how many nodes there are, and how many failed for which reason.
     pub message: String,
 }
 
-/// Chooses among the nodes that satisfy every rule the one that stays least allocated, then the one with the fewest
-/// Pods, then the first by name. The same question has the same answer.
+/// Of the feasible nodes, chooses the one that stays least allocated, then the one with the fewest Pods, then the first
+/// by name. Deterministic.
 pub fn place(pod: &Pod, nodes: &[NodeView]) -> Result<String, Unschedulable> {
     if nodes.is_empty() {
         return Err(Unschedulable { message: "no nodes available to schedule pods".into() });
@@ -64,7 +64,7 @@ fn explain(nodes: usize, reasons: BTreeMap<String, usize>) -> String {
     format!("0/{nodes} nodes are available: {}.", counted.join(", "))
 }
 
-/// Why this node will not do; the first rule that fails speaks, only resources list all that is short.
+/// Why this node does not fit: the first failing rule, except that for resources all shortages are listed.
 fn objections(pod: &Pod, wanted: &Amounts, view: &NodeView, room: &Room, nodes: &[NodeView]) -> Vec<String> {
     let node = &view.node;
     let one = |text: &str| vec![text.to_owned()];
@@ -97,10 +97,10 @@ fn objections(pod: &Pod, wanted: &Amounts, view: &NodeView, room: &Room, nodes: 
     vec![]
 }
 
-/// Higher is better; the parts decide in this order.
+/// Higher is better; compared lexicographically.
 type Score<'a> = (i64, Reverse<usize>, Reverse<&'a str>);
 
-/// What a node has and what of it is taken.
+/// A node's allocatable and allocated resources.
 struct Room {
     allocatable: Amounts,
     used: Amounts,
@@ -131,7 +131,7 @@ impl Room {
         short
     }
 
-    /// The free share of CPU and memory after the Pod has come, in thousandths.
+    /// The free share of CPU and memory with the Pod on the node, in thousandths.
     fn score<'a>(&self, wanted: &Amounts, view: &'a NodeView) -> Score<'a> {
         let free = |name: &str| {
             let total = self.allocatable.get(name);

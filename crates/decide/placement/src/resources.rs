@@ -1,4 +1,4 @@
-//! What Pods ask for and nodes have.
+//! Resources that Pods request and nodes have.
 
 use std::collections::BTreeMap;
 
@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::Quantity;
 
-/// Amounts by resource name. What is absent is zero.
+/// Amounts by resource name. Absent resources are zero.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Amounts(BTreeMap<String, Quantity>);
 
 impl Amounts {
-    /// An amount that cannot be read counts as zero: the API server took it, so it cannot stop the scheduler.
+    /// An invalid amount counts as zero: the API server accepted it, so it must not stop the scheduler.
     pub(crate) fn read(wire: Option<&BTreeMap<String, Wire>>) -> Self {
         let entries = wire.into_iter().flatten();
         Self(entries.map(|(name, amount)| (name.clone(), amount.0.parse().unwrap_or(Quantity::ZERO))).collect())
@@ -39,12 +39,12 @@ impl Amounts {
     }
 }
 
-/// What a Pod needs at its most demanding moment: its containers together, or an init container before them.
+/// A Pod's peak requests: of its containers together, or of an init container before them.
 pub(crate) fn requests(pod: &Pod) -> Amounts {
     at_most(pod, of_container)
 }
 
-/// What a Pod may use at its most demanding moment, of what its containers limit.
+/// A Pod's peak limits, where its containers have limits.
 pub(crate) fn limits(pod: &Pod) -> Amounts {
     at_most(pod, |container| Amounts::read(container.resources.as_ref().and_then(|all| all.limits.as_ref())))
 }
@@ -62,7 +62,7 @@ fn at_most(pod: &Pod, of_container: impl Fn(&Container) -> Amounts) -> Amounts {
         now.add(&sidecars);
         peak.raise_to(&now);
         if container.restart_policy.as_deref() == Some("Always") {
-            sidecars = now; // it stays while the others run
+            sidecars = now; // it keeps running with the others
         }
     }
     running.add(&sidecars);
@@ -71,7 +71,7 @@ fn at_most(pod: &Pod, of_container: impl Fn(&Container) -> Amounts) -> Amounts {
     running
 }
 
-/// A limit without a request is a request, also for those who wrote the Pod past the server's defaults.
+/// A limit without a request counts as a request, even if the Pod bypassed the API server's defaulting.
 fn of_container(container: &Container) -> Amounts {
     let Some(resources) = &container.resources else { return Amounts::default() };
     let mut amounts = Amounts::read(resources.limits.as_ref());

@@ -1,4 +1,4 @@
-//! Selectors, taints and affinities: which nodes a Pod may go to at all.
+//! Selectors, taints and affinities: which nodes are feasible for a Pod.
 
 use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, Taint, Toleration,
@@ -20,7 +20,7 @@ pub(crate) fn is_cordoned(pod: &Pod, node: &Node) -> bool {
     cordoned && !is_tolerated(pod, &taint)
 }
 
-/// The first taint that keeps the Pod away.
+/// The first taint that the Pod does not tolerate.
 pub(crate) fn untolerated_taint<'a>(pod: &Pod, node: &'a Node) -> Option<&'a Taint> {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     let mut hard = taints.iter().filter(|taint| matches!(taint.effect.as_str(), "NoSchedule" | "NoExecute"));
@@ -101,7 +101,7 @@ fn terms(pod: &Pod, anti: bool) -> &[PodAffinityTerm] {
     required.unwrap_or_default()
 }
 
-/// Whether `other` is one of those that a term of `pod` speaks of. A selector that cannot be read matches nothing.
+/// Whether `other` matches a term of `pod`. An invalid selector matches nothing.
 fn term_matches(term: &PodAffinityTerm, pod: &Pod, other: &Pod) -> bool {
     let Some(selector) = &term.label_selector else { return false };
     let Ok(selector) = Selector::from_label_selector(selector) else { return false };
@@ -114,7 +114,7 @@ fn term_matches(term: &PodAffinityTerm, pod: &Pod, other: &Pod) -> bool {
         && selector.matches(other.metadata.labels.as_ref().unwrap_or(&empty))
 }
 
-/// The value of a topology label; nodes that share it are one place.
+/// The value of a topology label; nodes that share it are one topology domain.
 fn place<'a>(node: &'a Node, key: &str) -> Option<&'a str> {
     node.metadata.labels.as_ref()?.get(key).map(String::as_str)
 }
@@ -124,7 +124,8 @@ fn pods_in_place<'a>(nodes: &'a [NodeView], key: &'a str, here: Option<&'a str>)
     same.flat_map(|view| view.pods.iter().map(AsRef::as_ref))
 }
 
-/// Every required affinity term finds a companion here. The first of a group, which would look for itself, may start it.
+/// Every required affinity term matches a Pod here. The first Pod of a group that matches itself may be placed
+/// anywhere.
 pub(crate) fn has_companions(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     terms(pod, false).iter().all(|term| {
         let here = place(&view.node, &term.topology_key);
@@ -134,7 +135,7 @@ pub(crate) fn has_companions(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> 
     })
 }
 
-/// Nobody here that the Pod wants to be apart from.
+/// No Pod here matches the Pod's anti-affinity.
 pub(crate) fn avoids(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     !terms(pod, true).iter().any(|term| {
         let here = place(&view.node, &term.topology_key);
@@ -142,7 +143,7 @@ pub(crate) fn avoids(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     })
 }
 
-/// Nobody here who wants to be apart from the Pod.
+/// The Pod matches no anti-affinity of a Pod here.
 pub(crate) fn is_welcome(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool {
     !nodes.iter().any(|other_view| {
         other_view.pods.iter().any(|other| {
@@ -154,7 +155,8 @@ pub(crate) fn is_welcome(pod: &Pod, view: &NodeView, nodes: &[NodeView]) -> bool
     })
 }
 
-/// A rule in the Pod that this scheduler does not know how to keep: better to wait with a reason than to break it.
+/// A rule in the Pod that this scheduler does not support: leaving it pending with a reason is better than violating
+/// it.
 pub(crate) fn unknown_rule(pod: &Pod) -> Option<&'static str> {
     let spec = pod.spec.as_ref()?;
     let spread = spec.topology_spread_constraints.iter().flatten();

@@ -1,10 +1,10 @@
-//! A Pod's own word on where it runs: bound, waiting and why, or over.
+//! The scheduling state of a Pod: bound, pending with a reason, or finished.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// The condition `PodScheduled` that says why a Pod waits; `None` if the Pod has it.
+/// The condition `PodScheduled` that says why a Pod is pending; `None` if it is already set.
 pub fn unscheduled(current: Option<&PodCondition>, message: &str, now: Timestamp) -> Option<PodCondition> {
     let waits = current.is_some_and(|condition| condition.status == "False");
     let said = current.is_some_and(|condition| condition.message.as_deref() == Some(message));
@@ -27,7 +27,7 @@ pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Whether a Pod has ended for good: it holds nothing of its node any more.
+/// Whether a Pod is finished: it no longer uses any resources of its node.
 pub fn is_finished(pod: &Pod) -> bool {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     matches!(phase, Some("Succeeded" | "Failed"))

@@ -1,5 +1,5 @@
-//! Disruption budgets that earlier versions made for instances. Evictions are judged one by one now
-//! ([`crate::eviction`]), and a budget that is left over would hold up what is allowed: it goes.
+//! Deletes the PodDisruptionBudgets that earlier versions created for VMIs. Evictions are now decided one by one
+//! ([`crate::eviction`]), and a leftover budget would block evictions that are allowed.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use crate::effect::{Effect, Report, Why};
 use crate::object::Kind;
 use crate::{Note, meta};
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// The instance that an event is told on. It need not exist any more.
+    /// The VMI that events are recorded on. It may no longer exist.
     pub instance: ObjectReference,
-    /// Every budget of its namespace.
+    /// Every budget in its namespace.
     pub budgets: Vec<Arc<PodDisruptionBudget>>,
 }
 
-/// Which of a namespace's budgets go: those of the instance of this name, whether it exists or not.
+/// Selects the budgets to delete: those controlled by a VMI of this name, whether or not it still exists.
 pub fn decide(w: &World) -> Vec<Effect> {
     let instance = w.instance.name.as_deref().unwrap_or_default();
     let of_instance = |budget: &&Arc<PodDisruptionBudget>| {

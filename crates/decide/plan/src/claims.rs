@@ -1,7 +1,8 @@
-//! Whether claims can be used: what volumes wait for.
+//! Whether PersistentVolumeClaims can be used, and what volumes wait for.
 //!
-//! A claim that no DataVolume controls is ready as soon as it exists: whoever made it vouches for its content. One that a
-//! DataVolume controls is ready when the importer is done with it, or has left the rest to the first Pod that uses it.
+//! A claim that no DataVolume controls is ready as soon as it exists: its creator is responsible for its content. A
+//! claim that a DataVolume controls is ready when the importer has finished, or has left population to the first Pod
+//! that uses the claim.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 
 use crate::meta;
 
-/// The claims and DataVolumes of one namespace that a decision may need, by name.
+/// The claims and DataVolumes of one namespace that a decision may need, keyed by name.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
     pub claims: BTreeMap<String, Arc<PersistentVolumeClaim>>,
@@ -23,18 +24,18 @@ pub struct Claims {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
     Ready,
-    /// It is filled once a Pod asks for it.
+    /// It is populated once a Pod uses it.
     WaitsForConsumer,
-    /// Not yet; the sentence says what it waits for.
+    /// Not ready yet; the message says what it waits for.
     NotReady(String),
-    /// There is no such claim; the sentence names it.
+    /// The claim does not exist; the message names it.
     NotFound(String),
-    /// It says a DataVolume controls it, and there is no such DataVolume.
+    /// Its owner reference names a DataVolume that does not exist.
     Orphaned(String),
 }
 
 impl State {
-    /// The state in words, if it is one that holds an instance up.
+    /// The state as a message, if it blocks the VMI.
     pub fn obstacle(&self) -> Option<&str> {
         match self {
             Self::Ready | Self::WaitsForConsumer => None,
@@ -78,7 +79,7 @@ impl Claims {
         }
     }
 
-    /// Whether the claim's content is there and nobody writes it any more: stricter than [`State::Ready`].
+    /// Whether the claim is populated and nothing writes to it any more: stricter than [`State::Ready`].
     pub fn is_populated(&self, name: &str) -> bool {
         let Some(claim) = self.claim(name) else { return false };
         let controlled = meta::controller_of(&claim.metadata).is_some_and(|owner| owner.kind == "DataVolume");
@@ -94,12 +95,12 @@ impl Claims {
     }
 }
 
-/// Where a DataVolume stands, if anybody has said.
+/// The phase of a DataVolume, if one has been reported.
 pub fn phase(dv: &DataVolume) -> Option<&DataVolumePhase> {
     dv.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
 }
 
-/// What a DataVolume waits for, in a sentence: its phase, how far it got, and the importer's own words.
+/// Describes what a DataVolume waits for: its phase, its progress, and the importer's own message.
 pub fn waiting(dv: &DataVolume) -> String {
     let name = meta::name(&dv.metadata);
     let Some(status) = dv.status.as_ref() else {
@@ -120,12 +121,12 @@ pub fn waiting(dv: &DataVolume) -> String {
     sentence
 }
 
-/// The claim behind a volume that has one of its own: a DataVolume's is called like it.
+/// The claim behind a volume, if it has one. The claim of a DataVolume has the DataVolume's name.
 pub fn claim_name(volume: &Volume) -> Option<&str> {
     volume.source().claim_name().filter(|name| !name.is_empty())
 }
 
-/// Whether the volume may come and go while the guest runs.
+/// Whether the volume can be hot-plugged and unplugged while the guest runs.
 pub fn is_hotpluggable(volume: &Volume) -> bool {
     volume.source().is_hotpluggable()
 }

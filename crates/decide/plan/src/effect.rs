@@ -1,7 +1,8 @@
-//! What controllers can do to the world: one vocabulary for all of them.
+//! The effects of controllers: one vocabulary shared by all of them.
 //!
-//! A controller decides on a list of effects; `virt-controller` carries them out in order and stops at the first that
-//! fails. What only one controller does is its own (`Own`), and so are the doubts that it resolves by reading live (`Look`).
+//! A controller decides on a list of effects; `virt-controller` executes them in order and stops at the first failure.
+//! Effects that only one controller has are its own type (`Own`), and so are the checks that it resolves with live
+//! reads (`Look`).
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,10 +17,10 @@ use crate::guard::paths;
 use crate::object::{Kind, Object, Typed};
 use crate::{Note, meta};
 
-/// Which part of an object a write is about.
+/// Which part of an object a write applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// The object; without its status, if that is a subresource.
+    /// The object, without its status if that is a subresource.
     Object,
     Status,
 }
@@ -29,12 +30,12 @@ pub enum Part {
 pub enum Patch {
     Json(json_patch::Patch),
     Merge(Value),
-    /// Merges lists of Kubernetes' own kinds by their keys.
+    /// A strategic merge patch: merges lists of built-in kinds by their keys.
     Strategic(Value),
 }
 
-/// Why something is done, for logs, and the reason under which a failure shows on the object that the controller works
-/// on. Without one the failure is only retried: it is a write to that very object, or a lookup.
+/// Why an effect is executed, for logs, and the reason under which a failure is reported on the object being
+/// reconciled. Without a reason the failure is only retried: the effect is a write to that object itself, or a lookup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Why {
     pub because: Cow<'static, str>,
@@ -59,63 +60,63 @@ impl fmt::Display for Why {
     }
 }
 
-/// One effect on the API, on people or on the queue.
+/// One effect: an API write, an event or a requeue.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect<Look = Never, Own = Never> {
-    /// Creates an object in the namespace of the one that the controller works on. One of this name with the same
-    /// controller is success.
+    /// Creates an object in the namespace of the object being reconciled. If an object of this name with the same
+    /// controller already exists, that is success.
     Create { object: Object, why: Why },
-    /// Replaces the object, guarded by its resource version.
+    /// Replaces the object, guarded by its resourceVersion.
     Replace(Object),
-    /// Replaces the object's status, guarded by its resource version.
+    /// Replaces the object's status, guarded by its resourceVersion.
     ReplaceStatus(Object),
-    /// Changes an object, guarded by tests or by the UID in the patch. Without a namespace it is beside the object that
-    /// the controller works on.
+    /// Patches an object, guarded by test operations or by the UID in the patch. Without a namespace, the object is in
+    /// the namespace of the object being reconciled.
     Patch { kind: Kind, namespace: Option<String>, name: String, part: Part, patch: Patch, why: Why },
-    /// Deletes an object if it still has this UID. Without a namespace it is beside the object that the controller works
-    /// on.
+    /// Deletes an object if it still has this UID. Without a namespace, the object is in the namespace of the object
+    /// being reconciled.
     Delete { kind: Kind, namespace: Option<String>, name: String, uid: String, grace_seconds: Option<u32>, why: Why },
-    /// Reads live. If the look confirms what the cache says, `then` follows; otherwise the cache is behind, and the key
-    /// is looked at again shortly.
+    /// Does a live read. If it confirms the cache, `then` is executed; otherwise the cache is stale, and the key is
+    /// requeued shortly.
     Confirm { look: Look, then: Vec<Self> },
-    /// Creates a migration on the controller's own account, unless the instance has one that has not ended. One of this
-    /// name for the same instance is success.
+    /// Creates a migration on behalf of the controller, unless the VMI has an unfinished one. If a migration of this
+    /// name for the same VMI already exists, that is success.
     Migrate(Box<Migration>),
-    /// Carries out an effect and tells people how it went.
+    /// Executes an effect and records its outcome as an event.
     Tell { effect: Box<Self>, report: Box<Report> },
     /// Publishes an event about the object that the controller works on.
     Note(Note),
     /// Publishes an event about another object.
     NoteAbout(Box<ObjectReference>, Note),
-    /// Another look after this time.
+    /// Requeues the key after this time.
     RequeueAfter(Duration),
-    /// What only this controller does.
+    /// An effect that only this controller has.
     Own(Own),
 }
 
-/// What people are told about the outcome of an effect.
+/// The events that report the outcome of an effect.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
-    /// The object that they are told on.
+    /// The object that the events are recorded on.
     pub about: ObjectReference,
-    /// Told when it was done; nothing is told if it had been done before.
+    /// Recorded on success, unless the effect had already been done before.
     pub done: Note,
-    /// Why it failed is told under this reason.
+    /// The reason of the event on failure.
     pub failed: &'static str,
-    /// What failed, after "Failed to".
+    /// The failed action, as it follows "Failed to" in the message.
     pub doing: Cow<'static, str>,
-    /// The failure of one is no reason to leave the rest undone: what is left is looked at again after a while.
+    /// A failure does not stop the remaining effects; the key is requeued after a while.
     pub go_on: bool,
 }
 
 impl Report {
-    /// The event of a failure.
+    /// The event that reports a failure.
     pub fn failure(&self, error: &str) -> Note {
         Note::warning(self.failed, format!("Failed to {}: {error}", self.doing))
     }
 }
 
-/// What an event about an object refers to.
+/// The object reference for events about an object.
 pub fn reference<K: Typed>(meta: &ObjectMeta) -> ObjectReference {
     ObjectReference {
         api_version: Some(K::API_VERSION.to_owned()),
@@ -127,7 +128,7 @@ pub fn reference<K: Typed>(meta: &ObjectMeta) -> ObjectReference {
     }
 }
 
-/// For controllers without looks or effects of their own.
+/// For controllers without live checks or effects of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Never {}
 
@@ -152,36 +153,36 @@ impl<Look, Own> Effect<Look, Own> {
         Self::Create { object: object.into_object(), why: why.into() }
     }
 
-    /// Patches an object beside the one that the controller works on, guarded by tests.
+    /// Patches an object in the namespace of the object being reconciled, guarded by test operations.
     pub fn patch(kind: Kind, name: impl Into<String>, patch: json_patch::Patch, why: impl Into<Why>) -> Self {
         let (name, part, patch) = (name.into(), Part::Object, Patch::Json(patch));
         Self::Patch { kind, namespace: None, name, part, patch, why: why.into() }
     }
 
-    /// Patches an object wherever it is, guarded by tests.
+    /// Patches an object in any namespace, guarded by test operations.
     pub fn patch_at(kind: Kind, meta: &ObjectMeta, patch: json_patch::Patch, why: impl Into<Why>) -> Self {
         let (namespace, name) = (meta.namespace.clone(), meta::name(meta).to_owned());
         Self::Patch { kind, namespace, name, part: Part::Object, patch: Patch::Json(patch), why: why.into() }
     }
 
-    /// Deletes an object beside the one that the controller works on, by its metadata.
+    /// Deletes an object in the namespace of the object being reconciled, identified by its metadata.
     pub fn delete(kind: Kind, meta: &ObjectMeta, why: Why) -> Self {
         let (name, uid) = (meta::name(meta).to_owned(), meta::uid(meta).to_owned());
         Self::Delete { kind, namespace: None, name, uid, grace_seconds: None, why }
     }
 
-    /// The same without leaving it any grace.
+    /// Like [`delete`](Self::delete), with a grace period of zero.
     pub fn delete_at_once(kind: Kind, meta: &ObjectMeta, why: Why) -> Self {
         let (name, uid) = (meta::name(meta).to_owned(), meta::uid(meta).to_owned());
         Self::Delete { kind, namespace: None, name, uid, grace_seconds: Some(0), why }
     }
 
-    /// Carries out an effect and tells people how it went.
+    /// Executes an effect and records its outcome as an event.
     pub fn tell(self, report: Report) -> Self {
         Self::Tell { effect: Box::new(self), report: Box::new(report) }
     }
 
-    /// The migration that is created on the controller's own account.
+    /// The migration that this effect creates on behalf of the controller, if it creates one.
     pub fn migrates(&self) -> Option<&Migration> {
         match self {
             Self::Migrate(migration) => Some(migration),
@@ -195,21 +196,21 @@ impl<Look, Own> Effect<Look, Own> {
     }
 }
 
-/// A reading of the API that settles a doubt.
+/// A live read of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
     /// One object, if it exists.
     Get { kind: Kind, namespace: String, name: String },
-    /// All objects with these labels, in the API's string form.
+    /// All objects that match this label selector, in the API's string form.
     List { kind: Kind, namespace: String, labels: String },
 }
 
-/// A doubt about what the cache says, and how a live look settles it.
+/// A check of the cache against live reads.
 pub trait Doubt<World>: fmt::Display {
     /// What must be read.
     fn queries(&self, world: &World) -> Vec<Query>;
 
-    /// Whether what was found bears the cache out.
+    /// Whether the objects read live confirm the cache.
     fn holds(&self, world: &World, found: &[Object]) -> bool;
 }
 
@@ -225,7 +226,7 @@ impl<World> Doubt<World> for Never {
 
 /// An effect that only one controller has.
 pub trait Deed: fmt::Display {
-    /// The reason under which its failure shows on the object that the controller works on.
+    /// The reason under which its failure is reported on the object being reconciled.
     fn on_failure(&self) -> Option<&'static str> {
         None
     }
@@ -234,7 +235,7 @@ pub trait Deed: fmt::Display {
 impl Deed for Never {}
 
 impl<Look, Own: Deed> Effect<Look, Own> {
-    /// The reason under which a failure shows on the object that the controller works on, if it does.
+    /// The reason under which a failure is reported on the object being reconciled, if it is.
     pub fn on_failure(&self) -> Option<&'static str> {
         match self {
             Self::Create { why, .. } | Self::Patch { why, .. } | Self::Delete { why, .. } => why.on_failure,
@@ -246,7 +247,7 @@ impl<Look, Own: Deed> Effect<Look, Own> {
     }
 }
 
-/// For logs: what is done to which object, and never what is in it.
+/// For logs: names the operation and the object, never the object's content.
 impl<Look: fmt::Display, Own: fmt::Display> fmt::Display for Effect<Look, Own> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,4 +1,4 @@
-//! Guests between two nodes.
+//! Guests that are migrating between two nodes.
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::{meta, pods};
 
-/// The Pod that may hold the guest although the instance is not said to be there: the target of a transfer that has begun
-/// and was not declared failed. If the source is lost, this one is to be heard before the guest is given up: either its
-/// node takes the instance over, or the Pod ends.
+/// The Pod that may hold the guest although the VMI does not say so: the target of a migration whose transfer has
+/// started and was not declared failed. If the source is lost, the guest must not be given up before this Pod is
+/// resolved: either its node takes over the VMI, or the Pod ends.
 pub(crate) fn landing<'a>(vmi: &VirtualMachineInstance, pods: impl IntoIterator<Item = &'a Pod>) -> Option<&'a Pod> {
     let state = vmi.status.as_ref()?.migration_state.as_ref()?;
     let begun = state.start_timestamp.is_some()

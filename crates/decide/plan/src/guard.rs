@@ -1,4 +1,4 @@
-//! JSON patches that fail if the object is not what the decision was made from.
+//! JSON patches that fail if the object is no longer in the state that the decision was based on.
 
 use std::collections::BTreeMap;
 
@@ -8,11 +8,11 @@ use machinery::patch::{JsonPatch, pointer};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// Collects changes of one object's fields.
+/// Collects changes to one object's fields.
 ///
-/// Strings and maps of strings are tested by value, so unrelated writers do not disturb. Lists of objects are guarded by
-/// the resource version instead: a stored element may hold an explicit `null` that reading into types loses, and a
-/// test by value would then fail for ever.
+/// Strings and maps of strings are tested by value, so unrelated writes do not conflict. Lists of objects are guarded
+/// by the resourceVersion instead: a stored element may hold an explicit `null` that deserialization drops, and a test
+/// by value would then never succeed.
 pub(crate) struct Guarded<'a> {
     meta: &'a ObjectMeta,
     by_value: JsonPatch,
@@ -25,19 +25,19 @@ impl<'a> Guarded<'a> {
         Self { meta, by_value: JsonPatch::new(), by_version: Vec::new(), expected: JsonPatch::new() }
     }
 
-    /// Applies only while this string, or flag, is what it was. It is not a change by itself.
+    /// Requires that this string or flag is unchanged. This is not a change by itself.
     pub(crate) fn expect<T: Serialize>(mut self, path: &[&str], old: &T) -> Self {
         self.expected.test(path, value(old));
         self
     }
 
-    /// Changes a string or a map or list of strings. Empty values are absent ones, as the API omits them.
+    /// Changes a string or a map or list of strings. Empty values count as absent, since the API omits them.
     pub(crate) fn field<T: Serialize>(mut self, path: &[&str], old: &T, new: &T) -> Self {
         self.by_value.change(path, value(old), value(new));
         self
     }
 
-    /// Changes a list of objects, or any field that must not change under us in any way. Its parent must exist.
+    /// Changes a list of objects, or any field that must not be changed concurrently at all. Its parent must exist.
     pub(crate) fn whole<T: Serialize + PartialEq>(mut self, path: &[&str], old: &T, new: &T) -> Self {
         if old != new {
             let path = pointer(path);
@@ -65,7 +65,7 @@ impl<'a> Guarded<'a> {
         self.field(&["metadata", "finalizers"], &old, &new.finalizers.clone().unwrap_or_default())
     }
 
-    /// The patch, or nothing if nothing changes. It only applies to the object with our UID: a name can be taken anew.
+    /// The patch, or `None` if nothing changes. It only applies to the object with our UID: a name can be reused.
     pub(crate) fn build(self) -> Option<Patch> {
         let mut all = JsonPatch::new();
         all.test(&["metadata", "uid"], json!(self.meta.uid));
@@ -88,7 +88,7 @@ pub(crate) fn paths(patch: &Patch) -> String {
     changes.map(|operation| operation.path().to_string()).collect::<Vec<_>>().join(" ")
 }
 
-/// The value as the API holds it; `null` for what it would leave out.
+/// The value as the API stores it; `null` for values that it would omit.
 fn value<T: Serialize>(value: &T) -> Value {
     let value = json!(value);
     let empty = match &value {

@@ -1,4 +1,4 @@
-//! What the KubeVirt object says about the cluster it stands for.
+//! The status of the KubeVirt object.
 //!
 //! ```text
 //!   first start:    Deploying, not Available, Progressing ──► Deployed, Available
@@ -13,15 +13,15 @@ use api::reasons;
 use api::v1::{Condition, ConditionStatus, KubeVirt, KubeVirtPhase, KubeVirtStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-/// What runs, or is to run.
+/// The version that runs, or is about to run.
 #[derive(Clone, Copy, Debug)]
 pub struct Program<'a> {
     pub version: &'a str,
-    /// Differs between programs that would not behave alike.
+    /// Differs between builds that may behave differently.
     pub id: &'a str,
 }
 
-/// The status of a cluster whose components are being started.
+/// The status while the components are being started.
 pub fn starting(kubevirt: &KubeVirt, program: Program<'_>, now: &Time) -> KubeVirtStatus {
     let mut status = observed(kubevirt);
     let before = status.observed_deployment_id.as_deref();
@@ -42,7 +42,7 @@ pub fn starting(kubevirt: &KubeVirt, program: Program<'_>, now: &Time) -> KubeVi
     status
 }
 
-/// The status of a cluster all of whose components run from this program.
+/// The status once all components run this version.
 pub fn deployed(kubevirt: &KubeVirt, program: Program<'_>, now: &Time) -> KubeVirtStatus {
     let mut status = starting(kubevirt, program, now);
     conditions::remove(&mut status.conditions, SYNCHRONIZED);
@@ -56,7 +56,7 @@ pub fn deployed(kubevirt: &KubeVirt, program: Program<'_>, now: &Time) -> KubeVi
     status
 }
 
-/// The status, up to date with the spec; what other writers keep in it is left to them.
+/// The status, up to date with the spec; fields of other writers are left alone.
 fn observed(kubevirt: &KubeVirt) -> KubeVirtStatus {
     let mut status = kubevirt.status.clone().unwrap_or_default();
     status.observed_generation = kubevirt.metadata.generation;

@@ -1,9 +1,10 @@
-//! What the controllers decide: one module per controller, each a pure function from a `World` to [`Effect`](effect::Effect)s.
+//! The decisions of the controllers: one module per controller, each a pure function from a `World` to
+//! [`Effect`](effect::Effect)s.
 //!
-//! A `World` is everything the decision may see, already fetched, the time included; nothing in it says what changed.
-//! Effects are one vocabulary for all controllers. The caller carries them out in order and stops at the first that fails;
-//! if that one has a reason [to show its failure under](effect::Effect::on_failure), it decides once more with
-//! [`SyncError`] in the world, so that the failure shows on the object.
+//! A `World` is the complete input of a decision, already fetched, including the current time; it does not say what
+//! changed. All controllers share one vocabulary of effects. The caller executes them in order and stops at the first
+//! failure; if that effect has a reason [to report its failure under](effect::Effect::on_failure), the caller decides
+//! once more with [`SyncError`] in the world, so that the failure is reported on the object.
 
 pub mod budget;
 pub mod claims;
@@ -24,7 +25,7 @@ pub mod vm;
 pub mod vmi;
 pub mod workload;
 
-/// Why an attempt to bring an object forward failed; it becomes a condition and an event.
+/// Why reconciling an object failed; reported as a condition and an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyncError {
     /// One of [`api::reasons`], or a container's waiting reason.
@@ -43,7 +44,7 @@ impl SyncError {
     }
 }
 
-/// An event for people: what `kubectl describe` shows.
+/// An event for users, as shown by `kubectl describe`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub warning: bool,

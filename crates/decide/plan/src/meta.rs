@@ -1,4 +1,4 @@
-//! Small readings of object metadata.
+//! Helpers for object metadata.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(crate) fn uid(meta: &ObjectMeta) -> &str {
     meta.uid.as_deref().unwrap_or_default()
 }
 
-/// Notes the API version the controllers have seen the object in.
+/// Records the latest API version that the controllers have observed the object in.
 pub(crate) fn stamp(meta: &mut ObjectMeta) {
     let annotations = meta.annotations.get_or_insert_default();
     for key in [api::annotations::LATEST_OBSERVED_API_VERSION, api::annotations::STORAGE_OBSERVED_API_VERSION] {
@@ -29,8 +29,8 @@ pub(crate) fn stamp(meta: &mut ObjectMeta) {
     }
 }
 
-/// Makes `onto` say about some keys what `from` says, nothing included. A `*` at the end of a pattern stands for any
-/// ending.
+/// Copies the entries of some keys from `from` to `onto`, removing those that `from` lacks. A trailing `*` in a pattern
+/// matches any suffix.
 pub(crate) fn follow(
     fixed: &[&str],
     patterns: &[String],
@@ -43,7 +43,7 @@ pub(crate) fn follow(
     onto.extend(chosen.map(|(key, value)| (key.clone(), value.clone())));
 }
 
-/// A bare `*` would take everything along, which nobody can mean.
+/// A bare `*` is not allowed: it would match every key.
 fn is_match(pattern: &str, key: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(prefix) => !prefix.is_empty() && key.starts_with(prefix),

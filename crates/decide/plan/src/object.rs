@@ -1,13 +1,13 @@
-//! The kinds that controllers write or read live, as one closed set: effects and the API's trait speak of these.
+//! The kinds that controllers write or read live, as one closed set used by effects and the API trait.
 //!
-//! What they only know from watches is not among them. A new kind is a line in the table below.
+//! Kinds that are only watched are not included. Adding a kind takes one line in the table below.
 
 use k8s_openapi::Resource;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// The types behind the kinds, under the kinds' names.
+/// The types of the kinds, under the kinds' names.
 pub mod types {
     pub use api::cdi::DataVolume;
     pub use api::v1::{
@@ -42,17 +42,17 @@ macro_rules! kinds {
         impl Kind {
             pub const ALL: &[Kind] = &[$(Kind::$kind,)*];
 
-            /// As the API spells it, in the singular.
+            /// The kind as the API spells it, in the singular.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => <types::$kind as Resource>::KIND,)* }
             }
 
-            /// The plural in URLs and rights.
+            /// The plural used in URLs and RBAC rules.
             pub const fn resource(self) -> &'static str {
                 match self { $(Self::$kind => <types::$kind as Resource>::URL_PATH_SEGMENT,)* }
             }
 
-            /// Empty for Kubernetes' core kinds.
+            /// The API group; empty for core kinds.
             pub const fn group(self) -> &'static str {
                 match self { $(Self::$kind => <types::$kind as Resource>::GROUP,)* }
             }
@@ -76,7 +76,7 @@ macro_rules! kinds {
                 match self { $(Self::$kind(object) => &mut object.metadata,)* }
             }
 
-            /// As it is sent.
+            /// The JSON that is sent to the API.
             pub fn to_json(&self) -> serde_json::Result<Vec<u8>> {
                 match self { $(Self::$kind(object) => serde_json::to_vec(object),)* }
             }
@@ -107,7 +107,7 @@ macro_rules! kinds {
 
 kinds! { Vm Vmi Migration KubeVirt Pod Claim Node Revision DaemonSet DataVolume Job Budget }
 
-/// Runs an expression with the type behind a kind under a name: `with_kind!(kind, K => read::<K>())`.
+/// Evaluates an expression with the type of a kind bound to a name: `with_kind!(kind, K => read::<K>())`.
 #[macro_export]
 macro_rules! with_kind {
     (@ $of:expr, $K:ident, $body:expr, $($kind:ident)*) => {

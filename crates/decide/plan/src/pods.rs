@@ -1,4 +1,4 @@
-//! What a launcher Pod's state means to its instance.
+//! What a launcher Pod's state means for its VMI.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) fn is_succeeded(pod: &Pod) -> bool {
     phase(pod) == "Succeeded"
 }
 
-/// It only provokes the binding of volumes and never runs a guest.
+/// It only triggers the binding of volumes and never runs a guest.
 pub(crate) fn is_temporary(pod: &Pod) -> bool {
     crate::meta::annotation(&pod.metadata, api::annotations::EPHEMERAL_PROVISIONING).is_some()
 }
@@ -43,19 +43,19 @@ pub(crate) fn is_deleting(pod: &Pod) -> bool {
     crate::meta::is_deleting(&pod.metadata)
 }
 
-/// The guest is or will be gone with this Pod.
+/// The guest is gone, or goes, with this Pod.
 pub(crate) fn is_down_or_going_down(pod: &Pod) -> bool {
     let ended = compute(pod).and_then(|c| c.state.as_ref()).is_some_and(|state| state.terminated.is_some());
     is_down(pod) || ended || is_deleting(pod)
 }
 
-/// It ended without having done what it was made for.
+/// It ended unsuccessfully.
 pub(crate) fn has_failed(pod: &Pod) -> bool {
     let ended = compute(pod).and_then(|c| c.state.as_ref()).and_then(|state| state.terminated.as_ref());
     phase(pod) == "Failed" || ended.is_some_and(|ended| ended.exit_code != 0)
 }
 
-/// It did not do what it was made for, or will not.
+/// It failed, or is being deleted before it can succeed.
 pub(crate) fn is_failed_or_going_down(pod: &Pod) -> bool {
     has_failed(pod) || is_deleting(pod)
 }
@@ -66,8 +66,8 @@ pub(crate) fn is_single_container_ready(pod: &Pod) -> bool {
     matches!((all.next(), all.next()), (Some(only), None) if only.ready)
 }
 
-/// The node agent can take over: every container is up. Readiness of `compute` itself is the guest's matter, and a
-/// service mesh proxy becomes ready only with the guest.
+/// virt-handler can take over: every container is up. Readiness of `compute` itself depends on the guest, and a service
+/// mesh proxy becomes ready only with the guest.
 pub(crate) fn is_ready_for_handover(pod: &Pod) -> bool {
     let up = |container: &ContainerStatus| match container.name.as_str() {
         render::COMPUTE | "istio-proxy" => container.state.as_ref().is_some_and(|state| state.running.is_some()),
@@ -80,8 +80,8 @@ pub(crate) fn node_name(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Of an instance's Pods the one that runs or will run the guest: on the instance's node if it has one, the youngest if
-/// there are several. It may be a temporary one.
+/// The Pod of a VMI that runs or will run the guest: on the VMI's node if it has one, the newest if there are several.
+/// It may be a temporary one.
 pub(crate) fn current<'a>(all: &'a [Arc<Pod>], node: Option<&str>) -> Option<&'a Pod> {
     let on_node = |pod: &&Arc<Pod>| node.is_none() || node_name(pod) == node;
     let age =
@@ -97,14 +97,14 @@ pub(crate) fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodConditio
     pod.status.as_ref()?.conditions.iter().flatten().find(|condition| condition.type_ == type_)
 }
 
-/// The image of the container that runs the guest, as asked for.
+/// The image in the spec of the container that runs the guest.
 pub(crate) fn launcher_image(pod: &Pod) -> &str {
     let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
     let image = containers.into_iter().find(|c| c.name == render::COMPUTE).and_then(|c| c.image.as_deref());
     image.unwrap_or_default()
 }
 
-/// Why a container does not start, if it is more than the usual wait: reason and the kubelet's message.
+/// Why a container does not start, beyond the usual wait: the reason and the kubelet's message.
 pub(crate) fn blocked_container(pod: &Pod) -> Option<(String, String)> {
     let status = pod.status.as_ref()?;
     let init = status.init_container_statuses.iter().flatten();

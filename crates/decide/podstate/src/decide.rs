@@ -1,4 +1,4 @@
-//! The life of a Pod on a node.
+//! The lifecycle of a Pod on a node.
 //!
 //! ```text
 //!                     Start                              containers end
@@ -13,12 +13,12 @@
 //!
 //! # Guarantees
 //! - A Pod that is finished, or being deleted, is never started.
-//! - An object is deleted only when nothing of the Pod runs and its address is free.
-//! - Nothing is killed because a cache lacks an object: [`Presence::Gone`] is an answer of the API server.
+//! - An object is deleted only when nothing of the Pod runs and its IP address is free.
+//! - Nothing is killed because an object is missing from the cache: [`Presence::Gone`] is the result of a live read.
 //!
 //! # Assumptions
-//! The actions of one decision are carried out in order; after one that changes the state on disk the Pod is observed
-//! and decided again.
+//! The actions of one decision are executed in order; after an action that changes the state on disk, the Pod is
+//! observed and decided again.
 
 use std::time::Duration;
 
@@ -29,9 +29,9 @@ use crate::{
     Observed, PodAction, PodView, Presence, RestartPolicy, ShimState, Stage, check, containers, restart_policy, status,
 };
 
-/// How long a kill may take to show before it is repeated.
+/// How long a kill may take before it is repeated.
 const KILL_PAUSE: Duration = Duration::from_secs(1);
-/// How often a Pod looks for the image that it waits for.
+/// How often a Pod checks for the image that it waits for.
 const IMAGE_LOOK: Duration = Duration::from_secs(1);
 const DEFAULT_GRACE_SECONDS: i64 = 30;
 
@@ -52,9 +52,9 @@ pub fn decide(view: &PodView<'_>) -> Vec<PodAction> {
     };
     let actions = run(view, spec);
     if actions == [PodAction::Start] {
-        return actions; // there is more to say in a moment
+        return actions; // the next pass has more to report
     }
-    // First what was seen: a Pod that ended is reported even if freeing what it had takes its time.
+    // Report the observed state first: a Pod that ended is reported even if releasing its resources takes time.
     let mut reported = report(view, pod, status::observed(pod, spec, view));
     reported.extend(actions);
     reported
@@ -76,14 +76,14 @@ fn run(view: &PodView<'_>, spec: &PodSpec) -> Vec<PodAction> {
 fn start(view: &PodView<'_>) -> Vec<PodAction> {
     let Some(obstacle) = view.blocked else { return vec![PodAction::Start] };
     match obstacle.left(view.now) {
-        // Whoever imports the image meanwhile does not wait out the pause.
+        // If the image is imported meanwhile, the Pod does not wait out the back-off.
         Some(_) if obstacle.is_pull() => vec![PodAction::Wake(IMAGE_LOOK)],
         Some(left) => vec![PodAction::Wake(until(left))],
         None => vec![PodAction::Start],
     }
 }
 
-/// Whether the shim went because its work was done.
+/// Whether the shim exited because its work was done.
 fn is_complete(disk: &Observed, spec: &PodSpec) -> bool {
     let policy = restart_policy(spec);
     let ended = |name: &str| match disk.containers.get(name).map(|r| &r.stage) {
@@ -101,7 +101,7 @@ fn is_complete(disk: &Observed, spec: &PodSpec) -> bool {
     failed_init || containers(spec).all(|c| ended(&c.name))
 }
 
-/// The Pod has to end: because its object is being deleted, or because somebody declared it finished.
+/// The Pod has to end: its object is being deleted, or it was declared finished.
 fn wind_down(view: &PodView<'_>, pod: &Pod, delete: bool) -> Vec<PodAction> {
     let Some(disk) = view.disk else { return vec![PodAction::Delete] };
     match disk.shim {
@@ -122,7 +122,8 @@ fn stop(view: &PodView<'_>, disk: &Observed, pod: &Pod) -> Vec<PodAction> {
     let Some(since) = disk.stopping_since else {
         return vec![PodAction::Stop { because: "the Pod is to end" }];
     };
-    // Counted from when the containers were asked, on this machine: a node that was away gives them their time, too.
+    // Counted on this machine from when the containers were asked to stop: after an outage of the node they still get
+    // their full grace period.
     let own = pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
     let seconds = pod.metadata.deletion_grace_period_seconds.or(own).unwrap_or(DEFAULT_GRACE_SECONDS);
     let left = (since + SignedDuration::from_secs(seconds.max(0))).duration_since(view.now);
@@ -137,12 +138,12 @@ fn stop(view: &PodView<'_>, disk: &Observed, pod: &Pod) -> Vec<PodAction> {
     actions
 }
 
-/// The object is gone; what is left here has no owner.
+/// The object is gone; what is left on the node is orphaned.
 fn clear_away(view: &PodView<'_>) -> Vec<PodAction> {
     match view.disk {
         None => Vec::new(),
         Some(disk) if disk.shim == ShimState::Alive => {
-            // The signal keeps a shim from starting containers anew.
+            // The signal keeps a shim from restarting containers.
             let stop = disk.stopping_since.is_none().then_some(PodAction::Stop { because: "the Pod's object is gone" });
             let kill = [PodAction::Kill { because: "the Pod's object is gone" }, PodAction::Wake(KILL_PAUSE)];
             stop.into_iter().chain(kill).collect()
@@ -162,7 +163,7 @@ fn is_finished(pod: &Pod) -> bool {
     matches!(phase, Some("Succeeded" | "Failed"))
 }
 
-/// A little late rather than a little early, which would mean another round.
+/// Rounded up: waking too early would take another pass.
 fn until(left: SignedDuration) -> Duration {
     Duration::try_from(left).unwrap_or_default() + Duration::from_millis(5)
 }

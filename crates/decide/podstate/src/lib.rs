@@ -1,5 +1,5 @@
-//! What the Pod runner does about one Pod of its node, and the status it reports: [`decide`] of a [`PodView`]. What the
-//! Pod's shim does about its containers: [`outlook`].
+//! The Pod runner's decisions about one Pod on its node, including the status it reports: [`decide`] of a [`PodView`].
+//! The shim's decisions about the Pod's containers: [`outlook`].
 
 mod decide;
 mod outlook;
@@ -23,7 +23,7 @@ pub use record::{ContainerRecord, Exit, ExitReason, Observed, Process, RestartPo
 pub use spec::{containers, limit, qos_class, request, restart_policy};
 pub use unsupported::{Unsupported, check};
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct PodView<'a> {
     pub pod: Presence<'a>,
@@ -39,11 +39,11 @@ pub struct PodView<'a> {
 #[derive(Clone, Copy, Debug)]
 pub enum Presence<'a> {
     Known(&'a Pod),
-    /// The API server said, asked directly, that there is no object of this UID.
+    /// A live read found no object with this UID.
     Gone,
 }
 
-/// Something the Pod needs is missing or wrong; it starts when that is mended.
+/// Something the Pod needs is missing or invalid; it starts when that is fixed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocked {
     pub reason: &'static str,
@@ -58,30 +58,30 @@ pub const NEVER_PULL: &str = "ErrImageNeverPull";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     pub blocked: Blocked,
-    /// How often it was met in a row.
+    /// The number of consecutive occurrences.
     pub attempts: u32,
-    /// When it was met last.
+    /// The time of the last occurrence.
     pub met_at: Timestamp,
-    /// What was missing is there by now.
+    /// The missing object exists by now.
     pub mended: bool,
 }
 
 impl Obstacle {
-    /// How soon a Pod that could not start is tried again.
+    /// The delay before a failed start is retried.
     const RETRY: SignedDuration = SignedDuration::from_secs(5);
-    /// The pause after a failed pull, which doubles with each further one, as the kubelet's does.
+    /// The back-off after a failed pull, which doubles with each further one, like the kubelet's.
     const PULL_RETRY: SignedDuration = SignedDuration::from_secs(10);
     const LONGEST_PULL_RETRY: SignedDuration = SignedDuration::from_secs(300);
-    /// For how long a failed pull is shown before the pause that follows it.
+    /// How long a pull error is shown before the back-off that follows it.
     const PULL_ERROR_SHOWN: SignedDuration = SignedDuration::from_secs(5);
 
-    /// Why the last attempt failed, or that the next one is held back for it.
+    /// The reason of the last failure, or that of the back-off that follows it.
     pub fn reason(&self, now: Timestamp) -> &'static str {
         let pauses = now.duration_since(self.met_at) >= Self::PULL_ERROR_SHOWN;
         if self.is_pull() && pauses { PULL_BACK_OFF } else { self.blocked.reason }
     }
 
-    /// How long to wait yet before the next attempt; none if it is due.
+    /// The time until the next attempt; `None` if it is due.
     pub fn left(&self, now: Timestamp) -> Option<SignedDuration> {
         let doublings = self.attempts.saturating_sub(1).min(5);
         let pull = Self::LONGEST_PULL_RETRY.min(Self::PULL_RETRY * (1 << doublings));
@@ -90,7 +90,7 @@ impl Obstacle {
         Some(left).filter(|left| !self.mended && *left > SignedDuration::ZERO)
     }
 
-    /// Whether an image is waited for.
+    /// Whether the Pod waits for an image.
     pub fn is_pull(&self) -> bool {
         self.blocked.reason == PULL_ERROR
     }
@@ -99,20 +99,20 @@ impl Obstacle {
 /// Every effect that the runner can have on a Pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodAction {
-    /// Prepare volumes and network and start the shim; goes on where an earlier attempt ended.
+    /// Prepare volumes and network and start the shim; continues where an earlier attempt ended.
     Start,
-    /// Ask the containers to end.
+    /// Ask the containers to stop.
     Stop { because: &'static str },
     /// Kill the containers.
     Kill { because: &'static str },
-    /// Free network, groups, mounts and address; records and logs stay.
+    /// Release network, cgroups, mounts and IP address; records and logs stay.
     Release,
     /// Remove records and logs.
     Purge,
-    /// Write the Pod's status; it differs from the one there.
+    /// Write the Pod's status, which has changed.
     ReportStatus(Box<PodStatus>),
-    /// Delete the object for good: everything it stood for is gone.
+    /// Remove the object: everything it stood for is gone.
     Delete,
-    /// Look again after this time even if nothing happens.
+    /// Requeue after this time even if nothing happens.
     Wake(Duration),
 }

@@ -1,4 +1,4 @@
-//! What the shim does next: which containers to start, which to leave for later, and when it is done.
+//! The shim's next steps: which containers to start, which to start later, and when it is done.
 //!
 //! ```text
 //!                   start                 ends, policy says no more
@@ -8,7 +8,7 @@
 //!                           BackingOff
 //! ```
 //!
-//! Init containers run one after the other and each must succeed before the next; the others start together.
+//! Init containers run sequentially, and each must succeed before the next; the others start together.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -16,20 +16,20 @@ use crate::{ContainerRecord, Exit, RestartPolicy, Stage};
 
 const FIRST_PAUSE: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST_PAUSE: SignedDuration = SignedDuration::from_mins(5);
-/// A container that ran this long starts afresh with its pauses.
+/// The back-off of a container that ran this long is reset.
 const CALM: SignedDuration = SignedDuration::from_mins(10);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Outlook {
     pub start: Vec<usize>,
-    /// Containers that wait, and until when.
+    /// Containers in back-off, and until when.
     pub back_off: Vec<(usize, Timestamp)>,
-    /// Nothing runs and nothing will.
+    /// Nothing runs and nothing will be started.
     pub finished: bool,
 }
 
 impl Outlook {
-    /// When to look again even if nothing happens.
+    /// When to wake up even if nothing happens.
     pub fn wake(&self) -> Option<Timestamp> {
         self.back_off.iter().map(|(_, until)| *until).min()
     }
@@ -53,7 +53,7 @@ pub fn outlook(
             None => init..records.len(),
         };
         for i in candidates {
-            // An init container that succeeded never gets here; for those that failed Always means OnFailure.
+            // An init container that succeeded never gets here; for those that failed, Always means OnFailure.
             consider(policy, i, &records[i], now, &mut outlook);
         }
     }
@@ -80,7 +80,7 @@ fn runs_again(policy: RestartPolicy, exit: &Exit) -> bool {
     }
 }
 
-/// None after the first run, then ten seconds, doubling up to five minutes.
+/// Zero after the first run, then ten seconds, doubling up to five minutes.
 fn pause(record: &ContainerRecord, exit: &Exit) -> SignedDuration {
     let calm = exit.started_at.is_some_and(|start| exit.finished_at.duration_since(start) >= CALM);
     match record.restarts {

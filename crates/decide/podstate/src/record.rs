@@ -1,4 +1,4 @@
-//! What is recorded of a Pod's containers, and seen of the Pod on its machine.
+//! Records of a Pod's containers, and the observed state of the Pod on its machine.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -6,17 +6,17 @@ use std::net::Ipv4Addr;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// `status/<container>.json`: what became of one container.
+/// `status/<container>.json`: the record of one container.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerRecord {
     pub restarts: u32,
     pub stage: Stage,
-    /// How the run before this one ended.
+    /// How the previous run ended.
     pub previous: Option<Exit>,
 }
 
 impl ContainerRecord {
-    /// The record of a container that nobody saw ending.
+    /// The record of a container whose end was not observed.
     pub fn lost(mut self, now: Timestamp) -> ContainerRecord {
         if let Stage::Running { started_at, .. } = self.stage {
             self.stage = Stage::Exited(Exit {
@@ -56,7 +56,7 @@ impl Stage {
     }
 }
 
-/// A process by pid, start time and boot, as records on disk name it: nothing is decided by it here.
+/// A process by pid, start time and boot ID, as stored in records on disk: no decision here depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     pub pid: i32,
@@ -67,12 +67,12 @@ pub struct Process {
 /// How one run of a container ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
-    /// 128 + the signal's number if a signal ended it.
+    /// 128 + the signal number if a signal ended it.
     pub code: i32,
     pub signal: Option<i32>,
     pub reason: ExitReason,
     pub message: String,
-    /// Absent if the program could not even be started.
+    /// `None` if the program could not even be started.
     pub started_at: Option<Timestamp>,
     pub finished_at: Timestamp,
 }
@@ -82,9 +82,9 @@ pub enum ExitReason {
     Completed,
     Error,
     OOMKilled,
-    /// The container could not be set up or its program not be executed.
+    /// The container could not be set up or its program not executed.
     StartError,
-    /// Its shim went away without telling.
+    /// Its shim disappeared without a report.
     ContainerStatusUnknown,
 }
 
@@ -123,6 +123,6 @@ pub struct Observed {
 pub enum ShimState {
     NotStarted,
     Alive,
-    /// It ran, and does not any more.
+    /// It ran, and no longer does.
     Gone,
 }

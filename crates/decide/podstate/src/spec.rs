@@ -1,4 +1,4 @@
-//! What a Pod's spec says, as far as the decisions here and the preparation of its containers read it.
+//! Accessors for the parts of a Pod's spec that decisions and container setup need.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
@@ -20,12 +20,12 @@ pub fn restart_policy(spec: &PodSpec) -> RestartPolicy {
     }
 }
 
-/// What a container may use of a resource at most.
+/// A container's limit of a resource.
 pub fn limit<'a>(container: &'a Container, resource: &str) -> Option<&'a Wire> {
     container.resources.as_ref()?.limits.as_ref()?.get(resource)
 }
 
-/// A limit without a request is a request, too.
+/// A limit without a request counts as a request.
 pub fn request<'a>(container: &'a Container, resource: &str) -> Option<&'a Wire> {
     let asked = container.resources.as_ref().and_then(|r| r.requests.as_ref()).and_then(|r| r.get(resource));
     asked.or_else(|| limit(container, resource))

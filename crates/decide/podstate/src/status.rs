@@ -1,4 +1,4 @@
-//! A Pod's status, from what is seen on disk.
+//! Computes a Pod's status from the state on disk.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -12,15 +12,15 @@ use crate::{
 };
 
 const UNSUPPORTED: &str = "UnsupportedByRunner";
-/// Conditions of this runner; all others belong to somebody else and are kept.
+/// The conditions of this runner; those of others are kept.
 const OWN_CONDITIONS: [&str; 4] = ["Initialized", "Ready", "ContainersReady", "PodScheduled"];
 
-/// The API keeps whole seconds.
+/// The API has a resolution of one second.
 fn time(at: Timestamp) -> Time {
     Time(Timestamp::from_second(at.as_second()).unwrap_or(at))
 }
 
-/// A Pod that asks for what there is not.
+/// The status of a Pod that uses an unsupported feature.
 pub(super) fn refused(pod: &Pod, unsupported: &Unsupported, view: &PodView<'_>) -> PodStatus {
     let message = format!("this node cannot run the Pod: {unsupported}");
     PodStatus {
@@ -41,7 +41,7 @@ pub(super) fn refused(pod: &Pod, unsupported: &Unsupported, view: &PodView<'_>) 
 pub(super) fn observed(pod: &Pod, spec: &PodSpec, view: &PodView<'_>) -> PodStatus {
     let seen = Seen::new(pod, spec, view);
     let before = pod.status.clone().unwrap_or_default();
-    // Whoever declared the Pod finished has the last word on how.
+    // If the Pod was declared finished, that phase is kept.
     let told = before.phase.as_deref().filter(|p| matches!(*p, "Succeeded" | "Failed"));
     let phase = told.unwrap_or_else(|| seen.phase());
     let (reason, message) = if told.is_some() { (before.reason.clone(), before.message.clone()) } else { (None, None) };
@@ -65,7 +65,7 @@ pub(super) fn observed(pod: &Pod, spec: &PodSpec, view: &PodView<'_>) -> PodStat
         start_time: view.disk.map(|d| time(d.accepted_at)).or(before.start_time.clone()),
         reason,
         message,
-        // The rest is somebody else's.
+        // Fields of other writers.
         ..before
     }
 }
@@ -88,14 +88,14 @@ impl<'a> Seen<'a> {
         seen
     }
 
-    /// What is written down about a container. One that runs by its record, but whose shim is gone, was lost.
+    /// The record of a container. One that is running according to its record, but whose shim is gone, counts as lost.
     fn record(&self, name: &str) -> Option<ContainerRecord> {
         let disk: &Observed = self.view.disk?;
         let record = disk.containers.get(name)?.clone();
         if disk.shim == ShimState::Alive {
             return Some(record);
         }
-        // A time that does not move, so that the status settles.
+        // A fixed time, so that the status converges.
         let at = record_time(&record);
         Some(record.lost(at))
     }
@@ -125,12 +125,12 @@ impl<'a> Seen<'a> {
         }
     }
 
-    /// Whether the end of the shim is the end of the Pod: otherwise it is started again.
+    /// Whether the Pod ends with the shim: otherwise the shim is started again.
     fn ends_with_shim(&self) -> bool {
         self.policy == RestartPolicy::Never || self.view.disk.is_some_and(|d| d.stopping_since.is_some())
     }
 
-    /// How a container ended, if that was the last time.
+    /// How a container ended, if it will not be restarted.
     fn final_exit(&self, record: &ContainerRecord) -> Option<Exit> {
         let exit = record.stage.exit()?;
         let stopped = self.view.disk.is_some_and(|d| d.shim == ShimState::Gone && d.stopping_since.is_some());
@@ -194,7 +194,7 @@ fn record_time(record: &ContainerRecord) -> Timestamp {
     }
 }
 
-/// The run before the one that `state` tells of.
+/// The run before the one that `state` describes.
 fn last_exit(record: &ContainerRecord) -> Option<&Exit> {
     match &record.stage {
         Stage::BackingOff { exit, .. } => Some(exit),
@@ -249,7 +249,7 @@ fn conditions(pod: &Pod, spec: &PodSpec, seen: &Seen<'_>, phase: &str) -> Vec<Po
     vec![initialized, ready, containers, condition("PodScheduled", true, None, None)]
 }
 
-/// Readiness gates whose condition is not true, in words.
+/// Readiness gates whose condition is not true, as messages.
 fn closed_gates(pod: &Pod, spec: &PodSpec) -> Vec<String> {
     let given = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
     let describe = |gate: &str| match given.iter().find(|c| c.type_ == gate) {
@@ -270,7 +270,7 @@ fn condition(type_: &str, status: bool, reason: Option<&str>, message: Option<St
     }
 }
 
-/// Keeps the conditions of others, and the time of every change that is none.
+/// Keeps the conditions of others, and the transition time of unchanged conditions.
 pub(super) fn settle_conditions(pod: &Pod, status: &mut PodStatus, now: Timestamp) {
     let before = pod.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
     let mut settled = Vec::new();
@@ -284,7 +284,7 @@ pub(super) fn settle_conditions(pod: &Pod, status: &mut PodStatus, now: Timestam
         condition.observed_generation = same.and_then(|c| c.observed_generation);
         settled.push(condition);
     }
-    // In the order in which they stand, so that a status that says the same is the same.
+    // Keeps the existing order, so that an unchanged status compares equal.
     let position = |type_: &str| before.iter().position(|c| c.type_ == type_).unwrap_or(usize::MAX);
     settled.extend(before.iter().filter(|c| !OWN_CONDITIONS.contains(&c.type_.as_str())).cloned());
     settled.sort_by_key(|c| position(&c.type_));

@@ -1,9 +1,9 @@
-//! Features of Pods that this runner does not have. A Pod that asks for one fails at once and says which: half-honoured
-//! it would only seem to work.
+//! Features of Pods that this runner does not support. A Pod that uses one fails at once and says which: with partial
+//! support it would only seem to work.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, Volume};
 
-/// The field, and why it cannot be honoured.
+/// The field, and why it is not supported.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {why}")]
 pub struct Unsupported {
@@ -15,7 +15,7 @@ fn refuse<T>(field: impl Into<String>, why: &'static str) -> Result<T, Unsupport
     Err(Unsupported { field: field.into(), why })
 }
 
-/// Looks for the first thing that cannot be honoured.
+/// Looks for the first unsupported feature.
 pub fn check(pod: &Pod) -> Result<&PodSpec, Unsupported> {
     let Some(spec) = &pod.spec else { return refuse("spec", "a Pod without a spec cannot run") };
     pod_fields(spec)?;

@@ -1,10 +1,10 @@
-//! Pods that bring plugged claims to the node of a running guest.
+//! Pods that bring hot-plugged claims to the node of a running guest.
 //!
-//! A launcher Pod cannot gain volumes. An *attachment Pod* mounts them on the same node instead, and the node agent
-//! moves them over; a *trigger Pod* only provokes the binding of one claim to that node.
+//! Volumes cannot be added to a running launcher Pod. An *attachment Pod* mounts them on the same node instead, and
+//! virt-handler passes them on; a *trigger Pod* only triggers the binding of one claim to that node.
 //!
-//! Both belong to the launcher Pod and end with it. Their names follow from it and from the claims they carry, so that a
-//! second attempt to create one meets the first.
+//! Both are owned by the launcher Pod and end with it. Their names are derived from it and from their claims, so that a
+//! second attempt to create one collides with the first.
 
 use std::collections::BTreeMap;
 
@@ -29,26 +29,26 @@ const CONTAINER: &str = "hotplug-disk";
 const SCRATCH: &str = "hotplug-disks";
 const SCRATCH_PATH: &str = "/path";
 
-/// A plugged volume and the claim behind it.
+/// A hot-plugged volume and its claim.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attachment {
-    /// The volume's name in the instance.
+    /// The volume's name in the VMI.
     pub volume: String,
     /// The claim's name.
     pub claim: String,
 }
 
 impl Attachment {
-    /// A volume of the instance that a claim can be plugged for; none if its data comes from elsewhere.
+    /// The attachment for a volume of the VMI; `None` if the volume is not backed by a claim.
     pub fn of(volume: &api::v1::Volume) -> Option<Self> {
         let claim = crate::claim_name(volume)?;
         Some(Attachment { volume: volume.name.clone(), claim: claim.to_owned() })
     }
 }
 
-/// The Pod that mounts all plugged volumes on the launcher's node.
+/// The Pod that mounts all hot-plugged volumes on the launcher's node.
 ///
-/// Volumes that have reached the guest already are listed, so that the node keeps them, but not mounted again.
+/// Volumes that have already reached the guest are listed, so that the node keeps them, but not mounted again.
 pub fn attachment_pod(
     vmi: &VirtualMachineInstance,
     launcher: &Pod,
@@ -64,7 +64,7 @@ pub fn attachment_pod(
     attach(vmi, launcher, volumes, config, ctx, &reached)
 }
 
-/// The attachment Pod beside a migration's target Pod: nothing has reached the guest there.
+/// The attachment Pod for a migration's target Pod: no volume has reached the guest there yet.
 pub fn migration_attachment_pod(
     vmi: &VirtualMachineInstance,
     target: &Pod,
@@ -187,7 +187,7 @@ fn claim<'a>(ctx: &'a Context, volume: &str, name: &str) -> Result<&'a crate::Cl
     ctx.claims.get(name).ok_or_else(missing)
 }
 
-/// The one container. Its label is the guest's, so that the guest may open what it mounts.
+/// The only container. It has the guest's SELinux label, so that the guest can open what it mounts.
 fn container(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -239,7 +239,7 @@ fn beside(launcher: &Pod) -> Affinity {
     Affinity { pod_affinity: Some(pod), ..Affinity::default() }
 }
 
-/// What a node may suffer from without keeping a disk away from a guest that runs there, and what the launcher bears.
+/// Tolerates node conditions that must not detach a disk from a running guest, and what the launcher tolerates.
 fn tolerations(launcher: &Pod) -> Vec<Toleration> {
     const BORNE: [&str; 5] =
         ["unschedulable", "network-unavailable", "disk-pressure", "memory-pressure", "pid-pressure"];

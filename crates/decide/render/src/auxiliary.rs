@@ -1,4 +1,4 @@
-//! What the small containers around `compute` may use, and as whom they run.
+//! Resources and users of the auxiliary containers around `compute`.
 
 use std::collections::BTreeMap;
 
@@ -8,24 +8,24 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::NON_ROOT_USER;
 
-/// A kind of small container.
+/// A kind of auxiliary container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Holds a container disk's image open, pulls it ahead, or tells its digest.
+    /// Keeps a container disk's image mounted, prefetches it, or determines its digest.
     ContainerDisk,
-    /// Copies the program that the former run.
+    /// Copies the binary that the former run.
     ContainerDiskBinary,
-    /// Copies the guest's serial line into the Pod's log.
+    /// Copies the guest's serial console into the Pod's log.
     GuestConsoleLog,
     /// Serves a directory to the guest.
     Virtiofs,
     /// Changes the domain before it starts.
     Sidecar,
-    /// Holds plugged volumes on a node.
+    /// Holds hot-plugged volumes on a node.
     HotplugDisk,
 }
 
-/// What a kind gets unless the cluster's configuration says otherwise.
+/// The defaults of a kind, unless the cluster configuration overrides them.
 struct Row {
     kind: Kind,
     /// The kind's name in `spec.configuration.supportContainerResources`.
@@ -33,7 +33,7 @@ struct Row {
     /// CPU and memory.
     requests: Option<[&'static str; 2]>,
     limits: Option<[&'static str; 2]>,
-    /// Limits of a Pod that wants guaranteed service, where they differ; its requests are equal to them.
+    /// Limits in a Pod with QoS class Guaranteed, where they differ; its requests are equal to them.
     guaranteed: Option<[&'static str; 2]>,
     ephemeral_storage: Option<&'static str>,
 }
@@ -93,8 +93,8 @@ const NAMES: [&str; 2] = ["cpu", "memory"];
 
 type Amounts = BTreeMap<String, Quantity>;
 
-/// Requests and limits of a container. In a Pod with dedicated CPUs or guaranteed service every container must request
-/// what it is limited to, or the whole Pod loses its class.
+/// Requests and limits of a container. In a Pod with dedicated CPUs or QoS class Guaranteed the requests of every
+/// container must equal its limits, or the whole Pod loses its class.
 pub(crate) fn resources(kind: Kind, guaranteed: bool, config: &ClusterConfig) -> ResourceRequirements {
     let row = ROWS.iter().find(|row| row.kind == kind).expect("every kind has a row");
     let all = &config.configuration.support_container_resources;

@@ -1,4 +1,4 @@
-//! The claim that keeps a guest's state beyond its disks: TPM, NVRAM and the record of changed blocks.
+//! The claim with a guest's persistent state beyond its disks: TPM, NVRAM and changed block tracking.
 
 use api::v1::VirtualMachineInstance;
 use launcher_contract::paths;
@@ -8,10 +8,10 @@ use crate::error::Error;
 use crate::pod_volumes::{PodVolumes, claim, mount, sub_path};
 use crate::traits;
 
-/// What the claim is called in a launcher Pod.
+/// The name of the claim's volume in a launcher Pod.
 pub const VOLUME: &str = "vm-state";
 
-/// Where one kind of state lies, for launchers that run as an ordinary user and as root.
+/// Where one kind of state is stored, for non-root and root launchers.
 struct Place {
     kept: fn(&VirtualMachineInstance) -> bool,
     directory: &'static str,
@@ -55,7 +55,7 @@ pub(crate) fn add(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolu
     all.add(claim(VOLUME, name, None), sub_path(meta, "meta"));
     let non_root = traits::non_root(vmi);
     if non_root {
-        // Parents of mount points that nobody made would belong to root; as volumes they belong to the Pod's group.
+        // Missing parents of mount points would be created as root; as volumes they belong to the Pod's group.
         all.scratch("private-libvirt", &format!("{}/libvirt", paths::PRIVATE));
         all.scratch("private-libvirt-qemu", &format!("{}/libvirt/qemu", paths::PRIVATE));
     }

@@ -16,11 +16,11 @@ use crate::pod_volumes::PodVolumes;
 use crate::traits::{annotation, interfaces, label, non_root};
 use crate::{COMPUTE, NON_ROOT_USER, container_disks, grace_period, probes, traits};
 
-/// By how much instances differ in the time they wait for QEMU.
+/// The range over which the timeout for QEMU is spread between VMIs.
 const QEMU_TIMEOUT_SPREAD: u64 = 120;
-/// The verbosity beyond which libvirt and virtiofsd log everything.
+/// The verbosity above which libvirt and virtiofsd log everything.
 const DEBUG_VERBOSITY: u64 = 5;
-/// The verbosity that launchers have without being told.
+/// The launcher's default verbosity.
 const DEFAULT_VERBOSITY: u64 = 2;
 
 pub(crate) const LOG_VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
@@ -32,7 +32,7 @@ pub(crate) enum Work {
         /// How many sidecars to wait for.
         sidecars: usize,
     },
-    /// Ends at once: the Pod exists only so that its volumes are bound where it would run.
+    /// Exits at once: the Pod exists only so that its volumes are bound where it would run.
     Nothing,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn launcher_container(non_root: bool, config: &ClusterConfig) -> Cont
     }
 }
 
-/// The launcher's command line. Flags for what is not in use are left out.
+/// The launcher's command line. Flags for unused features are left out.
 fn args(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -121,7 +121,7 @@ fn args(
     Ok(with_value.flatten().chain(switches).collect())
 }
 
-/// On instances, for tests: the launcher fails as soon as it starts.
+/// An annotation of VMIs for tests: the launcher fails as soon as it starts.
 const SIMULATE_CRASH: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 
 fn keeps_after_failure(vmi: &VirtualMachineInstance) -> bool {
@@ -130,14 +130,14 @@ fn keeps_after_failure(vmi: &VirtualMachineInstance) -> bool {
     asked.any(|(_, value)| value.is_empty() || value.starts_with("true"))
 }
 
-/// How many bytes a look into a tenant's disk image may take.
+/// The memory limit in bytes for inspecting a user's disk image.
 fn disk_memory_limit(config: &ClusterConfig) -> Result<i64, Error> {
     let field = "spec.configuration.developerConfiguration.diskVerification.memoryLimit";
     Ok(parse(field, &config.disk_verification_memory_limit())?.value())
 }
 
-/// Instances that start together should not give up together, so the timeout is spread; by UID, so that the same
-/// instance always gets the same Pod.
+/// VMIs that start together should not time out together, so the timeout is spread; by UID, so that the same VMI always
+/// gets the same Pod.
 fn qemu_timeout(uid: &str, ctx: &Context) -> u64 {
     let hash = uid.bytes().fold(0u64, |hash, byte| hash.wrapping_mul(31).wrapping_add(byte.into()));
     ctx.launcher.qemu_timeout_seconds.saturating_add(hash % QEMU_TIMEOUT_SPREAD)
@@ -147,7 +147,7 @@ pub(crate) fn variable(name: &str, value: &str) -> EnvVar {
     EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None }
 }
 
-/// libvirtd in session mode keeps its sockets, images' metadata and logs below these.
+/// libvirtd in session mode keeps its sockets, image metadata and logs below these directories.
 pub(crate) fn home() -> Vec<EnvVar> {
     vec![
         variable("XDG_CACHE_HOME", paths::PRIVATE),
@@ -179,7 +179,7 @@ fn env(vmi: &VirtualMachineInstance, config: &ClusterConfig, shared_paths: &[Str
     Ok(all)
 }
 
-/// How much the launcher logs: what the instance's label says, else the cluster's configuration.
+/// The launcher's log verbosity: from the VMI's label, else from the cluster configuration.
 pub(crate) fn log_verbosity(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<u64, Error> {
     let Some(text) = label(vmi, labels::LOG_VERBOSITY) else { return Ok(config.launcher_log_verbosity()) };
     text.parse().map_err(|_| Error::Invalid {
@@ -189,7 +189,8 @@ pub(crate) fn log_verbosity(vmi: &VirtualMachineInstance, config: &ClusterConfig
     })
 }
 
-/// The ports the user listed. They open nothing by themselves; they document the Pod and name targets for services.
+/// The ports that the user listed. They have no effect by themselves; they document the Pod and name targets for
+/// Services.
 fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
     let listed = interfaces(vmi).iter().flat_map(|interface| &interface.ports);
     listed
@@ -202,7 +203,7 @@ fn ports(vmi: &VirtualMachineInstance) -> Vec<ContainerPort> {
         .collect()
 }
 
-/// Who a container of the launcher's runs as: nobody with rights and no way to get some, or root where the gate lets it.
+/// The user of a launcher container: unprivileged without escalation, or root where the feature gate allows it.
 pub(crate) fn user(non_root: bool) -> SecurityContext {
     let base = SecurityContext { run_as_non_root: Some(non_root), ..SecurityContext::default() };
     if !non_root {
@@ -216,7 +217,7 @@ pub(crate) fn user(non_root: bool) -> SecurityContext {
     }
 }
 
-/// The DHCP server's port needs one; pinning of CPUs, for root, another.
+/// The DHCP server's port needs one capability; CPU pinning as root needs another.
 fn capabilities(non_root: bool) -> Capabilities {
     let add: &[&str] = if non_root { &["NET_BIND_SERVICE"] } else { &["NET_BIND_SERVICE", "SYS_NICE"] };
     let drop = non_root.then(|| vec!["ALL".to_owned()]);

@@ -1,4 +1,4 @@
-//! The container that copies the guest's serial line into the Pod's log.
+//! The container that copies the guest's serial console into the Pod's log.
 
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::pod_volumes::{mount, read_only};
 use crate::traits::guaranteed;
 
-/// The container, unless the guest has no serial line or nobody wants its log. It starts before `compute` and ends after
-/// it, so that no line is lost.
+/// The container, unless the guest has no serial console or logging is disabled. It starts before `compute` and ends
+/// after it, so that no line is lost.
 pub(crate) fn container(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Option<Container>, Error> {
     if !is_wanted(vmi, config) {
         return Ok(None);

@@ -1,8 +1,8 @@
-//! Container disks: images of the registry as disks of guests.
+//! Container disks: images from a registry as disks of guests.
 //!
-//! With image volumes the kubelet mounts them; what is left are containers that run once before the guest, from the same
-//! image, so that the Pod's status tells its digest: a migrated guest must find the very same image. Without image volumes
-//! a container per disk keeps its image mounted for the node agent to reach into.
+//! With image volumes the kubelet mounts them; the only containers left run once before the guest, from the same image,
+//! so that the Pod's status shows its digest: a migrated guest must find the very same image. Without image volumes one
+//! container per disk keeps its image mounted for virt-handler to access.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::error::Error;
 use crate::pod_volumes::{mount, read_only};
 use crate::traits::{annotation, guaranteed, kernel_boot, non_root};
 
-/// The volume of a directly booted kernel's image.
+/// The image volume of a directly booted kernel.
 pub(crate) const KERNEL_BOOT_VOLUME: &str = "kernel-boot-volume";
-/// The volume of the launcher's own image, for containers that need a program of it.
+/// The image volume of the launcher's own image, for containers that need one of its binaries.
 pub(crate) const LAUNCHER_VOLUME: &str = "launcher-volume";
 const LAUNCHER_PATH: &str = "/container-disk-binary";
 
@@ -28,20 +28,20 @@ pub(crate) fn image_volumes(config: &ClusterConfig) -> bool {
     config.feature_gate("ImageVolume")
 }
 
-/// Images that are known by their digest, by volume.
+/// Images with known digests, keyed by volume.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Images(BTreeMap<String, String>);
 
-/// An image of the instance.
+/// An image of the VMI.
 struct Image<'a> {
     volume: &'a str,
     reference: &'a str,
     pull_policy: Option<&'a str>,
-    /// What the node agent calls it.
+    /// virt-handler's name for it.
     file: String,
 }
 
-/// All images of the instance: its disks', then its kernel's.
+/// All images of the VMI: those of its disks, then that of its kernel.
 fn images(vmi: &VirtualMachineInstance) -> Vec<Image<'_>> {
     let disks = vmi.spec.volumes.iter().enumerate().filter_map(|(index, volume)| {
         let disk = volume.source().container_disk()?;
@@ -67,7 +67,7 @@ impl Images {
         self.0.get(volume).is_some_and(|reference| reference.contains("@sha256:"))
     }
 
-    /// What a running Pod uses, pinned.
+    /// The images of a running Pod, pinned by digest.
     pub(crate) fn of_pod(vmi: &VirtualMachineInstance, pod: &Pod) -> Result<Self, Error> {
         let pinned = |image: &Image<'_>| {
             let digest = || Error::NoDigest { volume: image.volume.to_owned() };
@@ -92,7 +92,7 @@ fn pinned_reference(image: &Image<'_>, pod: &Pod) -> Option<String> {
     digest(&reference).is_some().then_some(reference)
 }
 
-/// The hexadecimal digest in an image's identity.
+/// The hexadecimal digest in an image ID.
 fn digest(id: &str) -> Option<&str> {
     let (_, rest) = id.split_once("sha256:")?;
     let end = rest.find(|c: char| !c.is_ascii_hexdigit()).unwrap_or(rest.len());
@@ -108,7 +108,7 @@ fn repository(reference: &str) -> &str {
     }
 }
 
-/// Pull secrets of all images, each once, in the order in which they are named.
+/// Pull secrets of all images, without duplicates, in the order in which they are named.
 pub(crate) fn pull_secrets<'a>(vmi: &'a VirtualMachineInstance, own: Option<&'a str>) -> Vec<&'a str> {
     let disks =
         vmi.spec.volumes.iter().filter_map(|volume| volume.source().container_disk()?.image_pull_secret.as_deref());
@@ -122,12 +122,12 @@ pub(crate) fn pull_secrets<'a>(vmi: &'a VirtualMachineInstance, own: Option<&'a 
     all
 }
 
-/// Whether containers must find out what digest some image has.
+/// Whether containers must determine the digest of some image.
 pub(crate) fn discovers_digests(vmi: &VirtualMachineInstance, config: &ClusterConfig, known: &Images) -> bool {
     !skips_discovery(vmi, config) && images(vmi).iter().any(|image| !known.is_known(image.volume))
 }
 
-/// The instance, or the whole installation, does without digests: it starts sooner and cannot migrate.
+/// Digest discovery is disabled for the VMI or the whole installation: it starts sooner and cannot migrate.
 fn skips_discovery(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> bool {
     let key = annotations::SKIP_DIGEST_RESOLUTION;
     let installation = || config.annotations.get(key).map(String::as_str);
@@ -151,7 +151,7 @@ pub(crate) fn init_containers(vmi: &VirtualMachineInstance, config: &ClusterConf
     std::iter::once(binary(vmi, config)).chain(pulls).collect()
 }
 
-/// Containers that keep images mounted beside the guest.
+/// Containers that keep images mounted next to the guest.
 pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig, known: &Images) -> Vec<Container> {
     if image_volumes(config) {
         return vec![];
@@ -167,7 +167,7 @@ fn shared_directory(vmi: &VirtualMachineInstance) -> String {
     format!("{}/{}", paths::COPIED_CONTAINER_DISKS, vmi.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// The container of an image; its program comes from the launcher's image by way of a shared directory.
+/// The container of an image; its binary comes from the launcher's image through a shared directory.
 fn from_image(
     image: &Image<'_>,
     known: &Images,
@@ -191,7 +191,7 @@ fn from_image(
     }
 }
 
-/// Runs an image once, so that the Pod's status tells its digest.
+/// Runs an image once, so that the Pod's status shows its digest.
 fn discovery(image: &Image<'_>, vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Container {
     let args = vec!["--no-op".to_owned()];
     Container {
@@ -201,7 +201,7 @@ fn discovery(image: &Image<'_>, vmi: &VirtualMachineInstance, config: &ClusterCo
     }
 }
 
-/// Copies the program that images are run with.
+/// Copies the binary that images are run with.
 fn binary(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Container {
     let command = ["/usr/bin/cp", "--preserve=all", "/usr/bin/container-disk", "/init/usr/bin/container-disk"];
     Container {

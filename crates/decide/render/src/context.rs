@@ -1,7 +1,7 @@
-//! Facts about the world around an instance that its Pods depend on.
+//! The environment of a VMI that its Pods depend on.
 //!
-//! Rendering reads nothing by itself: whoever calls it looks these up and hands them in. Every fact has a neutral value,
-//! so the default is a namespace without quotas, claims or extra networks.
+//! Rendering does no I/O: the caller looks these values up and passes them in. Every value has a neutral default: a
+//! namespace without quotas, claims or extra networks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,41 +12,41 @@ use serde_json::Value;
 
 use crate::network;
 
-/// What Pods are rendered from besides the instance and the cluster's configuration.
+/// The input for rendering Pods besides the VMI and the cluster configuration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Context {
-    /// Claims of the instance's namespace, by name. A volume whose claim is not here cannot be rendered.
+    /// Claims in the VMI's namespace, keyed by name. A volume whose claim is missing here cannot be rendered.
     pub claims: BTreeMap<String, Claim>,
-    /// Labels of the instance's namespace.
+    /// Labels of the VMI's namespace.
     pub namespace_labels: BTreeMap<String, String>,
-    /// What the quotas of the namespace count.
+    /// Which limits the quotas of the namespace cover.
     pub quotas: Quotas,
-    /// The device plugin resource of each of the instance's networks whose NetworkAttachmentDefinition names one, by
-    /// the network's name in the instance. Read only while the gate ExternalNetResourceInjection is closed.
+    /// The device plugin resource of each network whose NetworkAttachmentDefinition names one, keyed by the network's
+    /// name in the VMI. Only used while the feature gate ExternalNetResourceInjection is disabled.
     pub network_resources: BTreeMap<String, String>,
-    /// The claim that keeps the guest's TPM, NVRAM and block tracking; needed only by instances that have such state.
+    /// The claim with the guest's TPM, NVRAM and block tracking; only needed by VMIs that have such state.
     pub backend_claim: Option<String>,
-    /// ConfigMaps that hook sidecars name and that are known to be absent.
+    /// ConfigMaps of hook sidecars that are known to be missing.
     pub missing_config_maps: BTreeSet<String>,
-    /// How this installation starts launchers.
+    /// Settings of this installation for launchers.
     pub launcher: LauncherSettings,
 }
 
-/// A claim, as far as Pods depend on it.
+/// The properties of a claim that Pods depend on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Claim {
     /// UID of the claim.
     pub uid: String,
-    /// Whether it is a device rather than a file system.
+    /// Whether its volume mode is Block.
     pub block: bool,
-    /// Whether several nodes may write to it at once.
+    /// Whether several nodes can write to it at once.
     pub shared: bool,
 }
 
 impl Claim {
-    /// The facts about one claim.
+    /// The properties of one claim.
     pub fn of(claim: &PersistentVolumeClaim) -> Self {
         let spec = claim.spec.as_ref();
         let modes = spec.and_then(|spec| spec.access_modes.as_deref()).unwrap_or_default();
@@ -58,18 +58,18 @@ impl Claim {
     }
 }
 
-/// Which limits a namespace's quotas count: Pods without them would be refused there.
+/// Which limits a namespace's quotas cover: Pods without them would be rejected there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Quotas {
-    /// Some quota counts CPU limits.
+    /// Some quota covers CPU limits.
     pub limits_cpu: bool,
-    /// Some quota counts memory limits.
+    /// Some quota covers memory limits.
     pub limits_memory: bool,
 }
 
 impl Quotas {
-    /// What all quotas of one namespace count together.
+    /// The combination of all quotas of one namespace.
     pub fn of<'a>(quotas: impl IntoIterator<Item = &'a ResourceQuota>) -> Self {
         quotas.into_iter().filter_map(|quota| quota.spec.as_ref()?.hard.as_ref()).fold(Self::default(), |all, hard| {
             Self {
@@ -80,15 +80,15 @@ impl Quotas {
     }
 }
 
-/// How an installation starts launchers, beyond what the KubeVirt object configures.
+/// Settings of an installation for launchers, beyond the KubeVirt object's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LauncherSettings {
-    /// A secret to pull the launcher's image with.
+    /// The pull secret of the launcher's image.
     pub pull_secret: Option<String>,
-    /// The shortest time to wait for QEMU before the launcher gives up; instances are spread over the next two minutes.
+    /// The minimum timeout for QEMU's start; VMIs are spread over the next two minutes.
     pub qemu_timeout_seconds: u64,
-    /// The image of hook sidecars that name none.
+    /// The image of hook sidecars without one.
     pub sidecar_shim_image: String,
 }
 
@@ -103,7 +103,7 @@ impl Default for LauncherSettings {
 }
 
 impl Context {
-    /// The labels of the instance's namespace and what its quotas count.
+    /// Sets the labels and quotas of the VMI's namespace.
     pub fn with_namespace<'a>(
         mut self,
         namespace: Option<&Namespace>,
@@ -114,14 +114,14 @@ impl Context {
         self
     }
 
-    /// One more claim.
+    /// Adds a claim.
     pub fn with_claim(mut self, claim: &PersistentVolumeClaim) -> Self {
         self.claims.insert(claim.metadata.name.clone().unwrap_or_default(), Claim::of(claim));
         self
     }
 
-    /// Takes from an object of the API what Pods of the instance depend on. Says whether there may be something: other
-    /// kinds, and objects of other namespaces, are passed over.
+    /// Extracts from an API object what Pods of the VMI depend on. Returns whether the object may be relevant: other
+    /// kinds, and objects in other namespaces, are ignored.
     pub fn learn(&mut self, vmi: &VirtualMachineInstance, object: &Value) -> Result<bool, serde_json::Error> {
         let own = vmi.metadata.namespace.as_deref().unwrap_or("default");
         let namespace = object["metadata"]["namespace"].as_str().unwrap_or(own);

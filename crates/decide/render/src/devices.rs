@@ -1,4 +1,4 @@
-//! Devices of nodes that the launcher opens or the guest gets, as resources that a node counts.
+//! Devices of nodes that the launcher opens or the guest gets, as extended resources.
 
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
@@ -30,7 +30,7 @@ pub(crate) fn virtualization(vmi: &VirtualMachineInstance, config: &ClusterConfi
     needed.into_iter().filter(|(_, needed)| *needed).map(|(device, _)| resource(device)).collect()
 }
 
-/// Resources that the guest gets one more of, one entry for each.
+/// Resources for the guest, one entry per device.
 pub(crate) fn plugins(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Vec<String> {
     let mut all = vec![];
     if !config.feature_gate("ExternalNetResourceInjection") {
@@ -50,7 +50,7 @@ pub(crate) fn plugins(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx:
     all
 }
 
-/// A device of the host that the guest gets.
+/// A host device that the guest gets.
 struct Requested<'a> {
     field: String,
     gate: &'static str,
@@ -81,7 +81,7 @@ fn requested(vmi: &VirtualMachineInstance) -> Vec<Requested<'_>> {
     all
 }
 
-/// Refuses devices that the cluster's administrator does not lend to guests. Without a list nothing is checked.
+/// Rejects devices that the cluster's administrator does not permit. Without a list nothing is checked.
 pub(crate) fn check_permitted(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<(), Error> {
     let Some(permitted) = config.permitted_host_devices() else { return Ok(()) };
     let pci = permitted.pci_host_devices.iter().map(|device| device.resource_name.as_str());
@@ -89,7 +89,7 @@ pub(crate) fn check_permitted(vmi: &VirtualMachineInstance, config: &ClusterConf
     let usb = permitted.usb.iter().map(|device| device.resource_name.as_str());
     let permitted: Vec<&str> = pci.chain(mediated).chain(usb).collect();
     for device in requested(vmi) {
-        // What a claim allocates is for the claim's class to permit.
+        // Devices allocated by a resource claim are permitted by the claim's class.
         let claimed = device.claim.is_some() && config.feature_gate(device.gate);
         if !claimed && !permitted.contains(&device.resource) {
             return Err(Error::NotPermitted { field: device.field, resource: device.resource.to_owned() });
@@ -98,7 +98,7 @@ pub(crate) fn check_permitted(vmi: &VirtualMachineInstance, config: &ClusterConf
     Ok(())
 }
 
-/// Claims of dynamically allocated devices that the container uses.
+/// Resource claims of dynamically allocated devices that the container uses.
 pub(crate) fn claims(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<ResourceClaim> {
     let claim = |(name, request): (&str, Option<&str>)| ResourceClaim {
         name: name.to_owned(),

@@ -1,13 +1,13 @@
-//! Why there is no Pod.
+//! Errors of rendering.
 
-/// Why an instance cannot become a Pod. Most of it admission keeps away; an object written around it, a claim that went
-/// missing or a configuration that changed meets these.
+/// Why a Pod cannot be rendered for a VMI. Admission prevents most of these; they occur if an object bypassed it, a
+/// claim went missing or the configuration has changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Error {
-    /// A field without which there is no Pod.
+    /// A required field is not set.
     #[error("{0} is not set, and the Pod cannot be made without it")]
     Missing(&'static str),
-    /// An amount that is not one.
+    /// An invalid quantity.
     #[error("failed to read {field}")]
     Quantity {
         /// The field's path.
@@ -15,7 +15,7 @@ pub enum Error {
         #[source]
         source: machinery::quantity::ParseError,
     },
-    /// A volume whose claim does not exist, or not yet.
+    /// The claim of a volume does not exist, or not yet.
     #[error(
         "volume {volume} needs the PersistentVolumeClaim {name}, which does not exist in this namespace: create it"
     )]
@@ -25,10 +25,10 @@ pub enum Error {
         /// The claim.
         name: String,
     },
-    /// An instance with persistent state whose claim for it is not there yet.
+    /// The state claim of a VMI with persistent state does not exist yet.
     #[error("the claim for the guest's persistent state does not exist yet")]
     NoBackendClaim,
-    /// A device that the cluster's administrator does not lend to guests.
+    /// A device that the cluster's administrator does not permit.
     #[error(
         "{field} asks for {resource}, which spec.configuration.permittedHostDevices of the KubeVirt object does not list"
     )]
@@ -38,7 +38,7 @@ pub enum Error {
         /// The resource it names.
         resource: String,
     },
-    /// An interface bound by a plugin nobody registered.
+    /// An interface with an unregistered binding plugin.
     #[error(
         "interface {interface} is bound by the plugin {plugin}, which spec.configuration.network.binding of the KubeVirt object does not list"
     )]
@@ -48,7 +48,7 @@ pub enum Error {
         /// The plugin.
         plugin: String,
     },
-    /// An annotation that describes sidecars and does not decode.
+    /// The annotation that describes sidecars cannot be decoded.
     #[error("annotation hooks.kubevirt.io/hookSidecars is not a list of sidecars: {0}")]
     Sidecars(String),
     /// A sidecar's ConfigMap that does not exist.
@@ -61,7 +61,7 @@ pub enum Error {
         /// The ConfigMap.
         name: String,
     },
-    /// A volume called like another one of the Pod.
+    /// A volume with the same name as another one of the Pod.
     #[error("the launcher Pod already has a volume called {name}: give the instance's volume another name")]
     VolumeName {
         /// The name.
@@ -77,7 +77,8 @@ pub enum Error {
         /// What it might say instead.
         remedy: &'static str,
     },
-    /// The label of the guest's processes is not known yet; disks labelled otherwise would be out of its reach.
+    /// The SELinux label of the guest's processes is not known yet; disks with another label would be inaccessible to
+    /// it.
     #[error("status.selinuxContext is not known yet")]
     NoSelinuxContext,
     /// A container disk that might be another image on the target.
@@ -88,7 +89,7 @@ pub enum Error {
         /// The volume, or `kernel-boot-volume`.
         volume: String,
     },
-    /// A node that does not tell its CPU model, so that nobody can say where its guests may go.
+    /// The CPU model of the source node is unknown, so no target can be selected.
     #[error(
         "node {node} has no label host-model-cpu.node.kubevirt.io/*, so no node can be found to which a guest with its CPU can move"
     )]

@@ -1,4 +1,4 @@
-//! Who gets how long to end, from the guest outwards.
+//! Grace periods, from the guest outwards.
 //!
 //! ```text
 //! guest            g          (30 s unless the instance says otherwise)
@@ -8,9 +8,9 @@
 
 use api::v1::VirtualMachineInstance;
 
-/// How long a guest may take to shut down unless its owner says otherwise.
+/// The default grace period of a guest.
 const DEFAULT_SECONDS: i64 = 30;
-/// What each layer gets on top of the one inside it, to notice and to clean up.
+/// The extra time of each layer on top of the one inside it, to notice and to clean up.
 const MARGIN_SECONDS: i64 = 15;
 
 pub(crate) fn launcher(vmi: &VirtualMachineInstance) -> i64 {

@@ -17,13 +17,13 @@ use crate::{
     volumes,
 };
 
-/// What sets one launcher Pod of an instance apart from another.
+/// The differences between launcher Pods of a VMI.
 pub(crate) struct Variant<'a> {
-    /// What the Pod is for; goes into its name. The guest's first Pod has no purpose of its own.
+    /// The Pod's purpose, which becomes part of its name. The guest's first Pod has none.
     pub(crate) purpose: Option<&'a str>,
-    /// Whether it only provokes the binding of volumes.
+    /// Whether it only triggers the binding of volumes.
     pub(crate) temporary: bool,
-    /// Images that must be exactly these.
+    /// Images pinned by digest.
     pub(crate) images: Images,
 }
 
@@ -66,7 +66,7 @@ pub(crate) fn pod(
     Ok(Pod { metadata, spec: Some(spec), status: None })
 }
 
-/// All of the Pod's spec that does not depend on its containers.
+/// The part of the Pod's spec that does not depend on its containers.
 fn base_spec(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Result<PodSpec, Error> {
     let spec = &vmi.spec;
     let named = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
@@ -102,7 +102,7 @@ fn base_spec(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context
     })
 }
 
-/// The group owns what claims hold also where the launcher is root: the servers of shared directories are not.
+/// The group owns the content of claims even if the launcher is root: the virtiofs servers are not.
 fn security_context(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> PodSecurityContext {
     let non_root = non_root(vmi);
     let user = if non_root { NON_ROOT_USER } else { 0 };
@@ -131,7 +131,7 @@ fn seccomp_profile(config: &ClusterConfig) -> Option<SeccompProfile> {
     }
 }
 
-/// Docker gives every container categories of its own, and those without any may be reached by all.
+/// Docker gives every container SELinux categories of its own, and containers without any are accessible to all.
 fn share_selinux_level(containers: &mut [Container], config: &ClusterConfig) {
     for container in containers.iter_mut().filter(|container| container.name != COMPUTE) {
         let options = container.security_context.get_or_insert_default().se_linux_options.get_or_insert_default();
@@ -140,7 +140,7 @@ fn share_selinux_level(containers: &mut [Container], config: &ClusterConfig) {
     }
 }
 
-/// Refuses a volume whose name the Pod needs for something else.
+/// Rejects a volume whose name the Pod reserves.
 fn check_names<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Error> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {

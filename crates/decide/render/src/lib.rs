@@ -1,19 +1,19 @@
-//! What a virtual machine instance becomes in Kubernetes: its Pods.
+//! Renders the Pods of a VMI.
 //!
-//! Pure functions of the instance, the cluster's configuration and the facts in a [`Context`]: the same input gives the
-//! same Pod, byte for byte, name included.
+//! Pure functions of the VMI, the cluster configuration and a [`Context`]: the same input gives the same Pod, byte for
+//! byte, including its name.
 //!
 //! | Pod | for |
 //! |---|---|
 //! | [`launcher_pod`] | running the guest |
-//! | [`first_consumer_pod`] | having its volumes bound where it would run; ends at once |
+//! | [`first_consumer_pod`] | binding its volumes where it would run; exits at once |
 //! | [`migration_target_pod`] | receiving it from another node |
-//! | [`attachment_pod`] | bringing plugged volumes to its node |
-//! | [`trigger_pod`] | having a plugged volume bound to its node; ends at once |
+//! | [`attachment_pod`] | attaching hot-plugged volumes to its node |
+//! | [`trigger_pod`] | binding a hot-plugged volume to its node; exits at once |
 //!
-//! A launcher Pod is put together from `metadata`, `scheduling`, `resources` (with `devices` and `overhead`), `volumes`
-//! (with `backend_storage`), the `compute` container (with `probes`) and the containers around it: `container_disks`,
-//! `console_log`, `virtiofs` and `sidecars`, whose amounts are in `auxiliary`. `launcher` is the whole.
+//! A launcher Pod is assembled in `launcher` from `metadata`, `scheduling`, `resources` (with `devices` and
+//! `overhead`), `volumes` (with `backend_storage`), the `compute` container (with `probes`) and the containers around
+//! it: `container_disks`, `console_log`, `virtiofs` and `sidecars`, whose resources are in `auxiliary`.
 
 mod amount;
 mod attachment;
@@ -53,20 +53,20 @@ pub use metadata::{VELERO_KEYS, hostname, velero_annotations};
 pub use migration::{Source, migration_target_pod};
 pub use traits::{claim_name, needs_backend_claim};
 
-/// The container that holds the guest. It is the first one.
+/// The container that runs the guest. It is the first one.
 pub const COMPUTE: &str = "compute";
 
 /// The user and group a launcher runs as.
 const NON_ROOT_USER: i64 = launcher_contract::USER as i64;
 
-/// The launcher Pod of an instance.
+/// The launcher Pod of a VMI.
 pub fn launcher_pod(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Result<Pod, Error> {
     let variant = launcher::Variant { purpose: None, temporary: false, images: Default::default() };
     launcher::pod(vmi, config, ctx, &variant)
 }
 
-/// A Pod that is scheduled as the launcher Pod would be, so that volumes which wait for their first consumer are bound
-/// where the guest can run. It ends at once.
+/// A Pod that is scheduled like the launcher Pod, so that volumes which wait for their first consumer are bound where
+/// the guest can run. It exits at once.
 pub fn first_consumer_pod(vmi: &VirtualMachineInstance, config: &ClusterConfig, ctx: &Context) -> Result<Pod, Error> {
     let variant = launcher::Variant { purpose: Some("first-consumer"), temporary: true, images: Default::default() };
     launcher::pod(vmi, config, ctx, &variant)

@@ -15,11 +15,11 @@ use crate::network;
 use crate::scheduling::reservation_labels;
 use crate::traits::annotation;
 
-/// Annotations that belong to the instance alone: what `kubectl` and the controllers noted about *that* object.
+/// Annotations that are not copied from the VMI: bookkeeping of `kubectl` and the controllers about *that* object.
 const PRIVATE_ANNOTATIONS: &[&str] =
     &["kubectl.kubernetes.io", annotations::STORAGE_OBSERVED_API_VERSION, annotations::LATEST_OBSERVED_API_VERSION];
 
-/// Keys that tell Velero how to freeze a guest for a backup.
+/// Annotations that tell Velero how to freeze a guest for a backup.
 pub const VELERO_KEYS: [&str; 5] = [
     annotations::VELERO_PRE_HOOK_CONTAINER,
     annotations::VELERO_PRE_HOOK_COMMAND,
@@ -28,8 +28,8 @@ pub const VELERO_KEYS: [&str; 5] = [
     annotations::VELERO_POST_HOOK_COMMAND,
 ];
 
-/// The Pod's metadata. Its name is derived from the instance's and from what the Pod is for, so that a second attempt to
-/// create it meets the first.
+/// The Pod's metadata. Its name is derived from the VMI's and from the Pod's purpose, so that a second attempt to
+/// create it collides with the first.
 pub(crate) fn pod_metadata(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -83,8 +83,8 @@ fn pod_annotations(vmi: &VirtualMachineInstance, name: &str, overhead: u64) -> B
     all
 }
 
-/// How Velero freezes the guest before it takes a backup of its disks and thaws it afterwards; nothing if the instance
-/// wants none of it. The installation's wish is followed once the Pod exists.
+/// Hooks for Velero that freeze the guest before a backup of its disks and thaw it afterwards; empty if the VMI opts
+/// out. The installation's setting is applied once the Pod exists.
 pub fn velero_annotations(vmi: &VirtualMachineInstance) -> BTreeMap<String, String> {
     let skip = annotation(vmi, annotations::SKIP_BACKUP_HOOKS).unwrap_or_default();
     if ["1", "t", "T", "true", "TRUE", "True"].contains(&skip) {
@@ -100,8 +100,8 @@ pub fn velero_annotations(vmi: &VirtualMachineInstance) -> BTreeMap<String, Stri
     VELERO_KEYS.into_iter().map(str::to_owned).zip(values).collect()
 }
 
-/// The instance's name as a label's value. A name too long for one is cut and told apart by a hash; clients that
-/// select by it compute the same.
+/// The VMI's name as a label value. A name that is too long is truncated and made unique by a hash; clients that select
+/// by it compute the same value.
 fn vmi_id(name: &str) -> String {
     const KEPT: usize = 54;
     if name.len() <= names::LABEL_MAX {
@@ -112,7 +112,7 @@ fn vmi_id(name: &str) -> String {
     format!("{kept}-{hash}")
 }
 
-/// The guest's host name: what the instance says, else its name up to the first dot.
+/// The guest's host name: as in the VMI's spec, else the VMI's name up to the first dot.
 pub fn hostname(vmi: &VirtualMachineInstance) -> String {
     if let Some(hostname) = vmi.spec.hostname.as_deref().filter(|hostname| !hostname.is_empty()) {
         return hostname.to_owned();

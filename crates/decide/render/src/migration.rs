@@ -1,7 +1,7 @@
-//! The Pod that receives a guest from another node.
+//! The target Pod of a migration.
 //!
-//! It equals the guest's own launcher Pod but for what must differ (its name, where it may run) and what must not: images,
-//! names of networks, the CPU and the SELinux level that the running guest was started with.
+//! It equals the guest's launcher Pod except for what must differ (its name, its placement) and what must be taken from
+//! the running guest: images, names of networks, the CPU and the SELinux level that it was started with.
 
 use std::collections::BTreeMap;
 
@@ -18,16 +18,16 @@ use crate::launcher::{self, Variant};
 use crate::network::{self, Naming};
 use crate::{scheduling, selinux};
 
-/// Where a guest comes from.
+/// The source of a migration.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     /// The Pod it runs in.
     pub pod: &'a Pod,
-    /// That Pod's node. A guest that comes from another cluster has none here; its instance tells what is needed.
+    /// That Pod's node. A guest from another cluster has none here; its VMI holds the required values.
     pub node: Option<&'a Node>,
 }
 
-/// The Pod that a migration moves the guest to. The claim for persistent state in the context is the target's.
+/// The Pod that a migration moves the guest to. The state claim in the context is the target's.
 pub fn migration_target_pod(
     vmi: &VirtualMachineInstance,
     migration: &VirtualMachineInstanceMigration,
@@ -82,7 +82,7 @@ fn keep_network_names(
     Ok(())
 }
 
-/// A guest does not migrate to where it is.
+/// Keeps the target off the source's node.
 fn keep_apart(vmi: &VirtualMachineInstance, migration: &VirtualMachineInstanceMigration, pod: &mut Pod) {
     let affinity = &mut pod.spec.get_or_insert_default().affinity;
     if is_decentralized(migration) {
@@ -101,7 +101,7 @@ fn keep_apart(vmi: &VirtualMachineInstance, migration: &VirtualMachineInstanceMi
     scheduling::keep_away(affinity, same);
 }
 
-/// Labels of nodes whose CPU can go on with what the guest has seen of the source's.
+/// Labels of nodes whose CPU is compatible with what the guest has seen on the source.
 fn cpu_selectors(vmi: &VirtualMachineInstance, source: Source<'_>) -> Result<BTreeMap<String, String>, Error> {
     let published = || {
         let state = vmi.status.as_ref()?.migration_state.as_ref()?;
@@ -133,7 +133,7 @@ fn host_model_selectors(
     if !selected.is_empty() {
         return Ok(selected);
     }
-    // A source elsewhere publishes the finished selectors instead of its node's labels.
+    // A source elsewhere publishes the resulting selectors instead of its node's labels.
     let published: BTreeMap<String, String> = node_labels
         .iter()
         .filter(|(l, _)| kept(l) && source.node.is_none())
@@ -154,8 +154,8 @@ fn host_model_selectors(
     Ok(all.map(|label| (label, "true".to_owned())).collect())
 }
 
-/// Files that both sides use carry the guest's level, so the target must run with it. It replaces what the cluster
-/// configures for launchers as a whole.
+/// Files used by both sides have the guest's SELinux level, so the target must run with it. It overrides what the
+/// cluster configures for launchers.
 fn match_level(vmi: &VirtualMachineInstance, pod: &mut Pod) -> Result<(), Error> {
     if let Some(level) = selinux::guest_level(vmi)? {
         let context = pod.spec.get_or_insert_default().security_context.get_or_insert_default();

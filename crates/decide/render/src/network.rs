@@ -1,7 +1,7 @@
-//! Annotations by which Multus and Istio learn about the Pod's networks.
+//! Annotations that tell Multus and Istio about the Pod's networks.
 //!
-//! A secondary network is known inside the Pod by a name of its own: `pod` and a hash of the network's name, or, in Pods
-//! of older versions, `net` and a number. Both sides of a migration must agree on it.
+//! Inside the Pod a secondary network has a name of its own: `pod` and a hash of the network's name, or, in Pods of
+//! older versions, `net` and a number. Both sides of a migration must agree on it.
 
 use std::collections::BTreeMap;
 
@@ -31,14 +31,14 @@ const PRIMARY: &str = "eth0";
 /// How secondary networks are named inside a Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Naming {
-    /// After the network's name.
+    /// By a hash of the network's name.
     Hashed,
-    /// After its position, as older versions did.
+    /// By its position, as in older versions.
     Ordinal,
 }
 
 impl Naming {
-    /// What a running Pod uses.
+    /// The naming of a running Pod.
     pub fn of_pod(pod: &Pod) -> Self {
         #[derive(Default, Deserialize)]
         #[serde(default)]
@@ -97,7 +97,7 @@ pub(crate) fn annotations(
     Ok(all)
 }
 
-/// The networks of a migration's target, where they must be named as in the source Pod.
+/// The networks of a migration target, named as in the source Pod.
 pub(crate) fn ordinal_annotation(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -150,12 +150,12 @@ fn networks_annotation(
     Ok((!elements.is_empty()).then(text))
 }
 
-/// The namespace and name of a definition, which may carry its namespace in front.
+/// The namespace and name of a definition, which may have its namespace as a prefix.
 pub(crate) fn definition<'a>(own: &'a str, name: &'a str) -> (&'a str, &'a str) {
     name.split_once('/').unwrap_or((own, name))
 }
 
-/// The plugin that binds an interface; none if it is bound otherwise.
+/// The binding plugin of an interface; `None` if it has another binding.
 pub(crate) fn plugin<'a>(
     interface: &Interface,
     config: &'a ClusterConfig,
@@ -169,7 +169,7 @@ fn registered<'a>(name: &str, config: &'a ClusterConfig) -> Option<&'a Interface
     config.configuration.network.as_ref()?.binding.get(name)
 }
 
-/// The plugins of all interfaces, each once, by name.
+/// The plugins of all interfaces, without duplicates, sorted by name.
 pub(crate) fn plugins<'a>(
     vmi: &'a VirtualMachineInstance,
     config: &'a ClusterConfig,

@@ -1,8 +1,8 @@
 //! Memory a launcher Pod needs beyond the guest's own.
 //!
-//! The guest's memory is what the user asked for; around it live virt-launcher, libvirtd and QEMU itself. Their share
-//! is added to the Pod's memory request (and to its limit, if there is one) so that the scheduler does not overbook
-//! the node and a limit does not kill a well-behaved guest.
+//! The guest's memory is what the user asked for; virt-launcher, libvirtd and QEMU itself need memory on top. It is
+//! added to the Pod's memory request (and to its limit, if there is one) so that the scheduler does not overcommit the
+//! node and the limit does not kill a well-behaved guest.
 
 use api::config::ClusterConfig;
 use api::v1::{Binding, ProbeHandler, VirtualMachineInstance};
@@ -14,10 +14,10 @@ use crate::{network, traits};
 
 const MIB: u64 = 1024 * 1024;
 
-/// What the size of the overhead depends on.
+/// The input for computing the overhead.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Facts {
-    /// The memory request written in the instance, in bytes; 0 if it has none.
+    /// The memory request in the VMI, in bytes; 0 if it has none.
     pub memory_request: u64,
     /// Virtual CPUs.
     pub vcpus: u64,
@@ -25,11 +25,11 @@ pub struct Facts {
     pub graphics: bool,
     /// Whether the guest may run without hardware virtualization.
     pub emulation: bool,
-    /// Whether the guest's firmware is one of arm64.
+    /// Whether the guest uses arm64 firmware.
     pub arm64: bool,
-    /// Whether devices of the host are handed to the guest.
+    /// Whether host devices are passed through to the guest.
     pub vfio: bool,
-    /// Whether figures about the host are kept in memory for the guest.
+    /// Whether host metrics are kept in memory for the guest.
     pub downward_metrics: bool,
     /// How many probes run a command in the guest.
     pub exec_probes: u64,
@@ -37,18 +37,18 @@ pub struct Facts {
     pub sev: bool,
     /// Whether the guest has a TPM.
     pub tpm: bool,
-    /// Whether the Pod must never take more than it requests.
+    /// Whether the Pod has QoS class Guaranteed.
     pub guaranteed: bool,
-    /// What the instance itself adds.
+    /// The reservation in the VMI's own spec.
     pub reserved: u64,
-    /// Whether passt connects the guest.
+    /// Whether the guest uses passt.
     pub passt: bool,
-    /// What network binding plugins ask for.
+    /// The overhead of network binding plugins.
     pub plugins: u64,
 }
 
 impl Facts {
-    /// The facts of one instance.
+    /// The values for one VMI.
     pub(crate) fn of(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Self, Error> {
         let spec = &vmi.spec;
         let exec = |probe: &Option<api::v1::Probe>| {
@@ -103,13 +103,13 @@ const fn when(needed: bool, mebibytes: u64) -> u64 {
 
 /// Every part that a configured ratio multiplies, in the order in which it is added.
 ///
-/// Sizes of programs are measured, with a margin; `docs/performance.md` has the figures and how they were taken. What could
-/// not be measured (devices of hosts, encryption, TPMs, probes) is as large as KubeVirt has it.
+/// Sizes of programs are measured, with a margin; see `docs/performance.md` for the figures and the method. What could
+/// not be measured (host devices, encryption, TPMs, probes) is the same as in KubeVirt.
 pub const PARTS: &[Part] = &[
     // Two page table entries of 8 bytes for each 4 KiB page that guest and host map, rounded the way KubeVirt does:
-    // from the *request* in the instance, in whole kilobytes.
+    // from the *request* in the VMI, in whole kilobytes.
     Part { name: "page tables", bytes: |f| f.memory_request.div_ceil(1000) * 1000 / 512 },
-    // 6.5 MiB of its own; the rest is room for the program's file, which counts for the first Pod of a node.
+    // 6.5 MiB of its own; the rest is for the page cache of the binary, which is charged to the first Pod on a node.
     Part { name: "virt-launcher", bytes: |_| 24 * MIB },
     // 6.5 MiB of its own and 22 MiB of libraries; in session mode with the QEMU driver only.
     Part { name: "libvirtd", bytes: |_| 36 * MIB },
@@ -119,14 +119,15 @@ pub const PARTS: &[Part] = &[
     Part { name: "virtual CPUs", bytes: |f| f.vcpus.saturating_mul(4 * MIB) },
     // The main loop serves disks; its thread pool and bounce buffers grow with load.
     Part { name: "disk IO", bytes: |_| 8 * MIB },
-    // 16 MiB of video memory and the VNC server's shadow of it, once somebody looks. An idle text console touches 2 MiB.
+    // 16 MiB of video memory and the VNC server's shadow copy, once a client connects. An idle text console touches 2
+    // MiB.
     Part { name: "display", bytes: |f| when(f.graphics, 32) },
-    // Translated guest code: 68 to 76 MiB after booting a Linux guest. QEMU would take up to 1 GiB in the worst case; the
-    // request is for what is ordinary.
+    // Translated guest code: 68 to 76 MiB after booting a Linux guest. The worst case of QEMU is 1 GiB; this covers the
+    // normal case.
     Part { name: "code translation", bytes: |f| when(f.emulation, 128) },
     // Two flash devices of 64 MiB each hold firmware and variables.
     Part { name: "firmware", bytes: |f| when(f.arm64, 128) },
-    // Windows of devices are mapped, and count as locked, beside the guest's memory; 1 GiB is what hosts set aside.
+    // Device memory is mapped, and counts as locked, in addition to the guest's memory; 1 GiB is the usual reserve.
     Part { name: "host devices", bytes: |f| when(f.vfio, 1024) },
     // A directory in memory of at most this size.
     Part { name: "downward metrics", bytes: |f| when(f.downward_metrics, 1) },
@@ -136,19 +137,19 @@ pub const PARTS: &[Part] = &[
     Part { name: "encrypted memory", bytes: |f| when(f.sev, 256) },
     // One more process, swtpm: all of its address space.
     Part { name: "tpm", bytes: |f| when(f.tpm, 53) },
-    // Limits equal requests: what grows for a moment has nowhere to go.
+    // Limits equal requests: there is no headroom for short peaks.
     Part { name: "no slack", bytes: |f| when(f.guaranteed, 100) },
     Part { name: "reserved by the instance", bytes: |f| f.reserved },
 ];
 
-/// Parts that no ratio multiplies: they are bounds, not estimates.
+/// Parts that are not multiplied by the ratio: they are bounds, not estimates.
 pub const FIXED_PARTS: &[Part] = &[
-    // passt maps its buffers at its start and never more.
+    // passt maps its buffers at its start and never grows.
     Part { name: "passt", bytes: |f| when(f.passt, 250) },
     Part { name: "network binding plugins", bytes: |f| f.plugins },
 ];
 
-/// The whole overhead in bytes. A configured ratio multiplies most of it, in whole kilobytes as KubeVirt computes it.
+/// The total overhead in bytes. A configured ratio multiplies most of it, in whole kilobytes like KubeVirt.
 pub fn memory_overhead(facts: &Facts, ratio: Option<f64>) -> u64 {
     let sum = |parts: &[Part]| parts.iter().map(|part| (part.bytes)(facts)).fold(0, u64::saturating_add);
     let estimated = sum(PARTS);

@@ -1,4 +1,4 @@
-//! Volumes of a Pod and where a container sees them, and the few forms they come in.
+//! Volumes of a Pod with their mounts, and helpers for common volume types.
 
 use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, ImageVolumeSource, PersistentVolumeClaimVolumeSource, SecretVolumeSource, Volume,
@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Mounts that the node makes later show up in the container.
+/// Mounts that the node adds later are visible in the container.
 pub(crate) const HOST_TO_CONTAINER: &str = "HostToContainer";
 
-/// The Pod's volumes, and how `compute` reaches them.
+/// The Pod's volumes, and how `compute` accesses them.
 #[derive(Default)]
 pub(crate) struct PodVolumes {
     pub(crate) volumes: Vec<Volume>,
@@ -20,13 +20,13 @@ pub(crate) struct PodVolumes {
 }
 
 impl PodVolumes {
-    /// A volume and one mount of it.
+    /// Adds a volume and one mount of it.
     pub(crate) fn add(&mut self, volume: Volume, mount: VolumeMount) {
         self.volumes.push(volume);
         self.mounts.push(mount);
     }
 
-    /// A directory that is empty at first.
+    /// Adds an emptyDir.
     pub(crate) fn scratch(&mut self, name: &str, path: &str) {
         self.add(empty_dir(name), mount(name, path));
     }
@@ -52,7 +52,7 @@ pub(crate) fn empty_dir(name: &str) -> Volume {
     empty_dir_of(name, EmptyDirVolumeSource::default())
 }
 
-/// A directory in memory, or in huge pages.
+/// An emptyDir in memory, or in huge pages.
 pub(crate) fn memory_dir(name: &str, medium: &str, limit: Option<&str>) -> Volume {
     let size_limit = limit.map(|limit| Quantity(limit.to_owned()));
     empty_dir_of(name, EmptyDirVolumeSource { medium: Some(medium.to_owned()), size_limit })

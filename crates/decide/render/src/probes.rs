@@ -1,4 +1,4 @@
-//! Probes of the guest, as the kubelet can run them: inside the launcher's container.
+//! Probes of the guest, run by the kubelet inside the launcher's container.
 
 use api::v1::{ProbeHandler, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::{ExecAction, Probe};
@@ -6,10 +6,10 @@ use k8s_openapi::api::core::v1::{ExecAction, Probe};
 const PROGRAM: &str = "virt-probe";
 /// libvirt and QEMU must be up before there is anything to probe.
 const STARTUP_SECONDS: i32 = 10;
-/// What asking the guest takes on top of the guest's own answer.
+/// The overhead of asking the guest, on top of the guest's own response time.
 const DETOUR_SECONDS: i32 = 1;
 
-/// The Pod's probe for one of the instance's. Commands run in the guest, by way of its agent.
+/// The Pod's probe for one of the VMI's. Commands run in the guest, through the guest agent.
 pub(crate) fn probe(vmi: &VirtualMachineInstance, probe: &api::v1::Probe) -> Probe {
     let at_least = |value: Option<i32>, default: i32| value.filter(|&value| value >= 1).unwrap_or(default);
     let timeout = at_least(probe.timeout_seconds, 1);
@@ -35,7 +35,7 @@ pub(crate) fn probe(vmi: &VirtualMachineInstance, probe: &api::v1::Probe) -> Pro
     }
 }
 
-/// A command for the guest; one that already asks the guest stays as it is.
+/// Wraps a command to run in the guest; one that is already wrapped is unchanged.
 fn wrapped(vmi: &VirtualMachineInstance, timeout: i32, action: &ExecAction) -> ExecAction {
     match action.command.as_deref().unwrap_or_default() {
         [] => action.clone(),

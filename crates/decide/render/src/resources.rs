@@ -1,8 +1,8 @@
 //! Compute resources of the `compute` container.
 //!
-//! Starts from what the instance asks for and adds, in this order: scratch space, devices, a memory request, CPUs, the
-//! memory overhead, limits where the namespace's quota demands them, and devices of plugins. What the instance writes
-//! itself is changed only where a step says so; everything else is derived and gives way to it.
+//! Starts from the VMI's own resources and adds, in this order: scratch space, devices, a memory request, CPUs, the
+//! memory overhead, limits where the namespace's quota requires them, and devices of plugins. Values from the VMI are
+//! changed only where a step says so; everything else is derived, and the VMI's values take precedence.
 
 use std::collections::BTreeMap;
 
@@ -27,18 +27,17 @@ const EPHEMERAL_STORAGE: &str = "ephemeral-storage";
 
 /// Room for the launcher's logs and sockets on the node's disk, in bytes.
 const SCRATCH_SPACE: i64 = 50_000_000;
-/// How many times its request the memory limit of a Pod becomes where a quota demands one and the namespace names no
-/// other ratio.
+/// The ratio of memory limit to request where a quota requires a limit and the namespace specifies no other ratio.
 const MEMORY_LIMIT_RATIO: f64 = 2.0;
 
 type Amounts = BTreeMap<String, Wire>;
 
-/// Requests or limits in the making.
+/// Requests or limits under construction.
 pub(crate) struct List {
     field: &'static str,
-    /// What the instance asks for, raised by what it does not know of.
+    /// Values from the VMI, increased by what it does not account for.
     written: Amounts,
-    /// What it gets besides.
+    /// Derived values.
     derived: Amounts,
 }
 
@@ -55,29 +54,29 @@ impl List {
         amount.map(|amount| parse(&format!("spec.domain.resources.{}.{name}", self.field), amount)).transpose()
     }
 
-    /// Replaces what the instance asks for.
+    /// Replaces the VMI's value.
     fn write(&mut self, name: &str, amount: Quantity) {
         self.written.insert(name.to_owned(), amount.into());
     }
 
-    /// Raises what the instance asks for, from nothing if need be.
+    /// Increases the VMI's value, starting from zero if there is none.
     fn raise(&mut self, name: &str, more: Quantity) -> Result<(), Error> {
         let before = self.written(name)?;
         self.write(name, before.map_or(more, |before| before + more));
         Ok(())
     }
 
-    /// Raises what the instance asks for, if it asks.
+    /// Increases the VMI's value, if there is one.
     fn raise_written(&mut self, name: &str, more: Quantity) -> Result<(), Error> {
         if self.written.contains_key(name) { self.raise(name, more) } else { Ok(()) }
     }
 
-    /// An amount for when the instance writes none.
+    /// A value that applies if the VMI has none.
     fn derive(&mut self, name: &str, amount: Quantity) {
         self.derived.insert(name.to_owned(), amount.into());
     }
 
-    /// One more of a device.
+    /// Adds one device.
     fn one_more(&mut self, name: &str) -> Result<(), Error> {
         let before = self.parse(name, self.written.get(name).or_else(|| self.derived.get(name)))?;
         self.derive(name, before.unwrap_or(Quantity::ZERO) + count(1));
@@ -91,7 +90,7 @@ impl List {
     }
 }
 
-/// The container's resources, and the memory overhead that went into them.
+/// The container's resources, and the memory overhead included in them.
 pub(crate) struct Compute {
     pub(crate) requirements: ResourceRequirements,
     pub(crate) overhead: u64,
@@ -138,7 +137,7 @@ fn scratch_space(requests: &mut List, limits: &mut List) -> Result<(), Error> {
     limits.raise_written(EPHEMERAL_STORAGE, scratch)
 }
 
-/// The guest's memory, or a part of it where memory is overcommitted, unless the instance asks for an amount.
+/// The guest's memory, or part of it if memory is overcommitted, unless the VMI has a request.
 fn memory_request(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -167,7 +166,7 @@ fn memory_request(
     Ok(())
 }
 
-/// What the guest sees as its memory: one huge page if only their size is given.
+/// The guest's visible memory: one huge page if only their size is given.
 fn guest_memory(vmi: &VirtualMachineInstance) -> Result<Option<Quantity>, Error> {
     let Some(memory) = &vmi.spec.domain.memory else { return Ok(None) };
     if let Some(guest) = &memory.guest {
@@ -177,13 +176,13 @@ fn guest_memory(vmi: &VirtualMachineInstance) -> Result<Option<Quantity>, Error>
     size.map(|size| parse("spec.domain.memory.hugepages.pageSize", &Wire(size))).transpose()
 }
 
-/// Threads that serve disks on CPUs of their own.
+/// I/O threads with CPUs of their own.
 fn io_threads(vmi: &VirtualMachineInstance) -> u64 {
     let threads = vmi.spec.domain.io_threads.as_ref();
     threads.and_then(|threads| threads.supplemental_pool_thread_count).unwrap_or(0).into()
 }
 
-/// A whole CPU for each virtual one and for each thread that must not disturb them.
+/// One CPU for each vCPU and for each thread that must not disturb them.
 fn dedicated_cpus(vmi: &VirtualMachineInstance, requests: &mut List, limits: &mut List) -> Result<(), Error> {
     let (vcpus, io_threads) = (topology_vcpus(vmi), io_threads(vmi));
     if vcpus > 0 {
@@ -205,7 +204,7 @@ fn dedicated_cpus(vmi: &VirtualMachineInstance, requests: &mut List, limits: &mu
     Ok(())
 }
 
-/// CPUs for QEMU's own threads: one, or two if the total is to be even and would not be.
+/// CPUs for QEMU's emulator threads: one, or two if the total has to be made even.
 fn emulator_cpus(vmi: &VirtualMachineInstance, limits: &List) -> Result<u64, Error> {
     let pool = vmi.spec.domain.io_threads_policy.as_deref() == Some("supplementalPool");
     let others = value(limits.written(CPU)?.unwrap_or(Quantity::ZERO)) + if pool { io_threads(vmi) } else { 0 };
@@ -213,7 +212,7 @@ fn emulator_cpus(vmi: &VirtualMachineInstance, limits: &List) -> Result<u64, Err
     Ok(if even && others.is_multiple_of(2) { 2 } else { 1 })
 }
 
-/// A share of a CPU per virtual CPU, and the whole of them as a limit where the namespace demands limits.
+/// A fraction of a CPU per vCPU, and full CPUs as a limit where the namespace requires limits.
 fn shared_cpus(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -234,14 +233,14 @@ fn shared_cpus(
     Ok(())
 }
 
-/// Whether the namespace demands CPU limits, by quota or because the cluster's configuration selects it.
+/// Whether the namespace requires CPU limits, by quota or by the cluster configuration.
 fn limits_cpu(config: &ClusterConfig, ctx: &Context) -> bool {
     let selector = config.configuration.auto_cpu_limit_namespace_label_selector.as_ref();
     let selected = selector.and_then(|selector| machinery::selector::Selector::from_label_selector(selector).ok());
     ctx.quotas.limits_cpu || selected.is_some_and(|selector| selector.matches(&ctx.namespace_labels))
 }
 
-/// The guest's memory comes in huge pages; what is asked for beyond it, and the overhead, in ordinary ones.
+/// The guest's memory uses huge pages; any request beyond it, and the overhead, use normal pages.
 fn huge_memory(
     vmi: &VirtualMachineInstance,
     overhead: u64,
@@ -269,7 +268,7 @@ fn memory_limit_ratio(ctx: &Context) -> f64 {
     written.filter(|ratio| *ratio >= 1.0).unwrap_or(MEMORY_LIMIT_RATIO)
 }
 
-/// Virtual CPUs of the guest: its topology, else its CPU limit, else its CPU request; 0 if it has none of them.
+/// vCPUs of the guest: its topology, else its CPU limit, else its CPU request; 0 if it has none of them.
 pub(crate) fn vcpus(vmi: &VirtualMachineInstance) -> u64 {
     if vmi.spec.domain.cpu.is_some() {
         return topology_vcpus(vmi);
@@ -279,7 +278,7 @@ pub(crate) fn vcpus(vmi: &VirtualMachineInstance) -> u64 {
     value(resources.and_then(|r| cpus(&r.limits).or_else(|| cpus(&r.requests))).unwrap_or(Quantity::ZERO))
 }
 
-/// The product of what the topology names; 0 if it names nothing.
+/// The product of the specified topology; 0 if it is empty.
 fn topology_vcpus(vmi: &VirtualMachineInstance) -> u64 {
     let Some(cpu) = &vmi.spec.domain.cpu else { return 0 };
     let named = [cpu.sockets, cpu.cores, cpu.threads].into_iter().flatten().filter(|&n| n > 0).map(u64::from);

@@ -1,4 +1,4 @@
-//! Which nodes a launcher Pod may go to.
+//! Node selection for a launcher Pod.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +22,8 @@ fn cross_architecture(config: &ClusterConfig) -> bool {
     config.feature_gate("CrossArchitectureVirtualization")
 }
 
-/// Labels the node must carry. Later ones win: an instance may overrule the cluster, and nobody overrules what the guest
-/// needs to run at all.
+/// Labels the node must have. Later ones win: a VMI overrides the cluster's settings, but nothing overrides what the
+/// guest needs to run at all.
 pub(crate) fn node_selector(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> BTreeMap<String, String> {
     let architecture = traits::architecture(vmi, config);
     let mut selector = BTreeMap::from([(labels::SCHEDULABLE.to_owned(), "true".to_owned())]);
@@ -63,7 +63,7 @@ fn required_labels(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<
     all
 }
 
-/// Features for Windows that the host's kernel must offer.
+/// Hyper-V features that the host's kernel must support.
 fn hyperv_labels(vmi: &VirtualMachineInstance) -> Vec<String> {
     let Some(hyperv) = vmi.spec.domain.features.as_ref().and_then(|features| features.hyperv.as_ref()) else {
         return vec![];
@@ -88,7 +88,7 @@ fn hyperv_labels(vmi: &VirtualMachineInstance) -> Vec<String> {
     all
 }
 
-/// The CPU model and, only beside a model, the features that guests of the node can have.
+/// The CPU model and, only together with a model, the required CPU features.
 fn cpu_labels(vmi: &VirtualMachineInstance) -> Vec<String> {
     let Some(cpu) = &vmi.spec.domain.cpu else { return vec![] };
     let Some(model) = cpu.model.as_deref().filter(|model| !model.is_empty()) else { return vec![] };
@@ -98,7 +98,7 @@ fn cpu_labels(vmi: &VirtualMachineInstance) -> Vec<String> {
     named.into_iter().chain(required.map(|f| format!("{}{}", labels::CPU_FEATURE_PREFIX, f.name))).collect()
 }
 
-/// The machine type the guest runs with or will.
+/// The guest's current or future machine type.
 fn machine_type(vmi: &VirtualMachineInstance) -> Option<&str> {
     fn named(machine: Option<&api::v1::Machine>) -> Option<&str> {
         machine?.type_.as_deref().filter(|type_| !type_.is_empty())
@@ -107,7 +107,7 @@ fn machine_type(vmi: &VirtualMachineInstance) -> Option<&str> {
     named(running).or_else(|| named(vmi.spec.domain.machine.as_ref()))
 }
 
-/// The frequency the guest's time stamp counter must tick with wherever it runs, if it needs one and one was found.
+/// The TSC frequency that the guest needs on every node, if it depends on one and one was found.
 fn tsc_frequency(vmi: &VirtualMachineInstance) -> Option<i64> {
     let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;
     let hz = hints.tsc_frequency.filter(|&hz| hz > 0)?;
@@ -120,8 +120,8 @@ fn tsc_frequency(vmi: &VirtualMachineInstance) -> Option<i64> {
     (for_boot || for_migration).then_some(hz)
 }
 
-/// The instance's own affinity, narrowed to nodes where the guest finds what it needs and away from Pods that hold the
-/// same disks.
+/// The VMI's own affinity, restricted to nodes that meet the guest's requirements and away from Pods that use the same
+/// disks.
 pub(crate) fn affinity(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -153,7 +153,7 @@ pub(crate) fn wants_host_model(vmi: &VirtualMachineInstance) -> bool {
     matches!(model, "" | HOST_MODEL)
 }
 
-/// Adds a requirement to every required term: terms are alternatives, so one left out would be a way around it.
+/// Adds a requirement to every required term: terms are alternatives, so one without it would be a way around.
 fn require(affinity: &mut Option<Affinity>, requirement: NodeSelectorRequirement) {
     let node = affinity.get_or_insert_default().node_affinity.get_or_insert_default();
     let required = node.required_during_scheduling_ignored_during_execution.get_or_insert_default();
@@ -203,7 +203,7 @@ fn prefer_native(affinity: &mut Option<Affinity>, architecture: &str) {
     preferred.push(PreferredSchedulingTerm { weight: 100, preference });
 }
 
-/// One label per claim whose disk the guest reserves: Pods with the same one must not share a node.
+/// One label per claim whose disk the guest uses SCSI reservations on: Pods with the same label must not share a node.
 pub(crate) fn reservation_labels(vmi: &VirtualMachineInstance, ctx: &Context) -> Result<Vec<String>, Error> {
     let claims = reserved_volumes(vmi).filter_map(|volume| Some((volume, claim_name(volume)?)));
     let label = |(volume, name): (&api::v1::Volume, &str)| match ctx.claims.get(name) {

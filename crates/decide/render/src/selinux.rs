@@ -4,12 +4,12 @@ use api::v1::VirtualMachineInstance;
 
 use crate::error::Error;
 
-/// What the node agent notes where SELinux is off.
+/// virt-handler's value if SELinux is off.
 const OFF: &str = "none";
 
-/// The level of the guest's label; none where SELinux is off.
+/// The level of the guest's label; `None` if SELinux is off.
 ///
-/// An instance that is about to receive a guest has no label of its own yet and takes the source's.
+/// A VMI that is about to receive a guest has no label of its own yet and takes the source's.
 pub(crate) fn guest_level(vmi: &VirtualMachineInstance) -> Result<Option<String>, Error> {
     let status = vmi.status.as_ref();
     let source = || status?.migration_state.as_ref()?.source_state.as_ref()?.selinux_context.as_deref();

@@ -1,7 +1,7 @@
 //! Hook sidecars: containers that may change the domain before it starts.
 //!
-//! They come from the instance's annotation and from the network binding plugins of its interfaces, in that order;
-//! plugins in the order of their names.
+//! They come from the VMI's annotation and from the network binding plugins of its interfaces, in that order; plugins
+//! are sorted by name.
 
 use api::annotations;
 use api::config::ClusterConfig;
@@ -36,7 +36,7 @@ pub(crate) struct Sidecar {
     device_info: bool,
 }
 
-/// A key of a ConfigMap as a program.
+/// A ConfigMap key that is run as a program.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Script {
@@ -45,7 +45,7 @@ struct Script {
     hook_path: String,
 }
 
-/// A claim for the sidecar and, if it has a path there, `compute`.
+/// A claim for the sidecar and, if it has a path there, for `compute`.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Shared {
@@ -54,7 +54,7 @@ struct Shared {
     shared_compute_path: String,
 }
 
-/// All sidecars of an instance.
+/// All sidecars of a VMI.
 pub(crate) fn of(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Vec<Sidecar>, Error> {
     let mut all: Vec<Sidecar> = match annotation(vmi, annotations::HOOK_SIDECARS) {
         Some(text) => serde_json::from_str(text).map_err(|error| Error::Sidecars(error.to_string()))?,
@@ -73,12 +73,12 @@ pub(crate) fn of(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result
     Ok(all)
 }
 
-/// What sidecars bring into a Pod.
+/// What sidecars add to a Pod.
 #[derive(Default)]
 pub(crate) struct Additions {
     pub(crate) containers: Vec<Container>,
     pub(crate) volumes: Vec<Volume>,
-    /// Further mounts of `compute`.
+    /// Additional mounts of `compute`.
     pub(crate) compute_mounts: Vec<VolumeMount>,
 }
 

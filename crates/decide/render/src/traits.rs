@@ -1,4 +1,4 @@
-//! What an instance is, in the questions that several parts of its Pods ask.
+//! Properties of a VMI that several parts of its Pods depend on.
 
 use api::annotations;
 use api::config::ClusterConfig;
@@ -17,7 +17,7 @@ pub(crate) fn label<'a>(vmi: &'a VirtualMachineInstance, key: &str) -> Option<&'
     machinery::meta::label(&vmi.metadata, key)
 }
 
-/// Whether the launcher runs as an ordinary user. Admission makes every instance so unless the gate Root is open.
+/// Whether the launcher runs as non-root. Admission sets this for every VMI unless the feature gate Root is enabled.
 pub(crate) fn non_root(vmi: &VirtualMachineInstance) -> bool {
     let user = vmi.status.as_ref().and_then(|status| status.runtime_user).unwrap_or(0);
     user != 0 || annotation(vmi, annotations::NON_ROOT).is_some()
@@ -31,8 +31,7 @@ pub(crate) fn dedicated_cpus(vmi: &VirtualMachineInstance) -> bool {
     vmi.spec.domain.cpu.as_ref().is_some_and(|cpu| cpu.dedicated_cpu_placement == Some(true))
 }
 
-/// Whether every container of the Pod must request what it is limited to: for dedicated CPUs, or because the instance
-/// writes its own amounts that way.
+/// Whether the Pod must have QoS class Guaranteed: for dedicated CPUs, or because the VMI's own resources say so.
 pub(crate) fn guaranteed(vmi: &VirtualMachineInstance) -> bool {
     dedicated_cpus(vmi) || wants_guaranteed(vmi)
 }
@@ -63,7 +62,7 @@ pub(crate) fn has_sriov(vmi: &VirtualMachineInstance) -> bool {
     interfaces(vmi).iter().any(|interface| interface.bound_by() == Binding::Sriov)
 }
 
-/// Whether devices of the host reach into the guest's memory.
+/// Whether host devices access the guest's memory (VFIO).
 pub(crate) fn has_vfio(vmi: &VirtualMachineInstance) -> bool {
     let devices = &vmi.spec.domain.devices;
     !devices.host_devices.is_empty() || !devices.gpus.is_empty() || has_sriov(vmi)
@@ -81,7 +80,7 @@ fn launch_security(vmi: &VirtualMachineInstance) -> Option<&LaunchSecurity> {
     vmi.spec.domain.launch_security.as_ref()
 }
 
-/// AMD's encryption of guest memory, in whatever generation.
+/// AMD memory encryption, in any generation (SEV, SEV-ES, SEV-SNP).
 pub(crate) fn sev(vmi: &VirtualMachineInstance) -> bool {
     launch_security(vmi).is_some_and(|security| security.sev.is_some() || security.snp.is_some())
 }
@@ -124,7 +123,7 @@ fn efi_flag(vmi: &VirtualMachineInstance, flag: fn(&api::v1::EFI) -> bool) -> bo
     firmware.and_then(|firmware| firmware.bootloader.as_ref()?.efi.as_ref()).is_some_and(flag)
 }
 
-/// Whether changed blocks are tracked, or about to be.
+/// Whether changed block tracking is enabled, or about to be.
 pub(crate) fn tracks_blocks(vmi: &VirtualMachineInstance) -> bool {
     let tracking = vmi.status.as_ref().and_then(|status| status.changed_block_tracking.as_ref());
     tracking.is_some_and(|tracking| {
@@ -132,17 +131,17 @@ pub(crate) fn tracks_blocks(vmi: &VirtualMachineInstance) -> bool {
     })
 }
 
-/// Whether the guest has state beyond its disks that outlives a run: TPM, NVRAM or block tracking.
+/// Whether the guest has persistent state beyond its disks: TPM, NVRAM or changed block tracking.
 pub fn needs_backend_claim(vmi: &VirtualMachineInstance) -> bool {
     has_persistent_tpm(vmi) || has_persistent_efi(vmi) || tracks_blocks(vmi)
 }
 
-/// The claim behind a volume; none if its data comes from elsewhere.
+/// The claim of a volume; `None` if it is not backed by one.
 pub fn claim_name(volume: &Volume) -> Option<&str> {
     volume.source().claim_name()
 }
 
-/// Volumes that disks reserve on their SCSI target.
+/// Volumes with SCSI persistent reservations.
 pub(crate) fn reserved_volumes(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &Volume> {
     let disks = vmi.spec.domain.devices.disks.iter();
     let reserving = disks.filter(|disk| disk.device().takes_reservations());

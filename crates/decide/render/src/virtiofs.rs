@@ -1,4 +1,4 @@
-//! Containers that serve directories to the guest.
+//! Containers that serve directories to the guest (virtiofs).
 
 use api::config::ClusterConfig;
 use api::v1::{VirtualMachineInstance, Volume, VolumeSource};
@@ -10,7 +10,7 @@ use crate::pod_volumes::mount;
 use crate::traits::guaranteed;
 use crate::{NON_ROOT_USER, volumes};
 
-/// One container per shared volume. Paths of other containers are shared by whoever adds those to the Pod.
+/// One container per shared volume. Paths of other containers are shared by the component that adds those to the Pod.
 pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<Container> {
     let shared: Vec<&str> =
         vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str()).collect();
@@ -19,7 +19,7 @@ pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig) -
     served.map(|volume| container(volume, vmi, config)).collect()
 }
 
-/// Whether the directory is one of the launcher's own Pod.
+/// Whether the directory belongs to the launcher's own Pod.
 fn is_served(volume: &Volume) -> bool {
     !matches!(volume.source(), VolumeSource::ContainerPath(_))
 }
@@ -36,8 +36,8 @@ fn container(volume: &Volume, vmi: &VirtualMachineInstance, config: &ClusterConf
         format!("--shared-dir={directory}"),
         "--sandbox=none".to_owned(),
         "--cache=auto".to_owned(),
-        // A file that cannot be found again on the target fails in the guest instead of the migration, and files are
-        // found by path, which needs no privilege.
+        // A file that cannot be reopened on the target causes an error in the guest instead of failing the migration,
+        // and files are reopened by path, which needs no privilege.
         "--migration-on-error=guest-error".to_owned(),
         "--migration-mode=find-paths".to_owned(),
     ];

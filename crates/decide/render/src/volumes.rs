@@ -1,7 +1,7 @@
-//! Volumes of the launcher Pod: one for each source of the instance's data, and where `compute` sees it.
+//! Volumes of the launcher Pod: one for each data source of the VMI, and their mounts in `compute`.
 //!
-//! A Pod volume is called like the instance's volume it stands for, because the controllers and the node agent find it by
-//! that name. Names that the Pod needs for itself are therefore not free to users; see [`launcher`].
+//! A Pod volume has the name of the VMI's volume, because the controllers and virt-handler look it up by that name.
+//! Names that the Pod needs for itself are therefore reserved; see [`launcher`].
 
 use api::config::ClusterConfig;
 use api::v1::{AccessCredential, HostDisk, SysprepSource, VirtualMachineInstance, Volume as Source, VolumeSource};
@@ -20,7 +20,7 @@ use crate::pod_volumes::{
 use crate::traits::{self, kernel_boot};
 use crate::{backend_storage, network};
 
-/// Everything the launcher Pod mounts, but for what sidecars bring.
+/// Everything the launcher Pod mounts, except for volumes of sidecars.
 pub(crate) fn launcher(
     vmi: &VirtualMachineInstance,
     config: &ClusterConfig,
@@ -60,7 +60,7 @@ pub(crate) fn launcher(
     Ok(all)
 }
 
-/// Directories of every launcher.
+/// Directories that every launcher has.
 fn scratch(config: &ClusterConfig, all: &mut PodVolumes) {
     all.volumes.extend(paths::SCRATCH.iter().map(|(name, _)| empty_dir(name)));
     all.volumes.push(empty_dir(paths::BINARIES_VOLUME));
@@ -71,7 +71,7 @@ fn scratch(config: &ClusterConfig, all: &mut PodVolumes) {
     }
 }
 
-/// Objects of the API as directories. Only those that become a disk are seen by `compute`; others are for virtiofs.
+/// API objects mounted as directories. Only those that become a disk are mounted in `compute`; others are for virtiofs.
 fn configuration(vmi: &VirtualMachineInstance, all: &mut PodVolumes) {
     all.volumes.extend(vmi.spec.volumes.iter().filter_map(configured).map(|(_, volume)| volume));
     for disk in &vmi.spec.domain.devices.disks {
@@ -81,7 +81,7 @@ fn configuration(vmi: &VirtualMachineInstance, all: &mut PodVolumes) {
     }
 }
 
-/// The volume of an object of the API, and the directory that it appears in.
+/// The volume of an API object, and the directory where it is mounted.
 fn configured(source: &Source) -> Option<(&'static str, Volume)> {
     let name = source.name.clone();
     match source.source() {
@@ -119,12 +119,13 @@ fn config_map(name: &str, optional: Option<bool>) -> ConfigMapVolumeSource {
     ConfigMapVolumeSource { name: name.to_owned(), optional, ..ConfigMapVolumeSource::default() }
 }
 
-/// Where an object of the API appears as a directory.
+/// Where an API object is mounted.
 pub(crate) fn configuration_path(source: &Source) -> Option<String> {
     configured(source).map(|(directory, _)| format!("{directory}/{}", source.name))
 }
 
-/// Disks from claims, files of the node and generated data. Plugged volumes come by attachment Pods instead.
+/// Disks from claims, files of the node and generated data. Hot-plugged volumes are provided by attachment Pods
+/// instead.
 fn data(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolumes) -> Result<(), Error> {
     for source in vmi.spec.volumes.iter().filter(|source| !is_plugged(vmi, source)) {
         let name = source.name.as_str();
@@ -153,12 +154,12 @@ fn data(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolumes) -> Re
             VolumeSource::Sysprep(from) => {
                 all.add(sysprep(name, from)?, read_only(mount(name, &format!("{}/{name}", paths::SYSPREP))));
             }
-            // `configuration` and `container_images` see to these.
+            // Handled by `configuration` and `container_images`.
             VolumeSource::ConfigMap(_)
             | VolumeSource::DownwardApi(_)
             | VolumeSource::Secret(_)
             | VolumeSource::ContainerDisk(_) => {}
-            // The launcher makes them, or they are in the Pod anyway, or an attachment Pod brings them.
+            // Created by the launcher, part of the Pod anyway, or provided by an attachment Pod.
             VolumeSource::EmptyDisk(_)
             | VolumeSource::ContainerPath(_)
             | VolumeSource::ServiceAccount(_)
@@ -169,7 +170,7 @@ fn data(vmi: &VirtualMachineInstance, ctx: &Context, all: &mut PodVolumes) -> Re
     Ok(())
 }
 
-/// Whether a volume was, or will be, plugged into the running guest.
+/// Whether a volume was, or will be, hot-plugged.
 fn is_plugged(vmi: &VirtualMachineInstance, source: &Source) -> bool {
     let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
     let mut plugged = statuses.filter(|status| status.hotplug_volume.is_some());
@@ -199,7 +200,7 @@ fn host_disk(name: &str, disk: &HostDisk) -> Volume {
     let type_ = match disk.type_.as_str() {
         "Disk" => "Directory",
         "DiskOrCreate" => "DirectoryOrCreate",
-        // Anything else asks for no check.
+        // Any other value disables the check.
         _ => "",
     };
     let host_path = HostPathVolumeSource { path: directory.to_owned(), type_: Some(type_.to_owned()) };
@@ -237,7 +238,7 @@ fn sysprep(name: &str, source: &SysprepSource) -> Result<Volume, Error> {
     }
 }
 
-/// Secrets with keys and passwords, each once however often it is named.
+/// Secrets with keys and passwords, without duplicates.
 fn access_credentials(credentials: &[AccessCredential], all: &mut PodVolumes) {
     let named = credentials.iter().filter_map(|credential| {
         let keys = credential.ssh_public_key.as_ref().and_then(|keys| keys.source.secret.as_ref());
@@ -253,7 +254,8 @@ fn access_credentials(credentials: &[AccessCredential], all: &mut PodVolumes) {
     }
 }
 
-/// Images of container disks and of a directly booted kernel, and the one whose program finds out their digests.
+/// Images of container disks and of a directly booted kernel, and the launcher image whose binary discovers their
+/// digests.
 fn container_images(vmi: &VirtualMachineInstance, config: &ClusterConfig, images: &Images, all: &mut PodVolumes) {
     for (index, source) in vmi.spec.volumes.iter().enumerate() {
         let VolumeSource::ContainerDisk(disk) = source.source() else { continue };
@@ -274,7 +276,7 @@ fn container_images(vmi: &VirtualMachineInstance, config: &ClusterConfig, images
     }
 }
 
-/// What the node's network plugins tell about devices, as a file.
+/// Device information from the node's network plugins, as a file.
 fn network_info() -> Volume {
     let field = ObjectFieldSelector {
         field_path: format!("metadata.annotations['{}']", api::annotations::NETWORK_INFO),

@@ -1,4 +1,4 @@
-//! What may be done to a running instance, and where to connect for it.
+//! Requests to a running VMI: whether they are allowed, and where to connect.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -32,7 +32,7 @@ impl Protocol {
     }
 }
 
-/// The node whose agent serves the instance.
+/// The node whose virt-handler serves the VMI.
 pub fn handler_node(vmi: &VirtualMachineInstance) -> Result<&str, Refusal> {
     use VirtualMachineInstancePhase::{Running, Scheduled};
     match phase(vmi) {
@@ -80,7 +80,7 @@ pub fn pause(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     }
 }
 
-/// Unpause. The virtual machine may be missing: an instance can stand alone.
+/// Unpause. The VM may be missing: a VMI can exist without one.
 pub fn unpause(vmi: &VirtualMachineInstance, vm: Option<&VirtualMachine>) -> Result<(), Refusal> {
     if vm.and_then(|vm| vm.status.as_ref()).is_some_and(|status| status.snapshot_in_progress.is_some()) {
         return Err(Refusal::conflict(VMI, name(vmi), "VMI snapshot in progress"));
@@ -92,7 +92,7 @@ pub fn unpause(vmi: &VirtualMachineInstance, vm: Option<&VirtualMachine>) -> Res
     }
 }
 
-/// Soft reboot: somebody inside the guest must be listening, an agent or the ACPI button.
+/// Soft reboot: the guest must respond to it, through the guest agent or the ACPI button.
 pub fn soft_reboot(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     running(vmi)?;
     if condition(vmi, conditions::PAUSED).is_some_and(Condition::is_true) {
@@ -106,7 +106,7 @@ pub fn soft_reboot(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The words for a reset that failed: the phase explains most of them.
+/// The message for a failed reset: the phase explains most of them.
 pub fn reset_failure(vmi: &VirtualMachineInstance, error: Refusal) -> Refusal {
     match phase(vmi) {
         Some(VirtualMachineInstancePhase::Running) => error,
@@ -117,7 +117,7 @@ pub fn reset_failure(vmi: &VirtualMachineInstance, error: Refusal) -> Refusal {
     }
 }
 
-/// What the guest agent tells. These endpoints answer every refusal with plain text and code 500.
+/// Queries to the guest agent. These endpoints answer every refusal with plain text and code 500.
 pub fn guest_agent(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     running(vmi)?;
     match condition(vmi, conditions::AGENT_CONNECTED) {
@@ -126,7 +126,7 @@ pub fn guest_agent(vmi: &VirtualMachineInstance) -> Result<(), Refusal> {
     }
 }
 
-/// Where a forwarded port leads.
+/// The address that a forwarded port connects to.
 pub fn port_forward(vmi: &VirtualMachineInstance, port: &str) -> Result<SocketAddr, Refusal> {
     let port: u16 = match port.parse() {
         Ok(port) if port > 0 => port,
@@ -143,7 +143,7 @@ pub fn port_forward(vmi: &VirtualMachineInstance, port: &str) -> Result<SocketAd
     }
 }
 
-/// Whether `vmi` is the instance of `vm`, for requests to a virtual machine that are meant for its instance.
+/// Whether `vmi` belongs to `vm`, for requests to a VM that are forwarded to its VMI.
 pub fn instance_of(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> Result<(), Refusal> {
     let vm_name = vm.metadata.name.as_deref().unwrap_or_default();
     if vm.status.as_ref().and_then(|status| status.created) != Some(true) {
@@ -170,7 +170,7 @@ fn phase(vmi: &VirtualMachineInstance) -> Option<&VirtualMachineInstancePhase> {
     status(vmi)?.phase.as_ref()
 }
 
-/// Conditions are asked for by presence here: the node agent removes them when they no longer hold.
+/// Only the presence of a condition counts here: virt-handler removes conditions that no longer hold.
 fn condition<'a>(vmi: &'a VirtualMachineInstance, type_: &str) -> Option<&'a Condition> {
     conditions::find(&status(vmi)?.conditions, type_)
 }

@@ -1,7 +1,7 @@
-//! What each endpoint of `subresources.kubevirt.io` answers, given the objects: a list of patches, an address to connect
-//! to, or a refusal.
+//! The decisions of the endpoints of `subresources.kubevirt.io`, given the objects: a list of patches, an address to
+//! connect to, or a refusal.
 //!
-//! virt-api's routes fetch the objects, ask here, and carry out what comes back.
+//! virt-api's routes fetch the objects, call these functions, and execute the result.
 
 mod instance;
 mod lifecycle;

@@ -1,7 +1,7 @@
-//! Start, stop and restart of a virtual machine.
+//! Start, stop and restart of a VM.
 //!
-//! What these endpoints do depends on the run strategy: where the strategy itself says whether an instance should
-//! exist, the strategy is changed; where requests decide, a request is left in the status for the controller.
+//! The effect depends on the run strategy: if the strategy itself determines whether a VMI should exist, the strategy
+//! is changed; if requests determine it, a request is added to the status for the controller.
 
 use std::collections::BTreeMap;
 
@@ -20,10 +20,10 @@ use crate::options::{RestartOptions, StartOptions, StopOptions};
 
 const VM: Kind = Kind::VirtualMachine;
 
-/// The grace period of a forced restart. Zero would make the deletion skip the guest's cleanup altogether.
+/// The grace period of a forced restart. Zero would skip the guest's cleanup altogether.
 const FORCED_GRACE_PERIOD: i64 = 1;
 
-/// Key under which a start request says that the guest stays paused.
+/// The key in a start request for starting the guest paused.
 const START_PAUSED: &str = "paused";
 
 /// One write, as a JSON patch.
@@ -33,16 +33,16 @@ pub enum Step {
     Vm(Patch),
     /// To the virtual machine's status.
     VmStatus(Patch),
-    /// To the instance of the same name.
+    /// To the VMI of the same name.
     Vmi(Patch),
 }
 
-/// The writes that carry out a request, in order.
+/// The writes that implement a request, in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Plan {
-    /// Each is made only if the one before it succeeded.
+    /// Each is made only if the previous one succeeded.
     pub steps: Vec<Step>,
-    /// Made if a step after the first fails, to leave things as they were.
+    /// Made if a step after the first fails, to restore the previous state.
     pub undo: Option<Step>,
 }
 
@@ -109,7 +109,7 @@ pub fn stop(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>, options: 
         }
         _ => return refuse(format!("{strategy} does not support manual stop requests")),
     };
-    // Decided before anything is written: a refused request must not have shortened the guest's grace period.
+    // Decided before anything is written: a refused request must not shorten the guest's grace period.
     let grace = running.zip(options.grace_period).and_then(|(vmi, seconds)| set_grace_period(vmi, seconds));
     Ok(Plan { steps: grace.into_iter().chain([last]).collect(), undo: None })
 }
@@ -162,7 +162,7 @@ fn is_final(vmi: &VirtualMachineInstance) -> bool {
     matches!(phase(vmi), Some(VirtualMachineInstancePhase::Succeeded | VirtualMachineInstancePhase::Failed))
 }
 
-/// Up or on its way up, as far as anybody can tell.
+/// Whether the VMI is running or starting, as far as known.
 fn is_up(vmi: &VirtualMachineInstance) -> bool {
     use VirtualMachineInstancePhase::{Other, Unknown};
     match phase(vmi) {
@@ -186,7 +186,7 @@ fn run_strategy(vm: &VirtualMachine) -> Result<RunStrategy, Refusal> {
     }
 }
 
-/// Changes the strategy in the form its owner wrote it.
+/// Changes the run strategy in the field that its owner uses.
 fn set_running(vm: &VirtualMachine, running: bool) -> Step {
     let strategy = if running { RunStrategy::Always } else { RunStrategy::Halted };
     Step::Vm(match vm.spec.running {
@@ -208,8 +208,8 @@ fn start_request(paused: bool) -> VirtualMachineStateChangeRequest {
     VirtualMachineStateChangeRequest { action: StateChangeRequestAction::Start, data, uid: None }
 }
 
-/// Leaves requests for the controller. Requests already there are not overtaken, except by a stop: a stop must always
-/// be possible. A crash-loop back-off ends with them, for a person has looked.
+/// Adds requests for the controller. Pending requests are not replaced, except by a stop: a stop must always be
+/// possible. This also ends a crash-loop back-off, since a user has intervened.
 fn request(vm: &VirtualMachine, requests: &[VirtualMachineStateChangeRequest]) -> Result<Step, Refusal> {
     let mut patch = JsonPatch::new();
     let Some(status) = vm.status.as_ref().filter(|status| **status != VirtualMachineStatus::default()) else {
@@ -225,7 +225,7 @@ fn request(vm: &VirtualMachine, requests: &[VirtualMachineStateChangeRequest]) -
     let before = if pending.is_empty() { Value::Null } else { value(pending) };
     let path = &["status", "stateChangeRequests"];
     match value(&requests) {
-        // The same stop once more: nothing to write, but it must still be the one that is pending.
+        // The same stop again: nothing to write, but it must still be the pending one.
         same if same == before => patch.test(path, before),
         requests => patch.change(path, before, requests),
     };
@@ -246,7 +246,7 @@ fn restore_grace_period(vmi: &VirtualMachineInstance, seconds: i64) -> Option<St
     (before != Some(seconds)).then(|| Step::Vmi(change(GRACE_PERIOD, json!(seconds), value(&before))))
 }
 
-/// A patch of one field, which applies only while the field is what it was.
+/// A patch of one field, which applies only while the field is unchanged.
 fn change(path: &[&str], before: Value, after: Value) -> Patch {
     let mut patch = JsonPatch::new();
     patch.change(path, before, after);
@@ -261,7 +261,7 @@ fn value(of: &impl Serialize) -> Value {
     serde_json::to_value(of).expect("API types have string keys and serialize")
 }
 
-/// A second stop makes sense only to hurry the first.
+/// A second stop is only allowed if it shortens the grace period of the first.
 fn shortens_grace_period(vmi: &VirtualMachineInstance, options: &StopOptions) -> bool {
     match (options.grace_period, vmi.spec.termination_grace_period_seconds) {
         (None, _) => false,

@@ -1,4 +1,4 @@
-//! Moving a running guest to another node, and calling off the evacuation of one.
+//! Migrating a running guest to another node, and canceling an evacuation.
 
 use api::config::ClusterConfig;
 use api::v1::{
@@ -14,10 +14,10 @@ use serde_json::{Value, json};
 use super::refusal::{Kind, Refusal};
 use crate::options::{EvacuateCancelOptions, MigrateOptions};
 
-/// What names of migrations begin with that were asked for here.
+/// The prefix of the names of migrations created here.
 const GENERATED: &str = "kubevirt-migrate-vm-";
 
-/// The migration that moves the instance of the virtual machine `name`.
+/// The migration for the VMI of the VM `name`.
 pub fn migrate(
     name: &str,
     vmi: &VirtualMachineInstance,
@@ -38,7 +38,7 @@ pub fn migrate(
     })
 }
 
-/// The node an evacuation is about: the marked one, or the one the guest runs on.
+/// The node of an evacuation: the marked one, or the one the guest runs on.
 pub fn evacuated_node(vmi: &VirtualMachineInstance) -> Option<&str> {
     let status = vmi.status.as_ref()?;
     let named = |name: &'_ Option<String>| name.as_deref().is_some_and(|name| !name.is_empty());
@@ -46,8 +46,8 @@ pub fn evacuated_node(vmi: &VirtualMachineInstance) -> Option<&str> {
     node.as_deref().filter(|name| !name.is_empty())
 }
 
-/// Takes the mark away that has the guest moved; `None` if there is none. `node` is the [`evacuated_node`], if it is
-/// there.
+/// Removes the mark that causes the evacuation; `None` if there is none. `node` is the [`evacuated_node`], if it
+/// exists.
 pub fn cancel_evacuation(
     vmi: &VirtualMachineInstance,
     node: Option<&Node>,

@@ -1,4 +1,4 @@
-//! Bodies of requests.
+//! Request bodies.
 
 use std::collections::BTreeMap;
 
@@ -7,79 +7,79 @@ use serde::{Deserialize, Serialize};
 
 use crate::Refusal;
 
-/// How to start.
+/// Options of a start.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StartOptions {
-    /// The guest is left paused, for somebody to look at its first instructions.
+    /// The guest starts paused, so that its first instructions can be inspected.
     pub paused: bool,
-    /// `All`: decide and check, but change nothing.
+    /// `All`: a dry run, which checks everything but changes nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dry_run: Vec<String>,
 }
 
-/// How to stop.
+/// Options of a stop.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StopOptions {
-    /// Seconds the guest gets to shut down; the instance's own if unset.
+    /// The guest's grace period in seconds; the VMI's own if unset.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period: Option<i64>,
-    /// `All`: decide and check, but change nothing.
+    /// `All`: a dry run, which checks everything but changes nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dry_run: Vec<String>,
 }
 
-/// How to restart.
+/// Options of a restart.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RestartOptions {
-    /// 0 forces the restart; no other value is taken.
+    /// 0 forces the restart; other values are not allowed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_period_seconds: Option<i64>,
-    /// `All`: decide and check, but change nothing.
+    /// `All`: a dry run, which checks everything but changes nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dry_run: Vec<String>,
 }
 
-/// How to move a guest.
+/// Options of a migration.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MigrateOptions {
-    /// Labels that the node to go to must have, besides those that the instance wants.
+    /// Labels that the target node must have, besides those that the VMI requires.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub added_node_selector: BTreeMap<String, String>,
-    /// `All`: decide and check, but change nothing.
+    /// `All`: a dry run, which checks everything but changes nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dry_run: Vec<String>,
 }
 
-/// Which evacuation to call off.
+/// Options for canceling an evacuation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EvacuateCancelOptions {
-    /// The node that the guest was to leave. If the guest is to leave another one by now, nothing happens.
+    /// The node being evacuated. If the guest is being evacuated from another one by now, nothing happens.
     pub evacuation_node_name: String,
-    /// `All`: decide and check, but change nothing.
+    /// `All`: a dry run, which checks everything but changes nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dry_run: Vec<String>,
 }
 
-/// How to pause and unpause.
+/// Options of pause and unpause.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PauseOptions {
-    /// `All` as the first element: decide and check, but change nothing.
+    /// `All` as the first element: a dry run, which checks everything but changes nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub dry_run: Vec<String>,
 }
 
-/// Reads a body that may be empty, JSON or YAML.
+/// Parses a body that may be empty, JSON or YAML.
 pub fn parse<T: DeserializeOwned + Default>(body: &[u8]) -> Result<T, Refusal> {
     parse_present(body).map(Option::unwrap_or_default)
 }
 
-/// The same, telling whether there was one.
+/// The same, but `None` if the body is empty.
 pub fn parse_present<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Refusal> {
     let text = std::str::from_utf8(body).map_err(|_| Refusal::bad_request("the request body is not UTF-8 text"))?;
     let text = text.trim();
@@ -94,7 +94,7 @@ pub fn parse_present<T: DeserializeOwned>(body: &[u8]) -> Result<Option<T>, Refu
     parsed.map(Some).map_err(|error| Refusal::bad_request(format!("the request body cannot be read: {error}")))
 }
 
-/// Whether a request only wants to know. Only the first element counts, and only `All` is known.
+/// Whether a request is a dry run. Only the first element counts, and only `All` is known.
 pub fn is_dry_run(dry_run: &[String]) -> Result<bool, Refusal> {
     match dry_run.first().map(String::as_str) {
         None => Ok(false),

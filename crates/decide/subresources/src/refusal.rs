@@ -1,4 +1,4 @@
-//! Refusals, in the words and codes Kubernetes clients expect.
+//! Refusals, with the messages and codes that Kubernetes clients expect.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::status::{self, About};
@@ -13,7 +13,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// KubeVirt names the singular in its answers.
+    /// KubeVirt uses the singular in its answers.
     fn about(self, name: &str) -> About<'_> {
         let singular = match self {
             Kind::VirtualMachine => "virtualmachine",
@@ -34,19 +34,19 @@ impl Refusal {
         Refusal(Box::new(status::bad_request(message)))
     }
 
-    /// Something failed that is not the client's to mend.
+    /// An internal failure that the client cannot fix.
     pub fn internal(why: impl std::fmt::Display) -> Self {
         Refusal(Box::new(status::internal(&why.to_string())))
     }
 
-    /// The build cannot do this.
+    /// This build does not support the request.
     pub fn not_implemented(message: impl Into<String>) -> Self {
         let not_implemented =
             Status { code: Some(501), reason: Some("NotImplemented".to_owned()), ..status::bad_request(message) };
         Refusal(Box::new(not_implemented))
     }
 
-    /// The path names nothing that is served here.
+    /// The path is not served here.
     pub fn no_such_path() -> Self {
         Refusal(Box::new(status::unknown_path()))
     }
@@ -61,12 +61,12 @@ impl Refusal {
         Refusal(Box::new(status::conflict(kind.about(name), &why.to_string())))
     }
 
-    /// The object is set up in a way that rules the request out for good.
+    /// The object's configuration permanently rules out the request.
     pub fn forbidden(kind: Kind, name: &str, why: impl std::fmt::Display) -> Self {
         Refusal(Box::new(status::forbidden(kind.about(name), &why.to_string())))
     }
 
-    /// The same refusal with words put before its own.
+    /// The same refusal with a prefix to its message.
     pub fn because(mut self, why: impl std::fmt::Display) -> Self {
         self.0.message = Some(format!("{why}: {}", self.message()));
         self
@@ -77,12 +77,12 @@ impl Refusal {
         status::code(&self.0)
     }
 
-    /// The sentence.
+    /// The message.
     pub fn message(&self) -> &str {
         self.0.message.as_deref().unwrap_or_default()
     }
 
-    /// The answer's body.
+    /// The response body.
     pub fn status(&self) -> &Status {
         &self.0
     }

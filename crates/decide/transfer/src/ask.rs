@@ -1,4 +1,4 @@
-//! When the target's reply is lost: it is asked until it says whether the guest runs there, or until the node agent knows.
+//! When the target's reply is lost: queries it until it reports whether the guest runs there, or virt-handler knows.
 
 use std::time::Duration;
 
@@ -8,15 +8,15 @@ use crate::event::{Command, Event, Outcome};
 use crate::source::{ASK_AGAIN, Next, Source, Step, TORN, Then, end, phase};
 use crate::word::{Word, is_broken, word};
 
-/// A target that is asked to start the guest, and neither starts it nor gives up, is told to end it.
+/// A target that is asked to start the guest, and neither starts it nor fails within this time, is told to end it.
 const START_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Asking {
     since: Duration,
-    /// Why it has to be asked.
+    /// Why it has to be queried.
     why: String,
-    /// When to ask again; none while an answer is awaited.
+    /// When to query again; `None` while an answer is pending.
     at: Option<Duration>,
 }
 
@@ -43,7 +43,7 @@ impl Source {
                 Word::DoesNotRun => return self.conclude(it, false),
                 Word::Died if self.is_post_copy() => return self.conclude(it, false),
                 Word::Died => self.undecided(&mut it, "QEMU died at the target".to_owned(), now),
-                // The target may not have noticed yet that nothing comes any more, or that something comes again.
+                // The target may not have noticed yet that the connection broke, or that it is back.
                 Word::Fetches | Word::Starves => vec![Command::Look],
                 Word::NotYet if now.saturating_sub(it.since) > START_WITHIN => vec![Command::DestroyThere],
                 Word::NotYet => again(&mut it, now),
@@ -63,7 +63,7 @@ impl Source {
         (Step::Asking(it), commands)
     }
 
-    /// Nobody knows. The phase lets the node agent tell what it knows.
+    /// The outcome is unknown. The phase lets virt-handler report what it knows.
     fn undecided(&self, it: &mut Asking, why: String, now: Duration) -> Vec<Command> {
         again(it, now);
         let warning = format!("it is not known whether the guest runs on the target: {why}");

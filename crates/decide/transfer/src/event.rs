@@ -1,12 +1,12 @@
-//! What the source's launcher is told, and what it is told to do.
+//! The events and commands of the source's launcher.
 
 use launcher_contract::migration::{MigrationMode, MigrationOptions, MigrationPhase, Progress};
 use launcher_contract::types::{DomainReason, DomainStatus};
 
-/// A domain's state, as libvirt says it.
+/// A domain's state, as reported by libvirt.
 pub type Domain = (DomainStatus, DomainReason);
 
-/// A call that did not succeed.
+/// A failed call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     pub how: How,
@@ -16,9 +16,9 @@ pub struct Failure {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum How {
-    /// The daemon answered: it has not done it.
+    /// The daemon answered: the call had no effect.
     Refused,
-    /// The daemon answered: QEMU may not fetch memory on demand in this Pod or the other one.
+    /// The daemon answered: post-copy is not permitted for QEMU in this Pod or the other one.
     NoPostCopy,
     /// No answer came. Whether the call took effect is not known.
     Lost,
@@ -27,13 +27,13 @@ pub enum How {
 /// The flags that differ between two passes through libvirt's protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pass {
-    /// QEMU is to be ready for post-copy.
+    /// Enable post-copy in QEMU.
     pub post_copy: bool,
-    /// The rest of a post-copy whose connection broke is sent.
+    /// Resume a post-copy whose connection broke.
     pub resumes: bool,
 }
 
-/// What the launcher was answered, or heard.
+/// A result of a command, or an external event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Event {
     /// [`Command::Reach`]
@@ -46,72 +46,72 @@ pub enum Event {
     Allowed(Result<(), Failure>),
     /// [`Command::Perform`]
     Performed(Result<(), Failure>),
-    /// [`Command::Sample`]; none if there are no figures.
+    /// [`Command::Sample`]; `None` if there are no statistics.
     Sampled(Option<Progress>),
     /// [`Command::StartPostCopy`] or [`Command::Suspend`]
     Switched(Result<(), Failure>),
     /// [`Command::Finish`]
     Finished(Result<(), Failure>),
-    /// [`Command::AskTarget`]; none if the target has no such domain.
+    /// [`Command::AskTarget`]; `None` if the target has no such domain.
     There(Result<Option<Domain>, Failure>),
     /// [`Command::DestroyThere`]
     DestroyedThere(Result<(), Failure>),
-    /// [`Command::LeaveMark`], whether it could be left or not.
+    /// [`Command::LeaveMark`], whether it succeeded or not.
     Marked,
     /// [`Command::Confirm`]
     Confirmed(Result<(), Failure>),
-    /// [`Command::Look`]; none if the domain is gone.
+    /// [`Command::Look`]; `None` if the domain is gone.
     Here(Result<Option<Domain>, Failure>),
     /// [`Command::Resume`] or [`Command::Destroy`]
     Done(Result<(), Failure>),
-    /// Somebody asks for the end of the transfer.
+    /// An abort was requested.
     AbortAsked,
-    /// The node agent says whether the guest is the target's, as the target's node has written it into the VMI.
+    /// virt-handler reports whether the guest is the target's, as the target node has recorded it in the VMI.
     Settled(bool),
     /// The time of [`Source::wakes_at`](crate::Source::wakes_at) has come.
     Tick,
 }
 
-/// What the launcher does next. A call is answered by its event.
+/// The next command for the launcher. A call is answered by its event.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Connect to the target's libvirt.
     Reach,
-    /// At the source: ask for the domain that the target has to make, and hold the guest's definition until Confirm.
+    /// On the source: get the domain definition for the target, and lock the guest's definition until Confirm.
     Begin(Pass),
-    /// At the target: start a QEMU that waits for memory.
+    /// On the target: start a QEMU that waits for incoming memory.
     Prepare(Pass),
-    /// At the source: allow this much downtime, in milliseconds.
+    /// On the source: set the maximum downtime, in milliseconds.
     SetDowntime(u64),
-    /// At the source: send disks and memory.
+    /// On the source: send disks and memory.
     Perform(Pass),
-    /// At the source: read QEMU's figures.
+    /// On the source: read QEMU's statistics.
     Sample,
-    /// At the source: have the target run the guest now and fetch what it lacks.
+    /// On the source: switch to post-copy.
     StartPostCopy,
-    /// At the source: stop the guest, so that nothing more changes.
+    /// On the source: pause the guest, so that nothing more changes.
     Suspend,
-    /// At the source: end the transfer. Not answered; repeated until Perform fails.
+    /// On the source: abort the transfer. Not answered; repeated until Perform fails.
     AbortJob,
-    /// At the target: run the guest, or, if `cancelled`, end QEMU.
+    /// On the target: run the guest, or, if `cancelled`, end QEMU.
     Finish { pass: Pass, cancelled: bool },
-    /// At the target, over a new connection: read the domain's state.
+    /// On the target, over a new connection: read the domain's state.
     AskTarget,
-    /// At the target: end a domain that never got to run.
+    /// On the target: destroy a domain that never ran.
     DestroyThere,
-    /// Note in the guest's own storage that it has left.
+    /// Leave a marker in the guest's own storage that it has left.
     LeaveMark,
-    /// At the source: end the guest that has moved, or, if `cancelled`, let it go on.
+    /// On the source: end the guest that has moved, or, if `cancelled`, resume it.
     Confirm { pass: Pass, cancelled: bool },
-    /// At the source, over a new connection if need be: read the domain's state.
+    /// On the source, over a new connection if necessary: read the domain's state.
     Look,
-    /// At the source: run the guest again, whatever state libvirt is in.
+    /// On the source: resume the guest, whatever state libvirt is in.
     Resume,
-    /// At the source: end QEMU, whatever state libvirt is in.
+    /// On the source: kill QEMU, whatever state libvirt is in.
     Destroy,
-    /// Show how it goes.
+    /// Report progress.
     Report(Report),
-    /// Write to the log what is worth a human's attention.
+    /// Log a warning.
     Warn(String),
     /// Nothing is left to do.
     End(Outcome),
@@ -127,13 +127,13 @@ pub enum Report {
 /// How a migration ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The guest is at the target; nothing of it runs here.
+    /// The guest is on the target; nothing of it runs here.
     Moved,
-    /// The guest is here, or has ended here by itself, or is lost in post-copy; and why.
+    /// The guest is here, or has ended here by itself, or is lost in post-copy; with the reason.
     Stayed(String),
 }
 
-/// The options without post-copy, for another pass.
+/// The options without post-copy, for another attempt.
 pub(crate) fn without_post_copy(options: &MigrationOptions) -> MigrationOptions {
     MigrationOptions { allow_post_copy: false, ..options.clone() }
 }

@@ -1,10 +1,10 @@
-//! How a guest moves between two launchers: who runs it, and when to help a transfer or give it up.
+//! Live migration of a guest between two launchers: who may run it, and when to adjust or abort a transfer.
 //!
-//! Pure: the launchers make the calls, tell what was answered and carry out what is decided here.
+//! Pure: the launchers make the calls, report the answers and execute what is decided here.
 //!
 //! - [`Source`] is the launcher that sends the guest. It drives libvirt's protocol at both daemons.
-//! - [`Target`] is the launcher that receives it. It only watches, and says when the guest is there.
-//! - [`Monitor`] judges QEMU's figures during the transfer.
+//! - [`Target`] is the launcher that receives it. It only watches, and reports when the guest has arrived.
+//! - [`Monitor`] evaluates QEMU's statistics during the transfer.
 
 mod ask;
 mod event;

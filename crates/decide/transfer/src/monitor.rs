@@ -1,6 +1,6 @@
-//! Whether a transfer goes on, needs help, or has to be given up.
+//! Whether a transfer continues, needs help, or must be aborted.
 //!
-//! A sample of QEMU's figures in, an order out. The driver carries the order out and, if that worked, says so.
+//! Takes a sample of QEMU's statistics and returns an order. The driver executes the order and reports its success.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use launcher_contract::migration::{MigrationMode, MigrationOptions};
 
 use crate::stall::Stall;
 
-/// Longer than anybody waits for a switch-over: QEMU stops the guest whatever is left.
+/// Effectively unlimited: QEMU pauses the guest whatever is left.
 pub(crate) const ANY_DOWNTIME_MS: u64 = 2_000_000;
-/// What QEMU allows itself unless told otherwise.
+/// QEMU's default.
 const USUAL_DOWNTIME_MS: u64 = 300;
-/// What is allowed at first. QEMU stops a guest as soon as the rest can be sent within the limit, and does not wait until
-/// there is less: what is left of a small guest always can be, and it would stand still for as long as it may.
+/// The initial limit. QEMU pauses a guest as soon as the rest can be sent within the limit, without waiting until less
+/// is left: with a small guest that is always the case, and it would be paused for as long as the limit allows.
 const FIRST_DOWNTIME_MS: u64 = 100;
-/// QEMU's rounds over the memory of a guest that changes too much for that, after which it gets the usual downtime, and
-/// then all that it is allowed.
+/// The number of QEMU's iterations over the memory of a busier guest, after which it gets the usual downtime, and then
+/// the maximum.
 const FIRST_ROUNDS: u64 = 5;
 const USUAL_ROUNDS: u64 = 10;
-/// What the cluster allows where nobody has said anything.
+/// The cluster's default.
 pub(crate) const DEFAULT_MAX_DOWNTIME_MS: u64 = 900;
 
-/// QEMU's figures at one moment.
+/// QEMU's statistics at one moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Sample {
     pub elapsed: Duration,
@@ -39,13 +39,13 @@ pub enum Order {
         because: String,
     },
     PostCopy,
-    /// Stop the guest, so that nothing more changes.
+    /// Pause the guest, so that nothing more changes.
     Pause,
-    /// Allow this much downtime, in milliseconds.
+    /// Set the maximum downtime, in milliseconds.
     MaxDowntime(u64),
 }
 
-/// Whether QEMU may fetch pages on demand on this node.
+/// Whether QEMU can use post-copy on this node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostCopy {
     Possible,
@@ -57,7 +57,7 @@ pub struct Monitor {
     options: MigrationOptions,
     post_copy: PostCopy,
     mode: MigrationMode,
-    /// How long it may take; none is for ever.
+    /// The completion timeout; `None` for no limit.
     acceptable: Option<Duration>,
     previous: Option<u64>,
     last_progress: Duration,
@@ -66,14 +66,14 @@ pub struct Monitor {
     stall: Option<Stall>,
 }
 
-/// The time that an amount of data is given, in whole gigabytes, rounded up.
+/// The timeout for an amount of data, in whole gigabytes, rounded up.
 fn budget(bytes: u64, seconds_per_gigabyte: u64) -> Option<Duration> {
     let seconds = bytes.div_ceil(1_000_000_000).max(1).saturating_mul(seconds_per_gigabyte);
     (seconds > 0).then(|| Duration::from_secs(seconds))
 }
 
 impl Monitor {
-    /// For a guest with this much memory and disk to move.
+    /// For a guest with this much memory and disk to transfer.
     pub fn new(options: MigrationOptions, bytes: u64, post_copy: PostCopy) -> Monitor {
         let acceptable = budget(bytes, options.completion_timeout_per_gib_seconds);
         let stall = options.stall_detector.clone().map(|stall| Stall::new(stall, &options, acceptable));
@@ -90,12 +90,12 @@ impl Monitor {
         }
     }
 
-    /// For what is left of a guest that runs at the target already.
+    /// For the rest of a guest that already runs on the target.
     pub fn after_switch_over(options: MigrationOptions) -> Monitor {
         Monitor { mode: MigrationMode::PostCopy, ..Monitor::new(options, 0, PostCopy::Possible) }
     }
 
-    /// The downtime to allow from the first moment on, if it is to differ from QEMU's own.
+    /// The downtime to set before the transfer starts, if it differs from QEMU's default.
     pub fn first_downtime(&mut self) -> Option<u64> {
         if self.mode == MigrationMode::PostCopy {
             return None;
@@ -110,7 +110,7 @@ impl Monitor {
         (first > 0).then_some(first)
     }
 
-    /// What a guest is allowed that has not been switched over in so many rounds, where nothing else tunes it.
+    /// The maximum downtime after so many iterations without a switch-over, if nothing else tunes it.
     fn downtime_after(&self, rounds: u64) -> u64 {
         let limit = match self.options.max_downtime_ms {
             0 => USUAL_DOWNTIME_MS,
@@ -123,11 +123,11 @@ impl Monitor {
         }
     }
 
-    /// The last order was carried out and this is how the guest moves from now on.
+    /// The last order was executed; the guest now migrates in this mode.
     pub fn switched(&mut self, mode: MigrationMode, elapsed: Duration) {
         self.mode = mode;
         if mode == MigrationMode::Paused {
-            // Everything has to be sent once more at most, with nothing in its way.
+            // At most everything has to be sent once more, without interference from the guest.
             self.acceptable = self.acceptable.map(|acceptable| acceptable * 2);
             self.last_progress = elapsed;
         }
@@ -135,7 +135,7 @@ impl Monitor {
 
     pub fn judge(&mut self, sample: Sample) -> Option<Order> {
         if self.mode == MigrationMode::PostCopy {
-            return None; // the guest is at the target; there is no way back
+            return None; // the guest is on the target; it cannot be aborted any more
         }
         if self.previous.is_none_or(|previous| sample.remaining < previous) {
             self.last_progress = sample.elapsed;
@@ -164,7 +164,7 @@ impl Monitor {
         })
     }
 
-    /// What would have helped and has not been done.
+    /// The remedies that were not permitted or not tried.
     fn remedies(&self) -> String {
         let MigrationOptions { allow_auto_converge, allow_post_copy, allow_workload_disruption, .. } = self.options;
         let mut remedies = vec!["raise completionTimeoutPerGiB"];

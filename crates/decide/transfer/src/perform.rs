@@ -1,4 +1,4 @@
-//! While disks and memory are sent: QEMU's figures are read and judged.
+//! Transfers disks and memory while sampling and evaluating QEMU's statistics.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::event::{Command, Event, Failure, Report};
 use crate::monitor::{Monitor, Order, Sample};
 use crate::source::{Next, Source, Step, Then, phase};
 
-/// How often QEMU's figures are read.
+/// How often QEMU's statistics are sampled.
 const POLL: Duration = Duration::from_millis(400);
 const ABORTED: &str = "Live migration has been aborted";
 
@@ -16,15 +16,16 @@ const ABORTED: &str = "Live migration has been aborted";
 pub(crate) struct Performing {
     monitor: Monitor,
     begun: Duration,
-    /// The first downtime, as long as QEMU has not taken it.
+    /// The initial downtime, as long as QEMU has not accepted it.
     downtime: Option<u64>,
     given_up: Option<String>,
-    /// When to read the figures next; none while that is under way.
+    /// When to take the next sample; `None` while one is pending.
     sample_at: Option<Duration>,
     last_sample: Duration,
-    /// How the guest moves once the order that is under way is carried out.
+    /// The migration mode once the pending order is executed.
     ordered: Option<MigrationMode>,
-    /// The end of the transfer, if it came while an order was under way: whether post-copy has begun decides what it means.
+    /// The end of the transfer, if it came while an order was pending: its meaning depends on whether post-copy has
+    /// started.
     performed: Option<Result<(), Failure>>,
 }
 
@@ -44,7 +45,7 @@ fn sample(progress: &Progress, elapsed: Duration) -> Sample {
 }
 
 impl Source {
-    /// Sends everything, watched by the monitor.
+    /// Starts the transfer, watched by the monitor.
     pub(crate) fn perform(&self, monitor: Monitor, downtime: Option<u64>, now: Duration) -> Next {
         let performing = Performing {
             monitor,
@@ -75,7 +76,8 @@ impl Source {
                 commands
             }
             Event::Allowed(Ok(())) => {
-                // The first downtime is part of the start. A later one is help, which gives a paused guest time anew.
+                // The initial downtime is part of the start. A later one is a remedy, which restarts the timeout of a
+                // paused guest.
                 if it.downtime.take().is_none() {
                     it.monitor.switched(self.mode, now.saturating_sub(it.begun));
                 }
@@ -119,13 +121,13 @@ impl Source {
             Some(Order::MaxDowntime(ms)) => commands.push(Command::SetDowntime(ms)),
         }
         if it.given_up.is_some() {
-            // Repeated until it ends: libvirt refuses while QEMU is not yet that far.
+            // Repeated until it takes effect: libvirt refuses while QEMU is not ready for it.
             commands.push(Command::AbortJob);
         }
         commands
     }
 
-    /// The order was carried out, or not.
+    /// The order was executed, or failed.
     fn switched(&mut self, it: &mut Performing, result: Result<(), Failure>, now: Duration) -> Vec<Command> {
         let Some(mode) = it.ordered.take() else { return Vec::new() };
         if let Err(failure) = result {

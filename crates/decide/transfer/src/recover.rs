@@ -1,8 +1,8 @@
-//! A post-copy whose connection broke: what is here belongs to a guest that runs elsewhere. It is sent until all of it is
-//! there, or nobody needs it any more.
+//! A post-copy whose connection broke: the memory here belongs to a guest that runs on the target. It is sent until the
+//! target has all of it, or no longer needs it.
 //!
-//! The target's launcher has its QEMU listen again when it notices the break; until then nobody answers. libvirt at the
-//! target takes no part in it: its monitor may not get through, and it notices by itself when all has come.
+//! The target's launcher has its QEMU listen again when it notices the break; until then connections fail. libvirt on
+//! the target is not involved: its monitor may be blocked, and it notices by itself when everything has arrived.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::monitor::Monitor;
 use crate::source::{ASK_AGAIN, Next, Source, Step, TORN, end, phase, stayed};
 use crate::word::{Word, is_down, word};
 
-/// A post-copy whose connection broke is given up if it could not go on for this long.
+/// A broken post-copy is given up if it could not be resumed for this long.
 pub(crate) const RECOVER_WITHIN: Duration = Duration::from_secs(300);
 
 #[derive(Debug, Clone)]
@@ -24,13 +24,13 @@ pub(crate) struct Recovering {
 
 #[derive(Debug, Clone, Copy)]
 enum Stage {
-    /// The target is asked whether it still needs anything.
+    /// Querying whether the target still needs anything.
     Asking,
-    /// libvirt here is asked whether QEMU still has it.
+    /// Querying the local libvirt whether QEMU still has the memory.
     Looking,
-    /// libvirt here begins to go on.
+    /// The local libvirt starts to resume.
     Beginning,
-    /// Another attempt at this time.
+    /// Retry at this time.
     Waiting(Duration),
 }
 
@@ -48,7 +48,7 @@ fn recovering(stage: Stage, why: String) -> Step {
 }
 
 impl Source {
-    /// One attempt to go on, if there is time left.
+    /// One attempt to resume, if there is time left.
     pub(crate) fn recover(&mut self, why: String, now: Duration) -> Next {
         let broken_at = *self.broken_at.get_or_insert(now);
         if now.saturating_sub(broken_at) >= RECOVER_WITHIN {
@@ -59,11 +59,11 @@ impl Source {
         let warning = Command::Warn(format!("post-copy broke: {why}; going on with it"));
         let mut commands = vec![warning];
         if !self.is_post_copy() {
-            // The order to switch was carried out, and its answer lost.
+            // The order to switch was executed, but its answer was lost.
             self.mode = MigrationMode::PostCopy;
             commands.extend([Command::Report(Report::Mode(self.mode)), Command::LeaveMark]);
         }
-        // The node agent is to tell if the target's has told it.
+        // Lets virt-handler report the outcome if it has learnt it from the target's.
         commands.push(phase(MigrationPhase::Undecided));
         let (step, more) = match self.settled {
             Some(true) => self.end_here(),

@@ -1,4 +1,4 @@
-//! The launcher that sends a guest away: one migration from its first call to its last.
+//! The launcher that sends a guest: one migration from its first call to its last.
 //!
 //! ```text
 //!  Reaching ─► Beginning ─► Preparing ─► Allowing ─► Performing ──────► Starting ─────────► Leaving ─► ends QEMU here
@@ -23,13 +23,13 @@
 //! | all is sent (`SwitchingOver`) | stands still, QEMU keeps everything | is told to run, by the source alone |
 //! | target says it runs | QEMU ends | runs |
 //! | target says it does not | runs again | QEMU has ended before that |
-//! | target says nothing, or that its QEMU died (`Undecided`) | stands still | is asked again, through libvirt and through its node agent |
+//! | target says nothing, or that its QEMU died (`Undecided`) | stands still | is queried again, through libvirt and virt-handler |
 //! | post-copy | never runs again | runs, fetches memory |
 //! | post-copy, the link is broken | keeps what is left, connects again | waits for memory, listens again |
 //!
-//! So the source goes on only on the target's own word that the guest does not run there: a broken connection is not
-//! one. Neither is a time-out. If the target cannot be asked any more, the order comes from the source's node agent, which
-//! follows what the target's node agent has written into the VMI.
+//! So the source resumes only if the target itself reports that the guest does not run there. A broken connection is
+//! not such a report, and neither is a timeout. If the target can no longer be queried, the source's virt-handler gives
+//! the order, based on what the target's virt-handler has recorded in the VMI.
 
 use std::time::Duration;
 
@@ -42,29 +42,29 @@ use crate::perform::Performing;
 use crate::recover::Recovering;
 use crate::word::{Word, is_broken, is_down, is_handed_over, is_left_standing, word};
 
-/// How often somebody is asked who did not know or answer.
+/// The interval between queries without a conclusive answer.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
-/// A target that is told to give up, and hangs, is left to its node agent: the guest is here, and is not there.
+/// A target that hangs when told to give up is left to its virt-handler: the guest is here, and not there.
 pub(crate) const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
-/// A target that cannot be reached yet: a node agent that was restarted opens the way again within this time.
+/// The timeout for connecting to the target: a restarted virt-handler reopens the proxy within this time.
 const REACH_WITHIN: Duration = Duration::from_secs(20);
 /// Why a guest in post-copy is lost.
 pub(crate) const TORN: &str = "the guest ended at the target before all of its memory was there";
 const NO_POST_COPY: &str = "post-copy is not possible here";
 
-/// What is known before the first call.
+/// The input known before the first call.
 #[derive(Debug, Clone)]
 pub struct Setup {
     pub options: MigrationOptions,
-    /// What there is to send, at least.
+    /// The least amount of data to send.
     pub bytes: u64,
-    /// The guest was paused before, and stays so.
+    /// The guest was paused before, and stays paused.
     pub paused: bool,
-    /// Whether QEMU may fetch memory on demand on this node.
+    /// Whether QEMU can use post-copy on this node.
     pub post_copy: PostCopy,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Clone)]
 pub struct Source {
     pub(crate) setup: Setup,
@@ -75,39 +75,39 @@ pub struct Source {
     pub(crate) settled: Option<bool>,
     /// The target was told to run the guest.
     told_to_run: bool,
-    /// The target, or its node, has said that the guest runs there.
+    /// The target, or its node, has reported that the guest runs there.
     runs_there: bool,
     pub(crate) broken_at: Option<Duration>,
 }
 
-/// What is under way. A call's step waits for its answer.
+/// The current step. A step with a call waits for its answer.
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
-    /// Connects to the target, or waits until `at` to try again.
+    /// Connecting to the target, or waiting until `at` to retry.
     Reaching { since: Duration, at: Option<Duration> },
-    /// libvirt here describes the domain.
+    /// The local libvirt returns the domain definition.
     Beginning,
-    /// libvirt there starts a QEMU that waits.
+    /// The target's libvirt starts a QEMU that waits for memory.
     Preparing,
-    /// The first downtime is set, before the first byte.
+    /// The initial downtime is set before the transfer starts.
     Allowing { monitor: Box<Monitor>, downtime: u64 },
     /// Disks and memory are sent.
     Performing(Box<Performing>),
-    /// Not all was sent: the target is told so.
+    /// The transfer failed: the target is told so.
     GivingUp { until: Duration, why: String },
-    /// All was sent: the target is told to run the guest.
+    /// The transfer is complete: the target is told to run the guest.
     Starting,
-    /// Its answer is lost: it is asked until somebody knows.
+    /// Its answer is lost: it is queried until the outcome is known.
     Asking(Asking),
-    /// The guest runs there: a mark is left before QEMU may end here.
+    /// The guest runs there: a marker is left before QEMU may end here.
     Marking,
-    /// libvirt here ends the guest that has moved.
+    /// The local libvirt ends the guest that has moved.
     Leaving,
-    /// libvirt here is told that the guest stays.
+    /// The local libvirt is told that the guest stays.
     Staying { then: Then },
-    /// libvirt here is asked whether a post-copy that failed can go on.
+    /// The local libvirt is queried whether a failed post-copy can be resumed.
     Judging { why: String, or: Outcome },
-    /// The guest's state here is made what it has to be, however often that takes.
+    /// The guest's local state is corrected, with retries until it is as required.
     Insisting { wish: Wish, then: Then, at: Option<Duration> },
     /// The rest of a post-copy whose connection broke is sent.
     Recovering(Recovering),
@@ -115,7 +115,7 @@ pub(crate) enum Step {
     Over,
 }
 
-/// What is to become of the guest at the source.
+/// The required state of the guest on the source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
     GoOn,
@@ -123,19 +123,19 @@ pub(crate) enum Wish {
     End,
 }
 
-/// What follows when the guest's state here is as it should be.
+/// What follows when the guest's local state is as required.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Then {
     End(Outcome),
     /// The transfer failed: the guest stays, unless a post-copy can be resumed.
     Vain(String),
-    /// Another pass, without post-copy.
+    /// Another attempt, without post-copy.
     Again,
-    /// A post-copy that could not be resumed is tried again.
+    /// A failed attempt to resume a post-copy is retried.
     Recover(String),
 }
 
-/// The next step and what to do for it.
+/// The next step and its commands.
 pub(crate) type Next = (Step, Vec<Command>);
 
 pub(crate) fn stayed(why: impl Into<String>) -> Next {
@@ -151,7 +151,7 @@ pub(crate) fn phase(phase: MigrationPhase) -> Command {
 }
 
 impl Source {
-    /// The first commands are those of [`Source::start`].
+    /// [`Source::start`] returns the first commands.
     pub fn new(setup: Setup) -> Source {
         let pass = Pass { post_copy: setup.options.allow_post_copy, resumes: false };
         Source {
@@ -185,8 +185,8 @@ impl Source {
         }
     }
 
-    /// One event in, the commands that follow from it out. `now` only ever grows. An answer that nobody waits for any more
-    /// changes nothing.
+    /// Handles one event and returns the resulting commands. `now` must be monotonic. An answer that is no longer
+    /// expected has no effect.
     pub fn on(&mut self, event: Event, now: Duration) -> Vec<Command> {
         match event {
             Event::AbortAsked => {
@@ -199,7 +199,7 @@ impl Source {
         self.runs_there |= self.is_word_of_running(&event);
         let step = std::mem::replace(&mut self.step, Step::Over);
         let (step, commands) = match step {
-            // Whoever said otherwise before was wrong.
+            // Any earlier report to the contrary was wrong.
             Step::Staying { .. } | Step::Insisting { wish: Wish::GoOn | Wish::StayPaused, .. } if self.is_gone() => {
                 self.leave()
             }
@@ -218,7 +218,7 @@ impl Source {
         }
     }
 
-    /// Whether the guest must not go on here, although all of it is here.
+    /// Whether the guest must not resume here, although all of it is here.
     fn is_gone(&self) -> bool {
         self.runs_there && !self.is_post_copy()
     }
@@ -279,7 +279,7 @@ impl Source {
         }
     }
 
-    /// Another pass without post-copy, if this one was with it.
+    /// Another attempt without post-copy, if this one was with it.
     fn again(&mut self, now: Duration) -> Next {
         if !self.pass.post_copy {
             return stayed(NO_POST_COPY);
@@ -298,27 +298,28 @@ impl Source {
                 let Setup { options, bytes, post_copy, .. } = self.setup.clone();
                 let mut monitor = Monitor::new(options, bytes, post_copy);
                 match monitor.first_downtime() {
-                    // Before the first byte: a tenth of a second later QEMU judges by it whether to stop the guest.
+                    // Before the transfer starts: QEMU uses it a tenth of a second later to decide whether to pause the
+                    // guest.
                     Some(downtime) => {
                         (Step::Allowing { monitor: Box::new(monitor), downtime }, vec![Command::SetDowntime(downtime)])
                     }
                     None => self.perform(monitor, None, now),
                 }
             }
-            // Begin holds the domain until it is confirmed one way or the other.
+            // Begin locks the domain until it is confirmed one way or the other.
             Err(Failure { how: How::NoPostCopy, .. }) => self.stay(Then::Again),
             Err(failure) => self.stay(Then::End(Outcome::Stayed(failure.text))),
         }
     }
 
-    /// All is sent. From here on the target's word counts.
+    /// The transfer is complete. From here on the target decides.
     pub(crate) fn switch_over(&mut self) -> Next {
         self.told_to_run = true;
         let finish = Command::Finish { pass: self.pass, cancelled: false };
         (Step::Starting, vec![phase(MigrationPhase::SwitchingOver), finish])
     }
 
-    /// Not all was sent. A target that does not hear it ends its QEMU with our connection.
+    /// The transfer failed. A target that does not hear of it ends its QEMU with our connection.
     pub(crate) fn give_up(&self, why: String, now: Duration) -> Next {
         let finish = Command::Finish { pass: self.pass, cancelled: true };
         (Step::GivingUp { until: now + GIVE_UP_WITHIN, why }, vec![finish])
@@ -339,7 +340,7 @@ impl Source {
         }
     }
 
-    /// The guest runs there: nothing of it may run here any more.
+    /// The guest runs on the target: nothing of it may run here any more.
     pub(crate) fn leave(&mut self) -> Next {
         self.runs_there = true;
         (Step::Marking, vec![Command::LeaveMark])
@@ -363,13 +364,13 @@ impl Source {
         (step, commands)
     }
 
-    /// Ends QEMU here, whatever state libvirt is in. Only when the guest runs at the target.
+    /// Ends QEMU here, whatever state libvirt is in. Only if the guest runs on the target.
     pub(crate) fn end_here(&mut self) -> Next {
         self.runs_there = true;
         self.insist(Wish::End, Then::End(Outcome::Moved))
     }
 
-    /// Lets the guest go on here, whatever state libvirt is in. Only when it does not run at the target.
+    /// Resumes the guest here, whatever state libvirt is in. Only if it does not run on the target.
     pub(crate) fn stay(&mut self, then: Then) -> Next {
         if self.is_gone() {
             return self.leave();
@@ -391,7 +392,7 @@ impl Source {
         (Step::Insisting { wish, then, at: None }, vec![Command::Look])
     }
 
-    /// Tries until it is done: a daemon that has died comes back, and its guest must not stay between two states.
+    /// Retries until it succeeds: a daemon that died is restarted, and its guest must not be left between two states.
     fn insisting(&mut self, wish: Wish, then: Then, at: Option<Duration>, event: Event, now: Duration) -> Next {
         let command = match event {
             Event::Here(Err(failure)) | Event::Done(Err(failure)) => {
@@ -405,7 +406,7 @@ impl Source {
                 Some(command) => command,
                 None => return self.then(then, now),
             },
-            // The answer may be to what was wished before: whether QEMU is gone is looked at, not believed.
+            // The answer may belong to an earlier wish: verify that QEMU is gone instead of assuming it.
             Event::Done(Ok(())) if wish == Wish::End => Command::Look,
             Event::Done(Ok(())) => return self.then(then, now),
             Event::Tick if at.is_some_and(|at| at <= now) => Command::Look,
@@ -425,7 +426,7 @@ impl Source {
 }
 
 impl Wish {
-    /// What is missing, in a domain of this state.
+    /// The command that is needed in this state of the domain.
     fn needs(self, domain: Domain) -> Option<Command> {
         match self {
             Wish::GoOn => is_left_standing(domain).then_some(Command::Resume),

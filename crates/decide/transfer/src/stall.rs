@@ -1,8 +1,8 @@
-//! Stall detection: whether QEMU's rounds still bring the end nearer, and the best moment to force it.
+//! Stall detection: whether QEMU's iterations still converge, and the best moment to force the switch-over.
 //!
-//! Each round leaves some memory that changed meanwhile. As long as that amount falls below what it was a window ago, by
-//! a margin, the transfer converges. When it does not, the guest is switched over at a moment when little is left: the
-//! smallest amount seen so far is looked for, with ever less patience.
+//! Each iteration leaves some memory that was dirtied meanwhile. As long as that amount falls below that of a window
+//! ago, by a margin, the transfer converges. When it does not, the guest is switched over at a moment when little is
+//! left: close to the smallest amount seen so far, with decreasing patience.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub(crate) struct Stall {
     disruption: bool,
     max_downtime: Duration,
     acceptable: Option<Duration>,
-    /// Rounds inside the window: when, and what was left.
+    /// Iterations inside the window: time and remaining bytes.
     recent: VecDeque<(Duration, u64)>,
-    /// The least that was left by a round older than the window.
+    /// The least remaining bytes of an iteration older than the window.
     older: Option<u64>,
     stalled: Option<Stalled>,
     iteration: u64,
     bandwidth: Option<f64>,
-    /// When a forced switch-over has to be through.
+    /// The deadline of a forced switch-over.
     deadline: Option<Duration>,
 }
 
@@ -116,7 +116,7 @@ impl Stall {
         if self.disruption && self.post_copy {
             return Some(Order::PostCopy);
         }
-        // Ordered again each round until it happens; the time for it runs from the first order on.
+        // Ordered again in each iteration until it happens; its timeout runs from the first order on.
         let deadline = sample.elapsed + Duration::from_secs(self.options.switchover_seconds);
         if self.disruption {
             self.deadline.get_or_insert(deadline);
@@ -157,7 +157,7 @@ impl Stall {
         self.acceptable.map(|acceptable| acceptable.mul_f64(self.options.completion_factor.clamp(1.0, 1000.0)))
     }
 
-    /// How long the rest would take if nothing more changed; none without a figure for the bandwidth.
+    /// How long the rest would take if nothing more changed; `None` if the bandwidth is unknown.
     fn estimate(&self, sample: Sample) -> Option<Duration> {
         let bandwidth = self.bandwidth.filter(|bandwidth| *bandwidth >= 1.0)?;
         Duration::try_from_secs_f64(sample.remaining as f64 / bandwidth).ok()

@@ -1,4 +1,5 @@
-//! The launcher that receives a guest: notices when it has come, and says so once nobody can take it back.
+//! The launcher that receives a guest: detects its arrival, and reports it once the source cannot resume the guest any
+//! more.
 //!
 //! ```text
 //!  Waiting ──► runs, libvirt has not answered the source yet (Starting) ──► Arrived
@@ -7,30 +8,31 @@
 //!     └──► runs on memory that is partly at the source (Fetching) ───────────┘
 //! ```
 //!
-//! libvirt starts the guest before it answers the source. If QEMU dies in between, libvirt tells the source that the guest
-//! does not run, and the source's goes on. So a guest that runs is not this launcher's before libvirt's receiving job is
-//! over. After that the answer may still get lost; then the source asks, and hears that the guest runs here.
+//! libvirt starts the guest before it answers the source. If QEMU dies in between, libvirt tells the source that the
+//! guest does not run, and the source resumes its own. So a running guest does not belong to this launcher before
+//! libvirt's incoming job is over. After that the answer may still get lost; then the source queries the target, and
+//! learns that the guest runs here.
 
 use launcher_contract::types::{DomainReason as Reason, DomainStatus as Status};
 
 use crate::event::Domain;
 use crate::word::ended_by_itself;
 
-/// What the launcher sees of the domain.
+/// What the launcher observes of the domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Seen {
-    /// None if there is no such domain.
+    /// `None` if there is no such domain.
     pub domain: Option<Domain>,
-    /// libvirt's job of receiving it is not over, or cannot be asked about.
+    /// libvirt's incoming job is not over, or cannot be queried.
     pub receiving: bool,
 }
 
-/// What the launcher has to let others know.
+/// What the launcher has to report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Note {
-    /// QEMU has run the guest, whatever became of it since.
+    /// QEMU has run the guest, whatever happened to it since.
     Started,
-    /// The guest runs here and fetches its memory.
+    /// Post-copy: the guest runs here and fetches its memory.
     Fetches,
     /// All of the guest is here.
     Completed,
@@ -38,28 +40,28 @@ pub enum Note {
     Failed,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Target {
     /// Nothing runs here.
     #[default]
     Waiting,
-    /// The guest runs here, and the source has not been answered.
+    /// The guest runs here, and the source has not got its answer yet.
     Starting,
-    /// The guest runs here, on memory that is partly at the source.
+    /// Post-copy: the guest runs here while part of its memory is on the source.
     Fetching,
-    /// It is here, all of it.
+    /// It has arrived completely.
     Arrived,
-    /// It has ended before it was here.
+    /// It ended before it had arrived.
     Lost,
 }
 
-/// What a domain's state says about the arrival.
+/// What a domain's state means for the arrival.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Arrival {
-    /// It does not run here: nothing has come, or memory is still on its way.
+    /// It does not run here: nothing has arrived, or memory is still being transferred.
     Away,
-    /// It runs here, on memory that is partly at the source.
+    /// It runs here while part of its memory is on the source.
     PostCopy,
     /// It runs here.
     Here,
@@ -68,17 +70,17 @@ enum Arrival {
 }
 
 impl Target {
-    /// Nothing changes any more.
+    /// Whether the state is final.
     pub fn is_over(self) -> bool {
         matches!(self, Target::Arrived | Target::Lost)
     }
 
-    /// Whether the state of libvirt's receiving job decides what comes next.
+    /// Whether the next state depends on libvirt's incoming job.
     pub fn asks_for_job(self, domain: Option<Domain>) -> bool {
         matches!(self, Target::Waiting | Target::Starting) && arrival(domain, false) == Arrival::Here
     }
 
-    /// One look at the domain in, what to tell out.
+    /// Handles one observation of the domain and returns what to report.
     pub fn on(&mut self, seen: Seen) -> Vec<Note> {
         let (next, notes): (Target, &[Note]) = match (*self, arrival(seen.domain, *self != Target::Waiting)) {
             (Target::Waiting, Arrival::PostCopy) => (Target::Fetching, &[Note::Started, Note::Fetches]),
@@ -103,9 +105,9 @@ fn arrival(domain: Option<Domain>, begun: bool) -> Arrival {
         (Status::Running | Status::Blocked, Reason::Postcopy | Reason::PostcopyFailed)
         | (Status::Paused, Reason::PausedPostcopy | Reason::PausedPostcopyFailed) => Arrival::PostCopy,
         (Status::Running | Status::Blocked, _) => Arrival::Here,
-        // libvirt calls a guest that was moved in its paused state paused by its user.
+        // libvirt reports a guest that was migrated while paused as paused by its user.
         (Status::Paused, Reason::PausedUser | Reason::PausedIOError) => Arrival::Here,
-        // It may have come and gone between two looks.
+        // It may have come and gone between two observations.
         (Status::Shutoff | Status::Crashed, Reason::Crashed) => Arrival::Over,
         (Status::Shutoff | Status::Crashed, _) if begun || ended_by_itself(domain) => Arrival::Over,
         _ => Arrival::Away,

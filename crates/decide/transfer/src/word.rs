@@ -1,27 +1,27 @@
-//! What a domain's state says about who runs the guest.
+//! What a domain's state means for who runs the guest.
 
 use launcher_contract::types::{DomainReason as Reason, DomainStatus as Status};
 
 use crate::event::Domain;
 
-/// What the target's libvirt says about the guest.
+/// What the target's libvirt reports about the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Word {
-    /// It runs there, or ran there until it ended by itself: what is at the source is its past.
+    /// It runs there, or ran there until it ended by itself: the copy on the source is outdated.
     Runs,
-    /// It does not run there, and nobody but the source would start it.
+    /// It does not run there, and only the source would start it.
     DoesNotRun,
     /// QEMU is there and has not started the guest.
     NotYet,
-    /// QEMU died there. The guest may have run before, and the target's node may have taken it: the node agents know.
+    /// QEMU died there. The guest may have run before, and the target node may have taken it over: virt-handler knows.
     Died,
-    /// It runs there, and needs what is at the source.
+    /// It runs there, and needs memory from the source.
     Fetches,
-    /// The same, and it gets nothing any more.
+    /// The same, but it no longer gets any.
     Starves,
 }
 
-/// `moved_paused`: the guest was paused by its user, and arrives so.
+/// `moved_paused`: the guest was paused by its user, and arrives paused.
 pub fn word(domain: Option<Domain>, moved_paused: bool) -> Word {
     let Some(domain) = domain else { return Word::DoesNotRun };
     match domain {
@@ -50,7 +50,7 @@ pub(crate) fn is_down((status, _): Domain) -> bool {
     matches!(status, Status::Shutoff | Status::Crashed)
 }
 
-/// Whether the source stopped the guest for a migration and libvirt has left it so.
+/// Whether the source paused the guest for a migration and libvirt has left it paused.
 pub(crate) fn is_left_standing(domain: Domain) -> bool {
     matches!(domain, (Status::Paused, Reason::PausedMigration | Reason::Unknown))
 }
@@ -60,7 +60,7 @@ pub(crate) fn is_handed_over(domain: Domain) -> bool {
     matches!(domain, (Status::Paused, Reason::PausedPostcopy | Reason::PausedPostcopyFailed))
 }
 
-/// Whether nothing is sent from the source any more.
+/// Whether the source no longer sends anything.
 pub(crate) fn is_broken(domain: Domain) -> bool {
     matches!(domain, (Status::Paused, Reason::PausedPostcopyFailed)) || is_down(domain)
 }

@@ -4,7 +4,7 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
 
 use crate::{Endpoint, IoRetry};
 
-/// Every effect the machine can have. Carried out in order; the first failure ends the round.
+/// Every effect of the state machine. Executed in order; the first failure ends the pass.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Action {
     /// Prepare the Pod's network namespace, once.
@@ -15,46 +15,46 @@ pub enum Action {
     },
     /// Ask the guest to power off.
     Shutdown,
-    /// End QEMU.
+    /// Kill QEMU.
     Kill {
         because: &'static str,
     },
-    /// Have the launcher forget the domain and end.
+    /// Have the launcher undefine the domain and exit.
     Delete {
         because: &'static str,
     },
-    /// Remove what the node keeps for this launcher, the ghost record last.
+    /// Remove this launcher's state on the node, the ghost record last.
     CleanUp,
-    /// Store this status, whole, if the object is still the one that was read.
+    /// Write the whole status, guarded by the version that was read.
     UpdateStatus(Box<VirtualMachineInstanceStatus>),
-    /// Store labels, annotations and status, if the object is still the one that was read.
+    /// Write labels, annotations and status, guarded by the version that was read.
     UpdateVmi(Box<VirtualMachineInstance>),
-    /// Have the launcher get ready to take the guest over.
+    /// Have the launcher prepare to receive the guest.
     PrepareTarget {
         uid: String,
     },
-    /// Listen for the source's node.
+    /// Listen for connections from the source node.
     OpenTargetProxy,
-    /// Lead the launcher's sockets to the target.
+    /// Connect the launcher's sockets to the target.
     OpenSourceProxy(Endpoint),
-    /// Nothing of a migration goes through here any more.
+    /// Close the migration proxies.
     CloseProxies,
-    /// Have the launcher send the guest away.
+    /// Have the launcher start the live migration.
     Migrate {
         uid: String,
     },
-    /// Have the launcher keep the guest.
+    /// Have the launcher abort the migration.
     AbortMigration {
         uid: String,
         because: &'static str,
     },
-    /// Tell a launcher that could not learn it whether the guest runs at the target.
+    /// Tell a launcher that could not find out whether the guest runs on the target.
     SettleMigration {
         uid: String,
         target_runs: bool,
         because: &'static str,
     },
-    /// Have the launcher do what is left for a guest that has arrived.
+    /// Have the launcher do the remaining work for a guest that has arrived.
     FinalizeTarget {
         uid: String,
     },
@@ -63,9 +63,9 @@ pub enum Action {
         reason: &'static str,
         message: String,
     },
-    /// Keep this for the next round.
+    /// Keep this for the next pass.
     RememberIoRetry(IoRetry),
-    /// Look again after this time even if nothing changes.
+    /// Requeue after this time even if nothing changes.
     RequeueAfter {
         delay: Duration,
         because: &'static str,
@@ -78,7 +78,7 @@ pub enum EventType {
     Warning,
 }
 
-/// An action without its details, to remember which one failed.
+/// The kind of an action, to record which one failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ActionKind {
     ConfigureNetwork,

@@ -1,4 +1,4 @@
-//! Conditions the node keeps on a VMI.
+//! Conditions that virt-handler maintains on a VMI.
 
 use api::conditions::{AGENT_CONNECTED, PAUSED, SOFTWARE_EMULATION, SYNCHRONIZED, find, remove, set};
 use api::reasons::{PAUSED_BY_USER, PAUSED_IO_ERROR};
@@ -8,7 +8,7 @@ use crate::decide::is_about_the_guest;
 use crate::status::time;
 use crate::{Domain, DomainReason, DomainStatus, World};
 
-/// Scripts match on this sentence, which is why it is a reason.
+/// Scripts match this text, so it is used as the reason.
 const SYNCHRONIZING_FAILED: &str = "Synchronizing with the Domain failed.";
 const HARDWARE_VIRTUALIZATION_UNAVAILABLE: &str = "HardwareVirtualizationUnavailable";
 
@@ -22,7 +22,7 @@ pub(crate) fn from_domain(w: &World<'_>, domain: &Domain, conditions: &mut Vec<C
     software_emulation(w, domain, conditions);
 }
 
-/// The reason stays as it was first told for as long as the guest is paused.
+/// The first reported reason is kept for as long as the guest is paused.
 fn paused(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
     if domain.status != DomainStatus::Paused {
         remove(conditions, PAUSED);
@@ -38,7 +38,7 @@ fn paused(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
     }
 }
 
-/// Guests on the translator are slow; their owners should know why.
+/// Guests without KVM (TCG) are slow; their owners should know why.
 fn software_emulation(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
     match (domain.emulated, w.kvm) {
         (true, Err(why)) => {
@@ -51,7 +51,7 @@ fn software_emulation(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condi
             );
             set(conditions, condition);
         }
-        // Started when KVM was not usable; what was said then still holds for this guest.
+        // Started when KVM was unavailable; the reason given then still applies to this guest.
         (true, Ok(())) => {}
         (false, _) => {
             remove(conditions, SOFTWARE_EMULATION);
@@ -59,7 +59,7 @@ fn software_emulation(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condi
     }
 }
 
-/// False while something we tried does not work, or with the reason of an unexpected end.
+/// False while one of our actions fails, or with the reason of an unexpected end.
 pub(crate) fn failure(w: &World<'_>, why: Option<&str>, conditions: &mut Vec<Condition>) {
     let failing = w.failure.filter(|failure| is_about_the_guest(failure)).map(|failure| failure.message.as_str());
     match failing.or(why) {

@@ -16,34 +16,34 @@ use crate::{
     migration, status,
 };
 
-/// A domain that is defined and not up yet is given this long from the hand-over on.
+/// The time from the hand-over on that a defined domain has to start.
 const SLOW_START: Duration = Duration::from_secs(5 * 60);
 const FIRST_RETRY: Duration = Duration::from_millis(500);
 const LAST_RETRY: Duration = Duration::from_secs(30);
 
-/// What to do next.
+/// Decides what to do next.
 ///
 /// # Guarantees
-/// - A world in which nothing is left to do gives no action but [`Action::RequeueAfter`].
-/// - [`Action::SyncDomain`] is never given for a launcher whose guest was asked to power off, nor while another
+/// - If nothing is left to do, the only action is [`Action::RequeueAfter`].
+/// - [`Action::SyncDomain`] is never returned for a launcher whose guest was asked to power off, nor while another
 ///   launcher of the same VMI is on the node.
-/// - Nothing that ends a guest is given on the word of a cache alone.
+/// - No guest is stopped based on a cache alone.
 ///
 /// # Caveats
-/// The order matters: what follows an action relies on it. Whoever carries the actions out stops at the first failure,
-/// reports it in [`World::failure`] and asks again.
+/// The order matters: an action relies on those before it. The caller stops at the first failure, reports it in
+/// [`World::failure`] and calls this again.
 pub fn decide(w: &World<'_>) -> Vec<Action> {
     let actions = match w.vmi {
         Vmi::Unconfirmed => vec![requeue(1, "the API server has not confirmed that the VMI is gone")],
         Vmi::Absent => abandoned(w),
         Vmi::Present(vmi) if migration::is_target(w, vmi) => migration::target::decide(w, vmi),
-        // It waits for a guest that another instance sends: it must never start one of its own.
+        // It waits to receive a guest from another VMI: it must never boot one of its own.
         Vmi::Present(vmi) if vmi.receives() => foreign(w, vmi),
         Vmi::Present(vmi) if migration::was_sent(w, vmi) && !vmi.is_final() => migration::source::sent(w, vmi),
         Vmi::Present(vmi) if !owned(vmi, w.node_name) || migration::has_left(w, vmi) => foreign(w, vmi),
         Vmi::Present(vmi) if vmi.is_final() => ended(w),
         Vmi::Present(vmi) if is_ours(vmi) => live(w, vmi),
-        // The controller has not handed it over.
+        // The controller has not handed it over yet.
         Vmi::Present(_) => Vec::new(),
     };
     pace(w, actions)
@@ -59,8 +59,8 @@ fn is_ours(vmi: &VirtualMachineInstance) -> bool {
     !matches!(vmi.phase(), None | Some(Phase::Pending | Phase::Scheduling))
 }
 
-/// The VMI belongs to another node or Pod; this launcher is a leftover that its Pod's end takes care of, unless a
-/// migration has left it behind.
+/// The VMI belongs to another node or Pod; this launcher is a leftover that ends with its Pod, unless a migration has
+/// left it behind.
 fn foreign(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     match w.launcher.verdict(w.now) {
         Verdict::Gone if w.has_record => vec![Action::CleanUp],
@@ -69,7 +69,7 @@ fn foreign(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     }
 }
 
-/// The VMI is gone: its guest has to go, too.
+/// The VMI is gone: its guest must be stopped.
 fn abandoned(w: &World<'_>) -> Vec<Action> {
     if !w.has_record {
         return Vec::new();
@@ -85,7 +85,7 @@ fn abandoned(w: &World<'_>) -> Vec<Action> {
     }
 }
 
-/// The phase is final: what is left of the guest is of no use to anyone.
+/// The phase is final: the rest of the guest is cleaned up.
 fn ended(w: &World<'_>) -> Vec<Action> {
     if !w.has_record {
         return Vec::new();
@@ -115,25 +115,25 @@ fn live(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let changes = vmi.phase() != Some(&phase);
     let mut actions = report(w, vmi, &phase, why.as_deref());
     if changes {
-        return actions; // the stored phase brings us back here
+        return actions; // the event of the phase write requeues us
     }
     actions.extend(match verdict {
         Verdict::NotInitialised => vec![requeue(1, "the launcher is not ready yet")],
         Verdict::Silent => vec![requeue(1, "the launcher does not answer")],
         Verdict::Gone if migration::source::is_elsewhere(w, vmi) => migration::source::ask_target(w, vmi),
-        Verdict::Gone => Vec::new(), // cannot be: the phase would have changed
+        Verdict::Gone => Vec::new(), // unreachable: the phase would have changed
         Verdict::Connected(state) => migration::source::act(w, vmi, state).unwrap_or_else(|| act(w, vmi, state)),
     });
     actions.extend(migration::close_entrance(w, vmi));
-    // Of a pass that writes the status the object is not the one that was read any more; it brings us back here.
+    // After a status write the object is no longer the version that was read; the event of the write requeues us.
     if !actions.iter().any(|action| action.kind() == Some(ActionKind::UpdateStatus)) {
         actions.extend(pci_layout(vmi, verdict));
     }
     actions
 }
 
-/// Records the PCI layout of a running guest that does not say it: without it, the next start of its machine could lay out the
-/// devices otherwise. Our launchers know one layout, that of new guests.
+/// Records the PCI layout of a running guest without one: otherwise the next start of its VM could assign devices
+/// differently. Our launchers only use one layout, that of new guests.
 fn pci_layout(vmi: &VirtualMachineInstance, verdict: Verdict<'_>) -> Option<Action> {
     let Verdict::Connected(LauncherState { domain: Some(domain), .. }) = verdict else { return None };
     let express = domain.machine.contains("q35") || domain.machine.starts_with("virt");
@@ -147,7 +147,7 @@ fn pci_layout(vmi: &VirtualMachineInstance, verdict: Verdict<'_>) -> Option<Acti
     Some(Action::UpdateVmi(Box::new(new)))
 }
 
-/// Stores what is known, and tells users of a new phase.
+/// Writes the observed status, and records an event for a new phase.
 fn report(w: &World<'_>, vmi: &VirtualMachineInstance, phase: &Phase, why: Option<&str>) -> Vec<Action> {
     let Some(new) = status::status(w, vmi, phase, why) else { return Vec::new() };
     let had_failure = vmi.condition(SYNCHRONIZED).is_some_and(|condition| condition.is_false());
@@ -200,7 +200,7 @@ pub(crate) fn is_about_the_guest(failure: &Failure) -> bool {
     }
 }
 
-/// The launcher answers, and the stored phase is what its domain calls for.
+/// The launcher responds, and the stored phase matches its domain.
 fn act(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState) -> Vec<Action> {
     let alive = state.domain.as_ref().filter(|domain| domain.is_alive());
     let stopping = vmi.is_marked_for_deletion() || (state.marked_for_graceful_shutdown && vmi.is_running());
@@ -219,7 +219,7 @@ fn act(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState) -> Ve
     }
 }
 
-/// The launcher ends some time after it took the command; until then there is nothing else to do.
+/// The launcher exits some time after it accepted the command; until then there is nothing else to do.
 fn delete(w: &World<'_>, because: &'static str) -> Vec<Action> {
     let waiting = "the launcher is about to end";
     match resend_in(w.sent.delete, w.now) {
@@ -228,7 +228,7 @@ fn delete(w: &World<'_>, because: &'static str) -> Vec<Action> {
     }
 }
 
-/// libvirt shows a domain as shut off, for no reason, from its definition until QEMU runs.
+/// libvirt reports a domain as shut off, without a reason, from its definition until QEMU runs.
 fn is_slow_start(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &Domain) -> bool {
     let handed_over = || {
         let transitions = &vmi.status.as_ref()?.phase_transition_timestamps;
@@ -254,7 +254,7 @@ fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
     }
     match w.network {
         Network::Pending => vec![Action::ConfigureNetwork],
-        Network::Interrupted => Vec::new(), // cannot be: the phase would have changed
+        Network::Interrupted => Vec::new(), // unreachable: the phase would have changed
         Network::Finished(_) if state.domain.is_some() => vec![Action::SyncDomain { because: "the guest is not up" }],
         Network::Finished(_) => vec![
             Action::SyncDomain { because: "the guest is to run" },
@@ -263,7 +263,7 @@ fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
     }
 }
 
-/// A running guest needs nothing, unless a disk stopped it.
+/// A running guest needs nothing, unless it is paused by an I/O error.
 fn keep(w: &World<'_>, state: &LauncherState, domain: &Domain) -> Vec<Action> {
     if domain.status != DomainStatus::Paused || domain.reason != DomainReason::PausedIOError || shutdown_began(w, state)
     {
@@ -289,7 +289,7 @@ fn unclear() -> Vec<Action> {
     vec![requeue(5, "the state of the domain is unknown")]
 }
 
-/// Holds back an action that failed a moment ago, and all that would follow it.
+/// Delays an action that has just failed, and all actions after it.
 fn pace(w: &World<'_>, mut actions: Vec<Action>) -> Vec<Action> {
     let Some(failure) = w.failure else { return actions };
     let Some(index) = actions.iter().position(|action| action.kind() == Some(failure.action)) else { return actions };

@@ -1,4 +1,4 @@
-//! `status.interfaces`: what the domain, the Pod and the guest agent know of each network interface.
+//! `status.interfaces`: combines what the domain, the Pod and the guest agent report about each network interface.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::{Domain, GuestAgent, GuestInterface, Network, World};
 const DOMAIN: &str = "domain";
 const GUEST_AGENT: &str = "guest-agent";
 const MULTUS_STATUS: &str = "multus-status";
-/// A guest may make as many interfaces as it likes; the object is not its to fill.
+/// Limits the interfaces that a guest can add to the object.
 const MAX_GUEST_ONLY: usize = 10;
 
 pub(crate) fn interfaces(
@@ -61,7 +61,7 @@ fn set_ips(entry: &mut Status, ips: Vec<String>) {
     entry.ip_addresses = ips;
 }
 
-/// Interfaces are matched by MAC address; what the domain does not have is appended.
+/// Interfaces are matched by MAC address; those not in the domain are appended.
 fn guest_addresses(vmi: &VirtualMachineInstance, agent: &GuestAgent, list: &mut Vec<Status>) {
     let mut guest_only = Vec::new();
     for guest in &agent.interfaces {
@@ -84,7 +84,7 @@ fn is_masquerade(vmi: &VirtualMachineInstance, name: &str) -> bool {
     interfaces.any(|interface| interface.name == name && interface.bound_by() == Binding::Masquerade)
 }
 
-/// Per address family: the Pod's address is the one others can use, so it stays as long as the guest has any of that
+/// Per address family: the Pod's address is the reachable one, so it stays as long as the guest has any address of that
 /// family; a guest without one cannot be reached.
 fn merge(entry: &mut Status, guest: &GuestInterface, masquerade: bool) {
     let keep = |ip: &&String| !masquerade || !is_link_local(ip);
@@ -123,7 +123,7 @@ fn is_link_local(ip: &str) -> bool {
     }
 }
 
-/// Readers take the first entry for the VMI's address.
+/// Clients take the first entry for the VMI's address.
 fn primary_first(vmi: &VirtualMachineInstance, previous: &[Status], list: &mut Vec<Status>) {
     let Some(primary) = vmi.spec.networks.iter().find(|network| network.source().is_primary()) else { return };
     let named = |entry: &Status| entry.name.as_deref() == Some(primary.name.as_str());
@@ -139,7 +139,7 @@ fn primary_first(vmi: &VirtualMachineInstance, previous: &[Status], list: &mut V
     }
 }
 
-/// What the controller learnt from the Pod's network status stays on record.
+/// Keeps what the controller recorded from the Pod's network status.
 fn multus(previous: &[Status], list: &mut Vec<Status>) {
     let sources = |entry: &Status| -> Vec<String> {
         entry

@@ -1,4 +1,4 @@
-//! A guest paused by a failing disk is resumed, ever more rarely while that does not help.
+//! Resumes a guest paused by an I/O error, with back-off while that does not help.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::launcher::since;
 
 const INITIAL_WAIT: Duration = Duration::from_secs(10);
 const MAX_WAIT: Duration = Duration::from_secs(3 * 60);
-/// A pause this soon after a resume is the same failure.
+/// A pause this soon after a resume counts as the same failure.
 const WINDOW: Duration = Duration::from_secs(30);
 
-/// Where the retries of one guest stand.
+/// The retry state of one guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct IoRetry {
     last_run: Timestamp,

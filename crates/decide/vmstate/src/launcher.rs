@@ -1,4 +1,4 @@
-//! Is the launcher starting, talking, silent or gone?
+//! Whether the launcher is starting, responding, unresponsive or gone.
 
 use std::time::Duration;
 
@@ -6,28 +6,28 @@ use jiff::Timestamp;
 
 use crate::{Domain, LauncherState};
 
-/// How long a launcher may take until its socket answers for the first time.
+/// The timeout for the first response on a launcher's socket.
 const INITIALISATION: Duration = Duration::from_secs(3 * 60);
-/// How long a launcher that has answered before may be silent.
+/// How long a launcher that has responded before may be unresponsive.
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// What was found out about the launcher.
+/// What is known about the launcher.
 #[derive(Debug, Clone, Copy)]
 pub struct LauncherView<'a> {
     /// The Pod's directory on the node exists.
     pub pod_dir: bool,
-    /// When this agent first looked for the launcher.
+    /// When this virt-handler first looked for the launcher.
     pub first_seen: Timestamp,
-    /// It has answered at least once, possibly to an earlier agent on this node.
+    /// It has responded at least once, possibly to an earlier virt-handler on this node.
     pub connected_once: bool,
-    /// The process that answered is gone.
+    /// The process that responded is gone.
     pub process_gone: bool,
-    /// Set while it does not answer.
+    /// Set while it does not respond.
     pub failing_since: Option<Timestamp>,
-    /// The last answer, and when it came; kept when the launcher falls silent.
+    /// The last response and its time; kept when the launcher becomes unresponsive.
     pub state: Option<(&'a LauncherState, Timestamp)>,
-    /// What a launcher that does not answer left in writing. It was written after the guest had ended, by the launcher:
-    /// no more and no less to be trusted than an answer.
+    /// The state file left by a launcher that no longer responds. The launcher wrote it after the guest had ended: it
+    /// is as trustworthy as a response.
     pub left_behind: Option<&'a LauncherState>,
 }
 
@@ -35,22 +35,22 @@ pub struct LauncherView<'a> {
 pub enum Verdict<'a> {
     /// It has not opened its socket yet.
     NotInitialised,
-    /// It answered before and does not now; not for long enough to draw a conclusion.
+    /// It responded before and does not now, but not for long enough to draw a conclusion.
     Silent,
-    /// It will not answer any more.
+    /// It will not respond any more.
     Gone,
     Connected(&'a LauncherState),
 }
 
 impl<'a> LauncherView<'a> {
-    /// The domain as it was when it had ended, if anybody was told or it can be read.
+    /// The final state of the domain, if it was reported or can be read.
     pub(crate) fn outcome(&self) -> Option<&'a Domain> {
         let told = self.state.map(|(state, _)| state);
         let domains = [told, self.left_behind].into_iter().flatten().filter_map(|state| state.domain.as_ref());
         domains.into_iter().find(|domain| !domain.is_alive())
     }
 
-    /// Whether the launcher has spoken of this migration, at any time.
+    /// Whether the launcher has ever reported this migration.
     pub(crate) fn told_of(&self, migration: &str) -> bool {
         let states = [self.state.map(|(state, _)| state), self.left_behind];
         states.into_iter().flatten().filter_map(|state| state.migration.as_ref()).any(|known| known.uid == migration)
@@ -66,13 +66,13 @@ impl<'a> LauncherView<'a> {
         if !self.connected_once {
             return if since(self.first_seen, now) < INITIALISATION { Verdict::NotInitialised } else { Verdict::Gone };
         }
-        // An agent that restarts has no failure on record yet: the silence counts from its first look.
+        // After a restart of virt-handler no failure is recorded yet: the silence counts from its first look.
         let silent_since = self.failing_since.unwrap_or(self.first_seen);
         if since(silent_since, now) < WATCHDOG { Verdict::Silent } else { Verdict::Gone }
     }
 }
 
-/// The time that has passed; zero if the clock went back.
+/// The elapsed time; zero if the clock went back.
 pub(crate) fn since(then: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(now.duration_since(then)).unwrap_or_default()
 }

@@ -1,9 +1,9 @@
-//! The node's side of one virtual machine: what to do next with a launcher Pod, given everything known about it.
+//! The node's side of one VM: decides what to do next with a launcher Pod, given everything known about it.
 //!
-//! [`decide`] is the whole judgement of the node agent. It is pure: the agent gathers a [`World`], carries out the
-//! [`Action`]s in order, stops at the first that fails, and asks again with what it then sees. There is one such
-//! machine per launcher, keyed by the UID of its Pod; a VMI that was deleted and made anew under the same name is
-//! another machine.
+//! [`decide`] holds all the decisions of virt-handler. It is pure: virt-handler gathers a [`World`], executes the
+//! [`Action`]s in order, stops at the first failure, and decides again from what it then observes. There is one such
+//! state machine per launcher, keyed by the UID of its Pod; a VMI that was deleted and recreated under the same name
+//! has another one.
 //!
 //! ```text
 //!             controller hands over
@@ -25,18 +25,20 @@
 //!     CleanUp: nothing of this launcher is left on the node
 //! ```
 //!
-//! Three rules hold the machine together:
+//! Three rules:
 //!
-//! - **The phase is written before the evidence goes.** While the domain's state calls for another phase, writing it is
-//!   all that happens. A domain is deleted only after the phase it explains is stored, so a restarted agent never has
-//!   to guess how a guest ended. A launcher that could not wait for an agent leaves its last state in writing.
-//! - **Silence is not death.** A launcher that stops answering is left alone until it has been silent for half a minute
-//!   or its process is known to be gone. A state that is not understood freezes everything.
-//! - **Nothing starts after a shutdown began.**
+//! - **The phase is written before the evidence is removed.** While the domain's state requires another phase, writing
+//!   it is the only action. A domain is deleted only after the phase it explains is stored, so a restarted virt-handler
+//!   never has to guess how a guest ended. A launcher that could not wait for virt-handler leaves its last state in a
+//!   file.
+//! - **Silence is not death.** A launcher that stops responding is left alone until it has been silent for half a
+//!   minute or its process is known to be gone. While a state is not understood, nothing is done.
+//! - **Nothing starts once a shutdown has begun.**
 //!
-//! Live migration adds a second launcher on another node; [`migration`] tells who may run the guest when.
+//! Live migration adds a second launcher on another node; [`migration`] defines which one may run the guest at any
+//! time.
 //!
-//! Hotplug and SR-IOV are not part of the machine yet.
+//! Hotplug and SR-IOV are not part of the state machine yet.
 
 mod action;
 mod conditions;

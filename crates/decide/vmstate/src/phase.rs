@@ -1,4 +1,4 @@
-//! The phase a VMI should be in, from what is known about its domain.
+//! Computes the phase of a VMI from what is known about its domain.
 
 use std::time::Duration;
 
@@ -9,18 +9,18 @@ use crate::launcher::{Verdict, since};
 use crate::migration::source;
 use crate::{Domain, DomainReason, DomainStatus, Network, World};
 
-/// A running guest's launcher that denies having a domain is believed after this long; its libvirt may have just been
+/// If a launcher reports no domain for a running guest, it is believed after this long; its libvirt may have just been
 /// restarted.
 const DOMAIN_LOST: Duration = Duration::from_secs(10);
 
-/// The phase, and why if it is one nobody would expect.
+/// The phase, with a reason if it is unexpected.
 pub(crate) fn phase(w: &World<'_>, vmi: &VirtualMachineInstance) -> (Phase, Option<String>) {
     let current = vmi.phase().cloned().unwrap_or_default();
     if let Some(why) = source::lost(w, vmi) {
         return (Phase::Failed, Some(why));
     }
     if source::is_elsewhere(w, vmi) {
-        return (current, None); // the target's node has to tell
+        return (current, None); // the target's node has to report it
     }
     if let Some(message) = critical(w, vmi) {
         return (Phase::Failed, Some(message));
@@ -32,7 +32,7 @@ pub(crate) fn phase(w: &World<'_>, vmi: &VirtualMachineInstance) -> (Phase, Opti
             None => without_domain(w, current),
         },
         Verdict::Gone => {
-            // What it said or wrote last explains its end better than its silence does.
+            // Its last report explains its end better than its silence does.
             match w.launcher.outcome().and_then(|domain| from_domain(domain, vmi, w)) {
                 Some(phase) => (phase, None),
                 None => (Phase::Failed, Some(gone(w))),
@@ -41,7 +41,7 @@ pub(crate) fn phase(w: &World<'_>, vmi: &VirtualMachineInstance) -> (Phase, Opti
     }
 }
 
-/// A failure that no repetition mends.
+/// A failure that retries cannot fix.
 fn critical(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
     if let Some(failure) = w.failure.filter(|failure| failure.critical) {
         return Some(failure.message.clone());
@@ -74,18 +74,18 @@ fn without_domain(w: &World<'_>, current: Phase) -> (Phase, Option<String>) {
             let why = || "the launcher has no domain for this guest any more".to_string();
             if lost { (Phase::Failed, Some(why())) } else { (current, None) }
         }
-        // The hand-over was seen, the state it left is not one of ours: start over.
+        // It was handed over, but the stored phase is not one of ours: start over.
         _ => (Phase::Scheduled, None),
     }
 }
 
-/// None if the domain's state says nothing about the phase.
+/// `None` if the domain's state does not determine the phase.
 fn from_domain(domain: &Domain, vmi: &VirtualMachineInstance, w: &World<'_>) -> Option<Phase> {
     use DomainReason as Reason;
     match domain.status {
         DomainStatus::Shutoff | DomainStatus::Crashed => match domain.reason {
             Reason::Crashed | Reason::Panicked => Some(Phase::Failed),
-            // It did not go by itself although it could have been asked and was given the time.
+            // It did not power off although it could have been asked and had the time.
             Reason::Destroyed if domain.acpi && grace_seconds(w, Some(vmi)) != 0 => Some(Phase::Failed),
             Reason::Destroyed | Reason::Shutdown | Reason::Saved | Reason::FromSnapshot => Some(Phase::Succeeded),
             _ => None,

@@ -1,4 +1,4 @@
-//! Power the guest off: ask, ask again, and end it when its time is over.
+//! Powers the guest off: requests a shutdown, repeats the request, and kills it when the grace period is over.
 
 use std::time::Duration;
 
@@ -9,8 +9,7 @@ use crate::launcher::since;
 use crate::phase::grace_seconds;
 use crate::{Action, Domain, DomainStatus, LauncherState, Vmi, World};
 
-/// A guest that is still booting misses the request, so it is repeated. Other commands whose effect does not show are,
-/// too.
+/// A guest that is still booting misses the request, so it is repeated. So are other commands without a visible effect.
 const RESEND: Duration = Duration::from_secs(5);
 
 pub(crate) fn shutdown(w: &World<'_>, state: &LauncherState, domain: &Domain) -> Vec<Action> {
@@ -35,7 +34,7 @@ pub(crate) fn shutdown(w: &World<'_>, state: &LauncherState, domain: &Domain) ->
     actions
 }
 
-/// Ends QEMU; repeated if it is still there a while later.
+/// Kills QEMU; repeated if it still runs a while later.
 pub(crate) fn kill(w: &World<'_>, because: &'static str) -> Vec<Action> {
     if let Some(left) = resend_in(w.sent.kill, w.now) {
         return vec![Action::RequeueAfter { delay: left, because: "QEMU is being ended" }];
@@ -48,7 +47,7 @@ pub(crate) fn kill(w: &World<'_>, because: &'static str) -> Vec<Action> {
     actions
 }
 
-/// How long until a command may be repeated; none if it may be sent now.
+/// The time until a command may be repeated; `None` if it may be sent now.
 pub(crate) fn resend_in(last: Option<Timestamp>, now: Timestamp) -> Option<Duration> {
     RESEND.checked_sub(since(last?, now)).filter(|left| !left.is_zero())
 }

@@ -1,4 +1,4 @@
-//! The VMI's status as the node sees it.
+//! The VMI's status as virt-handler maintains it.
 
 use api::v1::VirtualMachineInstancePhase as Phase;
 use api::v1::{
@@ -12,7 +12,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::launcher::Verdict;
 use crate::{Disk, Domain, LauncherState, World, conditions, interfaces, migration};
 
-/// The new status, or none if the stored one already says it all.
+/// The new status, or `None` if the stored one is up to date.
 pub(crate) fn status(
     w: &World<'_>,
     vmi: &VirtualMachineInstance,
@@ -81,7 +81,7 @@ pub(crate) fn set_phase(status: &mut VirtualMachineInstanceStatus, phase: &Phase
     }
 }
 
-/// The API keeps whole seconds.
+/// The API has a resolution of one second.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(now.round(Unit::Second).unwrap_or(now))
 }

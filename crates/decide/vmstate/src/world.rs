@@ -5,24 +5,24 @@ use launcher_contract::types::{DomainReason, DomainStatus};
 use crate::launcher::LauncherView;
 use crate::{ActionKind, IoRetry, Migration, Proxy};
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Debug, Clone)]
 pub struct World<'a> {
     pub now: Timestamp,
     pub node_name: &'a str,
     pub vmi: Vmi<'a>,
     pub launcher: LauncherView<'a>,
-    /// The name of the launcher's Pod, once the launcher has told it.
+    /// The name of the launcher's Pod, once the launcher has reported it.
     pub pod_name: Option<&'a str>,
     pub proxy: Proxy<'a>,
     pub network: Network<'a>,
     /// Why KVM cannot run a guest here; `Ok` if it can.
     pub kvm: Result<(), &'a str>,
-    /// Something on this node belongs to this launcher: a ghost record, network state.
+    /// The node holds state of this launcher: a ghost record, network state.
     pub has_record: bool,
-    /// Another launcher of the same VMI is on this node. Two must never hold a domain.
+    /// Another launcher of the same VMI is on this node. Only one may have a domain.
     pub rival: bool,
-    /// The grace period noted when the VMI was still there.
+    /// The grace period recorded while the VMI still existed.
     pub recorded_grace_seconds: Option<i64>,
     pub sent: Sent,
     /// The action that failed last, unless it has succeeded since.
@@ -30,7 +30,7 @@ pub struct World<'a> {
     pub io_retry: Option<IoRetry>,
 }
 
-/// When this agent last sent a command that the launcher took; forgotten when the agent restarts.
+/// When this virt-handler last sent a command that the launcher accepted; lost when virt-handler restarts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sent {
     pub sync: Option<Timestamp>,
@@ -40,13 +40,13 @@ pub struct Sent {
     pub settle: Option<Timestamp>,
 }
 
-/// The object this launcher was started for, by its UID.
+/// The VMI this launcher was started for, matched by UID.
 #[derive(Debug, Clone, Copy)]
 pub enum Vmi<'a> {
     Present(&'a VirtualMachineInstance),
-    /// The API server itself said so; a cache's silence is not enough to end a guest.
+    /// Confirmed by a live read; absence from the cache is not enough to stop a guest.
     Absent,
-    /// The cache lacks it and the API server could not be asked.
+    /// Not in the cache, and a live read was not possible.
     Unconfirmed,
 }
 
@@ -54,13 +54,13 @@ pub enum Vmi<'a> {
 #[derive(Debug, Clone, Copy)]
 pub enum Network<'a> {
     Pending,
-    /// Begun and not finished: by an agent that died, or one that met an error. Never repaired.
+    /// Started and not finished: virt-handler died or failed. Never repaired.
     Interrupted,
     /// Done; the Pod's addresses per network.
     Finished(&'a [PodAddresses]),
 }
 
-/// Addresses by which the cluster reaches a network of the VMI.
+/// Addresses under which a network of the VMI is reachable in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodAddresses {
     pub network: String,
@@ -73,13 +73,13 @@ pub struct Failure {
     pub action: ActionKind,
     /// For users, with all causes.
     pub message: String,
-    /// Trying again cannot help: the VMI fails.
+    /// Retries cannot help: the VMI fails.
     pub critical: bool,
     pub count: u32,
     pub at: Timestamp,
 }
 
-/// What the launcher said last.
+/// The last report of the launcher.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LauncherState {
     pub domain: Option<Domain>,
@@ -88,7 +88,7 @@ pub struct LauncherState {
     pub marked_for_graceful_shutdown: bool,
     /// When the guest was first asked to power off.
     pub shutdown_requested_at: Option<Timestamp>,
-    /// The migration it takes or last took part in.
+    /// The current or last migration it takes part in.
     pub migration: Option<Migration>,
 }
 
@@ -97,9 +97,9 @@ pub struct Domain {
     pub status: DomainStatus,
     pub reason: DomainReason,
     pub machine: String,
-    /// Runs on QEMU's translator instead of KVM.
+    /// Runs under TCG instead of KVM.
     pub emulated: bool,
-    /// The guest can be asked to power off.
+    /// The guest can be asked to power off via ACPI.
     pub acpi: bool,
     pub interfaces: Vec<Interface>,
     pub disks: Vec<Disk>,
@@ -108,7 +108,7 @@ pub struct Domain {
 }
 
 impl Domain {
-    /// QEMU still runs, as far as anybody knows.
+    /// QEMU still runs, as far as known.
     pub fn is_alive(&self) -> bool {
         !matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
     }
@@ -131,7 +131,7 @@ pub struct Disk {
     pub source: String,
 }
 
-/// What the guest says about itself.
+/// What the guest agent reports.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct GuestAgent {
     pub os: Option<VirtualMachineInstanceGuestOSInfo>,

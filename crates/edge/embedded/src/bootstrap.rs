@@ -1,8 +1,8 @@
-//! What every cluster starts with: namespaces, priority classes, and who may do what.
+//! Initial objects of every cluster: namespaces, priority classes and RBAC.
 //!
-//! Roles of people are written here; those of programs follow from the rights that the programs declare.
-//! Roles are brought up to date at every start, so that an upgrade brings its new permissions; one annotated
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"` is left as its owner wants it.
+//! User roles are written here; those of programs are derived from the rights they declare. Roles are updated at every
+//! start, so that an upgrade adds its new permissions; a role annotated with
+//! `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.
 
 use k8s_openapi::Resource;
 use machinery::rights::Program;
@@ -16,12 +16,12 @@ use crate::registry::{Part, Registry, WriteContext};
 use crate::server::Error;
 use crate::views::Served;
 
-/// Where our own programs are at home.
+/// The installation namespace.
 const INSTALLATION: &str = api::config::DEFAULT_INSTALL_NAMESPACE;
 
 const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease", INSTALLATION];
 
-/// Name, value, and what it is for.
+/// Name, value and description.
 const PRIORITIES: &[(&str, i64, &str)] = &[
     (
         "system-cluster-critical",
@@ -60,10 +60,10 @@ const VMI_ACTIONS: &str = "virtualmachineinstances/pause virtualmachineinstances
 const VM_ACTIONS: &str = "virtualmachines/start virtualmachines/stop virtualmachines/restart virtualmachines/addvolume \
     virtualmachines/removevolume virtualmachines/memorydump virtualmachines/removememorydump \
     virtualmachines/evacuate/cancel";
-/// What users make of the group of machines.
+/// Kinds of the main group that users create.
 const MACHINES: &str = "virtualmachines virtualmachineinstances virtualmachineinstancepresets \
     virtualmachineinstancereplicasets";
-/// Groups whose kinds are the users' own, all of them alike.
+/// Groups whose kinds all belong to users and get the same rules.
 const SISTERS: &str = "snapshot.kubevirt.io export.kubevirt.io clone.kubevirt.io pool.kubevirt.io \
     instancetype.kubevirt.io backup.kubevirt.io";
 const SISTER_KINDS: &str = "virtualmachinesnapshots virtualmachinesnapshotcontents virtualmachinerestores \
@@ -73,14 +73,14 @@ const SISTER_KINDS: &str = "virtualmachinesnapshots virtualmachinesnapshotconten
 const CLUSTER_INSTANCETYPES: &str = "virtualmachineclusterinstancetypes virtualmachineclusterpreferences";
 const MIGRATIONS: &str = "virtualmachineinstancemigrations";
 
-/// Writes everything that is missing.
+/// Creates everything that is missing.
 pub(crate) async fn run(registry: &Registry) -> Result<(), Error> {
     let objects = namespaces().into_iter().chain(priorities()).chain(user_roles()).chain(user_bindings());
     write(registry, objects).await?;
     grant(registry, &[crate::scheduler::program()]).await
 }
 
-/// Writes the roles of programs and what gives them to their accounts.
+/// Writes the roles of programs and the bindings to their accounts.
 pub(crate) async fn grant(registry: &Registry, programs: &[Program]) -> Result<(), Error> {
     write(registry, programs.iter().flat_map(program_objects)).await
 }
@@ -131,7 +131,7 @@ fn words(text: &str) -> Vec<&str> {
     text.split_whitespace().collect()
 }
 
-/// Verbs, groups (`core` for the one without a name) and resources, each separated by spaces.
+/// Verbs, groups (`core` for the unnamed one) and resources, each separated by spaces.
 fn rule(verbs: &str, groups: &str, resources: &str) -> Value {
     let groups: Vec<&str> = words(groups).into_iter().map(|group| if group == "core" { "" } else { group }).collect();
     json!({"verbs": words(verbs), "apiGroups": groups, "resources": words(resources)})
@@ -149,7 +149,7 @@ fn role(name: &str, rules: Vec<Value>) -> Value {
     })
 }
 
-/// Roles for people.
+/// Roles for users.
 fn user_roles() -> Vec<Value> {
     let discovery = "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/";
     let namespaced = "pods configmaps secrets services endpoints persistentvolumeclaims serviceaccounts";
@@ -182,7 +182,7 @@ fn user_roles() -> Vec<Value> {
             rule("get", SUBRESOURCES, "virtualmachineinstances/vnc/screenshot"),
         ],
     );
-    // Whoever edits machines has no business with what runs inside the launchers of all of them.
+    // Editing VMs does not include plugins, which run inside all launchers.
     let vm_view = with(&vm_view, [plugins(READ)]);
     let view = [rule(READ, "core", visible), rule(READ, "policy", "poddisruptionbudgets")];
     let edit = with(
@@ -211,7 +211,7 @@ fn user_roles() -> Vec<Value> {
             vec![rule("update", SUBRESOURCES, "virtualmachines/migrate"), rule(CRUD_PLUS, "kubevirt.io", MIGRATIONS)],
         ),
         role("instancetype.kubevirt.io:view", vec![rule(READ, "instancetype.kubevirt.io", CLUSTER_INSTANCETYPES)]),
-        // What Kubernetes would aggregate is written out.
+        // Written out instead of aggregated as in Kubernetes.
         role("view", with(&view, vm_view.clone())),
         role("edit", with(&edit, vm_edit.clone())),
         role("admin", with(&admin, vm_admin.clone())),
@@ -225,7 +225,7 @@ fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
     rules.iter().cloned().chain(more).collect()
 }
 
-/// The roles of a program, and the bindings that give it to them.
+/// The roles of a program and the bindings to them.
 fn program_objects(program: &Program) -> Vec<Value> {
     let mut objects = vec![typed(program.cluster_role()), typed(program.cluster_binding(INSTALLATION))];
     if let Some((role, binding)) = program.role(INSTALLATION) {
@@ -237,7 +237,7 @@ fn program_objects(program: &Program) -> Vec<Value> {
     objects
 }
 
-/// An object as clients send it, which names its kind.
+/// An object as clients send it, with its kind and API version.
 fn typed<K: Resource + Serialize>(object: K) -> Value {
     let mut value = serde_json::to_value(object).expect("roles are plain data");
     value["apiVersion"] = json!(K::API_VERSION);
@@ -301,7 +301,8 @@ mod tests {
             })
         };
         for resource in api::resources::RESOURCES {
-            // Kinds that are not the users' own: the installation's, the cluster's, and what the controllers write.
+            // Kinds that are not users' own: those of the installation and the cluster, and those the controllers
+            // write.
             let (admin, edit) = match resource.kind {
                 "KubeVirt" | "MigrationPolicy" | "VirtualMachineInstanceMigration" => (false, false),
                 "Plugin" => (true, false),

@@ -1,4 +1,4 @@
-//! Everything that can be wrong with a request, and the one place where it becomes an answer.
+//! All request errors, and the one place where they become responses.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use crate::store::StoreError;
 
 pub(crate) use machinery::field::FieldError;
 
-/// Which object of which resource an error is about.
+/// The object and resource that an error is about.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subject {
     group: &'static str,
-    /// The plural name; for `Invalid` the kind.
+    /// The plural name, or the kind for `Invalid`.
     resource: &'static str,
     name: String,
 }
@@ -40,24 +40,24 @@ pub(crate) enum ApiError {
     AlreadyExists(Subject),
     Conflict(Subject, String),
     Invalid(Subject, Vec<FieldError>),
-    /// A hook says no.
+    /// Rejected by a hook.
     Refused(Box<Status>),
-    /// Query parameters that mean nothing or contradict each other, and the kind of options they are.
+    /// Unknown or contradictory query parameters, and the kind of options they belong to.
     InvalidOptions(&'static str, Vec<FieldError>),
     Forbidden(Subject, String),
-    /// RBAC says no.
+    /// Denied by RBAC.
     Denied(Box<Attributes>),
     Unauthorized,
     BadRequest(String),
-    /// A disruption budget keeps a Pod from being evicted.
+    /// The eviction of a Pod is blocked by a disruption budget.
     DisruptionBudget {
         name: String,
         why: String,
     },
-    /// A JSON patch that does not fit the object.
+    /// A JSON patch that does not apply to the object.
     Unprocessable(String),
     MethodNotAllowed(&'static str),
-    /// The media types that would do.
+    /// The supported media types.
     UnsupportedMediaType(Vec<&'static str>),
     NotAcceptable,
     TooLarge(String),
@@ -67,12 +67,12 @@ pub(crate) enum ApiError {
         asked: u64,
         current: u64,
     },
-    /// The object is not what the server made sure it is.
+    /// The stored object violates an invariant of the server.
     Internal(String),
     Store(Arc<StoreError>),
     ShuttingDown,
     UnknownPath,
-    /// A kind made by a definition has no such part.
+    /// A custom resource without this subresource.
     UnknownSubresource(Subject),
 }
 
@@ -97,24 +97,24 @@ impl ApiError {
         Self::Invalid(Subject { resource: definition.kind, ..Subject::of(definition, name) }, errors)
     }
 
-    /// What a hook has against a write.
+    /// From a hook's refusal of a write.
     pub(crate) fn refused(refusal: Refusal) -> Self {
         Self::Refused(Box::new(refusal.into_status()))
     }
 
-    /// The same, where Kubernetes names the resource and not the kind.
+    /// Like `invalid`, where Kubernetes names the resource instead of the kind.
     pub(crate) fn invalid_resource(definition: &Definition, name: &str, errors: Vec<FieldError>) -> Self {
         Self::Invalid(Subject::of(definition, name), errors)
     }
 
-    /// What a patch makes of an object cannot be read as one: the patch is invalid, and not the request.
+    /// The result of a patch cannot be decoded: the patch is invalid, not the request.
     pub(crate) fn of_patch(self) -> Self {
         let Self::BadRequest(why) = self else { return self };
         let error = FieldError::new(Cause::Invalid, FieldPath::new("patch"), format!("Invalid value: {why}"));
         Self::Invalid(Subject { group: "", resource: "", name: String::new() }, vec![error])
     }
 
-    /// A precondition of a deletion does not hold. Kubernetes names the kind, and not the resource, here.
+    /// A failed precondition of a deletion. Kubernetes names the kind instead of the resource here.
     pub(crate) fn precondition(definition: &Definition, name: &str, why: String) -> Self {
         Self::Conflict(Subject { resource: definition.kind, ..Subject::of(definition, name) }, why)
     }
@@ -126,12 +126,12 @@ impl ApiError {
         }
     }
 
-    /// A Pod cannot be bound.
+    /// A Pod that cannot be bound.
     pub(crate) fn unbindable(definition: &Definition, name: &str, why: String) -> Self {
         Self::Conflict(Subject { resource: "pods/binding", ..Subject::of(definition, name) }, why)
     }
 
-    /// The answer. What happened inside goes to the log, not to the client.
+    /// The response. Internal details go to the log, not to the client.
     pub(crate) fn status(&self) -> Status {
         match self {
             Self::NotFound(subject) => status::not_found(subject.about()),
@@ -208,7 +208,7 @@ fn store_failure(err: &StoreError) -> Status {
     }
 }
 
-/// A version that a client has seen and this server has not, yet.
+/// A resource version that is newer than this server's.
 fn future_revision(asked: u64, current: u64) -> Status {
     let cause = StatusCause {
         message: Some("Too large resource version".into()),
@@ -220,7 +220,7 @@ fn future_revision(asked: u64, current: u64) -> Status {
     Status { details: Some(details), ..failure(504, "Timeout", text) }
 }
 
-/// Clients tell this answer from other "try again" by its cause.
+/// Clients tell this response from other "try again" ones by its cause.
 fn disruption_budget(name: &str, why: &str) -> Status {
     let text = "Cannot evict pod as it would violate the pod's disruption budget.";
     let mut status = status::too_many_requests(text, 0);

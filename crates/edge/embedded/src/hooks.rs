@@ -1,4 +1,4 @@
-//! Who is asked about writes: the hooks that the server was opened with, by kind.
+//! The admission hooks of the server, indexed by kind.
 
 use std::sync::Arc;
 
@@ -8,13 +8,13 @@ use serde_json::Value;
 use crate::cache::{Cache, Object, ObjectName};
 use crate::kinds::{KindId, Kinds};
 
-/// A hook and those of its rules that are about one kind.
+/// A hook and its rules for one kind.
 struct Interest {
     hook: Arc<dyn Hook>,
     rules: Vec<Rule>,
 }
 
-/// Every hook, found by the kind of what is written. Kinds that nobody asked for cost nothing.
+/// All hooks by the kind that is written. Kinds without hooks cost nothing.
 pub(crate) struct Hooks {
     by_kind: Vec<Vec<Interest>>,
 }
@@ -33,7 +33,7 @@ impl Hooks {
         Self { by_kind: kinds.ids().map(interests).collect() }
     }
 
-    /// The hooks to ask about a write, in the order in which they were given.
+    /// The hooks for a write, in the order in which they were registered.
     pub(crate) fn about<'a>(
         &'a self,
         kind: KindId,
@@ -45,10 +45,9 @@ impl Hooks {
     }
 }
 
-/// Hooks see the cache as it is now. Nothing is locked meanwhile: what another write changes at the same moment is for
-/// controllers to notice.
+/// Hooks read the current cache without locking it: controllers have to deal with concurrent writes.
 impl Objects for Cache {
-    /// Nothing of a kind that this server does not know.
+    /// Returns nothing for a kind that this server does not know.
     fn find(&self, group: &str, kind: &str, namespace: &str, name: Option<&str>) -> Vec<Value> {
         let kinds = Kinds::get();
         let known = kinds.ids().find(|&id| {

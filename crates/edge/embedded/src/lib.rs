@@ -1,7 +1,7 @@
-//! A small Kubernetes-compatible API server on an embedded store, with its garbage collection, quotas and scheduler.
+//! A small Kubernetes-compatible API server on an embedded store, with garbage collection, quotas and a scheduler.
 //!
-//! It serves what the VM system needs of Kubernetes, as Kubernetes does it; what it does not serve, it answers as an
-//! unknown resource. A request takes this way:
+//! It serves the subset of Kubernetes that the VM system needs, with the same behaviour; anything else is an unknown
+//! resource. The path of a request:
 //!
 //! ```text
 //!   TLS ─► who? (auth) ─► may they? (RBAC) ─► registry: defaults, hooks, schema of the kind ─► writer ─► redb
@@ -9,7 +9,7 @@
 //!                                      └───── get, list, watch ◄───────── cache ◄────────────┘
 //! ```
 //!
-//! One thread writes, in groups; everything that reads, reads the cache. Only this crate gives out resource versions.
+//! A single thread writes, in batches; all reads go to the cache. Only this crate assigns resource versions.
 
 pub mod auth;
 pub mod scheduler;

@@ -1,6 +1,6 @@
-//! Keeps `status` of every quota: its limits, and what is used of them.
+//! Maintains the `status` of every quota: its limits and their usage.
 //!
-//! Whoever was refused for a quota waits for this status to change.
+//! Clients that were rejected by a quota wait for this status to change.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::cache::Key;
 use crate::kinds::KindId;
 use crate::registry::{Part, Registry};
 
-/// Several changes in a row are counted once.
+/// Debounces successive changes.
 const SETTLE: Duration = Duration::from_millis(20);
-/// What could not be written is tried again after this.
+/// Retry interval after a failed write.
 const RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Keeper {
@@ -39,7 +39,7 @@ impl Keeper {
         let mut pods_changed = self.registry.cache.changes(pods);
         let mut quotas_changed = self.registry.cache.changes(quotas);
         loop {
-            // Seen before they are looked at: what changes meanwhile brings another round.
+            // Marked as seen before reading: a concurrent change triggers another round.
             pods_changed.mark_unchanged();
             quotas_changed.mark_unchanged();
             let written = self.round(pods, quotas).await;
@@ -57,7 +57,7 @@ impl Keeper {
         }
     }
 
-    /// Brings every status up to date; whether that succeeded.
+    /// Updates every status; returns whether all succeeded.
     async fn round(&self, pods: KindId, quotas: KindId) -> bool {
         let mut all = true;
         for object in self.registry.cache.list(quotas, None).objects.iter().filter(|object| !object.deleting) {
@@ -80,7 +80,7 @@ impl Keeper {
 }
 
 impl Registry {
-    /// The objects of a namespace as a type of Kubernetes.
+    /// The objects of a namespace, decoded.
     pub(crate) fn objects<T: DeserializeOwned>(&self, kind: KindId, namespace: &str) -> Vec<T> {
         let objects = self.cache.list(kind, Some(namespace)).objects;
         objects.iter().filter_map(|object| serde_json::from_value(object.value()).ok()).collect()

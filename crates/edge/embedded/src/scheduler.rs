@@ -1,8 +1,8 @@
-//! The scheduler: [`placement::place`] decides, [`run`] watches, binds and explains.
+//! The scheduler: [`placement::place`] decides; [`run`] watches, binds and reports.
 //!
-//! It looks at all waiting Pods whenever a Pod or a node changes, in the order of priority and age. A Pod it has just
-//! bound counts as being there before the watch says so. It writes only what differs: a binding once, and the condition
-//! `PodScheduled` when its message changes.
+//! It considers all pending Pods whenever a Pod or a node changes, in order of priority and age. A Pod it has just
+//! bound is assumed to be on its node before the watch shows it. It only writes differences: a binding once, and the
+//! condition `PodScheduled` when its message changes.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -21,11 +21,11 @@ use placement::{NodeView, is_finished, node_of, place, unscheduled};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// The Pods this scheduler is for.
+/// The scheduler name of the Pods it handles.
 const NAME: &str = "default-scheduler";
-/// Looked at again this often without any news, in case an answer got lost.
+/// Resync interval, in case a response got lost.
 const RELOOK: Duration = Duration::from_secs(30);
-/// Several changes in a row are looked at once.
+/// Debounces successive changes.
 const SETTLE: Duration = Duration::from_millis(5);
 
 const RIGHTS: &[Right] = &[
@@ -35,12 +35,12 @@ const RIGHTS: &[Right] = &[
     Right::on_status::<Pod>(&[Verb::Patch]),
 ];
 
-/// The scheduler with all it may do.
+/// The scheduler with its rights.
 pub fn program() -> Program {
     Program { name: "system:kube-scheduler", identity: Identity::User, rights: RIGHTS.to_vec() }
 }
 
-/// Why the scheduler stopped before it was asked to.
+/// Why the scheduler stopped early.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A watch ended for good.
@@ -52,7 +52,7 @@ struct Scheduler {
     client: Client,
     pods: Store<Pod>,
     nodes: Store<Node>,
-    /// Pods bound by us, by UID, until the watch shows them bound.
+    /// Pods bound by us, by UID, until the watch shows them as bound.
     assumed: HashMap<String, String>,
 }
 
@@ -88,12 +88,12 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> Result<(), Erro
                 continue;
             }
         }
-        // Half a picture would call a full node empty.
+        // With an incomplete cache a full node would look empty.
         dirty = pods_known && nodes_known;
     }
 }
 
-/// Whether the event completes the picture of a kind.
+/// Whether the event completes the initial list of a kind.
 fn noted<K>(event: &Result<watcher::Event<K>, watcher::Error>, kind: &'static str) -> bool {
     if let Err(err) = event {
         tracing::warn!(kind, error = %err, "watch failed; retrying");
@@ -102,7 +102,7 @@ fn noted<K>(event: &Result<watcher::Event<K>, watcher::Error>, kind: &'static st
 }
 
 impl Scheduler {
-    /// Tries to place every Pod that waits.
+    /// Tries to place every pending Pod.
     async fn round(&mut self) {
         let pods = self.pods.state();
         self.assumed
@@ -143,7 +143,7 @@ impl Scheduler {
             && !is_finished(pod)
     }
 
-    /// Nodes with the Pods on them, the ones we have just bound included.
+    /// Nodes with their Pods, including those just bound.
     fn views(&self, pods: &[Arc<Pod>]) -> Vec<NodeView> {
         let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
         for pod in pods.iter().filter(|pod| !is_finished(pod)) {
@@ -184,7 +184,7 @@ impl Scheduler {
         }
     }
 
-    /// Tells on the Pod why it waits, unless it says so already.
+    /// Sets the condition that explains why the Pod is pending, if it changed.
     async fn explain(&self, pod: &Pod, message: &str) {
         let condition = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
         let condition = condition.iter().find(|condition| condition.type_ == "PodScheduled");

@@ -1,19 +1,19 @@
-//! The schemas of our kinds as they are published for readers: with what is said of every object's metadata, which a
-//! CustomResourceDefinition must leave to the API server.
+//! The published schemas of our kinds, including the schema of object metadata, which a CustomResourceDefinition must
+//! leave to the API server.
 
 use std::cmp::Reverse;
 
 use api::resources::{Resource, Version};
 use serde_json::{Map, Value, json};
 
-/// The name of the schema of every object's metadata.
+/// Name of the schema of object metadata.
 pub const METADATA: &str = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta";
 
 const API_VERSION: &str = "Group and version of the schema that this object follows.";
 const KIND: &str = "The kind of the object, in camel case.";
 const NAMED: &str = "How the object is called and labelled, and whom it belongs to.";
 
-/// Name, type and description of the fields of every object's metadata.
+/// Name, type and description of the fields of object metadata.
 const FIELDS: &[(&str, &str, &str)] = &[
     ("annotations", "{string}", "Anything that tools and people note about the object, by key."),
     ("creationTimestamp", "time", "When the server stored the object first."),
@@ -32,7 +32,7 @@ const FIELDS: &[(&str, &str, &str)] = &[
     ("uid", "string", "What tells the object from all that had or will have its name."),
 ];
 
-/// The same for a reference to an owner.
+/// The same for owner references.
 const OWNER: &[(&str, &str, &str)] = &[
     ("apiVersion", "string", "Group and version of the owner."),
     ("blockOwnerDeletion", "boolean", "Whether the owner waits for this object when it is deleted in the foreground."),
@@ -42,8 +42,8 @@ const OWNER: &[(&str, &str, &str)] = &[
     ("uid", "string", "The UID of the owner."),
 ];
 
-/// The schema of one of our kinds with the descriptions that every object shares; `None` for any other kind. Its
-/// metadata refers to [`METADATA`] in the document's `schemas`.
+/// The schema of one of our kinds with the descriptions shared by all objects; `None` for any other kind. Its metadata
+/// refers to [`METADATA`] in the document's `schemas`.
 pub fn published(kind: &str, schemas: &str) -> Option<Value> {
     let mut schema = api::schema::openapi(kind)?;
     let properties = schema["properties"].as_object_mut()?;
@@ -57,12 +57,12 @@ pub fn published(kind: &str, schemas: &str) -> Option<Value> {
     Some(schema)
 }
 
-/// The schema of every object's metadata.
+/// The schema of object metadata.
 pub fn metadata() -> Value {
     object(FIELDS, &[], "What every object has besides the fields of its kind.")
 }
 
-/// The version in which a client meets a kind unless it asks for another.
+/// The preferred version of a kind.
 pub fn preferred(resource: &Resource) -> Option<&'static Version> {
     resource.versions.iter().min_by_key(|version| Reverse(maturity(version.name)))
 }

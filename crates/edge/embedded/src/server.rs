@@ -1,4 +1,4 @@
-//! The server as a whole: opened once, served on as many listeners as there are networks.
+//! The server as a whole: opened once, served on any number of listeners.
 
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -33,55 +33,55 @@ use crate::quota::Keeper;
 use crate::registry::Registry;
 use crate::store::{Engine, RedbEngine, StoreError, Writer};
 
-/// A client that does not finish its TLS handshake in this time has gone.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long requests in flight may go on after shutdown began.
+/// How long requests in flight may take after shutdown began.
 const DRAIN: Duration = Duration::from_secs(5);
-/// After an error of `accept`, such as too many open files, a moment for it to pass.
+/// Pause after an error of `accept`, such as too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// One client may hold this many watches on one connection.
+/// Maximum number of concurrent streams, such as watches, per connection.
 const MAX_STREAMS: u32 = 1000;
 
-/// What a server needs.
+/// Configuration of a server.
 pub struct Config {
-    /// The store's file; made if it is not there. Its directory must exist.
+    /// The store's file, created if missing. Its directory must exist.
     pub store_path: PathBuf,
-    /// Authorities whose client certificates are believed.
+    /// CAs that are trusted to sign client certificates.
     pub client_ca_pem: String,
-    /// The server's own certificate, with intermediates after it.
+    /// The server's certificate, followed by intermediates.
     pub cert_pem: String,
-    /// And its key.
+    /// The server's key.
     pub key_pem: String,
-    /// Who is asked about writes, in this order.
+    /// Admission hooks, in order.
     pub hooks: Vec<Arc<dyn Hook>>,
 }
 
-/// Why a server cannot start or go on.
+/// Why a server cannot start or continue.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The store.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A certificate or key.
+    /// An unusable certificate or key.
     #[error("failed to use the {what}")]
     Tls {
         what: &'static str,
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// A thread or a listener.
+    /// A thread or listener could not be created.
     #[error("failed to {doing}")]
     Io {
         doing: &'static str,
         #[source]
         source: std::io::Error,
     },
-    /// An object that every cluster starts with was refused.
+    /// An initial object was rejected.
     #[error("failed to write {object}: {reason}")]
     Bootstrap { object: String, reason: String },
 }
 
-/// A running API server. Clones are the same server; it ends when [`Server::close`] is called or the last one is dropped.
+/// A running API server. Clones are handles to it; it stops on [`Server::close`] or when the last handle is dropped.
 #[derive(Clone)]
 pub struct Server {
     api: Arc<Api>,
@@ -89,7 +89,7 @@ pub struct Server {
     background: Arc<Background>,
 }
 
-/// The collector's task, ended with the server.
+/// The garbage collector's task, stopped with the server.
 struct Background {
     stop: CancellationToken,
     collector: Mutex<Option<JoinHandle<()>>>,
@@ -102,7 +102,7 @@ impl Drop for Background {
 }
 
 impl Server {
-    /// Opens the store, loads it and starts collecting garbage. Fails with one clear error if another server has the
+    /// Opens the store, loads it and starts garbage collection. Fails with a clear error if another server uses the
     /// store.
     pub async fn open(config: Config) -> Result<Self, Error> {
         let tls = TlsAcceptor::from(Arc::new(tls_config(&config)?));
@@ -126,25 +126,25 @@ impl Server {
         Ok(Self { api, tls, background })
     }
 
-    /// Writes what every cluster starts with, as far as it is not there.
+    /// Creates the initial objects of a cluster that are missing.
     pub async fn bootstrap(&self) -> Result<(), Error> {
         crate::bootstrap::run(&self.api.registry).await
     }
 
-    /// Lets programs do what they declare. Roles that are there already are brought up to date.
+    /// Grants programs the rights they declare. Existing roles are updated.
     pub async fn grant(&self, programs: &[Program]) -> Result<(), Error> {
         crate::bootstrap::grant(&self.api.registry, programs).await
     }
 
-    /// Hands requests for the aggregated API to this router, after they have been authorised; the request's extensions
-    /// hold the [`User`]. The first router counts.
+    /// Forwards authorised requests for the aggregated API to this router; the request's extensions hold the [`User`].
+    /// Only the first router is used.
     pub fn mount_subresources(&self, router: axum::Router) {
         if self.api.subresources.set(router).is_err() {
             tracing::warn!("subresources are mounted already; the second router is ignored");
         }
     }
 
-    /// Serves on a listener until shutdown, then lets requests in flight finish.
+    /// Serves on a listener until shutdown, then drains requests in flight.
     pub async fn serve(&self, listener: TcpListener, shutdown: CancellationToken) -> Result<(), Error> {
         let failed = |source| Error::Io { doing: "listen", source };
         listener.set_nonblocking(true).map_err(failed)?;
@@ -174,7 +174,7 @@ impl Server {
         Ok(())
     }
 
-    /// Stops the collector, finishes queued writes and gives the store back. Reads go on for whoever still asks.
+    /// Stops garbage collection, finishes queued writes and releases the store. Reads still work.
     pub async fn close(&self) {
         self.background.stop.cancel();
         let collector = self.background.collector.lock().take();
@@ -184,7 +184,7 @@ impl Server {
             tracing::error!(error = %err, "garbage collector did not stop cleanly");
         }
         let registry = self.api.registry.clone();
-        // The writer thread may be in the middle of a commit.
+        // Blocking, since the writer thread may be in the middle of a commit.
         let closed = tokio::task::spawn_blocking(move || registry.writer.close()).await;
         if let Err(err) = closed {
             tracing::error!(error = %err, "store did not close cleanly");
@@ -229,7 +229,7 @@ impl Server {
     }
 }
 
-/// Opens the file and fills the cache from it.
+/// Opens the file and loads the cache.
 fn open_store(path: PathBuf) -> Result<(Arc<Cache>, Writer), Error> {
     let mut engine = RedbEngine::open(&path)?;
     if let Err(err) = engine.compact() {
@@ -245,7 +245,7 @@ fn open_store(path: PathBuf) -> Result<(Arc<Cache>, Writer), Error> {
             Err(err) => tracing::error!(key, error = &err as &dyn std::error::Error, "skipping a stored object"),
         },
     })?;
-    // A revision of 0 would mean "any" to a client.
+    // To a client, a resource version of 0 would mean "any".
     if let Some(kind) = kinds.find("apiextensions.k8s.io", "customresourcedefinitions") {
         definitions(revision.max(1), Timestamp::now()).into_iter().for_each(|object| cache.load(kind, object));
     }
@@ -262,7 +262,7 @@ fn tls_config(config: &Config) -> Result<rustls::ServerConfig, Error> {
         roots.add(authority).map_err(|err| tls_error("client authority", err))?;
     }
     let clients = WebPkiClientVerifier::builder(Arc::new(roots))
-        .allow_unauthenticated() // health and version are for everybody
+        .allow_unauthenticated() // health and version need no authentication
         .build()
         .map_err(|err| tls_error("client authority", err))?;
     let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(config.cert_pem.as_bytes())

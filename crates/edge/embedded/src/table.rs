@@ -1,4 +1,4 @@
-//! What `kubectl get` shows: columns of a kind, cells of an object.
+//! Tables for `kubectl get`: columns of a kind, cells of an object.
 
 use jiff::Timestamp;
 use machinery::age;
@@ -16,9 +16,9 @@ pub(crate) struct Column {
     pub(crate) cell: Cell,
 }
 
-/// Where a cell comes from.
+/// The source of a cell.
 pub(crate) enum Cell {
-    /// A JSONPath of the simple forms that printer columns use.
+    /// A JSONPath in the simple forms that printer columns use.
     Path(&'static str),
     /// A function of the object and the time.
     With(fn(&Value, Timestamp) -> Value),
@@ -68,7 +68,7 @@ impl Column {
     }
 }
 
-/// How much of the object a row carries.
+/// How much of the object a row includes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum IncludeObject {
     None,
@@ -76,7 +76,7 @@ pub(crate) enum IncludeObject {
     Object,
 }
 
-/// A `Table` of objects, given as they are served.
+/// A `Table` of objects in their served form.
 pub(crate) fn table(
     columns: &[Column],
     header: bool,
@@ -105,7 +105,7 @@ fn row(columns: &[Column], include: IncludeObject, object: Value, now: Timestamp
     }
 }
 
-/// The object's metadata alone, as its own kind.
+/// Only the object's metadata, as PartialObjectMetadata.
 pub(crate) fn partial_metadata(object: &Value) -> Value {
     json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"]})
 }
@@ -143,7 +143,7 @@ pub(crate) fn age(object: &Value, now: Timestamp) -> String {
     since(text_at(object, "metadata.creationTimestamp"), now)
 }
 
-/// Time since an RFC 3339 time, as a person would say it.
+/// Time since an RFC 3339 timestamp, in human-readable form.
 pub(crate) fn since(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
         Ok(time) => age::since(time, now),
@@ -151,12 +151,12 @@ pub(crate) fn since(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// `<none>` for nothing, as in all of kubectl's own tables.
+/// `<none>` for an empty string, as in kubectl's own tables.
 pub(crate) fn or_none(text: &str) -> Value {
     if text.is_empty() { json!("<none>") } else { json!(text) }
 }
 
-/// `a=b,c=d` of the map at a path.
+/// The map at a path as `a=b,c=d`.
 pub(crate) fn pairs(object: &Value, path: &str) -> Value {
     let map = at(object, path).as_object();
     let pairs: Vec<String> =

@@ -1,4 +1,4 @@
-//! A kind served a second time: in another version, or under another group with other names for some of its fields.
+//! A kind served a second time: in another version, or in another group with different field names.
 
 use std::sync::LazyLock;
 
@@ -6,16 +6,16 @@ use serde_json::Value;
 
 use crate::kinds::{Definition, KindId, Kinds};
 
-/// How a stored kind looks from another group or version.
+/// A stored kind as seen from another group or version.
 pub(crate) struct View {
     pub(crate) definition: Definition,
-    /// The group it is stored under; the plural is the same.
+    /// The group it is stored in; the plural is the same.
     pub(crate) stored_group: &'static str,
     /// Stored and served name of each top-level field that differs.
     pub(crate) renames: &'static [(&'static str, &'static str)],
 }
 
-/// A kind as one path serves it.
+/// A kind as served at one path.
 #[derive(Clone, Copy)]
 pub(crate) struct Served {
     pub(crate) kind: KindId,
@@ -41,18 +41,18 @@ static ALL: LazyLock<Vec<Served>> = LazyLock::new(|| {
 });
 
 impl Served {
-    /// The kind itself, as it is stored.
+    /// The kind in its stored form.
     pub(crate) fn stored(kind: KindId) -> Self {
         let definition = Kinds::get().definition(kind);
         Self { kind, definition, view: None, stored: definition }
     }
 
-    /// Everything that is served, kinds first.
+    /// Everything that is served, stored kinds first.
     pub(crate) fn all() -> &'static [Self] {
         &ALL
     }
 
-    /// What a path of group, version and resource means.
+    /// Resolves group, version and resource.
     pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<Self> {
         let found = ALL.iter().find(|served| {
             let definition = served.definition;
@@ -66,7 +66,7 @@ impl Served {
         self.view.is_none()
     }
 
-    /// From the stored form to the one this path serves.
+    /// Converts from the stored to the served form.
     pub(crate) fn serve(&self, mut object: Value) -> Value {
         if let Some(view) = self.view {
             rename(&mut object, view.renames.iter().map(|&(stored, served)| (stored, served)));
@@ -75,7 +75,7 @@ impl Served {
         object
     }
 
-    /// From the served form to the stored one.
+    /// Converts from the served to the stored form.
     pub(crate) fn store(&self, mut object: Value) -> Value {
         if let Some(view) = self.view {
             rename(&mut object, view.renames.iter().map(|&(stored, served)| (served, stored)));

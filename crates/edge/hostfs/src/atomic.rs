@@ -1,5 +1,5 @@
-//! Files that are whole or absent: written beside their place, synced, renamed, and the directory synced, so that a
-//! process killed at any point, or a machine losing power, leaves the old content or the new one.
+//! Atomic file writes: write to a temporary file, sync, rename, and sync the directory, so that a crash or power loss
+//! at any point leaves either the old content or the new one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -45,7 +45,7 @@ pub fn read_json<T: DeserializeOwned>(path: impl AsRef<Path>) -> Result<Option<T
     }
 }
 
-/// Removes a file durably; absent is fine.
+/// Removes a file durably; succeeds if it is absent.
 pub fn remove(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
     absent_is_fine(fs::remove_file(path).and_then(|()| sync_parent(path)).doing("remove", path))
@@ -53,14 +53,14 @@ pub fn remove(path: impl AsRef<Path>) -> Result<()> {
 
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
-    // The umask has narrowed the mode of the open above.
+    // The umask restricted the mode of the open above.
     file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
     file.write_all(bytes)?;
     file.sync_all()
 }
 
-/// A name no other writer uses: the process and a counter are in it. It starts with a dot so that directory scans,
-/// which look for names of their own form, pass over what a killed writer left behind.
+/// A unique name, made of the PID and a counter. The leading dot makes directory scans skip what a killed writer left
+/// behind.
 fn temporary_beside(path: &Path) -> PathBuf {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let n = COUNTER.fetch_add(1, Ordering::Relaxed);

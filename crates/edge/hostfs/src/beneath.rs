@@ -1,9 +1,9 @@
-//! Paths that someone else can influence: opened beneath a directory descriptor, by the kernel's own resolution rules.
+//! Untrusted paths: resolved by the kernel beneath a directory descriptor.
 //!
-//! [`Root`] never follows a symbolic link and never leaves its directory, so a tenant who swaps a component for a link
-//! gets an error instead of a foreign file. Unix sockets are reached through `/proc/self/fd`, which also lifts the 108
-//! byte limit on their paths. The one exception to "no links" is [`Root::mount_point`], for root file systems of
-//! images, where `/var/run` is commonly a link: there links are followed as if the root were `/`.
+//! [`Root`] never follows symlinks and never leaves its directory, so a tenant who replaces a component with a symlink
+//! causes an error instead of access to another file. Unix sockets are reached through `/proc/self/fd`, which also
+//! avoids the 108 byte limit on their paths. The only exception is [`Root::mount_point`], for root file systems of
+//! images, where `/var/run` is commonly a symlink: it follows symlinks as if the root were `/`.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -23,15 +23,15 @@ use crate::error::{Context, Error, Result, invalid};
 const STRICT: ResolveFlags = ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// A directory, and everything beneath it.
+/// A directory and everything beneath it.
 #[derive(Debug)]
 pub struct Root {
     dir: OwnedFd,
-    /// For messages only; nothing is opened by it.
+    /// For messages only; never used to open anything.
     path: PathBuf,
 }
 
-/// What [`Root::mount_point`] makes where nothing is yet.
+/// What [`Root::mount_point`] creates if nothing exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountPoint {
     Directory,
@@ -39,7 +39,7 @@ pub enum MountPoint {
 }
 
 impl Root {
-    /// Opens a directory by a path that is trusted.
+    /// Opens a directory by a trusted path.
     pub fn open(path: impl AsRef<Path>) -> Result<Root> {
         let path = path.as_ref();
         let dir = rustix::fs::open(path, DIRECTORY, Mode::empty()).doing("open directory", path)?;
@@ -53,15 +53,15 @@ impl Root {
         Ok(File::from(fd))
     }
 
-    /// Opens a directory as a root of its own.
+    /// Opens a subdirectory as another root.
     pub fn open_dir(&self, rel: impl AsRef<Path>) -> Result<Root> {
         let path = self.path.join(&rel);
         let dir = self.resolve(rel.as_ref(), DIRECTORY, Mode::empty()).doing("open directory", &path)?;
         Ok(Root { dir, path })
     }
 
-    /// Makes a directory and its missing parents. Those that are made, and the last one in any case, get this mode and
-    /// owner.
+    /// Creates a directory and its missing parents. Created directories, and the last one in any case, get this mode
+    /// and owner.
     pub fn mkdir_all(&self, rel: impl AsRef<Path>, mode: u32, uid: u32, gid: u32) -> Result<Root> {
         let mut here = self.reopen()?;
         let mut components = plain_components(rel.as_ref(), &self.path)?.into_iter().peekable();
@@ -87,7 +87,7 @@ impl Root {
         UnixStream::connect(by_descriptor(&socket)).doing("connect to", &path)
     }
 
-    /// Listens on a Unix socket, in place of one that an earlier process left behind.
+    /// Listens on a Unix socket, replacing a stale one.
     pub fn bind_unix(&self, rel: impl AsRef<Path>) -> Result<UnixListener> {
         let path = self.path.join(&rel);
         let (parent, name) = self.parent_of(rel.as_ref())?;
@@ -95,19 +95,19 @@ impl Root {
         UnixListener::bind(by_descriptor(&parent.dir).join(name)).doing("listen on", path)
     }
 
-    /// Whether there is something of this name, a dangling link included.
+    /// Whether the name exists, including a dangling symlink.
     pub fn exists(&self, rel: impl AsRef<Path>) -> Result<bool> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.resolve(rel.as_ref(), flags, Mode::empty()) {
             Ok(_) => Ok(true),
             Err(Errno::NOENT | Errno::NOTDIR) => Ok(false),
-            // A link as the last component: it exists, and it is not followed.
+            // A symlink as the last component: it exists and is not followed.
             Err(Errno::LOOP) => self.is_link(rel.as_ref()),
             Err(e) => Err(e).doing("look up", self.path.join(&rel)),
         }
     }
 
-    /// Removes a file, a link, a socket or an empty directory; absent is fine.
+    /// Removes a file, a symlink, a socket or an empty directory; succeeds if it is absent.
     pub fn remove(&self, rel: impl AsRef<Path>) -> Result<()> {
         let path = self.path.join(&rel);
         let (parent, name) = match self.parent_of(rel.as_ref()) {
@@ -124,8 +124,8 @@ impl Root {
         }
     }
 
-    /// Finds or makes the place at `path` inside a root file system, following links within it as a process whose `/`
-    /// this is would. Mount on [`descriptor_path`] of the result: no other path is sure to mean the same place.
+    /// Finds or creates the place at `path` inside a root file system, following symlinks within it like a process
+    /// whose `/` this is. Mount on [`descriptor_path`] of the result: any other path may refer to another place.
     pub fn mount_point(&self, path: impl AsRef<Path>, kind: MountPoint) -> Result<OwnedFd> {
         const MOST_LINKS: usize = 8;
         self.walk(path.as_ref(), kind, MOST_LINKS)
@@ -145,7 +145,7 @@ impl Root {
                 Err(e) => return Err(e).doing("open", self.path.join(&walked)),
             }
             match make_mount_point(&parent, name, kind) {
-                // A link whose target is not there: the target is what is missing.
+                // A dangling symlink: its target is what is missing.
                 Err(Errno::EXIST) if links > 0 => {
                     let target = rustix::fs::readlinkat(&parent, name, Vec::new())
                         .doing("read link", self.path.join(&walked))?;
@@ -175,7 +175,7 @@ impl Root {
     fn own(&self, mode: u32, uid: u32, gid: u32) -> Result<()> {
         rustix::fs::fchown(&self.dir, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
             .doing("change the owner of", &self.path)?;
-        // After the owner: a change of owner clears the set-id bits.
+        // After the owner: changing the owner clears the set-id bits.
         rustix::fs::fchmod(&self.dir, Mode::from_raw_mode(mode)).doing("change the mode of", &self.path)
     }
 
@@ -216,7 +216,7 @@ fn make_mount_point(parent: &OwnedFd, name: &Path, kind: MountPoint) -> Result<(
 
 const IN_ROOT: ResolveFlags = ResolveFlags::IN_ROOT.union(ResolveFlags::NO_MAGICLINKS);
 
-/// A path by which this process, and no other, reaches what `fd` refers to.
+/// A path by which only this process reaches what `fd` refers to.
 pub fn descriptor_path(fd: impl AsFd) -> PathBuf {
     by_descriptor(fd)
 }
@@ -225,7 +225,7 @@ fn by_descriptor(fd: impl AsFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
 }
 
-/// Splits a path into names; anything that could climb or restart is an error.
+/// Splits a path into names; rejects absolute paths and `..`.
 fn plain_components<'a>(rel: &'a Path, root: &Path) -> Result<Vec<&'a Path>, Error> {
     rel.components()
         .filter(|c| !matches!(c, Component::CurDir))

@@ -1,7 +1,7 @@
-//! Control groups, in whichever form the machine has them: version 1 hierarchies, version 2, or both at once with the
-//! controllers spread over them. One [`Cgroup`] is a directory of the same name in every hierarchy that is of use.
+//! Cgroups, whichever version the machine uses: v1 hierarchies, v2, or both with the controllers spread over them. A
+//! [`Cgroup`] is a directory of the same name in every relevant hierarchy.
 //!
-//! Limits need a controller and are refused without it. Killing needs none: version 2 has `cgroup.kill`, and otherwise
+//! Setting a limit without its controller is an error. Killing needs no controller: v2 has `cgroup.kill`, and otherwise
 //! members are killed until none is left.
 
 use std::collections::BTreeSet;
@@ -20,12 +20,12 @@ use crate::mounts;
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const PERIOD_MICROSECONDS: u64 = 100_000;
 
-/// What a group may use; absent means no limit.
+/// Resource limits of a group; `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limits {
-    /// Share of the processors when they are contended, in thousandths of one. A wish: without a controller it is void.
+    /// CPU share under contention, in millicores. Best effort: ignored without a controller.
     pub cpu_request_milli: Option<u64>,
-    /// Most processor time, in thousandths of one.
+    /// CPU limit, in millicores.
     pub cpu_milli: Option<u64>,
     pub memory_bytes: Option<u64>,
     pub pids: Option<u64>,
@@ -34,7 +34,7 @@ pub struct Limits {
 /// The hierarchies mounted on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hierarchies {
-    /// Version 1: mount point and those of our controllers it carries.
+    /// Version 1: mount points, each with our controllers that it has.
     v1: Vec<(PathBuf, Vec<&'static str>)>,
     v2: Option<V2>,
 }
@@ -67,13 +67,13 @@ impl Hierarchies {
         Ok(found)
     }
 
-    /// Whether limits of this controller can be honoured.
+    /// Whether this controller is available.
     pub fn has(&self, controller: &str) -> bool {
         let v1 = self.v1.iter().any(|(_, carried)| carried.contains(&controller));
         v1 || self.v2.as_ref().is_some_and(|v2| v2.controllers.contains(&controller))
     }
 
-    /// The group of this name, such as `ferrovirt/pod1/compute`; nothing is made yet.
+    /// The group of this name, such as `ferrovirt/pod1/compute`; it is not created yet.
     pub fn group(&self, name: &str) -> Result<Cgroup> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";
         if !name.split('/').all(plain) {
@@ -88,7 +88,7 @@ fn known<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'static str> {
     CONTROLLERS.into_iter().filter(|c| names.contains(c)).collect()
 }
 
-/// One control group, by name. Its parents are made with it and stay until [`Cgroup::remove`] is called on them.
+/// A cgroup by name. Its parents are created with it and stay until [`Cgroup::remove`] is called on them.
 #[derive(Clone, Debug)]
 pub struct Cgroup {
     hierarchies: Hierarchies,
@@ -97,7 +97,7 @@ pub struct Cgroup {
 
 impl Cgroup {
     pub fn create(&self) -> Result<()> {
-        // Somebody may remove an unused parent between two steps.
+        // Somebody may remove an unused parent concurrently.
         const ATTEMPTS: usize = 5;
         for _ in 1..ATTEMPTS {
             match self.try_create() {
@@ -119,7 +119,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// A controller reaches a group only if every group above passes it on.
+    /// A controller is available in a group only if every group above enables it.
     fn create_v2(&self, v2: &V2) -> Result<()> {
         let enable: Vec<String> = v2.controllers.iter().map(|c| format!("+{c}")).collect();
         let mut dir = v2.mount.clone();
@@ -136,7 +136,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Sets the limits that are given; those that are not stay as they are.
+    /// Sets the given limits; others stay as they are.
     pub fn apply(&self, limits: &Limits) -> Result<()> {
         if let Some(milli) = limits.cpu_request_milli
             && self.hierarchies.has("cpu")
@@ -144,7 +144,7 @@ impl Cgroup {
             let shares = (milli * 1024 / 1000).clamp(2, 262_144);
             match self.controller("cpu")? {
                 Place::V1(dir) => write(&dir, "cpu.shares", &shares.to_string())?,
-                // The same range, from 2…262144 to 1…10000.
+                // Scale from 2…262144 to 1…10000.
                 Place::V2(dir) => write(&dir, "cpu.weight", &(1 + (shares - 2) * 9999 / 262_142).to_string())?,
             }
         }
@@ -169,7 +169,7 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Swap counts as memory, so that a group over its limit is killed and does not slow the machine down.
+    /// Swap counts as memory, so that a group over its limit is killed instead of slowing the machine down.
     fn limit_memory(&self, bytes: u64) -> Result<()> {
         match self.controller("memory")? {
             Place::V1(dir) => {
@@ -178,7 +178,7 @@ impl Cgroup {
                 if !dir.join(swap).exists() {
                     return write(&dir, "memory.limit_in_bytes", &bytes);
                 }
-                // The kernel insists on memory ≤ memory + swap at every step, whichever way the limit moves.
+                // The kernel requires memory ≤ memory + swap at every step, whichever way the limit changes.
                 let lowered = write(&dir, "memory.limit_in_bytes", &bytes);
                 write(&dir, swap, &bytes)?;
                 lowered.or_else(|_| write(&dir, "memory.limit_in_bytes", &bytes))
@@ -193,7 +193,7 @@ impl Cgroup {
         }
     }
 
-    /// Moves a process into the group; pid 0 is the caller.
+    /// Moves a process into the group; 0 is the caller.
     pub fn attach(&self, pid: i32) -> Result<()> {
         for dir in self.dirs() {
             write(&dir, "cgroup.procs", &pid.to_string())?;
@@ -208,7 +208,7 @@ impl Cgroup {
             for group in subtree(&dir)? {
                 let file = group.join("cgroup.procs");
                 match fs::read_to_string(&file) {
-                    // A process of another pid namespace reads as 0.
+                    // A process of another PID namespace reads as 0.
                     Ok(text) => pids.extend(text.lines().filter_map(|l| l.parse::<i32>().ok()).filter(|p| *p > 0)),
                     Err(e) if gone(&e) => {}
                     Err(e) => return Err(e).doing("read", file),
@@ -218,7 +218,7 @@ impl Cgroup {
         Ok(pids)
     }
 
-    /// Kills every member with SIGKILL until none is left; false if some outlive `timeout` (they hang in the kernel).
+    /// Kills every member with SIGKILL until none is left; false if some survive `timeout` (stuck in the kernel).
     pub fn kill(&self, timeout: Duration) -> Result<bool> {
         let deadline = Instant::now() + timeout;
         loop {
@@ -234,7 +234,7 @@ impl Cgroup {
         }
     }
 
-    /// Version 2 kills a whole tree in one step, which no fork can outrun.
+    /// Version 2 kills a whole tree atomically, without races against fork.
     fn kill_at_once(&self) -> Result<()> {
         let Some(v2) = &self.hierarchies.v2 else { return Ok(()) };
         let dir = v2.mount.join(&self.name);
@@ -244,17 +244,17 @@ impl Cgroup {
     fn kill_members(&self) -> Result<()> {
         let open = |pid| Some((pid, pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()?));
         let opened: Vec<_> = self.members()?.into_iter().filter_map(open).collect();
-        // Listed again after opening: a pid that was recycled in between is either no member any more, or one to kill.
+        // List again after opening: a PID reused in between is either no longer a member, or one to kill.
         let members = self.members()?;
         for (pid, fd) in opened {
             if members.contains(&pid) {
-                let _ = pidfd_send_signal(fd, Signal::KILL); // it may have ended by itself
+                let _ = pidfd_send_signal(fd, Signal::KILL); // it may have exited by itself
             }
         }
         Ok(())
     }
 
-    /// Removes the group and groups below it; absent is fine. Members must be gone or going.
+    /// Removes the group and its subgroups; succeeds if absent. Members must be gone or exiting.
     pub fn remove(&self, timeout: Duration) -> Result<()> {
         let deadline = Instant::now() + timeout;
         for dir in self.dirs() {
@@ -263,7 +263,7 @@ impl Cgroup {
                     match fs::remove_dir(&group) {
                         Ok(()) => break,
                         Err(e) if gone(&e) => break,
-                        // The last member is dead but not yet out.
+                        // The last member is dead but not yet removed.
                         Err(e) if e.kind() == io::ErrorKind::ResourceBusy && Instant::now() < deadline => {
                             sleep(Duration::from_millis(10));
                         }
@@ -275,14 +275,14 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Removes the group itself where nothing uses it any more, for parents that several groups share.
+    /// Removes the group itself if nothing uses it any more, for parents shared by several groups.
     pub fn remove_unused(&self) {
         for dir in self.dirs() {
-            let _ = fs::remove_dir(dir); // refused as long as there is a member or a group below
+            let _ = fs::remove_dir(dir); // fails while there is a member or a subgroup
         }
     }
 
-    /// How many members the kernel has killed for want of memory; 0 without a memory controller.
+    /// Number of members killed by the OOM killer; 0 without a memory controller.
     pub fn oom_kills(&self) -> Result<u64> {
         if !self.hierarchies.has("memory") {
             return Ok(0);
@@ -321,7 +321,7 @@ impl Cgroup {
     }
 }
 
-/// Where a controller keeps its files for one group.
+/// Where a controller keeps its files for a group.
 enum Place {
     V1(PathBuf),
     V2(PathBuf),
@@ -337,7 +337,7 @@ impl Place {
 
 fn write(dir: &Path, file: &str, value: &str) -> Result<()> {
     let path = dir.join(file);
-    // Not `fs::write`: it would make a missing file, and an absent controller is to be an error.
+    // Not `fs::write`: it would create a missing file, but an absent controller must be an error.
     fs::OpenOptions::new()
         .write(true)
         .open(&path)
@@ -345,7 +345,7 @@ fn write(dir: &Path, file: &str, value: &str) -> Result<()> {
         .doing("write", path)
 }
 
-/// A group and those below it, parents first.
+/// A group and its subgroups, parents first.
 fn subtree(dir: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut open = vec![dir.to_owned()];
@@ -361,7 +361,7 @@ fn subtree(dir: &Path) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// Reading a group that is being removed says ENODEV where a removed one says ENOENT.
+/// Reading a group during its removal fails with ENODEV; after it, with ENOENT.
 fn gone(e: &io::Error) -> bool {
     e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(libc::ENODEV)
 }

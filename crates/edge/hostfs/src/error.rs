@@ -2,7 +2,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// An operation on one host object that the kernel refused.
+/// A failed operation on a host object.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {object}")]
 pub struct Error {
@@ -19,12 +19,12 @@ impl Error {
         Error { action, object: object.to_string(), source: source.into() }
     }
 
-    /// The kernel's answer as a kind, for callers that treat "gone" or "exists" specially.
+    /// The error's kind, for callers that handle "not found" or "already exists" specially.
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()
     }
 
-    /// The kernel's error number, if the kernel was asked at all.
+    /// The errno, if the error came from the kernel.
     pub fn errno(&self) -> Option<i32> {
         self.source.raw_os_error()
     }
@@ -34,7 +34,7 @@ impl Error {
     }
 }
 
-/// Adds what was being done, and to what, to a bare kernel error.
+/// Adds the operation and its object to a plain kernel error.
 pub(crate) trait Context<T> {
     fn doing(self, action: &'static str, path: impl AsRef<Path>) -> Result<T>;
 }
@@ -45,7 +45,7 @@ impl<T, E: Into<io::Error>> Context<T> for std::result::Result<T, E> {
     }
 }
 
-/// Takes "it is not there" as success of a removal.
+/// Treats "not found" as success of a removal.
 pub(crate) fn absent_is_fine(result: Result<()>) -> Result<()> {
     match result {
         Err(e) if e.is_not_found() => Ok(()),

@@ -1,6 +1,6 @@
-//! Whether KVM can run a guest here. That the device exists, or that it makes a virtual machine, says little: some
-//! hosts offer a KVM that interprets guest code one instruction at a time, a thousand times slower than QEMU's own
-//! translator. So a child process runs a small loop in 64-bit mode on a virtual CPU, against the clock.
+//! Checks whether KVM can run a guest here. It is not enough that the device exists, or that it creates a virtual
+//! machine: some hosts offer a KVM that interprets guest code one instruction at a time, a thousand times slower than
+//! QEMU's own translator. So a child process runs a small loop in 64-bit mode on a virtual CPU, with a time limit.
 
 use std::path::Path;
 use std::time::Duration;
@@ -12,25 +12,27 @@ use serde::{Deserialize, Serialize};
 use crate::atomic;
 use crate::process::{ProcessId, wait_readable};
 
-/// Hardware needs some 20 ms for the loop below; interpreting it takes about a minute.
+/// Hardware takes some 20 ms for the loop below; interpretation takes about a minute.
 const TIME_LIMIT: Duration = Duration::from_secs(3);
 const ITERATIONS: u32 = 10_000_000;
-/// A loop that is not even this far at the first look will not be done in time, however busy the host is.
+/// If the loop has made less progress than this at the first check, it will not finish in time, however busy the host
+/// is.
 const FIRST_LOOK: Duration = Duration::from_millis(500);
 const HOPELESS: u64 = 200_000;
 
-/// Runs a virtual CPU. The answer does not change while the host runs, so ask once and remember; `Err` holds a sentence
-/// for users.
+/// Runs a virtual CPU. The answer does not change while the host is up, so callers should cache it; `Err` holds a
+/// message for users.
 pub fn usable() -> Result<(), String> {
     if let Err(e) = std::fs::OpenOptions::new().read(true).write(true).open(DEVICE) {
         return Err(format!("{DEVICE} cannot be opened: {e}"));
     }
     let memory = GuestMemory::new().map_err(|e| format!("no memory to try KVM with: {e}"))?;
-    // SAFETY: the child of this possibly threaded process makes system calls only: no allocation, no lock, no return.
+    // SAFETY: the child of this possibly multi-threaded process only makes system calls: no allocation, no lock, no
+    // return.
     let pid = match unsafe { libc::fork() } {
         -1 => return Err(format!("no process to try KVM in: {}", std::io::Error::last_os_error())),
-        // SAFETY: as above; `_exit` runs no destructors and no exit handlers. Descriptors are closed because a lock of the
-        // caller would outlive it in this child, and the child ends with who asked.
+        // SAFETY: as above; `_exit` runs no destructors and no exit handlers. Descriptors are closed because this child
+        // would otherwise keep a lock of the caller, and it exits with its parent.
         0 => unsafe {
             libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0);
             libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -40,7 +42,7 @@ pub fn usable() -> Result<(), String> {
     };
     let finished = watch(pid, &memory).unwrap_or(false);
     if !finished {
-        // Our own child that was not yet waited for: the pid cannot mean another process.
+        // Our own child that has not been reaped: its PID cannot have been reused.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
     }
     let status = waitpid(Some(pid), WaitOptions::empty());
@@ -55,7 +57,7 @@ pub fn usable() -> Result<(), String> {
     }
 }
 
-/// Whether the child ends in time. It is not waited for longer than it takes to see that it will not.
+/// Whether the child exits in time. Stops waiting as soon as it is clear that it will not.
 fn watch(pid: Pid, memory: &GuestMemory) -> std::io::Result<bool> {
     let child = pidfd_open(pid, PidfdFlags::empty())?;
     if wait_readable(&child, FIRST_LOOK)? {
@@ -64,46 +66,46 @@ fn watch(pid: Pid, memory: &GuestMemory) -> std::io::Result<bool> {
     Ok(memory.count() >= HOPELESS && wait_readable(&child, TIME_LIMIT - FIRST_LOOK)?)
 }
 
-/// The guest's memory, shared with the child so that the guest's progress can be seen.
+/// The guest's memory, shared with the child to observe the guest's progress.
 struct GuestMemory(*mut u8);
 
 impl GuestMemory {
     const SIZE: usize = 0x20_0000;
-    /// Where the guest counts.
+    /// Offset of the guest's counter.
     const COUNTER: usize = 0x10_0000;
 
     fn new() -> std::io::Result<GuestMemory> {
         let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping at an address of the kernel's choice cannot disturb existing memory.
+        // SAFETY: a new mapping at an address chosen by the kernel cannot affect existing memory.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), Self::SIZE, access, kind, -1, 0) };
         if address == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(GuestMemory(address.cast())) }
     }
 
     fn count(&self) -> u64 {
-        // SAFETY: inside the mapping, aligned, and written by the guest alone; a torn read would only miscount.
+        // SAFETY: inside the mapping, aligned, and only written by the guest; a torn read would only miscount.
         unsafe { self.0.add(Self::COUNTER).cast::<u64>().read_volatile() }
     }
 }
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and nothing refers to it any more.
+        // SAFETY: this value owns the mapping, and nothing refers to it any more.
         unsafe { libc::munmap(self.0.cast(), Self::SIZE) };
     }
 }
 
-/// What was found out, and in which boot of the host.
+/// The result and the boot it was obtained in.
 #[derive(Serialize, Deserialize)]
 struct Finding {
     boot: u64,
-    /// Why it does not work; none if it does.
+    /// Why KVM is not usable; `None` if it is.
     unusable: Option<String>,
 }
 
-/// Like [`usable`], asked once per boot and kept in `file`: trying takes seconds where KVM does not work. A finding that
-/// cannot be kept is found out again.
+/// Like [`usable`], but checked once per boot and cached in `file`, since the check takes seconds where KVM does not
+/// work. If the result cannot be stored, it is determined again.
 pub fn usable_since_boot(file: &Path) -> Result<(), String> {
-    // Without the device the answer is cheap, and a module that is loaded later must not be missed.
+    // Without the device the check is cheap, and a module that is loaded later must not be missed.
     let boot = ProcessId::current().map(|process| process.boot).ok().filter(|_| Path::new(DEVICE).exists());
     let Some(boot) = boot else { return usable() };
     if let Ok(Some(finding)) = atomic::read_json::<Finding>(file)
@@ -120,7 +122,7 @@ pub fn usable_since_boot(file: &Path) -> Result<(), String> {
 
 const DEVICE: &str = "/dev/kvm";
 
-/// How far the probe came, as the exit status of the child.
+/// How far the probe got, as the exit status of the child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
@@ -243,7 +245,7 @@ mod x86_64 {
         data: [[u32; 10]; 128],
     }
 
-    /// Counts in memory and halts:
+    /// Increments a counter in memory and halts:
     /// `mov ecx, ITERATIONS; again: inc qword [GuestMemory::COUNTER]; dec ecx; jnz again; hlt`
     fn guest_code() -> [u8; 18] {
         let n = ITERATIONS.to_le_bytes();
@@ -257,7 +259,7 @@ mod x86_64 {
         ]
     }
 
-    /// Runs in a forked child: system calls on plain memory, nothing else.
+    /// Runs in a forked child: only system calls on plain memory.
     pub(super) fn probe(memory: &GuestMemory) -> Outcome {
         match run(memory) {
             Ok(()) => Outcome::Works,

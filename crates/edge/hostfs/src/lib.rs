@@ -1,8 +1,8 @@
-//! The host's kernel objects, each behind a small synchronous function: safe paths, processes, files that survive a
-//! crash, control groups, namespaces, mounts, and the question whether KVM works.
+//! The host's kernel objects behind small synchronous functions: safe paths, processes, crash-safe files, cgroups,
+//! namespaces, mounts, and whether KVM works.
 //!
-//! Everything here is re-runnable: creating what exists and removing what is gone is success. Nothing here decides;
-//! callers say what they want and get an [`Error`] that names the operation and its object.
+//! Everything here is idempotent: creating what exists and removing what is gone succeeds. No policy: callers say what
+//! they want and get an [`Error`] that names the operation and its object.
 
 pub mod atomic;
 pub mod beneath;

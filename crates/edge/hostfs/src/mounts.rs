@@ -1,4 +1,4 @@
-//! Mounts of the calling process' mount namespace.
+//! Mounts in the calling process's mount namespace.
 
 use std::ffi::{CString, OsString};
 use std::fs;
@@ -13,22 +13,22 @@ use rustix::mount::{
 
 use crate::error::{Context, Error, Result};
 
-/// Shows `source` at `target`, without what is mounted below it.
+/// Bind-mounts `source` at `target`, without submounts.
 pub fn bind(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
     mount_bind(source.as_ref(), target.as_ref()).doing("bind-mount on", target)
 }
 
-/// Shows `source` and everything mounted below it at `target`.
+/// Bind-mounts `source` with all submounts at `target`.
 pub fn bind_recursive(source: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<()> {
     mount_bind_recursive(source.as_ref(), target.as_ref()).doing("bind-mount on", target)
 }
 
-/// Restricts the bind mount at `target`; what is mounted below keeps its flags.
+/// Changes the flags of the bind mount at `target`; submounts keep theirs.
 pub fn restrict(target: impl AsRef<Path>, flags: MountFlags) -> Result<()> {
     mount_remount(target.as_ref(), MountFlags::BIND | flags, "").doing("restrict the mount at", target)
 }
 
-/// Makes the mount at `target` and everything mounted below it read-only, device files and set-id bits without effect.
+/// Makes the mount at `target` and all submounts read-only, nodev and nosuid.
 pub fn restrict_recursive(target: impl AsRef<Path>) -> Result<()> {
     let target = target.as_ref();
     let attributes = libc::mount_attr {
@@ -38,7 +38,7 @@ pub fn restrict_recursive(target: impl AsRef<Path>) -> Result<()> {
         userns_fd: 0,
     };
     let path = CString::new(target.as_os_str().as_bytes()).map_err(std::io::Error::from).doing("restrict", target)?;
-    // SAFETY: the path is a C string and the attributes a structure of the size given; both outlive the call.
+    // SAFETY: the path is a C string and the attributes a structure of the given size; both outlive the call.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -52,26 +52,26 @@ pub fn restrict_recursive(target: impl AsRef<Path>) -> Result<()> {
     if result == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()).doing("restrict the mounts at", target) }
 }
 
-/// Keeps later mounts below `target` to this namespace, and those of others out of it.
+/// Makes mounts below `target` private: no propagation in either direction.
 pub fn make_private_recursive(target: impl AsRef<Path>) -> Result<()> {
     mount_change(target.as_ref(), MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .doing("make private the mounts below", target)
 }
 
-/// Lets later mounts of others below `target` show up in this namespace, and keeps its own to itself.
+/// Makes mounts below `target` slaves: they receive later mounts of other namespaces, but do not propagate their own.
 pub fn make_slave_recursive(target: impl AsRef<Path>) -> Result<()> {
     mount_change(target.as_ref(), MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
         .doing("follow the mounts below", target)
 }
 
-/// Mounts a fresh file system that has no device, such as `tmpfs`, `proc` or `devpts`.
+/// Mounts a file system without a device, such as `tmpfs`, `proc` or `devpts`.
 pub fn mount_fresh(kind: &str, target: impl AsRef<Path>, flags: MountFlags, options: &str) -> Result<()> {
     let target = target.as_ref();
     let data = CString::new(options).map_err(std::io::Error::from).doing("mount", target)?;
     mount(kind, target, kind, flags, data.as_c_str()).doing("mount a file system at", target)
 }
 
-/// A memory file system; `size` in bytes, unlimited (half of the machine's memory) if absent.
+/// Mounts a tmpfs; `size` in bytes, by default half of the machine's memory.
 pub fn tmpfs(target: impl AsRef<Path>, mode: u32, size: Option<u64>) -> Result<()> {
     let mut options = format!("mode={mode:o}");
     if let Some(size) = size {
@@ -80,21 +80,21 @@ pub fn tmpfs(target: impl AsRef<Path>, mode: u32, size: Option<u64>) -> Result<(
     mount_fresh("tmpfs", target, MountFlags::NOSUID | MountFlags::NODEV, &options)
 }
 
-/// Makes `new_root` the root of the calling process' mount namespace and drops the old one, all its mounts included.
+/// Makes `new_root` the root of the calling process's mount namespace and drops the old one with all its mounts.
 /// `new_root` must be a mount point and its parent mount private. The working directory becomes `/`.
 pub fn pivot_root(new_root: impl AsRef<Path>) -> Result<()> {
     let new_root = new_root.as_ref();
     rustix::process::chdir(new_root).doing("enter", new_root)?;
-    // Stacks the old root on the new one, so no directory is needed to put it in.
+    // Stacks the old root on the new one, so no directory is needed for it.
     rustix::process::pivot_root(".", ".").doing("make the root", new_root)?;
     unmount(".", UnmountFlags::DETACH).doing("detach the old root of", new_root)?;
     rustix::process::chdir("/").doing("enter", "/")
 }
 
-/// Unmounts one mount; nothing mounted there is fine.
+/// Unmounts one mount; succeeds if nothing is mounted there.
 fn unmount_one(target: &Path) -> Result<()> {
     let result = match unmount(target, UnmountFlags::NOFOLLOW) {
-        // Somebody still works in it: out of sight now, freed when they leave.
+        // Still in use: detach it now; it is freed when the last user is done.
         Err(Errno::BUSY) => unmount(target, UnmountFlags::NOFOLLOW | UnmountFlags::DETACH),
         other => other,
     };
@@ -104,16 +104,16 @@ fn unmount_one(target: &Path) -> Result<()> {
     }
 }
 
-/// Unmounts everything at and below `path` in this mount namespace, deepest first, stacked mounts included.
+/// Unmounts everything at and below `path` in this mount namespace, deepest first, including stacked mounts.
 pub fn umount_all_below(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
-    // Mount points are listed with links resolved.
+    // Mount points are listed with symlinks resolved.
     let real = match fs::canonicalize(path) {
         Ok(real) => real,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         Err(e) => return Err(e).doing("resolve", path),
     };
-    // A mount that hides another one shows it when it goes; every round removes the visible layer.
+    // Removing a mount may reveal another one below it; every round removes the visible layer.
     const LAYERS: usize = 64;
     for _ in 0..LAYERS {
         let targets: Vec<PathBuf> = mount_points()?.into_iter().filter(|m| m.starts_with(&real)).collect();
@@ -137,7 +137,7 @@ pub fn is_mount_point(path: impl AsRef<Path>) -> Result<bool> {
     }
 }
 
-/// The mount points of this namespace, in the order in which they were mounted.
+/// The mount points of this namespace, in mount order.
 pub fn mount_points() -> Result<Vec<PathBuf>> {
     Ok(mountinfo()?.into_iter().map(|m| m.target).collect())
 }
@@ -150,7 +150,7 @@ pub(crate) struct Mount {
 }
 
 pub(crate) fn mountinfo() -> Result<Vec<Mount>> {
-    // `thread-self`: the calling thread may be in another mount namespace than the main one.
+    // `thread-self`: the calling thread may be in another mount namespace than the main thread.
     const PATH: &str = "/proc/thread-self/mountinfo";
     let text = fs::read(PATH).doing("read", PATH)?;
     Ok(text.split(|b| *b == b'\n').filter_map(parse_mount).collect())
@@ -159,14 +159,14 @@ pub(crate) fn mountinfo() -> Result<Vec<Mount>> {
 fn parse_mount(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|b| *b == b' ');
     let target = unescape(fields.nth(4)?);
-    // Optional fields of any number end with a lone hyphen.
+    // The variable number of optional fields ends with a single hyphen.
     let mut rest = fields.skip_while(|f| *f != b"-").skip(1);
     let kind = String::from_utf8_lossy(rest.next()?).into_owned();
     let super_options = String::from_utf8_lossy(rest.nth(1)?).into_owned();
     Some(Mount { target: PathBuf::from(target), kind, super_options })
 }
 
-/// The kernel writes blank, tab, newline and backslash as three octal digits.
+/// The kernel escapes space, tab, newline and backslash as three octal digits.
 fn unescape(field: &[u8]) -> OsString {
     let mut out = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -194,7 +194,7 @@ mod tests {
     use super::*;
     use crate::ns;
 
-    /// Mounts of a test live in a mount namespace of its own thread, so that nothing can leak into the host's.
+    /// Tests mount in a mount namespace of their own thread, so that nothing leaks into the host's.
     fn isolated(test: impl FnOnce() + Send) {
         std::thread::scope(|s| {
             s.spawn(|| {

@@ -1,4 +1,4 @@
-//! Namespaces: network namespaces that outlive their processes, and code that runs inside one.
+//! Namespaces: network namespaces that outlive their processes, and running code inside one.
 
 use std::fs::{self, File};
 use std::io;
@@ -14,7 +14,7 @@ pub use rustix::thread::UnshareFlags as Kinds;
 use crate::error::{Context, Error, Result, absent_is_fine, invalid};
 use crate::mounts;
 
-/// Leaves namespaces of the calling thread for new ones. Call it on a thread of your own or before there are others:
+/// Moves the calling thread into new namespaces. Call it on a dedicated thread or before there are others, since the
 /// threads of a runtime are shared.
 pub fn unshare(kinds: Kinds) -> Result<()> {
     if kinds.contains(Kinds::FILES) {
@@ -24,16 +24,17 @@ pub fn unshare(kinds: Kinds) -> Result<()> {
             "descriptors of other threads would lose their meaning",
         ));
     }
-    // SAFETY: the descriptor table stays shared, which is the one thing that could invalidate descriptors in use.
+    // SAFETY: the descriptor table stays shared; unsharing it is the only thing that could invalidate descriptors in
+    // use.
     unsafe { unshare_unsafe(kinds) }.map_err(|e| Error::new("unshare", format_args!("{kinds:?}"), e))
 }
 
-/// Makes a network namespace that is kept by a bind mount at `path`, its loopback down. If one is there already, it is
-/// opened and nothing changes.
+/// Creates a netns that is kept by a bind mount at `path`, with its loopback down. If one exists already, it is opened
+/// unchanged.
 pub fn create_netns(path: impl AsRef<Path>) -> Result<OwnedFd> {
     let path = path.as_ref();
     match open_netns(path) {
-        // A plain file: the mount point of an attempt that was interrupted, or of an earlier boot.
+        // A plain file: the mount point of an interrupted attempt, or of an earlier boot.
         Err(e) if e.is_not_found() || e.kind() == io::ErrorKind::InvalidInput => {}
         other => return other,
     }
@@ -45,7 +46,7 @@ pub fn create_netns(path: impl AsRef<Path>) -> Result<OwnedFd> {
     open_netns(path)
 }
 
-/// Keeps the network namespace of a running process at `path`, for when the mount there got lost.
+/// Bind-mounts the netns of a running process at `path`, if the mount there got lost.
 pub fn keep_netns_of(pid: i32, path: impl AsRef<Path>) -> Result<OwnedFd> {
     let path = path.as_ref();
     File::options().create(true).append(true).open(path).doing("make mount point", path)?;
@@ -53,7 +54,7 @@ pub fn keep_netns_of(pid: i32, path: impl AsRef<Path>) -> Result<OwnedFd> {
     open_netns(path)
 }
 
-/// Opens the network namespace kept at `path`.
+/// Opens the netns kept at `path`.
 pub fn open_netns(path: impl AsRef<Path>) -> Result<OwnedFd> {
     let path = path.as_ref();
     let fd = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, rustix::fs::Mode::empty())
@@ -64,7 +65,7 @@ pub fn open_netns(path: impl AsRef<Path>) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Drops the mount that keeps the namespace, and its file; absent is fine. The namespace itself goes with its last
+/// Removes the mount that keeps the netns, and its file; succeeds if absent. The netns itself is freed with its last
 /// process.
 pub fn remove_netns(path: impl AsRef<Path>) -> Result<()> {
     let path = path.as_ref();
@@ -72,22 +73,20 @@ pub fn remove_netns(path: impl AsRef<Path>) -> Result<()> {
     absent_is_fine(fs::remove_file(path).doing("remove", path))
 }
 
-/// Whether two processes, or a process and a kept namespace, are in the same one, by their `/proc/<pid>/ns/*` or mount
-/// paths.
+/// Whether two namespaces, given by `/proc/<pid>/ns/*` or mount paths, are the same.
 pub fn same(a: impl AsRef<Path>, b: impl AsRef<Path>) -> Result<bool> {
     let [a, b] = [a.as_ref(), b.as_ref()].map(|p| fs::metadata(p).doing("look at namespace", p));
     let (a, b) = (a?, b?);
     Ok((a.dev(), a.ino()) == (b.dev(), b.ino()))
 }
 
-/// Moves the calling thread into the network namespace. For processes that stay there; otherwise use
-/// [`run_in_netns`].
+/// Moves the calling thread into the netns. For processes that stay there; otherwise use [`run_in_netns`].
 pub fn enter_netns(ns: impl AsFd) -> Result<()> {
     move_into_link_name_space(ns.as_fd(), Some(LinkNameSpaceType::Network))
         .map_err(|e| Error::new("enter", "the network namespace", e))
 }
 
-/// Runs `f` inside a network namespace, on a thread made for it. Sockets that `f` returns stay in that namespace.
+/// Runs `f` inside a netns, on a dedicated thread. Sockets that `f` returns stay in that netns.
 pub fn run_in_netns<T: Send>(ns: impl AsFd, f: impl FnOnce() -> T + Send) -> Result<T> {
     let ns = ns.as_fd();
     on_fresh_thread(|| enter_netns(ns).map(|()| f()))?
@@ -103,10 +102,10 @@ fn on_fresh_thread<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T> {
     })
 }
 
-/// Asks the kernel what a file is a namespace of; entering a wrong one would be the caller's only other sign.
+/// Asks the kernel for the type of a namespace file.
 fn is_network(ns: &OwnedFd) -> bool {
     const NS_GET_NSTYPE: libc::Ioctl = 0xb703;
-    // SAFETY: the request takes no argument and only reads; on a file that is no namespace it fails.
+    // SAFETY: the request takes no argument and only reads; on a file that is not a namespace it fails.
     unsafe { libc::ioctl(ns.as_raw_fd(), NS_GET_NSTYPE) == libc::CLONE_NEWNET }
 }
 
@@ -164,7 +163,7 @@ mod tests {
         let path = dir.path().join("net");
         let _kept = Kept(path.clone());
         let ns = create_netns(&path).unwrap();
-        // Loopback is down in a new namespace: only the wildcard address can be bound.
+        // Loopback is down in a new netns: only the wildcard address can be bound.
         let listener = run_in_netns(&ns, || TcpListener::bind("0.0.0.0:0")).unwrap().unwrap();
         let port = listener.local_addr().unwrap().port();
         assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());

@@ -1,5 +1,5 @@
-//! Processes that are known by pid *and* start time, so that a recycled pid is never mistaken for the process that was
-//! recorded, and that are signalled through a pidfd, so that it cannot be recycled in between.
+//! Processes identified by PID *and* start time, so that a reused PID is never mistaken for the recorded process. They
+//! are signalled through a pidfd, so that the PID cannot be reused in between.
 
 use std::fs;
 use std::io;
@@ -16,18 +16,18 @@ pub use rustix::process::Signal;
 
 use crate::error::{Error, Result};
 
-/// One process of this machine, for ever: pids are reused, and the start time counts from boot.
+/// A globally unique process of this machine: PIDs are reused, and the start time counts from boot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     pub pid: i32,
     /// In clock ticks since boot, as in `/proc/<pid>/stat`.
     pub start_time: u64,
-    /// The leading digits of the kernel's boot id: a record from before a reboot matches nothing.
+    /// Prefix of the kernel's boot ID: a record from before a reboot matches nothing.
     pub boot: u64,
 }
 
 impl ProcessId {
-    /// Identifies a running process; a kind of `NotFound` if there is none of this pid.
+    /// Identifies a running process; the error's kind is `NotFound` if there is none with this PID.
     pub fn of(pid: i32) -> Result<ProcessId> {
         let stat = read_stat(pid).map_err(|e| Error::new("identify process", pid, e))?;
         Ok(ProcessId { pid, start_time: stat.start_time, boot: boot()? })
@@ -38,13 +38,13 @@ impl ProcessId {
         Self::of(rustix::process::getpid().as_raw_nonzero().get())
     }
 
-    /// Whether the process still runs. A zombie does not: its exit is only not yet collected.
+    /// Whether the process is still running. A zombie is not: it just has not been reaped.
     pub fn alive(&self) -> bool {
         boot().is_ok_and(|boot| boot == self.boot)
             && read_stat(self.pid).is_ok_and(|stat| stat.start_time == self.start_time && !stat.ended)
     }
 
-    /// A descriptor of the process, readable once it has ended; `None` if it is gone.
+    /// A pidfd of the process, readable once it has exited; `None` if it is gone.
     pub fn open(&self) -> Result<Option<OwnedFd>> {
         let Some(pid) = Pid::from_raw(self.pid) else { return Ok(None) };
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -52,7 +52,7 @@ impl ProcessId {
             Err(Errno::SRCH | Errno::INVAL) => return Ok(None),
             Err(e) => return Err(Error::new("open a descriptor of process", self.pid, e)),
         };
-        // Compared after opening: from here on the descriptor cannot come to mean another process.
+        // Check after opening: from here on the descriptor cannot refer to another process.
         Ok(self.alive().then_some(fd))
     }
 
@@ -66,7 +66,7 @@ impl ProcessId {
         }
     }
 
-    /// Waits until the process has ended; false if it has not within `timeout`.
+    /// Waits until the process has exited; false if it has not within `timeout`.
     pub fn wait_gone(&self, timeout: Duration) -> Result<bool> {
         match self.open()? {
             None => Ok(true),
@@ -75,7 +75,7 @@ impl ProcessId {
     }
 }
 
-/// Waits until a pidfd reports the end of its process.
+/// Waits until a pidfd reports that its process has exited.
 pub(crate) fn wait_readable(fd: &OwnedFd, timeout: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -97,14 +97,15 @@ struct Stat {
 
 fn read_stat(pid: i32) -> io::Result<Stat> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).map_err(|e| match e.raw_os_error() {
-        // The process ended between open and read.
+        // The process exited between open and read.
         Some(libc::ESRCH) => io::Error::from(io::ErrorKind::NotFound),
         _ => e,
     })?;
     parse_stat(&text).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "unexpected form of /proc/<pid>/stat"))
 }
 
-/// The name (field 2) is in parentheses and may itself hold spaces and parentheses: fields count from the last one.
+/// The name (field 2) is in parentheses and may itself contain spaces and parentheses: fields are counted from the last
+/// one.
 fn parse_stat(text: &str) -> Option<Stat> {
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace();
     let state = fields.next()?;

@@ -1,4 +1,4 @@
-//! An API client that keeps within a rate and counts what it asks.
+//! A rate-limited API client that counts its requests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::Clock;
 use crate::limiter::Bucket;
 use crate::metrics::Exposition;
 
-/// So many requests per second, and so many at once after a pause.
+/// A rate limit: requests per second, and the burst allowed after a pause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rate {
     pub per_second: f64,
@@ -25,13 +25,13 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// What controllers ask of an API server at most, unless told otherwise.
+    /// Default limit of the controllers.
     pub const CONTROLLER: Self = Self { per_second: 200.0, burst: 400.0 };
-    /// What their events may take beside that.
+    /// Default limit of their events, in addition.
     pub const EVENTS: Self = Self { per_second: 50.0, burst: 200.0 };
 }
 
-/// The rate of one client, which can be changed while it works. Requests wait in the order in which they were made.
+/// The rate limit of one client, adjustable at run time. Requests wait in FIFO order.
 #[derive(Clone)]
 pub struct RateLimit {
     clock: Clock,
@@ -47,7 +47,7 @@ impl RateLimit {
         self.state.lock()
     }
 
-    /// From now on this rate holds. Requests that wait already keep their turn.
+    /// Changes the rate. Requests that are already waiting keep their turn.
     pub fn set(&self, rate: Rate) {
         let mut state = self.lock();
         if state.0 != rate {
@@ -55,16 +55,16 @@ impl RateLimit {
         }
     }
 
-    /// Takes a token and says how long to wait for it.
+    /// Takes a token and returns how long to wait for it.
     pub fn reserve(&self) -> Duration {
         self.lock().1.reserve(self.clock.elapsed())
     }
 }
 
-/// Requests by code of the answer, host and method.
+/// Requests by status code, host and method.
 type Counts = BTreeMap<(String, String, String), u64>;
 
-/// How many requests were made, by method and answer.
+/// Counts requests by method and response.
 #[derive(Clone, Default)]
 pub struct RequestCounter {
     counts: Arc<Mutex<Counts>>,
@@ -92,14 +92,14 @@ impl RequestCounter {
     }
 }
 
-/// A client of the server that `config` names. Everything goes through the limit and is counted: reads, writes, the
-/// beginnings of watches, events.
+/// Creates a client for the server in `config`. All requests are limited and counted: reads, writes, the start of
+/// watches, events.
 pub fn client(config: Config, limit: RateLimit, counter: RequestCounter) -> Result<Client, kube::Error> {
     let layer = Meter { limit, counter, host: config.cluster_url.authority().map(ToString::to_string) };
     Ok(ClientBuilder::try_from(config)?.with_layer(&layer).build())
 }
 
-/// Puts the limit and the counter in front of a client's requests.
+/// Applies the limit and the counter to a client's requests.
 pub(crate) struct Meter {
     pub(crate) limit: RateLimit,
     pub(crate) counter: RequestCounter,
@@ -140,7 +140,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let (counter, host, method) = (self.counter.clone(), self.host.clone(), request.method().clone());
         let (clock, wait) = (self.limit.clock.clone(), self.limit.reserve());
-        // Nothing is sent before the answer is first waited for.
+        // The request is not sent before the future is first polled.
         let answer = self.inner.call(request);
         async move {
             if !wait.is_zero() {

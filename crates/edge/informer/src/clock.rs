@@ -1,4 +1,4 @@
-//! What time it is, for everything in this crate that waits or expires.
+//! The clock for everything in this crate that waits or expires.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +9,10 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-/// A clock; cloning gives another handle to the same one.
+/// A clock; clones are handles to the same one.
 ///
-/// Two readings: the time of day, for what is written into objects, and the time since the clock was made, which never
-/// jumps, for everything that waits. A manual clock moves only when told to and needs no runtime.
+/// It has two readings: the wall-clock time, for timestamps in objects, and the monotonic time since its creation, for
+/// everything that waits. A manual clock moves only when told to and needs no runtime.
 #[derive(Clone)]
 pub struct Clock {
     source: Source,
@@ -46,12 +46,12 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// The machine's own.
+    /// The system clock.
     pub fn system() -> Self {
         Self { source: Source::System { origin: Instant::now() } }
     }
 
-    /// One that stands still at `start` until it is advanced.
+    /// A clock that stands still at `start` until it is advanced.
     pub fn manual(start: Timestamp) -> Self {
         let manual = Manual { start, elapsed: Mutex::default(), moved: Notify::new() };
         Self { source: Source::Manual(Arc::new(manual)) }
@@ -60,14 +60,14 @@ impl Clock {
     /// Moves a manual clock forward.
     ///
     /// # Panics
-    /// If the clock is the machine's.
+    /// If this is the system clock.
     pub fn advance(&self, by: Duration) {
         let Source::Manual(manual) = &self.source else { panic!("only a manual clock can be advanced") };
         *manual.lock() += by;
         manual.moved.notify_waiters();
     }
 
-    /// The time of day.
+    /// The wall-clock time.
     pub fn now(&self) -> Timestamp {
         match &self.source {
             Source::System { .. } => Timestamp::now(),
@@ -78,13 +78,13 @@ impl Clock {
         }
     }
 
-    /// The time of day in whole seconds, as the API keeps it: a finer one would differ from itself after a round trip.
+    /// The wall-clock time in whole seconds, as the API stores it: a finer one would not survive a round trip.
     pub fn api_time(&self) -> Time {
         let now = self.now();
         Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
     }
 
-    /// The time since the clock was made.
+    /// The time since the clock was created.
     pub fn elapsed(&self) -> Duration {
         match &self.source {
             Source::System { origin } => origin.elapsed(),
@@ -97,7 +97,7 @@ impl Clock {
         match &self.source {
             Source::System { origin } => tokio::time::sleep_until(*origin + at).await,
             Source::Manual(manual) => loop {
-                // Registered before looking, so that a move between the look and the wait is not missed.
+                // Register before checking, so that an advance in between is not missed.
                 let moved = manual.moved.notified();
                 if *manual.lock() >= at {
                     return;
@@ -107,7 +107,7 @@ impl Clock {
         }
     }
 
-    /// Waits for `time`.
+    /// Sleeps for `time`.
     pub async fn sleep(&self, time: Duration) {
         self.reach(self.elapsed().saturating_add(time)).await;
     }

@@ -1,10 +1,11 @@
-//! Tells users what happened, as Event objects, off the reconcile's path.
+//! Records Kubernetes events without blocking reconciles.
 //!
-//! [`Recorder`] only puts a note into a bounded queue; a task of its own talks to the API server. An event's name is
-//! derived from what it says, so a repeat (also one by the next process) finds the object and raises its count. Each
-//! object may have 25 events written at once and one more every five minutes; repeats held back are counted in the next
-//! one written. When ten events about an object differ in nothing but their message, further ones within ten minutes
-//! become one that is counted up and shows the last message: a message with a changing number in it is no new event.
+//! [`Recorder`] only adds to a bounded queue; a separate task talks to the API server. An event's name is derived from
+//! its content, so a repeated event (also from a later process) finds the object and increments its count. Each object
+//! may have 25 events written at once and one more every five minutes; suppressed repeats are counted in the next one
+//! written. When ten events about an object differ only in their message, further ones within ten minutes are combined
+//! into one that is counted up and shows the last message, so that a message with a changing number in it does not
+//! create new events.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -30,15 +31,15 @@ const WAITING: usize = 1000;
 const BURST_PER_OBJECT: f64 = 25.0;
 const PER_SECOND_PER_OBJECT: f64 = 1.0 / 300.0;
 const ATTEMPTS: u32 = 4;
-/// Beyond this many remembered events and objects memory is dropped; the cost is one read per repeat.
+/// Size limit of the memory of events and objects. Beyond it entries are dropped, at the cost of one read per repeat.
 const REMEMBERED: usize = 4096;
-/// So many messages under one reason are told apart.
+/// Number of distinct messages per reason before events are combined.
 const SIMILAR: usize = 10;
-/// After so long without an event of its kind, messages are told apart again.
+/// Combining stops after this long without a similar event.
 const SIMILAR_FOR: Duration = Duration::from_secs(600);
-/// What messages of combined events begin with, as other components write it.
+/// Prefix of combined messages, as other components write it.
 const COMBINED: &str = "(combined from similar events): ";
-/// What is still queued at the end gets this long.
+/// Timeout for writing queued events at shutdown.
 const FLUSH: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +66,7 @@ struct Note {
     at: Timestamp,
 }
 
-/// Publishes events of one component. Cloning is cheap.
+/// Records events of one component. Cheap to clone.
 #[derive(Clone)]
 pub struct Recorder {
     component: Arc<str>,
@@ -73,10 +74,10 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// What its client must be allowed to do.
+    /// The rights its client needs.
     pub const RIGHT: Right = Right::on::<Event>(&[Verb::Create, Verb::Get, Verb::Patch]);
 
-    /// `component` is what `kubectl describe` shows in the column From, `instance` the process or node.
+    /// `component` is shown as "From" by `kubectl describe`; `instance` is the process or node.
     pub fn start(client: Client, component: &str, instance: &str, shutdown: CancellationToken) -> Self {
         let (notes, waiting) = mpsc::channel(WAITING);
         let writer = Writer {
@@ -91,12 +92,12 @@ impl Recorder {
         Self { component: component.into(), notes }
     }
 
-    /// The same queue and writer for another component of the process.
+    /// A recorder for another component of the process, with the same queue and writer.
     pub fn of(&self, component: &str) -> Self {
         Self { component: component.into(), notes: self.notes.clone() }
     }
 
-    /// Never waits. `about` usually is `object.object_ref(&())`.
+    /// Does not block. `about` usually is `object.object_ref(&())`.
     pub fn publish(&self, about: ObjectReference, type_: EventType, reason: &str, message: impl Into<String>) {
         let note = Note {
             component: self.component.clone(),
@@ -116,14 +117,14 @@ struct Writer {
     client: Client,
     clock: Clock,
     instance: String,
-    /// Occurrences per event name, those held back included.
+    /// Occurrences per event name, including suppressed ones.
     written: HashMap<String, i32>,
     buckets: HashMap<String, Bucket>,
-    /// By what similar events share.
+    /// By the fields that similar events share.
     similar: HashMap<u64, Similar>,
 }
 
-/// Events about one object that differ in their message.
+/// Events about one object that differ only in their message.
 struct Similar {
     messages: HashSet<u64>,
     last: Duration,
@@ -151,7 +152,7 @@ impl Writer {
         }
     }
 
-    /// Whether the note is one too many of its like.
+    /// Whether the note is to be combined with similar ones.
     fn combines(&mut self, note: &Note) -> bool {
         let now = self.clock.elapsed();
         if self.similar.len() > REMEMBERED {
@@ -179,7 +180,7 @@ impl Writer {
         if combined {
             note.message.insert_str(0, COMBINED);
         }
-        // All combined events of a kind are one object, whatever the last message is.
+        // All combined events of a kind share one object, whatever the last message is.
         let name = name(&note, if combined { COMBINED } else { &note.message });
         let note = &note;
         if self.buckets.len() > REMEMBERED {
@@ -229,7 +230,7 @@ impl Writer {
             match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(_) => {}
                 Err(Error::Api(status)) if status.is_not_found() => {
-                    // It expired; the next attempt makes it anew.
+                    // The event expired; the next attempt creates it again.
                     self.written.remove(name);
                     return Err(Error::Api(status));
                 }
@@ -265,7 +266,7 @@ impl Writer {
     }
 }
 
-/// The server's refusal is final, except for an event that expired under us.
+/// A rejection by the server is final, except for an event that has expired meanwhile.
 fn worth_retrying(error: &Error) -> bool {
     match error {
         Error::Api(status) => status.code >= 500 || matches!(status.code, 404 | 409 | 429),
@@ -286,7 +287,7 @@ fn name(note: &Note, message: &str) -> String {
         hash.update([0]);
     }
     let digest: String = hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    // Object names have at most 253 characters; the digest and its dot need 17 of them.
+    // Object names have at most 253 characters, of which the digest and its dot take 17.
     let about = note.about.name.as_deref().unwrap_or("unknown");
     let about: String = about.chars().take(236).collect();
     format!("{}.{digest}", about.trim_end_matches(['-', '.']))

@@ -1,12 +1,11 @@
-//! What a controller has written and its cache does not show yet.
+//! Expectations: writes of a controller that its cache does not show yet.
 //!
-//! A second line of defence that saves calls: while a key has open expectations, its controller neither creates nor
-//! deletes. Correctness rests on derived names (a second create meets `AlreadyExists`), so a lost expectation is harmless
-//! and expires.
+//! They are an optimization: while a key has open expectations, its controller neither creates nor deletes. Correctness
+//! relies on derived names (a second create fails with `AlreadyExists`), so a lost expectation is harmless and expires.
 //!
-//! Expected objects are remembered by name, not counted: an event about some other object cannot satisfy them, and the
-//! "being deleted" update and the final deletion of one object count once. Expecting always adds to the record (or
-//! makes it), so two steps of one pass cannot overwrite each other.
+//! Expected objects are recorded by name, not counted: an event about another object cannot satisfy them, and the
+//! terminating update and the final deletion of an object count once. Expecting always adds to the record (or creates
+//! it), so two steps of one reconcile cannot overwrite each other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{Clock, Key};
 
-/// After this time the event is taken to be lost; acting on the cache is right again.
+/// After this time the event is considered lost, and it is right to act on the cache again.
 pub const EXPIRY: Duration = Duration::from_secs(300);
 
 struct Record {
@@ -32,7 +31,7 @@ impl Record {
     }
 }
 
-/// Expectations of one controller about one kind of object, by the key of the object the controller works on.
+/// Expectations of one controller about one kind, by the key being reconciled.
 #[derive(Clone, Default)]
 pub struct Expectations {
     clock: Clock,
@@ -57,7 +56,7 @@ impl Expectations {
             since: now,
         });
         if !record.open(now) {
-            // What expired long ago must not come back to life with the new timestamp.
+            // Expired entries must not be revived by the new timestamp.
             record.creations.clear();
             record.deletions.clear();
         }
@@ -74,24 +73,24 @@ impl Expectations {
         }
     }
 
-    /// Call before the create; on an error, and on `AlreadyExists`, call [`Expectations::created`] to take it back.
+    /// Call before the create. On an error, including `AlreadyExists`, withdraw it with [`Expectations::created`].
     pub fn expect_creation(&self, owner: &Key, object: Key) {
         self.expect(owner, |record| record.creations.extend([object]));
     }
 
-    /// Call before the delete; on an error, and on `NotFound`, call [`Expectations::deleted`] to take it back.
+    /// Call before the delete. On an error, including `NotFound`, withdraw it with [`Expectations::deleted`].
     pub fn expect_deletion(&self, owner: &Key, object: Key) {
         self.expect(owner, |record| record.deletions.extend([object]));
     }
 
-    /// The cache shows `object`.
+    /// Call when the cache shows `object`.
     pub fn created(&self, owner: &Key, object: &Key) {
         self.settle(owner, |record| {
             record.creations.remove(object);
         });
     }
 
-    /// The cache shows `object` gone or going.
+    /// Call when the cache shows `object` deleted or terminating.
     pub fn deleted(&self, owner: &Key, object: &Key) {
         self.settle(owner, |record| {
             record.creations.remove(object);
@@ -99,12 +98,12 @@ impl Expectations {
         });
     }
 
-    /// Nothing is expected for `owner`.
+    /// Whether nothing is expected for `owner`.
     pub fn satisfied(&self, owner: &Key) -> bool {
         self.open(owner).is_none()
     }
 
-    /// How long the expectations of `owner` can stay open yet; `None` if there are none.
+    /// How long the expectations of `owner` can remain open; `None` if there are none.
     pub fn open(&self, owner: &Key) -> Option<Duration> {
         let now = self.clock.elapsed();
         let records = self.lock();
@@ -112,16 +111,16 @@ impl Expectations {
         Some(EXPIRY.saturating_sub(now.saturating_sub(record.since)))
     }
 
-    /// `owner` is gone.
+    /// Call when `owner` is gone.
     pub fn forget(&self, owner: &Key) {
         self.lock().remove(owner);
     }
 }
 
-/// What a controller wrote last to the objects it works on.
+/// A controller's last write to each object it reconciles.
 ///
-/// A pass that starts from a state older than its own last write would repeat itself. Other writers are no concern: their
-/// changes meet the guards of ours.
+/// A reconcile from a state older than its own last write would repeat itself. Other writers do not matter: the
+/// preconditions of our writes catch their changes.
 #[derive(Clone, Default)]
 pub struct OwnWrites {
     clock: Clock,
@@ -137,14 +136,14 @@ impl OwnWrites {
         self.versions.lock()
     }
 
-    /// Our write gave the object this version.
+    /// Records the resource version of our write.
     pub fn wrote(&self, key: &Key, resource_version: Option<&str>) {
         if let Some(version) = resource_version {
             self.lock().insert(key.clone(), (version.to_owned(), self.clock.elapsed()));
         }
     }
 
-    /// How long to wait at most for a cache that shows `cached`; `None` if it shows our last write or a later one.
+    /// How long to wait at most for the cache, which shows `cached`; `None` if it shows our last write or a later one.
     pub fn behind(&self, key: &Key, cached: Option<&str>) -> Option<Duration> {
         let now = self.clock.elapsed();
         let mut versions = self.lock();
@@ -152,18 +151,18 @@ impl OwnWrites {
         let left = EXPIRY.saturating_sub(now.saturating_sub(*at));
         let caught_up = match (written.parse::<u64>(), cached.unwrap_or_default().parse::<u64>()) {
             (Ok(written), Ok(cached)) => cached >= written,
-            // Not numbers after all: only the very same version is certain.
+            // Not numeric: only an equal version is certain.
             _ => cached == Some(written),
         };
         if caught_up || left.is_zero() {
-            // Caches do not go back, so there is no need to remember.
+            // Caches do not go backwards, so the entry is no longer needed.
             versions.remove(key);
             return None;
         }
         Some(left)
     }
 
-    /// The object is gone.
+    /// Call when the object is gone.
     pub fn forget(&self, key: &Key) {
         self.lock().remove(key);
     }

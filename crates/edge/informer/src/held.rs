@@ -1,8 +1,7 @@
-//! How the cache holds an object: as it is, or packed.
+//! How the cache stores an object: as it is, or packed.
 //!
-//! A decoded object of one of the larger kinds takes ten times the space of its JSON, most of it for fields that are not
-//! set. A packed object is decoded by whoever asks for it, which is far cheaper than the request or decision it is asked
-//! for.
+//! A decoded object of a large kind takes ten times the memory of its JSON, mostly for fields that are not set. A
+//! packed object is decoded on access, which is far cheaper than the request or decision it is needed for.
 
 use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
@@ -10,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// How objects are packed. The functions are chosen where the kind is known to be serializable.
+/// How objects are packed; instantiated where the kind is known to be serializable.
 pub(crate) struct Packing<K> {
     pack: fn(&K) -> Arc<[u8]>,
     unpack: fn(&[u8]) -> K,
@@ -65,7 +64,7 @@ impl<K> Held<K> {
         }
     }
 
-    /// Bytes of the packed form; an object that is not packed has none.
+    /// Size of the packed form; zero for an object that is not packed.
     pub(crate) fn packed_bytes(&self) -> usize {
         match self {
             Self::Whole(_) => 0,
@@ -74,7 +73,7 @@ impl<K> Held<K> {
     }
 }
 
-/// An object that is decoded when somebody looks at it.
+/// An object that is decoded on access.
 pub struct Lazy<K> {
     held: Held<K>,
     object: OnceLock<Arc<K>>,

@@ -1,10 +1,10 @@
-//! `namespace/name`: how controllers, queues and caches call an object.
+//! `namespace/name`: the key of an object in controllers, queues and caches.
 
 use std::fmt;
 
 use kube::Resource;
 
-/// The name of an object inside its kind. Cluster-scoped objects have an empty namespace.
+/// The name of an object within its kind. Cluster-scoped objects have an empty namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key {
     pub namespace: String,

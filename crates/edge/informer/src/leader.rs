@@ -1,7 +1,7 @@
-//! One active process among several, by a Lease. Speaks client-go's protocol, so both can wait for the same lock.
+//! Leader election with a Lease. Compatible with client-go, so both can compete for the same lock.
 //!
-//! Clocks of different machines are never compared: another holder's lease is over when *we* have not seen it change
-//! for the duration it promised. Every write carries the resource version, so of two takers one loses.
+//! Clocks of different machines are never compared: another holder's lease has expired when *we* have not seen it
+//! change for its duration. Every write carries the resource version, so of two candidates one loses.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// What a candidate's client must be allowed to do.
+/// The rights a candidate's client needs.
 pub const RIGHT: Right = Right::on::<Lease>(&[Verb::Get, Verb::Create, Verb::Update]).in_installation();
 
-/// Waits for the lock are stretched by up to this much at random, so that candidates do not keep step.
+/// Random jitter of the retry interval, so that candidates do not retry in lockstep.
 const JITTER: f64 = 1.2;
 
-/// Give it a client of its own: controller traffic must not starve the renewal.
+/// Use a separate client: controller traffic must not starve the renewal.
 #[derive(Clone)]
 pub struct LeaderConfig {
     pub client: Client,
@@ -44,18 +44,18 @@ impl LeaderConfig {
     }
 }
 
-/// How patient candidates and holders are. All candidates should have the same.
+/// Timing of the election. All candidates should use the same values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseTimes {
-    /// How long others wait after the last sign of life of a holder.
+    /// How long others wait after a holder's last renewal.
     pub lease_duration: Duration,
-    /// How long a holder keeps leading after renewal fails.
+    /// How long a holder keeps leading while renewals fail.
     pub renew_deadline: Duration,
     pub retry_period: Duration,
 }
 
 impl Default for LeaseTimes {
-    /// The usual times: 15 s, 10 s, 2 s.
+    /// The usual values: 15 s, 10 s, 2 s.
     fn default() -> Self {
         Self {
             lease_duration: Duration::from_secs(15),
@@ -66,7 +66,7 @@ impl Default for LeaseTimes {
 }
 
 impl LeaseTimes {
-    /// What is wrong with the times, if anything: a holder must give up before others may take over.
+    /// Validates the values: a holder must give up before others may take over.
     pub fn check(&self) -> Result<(), &'static str> {
         if self.lease_duration <= self.renew_deadline {
             return Err("the lease duration must be longer than the renew deadline");
@@ -81,29 +81,29 @@ impl LeaseTimes {
     }
 }
 
-/// The lock is ours until `lost` is cancelled. Whoever leads must stop writing at once then.
+/// Held until `lost` is cancelled. The leader must then stop writing at once.
 ///
-/// Dropped without [`Leadership::release`] it is not renewed any more, and others wait for it to run out.
+/// If dropped without [`Leadership::release`], the lease is no longer renewed and others wait for it to expire.
 #[derive(Debug)]
 pub struct Leadership {
     pub lost: CancellationToken,
-    /// Tells the renewal to give the lease back.
+    /// Tells the renewal task to release the lease.
     release: Option<oneshot::Sender<()>>,
     released: oneshot::Receiver<()>,
 }
 
 impl Leadership {
-    /// Gives the lock back, so that the next candidate need not wait. All work must have ended before.
+    /// Releases the lease, so that the next candidate need not wait. All work must have stopped before.
     pub async fn release(mut self) {
         if let Some(release) = self.release.take() {
-            // The renewal may have ended by itself: then the lock is lost already.
+            // The renewal task may already have ended: then the lease is lost anyway.
             let _ = release.send(());
             let _ = self.released.await;
         }
     }
 }
 
-/// Waits until this process leads. `None` if `shutdown` came first. After that the lease is renewed in the background.
+/// Waits until this process leads. `None` if `shutdown` came first. Afterwards the lease is renewed in the background.
 pub async fn lead(config: LeaderConfig, shutdown: CancellationToken) -> Option<Leadership> {
     let mut candidate =
         Candidate { api: Api::namespaced(config.client.clone(), &config.namespace), config, seen: None };
@@ -138,20 +138,20 @@ pub async fn lead(config: LeaderConfig, shutdown: CancellationToken) -> Option<L
     Some(leadership)
 }
 
-/// What came of trying to take or renew the lease.
+/// Outcome of an attempt to acquire or renew the lease.
 #[derive(Debug, PartialEq, Eq)]
 enum Attempt {
     Ours,
     /// Somebody else holds it.
     Theirs,
-    /// The lease changed while we looked; the next attempt sees how.
+    /// The lease changed concurrently; the next attempt sees how.
     Conflict,
 }
 
 struct Candidate {
     api: Api<Lease>,
     config: LeaderConfig,
-    /// The lease as last seen and when it last changed before our eyes.
+    /// The lease as last read, and when we last saw it change.
     seen: Option<(Lease, Instant)>,
 }
 
@@ -164,7 +164,7 @@ impl Candidate {
         );
     }
 
-    /// Renews until that fails for the renew deadline, or somebody else holds the lease.
+    /// Renews until that has failed for the renew deadline, or somebody else holds the lease.
     async fn hold(&mut self) {
         let mut renewed = Instant::now();
         loop {
@@ -179,7 +179,7 @@ impl Candidate {
         }
     }
 
-    /// Renews what we hold without reading it first; if that fails, looks.
+    /// Renews the lease without reading it first; reads it if that fails.
     async fn renew(&mut self) -> Result<Attempt, Error> {
         if let Some(lease) = self.seen.as_ref().map(|(lease, _)| lease.clone()).filter(|lease| self.holds(lease)) {
             let replaced = self.api.replace(&self.config.name, &PostParams::default(), &self.claim(Some(&lease))).await;
@@ -190,7 +190,7 @@ impl Candidate {
         self.attempt().await
     }
 
-    /// Takes or renews the lease.
+    /// Acquires or renews the lease.
     async fn attempt(&mut self) -> Result<Attempt, Error> {
         let Some(lease) = self.api.get_opt(&self.config.name).await? else {
             let created = self.api.create(&PostParams::default(), &self.claim(None)).await;
@@ -210,7 +210,7 @@ impl Candidate {
                 self.observe(&lease);
                 Ok(Attempt::Ours)
             }
-            // Another candidate was quicker, or our read was old.
+            // Another candidate was faster, or our read was stale.
             Err(Error::Api(status)) if status.code == 409 => Ok(Attempt::Conflict),
             Err(error) => Err(error),
         }
@@ -240,7 +240,7 @@ impl Candidate {
         self.seen.as_ref().is_some_and(|(_, since)| since.elapsed() > promised)
     }
 
-    /// The lease in our name. Acquisition time and transitions go on while the holder stays the same.
+    /// The lease in our name. Acquire time and transitions are kept while the holder stays the same.
     fn claim(&self, current: Option<&Lease>) -> Lease {
         let now = MicroTime(Timestamp::now());
         let old = current.and_then(|lease| lease.spec.clone()).unwrap_or_default();
@@ -261,8 +261,8 @@ impl Candidate {
         Lease { metadata, spec: Some(spec) }
     }
 
-    /// Empties the lease so that the next candidate need not wait it out. A renewal may just have been under way, so the
-    /// lease is read first.
+    /// Clears the lease so that the next candidate need not wait for it to expire. A renewal may just have been in
+    /// flight, so the lease is read first.
     async fn release(&mut self) {
         let give_back = async {
             let Some(lease) = self.api.get_opt(&self.config.name).await?.filter(|lease| self.holds(lease)) else {

@@ -1,4 +1,4 @@
-//! When may a failed key run again: exponential per key, and a bucket shared by all keys.
+//! Retry back-off: exponential per key, plus a token bucket shared by all keys.
 //!
 //! Times are those of [`Clock::elapsed`](crate::Clock::elapsed).
 
@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::Duration;
 
-/// The limits of a queue. The default is client-go's: 5 ms · 2ⁿ up to 1000 s per key, 10 per second with a burst of
-/// 100 over all keys; the larger of both delays counts.
+/// The retry limits of a queue. The default is client-go's: 5 ms · 2ⁿ up to 1000 s per key, and 10 per second with a
+/// burst of 100 over all keys; the larger delay wins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RetryLimits {
     pub first: Duration,
@@ -33,10 +33,10 @@ impl<T: Hash + Eq + Clone> RetryLimiter<T> {
         Self { limits, failures: HashMap::new(), bucket: Bucket::new(limits.per_second, limits.burst) }
     }
 
-    /// Counts a failure of `item` and says how long it must stay away.
+    /// Counts a failure of `item` and returns its back-off.
     pub(crate) fn next_delay(&mut self, item: &T, now: Duration) -> Duration {
         let failures = self.failures.entry(item.clone()).or_insert(0);
-        // 2^31 already exceeds any useful limit, and the shift stays defined.
+        // 2^31 already exceeds any useful limit; larger shifts would overflow.
         let factor = 1u32 << (*failures).min(31);
         *failures = failures.saturating_add(1);
         let own = self.limits.first.saturating_mul(factor).min(self.limits.longest);
@@ -52,7 +52,7 @@ impl<T: Hash + Eq + Clone> RetryLimiter<T> {
     }
 }
 
-/// A token bucket that can be overdrawn: a reservation is always granted, at a time in the future if need be.
+/// A token bucket that can be overdrawn: a reservation always succeeds, possibly at a later time.
 pub(crate) struct Bucket {
     per_second: f64,
     burst: f64,
@@ -71,14 +71,14 @@ impl Bucket {
         self.counted_at = Some(now);
     }
 
-    /// Takes a token and tells how long to wait for it.
+    /// Takes a token and returns how long to wait for it.
     pub(crate) fn reserve(&mut self, now: Duration) -> Duration {
         self.refill(now);
         self.tokens -= 1.0;
         Duration::from_secs_f64((-self.tokens / self.per_second).max(0.0))
     }
 
-    /// Takes a token if there is one.
+    /// Takes a token if one is available.
     pub(crate) fn try_take(&mut self, now: Duration) -> bool {
         self.refill(now);
         let granted = self.tokens >= 1.0;

@@ -1,9 +1,9 @@
-//! Metrics in Prometheus' text form, under the names that client-go gives them.
+//! Metrics in the Prometheus text format, with client-go's names.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-/// A text of metrics under construction.
+/// Builds a metrics document.
 #[derive(Default)]
 pub struct Exposition {
     text: String,
@@ -54,10 +54,10 @@ fn escaped(text: &str) -> String {
 
 const BUCKETS: usize = 10;
 
-/// Durations in buckets: ten nanoseconds, and ten times as much with each further one.
+/// Durations in buckets from ten nanoseconds, each bound ten times the previous one.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// Not cumulative; the last one is for what is longer than all bounds.
+    /// Not cumulative; the last one counts what exceeds all bounds.
     counts: [u64; BUCKETS + 1],
     sum: Duration,
 }
@@ -75,7 +75,7 @@ impl Histogram {
     }
 }
 
-/// What a queue tells about itself.
+/// Metrics of a queue.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QueueMetrics {
     pub name: &'static str,
@@ -83,11 +83,11 @@ pub struct QueueMetrics {
     pub adds: u64,
     pub retries: u64,
     pub panics: u64,
-    /// How long items waited for a worker.
+    /// Time items waited for a worker.
     pub waited: Histogram,
-    /// How long workers had them.
+    /// Time workers spent on them.
     pub worked: Histogram,
-    /// Seconds that running items have been worked on so far, together.
+    /// Total time that the running items have been in progress.
     pub unfinished: Duration,
     pub longest_running: Duration,
 }

@@ -8,11 +8,11 @@
 //!    └────────► delayed┘            running, and ready again when the claim drops
 //! ```
 //!
-//! Delays are waited for inside [`WorkQueue::get`]; there is no background task. All time is that of the queue's
+//! Delays are awaited inside [`WorkQueue::get`]; there is no background task. All times are those of the queue's
 //! [`Clock`].
 //!
-//! Items may have a priority: the highest is handed out first, and among equals the one that came first. Whoever adds an
-//! item again can raise its priority, not lower it. Without priorities the queue is a plain line.
+//! Items may have a priority: the highest is handed out first, FIFO among equals. Adding an item again can raise its
+//! priority but not lower it. Without priorities the queue is FIFO.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -29,37 +29,37 @@ use crate::Clock;
 use crate::limiter::{RetryLimiter, RetryLimits};
 use crate::metrics::{Histogram, QueueMetrics};
 
-/// Counters of a queue, for tests and for whoever waits for quiet.
+/// Counters of a queue, for tests and for callers that wait until it is idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueueStats {
     pub ready: usize,
     pub delayed: usize,
     pub running: usize,
-    /// Keys accepted as new work; duplicates are not counted.
+    /// Keys added as new work, excluding duplicates.
     pub adds: u64,
-    /// Keys added again after a failure.
+    /// Keys requeued after a failure.
     pub retries: u64,
     /// Reconciles that panicked.
     pub panics: u64,
 }
 
-/// Where a ready item stands in line: by priority, then by arrival.
+/// Position of a ready item: by priority, then by arrival.
 type Place = (Reverse<i32>, u64);
 
-/// An item that wants to run.
+/// An item that is to run.
 #[derive(Clone, Copy)]
 struct Wanted {
     priority: i32,
     since: Duration,
-    /// The place in line; one that runs at the moment has none yet.
+    /// Position by arrival; none yet while the item is running.
     place: Option<u64>,
 }
 
-/// An item that will be wanted.
+/// An item that is delayed.
 #[derive(Clone, Copy)]
 struct Due {
     at: Duration,
-    /// Keeps the order of equal times.
+    /// Keeps the order of items due at the same time.
     number: u64,
     priority: i32,
 }
@@ -76,7 +76,7 @@ struct State<T> {
     running: HashMap<T, Running>,
     delayed: BTreeMap<(Duration, u64), T>,
     due: HashMap<T, Due>,
-    /// An item added for now is not delayed any more: one wish per item.
+    /// Adding an item now removes its delay: each item is in the queue once.
     one_wish: bool,
     sequence: u64,
     limiter: RetryLimiter<T>,
@@ -92,7 +92,7 @@ impl<T: Hash + Eq + Clone> State<T> {
         self.sequence
     }
 
-    /// Says whether there is something new to take.
+    /// Returns whether there is something new to take.
     fn add(&mut self, item: T, mut priority: i32, now: Duration) -> bool {
         if self.shut_down {
             return false;
@@ -121,7 +121,7 @@ impl<T: Hash + Eq + Clone> State<T> {
         }
     }
 
-    /// Records the wish; in line, if the item does not run.
+    /// Marks the item as to run, and makes it ready unless it is running.
     fn want(&mut self, item: T, wanted: Wanted, in_line: bool) {
         let place = in_line.then(|| wanted.place.unwrap_or_else(|| self.number()));
         if let Some(place) = place {
@@ -148,7 +148,7 @@ impl<T: Hash + Eq + Clone> State<T> {
         self.delayed.insert((at, number), item);
     }
 
-    /// Moves what is due into line and returns when the next delay ends.
+    /// Makes due items ready and returns when the next delay ends.
     fn wake_due(&mut self, now: Duration) -> Option<Duration> {
         while let Some(entry) = self.delayed.first_entry() {
             if entry.key().0 > now {
@@ -161,7 +161,7 @@ impl<T: Hash + Eq + Clone> State<T> {
         None
     }
 
-    /// Takes the first in line.
+    /// Takes the first ready item.
     fn take(&mut self, now: Duration) -> Option<(T, i32)> {
         let ((Reverse(priority), _), item) = self.ready.pop_first()?;
         if let Some(wanted) = self.wanted.remove(&item) {
@@ -171,7 +171,7 @@ impl<T: Hash + Eq + Clone> State<T> {
         Some((item, priority))
     }
 
-    /// The item does not run any more. Says whether it waits again.
+    /// Marks the item as no longer running. Returns whether it is ready again.
     fn done(&mut self, item: &T, now: Duration) -> bool {
         if let Some(running) = self.running.remove(item) {
             self.worked.observe(now.saturating_sub(running.since));
@@ -193,7 +193,7 @@ struct Inner<T> {
     wake: Notify,
 }
 
-/// See the module. Cloning gives another handle to the same queue.
+/// See the module docs. Clones are handles to the same queue.
 pub struct WorkQueue<T: Hash + Eq + Clone> {
     inner: Arc<Inner<T>>,
 }
@@ -227,7 +227,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         Self { inner: Arc::new(Inner { name, clock, state: Mutex::new(state), wake: Notify::new() }) }
     }
 
-    /// A queue in which an item is there once, ready or delayed: adding it again keeps the higher priority and the earlier
+    /// A queue that holds each item once, ready or delayed: adding it again keeps the higher priority and the earlier
     /// time.
     pub fn prioritized(name: &'static str, limits: RetryLimits, clock: Clock) -> Self {
         let queue = Self::with_limits(name, limits, clock);
@@ -240,12 +240,12 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         self.inner.name
     }
 
-    /// `item` runs soon: once more if it is running now, once only if it waits already.
+    /// Enqueues `item`: it runs once more if it is running now, and only once if it is already waiting.
     pub fn add(&self, item: T) {
         self.add_with_priority(item, 0);
     }
 
-    /// As [`WorkQueue::add`], before all items of a lower priority.
+    /// Like [`WorkQueue::add`], ahead of all items with a lower priority.
     pub fn add_with_priority(&self, item: T, priority: i32) {
         let now = self.inner.clock.elapsed();
         if self.inner.lock().add(item, priority, now) {
@@ -253,23 +253,23 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         }
     }
 
-    /// `item` runs after `delay`, or earlier if something else adds it. Of several delays the shortest counts.
+    /// Enqueues `item` after `delay`, or earlier if it is added otherwise. Of several delays the shortest wins.
     pub fn add_after(&self, item: T, delay: Duration) {
         self.add_after_with_priority(item, delay, 0);
     }
 
-    /// As [`WorkQueue::add_after`], then before all items of a lower priority.
+    /// Like [`WorkQueue::add_after`], then ahead of all items with a lower priority.
     pub fn add_after_with_priority(&self, item: T, delay: Duration, priority: i32) {
         if delay.is_zero() {
             return self.add_with_priority(item, priority);
         }
         let at = self.inner.clock.elapsed().saturating_add(delay);
         self.inner.lock().add_at(item, at, priority);
-        // A waiting worker may have to wake earlier than it planned.
+        // A waiting worker may have to wake up earlier than planned.
         self.inner.wake.notify_one();
     }
 
-    /// Counts a failure of `item` and runs it again after the back-off, with the priority it has if it is running.
+    /// Counts a failure of `item` and requeues it after its back-off, with its current priority if it is running.
     pub fn add_rate_limited(&self, item: T) {
         let (delay, priority) = {
             let mut state = self.inner.lock();
@@ -280,20 +280,20 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         self.add_after_with_priority(item, delay, priority);
     }
 
-    /// `item` succeeded; its next failure starts with the shortest back-off again.
+    /// Resets the back-off of `item` after a success.
     pub fn forget(&self, item: &T) {
         self.inner.lock().limiter.forget(item);
     }
 
-    /// Failures of `item` since it last succeeded.
+    /// Failures of `item` since its last success.
     pub fn failures(&self, item: &T) -> u32 {
         self.inner.lock().limiter.failures(item)
     }
 
-    /// Waits for work. `None` once the queue is shut down; what still waits then is left alone.
+    /// Waits for work. `None` once the queue is shut down; pending items are not handed out then.
     pub async fn get(&self) -> Option<Claim<T>> {
         loop {
-            // Registered before looking, so that an add between the look and the wait is not missed.
+            // Register before checking, so that an add in between is not missed.
             let woken = self.inner.wake.notified();
             let next_due = match self.take() {
                 Taken::Item(claim) => return Some(claim),
@@ -310,7 +310,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         }
     }
 
-    /// The next piece of work, if one is ready now.
+    /// The next item, if one is ready now.
     pub fn try_get(&self) -> Option<Claim<T>> {
         match self.take() {
             Taken::Item(claim) => Some(claim),
@@ -318,7 +318,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         }
     }
 
-    /// When, by the queue's clock, the first of the delayed items is due.
+    /// When the first delayed item is due, by the queue's clock.
     pub fn next_due(&self) -> Option<Duration> {
         self.inner.lock().delayed.first_key_value().map(|((at, _), _)| *at)
     }
@@ -327,7 +327,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         let now = self.inner.clock.elapsed();
         let mut state = self.inner.lock();
         if state.shut_down {
-            // Pass the news on to the next waiting worker.
+            // Wake the next waiting worker too.
             self.inner.wake.notify_one();
             return Taken::ShutDown;
         }
@@ -339,7 +339,7 @@ impl<T: Hash + Eq + Clone + Debug> WorkQueue<T> {
         Taken::Item(Claim { item, priority, queue: self.inner.clone() })
     }
 
-    /// No more work is handed out or accepted.
+    /// Stops handing out and accepting work.
     pub fn shut_down(&self) {
         self.inner.lock().shut_down = true;
         self.inner.wake.notify_one();
@@ -383,14 +383,14 @@ impl<T> Inner<T> {
     }
 }
 
-/// What came of looking for work.
+/// Outcome of a try to take an item.
 enum Taken<T: Hash + Eq + Clone> {
     Item(Claim<T>),
     Nothing { next_due: Option<Duration> },
     ShutDown,
 }
 
-/// An item being worked on. While it lives nobody else gets the same item.
+/// An item in progress. While this lives nobody else gets the same item.
 pub struct Claim<T: Hash + Eq + Clone> {
     item: T,
     priority: i32,
@@ -398,7 +398,7 @@ pub struct Claim<T: Hash + Eq + Clone> {
 }
 
 impl<T: Hash + Eq + Clone> Claim<T> {
-    /// The priority it was handed out with.
+    /// The priority with which it was handed out.
     pub fn priority(&self) -> i32 {
         self.priority
     }

@@ -1,4 +1,4 @@
-//! The cache of one kind: objects by key, secondary indexes, and the handlers that hear of changes.
+//! The cache of one kind: objects by key, secondary indexes, and handlers for changes.
 //!
 //! ```text
 //! watch events ──► Ingest ──► objects + indexes ──► handlers (in order, never awaited)
@@ -20,7 +20,7 @@ use crate::Key;
 use crate::held::{Held, Lazy, Packing};
 use crate::queue::WorkQueue;
 
-/// What happened to one object. Objects are shared and never changed in place.
+/// A change of one object. Objects are shared and never modified in place.
 pub enum Change<K> {
     Added(Arc<K>),
     /// Both states; their resource versions differ.
@@ -28,12 +28,12 @@ pub enum Change<K> {
         old: Lazy<K>,
         new: Arc<K>,
     },
-    /// The last state known. After a gap in the watch this is the cached one, which may be older than the deletion.
+    /// The last known state. After a gap in the watch this is the cached one, which may be older than the deletion.
     Deleted(Arc<K>),
 }
 
 impl<K> Change<K> {
-    /// The newest state known.
+    /// The newest known state.
     pub fn object(&self) -> &Arc<K> {
         match self {
             Self::Added(object) | Self::Deleted(object) => object,
@@ -45,19 +45,19 @@ impl<K> Change<K> {
 pub(crate) type IndexFn<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
-/// How objects come into the cache.
+/// How objects enter the cache.
 pub(crate) struct Intake<K> {
     pub(crate) prune: Box<dyn Fn(&mut K) + Send + Sync>,
     pub(crate) indexes: Vec<(&'static str, IndexFn<K>)>,
     pub(crate) packing: Option<Packing<K>>,
 }
 
-/// A cached object and what is asked about it without looking inside.
+/// A cached object, with what is needed without decoding it.
 struct Entry<K> {
     held: Held<K>,
     uid: Option<Box<str>>,
     version: Option<Box<str>>,
-    /// The number of an index and the value under which the object is found there.
+    /// Indexes that contain the object: the number of the index and the value.
     found_under: Box<[(u8, Arc<str>)]>,
 }
 
@@ -81,12 +81,12 @@ impl<K: Resource> Entry<K> {
 
 struct Objects<K> {
     by_key: BTreeMap<Arc<Key>, Entry<K>>,
-    /// By number; keys are ordered. Most values have one key, so a plain list serves best.
+    /// By index number; keys are sorted. Most values have one key, so a plain list is best.
     indexes: Vec<HashMap<Arc<str>, Vec<Arc<Key>>>>,
 }
 
 impl<K: Resource> Objects<K> {
-    /// Stores an entry and gives back the one it replaces.
+    /// Stores an entry and returns the one it replaces.
     fn insert(&mut self, key: &Arc<Key>, entry: Entry<K>) -> Option<Entry<K>> {
         let old = self.remove(key);
         for (index, value) in &entry.found_under {
@@ -116,11 +116,11 @@ impl<K: Resource> Objects<K> {
 struct Shared<K> {
     objects: RwLock<Objects<K>>,
     index_names: Vec<&'static str>,
-    /// Held while changes are stored *and* told, so that a late subscriber sees each object exactly once.
+    /// Held while changes are stored *and* handlers run, so that a late subscriber sees each object exactly once.
     handlers: Mutex<Vec<Handler<K>>>,
 }
 
-/// Read access to the cache of one kind. Cloning is cheap; all clones see the same objects.
+/// Read access to the cache of one kind. Cheap to clone; all clones see the same objects.
 pub struct Store<K> {
     shared: Arc<Shared<K>>,
     synced: watch::Receiver<bool>,
@@ -132,7 +132,7 @@ impl<K> Clone for Store<K> {
     }
 }
 
-// A poisoned lock would mean a panic in this module between two statements of plain map work; the maps stay usable.
+// A poisoned lock would mean a panic between two plain map operations of this module; the maps stay usable.
 impl<K: Resource + Send + Sync + 'static> Store<K> {
     fn read<T>(&self, f: impl FnOnce(&Objects<K>) -> T) -> T {
         f(&self.shared.objects.read())
@@ -143,17 +143,17 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         held.map(|held| held.get())
     }
 
-    /// Every key, in order.
+    /// All keys, sorted.
     pub fn keys(&self) -> Vec<Key> {
         self.read(|objects| objects.by_key.keys().map(|key| key.as_ref().clone()).collect())
     }
 
-    /// Every object, ordered by key.
+    /// All objects, sorted by key.
     pub fn all(&self) -> Vec<Arc<K>> {
         unpack(self.read(|objects| objects.by_key.values().map(|entry| entry.held.clone()).collect()))
     }
 
-    /// How many objects there are.
+    /// The number of objects.
     pub fn len(&self) -> usize {
         self.read(|objects| objects.by_key.len())
     }
@@ -162,17 +162,17 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         self.len() == 0
     }
 
-    /// The objects that the index function of `index` put under `value`, ordered by key.
+    /// The objects that `index` lists under `value`, sorted by key.
     ///
     /// # Panics
-    /// If the informer was built without that index: a spelling mistake, not a state of the cluster.
+    /// If the informer was built without that index: a programming error, not a state of the cluster.
     pub fn by_index(&self, index: &str, value: &str) -> Vec<Arc<K>> {
         unpack(self.read_index(index, value, |objects, keys| {
             keys.iter().filter_map(|key| objects.by_key.get(key)).map(|entry| entry.held.clone()).collect()
         }))
     }
 
-    /// The keys of [`Store::by_index`], for whoever does not look at the objects.
+    /// The keys of [`Store::by_index`], for callers that do not need the objects.
     ///
     /// # Panics
     /// As [`Store::by_index`].
@@ -186,7 +186,7 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         self.read(|objects| f(objects, objects.indexes[number].get(value).map(Vec::as_slice).unwrap_or_default()))
     }
 
-    /// The objects of one namespace, ordered by name.
+    /// The objects of one namespace, sorted by name.
     pub fn in_namespace(&self, namespace: &str) -> Vec<Arc<K>> {
         let first = Key::new(namespace, "");
         unpack(self.read(|objects| {
@@ -196,7 +196,7 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         }))
     }
 
-    /// Bytes that packed objects take, what is around them left out.
+    /// Memory used by packed objects, without overhead.
     pub fn packed_bytes(&self) -> usize {
         self.read(|objects| objects.by_key.values().map(|entry| entry.held.packed_bytes()).sum())
     }
@@ -205,15 +205,15 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         *self.synced.borrow()
     }
 
-    /// Waits for the first complete list. False if the watch was stopped before that.
+    /// Waits for the first complete list. Returns false if the watch was stopped before.
     pub async fn synced(&self) -> bool {
         self.synced.clone().wait_for(|synced| *synced).await.is_ok()
     }
 
-    /// Calls `handler` for every object already known and for every change from now on, in order.
+    /// Calls `handler` for every known object and then for every change, in order.
     ///
-    /// The handler runs on the watch itself: it must not wait. Typically it marks expectations and adds keys to a
-    /// [`WorkQueue`], whose set of keys is what a slow reader falls behind on. It may read stores; it must not subscribe.
+    /// The handler runs on the watch task and must not block. Typically it marks expectations and adds keys to a
+    /// [`WorkQueue`], which coalesces keys for slow consumers. It may read stores; it must not subscribe.
     pub fn subscribe(&self, handler: impl Fn(&Change<K>) + Send + Sync + 'static) {
         let handler: [Handler<K>; 1] = [Box::new(handler)];
         let mut handlers = self.shared.handlers.lock();
@@ -222,8 +222,8 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
         handlers.extend(handler);
     }
 
-    /// Adds the key of every changed object to `queue`. New objects go before those that are being looked after already:
-    /// somebody waits for them, and the first pass is the one that gets things going.
+    /// Adds the key of every changed object to `queue`. New objects take precedence over known ones: somebody is
+    /// waiting for them, and their first reconcile gets things going.
     pub fn feed(&self, queue: &WorkQueue<Key>) {
         let queue = queue.clone();
         self.subscribe(move |change| {
@@ -233,7 +233,7 @@ impl<K: Resource + Send + Sync + 'static> Store<K> {
     }
 }
 
-/// Calls every handler; the panic of one is its own affair, the watch and the other handlers go on.
+/// Calls every handler; a panic in one does not affect the watch or the other handlers.
 fn tell<K: Resource>(handlers: &[Handler<K>], change: &Change<K>) {
     for handler in handlers {
         if catch_unwind(AssertUnwindSafe(|| handler(change))).is_err() {
@@ -242,7 +242,7 @@ fn tell<K: Resource>(handlers: &[Handler<K>], change: &Change<K>) {
     }
 }
 
-/// Outside the lock: decoding takes a while.
+/// Called outside the lock, since decoding takes a while.
 fn unpack<K>(held: Vec<Held<K>>) -> Vec<Arc<K>> {
     held.iter().map(Held::get).collect()
 }
@@ -252,7 +252,7 @@ pub struct Ingest<K> {
     shared: Arc<Shared<K>>,
     synced: watch::Sender<bool>,
     intake: Intake<K>,
-    /// The list being received, packed already: a long one must not be in memory as a whole.
+    /// The list being received, already packed: a long one must not be held decoded as a whole.
     listing: Option<BTreeMap<Arc<Key>, Entry<K>>>,
 }
 
@@ -269,16 +269,16 @@ pub(crate) fn cache<K: Resource>(intake: Intake<K>) -> (Store<K>, Ingest<K>) {
     (Store { shared: shared.clone(), synced }, Ingest { shared, synced: synced_tx, intake, listing: None })
 }
 
-/// Handlers look things up in stores, so each keeps alive the very store that keeps it. Nothing comes any more: they go.
+/// Handlers look up stores, so each keeps alive the store that holds it. As no more changes arrive, drop the handlers.
 impl<K> Drop for Ingest<K> {
     fn drop(&mut self) {
         let handlers = std::mem::take(&mut *self.shared.handlers.lock());
-        drop(handlers); // not under the lock: what they hold may be the last of something with locks of its own
+        drop(handlers); // not under the lock: they may hold the last reference to something with locks of its own
     }
 }
 
 impl<K: Resource> Ingest<K> {
-    /// Takes one event of the watch. During a list nothing becomes visible before its end: the old state stays.
+    /// Applies one watch event. A list becomes visible only when it is complete: until then the old state stays.
     pub fn apply(&mut self, event: Event<K>) {
         match event.modify(|object| (self.intake.prune)(object)) {
             Event::Init => self.listing = Some(BTreeMap::new()),
@@ -312,8 +312,8 @@ impl<K: Resource> Ingest<K> {
         f(&mut self.shared.objects.write())
     }
 
-    /// Makes the cache equal to a complete list. Deletions come first: they free what additions may wait for. Changes are
-    /// stored and told one by one, so that at most one object of the list is decoded at a time.
+    /// Replaces the cache with a complete list. Deletions come first: they free what additions may wait for. Changes
+    /// are stored and reported one by one, so that at most one object of the list is decoded at a time.
     fn replace(&self, listed: BTreeMap<Arc<Key>, Entry<K>>) {
         let handlers = self.shared.handlers.lock();
         let gone: Vec<Arc<Key>> = self
@@ -328,8 +328,7 @@ impl<K: Resource> Ingest<K> {
         }
     }
 
-    /// Stores an object and tells what that means: nothing, if it is the state already known. `object` is what the entry
-    /// holds, where it is at hand.
+    /// Stores an object and reports the change, if its state is new. `object` is the decoded entry, if available.
     fn upsert(&self, handlers: &[Handler<K>], key: &Arc<Key>, entry: Entry<K>, object: Option<Arc<K>>) {
         let (held, uid, version) = (entry.held.clone(), entry.uid.clone(), entry.version.clone());
         let old = self.write(|objects| objects.insert(key, entry));
@@ -339,7 +338,7 @@ impl<K: Resource> Ingest<K> {
         let new = object.unwrap_or_else(|| held.get());
         match old {
             None => tell(handlers, &Change::Added(new)),
-            // Deleted and made anew under the same name while we looked away.
+            // Deleted and recreated under the same name in a gap of the watch.
             Some(old) if old.uid != uid => {
                 tell(handlers, &Change::Deleted(old.held.get()));
                 tell(handlers, &Change::Added(new));

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::held::Packing;
 use crate::store::{IndexFn, Ingest, Intake, Store, cache};
 
-/// Describes the cache of one kind; [`Informer::start`] brings it to life. See the crate's example.
+/// Builder for the cache of one kind; [`Informer::start`] starts it. See the crate's example.
 pub struct Informer<K> {
     config: watcher::Config,
     indexes: Vec<(&'static str, IndexFn<K>)>,
@@ -45,47 +45,46 @@ where
         }
     }
 
-    /// Only objects with these labels, in the API's string form.
+    /// Restricts to objects with these labels, in string form.
     pub fn labels(mut self, selector: &str) -> Self {
         self.config = self.config.labels(selector);
         self
     }
 
-    /// Only objects with these fields, in the API's string form.
+    /// Restricts to objects with these fields, in string form.
     pub fn fields(mut self, selector: &str) -> Self {
         self.config = self.config.fields(selector);
         self
     }
 
-    /// Asks the server to stream the initial list through the watch. A server that refuses is listed the plain way.
+    /// Asks the server to stream the initial list through the watch. Falls back to a plain list if the server refuses.
     pub fn streaming_lists(mut self) -> Self {
         self.config = self.config.streaming_lists();
         self
     }
 
-    /// The server may not know the kind: its definition belongs to somebody else. While that is so the cache is complete
-    /// and empty; when the kind appears its objects do.
+    /// The server may not serve the kind, since its CRD belongs to another project. Meanwhile the cache is synced and
+    /// empty; when the kind appears, so do its objects.
     pub fn optional(mut self) -> Self {
         self.optional = true;
         self
     }
 
-    /// Runs on every object before it is cached, to drop what no reader needs. `managedFields` are always dropped.
+    /// Runs on every object before it is cached, to drop unused fields. `managedFields` are always dropped.
     ///
-    /// Objects written back whole must stay whole: whoever updates from the cache would delete what was pruned.
+    /// Objects that are written back whole must not be pruned: an update from the cache would delete the pruned fields.
     pub fn prune(mut self, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
         self.prune = Box::new(prune);
         self
     }
 
-    /// Adds a secondary index: `keys_of` names the values under which an object can be found.
+    /// Adds a secondary index: `keys_of` returns the values under which an object is found.
     pub fn index(mut self, name: &'static str, keys_of: impl Fn(&K) -> Vec<String> + Send + Sync + 'static) -> Self {
         self.indexes.push((name, Box::new(keys_of)));
         self
     }
 
-    /// Keeps objects as JSON and decodes them for each reader: for kinds of which there are many and of which few are
-    /// looked at at a time.
+    /// Keeps objects as JSON and decodes them on access: for kinds with many objects of which few are read at a time.
     pub fn packed(mut self) -> Self
     where
         K: Serialize,
@@ -94,13 +93,13 @@ where
         self
     }
 
-    /// Takes back [`Informer::packed`]: for a simulation, which lacks time and not memory.
+    /// Undoes [`Informer::packed`]: for simulations, which are short of time rather than memory.
     pub fn whole(mut self) -> Self {
         self.packing = None;
         self
     }
 
-    /// The cache with its writing end, for whoever feeds it without an API server.
+    /// The cache and its write end, for callers that feed it without an API server.
     pub fn detached(self) -> (Store<K>, Ingest<K>) {
         let prune = self.prune;
         let prune = Box::new(move |object: &mut K| {
@@ -110,7 +109,7 @@ where
         cache(Intake { prune, indexes: self.indexes, packing: self.packing })
     }
 
-    /// Starts the watch on a task of its own that ends with `shutdown`.
+    /// Starts the watch in its own task, which stops with `shutdown`.
     pub fn start(self, api: Api<K>, shutdown: CancellationToken) -> Store<K> {
         let (config, optional) = (self.config.clone(), self.optional);
         let (store, ingest) = self.detached();
@@ -122,20 +121,20 @@ where
     }
 }
 
-/// What to do after the stream reported an error.
+/// How to handle an error of the stream.
 #[derive(Debug, PartialEq)]
 enum Recovery {
-    /// kube's watcher resumes or lists again by itself.
+    /// kube's watcher resumes or relists by itself.
     Continue,
-    /// The watch cannot be opened at the last resource version any more; kube would try that version for ever.
+    /// The watch cannot be resumed at the last resource version; kube would retry that version for ever.
     Relist,
-    /// The server does not stream lists; kube would ask for ever.
+    /// The server does not support streaming lists; kube would retry for ever.
     PlainList,
-    /// The server does not know the kind, and that is all right.
+    /// The server does not serve the kind, which is allowed.
     Absent,
 }
 
-/// How often to ask whether a kind that the server did not know has appeared.
+/// How often to check whether a kind that was not served has appeared.
 pub(crate) const ABSENT_KIND: Duration = Duration::from_secs(30);
 
 fn recovery(error: &watcher::Error, streaming: bool, optional: bool) -> Recovery {
@@ -152,8 +151,8 @@ fn recovery(error: &watcher::Error, streaming: bool, optional: bool) -> Recovery
     }
 }
 
-/// Feeds `ingest` for ever. A healthy watch that ended (the server closes one every few minutes) costs no delay;
-/// errors are retried with growing, jittered pauses.
+/// Feeds `ingest` for ever. A healthy watch that ended (servers close one every few minutes) is resumed without delay;
+/// errors are retried with exponential back-off and jitter.
 pub(crate) async fn keep_watching<K, S>(
     mut config: watcher::Config,
     optional: bool,

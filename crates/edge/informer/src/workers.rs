@@ -1,4 +1,4 @@
-//! Runs a reconcile function over a queue.
+//! Runs a reconcile function over a work queue.
 
 use std::any::Any;
 use std::error::Error;
@@ -17,32 +17,32 @@ use crate::queue::WorkQueue;
 /// What a successful reconcile asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Requeue {
-    /// Nothing: the next change of what it looks at wakes the key.
+    /// No requeue: the next change triggers the key.
     No,
-    /// Another look after this time even if nothing changes.
+    /// Requeue after this time even if nothing changes.
     After(Duration),
 }
 
-/// What kind of failure a reconcile met; it picks the retry and the log level.
+/// Class of a reconcile error; determines the retry and the log level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorClass {
-    /// Trying again cannot help; a change of the object will wake the key.
+    /// Retrying cannot help; a change of the object will trigger the key.
     Terminal,
-    /// Somebody else wrote first, or our cache is behind: everyday life, recompute and try again.
+    /// Somebody else wrote first, or our cache is stale: routine, so recompute and retry.
     Conflict,
-    /// The world may be better later.
+    /// Retrying later may succeed.
     Transient,
 }
 
-/// Errors of reconciles know their class.
+/// Reconcile errors that know their class.
 pub trait Classify: Error {
     fn class(&self) -> ErrorClass;
 }
 
-/// Runs `n` workers until `shutdown`; then lets running reconciles finish.
+/// Runs `n` workers until `shutdown`, then lets running reconciles finish.
 ///
-/// `reconcile` is called for every key taken from the queue, also when the object behind it is gone. A success forgets
-/// the key's failures, an error or a panic brings it back later, alone: other keys and workers go on.
+/// `reconcile` is called for every key taken from the queue, also if its object is gone. A success resets the key's
+/// back-off; an error or a panic requeues only that key, without affecting other keys and workers.
 pub async fn run_workers<T, F, Fut, E>(queue: WorkQueue<T>, n: usize, shutdown: CancellationToken, reconcile: F)
 where
     T: Hash + Eq + Clone + Debug + Display + Send + Sync + 'static,

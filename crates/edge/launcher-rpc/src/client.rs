@@ -1,4 +1,4 @@
-//! The handler's side.
+//! The client side, used by virt-handler.
 
 use std::io;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 use tokio_util::task::AbortOnDropHandle;
 
-/// Questions the launcher answers from memory.
+/// Timeout of requests that the launcher answers from memory.
 const SHORT: Duration = Duration::from_secs(5);
-/// Commands that wait for libvirt.
+/// Timeout of commands that wait for libvirt.
 const LONG: Duration = Duration::from_secs(20);
-/// A sync makes disks and starts QEMU, on a node that may be busy.
+/// Timeout of a sync, which creates disks and starts QEMU, possibly on a busy node.
 const SYNC: Duration = Duration::from_secs(90);
-/// Room for an agent's reply, which is the largest answer there is.
+/// Large enough for a guest agent reply, the largest response.
 const ANSWER_MAX: usize = 8 << 20;
 
 type Connect = dyn Fn() -> BoxFuture<'static, io::Result<UnixStream>> + Send + Sync;
 
-/// Talks to one launcher. Every request has a connection of its own, so a long poll is never in the way of a command.
+/// Talks to one launcher. Every request has its own connection, so a long poll never blocks a command.
 #[derive(Clone)]
 pub struct Client {
     connect: Arc<Connect>,
@@ -42,10 +42,10 @@ pub struct Client {
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody listens: the launcher is not ready yet, or gone.
+    /// Nobody is listening: the launcher is not ready yet, or gone.
     #[error("cannot connect to the launcher")]
     Connect(#[source] io::Error),
-    /// The connection broke before the answer came. For a command to end the guest that is as good as success.
+    /// The connection broke before the response. For a command that ends the guest this is as good as success.
     #[error("the launcher hung up during {request}")]
     Disconnected { request: &'static str, source: hyper::Error },
     #[error("the launcher did not answer {request} within {} s", limit.as_secs())]
@@ -57,7 +57,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the launcher is not there (any more).
+    /// Whether the launcher is not there yet, or no longer.
     pub fn is_disconnected(&self) -> bool {
         matches!(self, Error::Connect(_) | Error::Disconnected { .. })
     }
@@ -71,7 +71,7 @@ impl Error {
 }
 
 impl Client {
-    /// A client that reaches its launcher through `connect`, which may go beneath a directory descriptor.
+    /// A client that connects to its launcher through `connect`, for example beneath a directory descriptor.
     pub fn new<F>(connect: F) -> Client
     where
         F: Fn() -> BoxFuture<'static, io::Result<UnixStream>> + Send + Sync + 'static,
@@ -83,8 +83,8 @@ impl Client {
         self.get("info", routes::INFO.to_owned(), SHORT).await
     }
 
-    /// The launcher's state: at once if its sequence number is not `after`, otherwise on the next change, and after
-    /// `wait` in any case.
+    /// Returns the launcher's state: at once if its sequence number differs from `after`, otherwise on the next change
+    /// or after `wait`.
     pub async fn state(&self, after: Option<u64>, wait: Duration) -> Result<LauncherState, Error> {
         let path = match after {
             Some(after) => format!("{}?after={after}&wait={}", routes::STATE, wait.as_secs()),
@@ -93,7 +93,7 @@ impl Client {
         self.get("state", path, SHORT + wait).await
     }
 
-    /// Makes the domain what the VMI says: defines and starts it if it is missing, resumes it if nobody paused it.
+    /// Syncs the domain with the VMI: defines and starts it if it is missing, resumes it if no user paused it.
     pub async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
         let body = SyncRequest { vmi: vmi.clone(), options: options.clone() };
         self.put("sync", routes::SYNC, &body, SYNC).await
@@ -106,7 +106,7 @@ impl Client {
         self.put(name, path, &body, LONG).await
     }
 
-    /// Has the launcher get ready to take the guest over.
+    /// Prepares the launcher to receive the guest.
     pub async fn prepare_target(
         &self,
         vmi: &VirtualMachineInstance,
@@ -118,7 +118,7 @@ impl Client {
         self.put("prepare-target", routes::PREPARE_TARGET, &body, SYNC).await
     }
 
-    /// Starts the transfer; how it goes is in the state.
+    /// Starts the migration; its progress is in the state.
     pub async fn migrate(
         &self,
         vmi_uid: &str,
@@ -136,13 +136,13 @@ impl Client {
         self.put("abort-migration", routes::ABORT_MIGRATION, &body, LONG).await
     }
 
-    /// What is left to do for a guest that has arrived.
+    /// Finishes a migration at the target.
     pub async fn finalize_target(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
         let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
         self.put("finalize-target", routes::FINALIZE_TARGET, &body, LONG).await
     }
 
-    /// Tells the source how a switch-over ended that it could not see the end of.
+    /// Tells the source how a switch-over ended whose outcome it could not observe.
     pub async fn settle_migration(&self, vmi_uid: &str, migration_uid: &str, target_runs: bool) -> Result<(), Error> {
         let (vmi_uid, migration_uid) = (vmi_uid.to_owned(), migration_uid.to_owned());
         let body = SettleRequest { vmi_uid, migration_uid, target_runs };
@@ -153,7 +153,7 @@ impl Client {
         self.send(name, Method::PUT, path, body, limit).await.map(|_: serde_json::Value| ())
     }
 
-    /// Sends one command to the guest agent and returns what it returned.
+    /// Sends one command to the guest agent and returns its result.
     pub async fn agent(
         &self,
         vmi_uid: &str,
@@ -214,7 +214,7 @@ impl Client {
         let stream = (self.connect)().await.map_err(Error::Connect)?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(disconnected)?;
-        // Gone with this future, so an abandoned request leaves no connection behind.
+        // Aborted with this future, so a dropped request leaves no connection behind.
         let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
         let request = Request::builder()
             .method(method)

@@ -1,7 +1,6 @@
 //! virt-handler's client of virt-launcher: JSON over HTTP/1.1 on the launcher's Unix socket.
 //!
-//! Requests, documents and the rules they follow are in [`launcher_contract`]; the launcher's side of the socket is
-//! virt-launcher's `server`.
+//! Requests, documents and their rules are in [`launcher_contract`]; the server side is virt-launcher's `server`.
 
 mod client;
 

@@ -19,7 +19,8 @@ impl Connection {
         Ok((version / 1_000_000, version / 1_000 % 1_000, version % 1_000))
     }
 
-    /// What the hypervisor for `arch` can do, as XML. The first call makes the daemon probe QEMU, which takes a while.
+    /// Capabilities of the hypervisor for `arch`, as XML. The first call makes the daemon probe QEMU, which takes a
+    /// while.
     pub async fn domain_capabilities(&self, arch: &str, machine: &str) -> Result<String, Error> {
         let emulator_and_virt_type = None;
         let arguments = Encoder::default()
@@ -56,7 +57,7 @@ impl Connection {
             .await
     }
 
-    /// Starts a defined domain; returns it with its id.
+    /// Starts a defined domain; returns it with its ID.
     pub async fn create(&self, domain: &Domain, flags: u32) -> Result<Domain, Error> {
         let arguments = Encoder::default().domain(domain).u32(flags);
         self.call(proc::DOMAIN_CREATE_WITH_FLAGS, arguments, |reply| reply.domain()).await
@@ -97,7 +98,7 @@ impl Connection {
         self.act(proc::DOMAIN_RESUME, Encoder::default().domain(domain)).await
     }
 
-    /// Asks the guest to power off; returns as soon as it has been asked.
+    /// Asks the guest to power off; returns without waiting for it.
     pub async fn shutdown(&self, domain: &Domain, flags: u32) -> Result<(), Error> {
         self.act(proc::DOMAIN_SHUTDOWN_FLAGS, Encoder::default().domain(domain).u32(flags)).await
     }
@@ -107,12 +108,12 @@ impl Connection {
         self.act(proc::DOMAIN_REBOOT, Encoder::default().domain(domain).u32(flags)).await
     }
 
-    /// Presses the reset button.
+    /// Resets the guest, like its reset button.
     pub async fn reset(&self, domain: &Domain) -> Result<(), Error> {
         self.act(proc::DOMAIN_RESET, Encoder::default().domain(domain).u32(0)).await
     }
 
-    /// Ends QEMU.
+    /// Kills QEMU.
     pub async fn destroy(&self, domain: &Domain, flags: u32) -> Result<(), Error> {
         self.act(proc::DOMAIN_DESTROY_FLAGS, Encoder::default().domain(domain).u32(flags)).await
     }
@@ -122,9 +123,9 @@ impl Connection {
     }
 
     /// Sends one command to the QEMU guest agent and returns its JSON reply. The daemon gives up after
-    /// `timeout_seconds`; the reply comes from the guest and is not to be trusted.
+    /// `timeout_seconds`; the reply comes from the guest and must not be trusted.
     pub async fn agent_command(&self, domain: &Domain, command: &str, timeout_seconds: u32) -> Result<String, Error> {
-        // Negative timeouts have special meanings; a number of seconds never becomes one.
+        // Negative timeouts have special meanings, so saturate.
         let timeout = i32::try_from(timeout_seconds).unwrap_or(i32::MAX);
         let arguments = Encoder::default().domain(domain).string(command).i32(timeout).u32(0);
         let reply = self.call(proc::DOMAIN_AGENT_COMMAND, arguments, |reply| reply.optional(Decoder::string)).await?;

@@ -1,4 +1,4 @@
-//! One connection: calls multiplexed by serial number, events, keepalive, and one end for everybody.
+//! One connection: calls multiplexed by serial number, events, keepalive, and a common close reason.
 //!
 //! ```text
 //!            open()                         first failure
@@ -31,7 +31,7 @@ use crate::xdr::{DecodeError, Decoder, Encoder, STRING_MAX};
 /// Events a slow receiver may lag behind before it gets [`Event::Missed`].
 const EVENT_BACKLOG: usize = 256;
 
-/// How a silent daemon is noticed: after `interval` without a word it is pinged, after `count` unanswered pings the
+/// Detects a silent daemon: it is pinged after `interval` without traffic, and after `count` unanswered pings the
 /// connection is closed.
 #[derive(Debug, Clone, Copy)]
 pub struct Keepalive {
@@ -46,7 +46,7 @@ pub struct Connection {
     _tasks: Arc<[AbortOnDropHandle<()>; 3]>,
 }
 
-/// The events of a connection from the moment of [`Connection::events`] on.
+/// The events of a connection since [`Connection::events`] was called.
 pub struct Events(broadcast::Receiver<Event>);
 
 impl Events {
@@ -72,7 +72,7 @@ enum State {
     Open {
         pending: HashMap<u32, oneshot::Sender<Frame>>,
         events: broadcast::Sender<Event>,
-        /// When the daemon was last heard of, and the pings it owes us since.
+        /// When the daemon was last heard from, and the unanswered pings since.
         heard: Instant,
         unanswered: u32,
     },
@@ -81,11 +81,11 @@ enum State {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        // Nothing between lock and unlock can panic half-way through a change.
+        // Nothing under the lock can panic halfway through a change.
         self.state.lock()
     }
 
-    /// Ends the connection for everybody; the first reason stays.
+    /// Closes the connection for all callers; the first reason is kept.
     fn close(&self, reason: CloseReason) {
         let mut state = self.state();
         if matches!(*state, State::Open { .. }) {
@@ -98,7 +98,7 @@ impl Shared {
     }
 
     fn send(&self, frame: &Frame) -> Result<(), crate::frame::TooLarge> {
-        // A send after the writer has ended is of no interest: the connection is closed then.
+        // Ignore an error: if the writer has ended, the connection is closed.
         let _ = self.outgoing.send(frame.encode()?);
         Ok(())
     }
@@ -155,7 +155,7 @@ impl Shared {
     }
 }
 
-/// Takes the call off the pending list when its caller stops waiting.
+/// Removes the call from the pending list when its caller stops waiting.
 struct Waiting<'a> {
     shared: &'a Shared,
     serial: u32,
@@ -205,8 +205,8 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Without keepalive support the daemon would not answer pings, and the connection would end for nothing; every
-    /// daemon since 2011 has it.
+    /// A daemon without keepalive support would not answer pings, and the connection would be closed for no reason;
+    /// every daemon since 2011 supports it.
     async fn handshake(&self, uri: &str) -> Result<(), Error> {
         let methods = self.call(proc::AUTH_LIST, Encoder::default(), |r| r.list(Decoder::u32)).await?;
         if let Some(&method) = methods.first().filter(|_| !methods.contains(&0)) {
@@ -216,7 +216,7 @@ impl Connection {
         self.call(proc::CONNECT_SUPPORTS_FEATURE, keepalive, |reply| reply.i32()).await?;
         self.call(proc::CONNECT_OPEN, Encoder::default().optional_string(Some(uri)).u32(0), |_| Ok(())).await?;
         for event in [proc::EVENT_ID_LIFECYCLE, proc::EVENT_ID_AGENT_LIFECYCLE] {
-            // No domain given: events of all of them.
+            // No domain: events of all domains.
             let arguments = Encoder::default().i32(event).u32(0);
             self.call(proc::CONNECT_DOMAIN_EVENT_CALLBACK_REGISTER_ANY, arguments, |reply| reply.i32()).await?;
         }
@@ -231,7 +231,7 @@ impl Connection {
         }
     }
 
-    /// Resolves when the connection has ended.
+    /// Resolves when the connection has closed.
     pub async fn closed(&self) -> CloseReason {
         let mut closed = self.shared.closed.subscribe();
         match closed.wait_for(Option::is_some).await {

@@ -1,4 +1,4 @@
-//! Errors: of the transport, of the protocol, and those the daemon reports.
+//! Errors of the transport, of the protocol, and those reported by the daemon.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,10 +12,10 @@ pub enum Error {
     Connect { path: PathBuf, source: io::Error },
     #[error("libvirt wants authentication (method {0}), which this client does not offer")]
     Authentication(u32),
-    /// The connection ended before or during the call. Whether the call took effect is not known.
+    /// The connection closed before or during the call. It is unknown whether the call took effect.
     #[error("the connection to libvirt is closed during {call}")]
     Closed { call: &'static str, source: CloseReason },
-    /// The daemon carried out the call and says it failed.
+    /// The daemon executed the call and reported a failure.
     #[error("libvirt refused {call}")]
     Remote { call: &'static str, source: RemoteError },
     #[error("libvirt's answer to {call} is garbled: {detail}")]
@@ -25,7 +25,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// The daemon's error code, if it was the daemon that said no.
+    /// The daemon's error code, if the daemon reported the error.
     pub fn code(&self) -> Option<ErrorCode> {
         match self {
             Error::Remote { source, .. } => Some(source.code),
@@ -38,14 +38,14 @@ impl Error {
     }
 }
 
-/// Why a connection ended. Every caller that was waiting gets the same one.
+/// Why a connection closed. All waiting callers get the same reason.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CloseReason {
     #[error("libvirt closed it")]
     Peer,
     #[error("{0}")]
     Io(Arc<io::Error>),
-    /// The daemon's event loop stands still: it neither answers nor goes away.
+    /// The daemon's event loop is stuck: it neither answers nor exits.
     #[error("libvirt did not answer for {seconds} s")]
     KeepaliveTimeout { seconds: u64 },
     #[error("libvirt sent something that is not its protocol: {0}")]
@@ -62,7 +62,7 @@ pub struct RemoteError {
     pub message: String,
 }
 
-/// `virErrorNumber`: the codes a caller decides by, and the number of any other.
+/// `virErrorNumber`: the codes that callers act on, and the number of any other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorCode {
     InternalError,
@@ -71,7 +71,7 @@ pub enum ErrorCode {
     XmlError,
     NoDomain,
     OperationInvalid,
-    /// The operation took longer than libvirt allows, for instance because another one holds the domain.
+    /// The operation exceeded libvirt's timeout, for instance because another one holds the domain.
     OperationTimeout,
     ConfigUnsupported,
     NoSupport,
@@ -100,7 +100,7 @@ impl From<i32> for ErrorCode {
 }
 
 impl RemoteError {
-    /// Reads `virNetMessageError`. Only its first three fields say anything; the rest is checked for shape.
+    /// Reads `virNetMessageError`. Only its first three fields are used; the others are just parsed.
     pub(crate) fn decode(body: &[u8]) -> Result<RemoteError, DecodeError> {
         let mut reader = Decoder::new(body);
         let code = ErrorCode::from(reader.i32()?);

@@ -4,20 +4,20 @@ use crate::proc::{EVENT_CALLBACK_AGENT_LIFECYCLE, EVENT_CALLBACK_LIFECYCLE};
 use crate::types::Domain;
 use crate::xdr::{DecodeError, Decoder};
 
-/// Something happened to a domain. Events are hints: a receiver reads the state anew instead of adding events up.
+/// A domain event. Events are hints: receivers re-read the state instead of accumulating events.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     Lifecycle {
         domain: Domain,
         event: Lifecycle,
-        /// The detail's number; its meaning depends on `event`.
+        /// The detail code; its meaning depends on `event`.
         detail: i32,
     },
     AgentLifecycle {
         domain: Domain,
         state: AgentState,
     },
-    /// The receiver was too slow and some events are gone.
+    /// The receiver was too slow and has missed some events.
     Missed,
 }
 
@@ -53,7 +53,7 @@ impl From<i32> for Lifecycle {
     }
 }
 
-/// Whether the agent's end of the channel is open in the guest.
+/// Whether the agent's channel is open in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentState {
     Connected,

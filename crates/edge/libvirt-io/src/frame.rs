@@ -1,4 +1,4 @@
-//! Framing: a length that counts itself, a header of six words, the body.
+//! Framing: a length that includes itself, a header of six words, and the body.
 
 use bytes::{Buf, Bytes, BytesMut};
 
@@ -10,7 +10,7 @@ const HEADER: usize = 24;
 /// Domain XML and agent replies are at most a 4 MiB string; twice that is more than any reply we ask for.
 const FRAME_MAX: usize = 8 << 20;
 
-/// What a message is (`virNetMessageType`). Streams and file descriptors are never asked for, so never accepted.
+/// The message type (`virNetMessageType`). Streams and file descriptors are never requested, so never accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Call,
@@ -34,7 +34,7 @@ pub(crate) struct Frame {
     pub(crate) body: Bytes,
 }
 
-/// The whole message does not fit the protocol's limit.
+/// The message exceeds the protocol's limit.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TooLarge;
 
@@ -62,7 +62,7 @@ impl Frame {
         Ok(out.freeze())
     }
 
-    /// Takes one frame off the front of `buffer`; `None` when it is not complete yet.
+    /// Takes one frame from the front of `buffer`; `None` if it is not complete yet.
     pub(crate) fn decode(buffer: &mut BytesMut) -> Result<Option<Frame>, DecodeError> {
         let Some(&prefix) = buffer.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_be_bytes(prefix) as usize;

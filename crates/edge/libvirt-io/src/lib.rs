@@ -1,8 +1,8 @@
-//! libvirt's RPC protocol, spoken directly over the daemon's Unix socket.
+//! libvirt's RPC protocol, directly over the daemon's Unix socket.
 //!
-//! The launcher needs some thirty calls, lifecycle events and a notice when the daemon hangs. libvirt's C library brings
-//! an event loop and blocking calls of its own; this client is a few tasks on the caller's runtime instead, so a slow
-//! call never blocks another one and the program stays a static binary.
+//! The launcher needs some thirty calls, lifecycle events and detection of a hung daemon. libvirt's C library brings
+//! its own event loop and blocking calls; this client is a few tasks on the caller's runtime instead, so a slow call
+//! never blocks another one and the program stays a static binary.
 //!
 //! ```text
 //!   caller ──call──► pending[serial] + frame ──► writer task ──► socket ──► libvirtd

@@ -1,6 +1,7 @@
 //! Live migration, step by step.
 //!
-//! libvirt's protocol has five steps, two of them at the target. Whoever calls them in order drives the migration:
+//! libvirt's protocol has five steps, two of them at the target. The caller drives the migration by calling them in
+//! order:
 //!
 //! ```text
 //!   source                          target
@@ -10,9 +11,9 @@
 //!   Confirm                                    the source's QEMU ends, or its guest goes on
 //! ```
 //!
-//! libvirt can also drive itself (`VIR_MIGRATE_PEER2PEER`). It then takes a lost answer to Finish for a failure and lets
-//! the source go on, although the target may run: two guests. A caller of the single steps can ask the target again
-//! before it confirms anything, which is why they are here and the other way is not.
+//! libvirt can also drive the migration itself (`VIR_MIGRATE_PEER2PEER`). It then treats a lost response to Finish as a
+//! failure and resumes the source, although the target may be running: two guests. A caller of the single steps can
+//! query the target again before it confirms anything, so only these are implemented.
 
 use crate::connection::Connection;
 use crate::error::{Error, ErrorCode};
@@ -20,7 +21,7 @@ use crate::proc;
 use crate::types::Domain;
 use crate::xdr::{DecodeError, Decoder, Encoder};
 
-/// What one step hands to the next; only libvirt knows what is in it.
+/// Opaque data passed from one step to the next.
 pub type Cookie = Vec<u8>;
 
 /// A value of `virTypedParameter`.
@@ -36,7 +37,7 @@ pub enum Value {
 }
 
 impl Value {
-    /// The number, if it is one that cannot be negative.
+    /// The number, if it is unsigned.
     pub fn as_u64(&self) -> Option<u64> {
         match self {
             Value::UInt(value) => Some(u64::from(*value)),
@@ -48,7 +49,7 @@ impl Value {
     }
 }
 
-/// Named values; a name may come more than once.
+/// Named values; a name may occur more than once.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Params(Vec<(String, Value)>);
 
@@ -58,7 +59,7 @@ impl Params {
         self
     }
 
-    /// Adds a value in place of those of the same name.
+    /// Adds a value, replacing those of the same name.
     pub fn replaced(mut self, name: &str, value: Value) -> Self {
         self.0.retain(|(known, _)| known != name);
         self.with(name, value)
@@ -104,19 +105,19 @@ impl Params {
     }
 }
 
-/// The source's answer to Begin.
+/// The source's response to Begin.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Begun {
     pub cookie: Cookie,
-    /// The domain as the target is to make it.
+    /// The domain to create at the target.
     pub xml: String,
 }
 
-/// The target's answer to Prepare.
+/// The target's response to Prepare.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
     pub cookie: Cookie,
-    /// Where the target listens, if it is not where it was told to.
+    /// Where the target listens, if different from what was requested.
     pub uri: Option<String>,
 }
 
@@ -125,7 +126,7 @@ pub struct Prepared {
 pub enum JobKind {
     None,
     Bounded,
-    /// Under way, with no telling when it ends: a migration.
+    /// In progress without a known end: a migration.
     Unbounded,
     Completed,
     Failed,
@@ -147,7 +148,7 @@ impl From<i32> for JobKind {
     }
 }
 
-/// How far a job is.
+/// Progress of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JobStats {
     pub kind: JobKind,
@@ -155,14 +156,14 @@ pub struct JobStats {
 }
 
 impl JobStats {
-    /// A number by libvirt's name for it; zero where libvirt says nothing.
+    /// A statistic by libvirt's name; zero if libvirt does not report it.
     pub fn number(&self, name: &str) -> u64 {
         self.params.get(name).and_then(Value::as_u64).unwrap_or_default()
     }
 }
 
 impl Connection {
-    /// At the source: what the target has to make.
+    /// At the source: returns the domain to create at the target.
     pub async fn migrate_begin(&self, domain: &Domain, params: &Params, flags: u32) -> Result<Begun, Error> {
         let arguments = params.encode(Encoder::default().domain(domain)).u32(flags);
         self.call(proc::DOMAIN_MIGRATE_BEGIN3_PARAMS, arguments, |reply| {
@@ -171,7 +172,8 @@ impl Connection {
         .await
     }
 
-    /// At the target: a QEMU that waits for memory. It ends with this connection unless Finish comes before.
+    /// At the target: starts a QEMU that waits for memory. It exits with this connection unless Finish is called
+    /// before.
     pub async fn migrate_prepare(&self, params: &Params, cookie: &[u8], flags: u32) -> Result<Prepared, Error> {
         let arguments = params.encode(Encoder::default()).opaque(cookie).u32(flags);
         self.call(proc::DOMAIN_MIGRATE_PREPARE3_PARAMS, arguments, |reply| {
@@ -180,8 +182,8 @@ impl Connection {
         .await
     }
 
-    /// At the source: moves memory and disks. Takes as long as that takes; with post-copy it returns once the target
-    /// has to take over.
+    /// At the source: transfers memory and disks. Returns when that is done; with post-copy, when the target must take
+    /// over.
     pub async fn migrate_perform(
         &self,
         domain: &Domain,
@@ -195,8 +197,8 @@ impl Connection {
         self.call(proc::DOMAIN_MIGRATE_PERFORM3_PARAMS, arguments, |reply| reply.opaque()).await
     }
 
-    /// At the target: lets the guest run, or, after a failure at the source, ends it. An error means that it does not
-    /// run, unless the connection broke: then nothing is known.
+    /// At the target: runs the guest or, after a failure at the source, kills it. An error means that it does not run,
+    /// unless the connection broke: then nothing is known.
     pub async fn migrate_finish(
         &self,
         params: &Params,
@@ -208,7 +210,7 @@ impl Connection {
         self.call(proc::DOMAIN_MIGRATE_FINISH3_PARAMS, arguments, |reply| Ok((reply.domain()?, reply.opaque()?))).await
     }
 
-    /// At the source: ends the guest that has moved, or, if `cancelled`, lets it go on.
+    /// At the source: kills the guest that has moved or, if `cancelled`, resumes it.
     pub async fn migrate_confirm(
         &self,
         domain: &Domain,
@@ -221,7 +223,7 @@ impl Connection {
         self.call(proc::DOMAIN_MIGRATE_CONFIRM3_PARAMS, arguments.i32(i32::from(cancelled)), |_| Ok(())).await
     }
 
-    /// The job under way, or with `JOB_STATS_COMPLETED` the one that ended last. `None` if there is nothing to tell.
+    /// The current job or, with `JOB_STATS_COMPLETED`, the last one. `None` if there is none.
     pub async fn job_stats(&self, domain: &Domain, flags: u32) -> Result<Option<JobStats>, Error> {
         let arguments = Encoder::default().domain(domain).u32(flags);
         let stats = self.call(proc::DOMAIN_GET_JOB_STATS, arguments, |reply| {
@@ -229,14 +231,14 @@ impl Connection {
         });
         match stats.await {
             Ok(stats) => Ok((stats.kind != JobKind::None).then_some(stats)),
-            // How libvirt says that a domain which does not run has no job.
+            // How libvirt reports that an inactive domain has no job.
             Err(error) if error.code() == Some(ErrorCode::OperationInvalid) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// At the target, of a domain that runs: whether Finish is not over yet. libvirt has figures of the job at the source
-    /// alone, and says so as long as there is one at the target.
+    /// At the target, for a running domain: whether Finish is still in progress. libvirt has statistics only at the
+    /// source, and says so as long as there is a job at the target.
     pub async fn is_receiving(&self, domain: &Domain) -> Result<bool, Error> {
         let arguments = Encoder::default().domain(domain).u32(0);
         let asked = self.call(proc::DOMAIN_GET_JOB_STATS, arguments, |reply| {
@@ -254,19 +256,19 @@ impl Connection {
         self.call(proc::DOMAIN_ABORT_JOB, Encoder::default().domain(domain), |_| Ok(())).await
     }
 
-    /// The downtime up to which QEMU switches over by itself.
+    /// The maximum downtime at which QEMU switches over by itself.
     pub async fn migrate_set_max_downtime(&self, domain: &Domain, milliseconds: u64) -> Result<(), Error> {
         let arguments = Encoder::default().domain(domain).u64(milliseconds).u32(0);
         self.call(proc::DOMAIN_MIGRATE_SET_MAX_DOWNTIME, arguments, |_| Ok(())).await
     }
 
-    /// The bandwidth in MiB/s, also of a migration that is under way.
+    /// The bandwidth limit in MiB/s, also for a migration in progress.
     pub async fn migrate_set_max_speed(&self, domain: &Domain, mib_per_second: u64) -> Result<(), Error> {
         let arguments = Encoder::default().domain(domain).u64(mib_per_second).u32(0);
         self.call(proc::DOMAIN_MIGRATE_SET_MAX_SPEED, arguments, |_| Ok(())).await
     }
 
-    /// Has the target run the guest now and fetch the memory that it lacks.
+    /// Switches to post-copy: the target runs the guest now and fetches missing memory.
     pub async fn migrate_start_post_copy(&self, domain: &Domain) -> Result<(), Error> {
         self.call(proc::DOMAIN_MIGRATE_START_POST_COPY, Encoder::default().domain(domain).u32(0), |_| Ok(())).await
     }

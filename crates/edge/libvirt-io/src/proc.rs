@@ -1,5 +1,5 @@
-//! Programs and procedure numbers of libvirt's protocol. Numbers are only ever appended upstream; the test against a
-//! real daemon calls each of them.
+//! Programs and procedure numbers of libvirt's protocol. Upstream only ever appends numbers; the test against a real
+//! daemon calls each of them.
 
 pub(crate) const REMOTE_PROGRAM: u32 = 0x2000_8086;
 pub(crate) const QEMU_PROGRAM: u32 = 0x2000_8087;
@@ -10,10 +10,10 @@ pub(crate) const VERSION: u32 = 1;
 pub(crate) const KEEPALIVE_PING: u32 = 1;
 pub(crate) const KEEPALIVE_PONG: u32 = 2;
 
-/// Asked for with `CONNECT_SUPPORTS_FEATURE`; the question itself makes the daemon take part in keepalive.
+/// Queried with `CONNECT_SUPPORTS_FEATURE`; the query itself enables keepalive in the daemon.
 pub(crate) const FEATURE_PROGRAM_KEEPALIVE: i32 = 10;
 
-/// One procedure: where it lives and what it is called in errors.
+/// One procedure: its program and number, and its name in errors.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Procedure {
     pub(crate) program: u32,

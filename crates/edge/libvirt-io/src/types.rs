@@ -13,7 +13,7 @@ pub struct Domain {
     pub id: Option<i32>,
 }
 
-/// `virDomainGetInfo`, the part that is of use.
+/// The relevant part of `virDomainGetInfo`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DomainInfo {
     /// Memory in use by the guest, after ballooning.
@@ -35,7 +35,7 @@ pub enum State {
     Shutoff,
     Crashed,
     PmSuspended,
-    /// A state newer than this client.
+    /// A state unknown to this client.
     Other(i32),
 }
 
@@ -55,7 +55,7 @@ impl From<i32> for State {
     }
 }
 
-/// Why a domain is in its state. The codes overlap between states, so a reason is only made together with one.
+/// Why a domain is in its state. The codes overlap between states, so a reason is always created together with one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Reason {
     Unknown,
@@ -89,7 +89,7 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// The name of `code` under `state`; codes newer than this client are `Unknown`, as libvirt's own clients show them.
+    /// The reason for `code` in `state`; codes unknown to this client are `Unknown`, as in libvirt's own clients.
     pub fn of(state: State, code: i32) -> Reason {
         use Reason::*;
         const RUNNING: [Reason; 12] = [
@@ -153,7 +153,7 @@ pub mod flags {
     /// `virDomainRebootFlagValues`
     pub const REBOOT_ACPI_POWER_BTN: u32 = 1;
     pub const REBOOT_GUEST_AGENT: u32 = 2;
-    /// `virDomainDestroyFlagsValues`: SIGTERM first, an error instead of SIGKILL if QEMU does not end.
+    /// `virDomainDestroyFlagsValues`: SIGTERM first, and an error instead of SIGKILL if QEMU does not exit.
     pub const DESTROY_GRACEFUL: u32 = 1;
     /// `virDomainUndefineFlagsValues`
     pub const UNDEFINE_KEEP_NVRAM: u32 = 8;
@@ -167,7 +167,7 @@ pub mod flags {
     pub const MIGRATE_LIVE: u32 = 1 << 0;
     pub const MIGRATE_PERSIST_DEST: u32 = 1 << 3;
     pub const MIGRATE_PAUSED: u32 = 1 << 5;
-    /// Copies the top image of each disk; what is beneath it must be there already.
+    /// Copies the top image of each disk; its backing file must already exist at the target.
     pub const MIGRATE_NON_SHARED_INC: u32 = 1 << 7;
     pub const MIGRATE_CHANGE_PROTECTION: u32 = 1 << 8;
     pub const MIGRATE_UNSAFE: u32 = 1 << 9;
@@ -179,7 +179,7 @@ pub mod flags {
     /// `virDomainGetJobStatsFlags`
     pub const JOB_STATS_COMPLETED: u32 = 1 << 0;
     pub const JOB_STATS_KEEP_COMPLETED: u32 = 1 << 1;
-    /// `virDomainAbortJobFlagsValues`: end a migration that is in post-copy by breaking its connection.
+    /// `virDomainAbortJobFlagsValues`: abort a migration in post-copy by breaking its connection.
     pub const ABORT_JOB_POSTCOPY: u32 = 1 << 0;
     /// `virDomainSetTimeFlags`: take the time from the domain's own clock.
     pub const SET_TIME_SYNC: u32 = 1 << 0;

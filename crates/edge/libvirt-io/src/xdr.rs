@@ -1,16 +1,16 @@
-//! The part of XDR (RFC 4506) that libvirt's messages use: big-endian integers, counted strings padded to four bytes,
-//! fixed opaque data, optional values and counted arrays.
+//! The part of XDR (RFC 4506) that libvirt's messages use: big-endian integers, length-prefixed strings padded to four
+//! bytes, fixed opaque data, optional values and arrays.
 
 use uuid::Uuid;
 
 use crate::types::Domain;
 
-/// The longest string libvirt itself puts on the wire.
+/// The longest string libvirt itself sends.
 pub(crate) const STRING_MAX: usize = 4 << 20;
-/// More entries than any list we ask for can have.
+/// More entries than any list we request can have.
 pub(crate) const LIST_MAX: usize = 16_384;
 
-/// A reply that is not what the protocol says it should be.
+/// A reply that violates the protocol.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("the message ends {missing} bytes early, in {what}")]
@@ -49,7 +49,7 @@ impl Encoder {
         self.opaque(value.as_bytes())
     }
 
-    /// Counted bytes, padded like a string.
+    /// Length-prefixed bytes, padded like a string.
     pub(crate) fn opaque(mut self, value: &[u8]) -> Self {
         self = self.u32(u32::try_from(value.len()).unwrap_or(u32::MAX));
         self.0.extend(value);
@@ -67,7 +67,7 @@ impl Encoder {
     pub(crate) fn domain(mut self, domain: &Domain) -> Self {
         self = self.string(&domain.name);
         self.0.extend(domain.uuid.as_bytes());
-        // The daemon looks domains up by UUID; the id only says whether it was running when we learnt of it.
+        // The daemon looks domains up by UUID; the ID only says whether the domain was running when we read it.
         self.i32(domain.id.unwrap_or(-1))
     }
 
@@ -76,7 +76,7 @@ impl Encoder {
     }
 }
 
-/// Reads a message; every read is checked against what is really there.
+/// Decodes a message; every read is bounds-checked.
 #[derive(Debug)]
 pub(crate) struct Decoder<'a>(&'a [u8]);
 
@@ -146,7 +146,7 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// A counted array. Grows with what is really read, so a false count costs nothing.
+    /// An array. Grows with what is actually read, so a wrong count costs nothing.
     pub(crate) fn list<T>(
         &mut self,
         mut read: impl FnMut(&mut Self) -> Result<T, DecodeError>,

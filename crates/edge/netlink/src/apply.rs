@@ -3,13 +3,13 @@ use netplan::{Link, LinkKind, NetPlan, Observed, Sysctl};
 use crate::blocking::Links;
 use crate::{Error, Errors, nft_apply, sysctl};
 
-/// Everything a plan may be composed from, of the calling thread's network namespace.
+/// Observes everything that a plan depends on, in the calling thread's netns.
 pub fn observe() -> Result<Observed, Error> {
     Ok(Observed { links: Links::new()?.list()? })
 }
 
-/// Makes the calling thread's network namespace look like the plan. Goes on after a failure, so that the list tells
-/// everything that is wrong; may be run again.
+/// Applies the plan to the calling thread's netns. Continues after a failure, so that all errors are reported.
+/// Idempotent.
 pub fn apply(plan: &NetPlan) -> Result<(), Errors> {
     let NetPlan { links, routes, sysctls, nft } = plan;
     let mut kernel = Links::new().map_err(|err| Errors(vec![err]))?;

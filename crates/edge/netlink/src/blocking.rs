@@ -1,4 +1,4 @@
-//! Links, addresses and routes of one network namespace.
+//! Links, addresses and routes of a netns.
 
 use std::io;
 use std::net::IpAddr;
@@ -18,7 +18,7 @@ use crate::error::{Error, KernelError};
 use crate::socket::Netlink;
 use crate::tap;
 
-/// The links of the network namespace in which [`Links::new`] was called.
+/// The links of the netns in which [`Links::new`] was called.
 pub struct Links {
     netlink: Netlink,
 }
@@ -35,7 +35,7 @@ impl Links {
         Ok(answer.into_iter().filter_map(link_message).filter_map(|message| observed(message, &addresses)).collect())
     }
 
-    /// None if there is no such link.
+    /// `None` if there is no such link.
     pub fn get(&mut self, name: &str) -> Result<Option<ObservedLink>, Error> {
         let Some(message) = self.find(name)? else { return Ok(None) };
         let addresses = self.addresses()?;
@@ -46,8 +46,8 @@ impl Links {
         self.create(name, "bridge", LinkMessageBuilder::<LinkBridge>::new(name).build())
     }
 
-    /// Makes a pair; `peer` is made in `peer_netns` if given. The kernel makes both ends or none, so a pair is taken
-    /// as complete when `name` exists.
+    /// Creates a veth pair, with `peer` in `peer_netns` if given. The kernel creates both ends or none, so a pair is
+    /// complete if `name` exists.
     pub fn create_veth(&mut self, name: &str, peer: &str, peer_netns: Option<BorrowedFd<'_>>) -> Result<(), Error> {
         let mut other_end = LinkMessageBuilder::<LinkUnspec>::new().name(peer);
         if let Some(fd) = peer_netns {
@@ -59,7 +59,7 @@ impl Links {
         self.create(name, "veth", pair)
     }
 
-    /// Makes a persistent tap device with virtio-net headers.
+    /// Creates a persistent tap device with virtio-net headers.
     pub fn create_tap(&mut self, name: &str, options: &TapOptions) -> Result<(), Error> {
         let Some(existing) = self.find(name)? else {
             return tap::create(name, options).map_err(|err| Error::Tap { name: name.to_string(), err });
@@ -74,7 +74,7 @@ impl Links {
         let Some(message) = self.find(name)? else { return Ok(()) };
         let delete = LinkUnspec::new_with_index(message.header.index).build();
         match self.netlink.change(RouteNetlinkMessage::DelLink(delete), 0) {
-            Err(err) if err.is(Errno::NODEV) => Ok(()), // someone else was faster
+            Err(err) if err.is(Errno::NODEV) => Ok(()), // already deleted by someone else
             other => other.map_err(failed("delete link", name)),
         }
     }
@@ -87,7 +87,7 @@ impl Links {
         self.change(name, "take down link", |link| link.down())
     }
 
-    /// Makes the link a port of `master`, or of nothing.
+    /// Makes the link a port of `master`, or detaches it.
     pub fn set_master(&mut self, name: &str, master: Option<&str>) -> Result<(), Error> {
         let index = master.map(|master| self.index(master)).transpose()?.unwrap_or(0);
         self.change(name, "set the master of link", |link| link.controller(index))
@@ -101,7 +101,7 @@ impl Links {
         self.change(name, "set the MTU of link", |link| link.mtu(mtu))
     }
 
-    /// The link should be down: kernels before 6.2 refuse otherwise.
+    /// The link should be down: kernels before 6.2 reject the change otherwise.
     pub fn rename(&mut self, name: &str, new_name: &str) -> Result<(), Error> {
         if self.find(name)?.is_none() && self.find(new_name)?.is_some() {
             return Ok(()); // done by an earlier run
@@ -116,14 +116,14 @@ impl Links {
             .map_err(|err| request("add an address to link", &format!("{name} ({address})"), err))
     }
 
-    /// Gives the link exactly these addresses. IPv6 link-local addresses are the kernel's and stay.
+    /// Sets exactly these addresses on the link. IPv6 link-local addresses belong to the kernel and stay.
     pub fn replace_addresses(&mut self, name: &str, wanted: &[IpNet]) -> Result<(), Error> {
         let index = self.index(name)?;
         let present: Vec<IpNet> = self.addresses()?.into_iter().filter(|(i, _)| *i == index).map(|(_, a)| a).collect();
         for address in present.iter().filter(|a| !wanted.contains(a) && !is_link_local_v6(a)) {
             let message = address_message(index, *address);
             match self.netlink.change(RouteNetlinkMessage::DelAddress(message), 0) {
-                // A secondary address goes with its primary one.
+                // A secondary address is removed with its primary one.
                 Err(err) if err.is(Errno::ADDRNOTAVAIL) => {}
                 other => {
                     other.map_err(|err| request("remove an address from link", &format!("{name} ({address})"), err))?
@@ -154,7 +154,7 @@ impl Links {
 
     fn create(&mut self, name: &str, kind: &str, message: LinkMessage) -> Result<(), Error> {
         match self.netlink.change(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL) {
-            // EEXIST of a veth pair may also mean its other end.
+            // For a veth pair EEXIST may also refer to its other end.
             Err(err) if err.is(Errno::EXIST) => match self.find(name)? {
                 Some(existing) if kind_of(&existing).as_deref() == Some(kind) => Ok(()),
                 Some(existing) => {
@@ -191,7 +191,7 @@ impl Links {
         }
     }
 
-    /// Every address with the index of its link.
+    /// All addresses, with the index of their link.
     fn addresses(&mut self) -> Result<Vec<(u32, IpNet)>, Error> {
         let get = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let answer = self.netlink.dump(get).map_err(failed("list", "addresses"))?;
@@ -276,7 +276,7 @@ pub(crate) fn infos(message: &LinkMessage) -> impl Iterator<Item = &LinkInfo> {
         .flatten()
 }
 
-/// The local address: on a point-to-point link IFA_ADDRESS is the other end's, and IFA_LOCAL ours.
+/// The local address: on a point-to-point link IFA_ADDRESS is the peer's, and IFA_LOCAL ours.
 fn address(message: RouteNetlinkMessage) -> Option<(u32, IpNet)> {
     let RouteNetlinkMessage::NewAddress(message) = message else { return None };
     let local =

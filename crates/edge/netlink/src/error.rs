@@ -1,7 +1,7 @@
 use std::fmt;
 use std::io;
 
-/// What went wrong, and with which link, route, setting or script.
+/// An error with the affected link, route, setting or script.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to open a netlink socket")]
@@ -38,11 +38,11 @@ pub enum Error {
     Nft { message: String },
 }
 
-/// The kernel's answer to a netlink request, or the failure to get one.
+/// The kernel's error for a netlink request, or a failure of the socket.
 #[derive(Debug)]
 pub struct KernelError {
     pub io: io::Error,
-    /// The kernel's own sentence (extended ACK), when it gave one.
+    /// The kernel's message (extended ACK), if there is one.
     pub message: Option<String>,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Display for KernelError {
 
 impl std::error::Error for KernelError {}
 
-/// Everything that failed while a plan was applied; never empty.
+/// All errors from applying a plan; never empty.
 #[derive(Debug)]
 pub struct Errors(pub Vec<Error>);
 
@@ -79,7 +79,7 @@ impl fmt::Display for Errors {
             if i > 0 {
                 f.write_str("; ")?;
             }
-            // The list is the end of the chain for its reader, so each cause is written out here.
+            // The list ends the error chain, so each cause is written out here.
             f.write_str(&machinery::error::chain(error))?;
         }
         Ok(())

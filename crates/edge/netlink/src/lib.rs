@@ -1,12 +1,12 @@
-//! Reads and changes a network namespace: links, addresses, routes (rtnetlink), tap devices (ioctl), sysctls
-//! (`/proc/sys/net`) and nftables (the `nft` program).
+//! Reads and changes a netns: links, addresses, routes (rtnetlink), tap devices (ioctl), sysctls (`/proc/sys/net`) and
+//! nftables (the `nft` program).
 //!
-//! Everything here is synchronous and works in the network namespace of the **calling thread**; a caller that wants
-//! another one enters it on a thread of its own first. rtnetlink's message builders are used, its asynchronous
-//! connection is not: a blocking socket needs no runtime, so the functions can be called from any thread, a runtime's
-//! worker or a process without a runtime alike, and it is plain in which namespace the socket was made.
+//! Everything here is synchronous and works in the netns of the **calling thread**; to work in another one, enter it on
+//! a dedicated thread first. rtnetlink's message builders are used, but not its asynchronous connection: a blocking
+//! socket needs no runtime, so the functions can be called from any thread, with or without a runtime, and it is clear
+//! in which netns the socket was created.
 //!
-//! Every function can be repeated: what is already as asked is left alone.
+//! Every function is idempotent.
 
 pub mod blocking;
 

@@ -3,7 +3,7 @@ use std::process::{Command, Stdio};
 
 use crate::Error;
 
-/// Hands a script (nft's language, or JSON if it starts with `{`) to `nft`, which carries it out as one transaction.
+/// Passes a script (nft syntax, or JSON if it starts with `{`) to `nft`, which applies it as one transaction.
 pub fn nft_apply(script: &str) -> Result<(), Error> {
     let mut nft = Command::new("nft");
     if script.trim_start().starts_with('{') {
@@ -21,7 +21,7 @@ pub fn nft_apply(script: &str) -> Result<(), Error> {
     drop(input);
     let output = child.wait_with_output().map_err(Error::NftStart)?;
     if !output.status.success() {
-        // nft's own words tell more than the broken pipe it may have left us with.
+        // nft's own message says more than the broken pipe it may have caused.
         let message = String::from_utf8_lossy(&output.stderr).trim().to_string();
         return Err(Error::Nft { message: if message.is_empty() { output.status.to_string() } else { message } });
     }

@@ -1,4 +1,4 @@
-//! One blocking rtnetlink socket: a request goes out, all parts of its answer come back.
+//! A blocking rtnetlink socket: sends a request and receives all parts of its response.
 
 use std::io;
 
@@ -22,7 +22,7 @@ pub(crate) struct Netlink {
 }
 
 impl Netlink {
-    /// Opens a socket in the calling thread's network namespace; it stays there.
+    /// Opens a socket in the calling thread's netns; it stays there.
     pub(crate) fn open() -> io::Result<Self> {
         let mut socket = Socket::new(NETLINK_ROUTE)?;
         socket.bind_auto()?;
@@ -32,17 +32,17 @@ impl Netlink {
         Ok(Netlink { socket, sequence: 0 })
     }
 
-    /// Changes something; `flags` are added to REQUEST and ACK.
+    /// Sends a modifying request; `flags` are added to REQUEST and ACK.
     pub(crate) fn change(&mut self, message: RouteNetlinkMessage, flags: u16) -> Result<(), KernelError> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK | flags).map(drop)
     }
 
-    /// Asks for one object.
+    /// Requests one object.
     pub(crate) fn get(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, KernelError> {
         self.exchange(message, NLM_F_REQUEST | NLM_F_ACK)
     }
 
-    /// Asks for all objects of a kind. The kernel marks a dump during which the table changed; it is then repeated.
+    /// Requests all objects of a kind. The kernel marks a dump during which the table changed; it is then repeated.
     pub(crate) fn dump(&mut self, message: RouteNetlinkMessage) -> Result<Vec<RouteNetlinkMessage>, KernelError> {
         for _ in 0..10 {
             match self.exchange(message.clone(), NLM_F_REQUEST | NLM_F_DUMP) {
@@ -89,7 +89,7 @@ impl Netlink {
 struct Answer {
     objects: Vec<RouteNetlinkMessage>,
     complete: bool,
-    /// The kernel's NLM_F_DUMP_INTR: the parts do not fit together.
+    /// The kernel's NLM_F_DUMP_INTR: the parts are inconsistent.
     interrupted: bool,
     error: Option<KernelError>,
 }
@@ -97,8 +97,8 @@ struct Answer {
 impl Answer {
     const NLM_F_DUMP_INTR: u16 = 0x10;
 
-    /// Takes the messages out of one datagram. Answers to an earlier request, left behind when its caller met an
-    /// error half-way, are skipped by their sequence number.
+    /// Parses the messages of one datagram. Responses to an earlier request, left over when its caller met an error,
+    /// are skipped by their sequence number.
     fn read(&mut self, mut bytes: &[u8], sequence: u32) -> io::Result<()> {
         while bytes.len() >= HEADER_LEN {
             let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).map_err(io::Error::other)?;
@@ -134,7 +134,7 @@ impl Answer {
     }
 }
 
-/// The error number, with the sentence of the extended ACK when there is one.
+/// The errno, with the message of the extended ACK if there is one.
 fn kernel_error(err: &ErrorMessage, flags: u16) -> KernelError {
     KernelError { io: err.to_io(), message: extended_ack(&err.header, flags) }
 }

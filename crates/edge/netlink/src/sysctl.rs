@@ -15,7 +15,7 @@ pub fn sysctl(key: &str, value: &str) -> Result<(), Error> {
     let failed = |err| Error::Sysctl { key: key.to_string(), value: value.to_string(), err };
     let present = fs::read_to_string(&path).map_err(failed)?;
     if present.split_whitespace().eq(value.split_whitespace()) {
-        return Ok(()); // also saves the write where /proc/sys is read-only
+        return Ok(()); // also avoids the write where /proc/sys is read-only
     }
     fs::write(&path, value).map_err(failed)
 }

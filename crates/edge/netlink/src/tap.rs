@@ -1,4 +1,4 @@
-//! Persistent tap devices, made with the tun driver's ioctls: rtnetlink cannot create them.
+//! Persistent tap devices, created with the tun driver's ioctls: rtnetlink cannot create them.
 
 use std::fmt;
 use std::io;
@@ -16,7 +16,7 @@ const IFLA_TUN_OWNER: u16 = 1;
 const IFLA_TUN_GROUP: u16 = 2;
 const IFLA_TUN_MULTI_QUEUE: u16 = 7;
 
-/// Virtio-net headers are always on: QEMU asks for them when the device has them and works without.
+/// Virtio-net headers are always enabled: QEMU uses them if available and works without.
 pub(crate) fn create(name: &str, options: &TapOptions) -> io::Result<()> {
     let tun = rustix::fs::open("/dev/net/tun", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
     let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
@@ -24,7 +24,7 @@ pub(crate) fn create(name: &str, options: &TapOptions) -> io::Result<()> {
         flags |= libc::IFF_MULTI_QUEUE;
     }
     attach(&tun, name, flags)?;
-    // Without persistence the device goes away with this descriptor, also when a step in between fails.
+    // Until it is persistent, the device is removed with this descriptor, also if a step in between fails.
     set(&tun, libc::TUNSETOWNER, options.owner)?;
     set(&tun, libc::TUNSETGROUP, options.group)?;
     set(&tun, libc::TUNSETPERSIST, 1)
@@ -51,7 +51,7 @@ fn set(tun: &OwnedFd, request: libc::Ioctl, value: u32) -> io::Result<()> {
     if rc < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// What distinguishes one tap device from another, to tell whether an existing one will do.
+/// The properties of a tap device, to check whether an existing one can be used.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Description {
     tun: bool,

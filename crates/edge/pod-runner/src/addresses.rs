@@ -1,7 +1,7 @@
-//! Addresses of Pods: one file per address that is taken, holding the UID it is taken by.
+//! Addresses of Pods: one file per allocated address, containing the UID of its Pod.
 //!
-//! The file appears with its content in one step and only if there is none, so two Pods never get one address, whatever
-//! process dies when. A Pod that asks again gets the address it has.
+//! A file is created atomically with its content, and only if it does not exist, so two Pods never get the same
+//! address, whichever process dies when. A Pod that asks again gets the same address.
 
 use std::fs;
 use std::io;
@@ -31,18 +31,18 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// The book of addresses beside a directory of Pods.
+    /// The address files next to a Pod directory.
     pub(crate) fn of(pods_dir: &Path) -> Addresses {
         Addresses { dir: pods_dir.with_file_name("addresses") }
     }
 
-    /// The address that this Pod has.
+    /// The address allocated to this Pod.
     pub(crate) fn held_by(&self, uid: &PodUid) -> Result<Option<Ipv4Addr>, Error> {
         Ok(self.taken()?.into_iter().find(|(_, holder)| holder == uid.as_str()).map(|(address, _)| address))
     }
 
-    /// Takes an address for the Pod. The search starts at a place derived from its UID: an address that just became
-    /// free, which peers may still remember, is unlikely to be given out next.
+    /// Allocates an address for the Pod. The search starts at a position derived from its UID: a recently released
+    /// address, which peers may still remember, is unlikely to be reused next.
     pub(crate) fn take(&self, uid: &PodUid, network: Ipv4Net) -> Result<Ipv4Addr, Error> {
         if let Some(address) = self.held_by(uid)?
             && network.contains(&address)
@@ -58,7 +58,7 @@ impl Addresses {
     }
 
     fn take_first_free(&self, draft: &Path, uid: &PodUid, network: Ipv4Net) -> Result<Ipv4Addr, Error> {
-        // Without the network's own address, the bridge's and the broadcast address.
+        // Skip the network address, the bridge's and the broadcast address.
         let first = u64::from(u32::from(network.network())) + 2;
         let usable = u64::from(u32::from(network.broadcast())).saturating_sub(first);
         for n in 0..usable {
@@ -74,8 +74,7 @@ impl Addresses {
         Err(Error::Exhausted { network })
     }
 
-    /// Gives back what the Pod holds; nothing is fine. What a process that was killed while it took an address left goes
-    /// as well.
+    /// Releases the Pod's address, if any, and temporary files left by a process that was killed during allocation.
     pub(crate) fn give_back(&self, uid: &PodUid) -> Result<(), Error> {
         for (address, holder) in self.taken()? {
             if holder == uid.as_str() {
@@ -91,7 +90,7 @@ impl Addresses {
         Ok(())
     }
 
-    /// Gives back what is held by Pods that have no state on disk any more.
+    /// Releases addresses of Pods without state on disk.
     pub(crate) fn reclaim(&self, known: &[PodUid]) -> Result<(), Error> {
         for (address, holder) in self.taken()? {
             if !known.iter().any(|uid| uid.as_str() == holder) {
@@ -113,7 +112,7 @@ impl Addresses {
             let Some(address) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else { continue };
             match fs::read_to_string(entry.path()) {
                 Ok(holder) => taken.push((address, holder)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {} // given back meanwhile
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {} // released meanwhile
                 Err(err) => return Err(failed("read", &entry.path())(err)),
             }
         }
@@ -121,7 +120,7 @@ impl Addresses {
     }
 }
 
-/// Of files that are about to become the one of an address.
+/// Prefix of temporary files.
 fn draft_prefix(uid: &PodUid) -> String {
     format!(".{uid}.")
 }

@@ -1,4 +1,4 @@
-//! Takes every Pod of a node away, from what is recorded on disk alone.
+//! Removes all Pods of a node, based only on the records on disk.
 
 use std::path::Path;
 
@@ -6,9 +6,9 @@ use crate::error::Error;
 use crate::paths::pods_on_disk;
 use crate::sandbox::{PodSandbox, remove_shared_groups};
 
-/// Ends all Pods below `pods_dir` at once: processes, control groups, mounts, network, files. For when no runner works
-/// there any more. Harmless to repeat; a Pod that cannot be removed does not keep the others, and all failures are
-/// returned.
+/// Kills all Pods below `pods_dir` and removes their processes, cgroups, mounts, network and files. Only for when no
+/// runner uses the directory any more. Idempotent; a Pod that cannot be removed does not block the others, and all
+/// errors are returned.
 pub fn destroy_all(pods_dir: &Path) -> Result<(), Vec<Error>> {
     let uids = pods_on_disk(pods_dir).map_err(|e| vec![Error::io("list", pods_dir)(e)])?;
     let mut errors: Vec<Error> =

@@ -7,7 +7,7 @@ pub(crate) use machinery::error::chain;
 
 use crate::{addresses, network};
 
-/// Why a step of running a Pod failed. All of them may pass; the step is tried again.
+/// Why a step of running a Pod failed. All of these are transient; the step is retried.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(transparent)]

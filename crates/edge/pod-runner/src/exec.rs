@@ -1,4 +1,4 @@
-//! Looks into a running Pod: a command inside its namespaces, and its logs.
+//! Running commands in a Pod's namespaces, and reading its logs.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,12 +18,11 @@ use crate::shim::launch::replace_process;
 use crate::shim::log::older;
 use crate::shim::privileges;
 
-/// The argument by which a program knows that it is to run a command in a Pod; the Pod's directory, the container and
-/// the command follow.
+/// The subcommand that runs a command in a Pod; the Pod's directory, the container and the command follow.
 pub const SUBCOMMAND: &str = "pod-exec";
 
-/// Runs a command in a container as its user, and returns what it printed. `exe` is the program whose `main` calls
-/// [`main`] for [`SUBCOMMAND`].
+/// Runs a command in a container as its user and returns its output. `exe` is the program whose `main` calls [`main`]
+/// for [`SUBCOMMAND`].
 pub fn exec_in_pod(
     exe: &Path,
     pods_dir: &Path,
@@ -42,7 +41,7 @@ pub fn exec_in_pod(
         .map_err(Error::io("execute", exe))
 }
 
-/// What a container has printed, the older part first as far as it is kept.
+/// The output of a container, starting with the older part if it still exists.
 pub fn logs(pods_dir: &Path, uid: &str, container: &str) -> Result<Vec<u8>, Error> {
     let path = PodPaths::new(pods_dir, &uid.parse::<PodUid>()?).log(container);
     let mut text = fs::read(older(&path)).unwrap_or_default();
@@ -50,8 +49,8 @@ pub fn logs(pods_dir: &Path, uid: &str, container: &str) -> Result<Vec<u8>, Erro
     Ok(text)
 }
 
-/// The process of [`exec_in_pod`]: joins the container, runs the command, ends as the command ends. Call it before the
-/// process has a second thread: it forks.
+/// The process of [`exec_in_pod`]: joins the container, runs the command and exits with its status. It forks, so call
+/// it before the process has a second thread.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let [dir, container, argv @ ..] = &args[..] else {
@@ -68,7 +67,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Enters the container's group and namespaces, which its first process holds.
+/// Joins the container's cgroup and the namespaces of its first process.
 fn join(paths: &PodPaths, name: &str) -> Result<ContainerSpec, Error> {
     let uid = paths.dir().file_name().unwrap_or_default().to_string_lossy().into_owned();
     let not_running = || Error::NotRunning { uid: uid.clone(), container: name.to_owned() };
@@ -90,7 +89,7 @@ fn join(paths: &PodPaths, name: &str) -> Result<ContainerSpec, Error> {
     Ok(container)
 }
 
-/// Only a child is in the pid namespace that was entered.
+/// Forks, since only a child is in the joined PID namespace.
 fn run(container: &ContainerSpec, argv: &[String]) -> Result<ExitCode, Error> {
     // SAFETY: the process has one thread.
     let pid = match unsafe { libc::fork() } {
@@ -102,7 +101,7 @@ fn run(container: &ContainerSpec, argv: &[String]) -> Result<ExitCode, Error> {
                 Err(error) => format!("cannot become the container's user: {error}"),
             };
             eprintln!("{error}");
-            // SAFETY: ends the child without running exit handlers that belong to the parent.
+            // SAFETY: exits the child without running the parent's exit handlers.
             unsafe { libc::_exit(127) }
         }
         pid => Pid::from_raw(pid),

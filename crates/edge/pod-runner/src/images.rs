@@ -1,4 +1,4 @@
-//! The image store: root file systems that were imported by hand. Nothing is pulled from a registry.
+//! The image store: root file systems imported by hand. Nothing is pulled from a registry.
 //!
 //! ```text
 //! <images>/<escaped reference>/rootfs/…   the files
@@ -8,8 +8,8 @@
 //! <images>/.new-<n>/                      being imported
 //! ```
 //!
-//! An import becomes visible by one rename. The version it replaces stays as it is for the Pods that run from it, which
-//! hold directory and lock by descriptor.
+//! An import becomes visible with one rename. Pods keep running from a replaced version, since they hold its directory
+//! and lock by descriptor.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,14 +20,14 @@ use sha2::{Digest, Sha256};
 
 use crate::record::RootSource;
 
-/// What stands between an image's name and its digest.
+/// Separator between an image's name and its digest.
 const PINNED: &str = "@sha256:";
 
-/// The reference that means the host's own root file system, whatever its tag: there is one host. A tag tells Pods apart
-/// that were made for different programs on it.
+/// The reference to the host's own root file system, with any tag. The tag distinguishes Pods created by different
+/// builds of the program.
 pub const HOST_IMAGE: &str = "ferrovirt.io/host";
 
-/// An image that was asked for and is not in the store.
+/// A requested image that is not in the store.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "image {reference:?} is not in this machine's image store; import it with: ferrovirt image import {reference} DIR|TAR"
@@ -57,7 +57,7 @@ pub enum Error {
     },
 }
 
-/// The root file system that a reference stands for.
+/// The root file system of a reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageRoot {
     Host,
@@ -66,7 +66,7 @@ pub enum ImageRoot {
 }
 
 impl ImageRoot {
-    /// The image's files, for tools that only look.
+    /// The image's files, for read-only tools.
     pub fn rootfs(&self) -> PathBuf {
         match self {
             ImageRoot::Host => PathBuf::from("/"),
@@ -82,7 +82,8 @@ impl ImageRoot {
     }
 }
 
-/// Looks up an image reference as a Pod gives it. One with a digest means these very files, whatever they are called now.
+/// Resolves the image reference of a Pod. A reference with a digest means exactly these files, whatever their current
+/// name.
 pub fn resolve(images_dir: &Path, reference: &str) -> Result<ImageRoot, Missing> {
     if is_host(reference) {
         return Ok(ImageRoot::Host);
@@ -99,8 +100,8 @@ pub fn resolve(images_dir: &Path, reference: &str) -> Result<ImageRoot, Missing>
     }
 }
 
-/// The reference that stands for what this one stands for now, and for nothing else later. None if the image is not in
-/// the store, or has no digest: the host, and what was imported before digests were noted.
+/// The reference with the current digest, which always means the same files. `None` if the image is not in the store or
+/// has no digest: the host, and images imported before digests were recorded.
 pub fn pinned(images_dir: &Path, reference: &str) -> Option<String> {
     let ImageRoot::Stored(dir) = resolve(images_dir, reference).ok()? else { return None };
     let digest = noted_digest(&dir)?;
@@ -116,14 +117,14 @@ fn noted_digest(dir: &Path) -> Option<String> {
     fs::read_to_string(dir.join("digest")).ok().filter(|digest| !digest.is_empty())
 }
 
-/// A version that was replaced still counts while somebody runs from it.
+/// Includes replaced versions that are still in use.
 fn with_digest(images_dir: &Path, digest: &str) -> Option<PathBuf> {
     let all = names(images_dir).ok()?.into_iter().filter(|name| !name.starts_with(".new-"));
     all.map(|name| images_dir.join(name)).find(|dir| noted_digest(dir).as_deref() == Some(digest))
 }
 
-/// Puts a root file system into the store, in place of one of the same reference. `from` is a directory, a tar archive
-/// or a gzipped one.
+/// Imports a root file system into the store, replacing one of the same reference. `from` is a directory or a tar
+/// archive, optionally gzipped.
 pub fn import(images_dir: &Path, reference: &str, from: &Path) -> Result<(), Error> {
     let name = storable(reference)?;
     fs::create_dir_all(images_dir).map_err(store("make", images_dir))?;
@@ -136,7 +137,7 @@ pub fn import(images_dir: &Path, reference: &str, from: &Path) -> Result<(), Err
     result
 }
 
-/// Takes an image out of the store; absent is fine. Pods that run from it go on.
+/// Removes an image from the store; succeeds if it is absent. Pods that use it keep running.
 pub fn remove(images_dir: &Path, reference: &str) -> Result<(), Error> {
     let dir = images_dir.join(storable(reference)?);
     if dir.exists() {
@@ -154,7 +155,7 @@ pub fn list(images_dir: &Path) -> Result<Vec<String>, Error> {
     Ok(references)
 }
 
-/// An image that is kept as it is for as long as this value lives.
+/// An image that is kept unchanged as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Held {
     dir: File,
@@ -174,8 +175,8 @@ impl Held {
         Ok(Held { dir: opened, _lock: lock.into() })
     }
 
-    /// Opens the image again, in the mount namespace of the calling process: what was opened in another one cannot be
-    /// mounted. The kernel tells where the directory is now; it may have been retired since.
+    /// Reopens the image in the caller's mount namespace: a directory opened in another one cannot be mounted. The
+    /// kernel reports its current path; it may have been retired since.
     pub(crate) fn reopen(&self) -> io::Result<Reopened> {
         const ATTEMPTS: usize = 10;
         for _ in 0..ATTEMPTS {
@@ -194,7 +195,7 @@ impl Held {
 pub(crate) struct Reopened(File);
 
 impl Reopened {
-    /// A path to the files that stays right when another version takes the image's place.
+    /// A path to the files that stays valid when the image is replaced.
     pub(crate) fn rootfs(&self) -> PathBuf {
         hostfs::beneath::descriptor_path(&self.0).join("rootfs")
     }
@@ -225,11 +226,12 @@ fn storable(reference: &str) -> Result<String, Error> {
         return Err(Error::HostImage);
     }
     let name = escape(&normalize(reference));
-    // The longest name that file systems take.
+    // The longest file name that file systems support.
     if name.len() > 255 { Err(Error::BadReference(reference.to_owned())) } else { Ok(name) }
 }
 
-/// One file name per reference: everything but letters, digits, hyphen, underscore and inner dots is written as `%XX`.
+/// Maps a reference to a file name: everything but letters, digits, hyphen, underscore and inner dots is escaped as
+/// `%XX`.
 fn escape(reference: &str) -> String {
     let mut name = String::new();
     for (i, b) in reference.bytes().enumerate() {
@@ -264,7 +266,7 @@ fn fill(new: &Path, from: &Path) -> Result<(), Error> {
     } else {
         unpack_archive(from, &rootfs).map_err(unpack)?;
     }
-    // Readable by any user of a Pod; the directory above decides who gets here.
+    // Readable by any user of a Pod; the parent directory restricts access.
     set_mode(&rootfs, 0o755).map_err(store("open up", &rootfs))?;
     let digest = new.join("digest");
     let mut hash = Sha256::new();
@@ -275,7 +277,7 @@ fn fill(new: &Path, from: &Path) -> Result<(), Error> {
     File::create(&lock).map(drop).map_err(store("make", &lock))
 }
 
-/// Names, modes and contents of everything below, in the order of names.
+/// Hashes names, modes and contents of everything below, sorted by name.
 fn hash_tree(dir: &Path, hash: &mut Sha256) -> io::Result<()> {
     use std::os::unix::ffi::OsStrExt;
     use std::os::unix::fs::MetadataExt;
@@ -289,7 +291,7 @@ fn hash_tree(dir: &Path, hash: &mut Sha256) -> io::Result<()> {
         hash.update(meta.mode().to_le_bytes());
         if meta.is_dir() {
             hash_tree(&path, hash)?;
-            hash.update([0]); // so that what follows is not taken for a member
+            hash.update([0]); // separates the members from what follows
         } else if meta.is_symlink() {
             hash.update(fs::read_link(&path)?.as_os_str().as_bytes());
         } else if meta.is_file() {
@@ -300,7 +302,7 @@ fn hash_tree(dir: &Path, hash: &mut Sha256) -> io::Result<()> {
     Ok(())
 }
 
-/// One rename, or an exchange with the version before.
+/// Publishes with a rename, or exchanges it with the previous version.
 fn publish(images_dir: &Path, new: &Path, place: &Path) -> Result<(), Error> {
     match rustix::fs::renameat_with(CWD, new, CWD, place, RenameFlags::NOREPLACE) {
         Ok(()) => return Ok(()),
@@ -314,11 +316,11 @@ fn publish(images_dir: &Path, new: &Path, place: &Path) -> Result<(), Error> {
     collect_garbage(images_dir)
 }
 
-/// Deletes retired versions that nobody runs from, and imports that were interrupted.
+/// Deletes unused retired versions and interrupted imports.
 fn collect_garbage(images_dir: &Path) -> Result<(), Error> {
     for name in names(images_dir)? {
         let dir = images_dir.join(&name);
-        // An import killed after the exchange leaves a version that is in use under its construction name.
+        // An import killed right after the exchange leaves the old version, still in use, under its temporary name.
         let abandoned = name.starts_with(".retired-") || (name.starts_with(".new-") && !being_filled(&name));
         let unused = abandoned
             && File::open(dir.join("lock"))
@@ -330,7 +332,7 @@ fn collect_garbage(images_dir: &Path) -> Result<(), Error> {
     Ok(())
 }
 
-/// The name of a directory under construction holds the process that fills it.
+/// The name of a directory under construction contains the PID of its process.
 fn being_filled(name: &str) -> bool {
     let pid = name.trim_start_matches(".new-").split('-').next().and_then(|p| p.parse().ok());
     pid.is_some_and(|pid: i32| hostfs::process::ProcessId::of(pid).is_ok_and(|p| p.alive()))
@@ -368,11 +370,11 @@ fn unpack_archive(from: &Path, to: &Path) -> io::Result<()> {
     archive.set_preserve_ownerships(rustix::process::geteuid().is_root());
     archive.set_preserve_mtime(true);
     archive.set_overwrite(true);
-    // Entries that would lie outside are refused by the library, through links too.
+    // The library rejects entries outside of the target, also through links.
     archive.unpack(to)
 }
 
-/// Copies files, directories and links with their modes and owners; sockets, pipes and devices are left out.
+/// Copies files, directories and links with their modes and owners; skips sockets, pipes and devices.
 fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt, symlink};
     for entry in fs::read_dir(from)? {
@@ -398,7 +400,7 @@ fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Shares the blocks where the file system can, copies them otherwise. Holes of disk images stay holes in the former.
+/// Reflinks the file where the file system supports it, which preserves holes, and copies it otherwise.
 fn copy_file(source: &Path, target: &Path) -> io::Result<()> {
     let (from, to) = (File::open(source)?, File::create(target)?);
     match rustix::fs::ioctl_ficlone(&to, &from) {

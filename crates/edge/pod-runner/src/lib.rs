@@ -1,4 +1,4 @@
-//! Runs Pods on one machine without a kubelet: a node of the embedded shape.
+//! Runs Pods on one machine without a kubelet: a node of the embedded cluster.
 //!
 //! ```text
 //! run(config)                      one per node: Node object, Pods bound to it, their status
@@ -7,12 +7,11 @@
 //!             └─ shim::main        one process per Pod: namespaces, containers, logs, exit codes
 //! ```
 //!
-//! A Pod's state on disk is enough to take it over: the process that runs [`run`] may be killed at any point, and the
-//! next one adopts the shims that run and finishes what was half done. [`destroy_all`] removes everything from the same
-//! records.
+//! A Pod's state on disk is enough to take it over: the process in [`run`] may be killed at any point, and the next one
+//! adopts the running shims and finishes interrupted steps. [`destroy_all`] removes everything from the same records.
 //!
-//! The program that a [`RunnerConfig`] names must call [`shim::main`] for the argument [`shim::SUBCOMMAND`] and
-//! [`exec::main`] for [`exec::SUBCOMMAND`], before it has a second thread.
+//! The program in a [`RunnerConfig`] must call [`shim::main`] for the argument [`shim::SUBCOMMAND`] and [`exec::main`]
+//! for [`exec::SUBCOMMAND`], before it has a second thread.
 
 mod addresses;
 mod destroy;

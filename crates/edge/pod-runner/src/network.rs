@@ -1,6 +1,6 @@
-//! The Pod's network: a namespace of its own, a pair of links into the node's bridge, an address, a default route.
+//! The Pod's network: a netns, a veth pair to the node's bridge, an address and a default route.
 //!
-//! Functions run in the network namespace of the calling thread, which is the node's. Each can be repeated.
+//! Functions run in the calling thread's netns, which is the node's. Each is idempotent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -29,7 +29,7 @@ pub enum Error {
 /// How Pods of this node reach the network.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodNetwork {
-    /// The node's bridge, which must exist and carry the gateway's address.
+    /// The node's bridge, which must exist and have the gateway's address.
     pub bridge: String,
     /// The network of this node's Pods; its first address is the gateway.
     pub cidr: Ipv4Net,
@@ -42,19 +42,19 @@ impl PodNetwork {
     }
 }
 
-/// The name of the node's end of the pair.
+/// Name of the node's end of the veth pair.
 pub(crate) fn node_link(uid: &PodUid) -> String {
     format!("veth{:011x}", uid.digest() >> 20)
 }
 
-/// Connects the namespace to the bridge and gives it its address.
+/// Connects the netns to the bridge and assigns its address.
 pub(crate) fn connect(network: &PodNetwork, uid: &PodUid, address: Ipv4Addr, netns: &OwnedFd) -> Result<(), Error> {
     let node_link = node_link(uid);
     let mut links = Links::new()?;
     links.create_veth(&node_link, POD_LINK, Some(netns.as_fd()))?;
     let configured = ns::run_in_netns(netns, || configure(network, address))?;
     if let Err(Error::HalfPair) = configured {
-        // The pair belongs to an earlier namespace that the kernel is still taking down.
+        // The pair belongs to an earlier netns that the kernel is still removing.
         links.delete(&node_link)?;
     }
     configured?;
@@ -85,7 +85,7 @@ fn configure(network: &PodNetwork, address: Ipv4Addr) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the pair and the namespace away; absent is fine.
+/// Removes the veth pair and the netns; succeeds if they are absent.
 pub(crate) fn disconnect(uid: &PodUid, netns: &Path) -> Result<(), Error> {
     Links::new()?.delete(&node_link(uid))?;
     ns::remove_netns(netns)?;

@@ -1,4 +1,4 @@
-//! The Node object: made if missing, its status kept up to date and alive.
+//! The Node object: created if missing, with its status and heartbeat kept up to date.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -16,22 +16,22 @@ use serde_json::json;
 use crate::error::Error;
 use crate::resolve::amounts;
 
-/// As many devices as a node of Pods could ever ask for; they are files, not pieces.
+/// More than the Pods of a node could ever request; these devices can be shared.
 const DEVICE_COUNT: i64 = 1000;
 const MOST_PODS: i64 = 110;
 
-/// What the node offers.
+/// The capacity of the node.
 #[derive(Clone, Debug)]
 pub struct Capacity {
     pub cpu_milli: i64,
     pub memory_bytes: i64,
     pub ephemeral_storage_bytes: i64,
-    /// Whether guests can run on hardware virtualization here, as [`hostfs::kvm::usable`] found out.
+    /// Whether guests can use KVM here, as determined by [`hostfs::kvm::usable`].
     pub kvm: bool,
 }
 
 impl Capacity {
-    /// The whole machine; `data_dir` is where Pods' files are.
+    /// The whole machine; `data_dir` is where the files of Pods are.
     pub fn of_machine(data_dir: &std::path::Path, kvm: bool) -> Capacity {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         let memory = rustix::system::sysinfo();
@@ -71,7 +71,7 @@ pub(crate) struct NodeKeeper {
 }
 
 impl NodeKeeper {
-    /// Makes the Node if it is missing, adds missing labels, and writes the status with a fresh heartbeat.
+    /// Creates the Node if it is missing, adds missing labels, and writes the status with a fresh heartbeat.
     pub(crate) async fn keep(&self) -> Result<(), Error> {
         let failed = |doing: &str| {
             let doing = format!("{doing} Node {}", self.name);
@@ -85,7 +85,8 @@ impl NodeKeeper {
             let patch = Patch::Merge(json!({ "metadata": { "labels": labels } }));
             node = self.api.patch(&self.name, &PatchParams::default(), &patch).await.map_err(failed("label"))?;
         }
-        // Conditions of others are kept; a merge patch replaces lists as a whole, so it is guarded by what was read.
+        // Conditions of others are kept; a merge patch replaces whole lists, so it is guarded by the resource version
+        // that was read.
         let status = self.status(node.status.clone().unwrap_or_default(), Timestamp::now());
         let version = node.metadata.resource_version;
         let patch = Patch::Merge(json!({ "metadata": { "resourceVersion": version }, "status": status }));
@@ -141,7 +142,7 @@ impl NodeKeeper {
     }
 }
 
-/// What kubelets say in good health; the heartbeat is in every one.
+/// The conditions of a healthy kubelet; each carries the heartbeat.
 const CONDITIONS: [(&str, &str, &str, &str); 4] = [
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "the node has memory left"),
     ("DiskPressure", "False", "KubeletHasNoDiskPressure", "the node has disk space left"),
@@ -166,7 +167,7 @@ fn conditions(before: Vec<NodeCondition>, now: Timestamp) -> Vec<NodeCondition> 
     fresh.into_iter().chain(before.iter().filter(|c| !own(&c.type_)).cloned()).collect()
 }
 
-/// Kubernetes' name of the machine's architecture.
+/// The machine's architecture as Kubernetes names it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

@@ -1,5 +1,5 @@
-//! Where a Pod's state lives. One directory per Pod, named by its UID, holds everything that a new process needs to
-//! take the Pod over or to remove it:
+//! File layout of a Pod's state. One directory per Pod, named by its UID, holds everything that a new process needs to
+//! take over or remove the Pod:
 //!
 //! ```text
 //! <pods>/<uid>/
@@ -22,7 +22,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-/// A Pod's UID, checked to be safe as a file name and as part of a control group's name.
+/// A Pod's UID, checked to be safe as a file name and in a cgroup's name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodUid(String);
 
@@ -48,9 +48,9 @@ impl PodUid {
         &self.0
     }
 
-    /// A number derived from the UID, for names and choices that must be the same in every process.
+    /// A hash of the UID, for names and choices that must be the same in every process.
     pub(crate) fn digest(&self) -> u64 {
-        // FNV-1a: short, stable, and nothing here needs more.
+        // FNV-1a: short, stable and sufficient here.
         self.0.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
     }
 }
@@ -129,7 +129,7 @@ impl PodPaths {
         self.dir.join("termination").join(container)
     }
 
-    /// The bind mount that keeps the Pod's network namespace.
+    /// The bind mount that keeps the Pod's netns.
     pub fn netns(&self) -> PathBuf {
         self.dir.join("ns/net")
     }
@@ -138,7 +138,7 @@ impl PodPaths {
         self.dir.join("root")
     }
 
-    /// Where a volume's files are, in the layout that a kubelet uses.
+    /// The directory of a volume, in the kubelet's layout.
     pub fn volume(&self, plugin: &str, name: &str) -> PathBuf {
         self.dir.join("volumes").join(format!("kubernetes.io~{plugin}")).join(name)
     }

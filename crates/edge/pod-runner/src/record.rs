@@ -1,4 +1,4 @@
-//! What is written to disk about a Pod and its containers.
+//! The records on disk about a Pod and its containers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,7 +23,7 @@ pub(crate) struct Stopping {
     pub(crate) since: Timestamp,
 }
 
-/// The first process of a container that runs.
+/// The first process of a running container.
 pub fn process_of(stage: &Stage) -> Option<ProcessId> {
     match stage {
         Stage::Running { process: Process { pid, start_time, boot }, .. } => {
@@ -33,22 +33,22 @@ pub fn process_of(stage: &Stage) -> Option<ProcessId> {
     }
 }
 
-/// A process as a record names it.
+/// A process in the form of a record.
 pub(crate) fn recorded(process: ProcessId) -> Process {
     let ProcessId { pid, start_time, boot } = process;
     Process { pid, start_time, boot }
 }
 
-/// `spec.json`: a Pod as the shim runs it. It needs nothing but files on this machine.
+/// `spec.json`: a resolved Pod for the shim. It depends only on files on this machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct ShimSpec {
     pub(crate) hostname: String,
     pub(crate) restart_policy: RestartPolicy,
-    /// The Pod's control group; each container has one below it.
+    /// The Pod's cgroup, the parent of its containers' cgroups.
     pub(crate) cgroup: String,
-    /// Written to `/etc` of every container.
+    /// Files for `/etc` of every container.
     pub(crate) etc: BTreeMap<String, String>,
-    /// The program that containers find first in their PATH.
+    /// The program that comes first in the containers' PATH.
     pub(crate) exe: PathBuf,
     pub(crate) init_containers: Vec<ContainerSpec>,
     pub(crate) containers: Vec<ContainerSpec>,
@@ -74,7 +74,7 @@ pub(crate) struct ContainerSpec {
     pub(crate) cwd: String,
     pub(crate) credentials: Credentials,
     pub(crate) mounts: Vec<MountSpec>,
-    /// Device files below `/dev` beyond the usual ones.
+    /// Device files below `/dev` in addition to the usual ones.
     pub(crate) devices: Vec<String>,
     pub(crate) limits: Limits,
     pub(crate) oom_score_adj: i32,
@@ -85,7 +85,7 @@ pub(crate) struct ContainerSpec {
 pub(crate) enum RootSource {
     /// The host's own programs and libraries, read-only.
     Host,
-    /// A directory of the image store that holds `rootfs` and `lock`.
+    /// A directory of the image store with `rootfs` and `lock`.
     Image(PathBuf),
 }
 
@@ -94,9 +94,9 @@ pub(crate) struct Credentials {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) groups: Vec<u32>,
-    /// The most that anything in the container can get, as bits.
+    /// Bounding set, as bits.
     pub(crate) bounding: u64,
-    /// Kept by a process that is not root, as bits.
+    /// Ambient set of a process that is not root, as bits.
     pub(crate) ambient: u64,
     pub(crate) no_new_privileges: bool,
 }
@@ -104,11 +104,11 @@ pub(crate) struct Credentials {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct MountSpec {
     pub(crate) source: MountSource,
-    /// A path below the source, which a container may have made: followed without links.
+    /// A path below the source, which a container may have created: symlinks are not followed.
     pub(crate) sub_path: Option<String>,
     pub(crate) target: String,
     pub(crate) read_only: bool,
-    /// What the node mounts below the source later shows up in the container.
+    /// Later mounts of the node below the source propagate into the container.
     #[serde(default)]
     pub(crate) follows_node: bool,
 }
@@ -123,6 +123,6 @@ pub(crate) enum MountSource {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TerminationMessage {
     pub(crate) path: String,
-    /// Without a message, the end of the log of a container that failed serves.
+    /// If a failed container left no message, use the end of its log.
     pub(crate) fall_back_to_logs: bool,
 }

@@ -1,4 +1,4 @@
-//! What the Pod runner of a node may do with the API.
+//! RBAC of a node's Pod runner.
 
 use informer::Recorder;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod, Secret};
@@ -16,7 +16,7 @@ const RIGHTS: &[Right] = &[
     Recorder::RIGHT,
 ];
 
-/// The program with all it may do, as whoever has a node's certificate.
+/// The program with its rights, granted to everyone with a node's certificate.
 pub fn program() -> Program {
     Program { name: "system:node", identity: Identity::Group("system:nodes"), rights: RIGHTS.to_vec() }
 }

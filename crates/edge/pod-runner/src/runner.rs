@@ -1,4 +1,4 @@
-//! Observes Pods, lets [`decide`] judge, and carries its actions out.
+//! Observes Pods, calls [`decide`] and executes its actions.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::net::Ipv4Addr;
@@ -27,16 +27,16 @@ use crate::watch::ShimWatch;
 
 const WORKERS: usize = 4;
 const HEARTBEAT: Duration = Duration::from_secs(20);
-/// A Pod that runs is looked at this often even if nothing tells of a change.
+/// Resync interval of a running Pod.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
 const BY_UID: &str = "uid";
 
-/// A node that runs Pods.
+/// Configuration of a node that runs Pods.
 #[derive(Clone)]
 pub struct RunnerConfig {
     pub client: Client,
     pub node_name: String,
-    /// The node's own address, in whose network namespace the runner works.
+    /// The node's own address; the runner works in its netns.
     pub node_address: Ipv4Addr,
     pub pods_dir: PathBuf,
     pub images_dir: PathBuf,
@@ -47,7 +47,7 @@ pub struct RunnerConfig {
     pub exe: PathBuf,
 }
 
-/// Runs the Pods of one node until `shutdown`, and then leaves them running.
+/// Runs the Pods of one node until `shutdown`; the Pods keep running.
 pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<(), Error> {
     let known = pods_on_disk(&config.pods_dir).map_err(Error::io("list", &config.pods_dir))?;
     std::fs::create_dir_all(&config.pods_dir).map_err(Error::io("make", &config.pods_dir))?;
@@ -73,7 +73,7 @@ pub async fn run(config: RunnerConfig, shutdown: CancellationToken) -> Result<()
         capacity: config.capacity.clone(),
     };
     tokio::spawn(shutdown.clone().run_until_cancelled_owned(heartbeat(keeper)));
-    // Without the list of Pods, what is on disk would seem to have no object.
+    // Without the list of Pods, those on disk would seem to have no object.
     if shutdown.run_until_cancelled(runner.pods.synced()).await != Some(true) {
         return Ok(());
     }
@@ -105,11 +105,11 @@ struct Runner {
     recorder: Recorder,
     shims: ShimWatch,
     obstacles: Mutex<HashMap<PodUid, Obstacle>>,
-    /// Pods whose mounts were checked since this process started.
+    /// Pods whose mounts have been checked since this process started.
     adopted: Mutex<HashSet<PodUid>>,
 }
 
-/// The Pod and what is known of it, gathered for one decision.
+/// The observed state of a Pod, gathered for one decision.
 struct Seen {
     pod: Option<Arc<Pod>>,
     disk: Option<Observed>,
@@ -195,7 +195,7 @@ impl Runner {
         Ok(Seen { pod, disk, blocked })
     }
 
-    /// The cache has no such Pod. Before anything is killed for that, the API server says so itself.
+    /// The Pod is not in the cache. Confirms that with a live read before anything is killed.
     async fn ask_for(&self, uid: &PodUid, sandbox: &PodSandbox) -> Result<Option<Arc<Pod>>, Error> {
         let Some(recorded) = blocking(sandbox, PodSandbox::recorded).await? else { return Ok(None) };
         let (namespace, name) =
@@ -205,7 +205,7 @@ impl Runner {
         Ok(found.filter(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str())).map(Arc::new))
     }
 
-    /// Carries out one action; the answer is when to look again, if that is known.
+    /// Executes one action; returns when to look again, if known.
     async fn execute(
         &self,
         uid: &PodUid,
@@ -302,13 +302,14 @@ impl Runner {
         Ok(inputs)
     }
 
-    /// The object carries the version it was decided on: a newer one makes this a conflict and the Pod is looked at anew.
+    /// The object carries the resource version it was decided on: if there is a newer one, this is a conflict and the
+    /// Pod is reconciled again.
     async fn write_status(&self, pod: &Pod) -> Result<(), Error> {
         let (namespace, name) = names(pod);
         let api: Api<Pod> = Api::namespaced(self.client.clone(), namespace);
         match api.replace_status(name, &PostParams::default(), pod).await {
             Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()), // the watch will tell
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()), // the watch will report it
             Err(err) => Err(api_error("report on Pod", namespace, name)(err)),
         }
     }
@@ -321,7 +322,7 @@ impl Runner {
             DeleteParams::default().grace_period(0).preconditions(Preconditions { uid, resource_version: None });
         match api.delete(name, &only_this).await {
             Ok(_) => Ok(()),
-            // Gone, or another Pod of the same name by now.
+            // Gone, or replaced by another Pod of the same name.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
             Err(err) => Err(api_error("delete Pod", namespace, name)(err)),
         }
@@ -352,7 +353,7 @@ fn api_error(doing: &str, namespace: &str, name: &str) -> impl FnOnce(kube::Erro
     move |err| Error::Api { doing, err }
 }
 
-/// Steps on the host wait for the kernel; they run beside the runtime's own threads.
+/// Host operations block, so they run outside of the runtime's worker threads.
 async fn blocking<T: Send + 'static>(
     sandbox: &PodSandbox,
     step: impl FnOnce(&PodSandbox) -> Result<T, Error> + Send + 'static,

@@ -1,5 +1,5 @@
-//! One Pod on this machine: made, stopped, taken apart. Every step can be repeated, and each leaves a state on disk from
-//! which any process can go on.
+//! The sandbox of one Pod: created, stopped and removed. Every step is idempotent and leaves a state on disk from which
+//! any process can continue.
 //!
 //! ```text
 //!            start()                 all containers ended       release()            purge()
@@ -35,14 +35,14 @@ use crate::record::{Accepted, ShimSpec, Stopping};
 use crate::resolve::{self, FileContent, HostPathKind, Inputs, NodeFacts, Resolved, VolumePlan};
 use crate::shim;
 
-/// The control group above those of all Pods of this machine.
+/// Parent cgroup of all Pods on this machine.
 const GROUPS: &str = "ferrovirt";
-/// The control group of all shims. It has no limits; a shim must not end with what it watches.
+/// The cgroup of all shims. It has no limits; a shim must not be killed together with what it watches.
 pub(crate) const SHIM_GROUP: &str = "ferrovirt/shims";
 const KILL_TIMEOUT: Duration = Duration::from_secs(10);
 const SHIM_START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// The node as far as its Pods' sandboxes need it.
+/// The part of the node that sandboxes need.
 #[derive(Clone, Debug)]
 pub struct Host {
     pub pods_dir: PathBuf,
@@ -53,7 +53,7 @@ pub struct Host {
 /// Why a Pod did not start.
 #[derive(Debug)]
 pub enum StartFailure {
-    /// Something it needs is not there yet.
+    /// Something it needs is not available yet.
     Blocked(Blocked),
     Error(Error),
 }
@@ -85,7 +85,7 @@ impl PodSandbox {
     pub fn observe(&self) -> Result<Option<Observed>, Error> {
         let (accepted_at, spec) = match atomic::read_json::<Accepted>(self.paths.pod())? {
             Some(accepted) => (accepted.at, accepted.pod.spec),
-            // A start that was interrupted right at its beginning.
+            // A start that was interrupted right at the beginning.
             None if self.paths.dir().exists() => (Timestamp::now(), None),
             None => return Ok(None),
         };
@@ -105,12 +105,12 @@ impl PodSandbox {
         }))
     }
 
-    /// The Pod as it was accepted, for when its object cannot be seen.
+    /// The Pod as it was accepted, for when its object is not available.
     pub(crate) fn recorded(&self) -> Result<Option<Pod>, Error> {
         Ok(atomic::read_json::<Accepted>(self.paths.pod())?.map(|accepted| accepted.pod))
     }
 
-    /// The process that was the Pod's shim last.
+    /// The Pod's last shim process.
     pub(crate) fn shim(&self) -> Result<Option<ProcessId>, Error> {
         Ok(atomic::read_json(self.paths.shim())?)
     }
@@ -123,7 +123,7 @@ impl PodSandbox {
         Ok(if process.is_some() { ShimState::Gone } else { ShimState::NotStarted })
     }
 
-    /// A shim that has just been started is known by its lock before it has written down who it is.
+    /// A shim that has just been started is detected by its lock before it has recorded its process.
     fn lock_is_held(&self) -> Result<bool, Error> {
         let path = self.paths.shim_lock();
         let file = match File::open(&path) {
@@ -138,7 +138,7 @@ impl PodSandbox {
         }
     }
 
-    /// Prepares everything and starts the shim. Steps done by an earlier attempt are found and kept.
+    /// Prepares everything and starts the shim. Completed steps of an earlier attempt are kept.
     pub fn start(&self, host: &Host, pod: &Pod, inputs: &Inputs) -> Result<(), StartFailure> {
         self.accept(pod)?;
         self.end_leftovers()?;
@@ -170,7 +170,7 @@ impl PodSandbox {
         Ok(())
     }
 
-    /// What a shim that was killed left behind. Only called when there is none alive.
+    /// Cleans up after a killed shim. Only called when none is alive.
     fn end_leftovers(&self) -> Result<(), Error> {
         self.kill()?;
         atomic::remove(self.paths.shim())?;
@@ -198,7 +198,7 @@ impl PodSandbox {
                 }
                 VolumePlan::Files { dir, files } => write_files(dir, files, resolved.fs_group)?,
                 VolumePlan::HostPath { path, kind } => host_path(name, path, *kind)?,
-                VolumePlan::Image { .. } => {} // looked up already
+                VolumePlan::Image { .. } => {} // already resolved
             }
         }
         Ok(())
@@ -231,17 +231,18 @@ impl PodSandbox {
                 let log = log.lines().next_back().unwrap_or("it says nothing").to_owned();
                 return Err(Error::NoShim { uid: self.uid.to_string(), log });
             }
-            // Only if a shim that an earlier process ordered came first.
+            // Only if a shim requested by an earlier process came first.
             std::thread::sleep(Duration::from_millis(5));
         }
         self.await_first_record();
         Ok(())
     }
 
-    /// Containers run a moment after their shim. Waiting for it saves a status that would be outdated when written.
+    /// Containers start shortly after their shim. Waiting for the first record avoids a status that is outdated at
+    /// once.
     fn await_first_record(&self) {
         let deadline = Instant::now() + Duration::from_secs(2);
-        // Names with a dot are of files being written.
+        // Names with a leading dot are temporary files.
         let written = |e: fs::DirEntry| !e.file_name().to_string_lossy().starts_with('.');
         let none = || fs::read_dir(self.paths.status_dir()).is_ok_and(|entries| !entries.flatten().any(written));
         while none() && Instant::now() < deadline {
@@ -249,7 +250,7 @@ impl PodSandbox {
         }
     }
 
-    /// Asks the containers to end, and notes when that was.
+    /// Asks the containers to stop, and records when.
     pub fn stop(&self) -> Result<(), Error> {
         let Some(shim) = self.shim()? else {
             return Err(Error::NoShim { uid: self.uid.to_string(), log: "it is about to start".to_owned() });
@@ -261,12 +262,12 @@ impl PodSandbox {
         Ok(())
     }
 
-    /// Kills everything in the containers. The shim sees them end, writes that down and ends itself.
+    /// Kills everything in the containers. The shim sees them exit, records that and exits itself.
     pub fn kill(&self) -> Result<(), Error> {
         if self.group()?.kill(KILL_TIMEOUT)? { Ok(()) } else { Err(Error::Unkillable { uid: self.uid.to_string() }) }
     }
 
-    /// Frees everything but the records and the logs. The shim must be gone.
+    /// Releases everything but the records and the logs. The shim must be gone.
     pub fn release(&self) -> Result<(), Error> {
         if self.shim_state()? == ShimState::Alive {
             return Err(Error::ShimAlive { uid: self.uid.to_string() });
@@ -284,21 +285,21 @@ impl PodSandbox {
         Ok(())
     }
 
-    /// Removes what is left of the Pod.
+    /// Removes the rest of the Pod.
     pub fn purge(&self) -> Result<(), Error> {
-        // A shim that was ordered by a process killed right after must not start any more.
+        // A shim requested by a process that was killed right afterwards must not start any more.
         let lock = shim::lock(&self.paths.shim_lock())?;
         if lock.is_none() && self.paths.shim_lock().exists() {
             return Err(Error::ShimAlive { uid: self.uid.to_string() });
         }
-        // Links below are not followed; mounts were undone by the release.
+        // Symlinks are not followed; mounts were removed by the release.
         match fs::remove_dir_all(self.paths.dir()) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", self.paths.dir())(e)),
             _ => Ok(()),
         }
     }
 
-    /// Ends the shim, too, without asking anybody.
+    /// Kills the shim too, unconditionally.
     pub(crate) fn destroy(&self) -> Result<(), Error> {
         let deadline = Instant::now() + KILL_TIMEOUT;
         while self.shim_state()? == ShimState::Alive {
@@ -315,7 +316,7 @@ impl PodSandbox {
         self.purge()
     }
 
-    /// After a restart of the node: mounts of an earlier mount namespace are made again from what the shim holds.
+    /// After a restart of the node: recreates the mounts of an earlier mount namespace from what the shim holds.
     pub fn adopt(&self) -> Result<(), Error> {
         let path = self.paths.netns();
         let Some(shim) = self.shim()?.filter(ProcessId::alive) else {
@@ -336,7 +337,7 @@ impl PodSandbox {
     }
 }
 
-/// Removes the groups that all Pods share, if this was the last user of this machine.
+/// Removes the cgroups shared by all Pods, if nothing on this machine uses them any more.
 pub(crate) fn remove_shared_groups() -> Result<(), Error> {
     let hierarchies = Hierarchies::detect()?;
     for name in [SHIM_GROUP, GROUPS] {
@@ -345,7 +346,7 @@ pub(crate) fn remove_shared_groups() -> Result<(), Error> {
     Ok(())
 }
 
-/// Open to all users of the Pod; with a group for volumes, new files get that group.
+/// Accessible to all users of the Pod; with an fsGroup, new files get that group.
 fn empty_dir(dir: &Path, fs_group: Option<u32>) -> Result<(), Error> {
     fs::create_dir_all(dir).map_err(Error::io("make", dir))?;
     if fs_group.is_some() {
@@ -362,7 +363,7 @@ fn write_files(dir: &Path, files: &BTreeMap<String, FileContent>, fs_group: Opti
         let _ = fs::remove_file(&path);
         let mut file = File::create_new(&path).map_err(Error::io("write", &path))?;
         file.write_all(&content.bytes).map_err(Error::io("write", &path))?;
-        // A group for volumes may read what its owner may.
+        // The fsGroup may read what the owner may read.
         let mode = if fs_group.is_some() { content.mode | (content.mode & 0o400) >> 3 } else { content.mode };
         if fs_group.is_some() {
             chown(&path, None, fs_group).map_err(Error::io("hand over", &path))?;

@@ -1,4 +1,4 @@
-//! Notices at once when a shim has written something or ended, instead of looking every second.
+//! Detects changes of shims and their records immediately, without polling.
 
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::Error;
 use crate::paths::{PodPaths, PodUid};
 
-/// Watches shims and their records, and puts the Pods that changed into the queue.
+/// Watches shims and their records, and adds changed Pods to the queue.
 #[derive(Clone)]
 pub(crate) struct ShimWatch {
     queue: WorkQueue<PodUid>,
@@ -32,7 +32,7 @@ struct Watched {
 }
 
 impl ShimWatch {
-    /// Starts the watch on a task of its own that ends with `shutdown`.
+    /// Starts the watch in its own task, which stops with `shutdown`.
     pub(crate) fn start(queue: WorkQueue<PodUid>, shutdown: CancellationToken) -> Result<ShimWatch, Error> {
         let failed = |e: std::io::Error| Error::Io { doing: "watch", path: "Pods".into(), err: e };
         let fd = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
@@ -42,9 +42,9 @@ impl ShimWatch {
         Ok(watch)
     }
 
-    /// Starts watching a Pod; again and again is fine. The watch ends with the Pod's directory and its shim.
+    /// Starts watching a Pod. Idempotent. The watch ends with the Pod's directory and its shim.
     pub(crate) fn add(&self, uid: &PodUid, paths: &PodPaths, shim: Option<ProcessId>) {
-        // Records come into being by a rename.
+        // Records are created by renaming.
         match inotify::add_watch(self.inotify.get_ref(), paths.status_dir(), WatchFlags::MOVED_TO) {
             Ok(watch) => drop(self.lock().records.insert(watch, uid.clone())),
             Err(error) => tracing::warn!(%uid, %error, "failed to watch records; polling instead"),
@@ -55,7 +55,7 @@ impl ShimWatch {
             let (watch, uid) = (self.clone(), uid.clone());
             tokio::spawn(self.shutdown.clone().run_until_cancelled_owned(async move {
                 if let Ok(Some(Ok(pidfd))) = shim.open().map(|fd| fd.map(readable)) {
-                    let _ = pidfd.readable().await; // also an error ends the wait, and the Pod is looked at
+                    let _ = pidfd.readable().await; // an error ends the wait too, and the Pod is checked
                 }
                 watch.lock().shims.remove(&shim);
                 watch.queue.add(uid);
@@ -68,7 +68,7 @@ impl ShimWatch {
             let Ok(mut ready) = self.inotify.readable().await else { return };
             let mut buffer = [MaybeUninit::<u8>::uninit(); 4096];
             let mut events = inotify::Reader::new(self.inotify.get_ref(), &mut buffer);
-            // Until there is nothing more for now.
+            // Drain the pending events.
             while let Ok(event) = events.next() {
                 let (watch, removed) = (event.wd(), event.events().contains(inotify::ReadFlags::IGNORED));
                 let mut watched = self.lock();
@@ -89,6 +89,6 @@ impl ShimWatch {
 }
 
 fn readable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: an `OwnedFd` means one open descriptor for as long as it lives, and the `AsyncFd` owns it.
+    // SAFETY: an `OwnedFd` is one open descriptor for as long as it lives, and the `AsyncFd` owns it.
     Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?)
 }

@@ -1,8 +1,8 @@
-//! TLS between our own programs: each shows a certificate of the cluster's authority that names its role.
+//! Mutual TLS between our own programs: each presents a certificate of the cluster's CA that names its role.
 //!
-//! Node agents are reached by whatever address they publish, and addresses come and go, so certificates name a role and not
-//! a host. The authority signs certificates of all programs; which of them may do something is told by the common name. Both
-//! ends are ours, so there is no TLS but 1.3.
+//! Virt-handlers are reached at whatever address they publish, and addresses change, so certificates name a role
+//! instead of a host. The CA signs the certificates of all programs; the common name determines the role. Both ends are
+//! ours, so only TLS 1.3 is supported.
 
 mod verify;
 
@@ -20,9 +20,9 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use verify::{ClientRole, ServerRole};
 
-/// Common name of every node agent, to virt-api and to other node agents.
+/// Common name of every virt-handler, towards virt-api and other virt-handlers.
 pub const NODE_AGENT: &str = "kubevirt.io:system:node:virt-handler";
-/// Common name of whoever commands node agents: virt-api.
+/// Common name of virt-handler's client, virt-api.
 pub const NODE_AGENT_CLIENT: &str = "kubevirt.io:system:client:virt-handler";
 
 /// Why TLS between our programs cannot be set up.
@@ -40,7 +40,7 @@ pub enum Error {
     ClientVerifier(#[source] VerifierBuilderError),
 }
 
-/// Who a program is, and whose certificates it believes.
+/// A program's own certificate and the CA it trusts.
 #[derive(Debug)]
 pub struct Identity {
     roots: Arc<RootCertStore>,
@@ -50,7 +50,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// From the authority's certificate, the program's own, and its key.
+    /// Creates an identity from the CA certificate, the program's certificate and its key.
     pub fn from_pem(ca: &str, certificate: &str, key: &str) -> Result<Identity, Error> {
         let mut roots = RootCertStore::empty();
         for ca in certificates("certificate authority", ca)? {
@@ -65,7 +65,7 @@ impl Identity {
         })
     }
 
-    /// Lets in whoever has the role `client`.
+    /// Server configuration that accepts clients with the role `client`.
     pub fn server(&self, client: &str) -> Result<ServerConfig, Error> {
         let authority = WebPkiClientVerifier::builder_with_provider(self.roots.clone(), self.provider.clone())
             .build()
@@ -78,13 +78,13 @@ impl Identity {
             .map_err(Error::Rustls)
     }
 
-    /// Talks to whoever has the role `server`, at whatever address.
+    /// Client configuration that accepts servers with the role `server`, at any address.
     pub fn client(&self, server: &str) -> Result<ClientConfig, Error> {
         let (roots, provider) = (self.roots.clone(), self.provider.clone());
         ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(Error::Rustls)?
-            .dangerous() // the host's name is not checked; the role is
+            .dangerous() // verifies the role instead of the host name
             .with_custom_certificate_verifier(Arc::new(ServerRole { roots, provider, role: server.to_owned() }))
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             .map_err(Error::Rustls)

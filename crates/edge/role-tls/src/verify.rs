@@ -1,4 +1,4 @@
-//! A certificate of the authority with the expected role, seen from either end.
+//! Verifies that a certificate is signed by the CA and has the expected role, on either side.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
-/// A certificate with several common names is nobody's.
+/// A certificate with several common names is rejected.
 fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let mut names = parsed.subject().iter_common_name();

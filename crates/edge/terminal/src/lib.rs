@@ -1,4 +1,4 @@
-//! What a program says to a person at a terminal and hears from one: output, progress, log lines, signals.
+//! Terminal interaction of a program: output, progress, logs and signals.
 
 pub mod log;
 pub mod output;

@@ -1,16 +1,16 @@
-//! The log: on standard error, as detailed as `FERROVIRT_LOG` or `--v` says.
+//! Logging to standard error; `FERROVIRT_LOG` or `--v` sets the level.
 
 use std::sync::OnceLock;
 
 use tracing_subscriber::EnvFilter;
 
-/// Changes how much is logged; there is none while `FERROVIRT_LOG` decides.
+/// Changes the log level; unset while `FERROVIRT_LOG` takes precedence.
 static LOG: OnceLock<Box<dyn Fn(EnvFilter) + Send + Sync>> = OnceLock::new();
 
-/// kube's client reports each failed connection by itself, also those that whoever asked expects and retries.
+/// kube's client logs each failed connection itself, even those that the caller expects and retries.
 const NOT_KUBE: &str = "kube_client=off";
 
-/// `FERROVIRT_LOG` takes tracing's filter language; by default people see what went wrong, logs what happened.
+/// `FERROVIRT_LOG` takes tracing's filter syntax; by default a terminal gets warnings, a log file also progress.
 pub fn to_stderr() {
     use std::io::IsTerminal as _;
     let default = if std::io::stderr().is_terminal() { "warn" } else { "info" };
@@ -21,14 +21,14 @@ pub fn to_stderr() {
     let log = log.with_filter_reloading();
     if free {
         let handle = log.reload_handle();
-        // Nobody else sets it; a filter that cannot be changed any more is the end of the program.
+        // Nobody else sets it; reloading the filter only fails at the end of the program.
         let _ = LOG.set(Box::new(move |filter| drop(handle.reload(filter))));
     }
     log.init();
 }
 
-/// Logs as much as klog's number says, unless `FERROVIRT_LOG` decides: up to 2 what operators want to know, up to 5 each
-/// decision of ours, beyond that everything.
+/// Sets the level by klog's verbosity, unless `FERROVIRT_LOG` is set: up to 2 is for operators, up to 5 adds our
+/// decisions, beyond that everything is logged.
 pub fn at_verbosity(verbosity: u64) {
     let Some(change) = LOG.get() else { return };
     change(EnvFilter::new(match verbosity {

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 pub use clap_complete::Shell;
 
-/// Writes at once, as the reader may be a pipe. A reader that has left (`| head`) has seen enough: the program ends.
+/// Flushes at once, as the reader may be a pipe. If the reader is gone (`| head`), the program exits.
 pub fn print(text: &str) -> std::io::Result<()> {
     let mut output = std::io::stdout().lock();
     match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {

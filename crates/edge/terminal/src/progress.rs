@@ -1,9 +1,9 @@
-//! Lines that tell a person what a long job is doing and how long it has taken.
+//! Progress messages of long-running commands, with elapsed times.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::Instant;
 
-/// Writes to standard error, so that standard output stays for results.
+/// Writes to standard error; standard output is for results.
 #[derive(Debug)]
 pub struct Progress {
     started: Instant,
@@ -17,13 +17,13 @@ impl Default for Progress {
 }
 
 impl Progress {
-    /// Something was done.
+    /// Reports a finished step.
     pub fn done(&mut self, what: impl AsRef<str>) {
         self.clear();
         eprintln!("[{:6.1}s] {}", self.started.elapsed().as_secs_f64(), what.as_ref());
     }
 
-    /// Something is awaited: shown once per distinct sentence, in place on a terminal.
+    /// Reports what is being waited for: once per distinct message, in place on a terminal.
     pub fn waiting(&mut self, what: impl AsRef<str>) {
         let what = what.as_ref();
         if self.waiting == what {
@@ -36,7 +36,7 @@ impl Progress {
             true => eprint!("[{seconds:6.1}s] … {what}"),
             false => eprintln!("[{seconds:6.1}s] … {what}"),
         }
-        // A progress line that cannot be shown is no reason to fail the job.
+        // Failing to show progress must not fail the command.
         let _ = std::io::stderr().flush();
     }
 

@@ -1,15 +1,15 @@
-//! The signals by which people and systems end a program.
+//! Termination signals.
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Returns at the first interrupt, termination or hang-up.
+/// Resolves on the first SIGINT, SIGTERM or SIGHUP.
 pub async fn terminated() {
     let wait = |kind: SignalKind| async move {
         match signal(kind) {
             Ok(mut stream) => {
                 stream.recv().await;
             }
-            // Without a handler the signal's default action ends the process, which is what was asked for.
+            // Without a handler the default action terminates the process, which is what was asked for.
             Err(_) => std::future::pending().await,
         }
     };

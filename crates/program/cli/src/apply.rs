@@ -1,4 +1,4 @@
-//! `apply`: makes objects what their manifests say.
+//! `apply`: creates or updates objects from manifests.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,7 +14,7 @@ use super::manifest::{self, Document};
 use super::resources::{self, ResourceType};
 use super::three_way;
 
-/// Who writes, in the objects' managed fields.
+/// Field manager in the objects' managed fields.
 const MANAGER: &str = "ferrovirt-apply";
 
 /// Create objects from manifests, or change them to what the manifests say
@@ -52,7 +52,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// Applies one object: its name, and what became of it.
+/// Applies one object; returns its name and the outcome.
 async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::Result<(String, &'static str)> {
     let name = document.name();
     anyhow::ensure!(!name.is_empty(), "metadata.name is not set; an object without a name cannot be found again");
@@ -84,8 +84,8 @@ async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::R
     Ok((shown, if changed { "configured" } else { "unchanged" }))
 }
 
-/// Creates an object; a field that the server does not know is an error and not a warning, as with kubectl. kube's own
-/// parameters of a creation cannot say so.
+/// Creates an object; an unknown field is an error instead of a warning, as with kubectl. kube's own create parameters
+/// do not support that.
 async fn create_strictly(
     session: &Session,
     objects: &Api<DynamicObject>,

@@ -21,16 +21,16 @@ use virt_controller::{Certificate, Config, Controller, Endpoints, InstanceSettin
 
 use terminal::signals;
 
-/// Where the namespace of a Pod's service account is found.
+/// File with the namespace of a Pod's service account.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// The certificate of the endpoints where an operator puts one.
+/// Where an operator puts the certificate of the endpoints.
 const CERT: &str = "/etc/virt-controller/certificates/tls.crt";
 const KEY: &str = "/etc/virt-controller/certificates/tls.key";
 
-/// How much is logged unless told otherwise, in klog's numbers.
+/// Default verbosity, in klog's levels.
 const VERBOSITY: u64 = 2;
 
-/// How often free memory is given back, if there was work.
+/// How often free memory is returned, if there was work.
 const TRIM_PERIOD: Duration = Duration::from_secs(2);
 
 const COMPATIBILITY: &str = "Accepted for compatibility; no effect in this build";
@@ -123,7 +123,7 @@ struct Work {
     node_topology_update_period: Duration,
 }
 
-/// How many workers each controller has, by the name of the flag that sets them. The controllers declare the flags.
+/// Number of workers by flag name. The controllers declare the flags.
 #[derive(Debug, PartialEq)]
 struct Threads(BTreeMap<&'static str, usize>);
 
@@ -138,7 +138,7 @@ impl Threads {
         })
     }
 
-    /// What the flags of these controllers say; those that were left out have their defaults.
+    /// The values of these controllers' flags, with defaults for those not given.
     fn read(matches: &clap::ArgMatches, controllers: &[&'static Controller]) -> Self {
         let flags = controllers.iter().filter_map(|controller| controller.flag());
         let number = |flag: Flag| matches.get_one(flag.name).copied().unwrap_or(flag.default);
@@ -202,7 +202,7 @@ struct Compatibility {
 }
 
 impl Compatibility {
-    /// Whether somebody expects something of these flags.
+    /// Whether any of these flags is set.
     fn is_used(&self) -> bool {
         let flags = Self::augment_args(clap::Command::new("usual").no_binary_name(true));
         let usual = flags.try_get_matches_from(std::iter::empty::<&str>()).ok();
@@ -210,13 +210,13 @@ impl Compatibility {
     }
 }
 
-/// A time as Go writes it: `15s`, `1m30s`.
+/// A duration in Go's syntax: `15s`, `1m30s`.
 fn duration(text: &str) -> Result<Duration, String> {
     let time: machinery::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
     time.to_std().ok_or_else(|| "a time below zero".to_owned())
 }
 
-/// One thread: the controllers wait far more than they compute, and each thread would have a heap of its own.
+/// One thread: the controllers mostly wait, and each thread would have its own heap.
 pub fn run(args: Args) -> Result<ExitCode> {
     one_heap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -226,7 +226,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Asks the allocator not to open a heap per thread, and to give back what is free at the end of its only one.
+/// Configures the allocator to use a single heap and to trim free memory at its end.
 fn one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets numbers inside the allocator, before there is a second thread.
@@ -237,7 +237,7 @@ fn one_heap() {
     }
 }
 
-/// After a burst of work the heap has free pages between those in use; the allocator keeps them unless asked.
+/// After a burst of work the heap has free pages between used ones; the allocator keeps them unless told to trim.
 async fn give_memory_back(status: Arc<Status>) {
     let mut before = 0;
     loop {
@@ -252,7 +252,7 @@ async fn give_memory_back(status: Arc<Status>) {
 
 fn trim() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: returns free pages to the system; no memory in use is touched.
+    // SAFETY: returns free pages to the system; does not touch memory in use.
     unsafe {
         libc::malloc_trim(0);
     }
@@ -280,7 +280,7 @@ async fn control(args: Args) -> Result<()> {
     let limit = RateLimit::new(Rate::CONTROLLER, Clock::system());
     let requests =
         client(cluster.clone(), limit.clone(), status.requests.clone()).context("cannot make an API client")?;
-    // Limits of their own: events must not hold up work, and nothing must keep the lease from being renewed.
+    // Separate rate limits: events must not delay work, and nothing may delay the renewal of the lease.
     let apart = RateLimit::new(Rate::EVENTS, Clock::system());
     let events = client(cluster.clone(), apart, status.requests.clone()).context("cannot make an API client")?;
     let apart = RateLimit::new(Rate::CONTROLLER, Clock::system());
@@ -345,7 +345,7 @@ fn config(
     }
 }
 
-/// The cluster that a file names, or the one we run in.
+/// The cluster of the kubeconfig, or the one we run in.
 async fn cluster(kubeconfig: Option<&std::path::Path>) -> Result<kube::Config> {
     let Some(path) = kubeconfig else {
         return kube::Config::infer().await.context("no cluster is known: give --kubeconfig");
@@ -361,14 +361,14 @@ fn install_namespace() -> String {
     if pod.trim().is_empty() { DEFAULT_INSTALL_NAMESPACE.to_owned() } else { pod.trim().to_owned() }
 }
 
-/// The host's name, which is the Pod's in one. Elsewhere several of us may share a host, and must not take each other's
-/// lease for their own.
+/// The hostname, which is the Pod's name in a Pod. Elsewhere several processes may share a host and must not mistake
+/// each other's lease for their own.
 fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() { host } else { format!("{host}_{}", std::process::id()) }
 }
 
-/// The files that were named, or those at their usual place, or one made here.
+/// The given files, or those at the default path, or a self-signed certificate.
 fn certificate(args: &Args) -> Result<Certificate> {
     let (cert, key) = (args.prom_cert_file.clone(), args.prom_key_file.clone());
     if cert.exists() || key.exists() {

@@ -1,4 +1,4 @@
-//! `delete`: asks for the deletion of objects and waits until they are gone.
+//! `delete`: deletes objects and waits until they are gone.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use super::manifest;
 use super::resources::{self, Catalogue, ResourceType};
 use super::targets;
 
-/// How long a wait lasts before it is explained: most deletions are quicker.
+/// Waits longer than this are explained: most deletions are faster.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// Delete objects and wait until they are gone
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(code)
 }
 
-/// The objects that the command line names, or that match.
+/// The objects named on the command line, or matched by the selector.
 async fn named(session: &Session, args: &Args) -> anyhow::Result<Vec<Doomed>> {
     let catalogue = Catalogue::load(session).await?;
     let mut doomed = Vec::new();
@@ -128,8 +128,8 @@ async fn named(session: &Session, args: &Args) -> anyhow::Result<Vec<Doomed>> {
     Ok(doomed)
 }
 
-/// Asks for a deletion. The UID of the object that is going, so that a successor of the same name is not waited for;
-/// `None` if there was nothing to delete and that is all right.
+/// Requests a deletion. Returns the object's UID, so that a successor of the same name is not waited for; `None` if
+/// there was nothing to delete and that is allowed.
 async fn request(session: &Session, args: &Args, object: &Doomed) -> anyhow::Result<Option<String>> {
     let objects = object.resource.objects(session, &object.namespace);
     let params = DeleteParams { grace_period_seconds: args.grace_period, ..DeleteParams::background() };
@@ -144,7 +144,7 @@ async fn request(session: &Session, args: &Args, object: &Doomed) -> anyhow::Res
     }
 }
 
-/// Waits until the object is gone, telling what it waits for.
+/// Waits until the object is gone, reporting what it waits for.
 async fn until_gone(session: &Session, object: &Doomed, uid: &str, deadline: Option<Instant>) -> anyhow::Result<()> {
     let objects = object.resource.objects(session, &object.namespace);
     let begun = Instant::now();
@@ -164,7 +164,7 @@ async fn until_gone(session: &Session, object: &Doomed, uid: &str, deadline: Opt
     }
 }
 
-/// What keeps the object, looked up as far as it is cheap: a machine's instance, an instance's Pod.
+/// What blocks the deletion, as far as it is cheap to look up: a VM's VMI, a VMI's Pod.
 async fn explain(session: &Session, object: &Doomed, live: &DynamicObject) -> String {
     let session = Session { namespace: object.namespace.clone(), ..session.clone() };
     let kind = object.resource.kind.as_str();

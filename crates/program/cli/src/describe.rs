@@ -1,4 +1,4 @@
-//! `describe`: one object for people, with its conditions, its events and what it waits for.
+//! `describe`: one object in readable form, with its conditions, its events and what it waits for.
 
 use std::process::ExitCode;
 
@@ -55,10 +55,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The events about the object, oldest first. They are told if the user may read them.
+/// The events about the object, oldest first. Empty if the user may not read them.
 async fn events(session: &Session, object: &Value) -> Vec<Event> {
     let Some(uid) = text(object, "/metadata/uid") else { return Vec::new() };
-    // Events about objects without a namespace are kept in the default one.
+    // Events about cluster-scoped objects are in the default namespace.
     let namespace = text(object, "/metadata/namespace").unwrap_or("default");
     let api: Api<Event> = Api::namespaced(session.client.clone(), namespace);
     let params = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
@@ -74,7 +74,7 @@ fn last_seen(event: &Event) -> Option<Timestamp> {
     event.event_time.as_ref().map(|time| time.0).or_else(|| times.into_iter().flatten().map(|time| time.0).next())
 }
 
-/// What a machine, an instance or a Pod waits for.
+/// What a VM, a VMI or a Pod waits for.
 async fn waits_for(session: &Session, object: &Value) -> Option<String> {
     let session = Session {
         namespace: text(object, "/metadata/namespace").unwrap_or(&session.namespace).to_owned(),
@@ -152,7 +152,7 @@ fn some(text: String) -> Vec<String> {
     if text.is_empty() { Vec::new() } else { vec![text] }
 }
 
-/// Labels or annotations, without the manifest that `apply` remembers: it is the object once more.
+/// Labels or annotations, without the last applied manifest, which just repeats the object.
 fn pairs(map: Option<&Value>) -> Vec<String> {
     let map = map.and_then(Value::as_object).into_iter().flatten();
     map.filter(|(key, _)| *key != LAST_APPLIED)
@@ -160,7 +160,7 @@ fn pairs(map: Option<&Value>) -> Vec<String> {
         .collect()
 }
 
-/// A part of the object as an indented manifest. Conditions have a table of their own; secrets keep their values.
+/// A part of the object as indented YAML. Conditions have their own table; values of Secrets are hidden.
 fn section(object: &Value, key: &str, value: &Value) -> anyhow::Result<String> {
     let mut value = value.clone();
     if let (Some("Secret"), Value::Object(entries), "data" | "stringData") = (text(object, "/kind"), &mut value, key) {

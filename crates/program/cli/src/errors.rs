@@ -1,8 +1,8 @@
-//! The server's refusals, with every cause on a line of its own.
+//! The server's error messages, with every cause on its own line.
 
 use virtctl::api_error;
 
-/// A refusal in the server's words; causes that the message does not mention follow, one per line.
+/// The server's message, followed by causes that it does not mention, one per line.
 pub(crate) fn server_error(error: kube::Error, server: &str) -> anyhow::Error {
     let kube::Error::Api(status) = error else { return api_error(error, server) };
     let causes = status.details.as_ref().map(|details| details.causes.as_slice()).unwrap_or_default();

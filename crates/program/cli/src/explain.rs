@@ -1,4 +1,4 @@
-//! `explain`: the fields of our kinds, from the schemas in the program. No cluster is asked.
+//! `explain`: the fields of our kinds, from the built-in schemas, without a cluster.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -11,9 +11,9 @@ use terminal::output::print;
 use super::nearest::nearest;
 use super::resources::is_called;
 
-/// Longer lines of a description are broken.
+/// Descriptions are wrapped at this width.
 const WIDTH: usize = 76;
-/// Values of an enumeration that the list of fields shows.
+/// Maximum number of enum values shown in the list of fields.
 const SHOWN_VALUES: usize = 4;
 
 /// Show the fields of a kind, with their types and what they are for
@@ -69,7 +69,7 @@ fn explain(path: &str, recursive: bool, api_version: Option<&str>) -> anyhow::Re
     Ok(text + "\n")
 }
 
-/// The kind that a path begins with, and the fields that follow. A group's name has dots of its own.
+/// The kind at the start of a path, and the fields that follow. A group name contains dots itself.
 fn find(path: &str) -> anyhow::Result<(&'static Resource, Vec<&str>)> {
     let parts: Vec<&str> = path.split('.').collect();
     anyhow::ensure!(parts.iter().all(|part| !part.is_empty()), "{path:?} is not KIND or KIND.FIELD, with single dots");
@@ -121,7 +121,7 @@ fn unknown_field<'a>(field: &str, place: &str, fields: impl Iterator<Item = &'a 
     anyhow::anyhow!("{place} has no field {field:?}; {hint}")
 }
 
-/// A schema, seen through references, lists and maps.
+/// A schema, resolved through references, lists and maps.
 struct Node {
     schema: Value,
 }
@@ -131,7 +131,7 @@ impl Node {
         Self { schema: schema.clone() }
     }
 
-    /// What stands for the schema besides itself: the one that all metadata has.
+    /// The referenced schema: that of object metadata.
     fn referred(&self) -> Option<Node> {
         let reference = self.schema["allOf"][0]["$ref"].as_str()?;
         (reference == schema::METADATA).then(|| Node { schema: schema::metadata() })
@@ -143,7 +143,7 @@ impl Node {
         inner.into_iter().find(|inner| inner.is_object()).map(Node::new)
     }
 
-    /// The fields at this place, or at the items of it.
+    /// The fields of this schema or of its items.
     fn properties(&self) -> Map<String, Value> {
         match (self.schema["properties"].as_object(), self.referred().or_else(|| self.inner())) {
             (Some(own), _) if !own.is_empty() => own.clone(),
@@ -175,7 +175,7 @@ impl Node {
         }
     }
 
-    /// The values of an enumeration, one per line; nothing if there is none.
+    /// The values of an enum, one per line; empty if it is none.
     fn values(&self) -> String {
         let lines = self.choices().map(|value| format!("    {value}\n")).collect::<String>();
         if lines.is_empty() { lines } else { format!("ENUM:\n{lines}") }
@@ -190,7 +190,7 @@ impl Node {
         })
     }
 
-    /// What is said of the place, and of what is in it.
+    /// The descriptions of the schema and of its items.
     fn descriptions(&self) -> Vec<String> {
         let own = self.schema["description"].as_str().map(str::to_owned);
         let other = self.referred().or_else(|| self.inner()).map(|inner| inner.descriptions());

@@ -17,7 +17,7 @@ use super::resources::{Catalogue, ResourceType};
 use super::table::{self, Layout, Printer, Table};
 use super::targets::{self, Target};
 
-/// Objects per request of a long list.
+/// Page size of a long list.
 const PAGE: u32 = 500;
 
 /// Show objects
@@ -88,10 +88,10 @@ struct Get {
     args: Args,
 }
 
-/// What was asked for, as far as it exists.
+/// The requested objects, as far as they exist.
 #[derive(Default)]
 struct Found {
-    /// Answers of the server: tables or objects and lists.
+    /// Responses of the server: tables, or objects and lists.
     answers: Vec<(ResourceType, Value)>,
     missing: Vec<anyhow::Error>,
 }
@@ -230,7 +230,7 @@ impl Get {
         Ok(print(&text)?)
     }
 
-    /// Shows what is there, then every change until the user has seen enough. A watch that ends is taken up again.
+    /// Shows the current objects, then every change until interrupted. A watch that ends is resumed.
     async fn watch(&self, target: &Target) -> anyhow::Result<ExitCode> {
         let Target { resource, names } = target;
         let fields = names.first().map(|name| format!("metadata.name={name}"));
@@ -250,7 +250,7 @@ impl Get {
         }
     }
 
-    /// One watch: ends with the version to go on from, or `None` if the server has forgotten it.
+    /// Runs one watch; returns the version to resume from, or `None` if it has expired.
     async fn follow(
         &self,
         resource: &ResourceType,
@@ -304,14 +304,14 @@ impl Get {
     }
 }
 
-/// The version an event leaves the world at.
+/// The resource version after an event.
 fn version_of(event: &Value) -> Option<String> {
     let paths = ["/rows/0/object/metadata/resourceVersion", "/metadata/resourceVersion"];
     let found = paths.iter().filter_map(|path| event.pointer(path)?.as_str()).find(|version| !version.is_empty());
     found.map(str::to_owned)
 }
 
-/// The objects of an answer: itself, or the items of a list, each with its kind, which lists leave out.
+/// The objects of a response: itself, or the items of a list, each with its kind, which lists omit.
 fn items(resource: &ResourceType, answer: &Value) -> Vec<Value> {
     let Some(items) = answer.get("items").and_then(Value::as_array) else { return vec![answer.clone()] };
     let with_kind = |item: &Value| {
@@ -324,7 +324,7 @@ fn items(resource: &ResourceType, answer: &Value) -> Vec<Value> {
     items.iter().map(with_kind).collect()
 }
 
-/// The table of an answer. A server that makes no tables gives objects, of which name and age are known.
+/// The table of a response. A server without table support returns objects, of which name and age are shown.
 fn as_table(answer: &Value) -> Table {
     if answer.get("kind").and_then(Value::as_str) == Some("Table")
         && let Ok(table) = serde_json::from_value(answer.clone())
@@ -376,7 +376,7 @@ fn name_of(object: &Value) -> &str {
     object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default()
 }
 
-/// Bookkeeping of who wrote what; kubectl hides it too.
+/// kubectl hides managed fields too.
 fn hide_managed_fields(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");

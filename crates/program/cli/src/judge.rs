@@ -1,4 +1,4 @@
-//! Admission without a cluster: what a manifest becomes, or why it is refused.
+//! Admission without a cluster: the admitted form of a manifest, or why it is rejected.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use super::manifest::{self, Document, Origin, ReadError};
 
-/// The UID of objects that have none, as they were never stored. What is derived from it shows as made up.
+/// UID of objects that were never stored; recognizably fake, also in what is derived from it.
 const MADE_UP_UID: &str = "00000000-0000-4000-8000-000000000000";
 
-/// Where objects that name no namespace are judged.
+/// Default namespace of objects.
 const NAMESPACE: &str = "default";
 
 /// Where manifests come from, and the configuration they are judged under.
@@ -66,7 +66,7 @@ fn all_gates_open() -> ClusterConfig {
     config
 }
 
-/// The time at which objects are judged that nobody stores. It shows as made up, and two runs print the same.
+/// The time for objects that are never stored. Recognizably fake, and the same in every run.
 fn now() -> Time {
     Time(Timestamp::UNIX_EPOCH)
 }
@@ -75,13 +75,13 @@ fn unusable(origin: Origin, problem: String) -> ReadError {
     manifests::ReadError::Object { origin, problem }.into()
 }
 
-/// An object with its defaults and what is to say about it, or why there is nothing to show.
+/// An object with its defaults and remarks, or why it is rejected.
 pub(crate) type Verdict = Result<Judged, Vec<FieldError>>;
 
-/// Judges manifests as an API server with this configuration would when a user creates them, one after the other.
+/// Judges manifests one by one, as an API server with this configuration would when a user creates them.
 pub(crate) struct Judge {
     pub(crate) config: ClusterConfig,
-    /// The same with every feature gate open, if nobody said which ones are.
+    /// The same with every feature gate enabled, if no configuration was given.
     open: Option<ClusterConfig>,
     /// All objects of the input, which may refer to each other.
     objects: Vec<Value>,
@@ -94,8 +94,7 @@ impl Judge {
         Judge { config: config.unwrap_or_default(), open, objects: objects.collect() }
     }
 
-    /// The object with its defaults and what is to say about it, or why there is nothing to show. `None` for kinds that
-    /// are not ours to judge.
+    /// The object with its defaults and remarks, or why it is rejected. `None` for kinds that are not ours.
     pub(crate) fn judge(&self, object: &Value) -> Option<Verdict> {
         let resource = match served(object)? {
             Ok(resource) => resource,
@@ -122,8 +121,8 @@ impl Judge {
         }))
     }
 
-    /// A gate is a matter of the cluster, not of the object: if nobody said which are open, what only a closed one
-    /// stands against is worth a warning.
+    /// Feature gates belong to the cluster, not to the object: without a given configuration, an objection that is only
+    /// due to a disabled gate becomes a warning.
     fn with_gates_open(&self, verdict: Verdict, request: &Request<'_>, world: &World) -> Verdict {
         let errors = match &verdict {
             Ok(judged) => &judged.causes,
@@ -139,8 +138,7 @@ impl Judge {
         Ok(again)
     }
 
-    /// What the judgement of one object looks at among the others. Of what is not there nothing is known: it may be in
-    /// the cluster.
+    /// The other objects that a judgement needs. Missing ones are treated as unknown: they may exist in the cluster.
     fn world(&self, request: &Request<'_>) -> World {
         let mut world = World::default();
         let mut asked = BTreeSet::new();
@@ -160,7 +158,7 @@ impl Judge {
         }
     }
 
-    /// The object with its defaults, if it is valid and this build honours all of it.
+    /// The object with its defaults, if it is valid and fully supported by this build.
     fn admit(&self, object: &Value) -> Result<Value, Vec<FieldError>> {
         let judged = self.judge(object).unwrap_or_else(|| Err(vec![not_a_machine(object)]))?;
         let Judged { object, causes, unsupported, warnings: _ } = judged;
@@ -168,14 +166,14 @@ impl Judge {
         if errors.is_empty() { Ok(object) } else { Err(errors) }
     }
 
-    /// The instance that the manifest of a virtual machine or an instance leads to.
+    /// The VMI that results from the manifest of a VM or a VMI.
     pub(crate) fn instance(&self, object: &Value) -> Result<VirtualMachineInstance, Vec<FieldError>> {
         let admitted = stored(self.admit(object)?);
         match object["kind"].as_str() {
             Some("VirtualMachine") => {
                 let vmi = self.start(decode(admitted)?)?;
                 let vmi = serde_json::to_value(vmi).map_err(|error| vec![undecodable(&error)])?;
-                // The controller's creation is judged like any other.
+                // What the controller creates is admitted like anything else.
                 decode(stored(self.admit(&vmi)?))
             }
             Some("VirtualMachineInstance") => decode(admitted),
@@ -183,7 +181,7 @@ impl Judge {
         }
     }
 
-    /// The instance that the controller makes of a virtual machine.
+    /// The VMI that the controller creates for a VM.
     fn start(&self, vm: VirtualMachine) -> Result<VirtualMachineInstance, Vec<FieldError>> {
         let started = super::start::instance(vm, &self.objects, &self.config);
         started.map_err(|error| vec![undecodable(&error)])?.ok_or_else(|| {
@@ -193,7 +191,7 @@ impl Judge {
     }
 }
 
-/// What tells an object from all others.
+/// What identifies an object.
 fn key(object: &Value) -> [&str; 4] {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let group = text("/apiVersion").split_once('/').map_or("", |(group, _)| group);
@@ -219,7 +217,7 @@ fn resource_of(object: &Value) -> Option<&'static Resource> {
     resources::of_kind(group, object["kind"].as_str()?)
 }
 
-/// Which of our kinds an object is of, or why no server would know it. `None` for objects of groups that are not ours.
+/// The object's kind among ours, or why no server would know it. `None` for groups that are not ours.
 fn served(object: &Value) -> Option<Result<&'static Resource, FieldError>> {
     let api_version = object["apiVersion"].as_str()?;
     let (group, version) = api_version.split_once('/')?;
@@ -237,7 +235,7 @@ fn served(object: &Value) -> Option<Result<&'static Resource, FieldError>> {
     Some(Ok(resource))
 }
 
-/// The object as a server would have it when it asks admission: in the version it is stored in, and in a namespace.
+/// The object as admission receives it: in its stored version, and with a namespace.
 fn received(resource: Option<&Resource>, object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(resource) = resource {
@@ -251,13 +249,13 @@ fn received(resource: Option<&Resource>, object: &Value) -> Value {
     object
 }
 
-/// What a server says to those who speak an old version.
+/// The deprecation warning of an old version.
 fn deprecation(resource: &Resource, object: &Value) -> Option<&'static str> {
     let (_, version) = object["apiVersion"].as_str()?.split_once('/')?;
     resource.version(version)?.deprecated
 }
 
-/// Gives a judged object the version and the silence about its namespace that it was written with.
+/// Restores the version and a missing namespace as they were in the manifest.
 fn as_written(judged: &mut Value, written: &Value) {
     judged["apiVersion"] = written["apiVersion"].clone();
     if written.pointer("/metadata/namespace").is_none()
@@ -267,7 +265,7 @@ fn as_written(judged: &mut Value, written: &Value) {
     }
 }
 
-/// An object as it would be after it was stored.
+/// An object as it would be once stored.
 pub(crate) fn stored(mut object: Value) -> Value {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.entry("uid").or_insert_with(|| json!(MADE_UP_UID));

@@ -1,4 +1,4 @@
-//! Commands that speak to a cluster like kubectl does, and those that look at manifests without one.
+//! Commands that talk to a cluster like kubectl does, and commands that inspect manifests without one.
 
 mod apply;
 pub mod controller;

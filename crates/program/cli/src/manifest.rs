@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 pub(crate) use manifests::{Document, Origin, to_yaml};
 
-/// Input that is no manifest.
+/// Input that is not a manifest.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ReadError {
     #[error("cannot read {file}")]
@@ -20,7 +20,7 @@ pub(crate) enum ReadError {
     Empty(String),
 }
 
-/// Reads what `-f` names: files, directories (their .yaml, .yml and .json files, with `recursive` also below), `-`.
+/// Reads the files of `-f`: files, directories (their .yaml, .yml and .json files, recursively with `recursive`), `-`.
 pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Document>, ReadError> {
     let mut documents = Vec::new();
     for path in paths {
@@ -45,7 +45,7 @@ pub(crate) fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Document>, 
     Ok(documents)
 }
 
-/// The file itself, or a directory's manifests in the order of their names.
+/// The file itself, or a directory's manifests sorted by name.
 fn files(path: &Path, recursive: bool) -> Result<Vec<PathBuf>, ReadError> {
     let failed = |error| ReadError::Io { file: path.display().to_string(), error };
     if !std::fs::metadata(path).map_err(failed)?.is_dir() {

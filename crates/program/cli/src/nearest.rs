@@ -1,12 +1,12 @@
-//! What somebody may have meant by a word that is not known.
+//! Suggestions for unknown words.
 
-/// Names offered at most.
+/// Maximum number of suggestions.
 const OFFERED: usize = 3;
 
-/// The candidates that look most like the word, best first; none if nothing looks like it.
+/// The candidates most similar to the word, best first; empty if none is similar.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     let word = word.to_lowercase();
-    // A third of the letters may be wrong, and two in a short word.
+    // A third of the letters may differ, and two in a short word.
     let limit = (word.chars().count() / 3).max(2);
     let mut near: Vec<(usize, &str)> = candidates
         .into_iter()
@@ -14,7 +14,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
             let other = candidate.to_lowercase();
             let within = word.len() > 2 && (other.contains(&word) || word.contains(&other));
             let distance = distance(&word, &other);
-            // Somebody who knows the beginning only is not far off either.
+            // A prefix counts as similar too.
             (distance <= limit || within).then_some((distance.min(limit + 1), candidate))
         })
         .collect();
@@ -23,7 +23,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
     near.into_iter().take(OFFERED).map(|(_, candidate)| candidate).collect()
 }
 
-/// The number of letters to insert, remove or replace to get from one word to the other.
+/// The Levenshtein distance between two words.
 fn distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();

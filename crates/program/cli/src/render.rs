@@ -15,7 +15,7 @@ use terminal::output::print;
 use super::judge::{Judge, Source, stored};
 use super::manifest::{self, Document, to_yaml};
 
-/// Where a Pod runs of which nobody said it.
+/// Default node of a Pod.
 const MADE_UP_NODE: &str = "node";
 
 /// Show what a VirtualMachine or VirtualMachineInstance would become
@@ -99,8 +99,8 @@ fn is_machine(document: &Document) -> bool {
     matches!(document.kind(), "VirtualMachine" | "VirtualMachineInstance")
 }
 
-/// The instance that a manifest leads to. What this build does not support can be let through for instances only: which
-/// instance a virtual machine becomes is for its controller to say, and that one honours what it is given.
+/// The VMI that results from a manifest. Unsupported fields can be let through only for VMIs: for a VM, its controller
+/// decides which VMI results, and that honours what it is given.
 fn instance(
     judge: &Judge,
     object: &Value,
@@ -117,7 +117,7 @@ fn instance(
         .map_err(|error| vec![FieldError::new(Cause::TypeInvalid, FieldPath::root(), error.to_string())])
 }
 
-/// A Pod as `kubectl create -f` takes it.
+/// A Pod as accepted by `kubectl create -f`.
 fn render_pod(
     what: &What,
     judge: &Judge,
@@ -144,7 +144,7 @@ fn to_text(pod: &Pod) -> anyhow::Result<String> {
     Ok(to_yaml(&object)?)
 }
 
-/// What is not in a cluster can be written beside the instance.
+/// Adds the hint that missing objects can be put next to the VMI.
 fn with_remedy(error: render::Error) -> anyhow::Error {
     let remedy = match &error {
         render::Error::ClaimNotFound { .. } => "give its manifest by --context",
@@ -157,7 +157,7 @@ fn with_remedy(error: render::Error) -> anyhow::Error {
     anyhow::Error::from(error).context(remedy)
 }
 
-/// The instance's launcher Pod as if it ran.
+/// The VMI's launcher Pod as if it were running.
 fn running(judge: &Judge, vmi: &VirtualMachineInstance, context: &render::Context) -> Result<Pod, render::Error> {
     let mut pod = render::launcher_pod(vmi, &judge.config, context)?;
     pod.metadata.uid = vmi.metadata.uid.clone();
@@ -166,7 +166,7 @@ fn running(judge: &Judge, vmi: &VirtualMachineInstance, context: &render::Contex
     Ok(pod)
 }
 
-/// The instance as its node agent would know it: where SELinux is off unless it says otherwise.
+/// The VMI as virt-handler would know it: with SELinux disabled unless it says otherwise.
 fn labelled(vmi: &VirtualMachineInstance) -> VirtualMachineInstance {
     let mut vmi = vmi.clone();
     vmi.status_mut().selinux_context.get_or_insert_with(|| "none".to_owned());

@@ -1,4 +1,4 @@
-//! Finding out which kinds the server has: by plural, singular or short name, or by `apiVersion` and `kind`.
+//! Looks up the server's kinds by plural, singular or short name, or by `apiVersion` and `kind`.
 
 use anyhow::Context as _;
 use futures::future::try_join_all;
@@ -10,7 +10,7 @@ use virtctl::connect::Session;
 
 use super::nearest::nearest;
 
-/// A kind of the server with the names users call it by.
+/// A kind of the server with all of its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ResourceType {
     pub(crate) group: String,
@@ -42,7 +42,7 @@ impl ResourceType {
         }
     }
 
-    /// `virtualmachine.kubevirt.io`, `pod`: how kubectl names an object's kind in messages.
+    /// `virtualmachine.kubevirt.io`, `pod`: an object's kind in kubectl's messages.
     pub(crate) fn singular_with_group(&self) -> String {
         with_group(&self.singular, &self.group)
     }
@@ -81,14 +81,14 @@ impl ResourceType {
         }
     }
 
-    /// What users may call it, without its group.
+    /// Its names, without the group.
     fn names(&self) -> impl Iterator<Item = &str> {
         let long = [&self.plural, &self.singular, &self.kind];
         long.into_iter().chain(&self.short_names).map(String::as_str)
     }
 }
 
-/// Whether a word, in any case and with or without the group, is one of the names of a kind.
+/// Whether a word is one of the names of a kind, in any case and with or without the group.
 pub(crate) fn is_called<'a>(word: &str, group: &str, mut names: impl Iterator<Item = &'a str>) -> bool {
     let word = word.to_lowercase();
     names.any(|name| {
@@ -109,7 +109,7 @@ fn split_group_version(group_version: &str) -> (&str, &str) {
 pub(crate) struct Catalogue(Vec<ResourceType>);
 
 impl Catalogue {
-    /// Asks for everything, the core group first: it wins if a name is ambiguous, as in kubectl.
+    /// Reads all groups, the core group first: it wins if a name is ambiguous, as in kubectl.
     pub(crate) async fn load(session: &Session) -> anyhow::Result<Self> {
         let groups: APIGroupList = get(session, "/apis").await?;
         let preferred = groups.groups.into_iter().filter_map(|group| {
@@ -121,7 +121,7 @@ impl Catalogue {
         Ok(Catalogue(lists.into_iter().flat_map(types).collect()))
     }
 
-    /// The kinds that `names` (`vm`, `vm,vmi`, `all`) call.
+    /// The kinds in `names` (`vm`, `vm,vmi`, `all`).
     pub(crate) fn find(&self, names: &str) -> anyhow::Result<Vec<ResourceType>> {
         let mut found = Vec::new();
         for name in names.split(',').filter(|name| !name.is_empty()) {
@@ -140,7 +140,7 @@ impl Catalogue {
         Ok(found)
     }
 
-    /// What may have been meant.
+    /// Suggestions for an unknown name.
     fn hint(&self, name: &str) -> String {
         let word = name.split('.').next().unwrap_or_default();
         let near = nearest(word, self.0.iter().flat_map(ResourceType::names));
@@ -148,7 +148,7 @@ impl Catalogue {
     }
 }
 
-/// The kind of a manifest: one request, no search.
+/// The kind of a manifest, with a single request.
 pub(crate) async fn by_kind(session: &Session, api_version: &str, kind: &str) -> anyhow::Result<ResourceType> {
     let path = if api_version.contains('/') { format!("/apis/{api_version}") } else { format!("/api/{api_version}") };
     let unknown = || format!("the server has no kind {kind} in {api_version}");

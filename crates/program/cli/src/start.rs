@@ -1,5 +1,5 @@
-//! The instance that the controller makes of a virtual machine, without a cluster: its own decisions are asked, and what
-//! they ask for is taken for done, until they create the instance.
+//! Computes the VMI that the controller creates for a VM, without a cluster: runs the controller's decisions and
+//! assumes that their actions succeed, until they create the VMI.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,11 +18,11 @@ use plan::vm::{Action, Own, World, decide, wanted};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// More passes than any virtual machine needs before it starts.
+/// More rounds than any VM needs before it starts.
 const PASSES: usize = 8;
 
-/// `objects` are those the virtual machine may refer to. Claims that are not among them are taken to exist in the
-/// cluster. Nothing, if the controller would not start it.
+/// `objects` are those that the VM may refer to. Other claims are assumed to exist in the cluster. `None` if the
+/// controller would not start the VM.
 pub(super) fn instance(
     mut vm: VirtualMachine,
     objects: &[Value],
@@ -33,7 +33,7 @@ pub(super) fn instance(
     let mut revisions = vec![];
     for _ in 0..PASSES {
         let mut actions = decide(&world(&vm, &revisions, objects, config));
-        actions.reverse(); // a stack: the next action is the last
+        actions.reverse(); // used as a stack: the next action is at the end
         while let Some(action) = actions.pop() {
             match action {
                 Action::Create { object: Object::Vmi(vmi), .. } => return Ok(Some(*vmi)),

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The answer to a request that asks for a table.
+/// Accept header of a request for a table.
 pub(crate) const ACCEPT: &str = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json";
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -39,31 +39,31 @@ pub(crate) struct Row {
     pub(crate) object: Value,
 }
 
-/// What to show of a table.
+/// How to show a table.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout<'a> {
     pub(crate) wide: bool,
     pub(crate) namespace: bool,
     pub(crate) labels: bool,
-    /// Written before each name, for tables of several kinds: `virtualmachine.kubevirt.io/`.
+    /// Prefix of each name, for tables of several kinds: `virtualmachine.kubevirt.io/`.
     pub(crate) prefix: Option<&'a str>,
 }
 
-/// Turns tables into lines. Rows that come later (of a watch) keep the widths of the earlier ones.
+/// Formats tables as lines. Later rows (of a watch) keep the column widths of earlier ones.
 #[derive(Default)]
 pub(crate) struct Printer {
     columns: Vec<Column>,
     widths: Vec<usize>,
 }
 
-/// Between two columns.
+/// Gap between two columns.
 const GAP: usize = 3;
 
 impl Printer {
     /// The lines of a table: the header, unless it was printed before, and one line per row.
     pub(crate) fn lines(&mut self, table: &Table, layout: Layout<'_>) -> Vec<String> {
         let mut grid = Vec::new();
-        // In a watch only the first event has to carry the columns.
+        // In a watch only the first event carries the columns.
         if !table.column_definitions.is_empty() && self.columns.is_empty() {
             self.columns.clone_from(&table.column_definitions);
             grid.push(self.header(layout));
@@ -122,7 +122,7 @@ impl Printer {
 fn cell(value: &Value) -> String {
     match value {
         Value::Null => "<none>".to_owned(),
-        // One line per row, whatever the object says.
+        // One line per row, even for multi-line values.
         Value::String(text) => text.lines().next().unwrap_or_default().to_owned(),
         other => other.to_string(),
     }

@@ -1,4 +1,4 @@
-//! The objects a command line names: `KIND`, `KIND NAME…`, `KIND/NAME…`.
+//! The objects named on a command line: `KIND`, `KIND NAME…`, `KIND/NAME…`.
 
 use super::resources::{Catalogue, ResourceType};
 
@@ -10,7 +10,7 @@ pub(crate) struct Target {
     pub(crate) names: Vec<String>,
 }
 
-/// Looks the words up in the server's kinds.
+/// Resolves the words against the server's kinds.
 pub(crate) fn resolve(catalogue: &Catalogue, words: &[String]) -> anyhow::Result<Vec<Target>> {
     let mut targets = Vec::new();
     for (kind, names) in parse(words)? {

@@ -1,22 +1,22 @@
-//! The patch that `apply` sends: what the manifest says now, against what it said last time and what the object is.
+//! The patch that `apply` sends: a three-way merge of the manifest, the last applied manifest and the live object.
 //!
-//! The result is a JSON merge patch. Fields that the manifest dropped since the last time are removed; fields that it
-//! never had belong to others (the server's defaults, controllers) and stay. A list is one value, but one that the
-//! server only filled with defaults is not sent again.
+//! The result is a JSON merge patch. Fields that were removed from the manifest since the last time are removed; fields
+//! that it never had belong to others (the server's defaults, controllers) and stay. A list is a single value, but one
+//! that the server only extended with defaults is not sent again.
 
 use serde_json::{Map, Value, json};
 
-/// Where the manifest of the last time is kept; kubectl reads and writes the same one.
+/// Annotation with the last applied manifest, shared with kubectl.
 pub(crate) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The manifest of the last time, if the object remembers it.
+/// The last applied manifest, if the object has it.
 pub(crate) fn last_applied(live: &Value) -> Option<Value> {
     let text = live.get("metadata")?.get("annotations")?.get(LAST_APPLIED)?.as_str()?;
     serde_json::from_str(text).ok()
 }
 
-/// The manifest, with itself as its memory: byte for byte what kubectl would write, so that the two can take turns
-/// without either seeing a change. The manifest has a name, and so it has metadata.
+/// Adds the manifest itself as annotation: byte for byte what kubectl would write, so that the two can be mixed without
+/// either seeing a change. The manifest has a name and therefore metadata.
 pub(crate) fn with_memory(manifest: &Value, namespace: Option<&str>) -> Value {
     let mut object = manifest.clone();
     if !object["metadata"]["annotations"].is_object() {
@@ -33,7 +33,7 @@ pub(crate) fn with_memory(manifest: &Value, namespace: Option<&str>) -> Value {
     object
 }
 
-/// The merge patch that takes `live` to `wanted`, if there is anything to do.
+/// The merge patch from `live` to `wanted`, if they differ.
 pub(crate) fn patch(original: Option<&Value>, wanted: &Value, live: &Value) -> Option<Value> {
     let (Value::Object(wanted), Value::Object(live)) = (wanted, live) else { return None };
     let nothing = Map::new();
@@ -69,7 +69,7 @@ fn merge(original: &Map<String, Value>, wanted: &Map<String, Value>, live: &Map<
     patch
 }
 
-/// Whether `live` says everything that `wanted` says, perhaps more.
+/// Whether `live` contains everything in `wanted`.
 fn covers(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {

@@ -44,8 +44,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the guest stays. The mark goes first. A controller that has not heard of that may make another migration, which ends
-/// before it starts: the migration controller looks for the mark then, and once more before it hands the guest to the nodes.
+/// Whether the guest stays. The mark is removed first. A controller that has not seen that may create another
+/// migration, which ends before it starts: the migration controller checks the mark then, and again before it hands the
+/// guest to the nodes.
 async fn call_off(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
     if under_way(session, name).await?.iter().any(|migration| !can_be_called_off(migration, node)) {
         return Ok(false);
@@ -54,7 +55,7 @@ async fn call_off(session: &Session, name: &str, node: &str) -> anyhow::Result<b
     withdraw(session, name, node).await
 }
 
-/// Takes away what was to move the guest, and says whether it stays.
+/// Deletes what was to migrate the guest, and returns whether it stays.
 async fn withdraw(session: &Session, name: &str, node: &str) -> anyhow::Result<bool> {
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(session.client.clone(), &session.namespace);
     let mut stays = true;
@@ -81,7 +82,7 @@ fn doing(session: &Session, name: &str) -> String {
     format!("calling off the evacuation of VMI {}/{name}", session.namespace)
 }
 
-/// Whether a migration was made to empty this node and has not been handed to the nodes.
+/// Whether a migration was created to drain this node and has not been handed to the nodes.
 fn can_be_called_off(migration: &VirtualMachineInstanceMigration, node: &str) -> bool {
     let early =
         matches!(migration::phase(migration), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));

@@ -35,7 +35,7 @@ enum Output {
     Yaml,
 }
 
-/// What became of a manifest; the worst of all manifests is the exit code.
+/// Outcome for a manifest; the worst one is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     Accepted,
@@ -92,7 +92,7 @@ fn validate(args: &Args, judge: &Judge, document: &Document, printer: &mut Print
     Ok(verdict)
 }
 
-/// What an object's judgement comes to.
+/// The outcome of an object's judgement.
 fn verdict(judged: &Judged, ignore_unsupported: bool) -> Verdict {
     match (judged.causes.is_empty(), judged.unsupported.is_empty() || ignore_unsupported) {
         (true, true) => Verdict::Accepted,
@@ -110,7 +110,7 @@ fn tell(what: &str, verdict: Verdict, errors: &[FieldError]) {
     errors.iter().for_each(|error| eprintln!("{error}"));
 }
 
-/// Prints objects so that what comes out can be read again.
+/// Prints objects so that the output can be read again.
 struct Printer {
     output: Output,
     printed: bool,

@@ -1,4 +1,4 @@
-//! A Pod on a chosen node, from which a guest is reached over the network.
+//! A Pod on a chosen node, used to reach a guest over the network.
 
 use std::process::Output;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::{Embedded, poll};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A running Pod with the machine's own `ping` and `curl`.
+/// A running Pod with the host's `ping` and `curl`.
 #[derive(Debug)]
 pub struct ClientPod {
     pods: Api<Pod>,
@@ -63,7 +63,7 @@ impl ClientPod {
             .context("cannot run a command in the client Pod")
     }
 
-    /// One ping; the answer's time in milliseconds as `ping` prints it.
+    /// Pings once; returns the round-trip time in milliseconds as printed by `ping`.
     pub async fn ping(&self, cluster: &Embedded, address: &str) -> Result<String> {
         let output = self.exec(cluster, &["ping", "-c", "1", "-W", "2", address]).await?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -77,12 +77,12 @@ impl ClientPod {
         }
     }
 
-    /// The body that a guest's HTTP server answers with.
+    /// Fetches the response body of a guest's HTTP server.
     pub async fn http(&self, cluster: &Embedded, url: &str) -> Result<String> {
         answered(self.exec(cluster, &["curl", "-sS", "-m", "5", url]).await?, url, &self.node)
     }
 
-    /// One ping, and then the body that the guest's HTTP server answers with; each has a second.
+    /// Pings once and then fetches from the guest's HTTP server; each has a timeout of a second.
     pub(super) async fn ping_and_http(&self, place: &Place, address: &str, path: &str) -> Result<String> {
         let script = format!("ping -n -q -c 1 -W 1 {address} >&2 && exec curl -sS -m 1 http://{address}{path}");
         answered(self.exec_at(place, &["sh", "-c", &script]).await?, address, &self.node)

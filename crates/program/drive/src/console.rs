@@ -1,4 +1,4 @@
-//! The guest's serial console through `virtctl console`, with its two ends as pipes.
+//! The guest's serial console through `virtctl console`, over pipes.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::process::CommandExt as _;
@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 
 use super::Embedded;
 
-/// What the guest has written so far, and a way to type.
+/// Collects the guest's output and sends input.
 #[derive(Debug)]
 pub struct Console {
     virtctl: Child,
@@ -24,13 +24,13 @@ struct Seen {
     text: String,
     /// When each complete line arrived.
     lines: Vec<(Instant, String)>,
-    /// What virtctl itself had to say, for the error of whoever waits in vain.
+    /// virtctl's own messages, for the error of a wait that times out.
     remarks: String,
     ended: bool,
 }
 
 impl Seen {
-    /// What was there to be seen of the guest from a position on, and what virtctl said, for an error.
+    /// The guest's output from a position on and virtctl's messages, for an error.
     fn tail(&self, from: usize) -> String {
         let new = self.text.get(from..).unwrap_or_default();
         let start = new.char_indices().rev().nth(TAIL - 1).map_or(0, |(at, _)| at);
@@ -38,7 +38,7 @@ impl Seen {
     }
 }
 
-/// How many characters of a console an error shows.
+/// Number of console characters shown in an error.
 const TAIL: usize = 300;
 
 /// Called with each complete line as it arrives.
@@ -67,7 +67,7 @@ impl Console {
             }
         });
         let shared = seen.clone();
-        // Ends when virtctl does: its output closes.
+        // Ends when virtctl exits and closes its output.
         std::thread::spawn(move || {
             let mut buffer = [0u8; 4096];
             let mut partial = String::new();
@@ -90,12 +90,12 @@ impl Console {
         Ok(Self { virtctl, stdin, seen })
     }
 
-    /// Everything the guest has written since the attachment.
+    /// All output of the guest since the console was attached.
     pub fn text(&self) -> String {
         self.seen.lock().text.clone()
     }
 
-    /// Length of [`Console::text`] now, to wait for what comes after it.
+    /// Current length of [`Console::text`], to wait for later output.
     pub fn position(&self) -> usize {
         self.seen.lock().text.len()
     }
@@ -105,12 +105,12 @@ impl Console {
         self.seen.lock().lines.iter().find(|(_, line)| line.contains(needle)).map(|(at, _)| *at)
     }
 
-    /// Waits for `needle` in what was written from `from` on, and returns the position after it.
+    /// Waits for `needle` in the output from `from` on, and returns the position after it.
     pub async fn wait_for(&self, needle: &str, from: usize, limit: Duration) -> Result<usize> {
         self.wait_for_any(&[needle], from, limit).await.map(|(_, position)| position)
     }
 
-    /// The same for the first of several that appears; tells which one that is, too.
+    /// Waits for the first of several strings, and returns which one it is.
     pub async fn wait_for_any<'a>(
         &self,
         needles: &[&'a str],

@@ -1,4 +1,4 @@
-//! A cluster as a child process, taken away again whatever happens.
+//! A cluster as a child process that is always removed afterwards.
 
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
@@ -12,7 +12,7 @@ use supervisor::cluster::kubeconfig;
 use supervisor::cluster::layout::Layout;
 use supervisor::up::{READY, READY_FD};
 
-/// `ferrovirt up` on a data directory of its own.
+/// `ferrovirt up` with its own data directory.
 #[derive(Debug)]
 pub struct Embedded {
     exe: PathBuf,
@@ -29,7 +29,8 @@ pub(super) struct Place {
 }
 
 impl Embedded {
-    /// Starts a cluster and returns when it is ready. The data directory must be short: Unix sockets live below it.
+    /// Starts a cluster and returns when it is ready. The path of the data directory must be short: Unix sockets live
+    /// below it.
     pub async fn start(exe: &Path, data_dir: &Path, nodes: u8, guest: Option<&Path>) -> Result<Self> {
         let mut cluster = Self { exe: exe.to_owned(), layout: Layout::new(data_dir), supervisor: None, nodes };
         if let Some(guest) = guest {
@@ -39,7 +40,7 @@ impl Embedded {
         Ok(cluster)
     }
 
-    /// Starts the supervisor again after it was ended or killed.
+    /// Restarts the supervisor after it was stopped or killed.
     pub async fn up(&mut self) -> Result<()> {
         let log = self.layout.root().join("up.log");
         std::fs::create_dir_all(self.layout.root())
@@ -81,12 +82,12 @@ impl Embedded {
         &self.exe
     }
 
-    /// Where Pods of this cluster are found, for whoever outlives a borrow of it.
+    /// Where the Pods of this cluster are, as an owned value.
     pub(super) fn place(&self) -> Place {
         Place { exe: self.exe.clone(), layout: self.layout.clone() }
     }
 
-    /// A client with the administrator's identity.
+    /// A client with admin rights.
     pub async fn client(&self) -> Result<kube::Client> {
         kubeconfig::client_from_file(&self.layout.kubeconfig()).await
     }
@@ -98,12 +99,12 @@ impl Embedded {
         command
     }
 
-    /// Kills the supervisor as a crash would.
+    /// Kills the supervisor, like a crash.
     pub fn kill(&mut self) -> Result<()> {
         self.end(Signal::KILL)
     }
 
-    /// Ends the supervisor as a service manager would.
+    /// Stops the supervisor, like a service manager.
     pub fn terminate(&mut self) -> Result<()> {
         self.end(Signal::TERM)
     }
@@ -111,13 +112,13 @@ impl Embedded {
     fn end(&mut self, signal: Signal) -> Result<()> {
         let Some(mut child) = self.supervisor.take() else { return Ok(()) };
         let pid = Pid::from_raw(child.id().cast_signed()).context("the supervisor has no pid")?;
-        // The child is not reaped yet, so its pid cannot have been given to another process.
+        // The child has not been reaped, so its PID cannot have been reused.
         kill_process(pid, signal).context("cannot signal the supervisor")?;
         child.wait().context("cannot wait for the supervisor")?;
         Ok(())
     }
 
-    /// Shuts everything down in order and removes the data directory.
+    /// Shuts everything down and removes the data directory.
     pub async fn down(&mut self) -> Result<()> {
         self.take_away(&["--purge"]).await
     }
@@ -139,7 +140,7 @@ impl Embedded {
 
     fn down_command(&self, flags: &[&str]) -> Command {
         let mut command = Command::new(&self.exe);
-        // Not in the foreground group: an interrupt of the caller must not stop its own cleaning up.
+        // Not in the foreground process group: interrupting the caller must not interrupt its cleanup.
         command.arg("down").args(flags).arg("--data-dir").arg(self.layout.root()).stdin(Stdio::null()).process_group(0);
         command
     }
@@ -147,7 +148,7 @@ impl Embedded {
 
 impl Drop for Embedded {
     fn drop(&mut self) {
-        // First the supervisor, which may still be starting: what it has not recorded yet, it will not make any more.
+        // The supervisor first, which may still be starting: then it creates nothing more.
         if let Err(err) = self.terminate() {
             eprintln!("cannot end the supervisor: {err:#}");
         }

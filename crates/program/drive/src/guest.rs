@@ -1,4 +1,4 @@
-//! A virtual machine as a test talks to it.
+//! A VM as a test sees it.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::{Console, Embedded, poll};
 
-/// Under emulation, on a loaded machine.
+/// Boot timeout, under emulation on a loaded machine.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(180);
-/// For what the control plane does by itself.
+/// Timeout for actions of the control plane.
 pub const LIMIT: Duration = Duration::from_secs(90);
 
 /// The last line of the test guest's boot.
@@ -20,7 +20,7 @@ pub const UP_LINE: &str = "GUEST-UP";
 /// The first line of the test guest's user space.
 pub const FIRST_LINE: &str = "GUEST-INIT";
 
-/// A VM (or a bare instance) of the `default` namespace, with its console attached.
+/// A VM (or a bare VMI) in the `default` namespace, with its console attached.
 pub struct Guest {
     pub name: String,
     pub console: Console,
@@ -31,7 +31,7 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// Creates the object of this manifest and attaches to its console.
+    /// Creates the object in this manifest and attaches to its console.
     pub async fn spawn(cluster: &Embedded, manifest: &Value) -> Result<Self> {
         let client = cluster.client().await?;
         let name = manifest["metadata"]["name"].as_str().context("the manifest has no name")?.to_owned();
@@ -43,7 +43,7 @@ impl Guest {
         Self::attach(cluster, &name).await
     }
 
-    /// Attaches to one that is there.
+    /// Attaches to an existing one.
     pub async fn attach(cluster: &Embedded, name: &str) -> Result<Self> {
         let client = cluster.client().await?;
         Ok(Self {
@@ -56,14 +56,14 @@ impl Guest {
         })
     }
 
-    /// A new console, after the guest was moved, or it or the cluster was restarted.
+    /// Attaches a new console, after the guest was migrated, or it or the cluster was restarted.
     pub fn reattach(&mut self, cluster: &Embedded) -> Result<()> {
         self.console = Console::attach(cluster, "default", &self.name, None)?;
         self.logged_in = false;
         Ok(())
     }
 
-    /// Waits for the end of the guest's boot.
+    /// Waits until the guest has booted.
     pub async fn wait_to_boot(&self) -> Result<()> {
         self.console.wait_for(UP_LINE, 0, BOOT_LIMIT).await.map(|_| ())
     }
@@ -76,21 +76,21 @@ impl Guest {
         self.commands += 1;
         let (begin, end) = (format!("BEGIN-{}", self.commands), format!("END-{}", self.commands));
         let from = self.console.position();
-        // The quotes keep the marks out of the terminal's echo of the command itself.
+        // The quotes keep the markers out of the terminal's echo of the command.
         let line = format!("echo BEG''IN-{n}; {command}; echo EN''D-{n}\n", n = self.commands);
         self.console.send(&line)?;
         let after_begin = self.console.wait_for(&format!("{begin}\n"), from, LIMIT).await?;
         let after_end = self.console.wait_for(&end, after_begin, LIMIT).await?;
         let text = self.console.text();
         let output = &text[after_begin..after_end - end.len()];
-        // The guest's own counter writes to the same line.
+        // The guest's own counter writes to the same console.
         Ok(output.lines().filter(|line| !line.starts_with("tick ")).collect::<Vec<_>>().join("\n"))
     }
 
     async fn log_in(&mut self) -> Result<()> {
         let from = self.console.position();
         self.console.send("\n")?;
-        // A guest that was moved still has the shell of the console before.
+        // A migrated guest still has the shell of the previous console.
         let (prompt, from) = self.console.wait_for_any(&["login: ", "# "], from, LIMIT).await?;
         if prompt == "login: " {
             self.console.send("root\n")?;
@@ -110,7 +110,7 @@ impl Guest {
         self.vmis.get_opt(&self.name).await.with_context(|| format!("cannot read instance {}", self.name))
     }
 
-    /// Waits until the instance satisfies `wanted`; the closure's `Err` says what is missing.
+    /// Waits until the VMI satisfies `wanted`; the closure's `Err` says what is missing.
     pub async fn wait_for_instance<T>(
         &self,
         what: &str,
@@ -161,7 +161,7 @@ impl Guest {
         .await
     }
 
-    /// Deletes the VM, or the bare instance, and waits until both are gone.
+    /// Deletes the VM, or the bare VMI, and waits until both are gone.
     pub async fn delete(&self) -> Result<()> {
         if self.vm().await?.is_some() {
             self.vms.delete(&self.name, &DeleteParams::default()).await.context("cannot delete the VM")?;

@@ -1,4 +1,4 @@
-//! What a cluster has left on the machine: the difference between two looks at it.
+//! Detects what a cluster has left on the machine, by comparing two snapshots.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,8 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Looks at processes of this program and of guests, mounts, links, nft tables, cgroups and kept namespaces.
+    /// Takes a snapshot of processes of this program and of guests, mounts, links, nft tables, cgroups and kept
+    /// namespaces.
     pub fn take() -> Result<Self> {
         let mut things = BTreeSet::new();
         processes(&mut things);
@@ -34,12 +35,12 @@ impl Snapshot {
     }
 }
 
-/// What is there now and was not there before, a line each.
+/// What exists now and did not before, one per line.
 pub fn leftovers(before: &Snapshot, after: &Snapshot) -> Vec<String> {
     after.things.difference(&before.things).cloned().collect()
 }
 
-/// Names of the programs that a cluster starts; a short-lived one of something else would be noise.
+/// Names of the programs that a cluster starts; short-lived ones of others would be noise.
 const PROGRAMS: &[&str] = &["ferrovirt", "virt-launcher", "libvirtd", "qemu-system-x86", "virtlogd"];
 
 fn processes(things: &mut BTreeSet<String>) {

@@ -1,7 +1,7 @@
-//! Driving an embedded cluster from outside, as a person would: real processes, the API, the console.
+//! Drives an embedded cluster from outside, like a user: real processes, the API, the console.
 //!
-//! The demonstration, the benchmarks and the end-to-end tests read like
-//! `Embedded::start → spawn → wait_to_boot → run_shell_command` through this crate.
+//! Used by the demo, the benchmarks and the end-to-end tests, which read like
+//! `Embedded::start → spawn → wait_to_boot → run_shell_command`.
 
 mod client_pod;
 mod console;

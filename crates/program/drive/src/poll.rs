@@ -1,11 +1,11 @@
-//! Waiting for a condition, with a limit that is generous: machines are slow and noisy.
+//! Polls a condition, with a generous timeout: machines are slow and noisy.
 
 use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-/// Asks `probe` until it answers `Ok`; its last `Err` says what was still missing when the limit passed.
+/// Calls `probe` until it returns `Ok`; its last `Err` says what was still missing at the timeout.
 pub async fn poll<T, F>(what: &str, limit: Duration, mut probe: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, String>>,

@@ -1,32 +1,32 @@
-//! The hand-offs of one VM start, or of one live migration, as a watcher of the API and of the console sees them.
+//! The steps of a VM start or a live migration, as observed through the API and the console.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// A hand-off, in the order in which a VM goes through them.
+/// A step of a VM start, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum HandOff {
     /// The user's request was accepted and stored.
     Accepted,
-    /// virt-controller made the instance.
+    /// virt-controller created the VMI.
     InstanceCreated,
-    /// virt-controller made the launcher Pod.
+    /// virt-controller created the launcher Pod.
     PodCreated,
     /// The scheduler chose a node.
     PodScheduled,
     /// The node runs virt-launcher.
     LauncherRunning,
-    /// virt-controller handed the instance over to virt-handler.
+    /// virt-controller handed the VMI over to virt-handler.
     HandedOver,
     /// virt-launcher started QEMU through libvirt.
     GuestStarted,
-    /// The first line that a program in the guest wrote to the console.
+    /// The first console line written by a program in the guest.
     UserSpace,
     /// The guest has finished booting.
     GuestUp,
 }
 
-/// A kind of hand-offs, each with the line it is shown as.
+/// A kind of steps, each with its line of output.
 pub trait Step: Copy + Ord {
     fn label(self) -> &'static str;
 }
@@ -47,30 +47,30 @@ impl Step for HandOff {
     }
 }
 
-/// A hand-off of a live migration, in the order in which a guest goes through them.
+/// A step of a live migration, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MoveStep {
     /// The migration was admitted and stored.
     Accepted,
     /// virt-controller queued it.
     Pending,
-    /// virt-controller made the target Pod.
+    /// virt-controller created the target Pod.
     TargetCreated,
     /// The scheduler chose the target node.
     TargetScheduled,
     /// The target node runs a second virt-launcher.
     TargetRunning,
-    /// virt-controller gave the migration to both nodes.
+    /// virt-controller handed the migration to both nodes.
     HandedOff,
-    /// The target's virt-handler listens.
+    /// The target's virt-handler is listening.
     TargetReady,
-    /// The source's virt-handler has its launcher send.
+    /// The source's virt-handler has told its launcher to send.
     Sending,
     /// The guest runs on the target.
     Arrived,
-    /// The target's virt-handler owns the instance.
+    /// The target's virt-handler owns the VMI.
     Owned,
-    /// virt-controller closed the migration.
+    /// virt-controller completed the migration.
     Succeeded,
 }
 
@@ -92,7 +92,7 @@ impl Step for MoveStep {
     }
 }
 
-/// When each hand-off was seen, counted from the request.
+/// When each step was observed, relative to the request.
 #[derive(Clone, Debug)]
 pub struct Timeline<S = HandOff> {
     start: Instant,
@@ -104,7 +104,7 @@ impl<S: Step> Timeline<S> {
         Self { start: Instant::now(), seen: Vec::new() }
     }
 
-    /// Notes a hand-off at its first sight; later sights of the same one change nothing.
+    /// Records a step when it is first observed.
     pub fn mark(&mut self, hand_off: S) {
         self.mark_at(hand_off, self.start.elapsed());
     }
@@ -119,7 +119,7 @@ impl<S: Step> Timeline<S> {
         self.seen.iter().any(|(seen, _)| *seen == hand_off)
     }
 
-    /// Time from the request to a hand-off.
+    /// Time from the request to a step.
     pub fn until(&self, hand_off: S) -> Option<Duration> {
         self.seen.iter().find(|(seen, _)| *seen == hand_off).map(|(_, at)| *at)
     }
@@ -127,8 +127,8 @@ impl<S: Step> Timeline<S> {
 
 impl<S: Step> fmt::Display for Timeline<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // A watcher may hear of two hand-offs in the wrong order (they come from different watches): the pipeline's
-        // order is the truth, and a hand-off cannot be later than one that follows from it.
+        // Steps may be observed out of order, since they come from different watches: the order of the pipeline is
+        // authoritative, and a step cannot be later than one that follows from it.
         let mut ordered = self.seen.clone();
         ordered.sort_by_key(|(hand_off, _)| *hand_off);
         let mut latest = Duration::MAX;

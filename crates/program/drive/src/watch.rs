@@ -1,4 +1,4 @@
-//! Following one VM start, or one live migration, through the API, to time its hand-offs.
+//! Watches a VM start or a live migration through the API, to time its steps.
 
 use std::sync::Arc;
 
@@ -13,11 +13,11 @@ use tokio::task::JoinHandle;
 
 use super::timeline::{HandOff, MoveStep, Step, Timeline};
 
-/// Marks the hand-offs of the VM `name` as they are seen; abort the handle when the guest is up.
+/// Marks the steps of starting the VM `name` as they are observed; abort the handle when the guest is up.
 pub async fn watch_start(client: kube::Client, name: &str, timeline: Arc<Mutex<Timeline>>) -> Result<JoinHandle<()>> {
     let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(client.clone());
     let pods: Api<Pod> = Api::default_namespaced(client);
-    // The first answers are awaited here, so that nothing between this call and the VM's creation is missed.
+    // Await the first responses here, so that nothing between this call and the VM's creation is missed.
     vmis.get_opt(name).await.context("cannot read instances")?;
     let by_name = watcher::Config::default().fields(&format!("metadata.name={name}"));
     let launchers = watcher::Config::default().labels("kubevirt.io=virt-launcher");
@@ -40,8 +40,8 @@ async fn each<T>(stream: impl Stream<Item = Result<T, watcher::Error>>, mut see:
     }
 }
 
-/// Marks the hand-offs of the migration of instance `name` as they are seen; abort the handle when it is over. There must be
-/// no earlier migration of the instance.
+/// Marks the steps of the migration of VMI `name` as they are observed; abort the handle when it is over. The VMI must
+/// have no earlier migration.
 pub async fn watch_move(
     client: kube::Client,
     name: &str,

@@ -1,4 +1,4 @@
-//! Somebody who reaches a guest all the time, to tell afterwards whether it was ever gone.
+//! Polls a guest continuously, to tell afterwards whether it was ever unreachable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ClientPod, Embedded};
 
-/// Between two questions.
+/// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Pings the guest and asks for its counter, over the network, at the address that its instance shows at that moment.
+/// Pings the guest and reads its counter over the network, at the VMI's current address.
 #[derive(Debug)]
 pub struct Witness {
     task: JoinHandle<Result<(Testimony, ClientPod)>>,
     stop: CancellationToken,
 }
 
-/// What was seen.
+/// The recorded results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Testimony {
-    /// When the guest answered, counted from the first question, and with which count.
+    /// When the guest answered, relative to the first poll, and its counter.
     answers: Vec<(Duration, u64)>,
-    /// Questions that were not answered.
+    /// Polls without an answer.
     missed: usize,
-    /// From the first question to the last.
+    /// From the first poll to the last.
     lasted: Duration,
 }
 
 impl Witness {
-    /// Asks from `client` for the guest `name` until [`Witness::finish`].
+    /// Polls the guest `name` from `client` until [`Witness::finish`].
     pub async fn start(cluster: &Embedded, client: ClientPod, name: &str) -> Result<Self> {
         let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(cluster.client().await?);
         let asker = Arc::new(cluster.place());
@@ -59,7 +59,7 @@ impl Witness {
         Ok(Self { task, stop })
     }
 
-    /// Stops asking.
+    /// Stops polling.
     pub async fn finish(self) -> Result<(Testimony, ClientPod)> {
         self.stop.cancel();
         self.task.await.context("the witness panicked")?
@@ -80,7 +80,7 @@ async fn ask(
 }
 
 impl Testimony {
-    /// The counter went on: it never went back, and never forward faster than time.
+    /// Checks that the counter never went backwards, and never forward faster than time.
     pub fn check(&self) -> Result<()> {
         if self.answers.len() < 2 {
             bail!("the guest answered {} times in {:.1} s", self.answers.len(), self.lasted.as_secs_f64());

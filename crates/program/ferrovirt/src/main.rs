@@ -1,6 +1,6 @@
-//! `ferrovirt`: each program of the system is a subcommand, and the binary answers to the programs' own names.
+//! `ferrovirt`: each program of the system is a subcommand; the binary can also be called by the programs' own names.
 //!
-//! Parsing and dispatch only: the embedded cluster is `supervisor`, what talks to any cluster is `ferrovirt-cli`.
+//! Only parsing and dispatch: the embedded cluster is in `supervisor`, the commands for any cluster in `ferrovirt-cli`.
 
 use std::ffi::OsString;
 use std::future::Future;
@@ -40,7 +40,7 @@ fn main() -> ExitCode {
     run(std::env::args_os().collect())
 }
 
-/// The program: `args` with the program's own name first.
+/// Runs the program; `args` starts with the program's name.
 fn run(args: Vec<OsString>) -> ExitCode {
     let name = args.first().map(Path::new).and_then(Path::file_name).and_then(|name| name.to_str());
     match name {
@@ -48,13 +48,13 @@ fn run(args: Vec<OsString>) -> ExitCode {
         Some("virtctl" | "kubectl-virt" | "kubectl-virt.exe") => return virtctl::main(args),
         _ => {}
     }
-    // Not clap commands: they fork before there is a second thread, and what they are told comes from a node alone.
+    // Not clap commands: they fork before there is a second thread, and only a node calls them.
     match args.get(1).and_then(|word| word.to_str()) {
         Some(pod_runner::shim::SUBCOMMAND) => return pod_runner::shim::main(args.into_iter().skip(2)),
         Some(pod_runner::exec::SUBCOMMAND) => return pod_runner::exec::main(args.into_iter().skip(2)),
         _ => {}
     }
-    // A second provider cannot be installed, and then the first one serves.
+    // Fails if a provider is already installed, which is fine.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     terminal::log::to_stderr();
     match dispatch(Ferrovirt::parse_from(args).command) {
@@ -80,7 +80,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Two workers: the programs wait far more than they compute, and memory counts.
+/// Two workers: the programs mostly wait, and memory matters.
 fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -88,7 +88,7 @@ fn block_on(work: impl Future<Output = anyhow::Result<ExitCode>>) -> anyhow::Res
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(work);
-    // Not a drop: a thread blocked on a terminal that nobody types on would hold the program.
+    // Not dropped: a thread blocked on reading a terminal would keep the program alive.
     runtime.shutdown_background();
     result
 }

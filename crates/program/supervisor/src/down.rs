@@ -1,8 +1,8 @@
-//! `ferrovirt down`: shuts the guests down in order, then undoes everything from the recorded state.
+//! `ferrovirt down`: shuts the guests down, then removes everything from the recorded state.
 //!
-//! It works the same after a crash: the running supervisor, if any, is ended (guests do not notice), a supervisor that
-//! starts no VM takes the cluster over, each launcher Pod is deleted as a node drain would do it, and when the guests have
-//! shut down the rest is removed. Running it twice is harmless.
+//! It also works after a crash: a running supervisor is stopped (guests are not affected), a supervisor that starts no
+//! VMs takes over the cluster, each launcher Pod is deleted as in a node drain, and once the guests have shut down the
+//! rest is removed. Idempotent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub struct Args {
     pub purge: bool,
 }
 
-/// A supervisor drains its connections and leaves; guests do not depend on it.
+/// A supervisor drains its connections and exits; guests do not depend on it.
 const SUPERVISOR_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -77,7 +77,7 @@ fn end_supervisor(layout: &Layout, record: &Record, progress: &mut Progress) -> 
     bail!("the supervisor, process {}, does not end", process.pid)
 }
 
-/// The recorded supervisor is dead and the lock is held: its last moments, or a process that is not ours to end.
+/// The recorded supervisor is dead but the lock is held: it is just exiting, or another process holds the lock.
 fn wait_for_lock(layout: &Layout) -> Result<()> {
     let deadline = std::time::Instant::now() + SUPERVISOR_TIMEOUT;
     while Lock::is_held(layout) {
@@ -156,7 +156,7 @@ fn guest(pod: &Pod) -> String {
     format!("{}/{name}", pod.metadata.namespace.as_deref().unwrap_or_default())
 }
 
-/// Removes processes, mounts, cgroups and namespaces that are recorded, whether or not they are still there.
+/// Removes all recorded processes, mounts, cgroups and namespaces, whether or not they still exist.
 pub(crate) fn undo(layout: &Layout, progress: &mut Progress) -> Result<()> {
     let _lock = Lock::take(layout)?;
     let mut record = Record::load(layout)?.unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Small questions about guests that several commands ask.
+//! Helpers about guests, shared by several commands.
 
 use std::path::Path;
 
@@ -8,11 +8,11 @@ use kube::api::{Api, ListParams};
 
 use crate::cluster::layout::Layout;
 
-/// Image references of the test guest, with the directory of each below the guest's build directory.
+/// Image references of the test guest, each with its directory below the guest's build directory.
 pub(crate) const TEST_IMAGES: &[(&str, &str)] =
     &[("ferrovirt.io/guest-kernel:latest", "kernel"), ("ferrovirt.io/guest-disk:latest", "containerdisk")];
 
-/// Puts the test guest's images into the cluster's image store.
+/// Imports the test guest's images into the cluster's image store.
 pub fn import(layout: &Layout, dir: &Path) -> Result<()> {
     for (reference, below) in TEST_IMAGES {
         let from = dir.join(below);
@@ -22,7 +22,7 @@ pub fn import(layout: &Layout, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How many guests run now; `None` when the API server does not answer.
+/// Number of running guests; `None` if the API server does not answer.
 pub(crate) async fn running(client: &kube::Client) -> Option<usize> {
     let vmis: Api<VirtualMachineInstance> = Api::all(client.clone());
     let list = vmis.list(&ListParams::default()).await.ok()?;

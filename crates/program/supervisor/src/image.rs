@@ -1,4 +1,4 @@
-//! `image`: the image store of an embedded cluster. Nothing is pulled from registries; images are put there by hand.
+//! `image`: the image store of an embedded cluster. Images are imported by hand; nothing is pulled from registries.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

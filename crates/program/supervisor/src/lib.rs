@@ -1,4 +1,4 @@
-//! The embedded cluster on this machine: how it starts, what its processes are, how it is taken away.
+//! The embedded cluster on this machine: starting it, its processes, and removing it.
 
 pub mod cluster;
 mod down;

@@ -1,7 +1,7 @@
-//! `ferrovirt node`: one embedded node. The supervisor starts it inside the node's network namespace.
+//! `ferrovirt node`: one embedded node. The supervisor starts it inside the node's netns.
 //!
-//! It runs the Pod runner and virt-handler, speaks to the API server over TLS like any other client, and leaves when the
-//! supervisor's pipe on its standard input closes. Its Pods stay.
+//! It runs the Pod runner and virt-handler, talks to the API server over TLS like any other client, and exits when the
+//! supervisor's pipe on its standard input closes. Its Pods keep running.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::cluster::layout::Layout;
 use crate::cluster::nodes::files;
 use crate::cluster::record::{NodeRecord, PREFIX};
 
-/// Where virt-api reaches a node agent.
+/// The port virt-api connects to.
 const HANDLER_PORT: u16 = 8186;
 
-/// As on most overlays, so that a guest that assumes more shows up here too.
+/// As on most overlay networks, so that a guest that assumes more fails here too.
 const POD_MTU: u32 = 1450;
 
 #[derive(Debug, clap::Args)]
@@ -99,11 +99,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     }
 }
 
-/// Returns at the end of standard input or at a signal.
+/// Returns at EOF of standard input or on a signal.
 async fn supervisor_gone() {
     let pipe = async {
         let mut byte = [0u8; 1];
-        // Nothing is ever written to the pipe: any return, an error included, means that the other side is gone.
+        // Nothing is ever written to the pipe: any return, including an error, means that the supervisor is gone.
         let _ = tokio::io::stdin().read(&mut byte).await;
     };
     tokio::select! {

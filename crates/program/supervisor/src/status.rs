@@ -21,9 +21,9 @@ pub struct Args {
     data_dir: PathBuf,
 }
 
-/// Exit code when there is no running cluster, as `systemctl status` has it.
+/// Exit code if no cluster is running, as for `systemctl status`.
 const NOT_RUNNING: u8 = 3;
-/// A healthy server answers at once; a hung one must not hang its status.
+/// Timeout for the API server: `status` must not hang with it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(crate) async fn run(args: Args) -> Result<ExitCode> {

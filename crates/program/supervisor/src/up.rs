@@ -34,7 +34,7 @@ pub struct Args {
     import_guest: Option<PathBuf>,
 }
 
-/// The line by which a detached supervisor tells its starter that it is ready.
+/// The line with which a detached supervisor reports that it is ready.
 pub const READY: &str = "ready";
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -84,18 +84,18 @@ fn farewell(running: Option<usize>, root: &Path) -> String {
     )
 }
 
-/// The name of the variable that carries the ready pipe's descriptor to a detached supervisor.
+/// Environment variable with the descriptor of the ready pipe for a detached supervisor.
 pub const READY_FD: &str = "FERROVIRT_READY_FD";
 
 fn tell_starter() {
     let Some(fd) = std::env::var(READY_FD).ok().and_then(|fd| fd.parse::<u32>().ok()) else { return };
-    // The starter may have gone away; the cluster runs all the same.
+    // The parent may have exited; the cluster runs all the same.
     if let Ok(mut pipe) = OpenOptions::new().write(true).open(format!("/proc/self/fd/{fd}")) {
         let _ = writeln!(pipe, "{READY}");
     }
 }
 
-/// Starts the supervisor in a session of its own, shows its progress, and returns when it is ready.
+/// Starts the supervisor in a new session, shows its progress, and returns when it is ready.
 fn detach(args: &Args, layout: &Layout) -> Result<()> {
     std::fs::create_dir_all(layout.logs()).with_context(|| format!("cannot make {}", layout.logs().display()))?;
     if Lock::is_held(layout) {
@@ -115,9 +115,9 @@ fn detach(args: &Args, layout: &Layout) -> Result<()> {
     if let Some(dir) = &args.import_guest {
         command.arg("--import-guest").arg(dir);
     }
-    // The pipe travels as standard output: descriptor 1 is inherited in any case.
+    // Pass the pipe as standard output: descriptor 1 is always inherited.
     command.env(READY_FD, "1").stdin(Stdio::null()).stdout(Stdio::from(write)).stderr(Stdio::from(log));
-    // SAFETY: setsid is async-signal-safe and touches nothing of the parent.
+    // SAFETY: setsid is async-signal-safe and does not affect the parent.
     unsafe {
         command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(Into::into));
     }

@@ -1,4 +1,4 @@
-//! Where connections start.
+//! Dialing connections to virt-handlers and guests.
 
 use std::io;
 use std::net::SocketAddr;
@@ -6,19 +6,19 @@ use std::net::SocketAddr;
 use futures::future::BoxFuture;
 use tokio::net::{TcpStream, UdpSocket};
 
-/// Makes sockets in the network that node agents and Pods live in.
+/// Creates sockets in the network of the nodes and Pods.
 ///
-/// A socket belongs to the network namespace it was made in. On Kubernetes that is the server's own Pod; in the
-/// embedded shape the server runs on the host and reaches the nodes only through sockets made in their network.
+/// A socket belongs to the netns it was created in. On Kubernetes that is the server's own Pod; in an embedded cluster
+/// the server runs on the host and reaches the nodes only through sockets created in their network.
 pub trait Dialer: Send + Sync + 'static {
-    /// A connection to `addr`.
+    /// Opens a TCP connection to `addr`.
     fn dial(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<TcpStream>>;
 
-    /// A datagram socket whose only peer is `addr`.
+    /// Opens a UDP socket connected to `addr`.
     fn dial_udp(&self, addr: SocketAddr) -> BoxFuture<'_, io::Result<UdpSocket>>;
 }
 
-/// Dials from the network the process itself is in.
+/// Dials from the netns of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LocalDialer;
 

@@ -1,15 +1,15 @@
-//! What the group says about itself.
+//! Discovery documents of the API group.
 
 use serde_json::{Value, json};
 
 /// Name of the group.
 pub(crate) const GROUP: &str = "subresources.kubevirt.io";
-/// Versions, the preferred one first. They serve the same.
+/// Served versions, preferred one first. They are equivalent.
 pub(crate) const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
-/// Operations on virtual machines that are listed. Port forwarding works on them too, but clients know it without.
+/// Listed subresources of VMs. Port forwarding works too, but clients do not look it up.
 const VM_OPERATIONS: &[&str] = &["start", "stop", "restart", "migrate", "evacuate/cancel"];
-/// Operations on instances that are listed.
+/// Listed subresources of VMIs.
 const VMI_OPERATIONS: &[&str] = &[
     "vnc",
     "console",
@@ -23,7 +23,7 @@ const VMI_OPERATIONS: &[&str] = &[
     "migrationprogress",
 ];
 
-/// Operations KubeVirt has and this build has not, so that asking for one gets an answer better than "not found".
+/// Subresources of KubeVirt that are not implemented here, to give a better answer than "not found".
 pub(crate) const UNSUPPORTED: &[&str] = &[
     "addvolume",
     "backup",
@@ -42,7 +42,7 @@ pub(crate) const UNSUPPORTED: &[&str] = &[
     "vsock",
 ];
 
-/// The group. Its `name` lacks an s: so says KubeVirt, and clients compare.
+/// The API group. Its `name` lacks an s, as in KubeVirt; clients compare it.
 pub(crate) fn group() -> Value {
     let version = |version: &str| json!({ "groupVersion": format!("{GROUP}/{version}"), "version": version });
     json!({
@@ -55,7 +55,7 @@ pub(crate) fn group() -> Value {
     })
 }
 
-/// The operations of one version. An empty list would break short names in `kubectl`.
+/// The resource list of one version. An empty list would break short names in `kubectl`.
 pub(crate) fn resources(version: &str) -> Value {
     let resource =
         |name: String| json!({ "name": name, "singularName": "", "namespaced": true, "kind": "", "verbs": [] });

@@ -1,4 +1,4 @@
-//! Requests to node agents.
+//! Requests to virt-handler.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_acc
 use crate::dial::Dialer;
 use crate::stream::{Raw, SUBPROTOCOL};
 
-/// The port node agents listen on.
+/// The port virt-handler listens on.
 pub const HANDLER_PORT: u16 = 8186;
 
-/// On nodes without an agent Pod: where their agent listens, as `address:port`.
+/// Set on nodes without a virt-handler Pod: where virt-handler listens, as `address:port`.
 pub const HANDLER_ADDRESS_ANNOTATION: &str = "ferrovirt.io/handler-address";
 
-/// How long connecting, and an ordinary request as a whole, may take.
+/// Timeout for connecting, and for an ordinary request as a whole.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The largest answer that is read into memory. The largest real one is a list of the guest's file systems.
+/// Maximum size of a response. The largest real one is the list of the guest's file systems.
 const MAX_ANSWER: usize = 16 * 1024 * 1024;
 
-/// Finds and calls node agents.
+/// Finds and calls virt-handlers.
 #[derive(Clone)]
 pub(crate) struct Handlers {
     pub(crate) client: kube::Client,
     pub(crate) dialer: Arc<dyn Dialer>,
     pub(crate) tls: TlsConnector,
-    /// The namespace the agents' Pods live in.
+    /// The namespace of the virt-handler Pods.
     pub(crate) namespace: String,
 }
 
-/// Why a node agent did not do what it was asked.
+/// Why a request to virt-handler failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandlerError {
     #[error("failed to connect to the node agent at {0}")]
@@ -63,7 +63,7 @@ pub(crate) enum HandlerError {
 }
 
 impl From<HandlerError> for Refusal {
-    /// The agent's own words if it had any; which host and which connection is for the log.
+    /// Uses virt-handler's message if there is one; connection details go to the log.
     fn from(error: HandlerError) -> Self {
         let cause = std::error::Error::source(&error).map(ToString::to_string).unwrap_or_default();
         tracing::warn!(%error, cause, "request to virt-handler failed");
@@ -75,7 +75,7 @@ impl From<HandlerError> for Refusal {
 }
 
 impl Handlers {
-    /// Where the agent of a node listens: its Pod on that node, or what the node says itself.
+    /// Address of a node's virt-handler: its Pod on that node, or the node's annotation.
     pub(crate) async fn address(&self, node: &str) -> Result<SocketAddr, Refusal> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let selector = ListParams::default().labels(&format!("{}=virt-handler", labels::APP));
@@ -90,7 +90,7 @@ impl Handlers {
                 Err(_) => Err(Refusal::bad_request(format!("the node agent's Pod on {node:?} has no valid address"))),
             },
             [None] => Err(Refusal::bad_request(format!("the node agent's Pod on {node:?} has no address yet"))),
-            // Old and new agent overlap while the DaemonSet rolls over; which one owns the guest cannot be told.
+            // Old and new Pods overlap during a DaemonSet rollout; it is unknown which one owns the guest.
             _ => Err(Refusal::bad_request(format!("node {node:?} has more than one node agent; try again shortly"))),
         }
     }
@@ -105,7 +105,7 @@ impl Handlers {
         }
     }
 
-    /// An ordinary request: the answer's body if the agent agreed.
+    /// Sends an ordinary request; returns the response body on success.
     pub(crate) async fn request(
         &self,
         address: SocketAddr,
@@ -129,7 +129,7 @@ impl Handlers {
         tokio::time::timeout(TIMEOUT, call).await.unwrap_or(Err(HandlerError::Timeout(address)))
     }
 
-    /// Opens a stream: the connection behind a finished WebSocket handshake.
+    /// Opens a stream: performs a WebSocket handshake and returns the connection.
     pub(crate) async fn stream(&self, address: SocketAddr, path: &str) -> Result<Raw, HandlerError> {
         let call = async {
             let key = generate_key();
@@ -167,7 +167,7 @@ impl Handlers {
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, HandlerError> {
         let tcp = self.dialer.dial(address).await.map_err(|err| HandlerError::Connect(address, err))?;
-        // Keystrokes on a console are single bytes; waiting to fill a segment would be felt.
+        // Console keystrokes are single bytes; Nagle's algorithm would add noticeable latency.
         tcp.set_nodelay(true).map_err(|err| HandlerError::Connect(address, err))?;
         let name = ServerName::IpAddress(address.ip().into());
         let tls = self.tls.connect(name, tcp).await.map_err(|err| HandlerError::Connect(address, err))?;
@@ -192,7 +192,7 @@ async fn read(response: Response<Incoming>) -> Result<Bytes, HandlerError> {
     Ok(body.to_bytes())
 }
 
-/// What a refusal says: the `message` of a Status, else the text, else the code.
+/// The message of a refusal: the `message` of a Status, or else the body, or else the status code.
 fn words(code: StatusCode, body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body).trim().to_owned();
     let status: Option<serde_json::Value> = serde_json::from_str(&text).ok();

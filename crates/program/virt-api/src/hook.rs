@@ -1,4 +1,4 @@
-//! The hooks of KubeVirt for an API server in the same process. What they answer is decided in [`hooks`].
+//! KubeVirt's admission hooks for an API server in the same process. Decisions are made in [`hooks`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use hooks::Settings;
 use parking_lot::RwLock;
 use review::{Hook, Objects, Review, Rule, Verdict};
 
-/// Defaults, rules and evictions, under the configuration that is in force.
+/// Defaulting, validation and eviction admission under the current configuration.
 #[derive(Default)]
 pub struct Admission {
     config: RwLock<Arc<ClusterConfig>>,
@@ -17,13 +17,13 @@ pub struct Admission {
 }
 
 impl Admission {
-    /// Reviews under this configuration from now on; until then under the defaults.
+    /// Sets the configuration for future reviews; until then the defaults apply.
     pub fn configure(&self, config: ClusterConfig) {
         *self.config.write() = Arc::new(config);
     }
 
-    /// From now on accepts objects that are valid although the nodes of this build do not honour all of their fields. For
-    /// control planes without such nodes: by default a field that would be ignored is refused.
+    /// Accepts valid objects even if the nodes of this build do not honour all of their fields. For control planes
+    /// without such nodes: by default, a field that would be ignored is rejected.
     pub fn accept_unsupported(&self) {
         self.pass_unsupported.store(true, Ordering::Relaxed);
     }
@@ -45,7 +45,7 @@ impl Hook for Admission {
     }
 }
 
-/// Everything a review looks at, in as many rounds as references have links.
+/// Gathers the objects a review needs, following references round by round.
 fn world(review: &Review<'_>, objects: &dyn Objects) -> World {
     let mut world = World::default();
     loop {
@@ -60,10 +60,10 @@ fn world(review: &Review<'_>, objects: &dyn Objects) -> World {
     }
 }
 
-/// From a reference of an image to one with its digest, if that is known.
+/// Maps an image reference to one with a digest, if it is known.
 pub type PinImage = Box<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
-/// Has image volumes of new Pods refer to their images by digest.
+/// Pins the image volumes of new Pods to a digest.
 pub struct PinImages(pub PinImage);
 
 impl Hook for PinImages {

@@ -1,12 +1,13 @@
-//! The subresource API: start and stop, pause and unpause, console, display and port forwarding.
+//! The subresource API: start, stop, pause, unpause, console, VNC and port forwarding.
 //!
 //! ```text
 //! request ─► (authentication and authorisation, a layer around the router) ─► route
-//!              route: fetch the objects ─► decide (the crate `subresources`) ─► patch the objects, or ask the node agent, or join two streams
+//!              route: fetch the objects ─► decide (the crate `subresources`)
+//!                       ─► patch the objects, or ask virt-handler, or join two streams
 //! ```
 //!
-//! Requests reach the router authenticated and authorised: by the embedded API server in that shape, by a layer that
-//! reads the aggregation headers on Kubernetes. Nothing in here looks at who asks.
+//! Requests reach the router authenticated and authorised: by the embedded API server, or on Kubernetes by a layer that
+//! reads the aggregation headers. This crate does not check the user.
 
 mod dial;
 mod discovery;
@@ -29,24 +30,24 @@ pub use hook::{Admission, PinImage, PinImages};
 pub use rights::program;
 pub use stream::SUBPROTOCOL;
 
-/// What the router works with.
+/// Dependencies of the router.
 #[derive(Clone)]
 pub struct State {
-    /// The Kubernetes API, with the rights of the API component's own account.
+    /// The Kubernetes API client, with virt-api's own rights.
     pub client: kube::Client,
-    /// The way to node agents and guests.
+    /// Dials virt-handlers and guests.
     pub dialer: Arc<dyn Dialer>,
-    /// TLS towards node agents: this server shows that it may command them, they show that they are node agents.
+    /// Mutual TLS with virt-handler: this server authenticates as virt-api, the peer as virt-handler.
     pub handler_tls: Arc<rustls::ClientConfig>,
     /// The namespace the components run in.
     pub namespace: String,
-    /// What `version` answers.
+    /// The response of `version`.
     pub version: Version,
-    /// Ends open streams.
+    /// Closes open streams.
     pub shutdown: CancellationToken,
 }
 
-/// The build, in the form `virtctl version` reads.
+/// Build information, in the format `virtctl version` reads.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Version {
@@ -58,7 +59,7 @@ pub struct Version {
     pub git_tree_state: String,
     /// When it was built.
     pub build_date: String,
-    /// The compiler's version. The field is called so because clients expect it.
+    /// The compiler's version; clients expect this field name.
     pub go_version: String,
     /// The compiler.
     pub compiler: String,

@@ -1,7 +1,7 @@
-//! Port forwarding: this server is one end of the WebSocket and the guest's port the other.
+//! Port forwarding between a WebSocket and a port of the guest.
 //!
 //! Each read from the port becomes one binary frame, each binary frame one write (one datagram for UDP). A ping every
-//! second keeps idle tunnels open through proxies on the way; a client that stays silent for a minute is gone.
+//! second keeps idle connections open through proxies; a client that is silent for a minute is considered gone.
 
 use std::io;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role};
 use tokio_util::sync::CancellationToken;
 
-/// The most one frame towards the client carries.
+/// Maximum payload of a frame to the client.
 const FRAME: usize = 32 * 1024;
 const PING_EVERY: Duration = Duration::from_secs(1);
 const PING: &[u8] = b"keep alive";
-/// A client answers pings; one that has not for this long is gone.
+/// Clients answer pings; one that has not for this long is considered gone.
 const SILENCE: Duration = Duration::from_secs(60);
 
 /// The guest's port.
@@ -59,7 +59,7 @@ impl Port {
 }
 
 impl Reader {
-    /// Some bytes, or nothing at the end of a TCP stream. An empty datagram is not an end.
+    /// Reads some bytes; `None` at the end of a TCP stream. An empty datagram is not an end.
     async fn read(&mut self, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         match self {
             Reader::Tcp(stream) => Ok(match stream.read(buffer).await? {
@@ -80,7 +80,7 @@ impl Writer {
     }
 }
 
-/// Forwards until the client, the port or the server ends it.
+/// Forwards until the client, the port or the server closes.
 pub(crate) async fn forward<S>(client: S, port: Port, shutdown: &CancellationToken)
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -88,18 +88,18 @@ where
     let (to_client, from_client) = WebSocketStream::from_raw_socket(client, Role::Server, None).await.split();
     let (reader, writer) = port.split();
     let mut to_client = Down { reader, to_client };
-    // The two directions must not wait for each other, or two full buffers would stall both for good.
+    // Independent directions: if they waited for each other, two full buffers would deadlock.
     tokio::select! {
         () = to_client.run() => {}
         () = up(from_client, writer) => {}
         () = shutdown.cancelled() => {}
     }
     let frame = CloseFrame { code: CloseCode::Normal, reason: "".into() };
-    // The client may have left first; then there is nobody to tell.
+    // The client may already be gone.
     let _ = tokio::time::timeout(PING_EVERY, to_client.to_client.send(Message::Close(Some(frame)))).await;
 }
 
-/// Port to client, with the pings in between.
+/// Port to client, interleaved with pings.
 struct Down<S> {
     reader: Reader,
     to_client: SplitSink<WebSocketStream<S>, Message>,
@@ -132,7 +132,7 @@ where
     }
 }
 
-/// Client to port, until the client closes or has been silent for too long.
+/// Client to port, until the client closes or times out.
 async fn up<S>(mut from_client: SplitStream<WebSocketStream<S>>, mut writer: Writer)
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,4 +1,4 @@
-//! What virt-api may do with the API in its own name. What users may do through it is for their own roles to say.
+//! RBAC of virt-api's own account. What users may do through it is up to their own roles.
 
 use api::rights::Verb::{Create, Get, List, Patch};
 use api::rights::{Identity, Program, Right};
@@ -11,14 +11,14 @@ const RIGHTS: &[Right] = &[
     Right::on::<VirtualMachineInstance>(&[Get, Patch]),
     Right::on::<VirtualMachineInstanceMigration>(&[Create]),
     Right::on::<Node>(&[Get]),
-    // Where node agents are Pods.
+    // Where virt-handler runs in Pods.
     Right::on::<Pod>(&[List]).in_installation(),
-    // The configuration, which admission follows as well.
+    // The cluster configuration, which admission follows too.
     Right::watch::<KubeVirt>().in_installation(),
     Right::on::<KubeVirt>(&[Get]).in_installation(),
 ];
 
-/// The program with all it may do.
+/// The program with its rights.
 pub fn program() -> Program {
     Program { name: "kubevirt-apiserver", identity: Identity::Account, rights: RIGHTS.to_vec() }
 }

@@ -1,14 +1,14 @@
-//! Streams to the guest: the client's side of a WebSocket, and the splice that joins it to the node agent's.
+//! Streams to the guest: the client's WebSocket, spliced to virt-handler's.
 //!
 //! ```text
-//! client ──WebSocket──► this server ──WebSocket──► node agent ──► serial line, VNC
+//! client ──WebSocket──► this server ──WebSocket──► virt-handler ──► serial line, VNC
 //!          handshake 2               handshake 1
 //!          └────────── bytes, frames and all, end to end ──────┘
 //! ```
 //!
-//! The far side is dialled first, so whatever can go wrong is still an ordinary HTTP answer for the client. After
-//! both handshakes this server no longer looks at frames: masks, pings and close frames travel end to end. That only
-//! works because both legs speak the same subprotocol and neither has negotiated an extension.
+//! The far side is dialled first, so that any failure is still an ordinary HTTP error for the client. After both
+//! handshakes this server does not parse frames: masks, pings and close frames travel end to end. That works because
+//! both legs use the same subprotocol and no extensions.
 
 use std::time::Duration;
 
@@ -24,13 +24,13 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use tokio_util::sync::CancellationToken;
 
-/// How long a side may take to notice that the stream is over.
+/// How long a side may take to close after the stream has ended.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// A connection whose HTTP part is over. Bytes that came right behind the handshake are still in it.
+/// A connection after the HTTP upgrade. Bytes received right after the handshake are still buffered in it.
 pub(crate) type Raw = TokioIo<Upgraded>;
 
-/// A client that asked for a WebSocket and has not been answered yet.
+/// A client that has requested a WebSocket and has not been answered yet.
 pub(crate) struct ClientUpgrade {
     on_upgrade: OnUpgrade,
     accept: HeaderValue,
@@ -38,7 +38,7 @@ pub(crate) struct ClientUpgrade {
 }
 
 impl ClientUpgrade {
-    /// Reads the client's half of the handshake.
+    /// Parses the client's handshake.
     pub(crate) fn from_request(request: &mut Request) -> Result<Self, Refusal> {
         let headers = request.headers();
         if !lists(headers, header::UPGRADE, "websocket") || !lists(headers, header::CONNECTION, "upgrade") {
@@ -58,7 +58,7 @@ impl ClientUpgrade {
         Ok(ClientUpgrade { on_upgrade, accept, subprotocol })
     }
 
-    /// Answers the handshake and runs `serve` on the connection as soon as the answer is out.
+    /// Answers the handshake and runs `serve` on the upgraded connection.
     pub(crate) fn accept<F, Fut>(self, serve: F) -> Response
     where
         F: FnOnce(Raw) -> Fut + Send + 'static,
@@ -84,7 +84,7 @@ impl ClientUpgrade {
     }
 }
 
-/// Whether a comma-separated header, possibly given several times, names the token.
+/// Whether a comma-separated, possibly repeated header contains the token.
 fn lists(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
     headers
         .get_all(name)
@@ -94,7 +94,7 @@ fn lists(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
         .any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
-/// Copies bytes both ways until one side ends or `shutdown` is cancelled, then closes both.
+/// Copies bytes both ways until one side closes or `shutdown` is cancelled, then closes both.
 pub(crate) async fn splice<A, B>(a: A, b: B, shutdown: &CancellationToken)
 where
     A: AsyncRead + AsyncWrite,
@@ -111,6 +111,6 @@ where
         tracing::debug!(%error, "a stream broke");
     }
     let goodbye = async { tokio::join!(a_write.shutdown(), b_write.shutdown()) };
-    // A peer that is already gone cannot be told; nothing is left to do about it.
+    // The peer may already be gone.
     let _ = tokio::time::timeout(GOODBYE, goodbye).await;
 }

@@ -1,9 +1,10 @@
-//! Everything the controllers read live or write, as one small trait.
+//! The API calls of the controllers (live reads and writes) as one small trait.
 //!
-//! Production talks to an API server through [`KubeApi`]; a simulation answers from memory. What the controllers know from
-//! watches is not asked for here: see [`Stores`](crate::Stores).
+//! In production [`KubeApi`] talks to an API server; a simulation answers from memory. Cached reads do not go through
+//! this trait: see [`Stores`](crate::Stores).
 //!
-//! The trait is dynamic and its objects are a closed set, so the controllers are compiled once, whoever answers.
+//! The trait is object-safe and its object types are a closed set, so the controllers are compiled once for all
+//! implementations.
 
 use std::pin::Pin;
 
@@ -22,44 +23,46 @@ use serde_json::{Value, json};
 
 pub use plan::effect::{Part, Patch};
 
-/// What the server says, later.
+/// A future that resolves to the server's response.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = Result<T, Error>> + Send + 'a>>;
 
-/// The API of a cluster. Namespaces are empty for kinds that are not in one, and in `list` for all of them.
+/// The API of a cluster. The namespace is empty for cluster-scoped kinds; in `list`, empty means all namespaces.
 ///
-/// Errors are those of the client: what the server answered is in [`kube::Error::Api`]. Writes return the metadata of
-/// what is stored.
+/// Errors are those of the client; [`kube::Error::Api`] holds the server's response. Writes return the metadata of the
+/// stored object.
 pub trait Api: Send + Sync + 'static {
-    /// Nothing if the object does not exist.
+    /// Returns `None` if the object does not exist.
     fn get<'a>(&'a self, kind: Kind, at: &'a Key) -> Answer<'a, Option<Object>>;
 
-    /// `labels` is a selector in the API's string form; an empty one selects all.
+    /// `labels` is a label selector in string form; an empty one matches everything.
     fn list<'a>(&'a self, kind: Kind, namespace: &'a str, labels: &'a str) -> Answer<'a, Vec<Object>>;
 
     fn create<'a>(&'a self, namespace: &'a str, object: &'a Object) -> Answer<'a, ObjectMeta>;
 
-    /// Deletes the object if it has this UID. One of the name with another UID is a conflict. Dependents go later.
+    /// Deletes the object if its UID matches; an object of the same name with another UID is a conflict. Dependents are
+    /// garbage-collected later.
     fn delete<'a>(&'a self, kind: Kind, at: &'a Key, uid: &'a str, grace_seconds: Option<u32>) -> Answer<'a, ()>;
 
-    /// Replaces the object of that name. The resource version in it, if there is one, must be the stored one.
+    /// Replaces the object of that name. Its resource version, if set, must match the stored one.
     fn replace<'a>(&'a self, namespace: &'a str, part: Part, object: &'a Object) -> Answer<'a, ObjectMeta>;
 
     fn patch<'a>(&'a self, kind: Kind, at: &'a Key, part: Part, patch: &'a Patch) -> Answer<'a, ObjectMeta>;
 
-    /// Asks the Pod of this UID to leave its node, for which others are asked. One of the name with another UID is a conflict.
+    /// Evicts the Pod if its UID matches, which admission may refuse. A Pod of the same name with another UID is a
+    /// conflict.
     fn evict<'a>(&'a self, pod: &'a Key, uid: &'a str) -> Answer<'a, ()>;
 
-    /// Asks whether somebody may do something. The answer is in the status.
+    /// Creates a SubjectAccessReview; the result is in the status of the returned object.
     fn review<'a>(&'a self, review: &'a SubjectAccessReview) -> Answer<'a, SubjectAccessReview>;
 }
 
-/// The API of a real server.
+/// [`Api`] backed by a real API server.
 #[derive(Clone)]
 pub struct KubeApi {
     client: Client,
 }
 
-/// What is read of the answer to a write.
+/// The part of a write's response that is used.
 #[derive(Deserialize)]
 struct Stored {
     #[serde(default)]
@@ -133,7 +136,7 @@ impl Api for KubeApi {
         };
         Box::pin(async move {
             let request = path(kind, &at.namespace).delete(&at.name, &params).map_err(Error::BuildRequest)?;
-            // The answer is the object on its way out or a status; neither is news.
+            // The response is the terminating object or a Status; neither is needed.
             self.client.request_text(request).await.map(drop)
         })
     }
@@ -166,7 +169,7 @@ impl Api for KubeApi {
     }
 
     fn evict<'a>(&'a self, pod: &'a Key, uid: &'a str) -> Answer<'a, ()> {
-        // Not by way of the client's own method: it sends the options under a name that servers do not know.
+        // The client's own evict method is not used: it sends the options under a field name that servers do not know.
         let eviction = json!({
             "apiVersion": "policy/v1", "kind": "Eviction",
             "metadata": {"name": pod.name, "namespace": pod.namespace},
@@ -189,9 +192,9 @@ impl Api for KubeApi {
     }
 }
 
-/// Where events for people go.
+/// Sink for Kubernetes events.
 pub trait Notes: Send + Sync + 'static {
-    /// Never waits. `component` is what users see as the source.
+    /// Does not block. `component` is shown to users as the source.
     fn publish(&self, component: &'static str, about: ObjectReference, type_: EventType, reason: &str, message: String);
 }
 

@@ -1,4 +1,4 @@
-//! Removes disruption budgets that earlier versions made for instances.
+//! Removes PodDisruptionBudgets that earlier versions created for VMIs.
 
 use api::v1::VirtualMachineInstance;
 use informer::Key;
@@ -37,7 +37,7 @@ struct Budgets {
     ctx: Context,
 }
 
-/// Only budgets wake it: without one there is nothing to do for an instance, and each comes as an event.
+/// Only budgets trigger it: a VMI without one needs nothing, and each budget arrives as an event.
 fn watches(on: &mut Watches<'_>) {
     on.changes(
         |stores| &stores.budgets,

@@ -1,4 +1,4 @@
-//! The cluster configuration as it is now.
+//! The current cluster configuration.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 
 type Listener = Box<dyn Fn(&ClusterConfig) + Send + Sync>;
 
-/// Follows the KubeVirt object. A configuration that is refused leaves the last good one in force.
+/// Follows the KubeVirt object. An invalid configuration is ignored; the last valid one stays in effect.
 #[derive(Clone)]
 pub struct LiveConfig {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    /// What this installation starts from; the KubeVirt object is laid over it.
+    /// Defaults of this installation; the KubeVirt object overrides them.
     base: ClusterConfig,
     current: RwLock<Arc<ClusterConfig>>,
     listeners: Mutex<Vec<Listener>>,
@@ -28,12 +28,12 @@ impl LiveConfig {
         Self { inner: Arc::new(Inner { base, current, listeners: Mutex::default() }) }
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in effect.
     pub fn now(&self) -> Arc<ClusterConfig> {
         self.inner.current.read().clone()
     }
 
-    /// Calls `listener` with the configuration in force, now and after every change. It must not wait.
+    /// Calls `listener` with the configuration in effect, now and after every change. The listener must not block.
     pub fn on_change(&self, listener: impl Fn(&ClusterConfig) + Send + Sync + 'static) {
         let mut listeners = self.listeners();
         listener(&self.now());
@@ -44,7 +44,7 @@ impl LiveConfig {
         self.inner.listeners.lock()
     }
 
-    /// Keeps up with the KubeVirt object.
+    /// Subscribes to changes of the KubeVirt object.
     pub(crate) fn follow(&self, kubevirts: &Store<KubeVirt>) {
         let (this, all) = (self.clone(), kubevirts.clone());
         kubevirts.subscribe(move |_| {
@@ -55,7 +55,7 @@ impl LiveConfig {
         });
     }
 
-    /// Reads the object that counts. Says whether that changed anything.
+    /// Re-reads the effective KubeVirt object. Returns whether the configuration changed.
     fn refresh(&self, all: &[Arc<KubeVirt>]) -> bool {
         let base = &self.inner.base;
         let config = match in_force(all).map_or_else(|| Ok(base.clone()), |kubevirt| overlaid(base, &kubevirt)) {
@@ -73,13 +73,13 @@ impl LiveConfig {
     }
 }
 
-/// The one object that counts: the oldest that is not being deleted.
+/// The effective KubeVirt object: the oldest that is not being deleted.
 pub(crate) fn in_force(all: &[Arc<KubeVirt>]) -> Option<Arc<KubeVirt>> {
     let alive = all.iter().filter(|kubevirt| !machinery::meta::is_deleting(&kubevirt.metadata));
     alive.min_by_key(|kubevirt| kubevirt.metadata.creation_timestamp.clone()).cloned()
 }
 
-/// What the object says, laid over `base`. The launcher's image is this process's to say.
+/// Applies the object's configuration over `base`. The launcher image always comes from `base`.
 fn overlaid(base: &ClusterConfig, kubevirt: &KubeVirt) -> Result<ClusterConfig, ConfigError> {
     let undecodable = |error: serde_json::Error| ConfigError::Undecodable(error.to_string());
     let mut configuration = serde_json::to_value(&base.configuration).map_err(undecodable)?;

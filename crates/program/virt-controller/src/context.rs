@@ -1,4 +1,4 @@
-//! What every controller has at hand.
+//! What every controller has access to.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::moves::OneAtATime;
 use crate::stores::Stores;
 use crate::writer::Writer;
 
-/// What all controllers share.
+/// State shared by all controllers.
 pub struct Shared {
     pub stores: Stores,
     pub(crate) writer: Writer,
     pub(crate) notes: Arc<dyn Notes>,
     pub clock: Clock,
     pub config: LiveConfig,
-    /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
+    /// How launchers are started and their Pods configured, beyond what the KubeVirt object specifies.
     pub(crate) instances: Arc<InstanceSettings>,
-    /// Start nothing: the cluster is being emptied.
+    /// Start no VMs: the cluster is being drained.
     pub(crate) hold_starts: bool,
     pub(crate) one_at_a_time: OneAtATime,
 }
 
-/// What a controller has at hand: its own, and what all share.
+/// The dependencies of one controller: its own and the shared ones.
 #[derive(Clone)]
 pub struct Context {
     pub(crate) shared: Arc<Shared>,
@@ -47,7 +47,7 @@ impl Deref for Context {
 }
 
 impl Context {
-    /// Publishes an event about an object.
+    /// Records an event about an object.
     pub(crate) fn publish(&self, about: ObjectReference, note: plan::Note) {
         let plan::Note { warning, reason, message } = note;
         let type_ = if warning { EventType::Warning } else { EventType::Normal };

@@ -1,7 +1,7 @@
-//! A controller as a value: everything about it that others derive something from.
+//! A controller as a declarative value.
 //!
-//! A new controller is a module with such a value and one line in [`ALL`](crate::ALL). Its queue and the queue's metrics,
-//! its workers and their flag, its share of the role and its row in `docs/ops/controller.md` follow from that.
+//! A new controller is a module with such a value plus one line in [`ALL`](crate::ALL). Its work queue and metrics, its
+//! workers and their flag, its RBAC rules and its row in `docs/ops/controller.md` are derived from it.
 
 use std::pin::Pin;
 
@@ -15,43 +15,43 @@ use crate::Error;
 use crate::context::Context;
 use crate::stores::Stores;
 
-/// What the names of all controllers begin with.
+/// Prefix of all controller names.
 const PREFIX: &str = "virt-controller-";
 
-/// A controller as it is declared.
+/// Declaration of a controller.
 pub struct Controller {
-    /// The name of its queue, as metrics show it: `virt-controller-` and what it works on.
+    /// Name of its work queue in metrics: `virt-controller-` plus what it reconciles.
     pub name: &'static str,
     pub queue: Queue,
     pub workers: Workers,
-    /// Which changes wake which keys.
+    /// Registers the watches that enqueue keys.
     pub watches: fn(&mut Watches<'_>),
-    /// The component that users see in its events.
+    /// The component shown as the source of its events.
     pub component: &'static str,
-    /// Kinds that it creates or deletes and decides about only when the cache shows that.
+    /// Kinds it creates or deletes under expectations: a key is not acted on until the cache shows the result.
     pub expects: Expected,
-    /// Kinds whose last write, in the name of a key, has to show in the cache before the key is decided about again.
+    /// Kinds whose last write for a key must show in the cache before the key is reconciled again.
     pub tracks: &'static [Kind],
-    /// What it reads live. The caches that it reads are everybody's: see [`Stores::rights`].
+    /// Its live reads. Rights for the shared caches are in [`Stores::rights`].
     pub reads: &'static [Right],
     /// What it writes.
     pub writes: &'static [Right],
-    /// Makes what reconciles its keys.
+    /// Creates the reconciler.
     pub start: fn(Context) -> Box<dyn Reconcile>,
 }
 
-/// In which order keys are worked on, and how soon again after a failure.
+/// Queue ordering, and the back-off after a failure.
 #[derive(Clone, Copy, Debug)]
 pub enum Queue {
-    /// First come, first served.
+    /// FIFO.
     Plain,
-    /// The most urgent first.
+    /// Highest priority first.
     Prioritized,
-    /// First come, first served, with limits of its own.
+    /// FIFO with its own retry limits.
     Limited(RetryLimits),
 }
 
-/// What a controller waits for after it has acted.
+/// The expectations a controller sets when it acts.
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub creations: &'static [Kind],
@@ -62,12 +62,12 @@ impl Expected {
     pub const NOTHING: Self = Self { creations: &[], deletions: &[] };
 }
 
-/// How many keys are worked on at once.
+/// Number of keys reconciled concurrently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Workers {
-    /// As many as this flag says.
+    /// Set by this flag.
     Flag(Flag),
-    /// As many as a flag of another controller says.
+    /// Set by the flag of another controller.
     Like(Flag),
     Fixed(usize),
 }
@@ -78,22 +78,22 @@ pub struct Flag {
     /// Without the dashes.
     pub name: &'static str,
     pub default: usize,
-    /// What `--help` and the documentation say.
+    /// The text in `--help` and in the documentation.
     pub help: &'static str,
 }
 
-/// Brings one key forward. The caller must hold the key: two passes over one must not overlap.
+/// Reconciles one key. Callers must not reconcile the same key concurrently.
 pub trait Reconcile: Send + Sync {
     fn reconcile<'a>(&'a self, key: &'a Key) -> Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send + 'a>>;
 }
 
 impl Controller {
-    /// What it works on, in short.
+    /// Its name without the common prefix.
     pub fn short_name(&self) -> &'static str {
         self.name.strip_prefix(PREFIX).unwrap_or(self.name)
     }
 
-    /// The flag that sets the number of its workers, if that is its own.
+    /// The flag that sets its number of workers, if it has its own.
     pub fn flag(&self) -> Option<Flag> {
         match self.workers {
             Workers::Flag(flag) => Some(flag),
@@ -101,7 +101,7 @@ impl Controller {
         }
     }
 
-    /// The resources whose changes wake it, as `kubectl` names them.
+    /// The resources that trigger it, as `kubectl` names them.
     pub fn watched(&self) -> Vec<String> {
         let mut watches = Watches { ctx: None, resources: Vec::new() };
         (self.watches)(&mut watches);
@@ -110,12 +110,12 @@ impl Controller {
         watches.resources
     }
 
-    /// What it needs besides the caches.
+    /// The rights it needs besides those for the caches.
     pub fn rights(&self) -> impl Iterator<Item = &'static Right> + use<> {
         self.reads.iter().chain(self.writes)
     }
 
-    /// Whether it declares that it writes such objects so.
+    /// Whether it declares this kind of write.
     pub(crate) fn declares(&self, verb: Verb, kind: Kind, part: Part) -> bool {
         let subresource = match part {
             Part::Object => "",
@@ -140,14 +140,14 @@ impl Controller {
     }
 }
 
-/// Takes down what wakes a controller. With a context it also begins to listen.
+/// Collects the watches of a controller. With a context it also subscribes to them.
 pub struct Watches<'a> {
     ctx: Option<&'a Context>,
     resources: Vec<String>,
 }
 
 impl Watches<'_> {
-    /// Each change of an object of the cache wakes its own key.
+    /// Enqueues the key of every changed object in the cache.
     pub fn objects<K: Cached>(&mut self, cache: fn(&Stores) -> &Store<K>) {
         self.note::<K>();
         if let Some(ctx) = self.ctx {
@@ -155,7 +155,7 @@ impl Watches<'_> {
         }
     }
 
-    /// Each change in the cache wakes what `wake` adds to the queue.
+    /// Calls `wake` for every change in the cache, to add keys to the queue.
     pub fn changes<K: Cached>(
         &mut self,
         cache: fn(&Stores) -> &Store<K>,
@@ -168,8 +168,8 @@ impl Watches<'_> {
         }
     }
 
-    /// Another cluster configuration wakes what `wake` adds to the queue. It gets no context: the configuration is part of
-    /// that, and would be kept alive by its own listener.
+    /// Calls `wake` when the cluster configuration changes. It gets no context: that owns the configuration, so the
+    /// listener would keep its own subject alive.
     pub fn configuration(&mut self, wake: impl Fn(&Stores, &WorkQueue<Key>) + Send + Sync + 'static) {
         self.note::<api::v1::KubeVirt>();
         if let Some(ctx) = self.ctx {
@@ -184,7 +184,7 @@ impl Watches<'_> {
     }
 }
 
-/// A kind that there can be a cache of.
+/// A kind that can be cached.
 pub trait Cached: kube::Resource<DynamicType = ()> + Resource + Send + Sync + 'static {}
 
 impl<K> Cached for K where K: kube::Resource<DynamicType = ()> + Resource + Send + Sync + 'static {}

@@ -1,7 +1,7 @@
-//! All controllers of the process with their queues, without anything that runs them.
+//! All controllers of the process and their work queues, but not the workers.
 //!
-//! [`run`](crate::run) puts workers behind the queues. A simulation takes keys from them itself, polls
-//! [`Running::reconcile`] as it likes, and drops everything to crash.
+//! [`run`](crate::run) starts workers on the queues. A simulation takes keys itself, polls [`Running::reconcile`] as it
+//! likes, and drops everything to simulate a crash.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::stores::Stores;
 use crate::writer::{WriteCounter, Writer};
 use crate::{Error, budget, evacuation, migration, node, synchronization, topology, vm, vmi, workload};
 
-/// Every controller there is.
+/// All controllers.
 pub static ALL: &[&Controller] = &[
     &vm::CONTROLLER,
     &vmi::CONTROLLER,
@@ -31,23 +31,23 @@ pub static ALL: &[&Controller] = &[
     &workload::CONTROLLER,
 ];
 
-/// What is decided when the process starts.
+/// Settings fixed at startup.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// What this installation starts from; the KubeVirt object is laid over it.
+    /// Defaults of this installation; the KubeVirt object overrides them.
     pub base: ClusterConfig,
-    /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
+    /// How launchers are started and their Pods configured, beyond what the KubeVirt object specifies.
     pub instances: InstanceSettings,
-    /// Start nothing: the cluster is being emptied.
+    /// Start no VMs: the cluster is being drained.
     pub hold_starts: bool,
-    /// Counts writes to the API by virtual machine.
+    /// Counts API writes per VM.
     pub writes: Arc<WriteCounter>,
 }
 
-/// A controller with its queue.
+/// A controller and its work queue.
 pub struct Running {
     pub declared: &'static Controller,
-    /// The keys that wait for it.
+    /// Pending keys.
     pub queue: WorkQueue<Key>,
     passes: Box<dyn Reconcile>,
 }
@@ -61,7 +61,7 @@ impl Running {
         Self { declared, queue, passes: (declared.start)(ctx) }
     }
 
-    /// One pass over one key. The caller must hold the key: two passes over one must not overlap.
+    /// Reconciles one key. Callers must not reconcile the same key concurrently.
     pub async fn reconcile(&self, key: &Key) -> Result<Requeue, Error> {
         self.passes.reconcile(key).await
     }
@@ -74,7 +74,7 @@ pub struct Controllers {
 }
 
 impl Controllers {
-    /// Makes the controllers of a list and lets changes in the caches wake them.
+    /// Creates the controllers and subscribes their queues to the caches.
     pub fn new(
         list: &[&'static Controller],
         stores: Stores,
@@ -99,7 +99,7 @@ impl Controllers {
         Self { config, running, topology: topology::Updater::new(shared) }
     }
 
-    /// In the order of the list.
+    /// The controllers, in the order they were listed.
     pub fn running(&self) -> &[Arc<Running>] {
         &self.running
     }
@@ -109,12 +109,12 @@ impl Controllers {
         self.running.iter().map(AsRef::as_ref).find(|running| running.declared.short_name() == short_name)
     }
 
-    /// The cluster configuration as it is now.
+    /// The current cluster configuration.
     pub fn config(&self) -> &LiveConfig {
         &self.config
     }
 
-    /// Brings every node's labels about time stamp counters up to date, once.
+    /// Updates the TSC frequency labels of all nodes once.
     pub async fn update_topology(&self) {
         self.topology.update().await;
     }

@@ -1,8 +1,8 @@
-//! The parts of `docs/ops/controller.md` that follow from the list of controllers.
+//! The generated parts of `docs/ops/controller.md`.
 
 use crate::controller::{Controller, Workers};
 
-/// The rows of the table of flags: one for each that sets a number of workers.
+/// Rows of the flag table: one for each flag that sets a number of workers.
 pub fn flags(controllers: &[&'static Controller]) -> String {
     let flags = controllers.iter().filter_map(|controller| controller.flag());
     let row = |flag: crate::controller::Flag| {
@@ -11,7 +11,7 @@ pub fn flags(controllers: &[&'static Controller]) -> String {
     flags.map(row).collect()
 }
 
-/// A table of the controllers: their queues, their workers, what wakes them and what they write.
+/// A table of the controllers: queue, workers, triggers and writes.
 pub fn controllers(controllers: &[&'static Controller]) -> String {
     let head = "| queue `virt-controller-…` | workers | woken by changes of | writes |\n|---|---|---|---|\n";
     let rows = controllers.iter().map(|controller| {
@@ -35,7 +35,7 @@ fn workers(controller: &Controller) -> String {
     }
 }
 
-/// Inside a sentence the first letter is small, unless it begins a name like CPU or VMI.
+/// Lowercases the first letter for use inside a sentence, unless it begins an acronym such as CPU or VMI.
 fn uncapitalized(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), letters.clone().next()) {

@@ -26,13 +26,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::status::Status;
 
-/// Connections at a time; probes and a scraper need a handful.
+/// Maximum number of concurrent connections; probes and a scraper need only a handful.
 const CONNECTIONS: usize = 32;
-/// A client that says nothing for so long is hung up on.
+/// Read timeout of a client.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// A connection ends after so long, whatever it does.
+/// Maximum lifetime of a connection.
 const CONNECTION: Duration = Duration::from_secs(60);
-/// How long certificates are taken for current without looking at the files.
+/// How often the certificate files are checked for changes.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
@@ -49,16 +49,16 @@ pub enum EndpointsError {
     SelfSigned(#[source] rcgen::Error),
 }
 
-/// Where the certificate of the endpoints comes from.
+/// Source of the serving certificate.
 #[derive(Clone, Debug)]
 pub enum Certificate {
-    /// Files, read again when they change.
+    /// Files, reloaded when they change.
     Files { cert: PathBuf, key: PathBuf },
-    /// Made at the start: whoever asks must not care who answers.
+    /// Generated at startup, for clients that do not verify the server.
     SelfSigned,
 }
 
-/// Ready to serve.
+/// The endpoints, ready to be served.
 pub struct Endpoints {
     acceptor: TlsAcceptor,
     status: Arc<Status>,
@@ -66,7 +66,7 @@ pub struct Endpoints {
 }
 
 impl Endpoints {
-    /// `client` is what `/healthz` asks the API server with.
+    /// `client` is used by `/healthz` to probe the API server.
     pub fn new(certificate: Certificate, status: Arc<Status>, client: Client) -> Result<Self, EndpointsError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let certificates = Certificates::new(certificate, &provider)?;
@@ -77,14 +77,14 @@ impl Endpoints {
         Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), status, client })
     }
 
-    /// Answers until `shutdown`.
+    /// Serves until `shutdown`.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
         let (this, room) = (Arc::new(self), Arc::new(Semaphore::new(CONNECTIONS)));
         while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
             let stream = match accepted {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    // Out of descriptors, or the peer gave up; neither is helped by asking again at once.
+                    // Out of descriptors, or the peer disconnected; retrying at once helps with neither.
                     tracing::debug!(error = &error as &dyn std::error::Error, "no connection");
                     tokio::time::sleep(Duration::from_millis(100)).await;
                     continue;
@@ -133,7 +133,7 @@ fn response(code: StatusCode, kind: &'static str, body: String) -> Response<Stri
     response
 }
 
-/// The certificate in use.
+/// The current serving certificate.
 #[derive(Debug)]
 struct Certificates {
     source: Certificate,

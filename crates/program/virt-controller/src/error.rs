@@ -1,13 +1,13 @@
-//! What can go wrong while carrying out an action.
+//! Errors from executing an action.
 
 use informer::{Classify, ErrorClass};
 
-/// How a request relates to what we had read before it.
+/// Whether a request depends on what was read before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
     /// A read, a create or a delete.
     Plain,
-    /// An update or patch that fails if the object has changed or gone.
+    /// An update or patch with a precondition: it fails if the object has changed or is gone.
     Guarded,
 }
 
@@ -15,7 +15,7 @@ pub enum Request {
 pub enum Error {
     #[error("failed to {doing}")]
     Api {
-        /// Verb and object.
+        /// Verb and object of the failed request.
         doing: String,
         request: Request,
         #[source]
@@ -41,13 +41,13 @@ impl Error {
         Self::Api { doing, request, source: Box::new(source) }
     }
 
-    /// Whether the server has said no, so that nothing was written. Without its answer nobody can tell.
+    /// Whether the server rejected the request, so that nothing was written. Without a response that is unknown.
     pub(crate) fn is_refusal(&self) -> bool {
         let Self::Api { source, .. } = self else { return false };
         matches!(source.as_ref(), kube::Error::Api(status) if (400..500).contains(&status.code))
     }
 
-    /// One sentence for a condition or an event: the server's own words without the client's wrapping.
+    /// One sentence for a condition or an event: the server's message without the client's wrapping.
     pub(crate) fn for_user(&self) -> String {
         match self {
             Self::Api { source, .. } => match source.as_ref() {
@@ -70,9 +70,9 @@ impl Classify for Error {
         let kube::Error::Api(status) = source.as_ref() else { return ErrorClass::Transient };
         match (request, status.code) {
             (_, 409) => ErrorClass::Conflict,
-            // A failed test of a JSON patch is answered with 422; the object may also be gone already.
+            // A failed JSON patch test returns 422; the object may also be gone already.
             (Request::Guarded, 404 | 422) => ErrorClass::Conflict,
-            // The request itself is wrong, whatever the state of the cluster: only another version of us can help.
+            // The request itself is malformed, whatever the cluster state: retrying cannot help.
             (_, 400 | 405 | 413 | 415) => ErrorClass::Terminal,
             _ => ErrorClass::Transient,
         }

@@ -1,4 +1,4 @@
-//! The evacuation controller: makes migrations for guests that were asked to leave their node.
+//! The evacuation controller: creates migrations for VMIs that must leave their node.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use informer::Key;
@@ -28,7 +28,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
     }),
     watches,
     component: "evacuation-controller",
-    // By node: migrations that were made for guests on it.
+    // Keyed by node: migrations created for the VMIs on it.
     expects: Expected { creations: &[Kind::Migration], deletions: &[] },
     tracks: &[],
     reads: &[Right::on::<Migration>(&[Verb::Get, Verb::List])],
@@ -40,8 +40,8 @@ struct Evacuations {
     ctx: Context,
 }
 
-/// What wakes a node: itself, the instances on it, their migrations, and the end of a Pod of theirs: a second one keeps a
-/// guest from being moved.
+/// A node is triggered by itself, its VMIs, their migrations, and the end of one of their Pods: a second Pod keeps a
+/// VMI from being migrated.
 fn watches(on: &mut Watches<'_>) {
     on.objects(|stores| &stores.nodes);
     on.changes(
@@ -69,7 +69,7 @@ fn watches(on: &mut Watches<'_>) {
             vmi.and_then(|vmi| node_of(&vmi)).into_iter().for_each(|node| ctx.queue.add(node));
         },
     );
-    // The strategy of instances without one of their own, or the taint that empties a node.
+    // The default eviction strategy, or the taint that drains a node, may have changed.
     on.configuration(|stores, queue| stores.nodes.keys().into_iter().for_each(|key| queue.add(key)));
 }
 

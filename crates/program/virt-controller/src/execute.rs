@@ -1,4 +1,4 @@
-//! Carries effects out. What is created, deleted and written is remembered until the caches show it.
+//! Executes effects, and records creations, deletions and writes until the caches show them.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::context::Context;
 use crate::reconcile::{Control, EffectOf, Next};
 use crate::writer::Done;
 
-/// An object was found that the cache does not show yet; its event is on the way.
+/// Requeue delay after finding an object that the cache does not show yet; its event is on the way.
 pub(crate) const CACHE_CATCHES_UP: Duration = Duration::from_secs(1);
 
-/// Carries out one effect in the name of a key.
+/// Executes one effect on behalf of a key.
 pub(crate) async fn execute<C: Control>(
     control: &C,
     key: &Key,
@@ -68,7 +68,7 @@ pub(crate) fn after<E>(done: Done) -> Next<E> {
     }
 }
 
-/// Carries out an effect and tells people how it went.
+/// Executes an effect and records an event about the outcome.
 async fn tell<C: Control>(
     control: &C,
     key: &Key,
@@ -98,14 +98,14 @@ async fn tell<C: Control>(
 }
 
 impl Context {
-    /// On a cluster, the server would refuse what is not declared. The simulator and the tests see more of what can happen
-    /// than any cluster, and have no such server.
+    /// On a cluster RBAC would reject undeclared writes. The simulator and the tests cover more cases than any cluster
+    /// but have no RBAC, so this checks it for them.
     fn check_declared(&self, verb: Verb, kind: Kind, part: Part) {
         let name = self.declared.name;
         debug_assert!(self.declared.declares(verb, kind, part), "{name} does not declare: {verb:?} {kind:?} {part:?}");
     }
 
-    /// Creates an object in the namespace of the key, or finds that its controller has it.
+    /// Creates an object in the key's namespace, or finds that its controller already has.
     pub(crate) async fn create(&self, key: &Key, object: &Object) -> Result<Done, Error> {
         self.check_declared(Verb::Create, object.kind(), Part::Object);
         let at = Key::new(&key.namespace, object.name());
@@ -159,7 +159,7 @@ impl Context {
         Ok(())
     }
 
-    /// Reads live what the queries ask for.
+    /// Executes the queries as live reads.
     async fn look(&self, queries: Vec<Query>) -> Result<Vec<Object>, Error> {
         let mut found = vec![];
         for query in queries {
@@ -176,7 +176,7 @@ impl Context {
     }
 }
 
-/// In whose name a write is made, and the key of what is written. What has a namespace of its own counts for itself.
+/// The key a write is made for and the key of the written object. An object with an explicit namespace is its own key.
 fn names(key: &Key, namespace: Option<String>, name: &str) -> (Key, Key) {
     match namespace {
         Some(namespace) => (Key::new(&namespace, name), Key::new(namespace, name)),
@@ -184,7 +184,7 @@ fn names(key: &Key, namespace: Option<String>, name: &str) -> (Key, Key) {
     }
 }
 
-/// Creates what may have to be waited for, on behalf of `owner`. If nothing comes of it, there is nothing to wait for.
+/// Creates an object under an expectation of `owner`. The expectation is withdrawn unless the object was created.
 pub(crate) async fn creating(
     expected: Option<&Expectations>,
     owner: &Key,

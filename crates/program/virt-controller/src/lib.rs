@@ -4,11 +4,11 @@
 //! one watch per kind ──► stores ──► queues ──► observe ──► plan::{vm,vmi,…}::decide ──► execute ──► API
 //! ```
 //!
-//! Nothing in here judges: `observe` gathers a `World` from the stores, `execute` carries the effects out. What is right
-//! for a VM is written in `plan`.
+//! This crate makes no decisions: `observe` builds a `World` from the stores and `execute` executes the effects. The
+//! decisions are in `plan`.
 //!
-//! A controller is a value ([`Controller`]) in a list ([`ALL`]). [`run`] is the program. [`Controllers`] are its working
-//! parts, which can also be driven by hand over caches and an API of one's own.
+//! A controller is a value ([`Controller`]) in a list ([`ALL`]). [`run`] is the program. [`Controllers`] can also be
+//! driven by hand, over other caches and another implementation of the API.
 
 pub mod api;
 mod budget;

@@ -1,4 +1,4 @@
-//! What a controller remembers of its own writes until the caches show them.
+//! A controller's record of its own writes that the caches do not show yet.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use plan::object::Kind;
 
 use crate::controller::{Controller, Expected};
 
-/// See the module. Everything is remembered by the key that it was done for.
+/// See the module docs. Everything is recorded under the key it was done for.
 #[derive(Clone)]
 pub struct Memory {
     expects: Expected,
@@ -27,7 +27,7 @@ impl Memory {
         }
     }
 
-    /// Creations and deletions of a kind that the cache does not show yet.
+    /// Open expectations for a kind.
     pub fn expected(&self, kind: Kind) -> &Expectations {
         &self.expected[kind as usize]
     }
@@ -51,7 +51,7 @@ impl Memory {
         }
     }
 
-    /// The object of the key is gone.
+    /// Called when the key's object is gone.
     pub(crate) fn forget(&self, key: &Key) {
         self.expected.iter().for_each(|expected| expected.forget(key));
         self.written.iter().for_each(|written| written.forget(key));

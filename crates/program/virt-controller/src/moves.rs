@@ -1,4 +1,4 @@
-//! Migrations that controllers make on their own account. Whoever makes one, an instance has at most one at a time.
+//! Migrations created by controllers. At most one is in progress per VMI, whichever controller creates it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::context::Context;
 use crate::execute::creating;
 use crate::writer::Done;
 
-/// Whoever is at it gets an answer within this time, or lets the others go on.
+/// Timeout for holding the lock, so that a hung request does not block the other controllers.
 const TOGETHER: Duration = Duration::from_secs(30);
 
-/// One look and one creation at a time in the whole process: what was seen is still true when the migration is made.
-/// Derived names alone do that for one controller; two of them give different ones.
+/// Serializes check and create within the process, so that what was checked still holds when the migration is created.
+/// Derived names achieve that for one controller, but two controllers derive different names.
 #[derive(Clone, Default)]
 pub(crate) struct OneAtATime(Arc<Mutex<()>>);
 
 impl Context {
-    /// Creates a migration on behalf of `owner`, or finds that the instance has one that has not ended.
+    /// Creates a migration on behalf of `owner`, unless the VMI already has an unfinished one.
     pub(crate) async fn create_migration(&self, owner: &Key, migration: &Migration) -> Result<Done, Error> {
         tokio::select! {
             biased;
@@ -46,7 +46,7 @@ impl Context {
         creating(expected, owner, &key, self.writer.create_unless(&key, &object, same)).await
     }
 
-    /// Whether the instance has a migration that has not ended, going by what is stored.
+    /// Whether the VMI has an unfinished migration, by a live read.
     async fn has_migration(&self, namespace: &str, vmi: Option<&str>) -> Result<bool, Error> {
         let of_instance = vmi.filter(|name| name.len() <= names::LABEL_MAX);
         let labels = of_instance.map(|name| format!("{}={name}", labels::VMI_NAME)).unwrap_or_default();

@@ -40,15 +40,15 @@ pub(crate) static CONTROLLER: Controller = Controller {
     start: |ctx| Box::new(Nodes { ctx }),
 };
 
-/// How many instances are asked about in one request: a request has a length.
+/// Maximum number of VMIs per request: the length of a request is limited.
 const AT_ONCE: usize = 50;
 
 struct Nodes {
     ctx: Context,
 }
 
-/// What wakes a node: itself, and instances that are on it although it is not there. Beyond that each pass asks for the
-/// next.
+/// A node is triggered by itself and by VMIs on it while its object is missing. Beyond that each reconcile requeues
+/// itself.
 fn watches(on: &mut Watches<'_>) {
     on.objects(|stores| &stores.nodes);
     on.changes(
@@ -79,7 +79,7 @@ impl Nodes {
         Ok(Agents { pods, daemon_sets: self.list_if_served::<DaemonSet>(&label).await? })
     }
 
-    /// Lists a kind that a server may not have, or may not show us, where agents are no Pods.
+    /// Lists a kind that the server may not serve, or may not let us read, where virt-handler does not run in Pods.
     async fn list_if_served<K: Typed>(&self, labels: &str) -> Result<Vec<K>, Error> {
         match self.ctx.writer.list("", labels).await {
             Err(error) if is_not_served(&error) => Ok(vec![]),
@@ -93,7 +93,7 @@ fn is_not_served(error: &Error) -> bool {
     matches!(source.as_ref(), kube::Error::Api(status) if matches!(status.code, 403 | 404))
 }
 
-/// The node the instance was handed to, if the cache does not have it.
+/// The node the VMI was handed to, if it is not in the cache.
 fn to_missing_node(stores: &Stores, vmi: &VirtualMachineInstance) -> Option<Key> {
     let name = vmi.status.as_ref()?.node_name.clone().filter(|name| !name.is_empty())?;
     let key = Key::new("", name);

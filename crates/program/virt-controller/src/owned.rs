@@ -1,4 +1,4 @@
-//! What controllers ask about the objects that theirs own.
+//! Helpers for owner references and expectations.
 
 use informer::{Change, Expectations, Key};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -11,7 +11,7 @@ pub(crate) fn owner_key(meta: &ObjectMeta, kind: &str) -> Option<Key> {
     Some(Key::new(meta.namespace.clone().unwrap_or_default(), &owner.name))
 }
 
-/// A creation or deletion that was expected has become visible.
+/// Marks an expected creation or deletion as observed.
 pub(crate) fn note<K: Resource<DynamicType = ()>>(expected: &Expectations, owner: &Key, change: &Change<K>) {
     let object = change.object();
     let key = Key::of(object.as_ref());

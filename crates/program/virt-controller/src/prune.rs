@@ -1,11 +1,10 @@
-//! What caches leave out: everything that no decision reads, of objects that are never written back whole.
+//! Drops fields that no decision reads from cached objects that are never written back whole.
 
 use k8s_openapi::api::core::v1::{
     Container, ContainerStatus, Node, PersistentVolumeClaimVolumeSource, Pod, PodSpec, Volume,
 };
 
-/// Keeps a Pod's identity, where it runs, what it mounts and how it fares. What its containers are told is a decision of
-/// the past.
+/// Keeps a Pod's identity, node, mounts and status. Container arguments are not needed once the Pod exists.
 pub(crate) fn pod(pod: &mut Pod) {
     if let Some(spec) = pod.spec.take() {
         pod.spec = Some(PodSpec {
@@ -31,7 +30,7 @@ fn container(container: Container) -> Container {
     Container { name: container.name, image: container.image, ..Container::default() }
 }
 
-/// By name all volumes are known; by what they are, only claims.
+/// Keeps the names of all volumes, but only the sources of claims.
 fn volume(volume: Volume) -> Volume {
     let claim = volume
         .persistent_volume_claim
@@ -51,7 +50,7 @@ fn container_status(status: &mut ContainerStatus) {
     status.volume_mounts = None;
 }
 
-/// What nodes say of their images is long and of no use to us.
+/// The image list in a node's status is long and unused.
 pub(crate) fn node(node: &mut Node) {
     if let Some(status) = &mut node.status {
         status.images = None;

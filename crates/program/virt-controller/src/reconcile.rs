@@ -1,4 +1,4 @@
-//! One pass over one key: observe, decide, carry out; and what is done about a failure.
+//! Reconciles one key: observe, decide, execute, and handle failures.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -14,32 +14,33 @@ use crate::context::Context;
 use crate::controller::Reconcile;
 use crate::execute::execute;
 
-/// What a controller decides on.
+/// The effects a controller decides on.
 pub type EffectOf<C> = Effect<<C as Control>::Look, <C as Control>::Own>;
 
-/// A controller as the pass sees it. What to do is decided in `plan`; here it is only fed and carried out.
+/// What the reconcile loop needs of a controller. Decisions are made in `plan`; this trait supplies their input and
+/// executes their output.
 pub trait Control: Send + Sync {
     type World: Send + Sync;
     type Look: Doubt<Self::World> + Send + Sync;
     type Own: Deed + Send + Sync;
 
     fn ctx(&self) -> &Context;
-    /// Everything the decision may see, or nothing if the object is gone.
+    /// Gathers the input of the decision. `None` if the object is gone.
     fn observe(&self, key: &Key) -> Option<Self::World>;
-    /// The object is gone: drop what is remembered about it, besides the context's memory.
+    /// Called when the object is gone, to drop any state besides the context's memory.
     fn forget(&self, _key: &Key) {}
     fn decide(world: &Self::World) -> Vec<EffectOf<Self>>;
-    /// Puts the failure of the last attempt into the world, for controllers that show it on the object.
+    /// Puts the last failure into the world, for controllers that report it on the object.
     fn fail(_world: &mut Self::World, _error: SyncError) {}
     /// The object that events are about.
     fn about(world: &Self::World) -> Option<ObjectReference>;
-    /// An object was created, or found to be there. Another look follows after the time that is returned.
+    /// Called after an object was created, or found to exist. The key is requeued after the returned time.
     fn created(&self, _key: &Key, _world: &Self::World, _object: &Object) -> Option<Duration> {
         None
     }
-    /// The object, or its status, was replaced by this one.
+    /// Called after the object, or its status, was replaced.
     fn wrote(&self, _key: &Key, _world: &Self::World, _object: &Object) {}
-    /// Carries out an effect that only this controller has.
+    /// Executes an effect that only this controller has.
     fn own(
         &self,
         key: &Key,
@@ -48,20 +49,20 @@ pub trait Control: Send + Sync {
     ) -> impl Future<Output = Result<Next<EffectOf<Self>>, Error>> + Send;
 }
 
-/// How the pass goes on after an effect.
+/// How to continue after an effect.
 pub enum Next<E> {
     Continue,
-    /// There was nothing to do any more.
+    /// There was nothing left to do.
     Idle,
-    /// These come next, then what remains.
+    /// Execute these next, then the remaining effects.
     Insert(Vec<E>),
-    /// Another look after this time; what remains still follows.
+    /// Requeue after this time; the remaining effects still run.
     After(Duration),
-    /// Nothing more in this pass; another look after this time.
+    /// Skip the remaining effects and requeue after this time.
     StopUntil(Duration),
 }
 
-/// An effect that failed, and how to show it.
+/// A failed effect and how to report it.
 struct Failed {
     reason: Option<&'static str>,
     error: Error,
@@ -97,7 +98,7 @@ async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error>
 
 async fn carry_out<C: Control>(control: &C, key: &Key, world: &C::World) -> Result<Requeue, Failed> {
     let mut waiting: Vec<EffectOf<C>> = C::decide(world);
-    waiting.reverse(); // a stack: the next effect is the last
+    waiting.reverse(); // used as a stack: the next effect is at the end
     let mut delay: Option<Duration> = None;
     while let Some(effect) = waiting.pop() {
         tracing::debug!(%key, action = %effect);

@@ -1,4 +1,5 @@
-//! What virt-controller may do: what its caches watch, what each controller declares, and what the program itself needs.
+//! RBAC of virt-controller: the watches of its caches, the rights its controllers declare, and those of the program
+//! itself.
 
 use api::rights::{Identity, Program, Right, Verb};
 use informer::{Recorder, leader};
@@ -6,13 +7,13 @@ use k8s_openapi::api::core::v1::Node;
 
 use crate::{Controller, Stores};
 
-/// Our account and the roles it has.
+/// Name of the service account and of its roles.
 const ACCOUNT: &str = "kubevirt-controller";
 
-/// What the program needs whatever its controllers are. The labels of nodes' TSC frequencies are kept by no controller.
+/// Rights of the program itself. The nodes' TSC frequency labels are not maintained by any controller.
 const PROGRAM: &[Right] = &[leader::RIGHT, Recorder::RIGHT, Right::on::<Node>(&[Verb::Patch])];
 
-/// The program with all that these controllers may do.
+/// The program with the rights of these controllers.
 pub fn program(controllers: &[&'static Controller]) -> Program {
     let declared = controllers.iter().flat_map(|controller| controller.rights()).chain(PROGRAM).copied();
     Program {

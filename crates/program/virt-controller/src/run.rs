@@ -1,4 +1,4 @@
-//! The program: leader election, caches, workers, and an end in good order.
+//! The program: leader election, caches, workers and graceful shutdown.
 //!
 //! ```text
 //! wait for the lease ──► start the caches ──► complete: lead ──► workers ──► shutdown: workers end ──► lease given back
@@ -27,53 +27,53 @@ use crate::stores::Stores;
 use crate::topology;
 use crate::writer::WriteCounter;
 
-/// The component that users see in events, unless a controller says otherwise.
+/// Default component of events, unless a controller declares its own.
 const COMPONENT: &str = "virt-controller";
-/// The lock that candidates for leadership wait for.
+/// Name of the Lease for leader election.
 pub const LEASE: &str = "virt-controller";
-/// What is under way when the end comes gets this long.
+/// Shutdown timeout for running reconciles.
 const LAST_PASSES: Duration = Duration::from_secs(20);
 
-/// Called with each configuration that comes into force.
+/// Called with each new configuration.
 pub type OnConfiguration = Arc<dyn Fn(&ClusterConfig) + Send + Sync>;
 
-/// What the controllers need.
+/// Configuration of the controllers.
 #[derive(Clone)]
 pub struct Config {
     pub client: Client,
-    /// Writes events, if they are not to compete with everything else for the limit of `client`.
+    /// A separate client for events, so that they do not compete for the rate limit of `client`.
     pub events: Option<Client>,
-    /// What this installation starts from, the launcher's image included; the KubeVirt object is laid over it.
+    /// Defaults of this installation, including the launcher image; the KubeVirt object overrides them.
     pub base: ClusterConfig,
-    /// How launchers are started, and what their Pods follow, beyond what the KubeVirt object configures.
+    /// How launchers are started and their Pods configured, beyond what the KubeVirt object specifies.
     pub instances: InstanceSettings,
-    /// The namespace the system is installed in; leader election takes place there.
+    /// The installation namespace, which also holds the Lease.
     pub install_namespace: String,
-    /// This process among its like, usually the Pod's or host's name.
+    /// Unique identity of this process, usually the Pod or host name.
     pub identity: String,
-    /// Wait for the lease before doing anything. A client of its own keeps renewal apart from other traffic.
+    /// Enables leader election. A separate client keeps lease renewal apart from other traffic.
     pub leader_election: Option<Client>,
     pub lease_times: LeaseTimes,
-    /// The controllers that run.
+    /// The controllers to run.
     pub controllers: Vec<&'static Controller>,
-    /// How many keys a controller works on at once, by the name of its flag, where that is not the flag's default.
+    /// Number of workers by flag name, where it differs from the flag's default.
     pub workers: BTreeMap<&'static str, usize>,
     /// Minimum time between updates of the nodes' TSC frequency labels.
     pub node_topology_update_period: Duration,
-    /// Start nothing: the cluster is being emptied.
+    /// Start no VMs: the cluster is being drained.
     pub hold_starts: bool,
-    /// Counts writes to the API by virtual machine.
+    /// Counts API writes per VM.
     pub writes: Arc<WriteCounter>,
-    /// Told how things are.
+    /// Health and metrics, updated while running.
     pub status: Arc<Status>,
-    /// The limit of `client`, which follows the cluster's configuration.
+    /// The rate limit of `client`, adjusted to the cluster configuration.
     pub rate_limit: Option<RateLimit>,
-    /// Called with the cluster's configuration, at first and whenever it changes. It must not wait.
+    /// Called with the cluster configuration at startup and on every change. It must not block.
     pub on_configuration: Option<OnConfiguration>,
 }
 
 impl Config {
-    /// The defaults: no leader election, every controller, with as many workers as it declares.
+    /// Defaults: no leader election, all controllers, each with its default number of workers.
     pub fn new(client: Client, launcher_image: impl Into<String>) -> Self {
         Self {
             client,
@@ -117,10 +117,10 @@ impl Config {
     }
 }
 
-/// Runs the controllers until `shutdown`. Whoever was elected and loses the lease stops at once with an error; the
-/// process must end then.
+/// Runs the controllers until `shutdown`. A leader that loses the lease stops at once with an error; the process must
+/// then exit.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
-    // Dropping the guard ends every watch and the recorder, however this function is left.
+    // Dropping the guard stops all watches and the event recorder, however this function returns.
     let stop = CancellationToken::new();
     let _guard = stop.clone().drop_guard();
     config.status.set_ready();
@@ -143,7 +143,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     }
 }
 
-/// Works until `shutdown`. Caches and the recorder go on until `stop`, since the last passes need them.
+/// Runs until `shutdown`. Caches and the event recorder run until `stop`, since the last reconciles need them.
 async fn control(config: &Config, shutdown: &CancellationToken, stop: CancellationToken) {
     let stores = Stores::start(&config.client, &stop);
     let events = config.events.as_ref().unwrap_or(&config.client).clone();
@@ -175,7 +175,7 @@ fn follow_configuration(config: &Config, controllers: &Controllers) {
     }
 }
 
-/// What the cluster's configuration allows the controllers to ask of the API server.
+/// The API rate limit set by the cluster configuration.
 fn rate(config: &ClusterConfig) -> Rate {
     let component = config.configuration.controller_configuration.as_ref();
     let limiter = component.and_then(|component| component.rest_client.as_ref()?.rate_limiter.as_ref());
@@ -188,7 +188,7 @@ fn rate(config: &ClusterConfig) -> Rate {
     }
 }
 
-/// Runs every controller's workers until `shutdown`, and lets them finish what they are at.
+/// Runs every controller's workers until `shutdown` and lets running reconciles finish.
 async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &CancellationToken) {
     let mut pools = JoinSet::new();
     for running in controllers.running() {
@@ -211,7 +211,7 @@ async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &Cancell
     }
 }
 
-/// Looks after the nodes' labels until `shutdown`.
+/// Keeps the nodes' TSC labels up to date until `shutdown`.
 async fn update_topology(controllers: Arc<Controllers>, config: Config, shutdown: CancellationToken) {
     for pass in 0.. {
         let look = async {

@@ -1,4 +1,4 @@
-//! What a running controller tells about itself: health, leadership, metrics.
+//! Health, leadership and metrics of a running controller.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -13,22 +13,22 @@ use tokio::time::{Instant, timeout};
 
 use crate::controllers::Controllers;
 
-/// How long an answer about the API server's health holds.
+/// How long a health check of the API server is cached.
 const HEALTH_HOLDS: Duration = Duration::from_secs(5);
 /// An API server that takes longer counts as unreachable.
 const HEALTH_TIMEOUT: Duration = Duration::from_secs(5);
 
 type CacheSize = Box<dyn Fn() -> Vec<(&'static str, usize)> + Send + Sync>;
 
-/// Filled by [`run`](crate::run), read by the endpoints.
+/// Updated by [`run`](crate::run), read by the endpoints.
 #[derive(Default)]
 pub struct Status {
-    /// Candidates are ready while they wait for the lease.
+    /// A candidate is ready while it waits for the lease.
     ready: AtomicBool,
     leads: AtomicBool,
     queues: Mutex<Vec<WorkQueue<Key>>>,
     caches: Mutex<Option<CacheSize>>,
-    /// Requests of the controllers' client.
+    /// Requests made by the controllers' client.
     pub requests: RequestCounter,
     health: tokio::sync::Mutex<Option<(Instant, Result<Value, String>)>>,
 }
@@ -42,12 +42,12 @@ impl Status {
         self.leads.store(leads, Ordering::Relaxed);
     }
 
-    /// Whether this process is elected and its caches are complete.
+    /// Whether this process is the leader and its caches have synced.
     pub fn leads(&self) -> bool {
         self.leads.load(Ordering::Relaxed)
     }
 
-    /// Shows the queues of these controllers.
+    /// Adds these controllers' queues to the metrics.
     pub fn watch_queues(&self, controllers: &Controllers) {
         let queues = controllers.running().iter().map(|running| running.queue.clone()).collect();
         *self.queues.lock() = queues;
@@ -57,12 +57,12 @@ impl Status {
         *self.caches.lock() = Some(Box::new(sizes));
     }
 
-    /// The answer of `/leader`.
+    /// The response of `/leader`.
     pub(crate) fn leader(&self) -> Value {
         json!({"apiserver": {"leader": self.leads().to_string()}})
     }
 
-    /// The answer of `/healthz`, and whether it is a good one.
+    /// The response of `/healthz`, and whether it is healthy.
     pub(crate) async fn health(&self, client: &Client) -> (bool, Value) {
         let mut health = self.health.lock().await;
         let fresh = health.as_ref().is_some_and(|(at, _)| at.elapsed() < HEALTH_HOLDS);
@@ -76,7 +76,7 @@ impl Status {
         }
     }
 
-    /// The answer of `/metrics`.
+    /// The response of `/metrics`.
     pub fn metrics(&self) -> String {
         let mut out = Exposition::default();
         let queues = self.queues.lock();
@@ -110,7 +110,7 @@ async fn ask(client: &Client) -> Result<Value, String> {
     }
 }
 
-/// Memory and CPU of this process, where the kernel tells.
+/// Memory and CPU usage of this process, if the kernel reports it.
 fn write_process(out: &mut Exposition) {
     let resident = || -> Option<u64> {
         let pages: u64 = std::fs::read_to_string("/proc/self/statm").ok()?.split(' ').nth(1)?.parse().ok()?;
@@ -122,7 +122,7 @@ fn write_process(out: &mut Exposition) {
     }
     let ticks = || -> Option<u64> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
-        // The name before the last parenthesis may hold anything; user and system time are the 12th and 13th after it.
+        // The name in parentheses may contain anything; user and system time are the 12th and 13th field after it.
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace().skip(11);
         Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
     };

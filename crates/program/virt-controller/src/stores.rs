@@ -20,51 +20,52 @@ use tokio_util::sync::CancellationToken;
 
 use crate::prune;
 
-/// Index: objects by the UID of the one that controls them.
+/// Index: objects by the UID of their controller owner.
 pub const BY_CONTROLLER: &str = "controller";
-/// Index: Pods by the UID of the instance they were made for, whoever controls them.
+/// Index: Pods by the UID of the VMI they were created for, whoever controls them.
 pub const BY_CREATOR: &str = "created-by";
-/// Index: instances by the node they were handed to, Pods by the node they are bound to.
+/// Index: VMIs by the node they were handed to, Pods by the node they are bound to.
 pub const BY_NODE: &str = "node";
-/// Index: machines and instances by `namespace/name` of the DataVolumes they use.
+/// Index: VMs and VMIs by `namespace/name` of the DataVolumes they use.
 pub const BY_DATA_VOLUME: &str = "dv";
-/// Index: machines and instances by `namespace/name` of the claims they use as such.
+/// Index: VMs and VMIs by `namespace/name` of the claims they reference directly.
 pub const BY_CLAIM: &str = "pvc";
-/// Index: claims with a guest's own state by `namespace/name` of the instance, one per claim.
+/// Index: backend-storage claims by `namespace/name` of the VMI, one entry per claim.
 pub const BY_STATE: &str = "state";
-/// Index: instances by the address of their guest's socket.
+/// Index: VMIs by their vsock CID.
 pub const BY_VSOCK: &str = "vsock";
-/// Index: migrations by `namespace/name` of their instance.
+/// Index: migrations by `namespace/name` of their VMI.
 pub const BY_INSTANCE: &str = "vmi";
 /// Index: migrations by UID.
 pub const BY_UID: &str = "uid";
-/// Index: Pods by the UID of the migration they serve, claims by `namespace/name` of the one they were prepared for.
+/// Index: Pods by the UID of the migration they serve, claims by `namespace/name` of the migration they were prepared
+/// for.
 pub const BY_MIGRATION: &str = "migration";
-/// Index: migrations between instances by the ID under which the two sides find each other.
+/// Index: migrations between two VMIs by the ID that both sides share.
 pub const BY_EXCHANGE: &str = "exchange";
-/// Index: migrations that have not ended, all under [`UNFINISHED`].
+/// Index: unfinished migrations, all under [`UNFINISHED`].
 pub const BY_PROGRESS: &str = "progress";
 pub const UNFINISHED: &str = "unfinished";
-/// Index: instances that the workload updater has to look at, all under [`PENDING_UPDATE`].
+/// Index: VMIs that the workload updater must consider, all under [`PENDING_UPDATE`].
 pub const BY_UPDATE: &str = "update";
 pub const PENDING_UPDATE: &str = "pending";
 
-/// Makes the caches, their feeds, and what is done to each of them, from one table.
+/// Generates the caches, their feeds and the operations on all of them from one table.
 macro_rules! stores {
     ($($(#[$doc:meta])* $field:ident: $kind:ty = $informer:expr;)*) => {
-        /// Every cache of the controllers.
+        /// All caches of the controllers.
         #[derive(Clone)]
         pub struct Stores {
             $($(#[$doc])* pub $field: Store<$kind>,)*
         }
 
-        /// The writing ends of detached caches, for whoever stands in for the API server.
+        /// The write ends of detached caches, for a caller that stands in for the API server.
         pub struct Feeds {
             $(pub $field: Ingest<$kind>,)*
         }
 
         impl Stores {
-            /// Starts all watches; they end with `stop`.
+            /// Starts all watches; they stop with `stop`.
             pub fn start(client: &Client, stop: &CancellationToken) -> Self {
                 Self { $($field: $informer.streaming_lists().start(Api::all(client.clone()), stop.clone()),)* }
             }
@@ -75,23 +76,24 @@ macro_rules! stores {
                 (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
             }
 
-            /// Caches without watches that keep objects as they are, for a simulation: it lacks time and not memory.
+            /// Caches without watches that keep objects unpacked, for simulations: they are short of time rather than
+            /// memory.
             pub fn detached_whole() -> (Self, Feeds) {
                 $(let $field = $informer.whole().detached();)*
                 (Self { $($field: $field.0,)* }, Feeds { $($field: $field.1,)* })
             }
 
-            /// What keeping the caches takes.
+            /// The rights needed for all watches.
             pub fn rights() -> Vec<Right> {
                 vec![$(Right::watch::<$kind>(),)*]
             }
 
-            /// How many objects each cache holds.
+            /// The number of objects in each cache.
             pub fn sizes(&self) -> Vec<(&'static str, usize)> {
                 vec![$((stringify!($field), self.$field.len()),)*]
             }
 
-            /// Waits until every cache is complete. False if the watches were stopped before that.
+            /// Waits until every cache has synced. Returns false if the watches were stopped first.
             pub async fn synced(&self) -> bool {
                 true $(&& self.$field.synced().await)*
             }
@@ -111,7 +113,7 @@ stores! {
         .index(BY_UPDATE, |vmi: &VirtualMachineInstance| pending_update(vmi))
         .index(BY_DATA_VOLUME, |vmi: &VirtualMachineInstance| data_volumes(&vmi.metadata, &vmi.spec.volumes))
         .index(BY_CLAIM, |vmi: &VirtualMachineInstance| plugged_claims(vmi));
-    /// Launcher Pods and their helpers, which carry the label; the rest of the cluster's Pods is not our business.
+    /// Launcher Pods and their helpers, selected by label; other Pods are not cached.
     pods: Pod = Informer::new()
         .labels(api::labels::APP)
         .prune(prune::pod)
@@ -135,7 +137,7 @@ stores! {
         .index(BY_STATE, |claim: &PersistentVolumeClaim| guest_of(&claim.metadata))
         .index(BY_MIGRATION, |claim: &PersistentVolumeClaim| migration_of(&claim.metadata));
     policies: MigrationPolicy = Informer::new();
-    /// Only what is left of earlier versions matters; a server need not have the kind.
+    /// Only leftovers of earlier versions matter; the server need not serve the kind.
     budgets: PodDisruptionBudget = Informer::new().optional();
     storage_classes: StorageClass = Informer::new();
     namespaces: Namespace = Informer::new();
@@ -181,8 +183,8 @@ fn claims(meta: &ObjectMeta, volumes: &[Volume]) -> Vec<String> {
     sources.map(|source| beside(meta, &source.claim_name)).collect()
 }
 
-/// Besides the claims it uses as such, those it writes its memory to and those that serve a purpose of ours: their coming
-/// must wake it too.
+/// Besides the claims of its disks, those of its memory dumps and utility volumes: their creation must trigger the VMI
+/// too.
 fn plugged_claims(vmi: &VirtualMachineInstance) -> Vec<String> {
     let dumps = vmi.spec.volumes.iter().filter(|volume| volume.is_memory_dump());
     let dumps = dumps.filter_map(|volume| volume.source().claim_name());
@@ -196,7 +198,7 @@ fn node_of(vmi: &VirtualMachineInstance) -> Vec<String> {
     name.into_iter().filter(|name| !name.is_empty()).collect()
 }
 
-/// The key under which [`BY_STATE`] has the claims of an instance.
+/// The [`BY_STATE`] index key of a VMI.
 pub(crate) fn state_of(namespace: &str, name: &str) -> String {
     format!("{namespace}/{name}")
 }

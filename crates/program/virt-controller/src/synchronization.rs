@@ -1,4 +1,4 @@
-//! The synchronization controller: two instances that exchange a guest learn of each other.
+//! The synchronization controller: lets the two VMIs of a migration between VMIs learn of each other.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ struct Exchanges {
     ctx: Context,
 }
 
-/// Both sides are woken by either of the migrations and by either of the instances.
+/// Either migration and either VMI triggers both sides.
 fn watches(on: &mut Watches<'_>) {
     on.changes(|stores| &stores.migrations, |ctx, change| wake(&ctx.stores, &ctx.queue, change.object()));
     on.changes(

@@ -1,4 +1,4 @@
-//! The topology updater: keeps the nodes' labels about time stamp counters in line with what instances were promised.
+//! The topology updater: keeps the nodes' TSC frequency labels in line with what VMIs were promised.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use crate::api::{Part, Patch};
 use crate::context::Shared;
 use crate::stores::BY_NODE;
 
-/// The pause between two passes is at least this, unless told otherwise.
+/// Default minimum pause between two passes.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
-/// Up to this many hundredths of the period come on top, so that controllers of several clusters do not march in step.
+/// Maximum jitter in percent of the period, so that controllers of several clusters do not run in lockstep.
 const JITTER_PERCENT: u64 = 120;
 
 pub(crate) struct Updater {
@@ -27,7 +27,7 @@ impl Updater {
         Self { shared }
     }
 
-    /// One pass over all nodes. A node that cannot be written does not hold up the others; the next pass tries again.
+    /// Updates all nodes once. A node that cannot be written does not block the others; the next pass retries it.
     pub(crate) async fn update(&self) {
         for Relabel { node, patch } in self.outdated() {
             let key = Key::new("", &node);
@@ -42,7 +42,7 @@ impl Updater {
     fn outdated(&self) -> Vec<Relabel> {
         let nodes = self.shared.stores.nodes.all();
         if !nodes.iter().any(|node| offers_counter(node)) {
-            return vec![]; // and nobody need look at every instance
+            return vec![]; // no need to look at every VMI
         }
         let vmis = &self.shared.stores.vmis;
         let runs_vmis = |node: &str| !vmis.by_index(BY_NODE, node).is_empty();
@@ -59,7 +59,7 @@ impl Updater {
     }
 }
 
-/// How long to wait after a pass. Derived, not drawn: `identity` and the number of the pass make the difference.
+/// The pause after a pass. The jitter is not random: it is derived from `identity` and the number of the pass.
 pub(crate) fn pause(period: Duration, identity: &str, pass: u64) -> Duration {
     let mut hasher = DefaultHasher::new();
     (identity, pass).hash(&mut hasher);

@@ -1,4 +1,4 @@
-//! The claims behind an instance's volumes, as the caches show them.
+//! The cached claims behind a VMI's volumes.
 
 use api::v1::{VirtualMachineInstance, VolumeSource};
 use informer::Key;
@@ -7,7 +7,7 @@ use plan::claims::{Claims, claim_name};
 
 use crate::stores::Stores;
 
-/// The claims that the instance names, and the DataVolumes behind those.
+/// The claims that the VMI references, and the DataVolumes behind them.
 pub(crate) fn claims_of(stores: &Stores, vmi: &VirtualMachineInstance) -> Claims {
     let namespace = vmi.metadata.namespace.clone().unwrap_or_default();
     let own = vmi.spec.volumes.iter().filter_map(claim_name);

@@ -1,4 +1,4 @@
-//! The workload updater: makes migrations and evictions that bring guests up to date.
+//! The workload updater: creates migrations and evictions that move VMIs to up-to-date launchers.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "virt-controller-workload-update",
     queue: Queue::Limited(LIMITS),
-    // There is one key.
+    // There is only one key.
     workers: Workers::Fixed(1),
     watches,
     component: api::events::source::WORKLOAD_UPDATE,
-    // By KubeVirt object: migrations that were made, or given up.
+    // Keyed by KubeVirt object: migrations created or aborted.
     expects: Expected { creations: &[Kind::Migration], deletions: &[Kind::Migration] },
     tracks: &[],
     reads: &[Right::on::<Migration>(&[Verb::Get, Verb::List])],
@@ -44,20 +44,20 @@ pub(crate) static CONTROLLER: Controller = Controller {
     start: |ctx| Box::new(Updates::new(ctx)),
 };
 
-/// Many instances change at once, and nothing here is urgent: one look serves all that happened in this time.
+/// Many VMIs change at once and nothing here is urgent, so changes within this time are batched.
 const DELAY: Duration = Duration::from_secs(5);
-/// Nothing here is worth a hurry after a failure either.
+/// Retries are not urgent either.
 const LIMITS: RetryLimits =
     RetryLimits { first: Duration::from_secs(5), longest: Duration::from_secs(300), per_second: 0.2, burst: 1.0 };
 
 struct Updates {
     ctx: Context,
-    /// When something was last evicted, or this process began.
+    /// Time of the last eviction, or the start of this process.
     last_batch: Mutex<Time>,
 }
 
-/// What wakes it: the KubeVirt object, instances with something left to do, and every migration, since its end makes
-/// room. Beyond that each pass asks for the next.
+/// Triggered by the KubeVirt object, by VMIs with pending updates, and by every migration, since its end frees a slot.
+/// Beyond that each reconcile requeues itself.
 fn watches(on: &mut Watches<'_>) {
     on.changes(|stores| &stores.kubevirts, |ctx, change| ctx.queue.add_after(Key::of(change.object().as_ref()), DELAY));
     on.changes(
@@ -107,7 +107,7 @@ impl Updates {
     }
 }
 
-/// The KubeVirt object that counts.
+/// The effective KubeVirt object.
 fn installation(stores: &Stores) -> Option<Key> {
     in_force(&stores.kubevirts.all()).map(|kubevirt| Key::of(kubevirt.as_ref()))
 }
@@ -151,7 +151,7 @@ impl Control for Updates {
 
     async fn own(&self, _: &Key, _: &World, own: Own) -> Result<Next<Action>, Error> {
         let Own::Evict { namespace, pod, uid } = own;
-        // A batch lasts until its last request: the next one comes a whole interval after that.
+        // A batch lasts until its last request: the next one follows a full interval later.
         *self.last_batch() = Time(self.ctx.clock.now());
         self.ctx.writer.evict(&Key::new(namespace, pod), &uid).await.map(after)
     }

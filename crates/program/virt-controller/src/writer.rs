@@ -1,4 +1,4 @@
-//! Every write of the controllers goes through here: counted, with errors that name the object.
+//! All API writes of the controllers: counts them and adds the object to errors.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use plan::object::{Kind, Object, Typed};
 use crate::api::{Api, Part, Patch};
 use crate::error::{Error, Request};
 
-/// Writes to the API by the key of the virtual machine (and instance) they were made for. Events are not counted.
+/// API writes by key of the VM (and VMI) they were made for. Events are not counted.
 #[derive(Default)]
 pub struct WriteCounter {
     counts: Mutex<HashMap<Key, u64>>,
@@ -26,7 +26,7 @@ impl WriteCounter {
         *self.lock().entry(key.clone()).or_insert(0) += 1;
     }
 
-    /// Writes made for this key since it was last forgotten.
+    /// Number of writes for this key since it was last forgotten.
     pub fn of(&self, key: &Key) -> u64 {
         self.lock().get(key).copied().unwrap_or(0)
     }
@@ -36,14 +36,14 @@ impl WriteCounter {
     }
 }
 
-/// What came of a create or delete that may find its work done.
+/// Outcome of an idempotent create or delete.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Done {
     Now,
     Before,
 }
 
-/// Writes in the name of one key: the object a controller works on. What is written is in the key's namespace.
+/// Writes on behalf of one key, the object being reconciled. Written objects are in the key's namespace.
 #[derive(Clone)]
 pub(crate) struct Writer {
     api: Arc<dyn Api>,
@@ -55,12 +55,12 @@ impl Writer {
         Self { api, writes }
     }
 
-    /// The API itself, for what has no method here.
+    /// The API itself, for calls without a method here.
     pub(crate) fn api(&self) -> &dyn Api {
         self.api.as_ref()
     }
 
-    /// Reads live. Nothing if the object does not exist.
+    /// Live read. Returns `None` if the object does not exist.
     pub(crate) async fn get<K: Typed>(&self, namespace: &str, name: &str) -> Result<Option<K>, Error> {
         Ok(self.get_object(K::OF, &Key::new(namespace, name)).await?.and_then(K::from_object))
     }
@@ -70,7 +70,7 @@ impl Writer {
         found.map_err(|error| failed("read", kind, &at.name, Request::Plain, error))
     }
 
-    /// Reads live all objects with these labels.
+    /// Live list of the objects with these labels.
     pub(crate) async fn list<K: Typed>(&self, namespace: &str, labels: &str) -> Result<Vec<K>, Error> {
         Ok(self.list_objects(K::OF, namespace, labels).await?.into_iter().filter_map(K::from_object).collect())
     }
@@ -80,12 +80,13 @@ impl Writer {
         found.map_err(|error| failed("list", kind, labels, Request::Plain, error))
     }
 
-    /// Creates an object, or finds that we have: one of its name that `owner` controls. Any other one is an error.
+    /// Creates an object, or finds that an object of its name is already controlled by `owner`. Any other one is an
+    /// error.
     pub(crate) async fn create(&self, key: &Key, object: &Object, owner: &str) -> Result<Done, Error> {
         self.create_unless(key, object, |found| machinery::meta::is_controlled_by(found.meta(), owner)).await
     }
 
-    /// Creates an object, or finds one of its name that is `ours`. Any other one is an error.
+    /// Creates an object, or finds an existing one for which `ours` holds. Any other one of its name is an error.
     pub(crate) async fn create_unless(
         &self,
         key: &Key,
@@ -117,13 +118,13 @@ impl Writer {
         self.writes.count(key);
         match self.api.delete(kind, &Key::new(&key.namespace, name), uid, grace_seconds).await {
             Ok(()) => Ok(Done::Now),
-            // With the name taken anew the UID does not match, which is a conflict.
+            // If the name has been reused, the UID does not match, which is a conflict.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(Done::Before),
             Err(error) => Err(failed("delete", kind, name, Request::Plain, error)),
         }
     }
 
-    /// Replaces the object read before, or its status.
+    /// Replaces a previously read object, or its status.
     pub(crate) async fn replace(&self, key: &Key, part: Part, object: &Object) -> Result<ObjectMeta, Error> {
         self.writes.count(key);
         let verb = match part {
@@ -134,7 +135,7 @@ impl Writer {
         replaced.map_err(|error| failed(verb, object.kind(), &key.name, Request::Guarded, error))
     }
 
-    /// Changes an object in the key's namespace.
+    /// Patches an object in the key's namespace.
     pub(crate) async fn patch(
         &self,
         key: &Key,
@@ -152,7 +153,7 @@ impl Writer {
         patched.map_err(|error| failed(verb, kind, name, Request::Guarded, error))
     }
 
-    /// Asks the Pod with this UID to leave, or finds it gone. If its guest is moved instead, that is done, too.
+    /// Evicts the Pod with this UID, or finds it gone. An eviction answered with a live migration counts as done.
     pub(crate) async fn evict(&self, pod: &Key, uid: &str) -> Result<Done, Error> {
         self.writes.count(pod);
         match self.api.evict(pod, uid).await {

@@ -1,4 +1,4 @@
-//! Looks after one launcher: observe, decide, act, wait.
+//! The actor of one launcher: observe, decide, act, wait.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -24,30 +24,30 @@ use crate::network::{self, NetworkError};
 use crate::proxy::Side;
 use crate::records::{GhostRecord, NetworkRecord};
 
-/// Rounds that may follow each other without a pause; a machine that needs more is broken.
+/// Maximum number of rounds without a pause; a state machine that needs more is broken.
 const ROUNDS: usize = 20;
 const API_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause after a record could not be written.
+/// Back-off after a failed write of a record.
 const DISK_RETRY: Duration = Duration::from_secs(1);
 
 pub(crate) struct Agent {
     node: Arc<Node>,
     record: GhostRecord,
-    /// The record is on disk.
+    /// Whether the record is on disk.
     recorded: bool,
     published: Arc<OnceLock<Arc<Launcher>>>,
     network: Option<NetworkRecord>,
     first_seen: Timestamp,
-    /// What we wrote last; the cache may be behind it.
+    /// Our last write; the cache may be stale.
     written: Option<Arc<VirtualMachineInstance>>,
-    /// The API server has said that the VMI is gone.
+    /// The API server has confirmed that the VMI is gone.
     absent: bool,
     sent: Sent,
     failure: Option<Failure>,
     io_retry: Option<IoRetry>,
 }
 
-/// Everything that was found out, to build a [`World`] from.
+/// All observations, from which a [`World`] is built.
 struct Seen {
     now: Timestamp,
     vmi: SeenVmi,
@@ -95,7 +95,7 @@ impl Agent {
         }
     }
 
-    /// Works until nothing of the launcher is left to look after.
+    /// Runs until nothing of the launcher is left to manage.
     pub(crate) async fn run(mut self, wake: &Notify) {
         self.remember().await;
         let launcher = self.published.get_or_init(|| {
@@ -115,7 +115,7 @@ impl Agent {
         }
     }
 
-    /// The record must be on disk before the launcher is spoken to, and what is on disk is taken up.
+    /// Loads the records from disk. The ghost record must be on disk before the launcher is first contacted.
     async fn remember(&mut self) {
         loop {
             let outcome = self.node.records.network(&self.record.pod_uid).and_then(|network| {
@@ -133,7 +133,7 @@ impl Agent {
         self.recorded = true;
     }
 
-    /// Decides and acts until only waiting is left. Returns how long to wait at most, or none if all is done.
+    /// Decides and acts until there is nothing to do but wait. Returns the longest time to wait, or `None` when done.
     async fn work(&mut self, launcher: &Arc<Launcher>) -> Option<Option<Duration>> {
         for _ in 0..ROUNDS {
             let seen = self.observe(launcher).await;
@@ -150,7 +150,7 @@ impl Agent {
                 }
                 worked |= action.kind().is_some();
                 if !self.carry_out(action, &seen, launcher).await {
-                    break; // what follows relies on it; the next round knows of the failure
+                    break; // later actions depend on this one; the next round sees the failure
                 }
             }
             if !worked {
@@ -187,7 +187,7 @@ impl Agent {
             SeenVmi::Absent | SeenVmi::Unconfirmed => false,
         };
         let process_gone = self.record.launcher.is_some_and(|process| !process.alive());
-        // After the look at the process: what it wrote before its end is there by now.
+        // Read after checking the process: what it wrote before it exited is there by now.
         let ended = process_gone || (!report.is_connected() && !has_socket(pods, &self.record.pod_uid));
         let left_behind = ended.then(|| last_state(pods, &self.record.pod_uid, &self.record.vmi_uid)).flatten();
         Seen {
@@ -211,7 +211,7 @@ impl Agent {
         here.filter_map(|(uid, _)| crate::uid::PodUid::new(uid).ok()).filter(|uid| *uid != self.record.pod_uid)
     }
 
-    /// The VMI by its UID: from the cache, or from the API server if the cache lacks it.
+    /// The VMI by UID: from the cache, or by a live read on a cache miss.
     async fn observe_vmi(&mut self) -> SeenVmi {
         let is_ours = |vmi: &VirtualMachineInstance| self.record.is_of(vmi);
         let key = self.record.vmi_key();
@@ -230,7 +230,7 @@ impl Agent {
         match timeout(API_TIMEOUT, self.api().get_opt(&self.record.name)).await {
             Ok(Ok(Some(vmi))) if is_ours(&vmi) => SeenVmi::Present(Arc::new(vmi)),
             Ok(Ok(_)) => {
-                self.absent = true; // a UID never comes back
+                self.absent = true; // a UID is never reused
                 SeenVmi::Absent
             }
             Ok(Err(_)) | Err(_) => SeenVmi::Unconfirmed,
@@ -279,7 +279,7 @@ impl Agent {
         Api::namespaced(self.node.client.clone(), &self.record.namespace)
     }
 
-    /// Carries one action out and remembers how that went. Returns whether it succeeded.
+    /// Executes one action and records the outcome. Returns whether it succeeded.
     async fn carry_out(&mut self, action: Action, seen: &Seen, launcher: &Launcher) -> bool {
         let kind = action.kind();
         let outcome = self.act(action, seen, launcher).await;
@@ -367,7 +367,7 @@ impl Agent {
                 self.io_retry = Some(retry);
                 Ok(())
             }
-            Action::RequeueAfter { .. } => Ok(()), // a wish for the caller
+            Action::RequeueAfter { .. } => Ok(()), // handled by the caller
         }
     }
 
@@ -391,7 +391,8 @@ impl Agent {
         }
     }
 
-    /// Writes the whole object: the kind has no status subresource. A stale copy is refused by its resource version.
+    /// Replaces the whole object, as the kind has no status subresource. The resource version guards against a stale
+    /// copy.
     async fn update_status(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -441,7 +442,7 @@ pub(crate) fn refused(error: RpcError) -> Failed {
     Failed { message: chain(&error), critical }
 }
 
-/// For commands that end something: a launcher that is not there, or has no domain, has nothing left to end.
+/// For commands that stop something: a launcher that is gone, or has no domain, has nothing left to stop.
 fn end(outcome: Result<(), RpcError>) -> Result<(), Failed> {
     match outcome {
         Err(error) if error.is_disconnected() || error.refusal() == Some(RefusalCode::NoDomain) => Ok(()),
@@ -449,7 +450,7 @@ fn end(outcome: Result<(), RpcError>) -> Result<(), Failed> {
     }
 }
 
-/// The newer of two copies. Resource versions are numbers on every server there is; if one is not, the cache counts.
+/// The newer of two copies. All known API servers use numeric resource versions; if one is not, the cached copy wins.
 fn newer(
     cached: Arc<VirtualMachineInstance>,
     written: Option<&Arc<VirtualMachineInstance>>,

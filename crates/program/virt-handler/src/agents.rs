@@ -1,4 +1,4 @@
-//! All launchers of this node: who looks after which.
+//! The actors of all launchers on this node.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,39 +25,39 @@ use crate::proxy::Proxies;
 use crate::records::{GhostRecord, Records};
 use crate::uid::{PodUid, VmiUid};
 
-/// Pause before an agent that panicked is started again.
+/// Pause before an actor that panicked is restarted.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
 
-/// What all agents of a node share.
+/// State shared by all actors of a node.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) client: Client,
     pub(crate) pods: Arc<Root>,
     pub(crate) records: Records,
-    /// The VMIs that are labelled with this node.
+    /// VMIs labelled with this node.
     pub(crate) vmis: Store<VirtualMachineInstance>,
-    /// Those that are to come here.
+    /// VMIs being migrated to this node.
     pub(crate) incoming: Store<VirtualMachineInstance>,
     pub(crate) proxies: Proxies,
-    /// Where other nodes reach this one.
+    /// The address at which other nodes reach this one.
     pub(crate) address: IpAddr,
     pub(crate) config: CurrentConfig,
     pub(crate) recorder: Recorder,
-    /// Why KVM does not work here.
+    /// Why KVM is not usable here.
     pub(crate) kvm: Result<(), String>,
-    /// Work that must not be left half done when the agent stops.
+    /// Tasks that must finish before virt-handler exits.
     pub(crate) tasks: TaskTracker,
 }
 
-/// A running agent, as others see it.
+/// Handle to a running actor.
 struct Running {
     vmi_uid: VmiUid,
     wake: Arc<Notify>,
-    /// Set once the ghost record is written and the launcher may be spoken to.
+    /// Set once the ghost record is written and the launcher may be contacted.
     launcher: Arc<OnceLock<Arc<Launcher>>>,
 }
 
-/// The agents of this node by Pod UID. Cloning is cheap.
+/// The actors of this node by Pod UID. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Agents(Arc<Inner>);
 
@@ -68,7 +68,7 @@ struct Inner {
 }
 
 impl Agents {
-    /// Takes over what an earlier agent left, then follows the VMIs.
+    /// Takes over the launchers recorded by an earlier virt-handler, then follows the VMIs.
     pub(crate) fn start(node: Node, shutdown: CancellationToken) -> Self {
         let inner = Inner { node: Arc::new(node), running: Mutex::default(), shutdown };
         let agents = Agents(Arc::new(inner));
@@ -83,14 +83,14 @@ impl Agents {
         agents
     }
 
-    /// Waits until every agent has let go. Call after the shutdown.
+    /// Waits until every actor has stopped. Call after the shutdown.
     pub(crate) async fn stopped(&self) {
         self.0.node.tasks.close();
         self.0.node.tasks.wait().await;
     }
 
-    /// A VMI of this node: from the cache, or from the API server if the cache lacks it. After a disturbance a watch may
-    /// be behind by some seconds, and a guest has come meanwhile.
+    /// A VMI of this node: from the cache, or by a live read on a cache miss. After a disruption the watch may lag by
+    /// some seconds, while a VMI has already arrived.
     pub(crate) async fn vmi(&self, key: &Key) -> Result<Option<Arc<VirtualMachineInstance>>, kube::Error> {
         let node = &self.0.node;
         if let Some(cached) = node.vmis.get(key) {
@@ -101,7 +101,7 @@ impl Agents {
         Ok(found.filter(|vmi| is_owned(vmi, &node.name)).map(Arc::new))
     }
 
-    /// The launcher that answers for a VMI.
+    /// The launcher that is responsible for a VMI.
     pub(crate) fn launcher_of(&self, vmi_uid: &str) -> Option<Arc<Launcher>> {
         let running = self.running();
         let launchers = running.values().filter(|agent| agent.vmi_uid.as_str() == vmi_uid);
@@ -110,7 +110,7 @@ impl Agents {
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<PodUid, Running>> {
-        // Plain map work only happens under the lock, so a poisoned one is still whole.
+        // Only plain map operations run under the lock, so a poisoned map is still consistent.
         self.0.running.lock()
     }
 
@@ -152,7 +152,7 @@ impl Agents {
     }
 }
 
-/// The launchers of this node that a VMI names, once it is handed over or to come, and as long as it has not ended.
+/// The launchers of a VMI on this node, while the VMI is handed over to it or migrating to it and has not ended.
 fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
     let Some(status) = vmi.status.as_ref().filter(|_| is_handed_over(vmi, node)) else { return Vec::new() };
     let (Some(vmi_uid), Some(namespace), Some(name)) = (&vmi.metadata.uid, &vmi.metadata.namespace, &vmi.metadata.name)
@@ -174,7 +174,7 @@ fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
     .collect()
 }
 
-/// Whether the node agent of `node` is in charge of the VMI.
+/// Whether the virt-handler of `node` is in charge of the VMI.
 pub(crate) fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
     (is_owned(vmi, node) || is_coming(vmi, node)) && (vmi.is_scheduled() || vmi.is_running())
 }
@@ -184,7 +184,7 @@ fn is_owned(vmi: &VirtualMachineInstance, node: &str) -> bool {
     label(&vmi.metadata, labels::NODE_NAME) == Some(node)
 }
 
-/// Whether a migration brings the VMI to `node`.
+/// Whether the VMI is being migrated to `node`.
 fn is_coming(vmi: &VirtualMachineInstance, node: &str) -> bool {
     label(&vmi.metadata, labels::MIGRATION_TARGET_NODE_NAME) == Some(node)
 }
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(claimed_pods(&coming, "node01")[0].pod_uid.as_str(), "pod-1");
     }
 
-    /// A Pod that was made for a VMI which is gone belongs to nobody: no agent speaks to its launcher.
+    /// A Pod created for a VMI that is gone belongs to nobody: no actor contacts its launcher.
     #[test]
     fn a_launcher_of_a_dead_vmi_is_not_its_namesakes() {
         let mut late = claimed_pods(&vmi("Running", "node01"), "node01").remove(0);

@@ -1,4 +1,4 @@
-//! The cluster's configuration, kept current.
+//! The current cluster configuration.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use informer::Store;
 use launcher_contract::types::SyncOptions;
 use parking_lot::RwLock;
 
-/// The last configuration that made sense.
+/// The last valid configuration.
 #[derive(Clone, Default)]
 pub(crate) struct CurrentConfig(Arc<RwLock<ClusterConfig>>);
 
@@ -25,17 +25,17 @@ impl CurrentConfig {
         current
     }
 
-    /// The cluster's choices for migrations that carry none of their own.
+    /// The cluster's defaults for migrations.
     pub(crate) fn migrations(&self) -> MigrationConfiguration {
         self.0.read().migrations()
     }
 
-    /// Whether a feature gate is open.
+    /// Whether a feature gate is enabled.
     pub(crate) fn gate(&self, name: &str) -> bool {
         self.0.read().feature_gate(name)
     }
 
-    /// What a launcher has to be told.
+    /// The options to send to a launcher.
     pub(crate) fn sync_options(&self, kvm_usable: bool) -> SyncOptions {
         let config = self.0.read();
         SyncOptions {

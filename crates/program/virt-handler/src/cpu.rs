@@ -1,14 +1,14 @@
-//! Labels about the CPU that guests of this node see, so that a guest moves only to where it finds the same one.
+//! Node labels about the CPU that guests see, so that a guest migrates only to a node with the same CPU.
 //!
-//! A guest with the host's model is given what QEMU makes of this node's CPU. Two nodes are the same for it if that is
-//! the same: under emulation the same QEMU, on hardware the same model with the same features. That is stricter than it
-//! would have to be, and never wrong.
+//! A guest with the host CPU model gets what QEMU makes of this node's CPU. Two nodes are compatible if the result is
+//! the same: under emulation the same QEMU version, with KVM the same model with the same features. That is stricter
+//! than necessary, but never wrong.
 
 use std::process::{Command, Stdio};
 
 use api::labels::{CPU_MODEL_MIGRATION_PREFIX, CPU_VENDOR_PREFIX, HOST_MODEL_CPU_PREFIX};
 
-/// The labels, for a node whose guests run on KVM or are emulated.
+/// The labels of a node, with KVM or with emulation.
 pub(crate) fn labels(kvm: bool) -> Vec<String> {
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_else(|error| {
         tracing::warn!(%error, "failed to detect the node's CPU");
@@ -57,7 +57,7 @@ fn fingerprint(flags: &str) -> u32 {
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The version as QEMU prints it, cut to what a label takes.
+/// The version QEMU prints, truncated to fit into a label.
 fn qemu_version() -> Option<String> {
     let qemu = format!("qemu-system-{}", std::env::consts::ARCH);
     let answer = Command::new(&qemu).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 
 pub(crate) use machinery::error::chain;
 
-/// Why the node agent cannot run.
+/// Why virt-handler cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("failed to use the listening socket of the node agent")]

@@ -1,4 +1,4 @@
-//! virt-handler, the node agent: owns the VMIs of its node from `Scheduled` on.
+//! virt-handler: manages the VMIs of its node from phase `Scheduled` on.
 //!
 //! ```text
 //!   API server                             node
@@ -12,9 +12,9 @@
 //!   Node object ◄─heartbeat── node
 //! ```
 //!
-//! Agents are keyed by the UID of the launcher's Pod. What they must know after a restart is in a *ghost record* per
-//! launcher, written before the launcher is first spoken to and removed last. A handler that starts anew takes over the
-//! launchers it finds there, also those whose VMI is gone. Stopping a handler touches no guest.
+//! Agents are keyed by the UID of the launcher Pod. The state that must survive a restart is in a *ghost record* per
+//! launcher, which is written before the launcher is first contacted and removed last. A restarted virt-handler takes
+//! over the recorded launchers, including those whose VMI is gone. Stopping virt-handler does not affect guests.
 
 mod agent;
 mod agents;
@@ -55,23 +55,23 @@ use crate::config::CurrentConfig;
 use crate::proxy::Proxies;
 use crate::records::Records;
 
-/// What the node agent needs to run.
+/// Configuration of virt-handler.
 pub struct Config {
     pub node_name: String,
-    /// The kubelet's directory of Pods, or what looks like it.
+    /// The kubelet's Pod directory, or one with the same layout.
     pub pods_dir: PathBuf,
-    /// Where the agent keeps its records.
+    /// Directory of virt-handler's own records.
     pub private_dir: PathBuf,
-    /// Where it is written down whether KVM works, once per boot of the host.
+    /// File that caches whether KVM works, once per boot of the host.
     pub kvm_finding: PathBuf,
     pub client: Client,
-    /// Where virt-api connects; made by the caller, who knows the right network namespace.
+    /// Listens for virt-api; bound by the caller, which knows the right network namespace.
     pub listen: TcpListener,
-    /// How virt-api and other node agents know it.
+    /// Identity towards virt-api and other virt-handlers.
     pub identity: Identity,
 }
 
-/// Runs until `shutdown` is cancelled. Guests go on.
+/// Runs until `shutdown` is cancelled. Guests keep running.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, identity } = config;
     let acceptor = rest::acceptor(&identity).map_err(Error::Tls)?;
@@ -86,7 +86,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let machines = tokio::task::spawn_blocking(machines::labels).await.map_err(Error::Probe)?;
     let mut presence =
         node::Presence { client: client.clone(), node_name: node_name.clone(), address, abilities: machines };
-    presence.withdraw().await; // until everything below is ready; a predecessor may have left the label on
+    presence.withdraw().await; // until everything below is ready; an earlier process may have left the label on
 
     let selector = format!("{}={node_name}", labels::NODE_NAME);
     let vmis =
@@ -106,7 +106,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         Err(why) => tracing::info!(node = node_name, why, "guests are emulated in software"),
     }
     if !(vmis.synced().await && incoming.synced().await && kubevirts.synced().await) {
-        return Ok(()); // stopped before it began
+        return Ok(()); // shut down before startup finished
     }
 
     let recorder = Recorder::start(client.clone(), "virt-handler", &node_name, shutdown.clone());

@@ -1,10 +1,11 @@
-//! Machine types that QEMU on this node can emulate. Instances go only to nodes that carry a label for theirs.
+//! Machine types that QEMU on this node supports. A VMI is only scheduled to nodes labelled with its machine type.
 
 use std::process::{Command, Stdio};
 
 use api::labels;
 
-/// Labels for all machine types. A node whose QEMU does not answer has none, and gets no guests that name one.
+/// Labels for all machine types. If QEMU does not answer there are none, and VMIs that name a machine type go
+/// elsewhere.
 pub(crate) fn labels() -> Vec<String> {
     let qemu = format!("qemu-system-{}", std::env::consts::ARCH);
     let answer = Command::new(&qemu).args(["-machine", "help"]).stdin(Stdio::null()).stderr(Stdio::null()).output();
@@ -21,7 +22,7 @@ pub(crate) fn labels() -> Vec<String> {
     }
 }
 
-/// One machine per line, its name first, under a heading.
+/// Parses one machine per line, its name first, below a heading.
 fn labels_in(help: &str) -> Vec<String> {
     let names = help.lines().skip(1).filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "none");
     names.map(|name| format!("{}{name}", labels::MACHINE_TYPE_PREFIX)).collect()

@@ -1,4 +1,4 @@
-//! Phase 1 of a launcher's network: its namespace gets a bridge, a tap device and NAT rules, once.
+//! Phase 1 of a launcher's network: sets up a bridge, a tap device and NAT rules in its netns, once.
 //!
 //! ```text
 //! (no record) ──► Started ──► Finished
@@ -35,7 +35,7 @@ pub(crate) enum NetworkError {
 }
 
 impl NetworkError {
-    /// Whether trying again cannot help: the namespace was touched, or the VMI asks for what cannot be.
+    /// Whether retrying cannot help: the netns was modified, or the VMI asks for something impossible.
     pub(crate) fn is_critical(&self) -> bool {
         match self {
             NetworkError::LauncherGone | NetworkError::Namespace(_) | NetworkError::Observe(_) => false,
@@ -46,7 +46,7 @@ impl NetworkError {
     }
 }
 
-/// Sets the network up and records it. Blocks.
+/// Configures the network and records it. Blocks.
 pub(crate) fn configure(
     records: &Records,
     pod_uid: &PodUid,
@@ -79,7 +79,7 @@ pub(crate) fn configure(
     Ok(finished)
 }
 
-/// The network namespace of the launcher, and of no other process that got its pid.
+/// Opens the launcher's netns, and makes sure that its PID has not been reused.
 fn netns_of(launcher: ProcessId) -> Result<OwnedFd, NetworkError> {
     let path = format!("/proc/{}/ns/net", launcher.pid);
     let netns = hostfs::ns::open_netns(&path).map_err(|err| match launcher.alive() {
@@ -87,7 +87,7 @@ fn netns_of(launcher: ProcessId) -> Result<OwnedFd, NetworkError> {
         false => NetworkError::LauncherGone,
     })?;
     if !launcher.alive() {
-        return Err(NetworkError::LauncherGone); // whose namespace was opened cannot be told
+        return Err(NetworkError::LauncherGone); // the PID may have been reused before the netns was opened
     }
     if hostfs::ns::same(&path, "/proc/self/ns/net").map_err(NetworkError::Namespace)? {
         return Err(NetworkError::NodeNetwork);
@@ -106,11 +106,11 @@ mod tests {
 
     use super::*;
 
-    /// A process in a network namespace of its own, ended with the test.
+    /// A process in its own netns, killed at the end of the test.
     struct Launcher(Child);
 
     impl Launcher {
-        /// None if this user may not make namespaces.
+        /// `None` if this user may not create namespaces.
         fn start() -> Option<(Self, ProcessId)> {
             let child = Command::new("unshare").args(["--net", "sleep", "600"]).spawn().expect("unshare is installed");
             let pid = i32::try_from(child.id()).unwrap();

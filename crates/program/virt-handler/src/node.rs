@@ -1,4 +1,4 @@
-//! The node's own object: whether VMs may come here, where the agent listens, and that it is alive.
+//! The Node object: whether VMs can be scheduled here, where virt-handler listens, and its heartbeat.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -12,23 +12,23 @@ use kube::{Api, Client};
 use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// Where virt-api finds an agent that has no Pod.
+/// Where virt-api finds a virt-handler that does not run in a Pod.
 const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
 const HEARTBEAT: Duration = Duration::from_secs(60);
-/// The Node object may be made a moment after the agent starts.
+/// Retry interval: the Node object may be created shortly after virt-handler starts.
 const RETRY: Duration = Duration::from_millis(500);
-/// A goodbye that nobody hears must not hold up the end.
+/// Timeout for withdrawing the node at shutdown.
 const GOODBYE: Duration = Duration::from_secs(2);
 
 pub(crate) struct Presence {
     pub(crate) client: Client,
     pub(crate) node_name: String,
     pub(crate) address: SocketAddr,
-    /// Labels about the machine types and the CPU that guests here can have.
+    /// Labels for the machine types and CPUs available to guests.
     pub(crate) abilities: Vec<String>,
 }
 
-/// Labels that begin so are this agent's: those it does not set are taken away.
+/// Label prefixes managed here: labels that are not set again are removed.
 const OWN: [&str; 4] = [
     labels::MACHINE_TYPE_PREFIX,
     labels::HOST_MODEL_CPU_PREFIX,
@@ -37,7 +37,7 @@ const OWN: [&str; 4] = [
 ];
 
 impl Presence {
-    /// Lets VMs come, says so every minute, and withdraws at the end.
+    /// Marks the node schedulable, sends a heartbeat every minute, and withdraws the node on shutdown.
     pub(crate) async fn keep(&self, shutdown: CancellationToken) {
         loop {
             let pause = match self.patch(true).await {
@@ -53,7 +53,7 @@ impl Presence {
         }
     }
 
-    /// Keeps new VMs away, as far as that can be said.
+    /// Marks the node unschedulable for new VMs, on a best-effort basis.
     pub(crate) async fn withdraw(&self) {
         match tokio::time::timeout(GOODBYE, self.patch(false)).await {
             Ok(Ok(())) => {}
@@ -62,7 +62,7 @@ impl Presence {
         }
     }
 
-    /// What must change about the node's abilities: those that came, and those that went with an older QEMU.
+    /// Changes to the capability labels: those added, and those removed, for example with an older QEMU.
     fn ability_labels(&self, before: &BTreeMap<String, String>) -> Map<String, Value> {
         let came = self.abilities.iter().filter(|label| before.get(*label).map(String::as_str) != Some("true"));
         let known = before.keys().filter(|label| OWN.iter().any(|own| label.starts_with(own)));
@@ -73,7 +73,7 @@ impl Presence {
     async fn patch(&self, schedulable: bool) -> Result<(), kube::Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let before = nodes.get(&self.node_name).await?.metadata.labels.unwrap_or_default();
-        // Not before they are all known: a node that restarts keeps what it has said.
+        // Only once all are known: a restarting node keeps its labels.
         let mut labels = if schedulable { self.ability_labels(&before) } else { Map::new() };
         labels.insert(labels::SCHEDULABLE.to_owned(), json!(schedulable.to_string()));
         let patch = json!({

@@ -1,4 +1,4 @@
-//! What must be known after a restart, one file per launcher.
+//! State that must survive a restart, one file per launcher.
 //!
 //! ```text
 //! <private dir>/ghost-records/<pod uid>        this launcher may be alive; whose it is
@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use crate::Error;
 use crate::uid::{PodUid, VmiUid};
 
-/// A launcher that may be alive on this node.
+/// A launcher that may be running on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GhostRecord {
@@ -29,11 +29,11 @@ pub(crate) struct GhostRecord {
     pub(crate) vmi_uid: VmiUid,
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// How long the guest may take to power off, for when the VMI cannot be asked any more.
+    /// The guest's grace period, for when the VMI is gone.
     pub(crate) grace_period_seconds: Option<i64>,
-    /// The process that answered; set when it did so for the first time.
+    /// The launcher's process; set when it first answers.
     pub(crate) launcher: Option<ProcessId>,
-    /// The Pod's name, by which a migration calls it; known since the launcher answered.
+    /// Name of the Pod, which migrations refer to; known once the launcher has answered.
     #[serde(default)]
     pub(crate) pod_name: Option<String>,
 }
@@ -43,13 +43,13 @@ impl GhostRecord {
         Key::new(self.namespace.clone(), self.name.clone())
     }
 
-    /// Whether the launcher was started for this VMI. Another one may have come under its name: the launcher is not its.
+    /// Whether the launcher was started for this VMI, and not for another one of the same name.
     pub(crate) fn is_of(&self, vmi: &VirtualMachineInstance) -> bool {
         vmi.metadata.uid.as_deref() == Some(self.vmi_uid.as_str())
     }
 }
 
-/// How far phase 1 of a launcher's network came. Absent means it has not begun.
+/// Progress of phase 1 of a launcher's network. No record means that it has not started.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "state", rename_all = "camelCase")]
 pub(crate) enum NetworkRecord {
@@ -82,8 +82,7 @@ impl Records {
         Ok(Records { ghosts: directory("ghost-records")?, networks: directory("network-info-cache")? })
     }
 
-    /// Every launcher that may be alive. A file that cannot be read is reported and left where it is: it may be the
-    /// only trace of a guest.
+    /// All launchers that may be running. An unreadable file is reported and kept: it may be the only trace of a guest.
     pub(crate) fn ghosts(&self) -> Result<Vec<GhostRecord>, Error> {
         let failed = |err: io::Error| Error::Directory { path: PathBuf::from(&*self.ghosts), err };
         let mut records = Vec::new();
@@ -114,7 +113,8 @@ impl Records {
         atomic::write_json(self.networks.join(pod_uid.as_str()), record)
     }
 
-    /// Forgets a launcher; the ghost record goes last, as long as it is there the rest is found again.
+    /// Removes the records of a launcher. The ghost record is removed last: as long as it exists, the others can be
+    /// found.
     pub(crate) fn remove(&self, pod_uid: &PodUid) -> Result<(), hostfs::Error> {
         atomic::remove(self.networks.join(pod_uid.as_str()))?;
         atomic::remove(self.ghosts.join(pod_uid.as_str()))

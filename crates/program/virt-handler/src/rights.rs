@@ -1,4 +1,4 @@
-//! What virt-handler may do with the API.
+//! RBAC of virt-handler.
 
 use api::rights::Verb::{Get, Patch, Update};
 use api::rights::{Identity, Program, Right};
@@ -14,7 +14,7 @@ const RIGHTS: &[Right] = &[
     Recorder::RIGHT,
 ];
 
-/// The program with all it may do.
+/// The program with its rights.
 pub fn program() -> Program {
     Program { name: "kubevirt-handler", identity: Identity::Account, rights: RIGHTS.to_vec() }
 }

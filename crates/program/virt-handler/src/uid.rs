@@ -1,7 +1,7 @@
-//! UIDs that become names of files and directories on the node.
+//! UIDs that are used as file and directory names on the node.
 //!
-//! UIDs come from objects that others write, so only plain ones are taken. A Pod's and a VMI's are different types: one in
-//! the other's place would lead into the directory of another guest.
+//! UIDs come from objects that others write, so only plain ones are accepted. Pod and VMI UIDs are distinct types:
+//! mixing them up would lead into another guest's directory.
 
 use std::fmt;
 
@@ -51,7 +51,7 @@ macro_rules! uid {
 }
 
 uid! {
-    /// The UID of a launcher's Pod.
+    /// The UID of a launcher Pod.
     PodUid
 }
 

@@ -1,7 +1,7 @@
-//! What the guest agent says: asked for from time to time, read with suspicion.
+//! Polls the guest agent and parses its answers defensively.
 //!
-//! The agent is a program of the guest. Its answers have limits in size and number, texts are cut and cleaned, and what
-//! does not fit is left out. None of it decides anything here.
+//! The agent runs inside the guest and is not trusted. Its answers are limited in size and number, strings are
+//! truncated and sanitized, and anything malformed is dropped. Nothing here is decided by it.
 
 use std::time::Duration;
 
@@ -16,19 +16,19 @@ use crate::error::{Error, chain};
 use crate::session::Session;
 use crate::state::StateStore;
 
-/// Addresses come and go; a user waits for them after a start.
+/// Addresses change, and users wait for them after a start.
 const INTERFACES_EVERY: Duration = Duration::from_secs(5);
-/// An operating system changes its name with a reboot at most, and the agent is asked anew after one.
+/// The OS name changes only with a reboot, after which the agent is queried again anyway.
 const SYSTEM_EVERY: Duration = Duration::from_secs(120);
-/// Seconds the daemon waits for one answer.
+/// Timeout of one agent command, in seconds.
 const ANSWER_WITHIN: u32 = 5;
-/// More than a sane agent says about itself and its interfaces.
+/// More than a sane agent returns.
 const ANSWER_MAX: usize = 256 << 10;
 const INTERFACES_MAX: usize = 32;
 const ADDRESSES_MAX: usize = 16;
 const TEXT_MAX: usize = 256;
 
-/// Asks for ever, whenever an agent is connected to a running guest.
+/// Polls for ever, whenever the agent of a running guest is connected.
 pub(crate) async fn poll(session: Session, state: StateStore, domain_name: String) {
     let there = |state: &launcher_contract::types::LauncherState| {
         let domain = state.domain.as_ref();
@@ -89,7 +89,7 @@ async fn ask(session: &Session, domain_name: &str, with_system: bool) -> Result<
     let interfaces = interfaces(&command("guest-network-get-interfaces").await?);
     let mut system = None;
     if with_system {
-        // An old agent may know only some of these.
+        // An old agent may support only some of these.
         let version = command("guest-info").await.ok().and_then(|info| text(info.get("version")?));
         let hostname = command("guest-get-host-name").await.ok().and_then(|name| text(name.get("host-name")?));
         let os = command("guest-get-osinfo").await.ok().map(|info| os_info(&info));
@@ -98,7 +98,7 @@ async fn ask(session: &Session, domain_name: &str, with_system: bool) -> Result<
     Ok(Answers { interfaces, system })
 }
 
-/// Sends one command and takes the answer apart: what it returned, or what it complained about.
+/// Sends one command and parses the answer into its result or error.
 pub(crate) async fn execute(
     connection: &Connection,
     domain: &Domain,
@@ -134,7 +134,7 @@ fn unwrap_answer(answer: &str) -> Result<Value, Error> {
     }
 }
 
-/// A text of the guest: no control characters, not too long.
+/// Sanitizes a string from the guest: no control characters, limited length.
 fn text(value: &Value) -> Option<String> {
     let clean: String = value.as_str()?.chars().filter(|c| !c.is_control()).take(TEXT_MAX).collect();
     (!clean.is_empty()).then_some(clean)
@@ -154,7 +154,7 @@ fn os_info(info: &Value) -> VirtualMachineInstanceGuestOSInfo {
     }
 }
 
-/// The guest's interfaces, without loopback and without those that have no hardware address.
+/// The guest's interfaces, except loopback and those without a MAC address.
 fn interfaces(list: &Value) -> Vec<GuestInterface> {
     let entries = list.as_array().map(Vec::as_slice).unwrap_or_default();
     entries.iter().filter_map(interface).take(INTERFACES_MAX).collect()

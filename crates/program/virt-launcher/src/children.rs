@@ -1,10 +1,10 @@
-//! Child processes and orphans. The launcher is process 1 of its container: QEMU, which libvirt lets loose, and whatever
-//! libvirt's probes leave behind become its children when their parents end, and stay zombies until it collects them.
+//! Child processes and orphans. The launcher is PID 1 of its container: QEMU, which libvirt daemonizes, and whatever
+//! libvirt's probes leave behind are reparented to it and stay zombies until it reaps them.
 //!
-//! One task collects all of them with `waitpid(-1)`. Nothing else in this program may wait for a process, because it would
-//! race with that task for the exit status; so tokio's and the standard library's `wait` are not used. A child's status is
-//! handed to whoever spawned it. Spawning and collecting exclude each other: a child that ends at once is known by then,
-//! and the standard library's own wait after a failed `exec` finds its child still there.
+//! One task reaps all of them with `waitpid(-1)`. Nothing else in this program may wait for a process, since it would
+//! race with that task for the exit status, so `wait` of tokio and of the standard library must not be used. The exit
+//! status is passed to whoever spawned the child. Spawning and reaping exclude each other: a child that exits at once
+//! is already registered, and after a failed `exec` the standard library's own wait still finds its child.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct Child {
 }
 
 impl Children {
-    /// Becomes the parent of all descendants that lose theirs, and starts to collect them.
+    /// Becomes the subreaper of all orphaned descendants and starts reaping.
     pub(crate) fn start() -> io::Result<Children> {
         if rustix::process::getpid() != Pid::INIT {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
@@ -41,7 +41,7 @@ impl Children {
         let mut ended = signal(SignalKind::child())?;
         let collector = children.clone();
         tokio::spawn(async move {
-            // One signal may stand for many ends, so each round collects until nothing is left.
+            // One SIGCHLD may stand for several exits, so reap until none is left.
             while ended.recv().await.is_some() {
                 collector.collect();
             }
@@ -76,9 +76,9 @@ impl Children {
 }
 
 impl Child {
-    /// The exit status; waiting again after it was returned gives the status of a process that vanished.
+    /// Waits for the exit status. Calling it again afterwards reports a process that vanished.
     pub(crate) async fn wait(&mut self) -> ExitStatus {
-        // The collector owns the other end as long as the process is not collected.
+        // The reaper keeps the sender until the process has been reaped.
         (&mut self.exit).await.unwrap_or(ExitStatus::from_raw(libc::SIGKILL))
     }
 
@@ -87,7 +87,7 @@ impl Child {
     }
 }
 
-/// A way to signal a child from elsewhere.
+/// Handle to signal a child from elsewhere.
 #[derive(Clone)]
 pub(crate) struct Handle {
     children: Children,
@@ -95,7 +95,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Sends a signal unless the process has been collected. Under the lock its pid cannot be taken by another one.
+    /// Sends a signal unless the process has been reaped. The lock prevents the PID from being reused.
     pub(crate) fn signal(&self, signal: Signal) {
         if self.children.lock().contains_key(&self.pid)
             && let Err(error) = rustix::process::kill_process(self.pid, signal)
@@ -112,7 +112,7 @@ mod tests {
 
     use super::*;
 
-    /// Collecting is for the whole process and would take the children of other tests, so it gets a process of its own.
+    /// Reaping is process-wide and would take the children of other tests, so this test runs in a process of its own.
     #[test]
     fn statuses_reach_their_parents_and_orphans_are_collected() {
         let this = std::env::current_exe().unwrap();
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(sleeper.wait().await.signal(), Some(libc::SIGKILL));
         handle.signal(Signal::KILL);
 
-        // A grandchild whose parent ends first: it becomes ours, and must not stay a zombie.
+        // A grandchild whose parent exits first: it is reparented to us and must not stay a zombie.
         let mut parent = children
             .spawn(Command::new("sh").args(["-c", "sleep 0.2 2>/dev/null & echo $! >&2"]).stderr(Stdio::piped()))
             .unwrap();

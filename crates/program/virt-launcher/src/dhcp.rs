@@ -1,9 +1,9 @@
 //! The DHCP server for one guest: one address, one answer.
 //!
-//! It listens on the bridge between the Pod's network and the guest's tap. The guest is the only client there can be, so
-//! there are no leases to keep: whoever asks gets the guest's address. What does not parse is ignored. Of a request only
-//! two options matter, so they are picked out here: a general decoder does more with a guest's bytes than is needed (the
-//! one used in the tests panics on some of them).
+//! It listens on the bridge between the Pod's network and the guest's tap. The guest is the only possible client, so no
+//! leases are kept: every request gets the guest's address. Malformed requests are ignored. Only two options of a
+//! request matter, so they are parsed here: a general decoder does more with untrusted bytes than needed (the one used
+//! in the tests panics on some of them).
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -15,10 +15,10 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 const SERVER_PORT: u16 = 67;
 const CLIENT_PORT: u16 = 68;
-/// More than Ethernet carries in one frame.
+/// More than an Ethernet frame carries.
 const REQUEST_MAX: usize = 2048;
 const REPLY_MIN: usize = 300;
-/// The fixed part of a message, with the number that says that options follow.
+/// Size of the fixed header including the magic cookie.
 const HEADER: usize = 240;
 const MAGIC: [u8; 4] = [99, 130, 83, 99];
 const BOOT_REQUEST: u8 = 1;
@@ -45,14 +45,14 @@ const BOOT_FILE: u8 = 67;
 const SEARCH_LIST: u8 = 119;
 const END: u8 = 255;
 
-/// A bound server. Dropping its task closes the port.
+/// A bound server. Dropping its task closes the socket.
 pub(crate) struct Server {
     socket: tokio::net::UdpSocket,
     config: DhcpConfig,
 }
 
 impl Server {
-    /// Binds port 67 of the bridge and nothing else. Needs the capability to bind ports below 1024.
+    /// Binds port 67 on the bridge only. Needs CAP_NET_BIND_SERVICE.
     pub(crate) fn bind(config: DhcpConfig) -> io::Result<Server> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::INET, SocketType::DGRAM, flags, None)?;
@@ -64,7 +64,7 @@ impl Server {
         Ok(Server { socket, config })
     }
 
-    /// Answers for ever.
+    /// Serves for ever.
     pub(crate) async fn serve(self) {
         let mut buffer = vec![0; REQUEST_MAX];
         loop {
@@ -87,12 +87,12 @@ impl Server {
 fn bind_to_device(socket: i32, device: &str) -> io::Result<()> {
     let length = device.len() as libc::socklen_t;
     let value = device.as_ptr().cast();
-    // SAFETY: pointer and length describe the device's name, which the kernel only reads.
+    // SAFETY: pointer and length describe the device name, which the kernel only reads.
     let result = unsafe { libc::setsockopt(socket, libc::SOL_SOCKET, libc::SO_BINDTODEVICE, value, length) };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// The reply to a request and where to send it; `None` for whatever is not to be answered.
+/// The reply to a request and its destination; `None` if there is nothing to reply.
 fn answer(config: &DhcpConfig, request: &[u8]) -> Option<(Vec<u8>, Ipv4Addr)> {
     let request = Request::parse(request)?;
     let kind = match request.kind {
@@ -102,14 +102,14 @@ fn answer(config: &DhcpConfig, request: &[u8]) -> Option<(Vec<u8>, Ipv4Addr)> {
     };
     let mut reply = request.reply_header(config);
     options(config, kind, &mut reply);
-    // BOOTP's size, below which some clients drop a reply.
+    // Pad to BOOTP's minimum size, below which some clients drop a reply.
     reply.resize(reply.len().max(REPLY_MIN), 0);
-    // A client without an address hears broadcasts only.
+    // A client without an address receives broadcasts only.
     let renewing = !request.client.is_unspecified() && !request.broadcast();
     Some((reply, if renewing { config.client } else { Ipv4Addr::BROADCAST }))
 }
 
-/// What of a request decides about the reply, or is repeated in it.
+/// The fields of a request that determine the reply or are echoed in it.
 struct Request<'a> {
     /// Operation, hardware type and address length, hops.
     start: &'a [u8; 4],
@@ -161,19 +161,19 @@ impl<'a> Request<'a> {
         self.flags[0] & 0x80 != 0
     }
 
-    /// The fixed part of the reply, ready for options.
+    /// The fixed part of the reply, to which options are appended.
     fn reply_header(&self, config: &DhcpConfig) -> Vec<u8> {
         let [_, hardware_type, address_length, _] = *self.start;
         let mut out = vec![BOOT_REPLY, hardware_type, address_length, 0];
         out.extend(self.transaction);
-        // Seconds since the client began are not repeated.
+        // The elapsed seconds are not echoed.
         out.extend([0, 0]);
         out.extend(self.flags);
         for address in [self.client, config.client, config.server, Ipv4Addr::UNSPECIFIED] {
             out.extend(address.octets());
         }
         out.extend(self.hardware);
-        // The server's name, and the file to boot, which ends with a NUL.
+        // Server name and boot file; the latter ends with a NUL.
         out.resize(108, 0);
         out.extend(config.boot_file.iter().flat_map(|file| file.bytes()).take(127));
         out.resize(236, 0);
@@ -184,7 +184,7 @@ impl<'a> Request<'a> {
 
 fn options(config: &DhcpConfig, kind: u8, out: &mut Vec<u8>) {
     let mut put = |code: u8, value: &[u8]| {
-        // An option holds 255 bytes; a longer text is cut, as there is no way to write it.
+        // An option holds 255 bytes; longer values are truncated.
         let value = value.get(..255).unwrap_or(value);
         if !value.is_empty() {
             out.extend([code, value.len() as u8]);
@@ -213,7 +213,7 @@ fn options(config: &DhcpConfig, kind: u8, out: &mut Vec<u8>) {
     out.push(END);
 }
 
-/// Names as DNS writes them, without compression. The plan has checked labels and total length.
+/// Encodes domain names in DNS format without compression. The plan has validated label and total lengths.
 fn search_list(domains: &[String]) -> Vec<u8> {
     let mut out = Vec::new();
     for domain in domains {

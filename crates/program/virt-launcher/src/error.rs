@@ -1,4 +1,4 @@
-//! What can go wrong between a request and the guest, and what the asker is told.
+//! Errors of requests, and how they are reported to the client.
 
 use std::io;
 

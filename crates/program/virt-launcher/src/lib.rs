@@ -1,5 +1,5 @@
-//! virt-launcher: one process per virtual machine, unprivileged, process 1 of its container. It owns libvirt and through
-//! it QEMU, turns the VMI into a domain, prepares disks and network services, and tells virt-handler what it sees.
+//! virt-launcher: one unprivileged process per VMI, PID 1 of its container. It owns libvirt and, through it, QEMU;
+//! converts the VMI to a domain; prepares disks and network services; and reports its state to virt-handler.
 //!
 //! | module | |
 //! |---|---|
@@ -33,21 +33,21 @@ use std::process::ExitCode;
 use clap::Parser;
 use tracing_subscriber::EnvFilter;
 
-/// Runs a launcher with this command line, the program's name included. Returns when its work is done.
+/// Runs a launcher with this command line, including the program name. Returns when its work is done.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args = match args::Args::try_parse_from(args) {
         Ok(args) => args,
         Err(error) => {
-            // Prints help to standard output and mistakes to standard error.
+            // Prints help to standard output and errors to standard error.
             let _ = error.print();
             return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
         }
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    // A caller that has set up its own logging keeps it.
+    // Keeps the caller's logging if it has already been set up.
     let _ = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).with_target(false).try_init();
     tracing::info!(namespace = args.namespace, name = args.name, uid = args.uid, "virt-launcher starts");
-    // One thread: the launcher waits far more than it works, and every thread counts against the guest's overhead.
+    // One thread: the launcher is mostly idle, and every thread counts against the guest's memory overhead.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let result = match runtime {
         Ok(runtime) => {

@@ -1,7 +1,7 @@
-//! The private libvirt daemon: its configuration, and keeping it alive.
+//! The private libvirt daemon: its configuration and supervision.
 //!
-//! It runs in session mode, as the launcher's own user and without any privilege. It may die or hang at any time: QEMU is
-//! not its child, and a new daemon finds the running guest again.
+//! It runs in session mode, as the launcher's own user and without privileges. It may die or hang at any time: QEMU is
+//! not its child, and a restarted daemon reconnects to the running guest.
 //!
 //! ```text
 //!   start ──► running ──exit──► pause (0 or 1 s) ──► start
@@ -25,11 +25,11 @@ use tokio::time::Instant;
 
 use crate::children::{Children, Handle};
 
-/// A daemon that ends sooner than this after its start is not started again at once.
+/// A daemon that exits sooner than this after its start is restarted with a delay.
 const SHORT_LIFE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// Directories of the daemon, by their XDG names.
+/// The daemon's directories, by their XDG names.
 #[derive(Debug, Clone)]
 pub(crate) struct Dirs {
     pub(crate) config: PathBuf,
@@ -41,14 +41,14 @@ impl Dirs {
         self.runtime.join("libvirt").join(sockets::LIBVIRT)
     }
 
-    /// Where libvirt notes the pid of a domain's QEMU.
+    /// Where libvirt writes the PID of a domain's QEMU.
     pub(crate) fn pid_file(&self, domain: &str) -> PathBuf {
         self.runtime.join("libvirt/qemu/run").join(format!("{domain}.pid"))
     }
 }
 
-/// The driver's configuration. Ownership, namespaces, control groups and labels are the Pod's business; QEMU's output goes
-/// to a file because there is no virtlogd here.
+/// Configuration of the QEMU driver. Ownership, namespaces, cgroups and labels are handled by the Pod; QEMU's output
+/// goes to a file because there is no virtlogd.
 const QEMU_CONF: &str = r#"stdio_handler = "file"
 security_driver = "none"
 dynamic_ownership = 0
@@ -60,12 +60,12 @@ vnc_tls = 0
 vnc_sasl = 0
 "#;
 
-/// The daemon takes this many calls of one client at a time. The default of 5 would let a guest agent that does not
-/// answer hold up the order to end the guest.
+/// Maximum number of concurrent calls per client. With the default of 5, a guest agent that does not answer could block
+/// the call that kills the guest.
 const MAX_CLIENT_REQUESTS: u32 = 20;
 
 /// Writes the daemon's configuration. `host_uuid` must differ between launchers: libvirt refuses to migrate between two
-/// daemons with the same one, and on one machine all would read the same from the firmware.
+/// daemons with the same one, and all launchers of a machine would read the same UUID from the firmware.
 pub(crate) fn configure(dirs: &Dirs, host_uuid: uuid::Uuid) -> io::Result<()> {
     let config = dirs.config.join("libvirt");
     fs::create_dir_all(&config)?;
@@ -79,12 +79,12 @@ pub(crate) fn configure(dirs: &Dirs, host_uuid: uuid::Uuid) -> io::Result<()> {
     fs::write(config.join("libvirtd.conf"), daemon)
 }
 
-/// The daemon under supervision.
+/// The supervised daemon.
 #[derive(Clone, Default)]
 pub(crate) struct Libvirtd(Arc<Mutex<Option<Handle>>>);
 
 impl Libvirtd {
-    /// Ends a daemon that no longer answers; the supervision starts another one.
+    /// Kills a daemon that no longer answers; the supervisor restarts it.
     pub(crate) fn kill(&self) {
         self.signal(Signal::KILL);
     }
@@ -99,7 +99,7 @@ impl Libvirtd {
         }
     }
 
-    /// Runs the daemon for ever.
+    /// Runs the daemon for ever, restarting it when it exits.
     pub(crate) async fn supervise(self, children: Children, dirs: Dirs) {
         loop {
             let started = Instant::now();
@@ -137,9 +137,8 @@ fn command(dirs: &Dirs) -> Command {
     command
 }
 
-/// Functions of libvirt that complain at every start about what a container does not have and a guest does not need:
-/// a message bus, firmware tables, host devices, a DHCP program. In the log they would pass for the cause of whatever
-/// went wrong.
+/// libvirt functions that log an error at every start about things a container lacks and a guest does not need: D-Bus,
+/// firmware tables, host devices, dnsmasq. In the log they would look like the cause of any failure.
 const HARMLESS: [&str; 11] = [
     "virGDBusGetSystemBus",
     "virGDBusGetSessionBus",
@@ -155,7 +154,7 @@ const HARMLESS: [&str; 11] = [
 ];
 const LINE_MAX: u64 = 4096;
 
-/// Puts what the daemon says into the launcher's log.
+/// Forwards the daemon's stderr to the launcher's log.
 async fn pass_on(stderr: OwnedFd) {
     let pipe = match pipe::Receiver::from_owned_fd(stderr) {
         Ok(pipe) => pipe,
@@ -163,7 +162,7 @@ async fn pass_on(stderr: OwnedFd) {
     };
     let mut reader = BufReader::with_capacity(1024, pipe);
     let mut line = Vec::new();
-    // A longer line comes out in pieces; libvirt quotes what others have written.
+    // A longer line is split; libvirt quotes text written by others.
     while let Ok(1..) = (&mut reader).take(LINE_MAX).read_until(b'\n', &mut line).await {
         let text = String::from_utf8_lossy(&line);
         if !is_harmless(&text) {
@@ -173,7 +172,7 @@ async fn pass_on(stderr: OwnedFd) {
     }
 }
 
-/// A line reads `TIME: THREAD: LEVEL : FUNCTION:LINE : TEXT`; introductions have the level `info`.
+/// Line format: `TIME: THREAD: LEVEL : FUNCTION:LINE : TEXT`; the startup banner has level `info`.
 fn is_harmless(line: &str) -> bool {
     let mut parts = line.split(" : ");
     let level = parts.next().and_then(|start| start.rsplit(' ').next()).unwrap_or_default();
@@ -181,7 +180,7 @@ fn is_harmless(line: &str) -> bool {
     level == "info" || HARMLESS.contains(&function) || line.trim().is_empty()
 }
 
-/// Where libvirt looks for QEMU and its helpers, whatever the launcher's own path is.
+/// Search path for QEMU and its helpers, whatever the launcher's own PATH is.
 const SEARCH_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 fn find(program: &str) -> PathBuf {

@@ -1,4 +1,4 @@
-//! The launcher's life from start to exit.
+//! The launcher's lifecycle from start to exit.
 //!
 //! ```text
 //!   set up libvirt, serve ──► wait for a domain ──► guard the guest ──► final wait ──► exit 0
@@ -6,8 +6,8 @@
 //!                                │ SIGTERM: exit 0      │ grace period over: kill
 //! ```
 //!
-//! The exit status says whether the *launcher* did its work, not how the guest ended; that is in the state, which the
-//! handler reads during the final wait, or, if it was away for longer, in the file that is left beside the socket.
+//! The exit status says whether the *launcher* did its work, not how the guest ended. That is in the state, which
+//! virt-handler reads during the final wait or, if it was away for longer, from the file next to the socket.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -32,13 +32,13 @@ use crate::session::Session;
 use crate::state::StateStore;
 use crate::{agent, server};
 
-/// A busy node takes its time to start a daemon; more than this means that it never will.
+/// Startup timeout of libvirt, generous for a busy node.
 const LIBVIRT_WITHIN: Duration = Duration::from_secs(60);
-/// How long the outcome is kept for the handler to read.
+/// How long the final state is kept for virt-handler to read.
 const FINAL_WAIT: Duration = Duration::from_secs(15);
-/// How long the launcher of a guest that has moved waits to be told that it is not needed any more.
+/// How long the source launcher waits to be released after the guest has migrated.
 const HANDED_OVER_WAIT: Duration = Duration::from_secs(600);
-/// Time for the last answers to leave.
+/// Time to send the last responses.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// How long libvirt may take to notice that QEMU is gone.
 const SEEN_WITHIN: Duration = Duration::from_secs(10);
@@ -73,13 +73,13 @@ pub(crate) async fn run(args: Args) -> Result<(), Failure> {
     if args.simulate_crash {
         return Err(Failure::Simulated);
     }
-    // Before anything else: a signal that comes during the start must not end process 1.
+    // First of all: a signal during startup must not kill PID 1.
     let stop = stop_signals().map_err(system("listen to signals"))?;
     let launcher = Launcher::set_up(args).await?;
     launcher.live(stop).await
 }
 
-/// Resolves with the first signal that asks the launcher to stop.
+/// Resolves on the first signal that asks the launcher to stop.
 fn stop_signals() -> std::io::Result<impl Future<Output = ()>> {
     let mut signals = Vec::new();
     for kind in [SignalKind::terminate(), SignalKind::interrupt(), SignalKind::hangup(), SignalKind::quit()] {
@@ -137,7 +137,7 @@ impl Launcher {
         self.args.kubevirt_share_dir.join(sockets::DIRECTORY)
     }
 
-    /// Opens the socket under another name first: the handler takes the final one for "ready".
+    /// Binds the socket under a temporary name first: virt-handler takes the final name as "ready".
     fn serve(&self) -> std::io::Result<()> {
         let directory = self.sockets();
         std::fs::create_dir_all(&directory)?;
@@ -175,11 +175,11 @@ impl Launcher {
         let outcome = self.state.get().domain;
         let (status, reason) = outcome.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
         tracing::info!(?status, ?reason, "the guest has ended");
-        // A guest that has moved is not over: this launcher stays until the target's node has taken it.
+        // After a migration the guest has not ended: stay until the target node has taken it over.
         let moved = reason == DomainReason::Migrated;
         let wait = if moved { HANDED_OVER_WAIT } else { FINAL_WAIT };
         tokio::select! {
-            biased; // the file is written before anything may end the wait
+            biased; // the file must be written before anything ends the wait
             () = self.keep_last_state() => {}
             () = self.manager.deleted() => {}
             () = &mut stop, if moved => {}
@@ -188,7 +188,7 @@ impl Launcher {
         self.leave("done").await
     }
 
-    /// Leaves the outcome, and every later form of it, where a handler that is away now will look. Does not end.
+    /// Writes the final state, and every later change of it, for a virt-handler that is away now. Never returns.
     async fn keep_last_state(&self) {
         let file = self.sockets().join(LAST_STATE);
         let mut seq = 0;
@@ -203,7 +203,7 @@ impl Launcher {
         }
     }
 
-    /// The handler shuts the guest down when it sees the mark; the launcher only sees to it that there is an end.
+    /// virt-handler shuts the guest down when it sees the mark; the launcher only enforces the grace period.
     async fn shut_down_in_good_order(&self) {
         let grace = Duration::from_secs(self.args.grace_period_seconds);
         tracing::info!(grace_seconds = grace.as_secs(), "received a stop signal; virt-handler shuts the guest down");
@@ -215,7 +215,7 @@ impl Launcher {
         }
     }
 
-    /// Ends QEMU, through libvirt if it answers, by its pid if not.
+    /// Kills QEMU, through libvirt if it answers, otherwise by PID.
     async fn end_guest(&self) {
         let limit = Instant::now() + 2 * KILL_AGAIN;
         while self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
@@ -234,7 +234,7 @@ impl Launcher {
     fn kill_by_pid(&self) {
         let file = self.dirs.pid_file(&self.domain_name);
         let pid = std::fs::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok());
-        // QEMU is our child once libvirt has let it loose, so its pid stays its own until it is collected.
+        // A daemonized QEMU is our child, so its PID is not reused before it is reaped.
         if let Some(pid) = pid.and_then(Pid::from_raw) {
             let result = rustix::process::kill_process(pid, Signal::KILL);
             tracing::warn!(pid = pid.as_raw_nonzero(), ?result, "killed QEMU");
@@ -249,7 +249,7 @@ impl Launcher {
     }
 }
 
-/// Lets libvirt probe QEMU while the handler still prepares the network, instead of when the guest is to start.
+/// Lets libvirt probe QEMU while virt-handler prepares the network, instead of when the guest starts.
 async fn warm_up(session: Session) {
     let Ok(connection) = session.connection().await else { return };
     if let Err(error) = connection.domain_capabilities("x86_64", "q35").await {
@@ -261,8 +261,8 @@ fn has_ended(state: &LauncherState) -> bool {
     state.domain.as_ref().is_none_or(|domain| domain.is_down())
 }
 
-/// What is worth keeping of a state: nothing unless its guest is down, and not the guest's own words, which could make
-/// it larger than the handler is ready to read.
+/// The part of a final state to keep: nothing unless the guest is down, and without guest agent data, which could
+/// exceed what virt-handler reads.
 fn outcome(state: LauncherState) -> Option<LauncherState> {
     let ended = state.domain.as_ref().is_some_and(|domain| domain.is_down());
     ended.then_some(LauncherState { guest_agent: None, ..state })

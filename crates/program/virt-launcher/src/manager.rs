@@ -1,8 +1,7 @@
-//! The domain manager: carries out what virt-handler asks for.
+//! The domain manager: executes virt-handler's requests.
 //!
-//! One lock orders everything that changes the domain. Ending the guest does not take it: that must work while a start
-//! hangs. A launcher starts its domain once; when the guest has ended, the launcher's work is done, and a late sync must
-//! not bring the guest back.
+//! One lock serializes all changes to the domain, except killing the guest, which must work while a start hangs. A
+//! launcher starts its domain only once: after the guest has ended, a late sync must not start it again.
 //!
 //! ```text
 //!             sync                  guest or kill                delete
@@ -35,18 +34,18 @@ use crate::session::Session;
 use crate::state::StateStore;
 use crate::{agent, dhcp, podnet};
 
-/// Agent commands of others that may be under way at once; a guest that never answers must not use up all calls that
-/// the daemon takes at a time.
+/// Maximum number of concurrent guest agent commands from clients, so that a guest that never answers cannot use up the
+/// daemon's call limit.
 const AGENT_CALLS: usize = 3;
 
-/// How long libvirt may be away right after a start.
+/// How long libvirt may be unavailable right after a start.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(60);
 
-/// What the manager is made of, fixed for the launcher's life.
+/// Configuration of the manager, fixed for the launcher's lifetime.
 pub(crate) struct Config {
     pub(crate) uid: String,
     pub(crate) domain_name: String,
-    /// What is shared with the node agent.
+    /// Directory shared with virt-handler.
     pub(crate) share_dir: PathBuf,
     pub(crate) paths: Paths,
     pub(crate) image_volumes: bool,
@@ -63,7 +62,7 @@ pub(crate) struct Manager {
     agent_calls: Semaphore,
     pub(crate) source: Source,
     target: Target,
-    /// Set once QEMU has been started and the state shows it, whatever became of it since.
+    /// Set once QEMU has been started and the state shows it, whatever happened to it since.
     started: watch::Sender<bool>,
     deleted: Notify,
 }
@@ -101,19 +100,19 @@ impl Manager {
 
     /// Resolves when the guest has been started and the state shows it.
     pub(crate) async fn started(&self) {
-        // The sender is in `self`, so the wait ends with the value only.
+        // `self` holds the sender, so this cannot fail.
         let _ = self.started.subscribe().wait_for(|started| *started).await;
     }
 
-    /// Resolves when the domain was deleted by request.
+    /// Resolves when the domain has been deleted on request.
     pub(crate) async fn deleted(&self) {
         self.deleted.notified().await;
     }
 
-    /// Defines and starts the domain if that has not been done, and resumes it if it stands still against nobody's will.
+    /// Defines and starts the domain if necessary, and resumes it if it is paused but no user paused it.
     pub(crate) async fn sync(&self, vmi: &VirtualMachineInstance, options: &SyncOptions) -> Result<(), Error> {
         let result = self.try_sync(vmi, options).await;
-        // A sync that comes too late, or to the wrong launcher, says nothing about this guest.
+        // A late sync, or one for another launcher, says nothing about this guest.
         if matches!(result, Err(Error::WrongState(_) | Error::WrongVmi { .. })) {
             return result;
         }
@@ -150,7 +149,7 @@ impl Manager {
         }
     }
 
-    /// Gets ready to take the guest over. May be repeated.
+    /// Prepares to receive the guest. Idempotent.
     pub(crate) async fn prepare_target(&self, request: PrepareTargetRequest) -> Result<(), Error> {
         let PrepareTargetRequest { vmi, migration_uid, options } = request;
         self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
@@ -160,7 +159,8 @@ impl Manager {
             return Err(Error::WrongState("this launcher has a guest already".into()));
         }
         let facts = self.prepare(&vmi, &options, &mut inner).await?;
-        // libvirt takes the source's description; what this node could not run is refused here, with the field's name.
+        // libvirt uses the source's domain XML; converting the VMI here rejects what this node cannot run, naming the
+        // field.
         domain::convert(&vmi, &facts).map_err(Error::Convert)?;
         inner.paused_by_user =
             vmi.condition(PAUSED).is_some_and(|paused| paused.reason.as_deref() == Some(PAUSED_BY_USER));
@@ -173,7 +173,7 @@ impl Manager {
         Ok(())
     }
 
-    /// What is left to do for a guest that has arrived: its clock stood still on the way.
+    /// Finishes a migration at the target: sets the guest's clock, which stood still during the transfer.
     pub(crate) async fn finalize_target(&self, migration_uid: &str) -> Result<(), Error> {
         self.target.arrived(migration_uid)?;
         let (connection, domain) = self.domain().await?;
@@ -181,7 +181,7 @@ impl Manager {
             tokio::spawn(async move {
                 let now = Timestamp::now();
                 let nanoseconds = u32::try_from(now.subsec_nanosecond()).unwrap_or_default();
-                // Some agents cannot, and some guests keep their own time.
+                // Some agents do not support it, and some guests keep their own time.
                 if let Err(error) = connection.set_time(&domain, now.as_second(), nanoseconds, 0).await {
                     tracing::debug!(error = chain(&error), "the guest's clock was not set");
                 }
@@ -190,7 +190,7 @@ impl Manager {
         Ok(())
     }
 
-    /// Resolves after `timeout`, unless this launcher was told by then to wait for a guest from elsewhere.
+    /// Resolves after `timeout`, unless this launcher has become a migration target by then.
     pub(crate) async fn nobody_came(&self, timeout: Duration) {
         tokio::time::sleep(timeout).await;
         if self.target.is_waiting() {
@@ -214,7 +214,7 @@ impl Manager {
         inner.paused_by_user = paused;
         match connection.create(&domain, flags).await {
             Ok(_) => self.confirm_start().await,
-            // The daemon may have gone after QEMU was up; then the guest has been started all the same.
+            // The daemon may have died after QEMU was up; the guest has been started all the same.
             Err(source) if source.is_closed() => {
                 self.session.refresh().await?;
                 if self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
@@ -226,8 +226,8 @@ impl Manager {
         }
     }
 
-    /// Marks the guest as started, after the state shows it: before, it still shows the domain as defined and down, which
-    /// would pass for "has ended".
+    /// Marks the guest as started once the state shows it: until then the state shows a defined domain that is down,
+    /// which would look like a guest that has ended.
     async fn confirm_start(&self) -> Result<(), Error> {
         let seen = tokio::time::timeout(CONFIRM_WITHIN, async {
             while self.session.refresh().await.is_err() {
@@ -239,7 +239,7 @@ impl Manager {
         seen
     }
 
-    /// Disks and network of the guest. May be repeated: what is there is kept.
+    /// Prepares the guest's disks and network. Idempotent.
     async fn prepare(
         &self,
         vmi: &VirtualMachineInstance,
@@ -327,7 +327,7 @@ impl Manager {
         self.session.refresh().await
     }
 
-    /// A guest on its way is nobody's to stop or to start.
+    /// A guest that is being migrated must not be stopped or started.
     fn not_moving(&self) -> Result<(), Error> {
         match self.source.is_busy() {
             true => Err(Error::WrongState("the guest is being migrated; wait for it or abort the migration".into())),
@@ -345,7 +345,7 @@ impl Manager {
                 inner.paused_by_user = true;
                 Ok(())
             }
-            // Also one that an IO error has stopped: from now on it stays so because the user wants it.
+            // Also after an I/O error: from now on it stays paused because the user wants it.
             DomainStatus::Paused => {
                 inner.paused_by_user = true;
                 Ok(())
@@ -394,7 +394,7 @@ impl Manager {
         let (connection, domain) = self.domain().await?;
         let current = self.current().await?;
         if !matches!(current.status, DomainStatus::Running | DomainStatus::Paused) {
-            // On its way down already, or there.
+            // Already shutting down, or shut down.
             return Ok(());
         }
         let now = Timestamp::now();
@@ -403,12 +403,12 @@ impl Manager {
         connection.shutdown(&domain, by).await.map_err(libvirt("shut the guest down"))
     }
 
-    /// Ends QEMU: by its leave if it still listens to signals, by force otherwise. Absent is fine.
+    /// Kills QEMU, with SIGTERM first if it still handles signals. Succeeds if there is no domain.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
         let connection = self.session.connection().await?;
         let lookup = connection.lookup_by_name(&self.config.domain_name).await;
         let Some(domain) = lookup.map_err(libvirt("look up the domain"))? else { return Ok(()) };
-        // One whose main loop waits for memory from a source that is gone does not listen.
+        // In post-copy its main loop may be blocked on memory from a source that is gone.
         let listens = self.state.get().domain.is_none_or(|domain| !is_in_post_copy(&domain));
         let graceful = if listens { flags::DESTROY_GRACEFUL } else { 0 };
         if let Err(error) = connection.destroy(&domain, graceful).await
@@ -435,14 +435,14 @@ impl Manager {
             let flags = flags::UNDEFINE_KEEP_NVRAM | flags::UNDEFINE_CHECKPOINTS_METADATA;
             connection.undefine(&domain, flags).await.map_err(libvirt("delete the domain"))?;
         }
-        // From now on a sync finds a launcher whose work is done.
+        // From now on a sync finds that the launcher's work is done.
         self.started.send_replace(true);
         self.session.refresh().await?;
         self.deleted.notify_one();
         Ok(())
     }
 
-    /// One command for the guest agent, from outside.
+    /// Runs one guest agent command for a client.
     pub(crate) async fn agent(&self, command: &Value, timeout_seconds: u32) -> Result<Value, Error> {
         let _turn = self.agent_calls.acquire().await.map_err(|_| Error::LibvirtDown)?;
         let (connection, domain) = self.domain().await?;
@@ -460,7 +460,7 @@ impl Manager {
         Ok((connection, domain))
     }
 
-    /// The domain's state, read now.
+    /// Reads the domain's current state.
     async fn current(&self) -> Result<DomainState, Error> {
         self.session.refresh().await?;
         self.state.get().domain.ok_or(Error::NoDomain)
@@ -480,18 +480,18 @@ fn is_in_post_copy(domain: &DomainState) -> bool {
     matches!(domain.reason, Postcopy | PostcopyFailed | PausedPostcopy | PausedPostcopyFailed)
 }
 
-/// Whether this container was given the device; whether the device works, the node agent has found out.
+/// Whether the container has the KVM device; virt-handler has already checked that the device works.
 fn may_use_kvm() -> bool {
     std::fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
-/// Whether the guest had ended before it could be ended.
+/// Whether the guest had already ended.
 fn is_over(error: &libvirt_io::Error) -> bool {
     use libvirt_io::ErrorCode;
     matches!(error.code(), Some(ErrorCode::NoDomain | ErrorCode::OperationInvalid))
 }
 
-/// Whether the guest is paused in a way that a resume ends. A guest that is being saved or migrated belongs to that job.
+/// Whether resuming the guest would help. A guest that is being saved or migrated belongs to that job.
 fn stands_still(domain: &DomainState) -> bool {
     domain.status == DomainStatus::Paused
         && matches!(

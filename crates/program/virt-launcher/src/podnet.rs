@@ -1,4 +1,4 @@
-//! The Pod's network as the launcher sees it from inside, without privileges: by two ioctls that anybody may call.
+//! The Pod's network as seen from inside by an unprivileged process: two ioctls that anyone may call.
 
 use std::io;
 use std::net::UdpSocket;
@@ -6,14 +6,14 @@ use std::os::fd::AsRawFd;
 
 use netplan::{MacAddr, PodNet};
 
-/// A link's MTU and hardware address.
+/// A link's MTU and MAC address.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Link {
     pub(crate) mtu: u32,
     pub(crate) mac: MacAddr,
 }
 
-/// Looks a link up in this network namespace; `None` if there is none of this name.
+/// Looks up a link in this netns; `None` if it does not exist.
 pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0)))?;
     let ask = |request: libc::Ioctl| -> io::Result<Option<libc::ifreq>> {
@@ -35,7 +35,7 @@ pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
         }
     };
     let (Some(mtu), Some(address)) = (ask(libc::SIOCGIFMTU)?, ask(libc::SIOCGIFHWADDR)?) else { return Ok(None) };
-    // SAFETY: after SIOCGIFMTU and SIOCGIFHWADDR these are the members of the union that the kernel has written.
+    // SAFETY: after SIOCGIFMTU and SIOCGIFHWADDR these are the union members that the kernel has written.
     let (mtu, address) = unsafe { (mtu.ifr_ifru.ifru_mtu, address.ifr_ifru.ifru_hwaddr.sa_data) };
     let mut mac = [0; 6];
     for (to, from) in mac.iter_mut().zip(address) {
@@ -44,7 +44,7 @@ pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
     Ok(Some(Link { mtu: u32::try_from(mtu).unwrap_or_default(), mac: MacAddr(mac) }))
 }
 
-/// All that the network's plan needs to know of the Pod; `None` while its link is missing.
+/// The Pod's network as input for planning; `None` while its link is missing.
 pub(crate) fn observe(pod_interface: &str) -> io::Result<Option<PodNet>> {
     let Some(Link { mtu, mac }) = link(pod_interface)? else { return Ok(None) };
     let resolv_conf = match std::fs::read_to_string("/etc/resolv.conf") {

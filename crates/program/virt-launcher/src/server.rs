@@ -1,7 +1,7 @@
-//! The launcher's socket.
+//! The server on the launcher's socket.
 //!
-//! Only root and the launcher's own user may talk on it. A command goes on when its asker hangs up: half-done work is
-//! worse than work nobody waits for, and the state shows the outcome anyway.
+//! Only root and the launcher's own user may connect. A command continues after its client disconnects: half-done work
+//! is worse than unobserved work, and the state shows the outcome anyway.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -32,10 +32,10 @@ use crate::error::Error;
 use crate::manager::Manager;
 use crate::state::StateStore;
 
-/// More than etcd stores of one object.
+/// More than the size limit of an object in etcd.
 const BODY_MAX: usize = 4 << 20;
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// A client that connects and says nothing is let go.
+/// Read timeout of a client.
 const HEADER_WITHIN: Duration = Duration::from_secs(10);
 const AGENT_WAIT_MAX: u32 = 300;
 
@@ -153,7 +153,7 @@ async fn finalize_target(State(context): State<Context>, body: Body<MigrationReq
     .await
 }
 
-/// Carries out what a body asks for, if it is one.
+/// Parses the body and runs `work` on it.
 async fn with<T, F>(body: Body<T>, work: impl FnOnce(T) -> F) -> Response
 where
     F: Future<Output = Result<(), Error>> + Send + 'static,
@@ -179,7 +179,7 @@ async fn agent(State(context): State<Context>, body: Body<AgentRequest>) -> Resp
     }
 }
 
-/// Runs a command in a task of its own, so that it ends even if its asker does not wait for it.
+/// Runs a command in its own task, so that it finishes even if the client disconnects.
 async fn carry_out(work: impl Future<Output = Result<(), Error>> + Send + 'static) -> Response {
     match tokio::spawn(work).await {
         Ok(Ok(())) => Json(serde_json::json!({})).into_response(),
@@ -198,7 +198,7 @@ fn refuse(code: RefusalCode, message: String) -> Response {
     (status, Json(Refusal { code, message })).into_response()
 }
 
-/// Binds the socket, in place of one that is left over.
+/// Binds the socket, replacing a stale one.
 pub(crate) fn bind(path: &Path) -> io::Result<UnixListener> {
     if let Err(error) = std::fs::remove_file(path)
         && error.kind() != io::ErrorKind::NotFound

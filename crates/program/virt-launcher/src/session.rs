@@ -1,4 +1,4 @@
-//! The connection to libvirt, made again whenever it breaks, and the launcher's picture of the domain kept up to date.
+//! The connection to libvirt, re-established when it breaks, and the launcher's view of the domain, kept up to date.
 
 use std::time::Duration;
 
@@ -14,15 +14,15 @@ use crate::libvirtd::{Dirs, Libvirtd};
 use crate::state::StateStore;
 
 pub(crate) const URI: &str = "qemu:///session";
-/// A daemon that says nothing for this long hangs; nothing in it takes so long that its event loop would not turn.
+/// A daemon that is silent for this long hangs; nothing it does blocks its event loop for that long.
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(5), count: 3 };
 const RETRY: Duration = Duration::from_millis(100);
-/// How long a request waits for a daemon that is being started again.
+/// How long a request waits for a restarting daemon.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// The balloon moves without an event, so the picture is taken anew from time to time.
+/// Changes of the balloon emit no event, so the domain is also polled.
 const REFRESH: Duration = Duration::from_secs(10);
 
-/// Hands out the current connection.
+/// Provides the current connection.
 #[derive(Clone)]
 pub(crate) struct Session {
     connection: watch::Receiver<Option<Connection>>,
@@ -32,7 +32,7 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    /// Connects in the background, and goes on doing so for ever.
+    /// Connects in the background and reconnects for ever.
     pub(crate) fn start(dirs: Dirs, libvirtd: Libvirtd, domain_name: String, uid: String, state: StateStore) -> Self {
         let (sender, connection) = watch::channel(None);
         let session = Session { connection, domain_name, uid, state };
@@ -40,12 +40,12 @@ impl Session {
         session
     }
 
-    /// libvirt's name of the domain.
+    /// The domain's name in libvirt.
     pub(crate) fn domain_name(&self) -> &str {
         &self.domain_name
     }
 
-    /// The connection, once there is one.
+    /// Waits for the connection.
     pub(crate) async fn connection(&self) -> Result<Connection, Error> {
         let mut connection = self.connection.clone();
         let open = tokio::time::timeout(PATIENCE, connection.wait_for(Option::is_some)).await;
@@ -68,7 +68,7 @@ impl Session {
                     tracing::warn!(%reason, "the connection to libvirt is closed");
                     end_if_hung(&libvirtd, &reason);
                 }
-                // Nobody listens yet: that is how every start begins, and how every restart goes on.
+                // Not listening yet, as after every start and restart of the daemon.
                 Err(libvirt_io::Error::Connect { .. }) => {}
                 Err(libvirt_io::Error::Closed { source, .. }) => end_if_hung(&libvirtd, &source),
                 Err(error) if !complained => {
@@ -81,9 +81,9 @@ impl Session {
         }
     }
 
-    /// Takes the picture anew on every event until the connection ends.
+    /// Refreshes the state on every event until the connection closes.
     async fn follow(&self, connection: &Connection) -> CloseReason {
-        // Subscribed before the first look, so that nothing falls between the two.
+        // Subscribe before the first read, so that no event is missed.
         let mut events = connection.events();
         loop {
             if let Err(error) = self.refresh_with(connection).await
@@ -99,7 +99,7 @@ impl Session {
         }
     }
 
-    /// Takes the picture now, for the caller of a command that has just changed something.
+    /// Refreshes the state now, for a command that has just changed something.
     pub(crate) async fn refresh(&self) -> Result<(), Error> {
         let connection = self.connection().await?;
         self.refresh_with(&connection)
@@ -137,7 +137,8 @@ impl Session {
             acpi: observed.acpi,
             interfaces: observed.interfaces.into_iter().map(interface).collect(),
             disks: observed.disks.into_iter().map(disk).collect(),
-            // An emulated guest has a little more than libvirt knows of, which is nobody's business (`domain::convert`).
+            // An emulated guest has slightly more memory than libvirt's balloon; do not report that (see
+            // `domain::convert`).
             memory_bytes: info.memory_kib.min(info.max_memory_kib) << 10,
             agent_connected: observed.agent_connected,
             started_at: None,
@@ -152,8 +153,8 @@ fn end_if_hung(libvirtd: &Libvirtd, reason: &CloseReason) {
     }
 }
 
-/// Puts what was seen into the document. What libvirt does not know stays: the time of the start, and, once a new
-/// daemon has replaced the one that saw it, why the guest ended.
+/// Merges the observed domain into the state. Keeps what libvirt does not know: the start time and, after a restart of
+/// the daemon, why the guest ended.
 fn remember(state: &mut LauncherState, seen: Option<DomainState>, now: Timestamp) {
     let before = state.domain.take();
     state.domain = seen.map(|mut domain| {
@@ -194,7 +195,7 @@ fn disk(seen: domain::ObservedDisk) -> DomainDisk {
     DomainDisk { alias: seen.name, target: seen.target, source: seen.source }
 }
 
-/// libvirt's state and reason in KubeVirt's words.
+/// Maps libvirt's state and reason to KubeVirt's.
 pub(crate) fn domain(state: State, because: Reason) -> (DomainStatus, DomainReason) {
     (status(state), reason(state, because))
 }

@@ -1,4 +1,4 @@
-//! The one document the launcher shows of itself, with its sequence number, and waiting for it to change.
+//! The launcher's state document, with a sequence number and a way to wait for changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ pub(crate) struct StateStore(Arc<watch::Sender<LauncherState>>);
 
 impl StateStore {
     pub(crate) fn new() -> Self {
-        // From one, so that "after 0" always answers at once.
+        // Starts at 1, so that "after 0" always returns at once.
         StateStore(Arc::new(watch::Sender::new(LauncherState { seq: 1, ..Default::default() })))
     }
 
@@ -20,7 +20,7 @@ impl StateStore {
         self.0.borrow().clone()
     }
 
-    /// Changes the document; a change that changes nothing wakes nobody.
+    /// Updates the document; a no-op update wakes nobody.
     pub(crate) fn update(&self, change: impl FnOnce(&mut LauncherState)) {
         self.0.send_if_modified(|state| {
             let mut next = state.clone();
@@ -35,16 +35,16 @@ impl StateStore {
         });
     }
 
-    /// The document as soon as its number is not `after`, and after `wait` in any case.
+    /// Returns the document once its sequence number differs from `after`, or after `wait`.
     pub(crate) async fn changed(&self, after: u64, wait: Duration) -> LauncherState {
         let mut receiver = self.0.subscribe();
         let _ = tokio::time::timeout(wait, receiver.wait_for(|state| state.seq != after)).await;
         self.get()
     }
 
-    /// Waits until the document fulfils a condition.
+    /// Waits until the document satisfies a condition.
     pub(crate) async fn until(&self, condition: impl FnMut(&LauncherState) -> bool) {
-        // The sender is in `self`, so the wait ends with the condition only.
+        // `self` holds the sender, so this cannot fail.
         let _ = self.0.subscribe().wait_for(condition).await;
     }
 }

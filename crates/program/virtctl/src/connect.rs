@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
-/// Where an embedded cluster keeps its things unless told otherwise, its kubeconfig among them.
+/// Default data directory of an embedded cluster, which contains its kubeconfig.
 const DATA_DIR: &str = "/var/lib/ferrovirt";
 
-/// Keeps the flags of the cluster together in the help texts.
+/// Heading that groups the cluster flags in help texts.
 const HEADING: &str = "Cluster";
 
 /// The flags that choose a cluster, a user and a namespace, with kubectl's names.
@@ -52,7 +52,7 @@ pub struct ConnectArgs {
     pub insecure_skip_tls_verify: bool,
 }
 
-/// A client and the namespace that commands work in.
+/// A client and the namespace of commands.
 #[derive(Clone)]
 pub struct Session {
     pub client: kube::Client,
@@ -62,7 +62,7 @@ pub struct Session {
 }
 
 impl ConnectArgs {
-    /// Reads the configuration and makes a client. Nothing is sent yet.
+    /// Reads the configuration and creates a client. Nothing is sent yet.
     pub async fn connect(&self) -> anyhow::Result<Session> {
         let mut config = self.load().await?;
         if let Some(server) = &self.server {
@@ -76,7 +76,7 @@ impl ConnectArgs {
             config.auth_info.impersonate_groups = Some(self.impersonate_groups.clone());
         }
         config.accept_invalid_certs |= self.insecure_skip_tls_verify;
-        // "Try again later" is an answer that whoever asked wants to show, and not to wait for in silence.
+        // "Try again later" should be shown to the user instead of being retried silently.
         config.default_retry = false;
         let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
@@ -119,7 +119,7 @@ impl ConnectArgs {
             KubeConfigOptions { context: self.context.clone(), cluster: self.cluster.clone(), user: self.user.clone() };
         let mut config = kube::Config::from_custom_kubeconfig(file, &options).await?;
         if !asks_for_proxy {
-            // A proxy in the environment is for the Internet; a local cluster is not behind it.
+            // Proxies in the environment are for the Internet; a local cluster is not behind one.
             config.proxy_url = None;
         }
         Ok(config)
@@ -144,12 +144,12 @@ impl ConnectArgs {
     }
 }
 
-/// What the program finds around it.
+/// The environment of the program.
 struct Surroundings<'a> {
     kubeconfig: Option<OsString>,
     home: Option<&'a Path>,
     in_cluster: bool,
-    /// The embedded cluster the user works with.
+    /// The data directory of the user's embedded cluster.
     data_dir: Option<PathBuf>,
     default_data_dir: &'a Path,
 }

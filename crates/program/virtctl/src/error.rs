@@ -1,16 +1,16 @@
-//! What a user reads when something fails: one sentence, with the remedy where there is one.
+//! Error messages for users: one sentence, with the remedy if there is one.
 
 use std::process::ExitCode;
 
 use machinery::error::causes;
 
-/// Prints an error with its causes on standard error; the exit code of a failed command.
+/// Prints an error with its causes on standard error; returns the exit code of a failed command.
 pub fn report(error: &anyhow::Error) -> ExitCode {
     eprintln!("error: {error:#}");
     ExitCode::FAILURE
 }
 
-/// A client's error as its user should read it: the server's own words, or why the server was not reached.
+/// A client error for users: the server's message, or why the server was not reached.
 pub fn api_error(error: kube::Error, server: &str) -> anyhow::Error {
     match error {
         kube::Error::Api(status) if status.message.is_empty() => {

@@ -1,4 +1,4 @@
-//! Looking at a guest through its objects.
+//! The state of a guest, from its objects.
 
 use api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
@@ -9,7 +9,7 @@ use crate::api_error;
 use crate::connect::Session;
 use crate::waiting::{Outlook, Seen, outlook};
 
-/// Reads the objects that tell how the guest stands.
+/// Reads the objects that determine the guest's state.
 pub async fn look(session: &Session, name: &str) -> anyhow::Result<Outlook> {
     let vms: Api<VirtualMachine> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
@@ -26,7 +26,7 @@ pub async fn look(session: &Session, name: &str) -> anyhow::Result<Outlook> {
     Ok(outlook(name, Seen { vm: vm.as_ref(), vmi: vmi.as_ref(), pod: pod.as_ref() }))
 }
 
-/// The instance's launcher Pod. It only makes the sentence better, so a user who may not read Pods does without.
+/// The VMI's launcher Pod. It only improves the message, so it is optional for users who may not read Pods.
 pub async fn launcher(session: &Session, vmi: &VirtualMachineInstance) -> Option<Pod> {
     let pods: Api<Pod> = Api::namespaced(session.client.clone(), &session.namespace);
     let uid = vmi.metadata.uid.as_deref()?;

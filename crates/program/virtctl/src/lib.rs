@@ -1,7 +1,7 @@
-//! `virtctl`: what a user does to virtual machines beyond writing objects — start, stop, pause, move, look at the console.
+//! `virtctl`: operations on VMs beyond writing objects, such as start, stop, pause, migrate and console.
 //!
-//! The command tree is also reachable as `kubectl virt` and `ferrovirt virtctl`; [`Cli`] can be a program of its own or
-//! a subcommand. Messages and exit codes follow KubeVirt's virtctl, so that scripts written for it go on working.
+//! The command tree is also available as `kubectl virt` and `ferrovirt virtctl`; [`Cli`] can be a program of its own or
+//! a subcommand. Messages and exit codes follow KubeVirt's virtctl, so that scripts written for it keep working.
 
 mod args;
 pub mod connect;
@@ -26,7 +26,7 @@ pub use args::Cli;
 use args::Command;
 pub use error::{api_error, report};
 
-/// The program: parses `args` (the first one is the program's name), runs the command and reports its error.
+/// The program: parses `args` (starting with the program's name), runs the command and reports its error.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let args: Vec<OsString> = args.into_iter().collect();
     let program = program_name(args.first().map(AsRef::as_ref));
@@ -35,14 +35,14 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    // A second installation fails, and then the first one serves just as well.
+    // Fails if a provider is already installed, which is fine.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => return report(&anyhow::Error::new(error).context("cannot start the runtime")),
     };
     let result = runtime.block_on(run(cli));
-    // Not a drop: it would wait for a write to a standard output that nobody reads.
+    // Not dropped: that would wait for a write to a standard output that nobody reads.
     runtime.shutdown_background();
     result.unwrap_or_else(|error| report(&error))
 }
@@ -71,7 +71,7 @@ pub async fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the help texts call the program: a kubectl plugin is called through kubectl.
+/// The program's name in help texts: a kubectl plugin is called through kubectl.
 fn program_name(arg0: Option<&Path>) -> &'static str {
     let name = arg0.and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or_default();
     if name.starts_with("kubectl-") { "kubectl virt" } else { "virtctl" }

@@ -18,7 +18,7 @@ use crate::connect::Session;
 /// A connected stream.
 pub(crate) type Stream = WebSocketStream<TokioIo<hyper::upgrade::Upgraded>>;
 
-/// Which object an operation is for.
+/// The kind of object an operation is for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     VirtualMachine,
@@ -34,7 +34,7 @@ pub(crate) fn path(kind: Kind, namespace: &str, name: &str, operation: &str) -> 
     format!("/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/{plural}/{name}/{operation}")
 }
 
-/// Asks for an operation. Success has no answer worth reading.
+/// Requests an operation. The response body of a success is ignored.
 pub(crate) async fn put(session: &Session, path: &str, options: &serde_json::Value) -> Result<(), kube::Error> {
     let request = Request::put(path)
         .header(CONTENT_TYPE, "application/json")
@@ -43,7 +43,7 @@ pub(crate) async fn put(session: &Session, path: &str, options: &serde_json::Val
     session.client.request_text(request).await.map(drop)
 }
 
-/// Asks what an object tells.
+/// Reads a subresource.
 pub(crate) async fn get(session: &Session, path: &str) -> Result<String, kube::Error> {
     let request = Request::get(path).body(Vec::new()).map_err(kube::Error::HttpError)?;
     session.client.request_text(request).await
@@ -68,7 +68,7 @@ pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, Stre
     if response.headers().get(SEC_WEBSOCKET_ACCEPT).is_none_or(|accept| *accept != derive_accept_key(key.as_bytes())) {
         return Err(StreamError::Handshake("its acceptance does not match our key"));
     }
-    // A server that names no protocol is taken to speak ours, as upstream's clients do.
+    // A server that names no protocol is assumed to use ours, as in upstream's clients.
     if response.headers().get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|protocol| protocol != SUBPROTOCOL) {
         return Err(StreamError::Handshake("it chose another protocol than plain.kubevirt.io"));
     }
@@ -76,7 +76,7 @@ pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, Stre
     Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)
 }
 
-/// The reason with which the server closed a stream, if it was no ordinary end.
+/// The reason with which the server closed a stream, unless it was a normal closure.
 pub(crate) fn expulsion(frame: Option<CloseFrame>) -> Option<String> {
     let frame = frame.filter(|frame| !matches!(frame.code, CloseCode::Normal | CloseCode::Away | CloseCode::Status))?;
     Some(if frame.reason.is_empty() { format!("close code {}", frame.code) } else { frame.reason.to_string() })
@@ -92,7 +92,7 @@ pub(crate) enum StreamError {
 }
 
 impl StreamError {
-    /// The HTTP status of a refusal.
+    /// The HTTP status code of a refusal.
     pub(crate) fn code(&self) -> Option<u16> {
         match self {
             StreamError::Request(kube::Error::Api(status)) => Some(status.code),
@@ -100,7 +100,7 @@ impl StreamError {
         }
     }
 
-    /// The error as its user should read it.
+    /// The error as a message for users.
     pub(crate) fn describe(self, server: &str) -> anyhow::Error {
         match self {
             StreamError::Request(error) => crate::api_error(error, server),
@@ -109,7 +109,7 @@ impl StreamError {
     }
 }
 
-/// The answer to a request that was not upgraded. What is not a `Status` is passed on as text.
+/// The response to a request that was not upgraded. Anything but a `Status` is passed on as text.
 async fn refusal(response: Response<Body>) -> kube::Error {
     let code = response.status();
     let body = match response.into_body().collect().await {

@@ -1,4 +1,4 @@
-//! `virtctl vnc`: the guest's screen through a local port.
+//! `virtctl vnc`: the guest's display through a local port.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,14 +17,14 @@ use crate::args::VncArgs;
 use crate::connect::ConnectArgs;
 use crate::subresource::{self, Kind, Stream};
 
-/// How long a viewer that was started may take to connect.
+/// How long a started viewer may take to connect.
 const VIEWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) async fn run(connect: &ConnectArgs, args: VncArgs) -> anyhow::Result<()> {
     let session = connect.connect().await?;
     let operation = if args.preserve_session { "vnc?preserveSession=true" } else { "vnc" };
     let path = subresource::path(Kind::VirtualMachineInstance, &session.namespace, &args.name, operation);
-    // Before the port is announced, so that a refusal is told and not met by the viewer.
+    // Before the port is announced, so that a refusal is reported here instead of breaking the viewer's connection.
     let stream = subresource::stream(&session, &path)
         .await
         .map_err(|error| error.describe(&session.server))
@@ -63,7 +63,7 @@ fn in_path(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&std::env::var_os("PATH")?).map(|dir| dir.join(program)).find(|path| path.is_file())
 }
 
-/// Copies in both directions until one side ends.
+/// Copies in both directions until one side closes.
 async fn splice(mut viewer: TcpStream, stream: Stream) -> anyhow::Result<()> {
     let (mut to_guest, mut from_guest) = stream.split();
     let (mut from_viewer, mut to_viewer) = viewer.split();

@@ -1,7 +1,7 @@
-//! What something waits for, in one sentence: read from the objects, so that every wait can say why it lasts.
+//! What something waits for, in one sentence derived from the objects, so that every wait can be explained.
 //!
-//! Pure functions over objects already fetched. The sentence names the step that is next in the chain from virtual
-//! machine to guest, and quotes the condition that explains it if there is one.
+//! Pure functions over objects that were already fetched. The sentence names the next step in the chain from VM to
+//! guest, and quotes the condition that explains it if there is one.
 
 use api::conditions;
 use api::v1::{RunStrategy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase as Phase};
@@ -15,11 +15,11 @@ pub enum Outlook {
     Running,
     /// It does not run yet; the sentence says what is next.
     Waiting(String),
-    /// It will not run unless somebody does something; the sentence says what.
+    /// It will not run unless somebody acts; the sentence says what to do.
     Never(String),
 }
 
-/// The objects a guest consists of, as far as they exist.
+/// The objects behind a guest, as far as they exist.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Seen<'a> {
     pub vm: Option<&'a VirtualMachine>,
@@ -39,7 +39,7 @@ pub fn outlook(name: &str, seen: Seen<'_>) -> Outlook {
     }
 }
 
-/// What a Pod waits for before its containers run; `None` once they do, or did.
+/// What a Pod waits for before its containers run; `None` once they have started.
 pub fn pod(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref();
     let phase = status.and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
@@ -62,7 +62,7 @@ pub fn pod(pod: &Pod) -> Option<String> {
 }
 
 /// What an object that is being deleted waits for; `None` if it is not being deleted. `left` is what still depends on
-/// it: a virtual machine's instance, an instance's launcher Pod.
+/// it: a VM's VMI, a VMI's launcher Pod.
 pub fn deletion(kind: &str, metadata: &ObjectMeta, left: Seen<'_>) -> Option<String> {
     metadata.deletion_timestamp.as_ref()?;
     let name = name_of(metadata);
@@ -105,7 +105,7 @@ fn without_instance(name: &str, vm: &VirtualMachine) -> Outlook {
     }
 }
 
-/// The instance has ended: whether another follows is the virtual machine's choice.
+/// The VMI has ended: the VM's run strategy decides whether another one follows.
 fn ended(name: &str, vmi: &VirtualMachineInstance, vm: Option<&VirtualMachine>) -> Outlook {
     let failed = vmi.phase() == Some(&Phase::Failed);
     let reason = vmi.status.as_ref().and_then(|status| status.reason.as_deref()).filter(|reason| !reason.is_empty());
@@ -152,7 +152,7 @@ fn alive(name: &str, vmi: &VirtualMachineInstance, launcher: Option<&Pod>) -> Ou
     Outlook::Waiting(if next.starts_with("Pod ") { next } else { format!("VirtualMachineInstance {name} {next}") })
 }
 
-/// The condition that keeps an instance from its next phase.
+/// The condition that blocks a VMI's next phase.
 fn blocked(vmi: &VirtualMachineInstance) -> Option<String> {
     let failing = |type_: &str| vmi.condition(type_).filter(|condition| condition.is_false());
     let explain = |condition: &api::v1::Condition| match (condition.message(), condition.reason()) {
@@ -176,7 +176,7 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
         .flatten()
 }
 
-/// Why a container does not run yet, unless it is simply on its way.
+/// Why a container does not run yet, unless it is just starting.
 fn waiting_container(container: &ContainerStatus) -> Option<String> {
     let waiting = container.state.as_ref()?.waiting.as_ref()?;
     let reason =

@@ -1,4 +1,4 @@
-//! Many histories, on all cores.
+//! Plays many histories, on all cores.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -29,13 +29,13 @@ pub struct Failure {
     pub violation: Violation,
 }
 
-/// What came of it.
+/// The result of a campaign.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     pub histories: u64,
     pub passes: u64,
     pub requests: u64,
-    /// Guests that arrived on another node.
+    /// Guests that migrated to another node.
     pub moved: u64,
     pub failure: Option<Failure>,
     pub took: Duration,
@@ -73,7 +73,7 @@ pub fn run(campaign: &Campaign) -> Report {
     report
 }
 
-/// The history of a seed; none if there is no such profile.
+/// The history of a seed; `None` if there is no such profile.
 pub fn play_seed(profile: &str, seed: u64, options: Options) -> Option<Outcome> {
     if profile == launchers::NAME {
         return Some(launchers::play(seed, options));

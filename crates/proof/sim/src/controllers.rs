@@ -1,4 +1,4 @@
-//! The controllers that the simulation knows by name: what it wakes them for, and what invariants say about them.
+//! The controllers that the simulation knows by name: what triggers them, and which invariants apply to them.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -14,12 +14,12 @@ pub(crate) const EVACUATION: &str = "evacuation";
 pub(crate) const DISRUPTION_BUDGET: &str = "disruption-budget";
 pub(crate) const WORKLOAD_UPDATE: &str = "workload-update";
 
-/// Keys a controller works on at once.
+/// Number of keys a controller reconciles concurrently.
 pub(crate) fn workers(controller: &Controller) -> usize {
     if matches!(controller.short_name(), VM | VMI | MIGRATION) { 2 } else { 1 }
 }
 
-/// Who writes, as a timeline prints it.
+/// The writer's name in a timeline.
 pub(crate) fn writer(short_name: &'static str) -> &'static str {
     static NAMES: OnceLock<BTreeMap<&str, String>> = OnceLock::new();
     let named = |controller: &&'static Controller| match controller.short_name() {

@@ -1,4 +1,5 @@
-//! The line between the controllers and the server: every request stops twice, so that the engine decides what happens.
+//! The connection between the controllers and the server: every request stops at two gates, where the engine decides
+//! what happens.
 //!
 //! ```text
 //! controller ──► sent ──►│ gate │──► the server acts ──►│ gate │──► answer ──► controller goes on
@@ -6,7 +7,7 @@
 //!                          or its sender dies             or its receiver dies
 //! ```
 //!
-//! Nothing here waits for a waker. The engine polls one pass at a time; a gate is open while a permit lies on the table.
+//! Nothing here relies on wakers. The engine polls one pass at a time; a gate is open while there is a permit for it.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ use crate::kinds::{AnyKind, Kind, key};
 use crate::plant::Plant;
 use crate::server::{Answer, Propagation, Server, Writer, about};
 
-/// What a controller asks for.
+/// A request's content.
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Get,
@@ -41,10 +42,10 @@ pub(crate) enum Op {
     Patch(Patch),
 }
 
-/// A request on its way.
+/// A request in flight.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Nothing for kinds the cluster does not have.
+    /// `None` for kinds that the cluster does not have.
     pub kind: Option<Kind>,
     pub key: Key,
     pub op: Op,
@@ -61,39 +62,39 @@ impl Request {
     }
 }
 
-/// Lets a request through one gate.
+/// Lets a request pass one gate.
 #[derive(Clone, Debug)]
 pub(crate) enum Permit {
-    /// First gate: the server takes the request.
+    /// First gate: the server processes the request.
     Serve,
-    /// First gate: the server answers this instead.
+    /// First gate: the server answers with this error instead.
     Refuse(Box<Status>),
-    /// Second gate: the answer arrives.
+    /// Second gate: the response arrives.
     Answer,
     /// Second gate: the connection breaks.
     Lose,
 }
 
-/// What passes between engine, server and controllers.
+/// State shared by engine, server and controllers.
 pub(crate) struct Hub {
     pub(crate) server: Server,
     /// The pass being polled.
     pub(crate) pass: Writer,
     pub(crate) permit: Option<Permit>,
-    /// What the pass being polled has just sent.
+    /// The request that the pass being polled has just sent.
     pub(crate) sent: Option<Request>,
-    /// How the server answered the pass being polled.
+    /// The server's response to the pass being polled.
     pub(crate) answered: Option<Result<(), u16>>,
-    /// What the server meant, if a plant has turned it into something else.
+    /// The server's real response, if a planted bug has changed it.
     pub(crate) meant: Option<Result<(), u16>>,
     pub(crate) plant: Option<Plant>,
-    /// What the process whose pass is polled has seen of each kind, for a plant that answers from caches.
+    /// What the process of the polled pass has seen of each kind, for planted bugs that answer from caches.
     pub(crate) seen: Vec<usize>,
     pub(crate) drawn: u64,
 }
 
 impl Hub {
-    /// Quotas and the like.
+    /// Admission, such as quotas.
     fn admit<K: AnyKind>(&self, object: &K) -> Answer<()> {
         let target = (object as &dyn std::any::Any).downcast_ref::<Pod>().filter(|pod| is_target(pod));
         match (target, self.server.target_ban) {
@@ -104,7 +105,7 @@ impl Hub {
         }
     }
 
-    /// What the judge hears is what the server meant, whatever a plant made of it.
+    /// The judge gets the server's real response, whatever a planted bug made of it.
     fn note_answer(&mut self, answer: Result<(), u16>) {
         self.answered = Some(self.meant.take().unwrap_or(answer));
     }
@@ -117,7 +118,7 @@ pub(crate) fn lock(hub: &Mutex<Hub>) -> MutexGuard<'_, Hub> {
     hub.lock()
 }
 
-/// The API as a controller of the simulation has it.
+/// The API implementation for simulated controllers.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) hub: SharedHub,
@@ -272,7 +273,7 @@ impl Client {
     }
 }
 
-/// The object as the type that its kind stands for.
+/// Converts the object to the type of its kind.
 fn typed<K: AnyKind>(object: &ApiObject) -> Result<K, kube::Error> {
     K::from_object(object.clone()).ok_or_else(|| refused(status::internal("the object is of another kind")))
 }
@@ -313,7 +314,7 @@ impl Api for Client {
         Box::pin(self.call(sent, move |hub| ask_to_leave(&mut hub.server, pod, uid, false)))
     }
 
-    /// Everybody may do everything.
+    /// Everything is allowed.
     fn review<'a>(&'a self, review: &'a SubjectAccessReview) -> Reply<'a, SubjectAccessReview> {
         let mut review = review.clone();
         let sent = Request { kind: None, key: Key::default(), op: Op::Get };
@@ -324,7 +325,7 @@ impl Api for Client {
     }
 }
 
-/// Events are for people; the simulation has none.
+/// Discards events.
 pub(crate) struct Silence;
 
 impl Notes for Silence {

@@ -1,4 +1,4 @@
-//! The kinds of the simulated cluster, and what the API does differently for each.
+//! The kinds of the simulated cluster and their API specifics.
 
 use std::any::{Any, TypeId};
 use std::collections::BTreeMap;
@@ -29,17 +29,17 @@ pub(crate) trait AnyKind: kube::Resource<DynamicType = ()> + Typed {}
 
 impl<K: kube::Resource<DynamicType = ()> + Typed> AnyKind for K {}
 
-/// What the API does differently for a kind.
+/// API specifics of a kind.
 pub(crate) trait Stored: PartialEq + Sized {
-    /// Whether the status has an endpoint of its own.
+    /// Whether it has a status subresource.
     const STATUS_APART: bool = false;
-    /// Takes over another one's status.
+    /// Copies the status of another object.
     fn copy_status(&mut self, _from: &Self) {}
-    /// Whether nothing changed that counts as a new generation.
+    /// Whether the change does not increment the generation.
     fn same_generation(&self, _other: &Self) -> bool {
         true
     }
-    /// What admission adds to a new object.
+    /// Defaults set by admission on creation.
     fn begin(&mut self, _now: &Time) {}
 }
 
@@ -85,7 +85,7 @@ plain!(
     CDIConfig
 );
 
-/// Spec and status share one endpoint, so a change of either is a new generation.
+/// Spec and status share one endpoint, so changing either increments the generation.
 impl Stored for VirtualMachineInstance {
     fn same_generation(&self, other: &Self) -> bool {
         self.spec == other.spec && self.status == other.status
@@ -130,12 +130,12 @@ impl Stored for Pod {
     fn begin(&mut self, _now: &Time) {
         let status = self.status.get_or_insert_default();
         status.phase = Some("Pending".to_owned());
-        // The exact class is the kubelet's business; nothing here asks for dedicated CPUs.
+        // The exact class is up to the kubelet; nothing here requests dedicated CPUs.
         status.qos_class = Some("Burstable".to_owned());
     }
 }
 
-/// The objects of one kind, and its rules as values: a caller that knows the type only as a parameter can use them.
+/// The objects of one kind, with its rules as values, for callers that know the type only as a parameter.
 pub(crate) struct Table<K> {
     pub(crate) objects: BTreeMap<Key, Arc<K>>,
     pub(crate) wrap: fn(Arc<K>) -> Object,
@@ -187,7 +187,7 @@ macro_rules! kinds {
             }
         }
 
-        /// An object of any kind, as it was stored at some time.
+        /// An object of any kind at some point in time.
         #[derive(Clone, Debug)]
         pub(crate) enum Object { $($kind(Arc<$type>),)* }
 
@@ -200,13 +200,13 @@ macro_rules! kinds {
                 match self { $(Self::$kind(object) => &object.metadata,)* }
             }
 
-            /// The object, if it is of the type asked for.
+            /// The object, if it has the requested type.
             pub(crate) fn downcast<K: 'static>(&self) -> Option<&Arc<K>> {
                 match self { $(Self::$kind(object) => (object as &dyn Any).downcast_ref(),)* }
             }
         }
 
-        /// All that is stored.
+        /// All stored objects.
         pub(crate) struct Tables { $(pub $table: Table<$type>,)* }
 
         impl Default for Tables {
@@ -223,14 +223,14 @@ macro_rules! kinds {
             }
 
             pub(crate) fn of_mut<K: 'static>(&mut self) -> Option<&mut Table<K>> {
-                // Looked for first: a reference that is returned early stays borrowed otherwise.
+                // Checked first: otherwise a reference that is returned early stays borrowed.
                 $(if (&self.$table as &dyn Any).is::<Table<K>>() {
                     return (&mut self.$table as &mut dyn Any).downcast_mut();
                 })*
                 None
             }
 
-            /// Every object of a kind, in the order of names.
+            /// All objects of a kind, sorted by name.
             pub(crate) fn objects(&self, kind: Kind) -> Vec<Object> {
                 match kind { $(Kind::$kind => self.$table.all().cloned().map(Object::$kind).collect(),)* }
             }
@@ -265,7 +265,7 @@ kinds! {
 }
 
 impl Kind {
-    /// Whether the controllers watch it; they read others live when they must.
+    /// Whether the controllers watch it; other kinds are read live when needed.
     pub(crate) fn is_watched(self) -> bool {
         self != Kind::Job
     }

@@ -1,18 +1,19 @@
-//! The whole control plane in one thread on virtual time: the real controllers of virt-controller over an API in memory,
-//! caches that lag, watches that break, processes that die, and a cluster around them that fails now and then.
+//! The whole control plane in one thread on virtual time: the real controllers of virt-controller over an in-memory
+//! API, with stale caches, broken watches, crashing processes and an unreliable cluster around them.
 //!
 //! ```text
 //! seed ──► profile ──► script ──► engine ──► outcome
 //!            what is     deeds      │ server   the API, with true semantics
 //!            likely      and        │ replica  caches, queues, passes of the real controllers
 //!                        faults     │ hub      every request stops twice on its way
-//!                                   │ actors   scheduler, kubelet, node agent, importer, collector, user
+//!                                   │ actors   scheduler, kubelet, virt-handler, CDI, garbage collector, user
 //!                                   └ invariants   what must hold, one file each
 //! ```
 //!
-//! [`launchers`] is a smaller world of its own: one migration, as both launchers and both node agents see it.
+//! [`launchers`] is a separate, smaller world: one migration, as both launchers and both virt-handlers see it.
 //!
-//! One number gives the whole history. A failing one is made shorter ([`shrink`](shrink::shrink)) and printed as a timeline.
+//! A seed determines the whole history. A failing history is minimized ([`shrink`](shrink::shrink)) and printed as a
+//! timeline.
 
 mod actors;
 mod campaign;

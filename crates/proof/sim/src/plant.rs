@@ -1,8 +1,8 @@
-//! Bugs put in on purpose, to prove that the simulation would find them.
+//! Planted bugs, to prove that the simulation would find them.
 //!
-//! All are put where the controllers meet the rest of the world: in what they send, in what they are answered, in what
-//! their caches tell them. The controllers themselves know nothing of them. Likewise those of the launchers
-//! (`launchers/mod.rs`), in what they are answered.
+//! All are injected between the controllers and the rest of the world: in requests, in responses, or in what the caches
+//! show. The controllers themselves are unchanged. The same holds for those of the launchers (`launchers/mod.rs`),
+//! which are injected in responses.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -22,38 +22,38 @@ use crate::hub::Hub;
 use crate::kinds::{AnyKind, Kind};
 use crate::server::{Answer, Propagation};
 
-/// See the module.
+/// See the module docs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Plant {
-    /// Pods get a new name with every attempt, as if names were drawn.
+    /// Pods get a new name with every attempt, as if names were random.
     RandomPodNames,
-    /// Whatever a controller creates or deletes is taken for seen at once.
+    /// Everything a controller creates or deletes counts as observed at once.
     NoExpectations,
     /// Live reads are answered from the cache: absence is not confirmed.
     ActOnAbsence,
-    /// A conflict is taken for success.
+    /// A conflict counts as success.
     SwallowConflicts,
-    /// A hand-off to the nodes that was made is answered as if it was not, and instances are never read live by whoever made
-    /// it: what is decided next rests on the cache alone.
+    /// A successful hand-off to the nodes is answered with an error, and live reads of VMIs by that controller are
+    /// answered from the cache.
     ForgottenHandOff,
-    /// A target Pod that was made is answered as if it was not: nothing counts it before the cache shows it.
+    /// The successful creation of a target Pod is answered with an error: it is not counted before the cache shows it.
     UncountedStart,
-    /// What the migration controller reads live of instances and migrations comes from the cache, and its patches test
-    /// nothing.
+    /// The migration controller's live reads of VMIs and migrations are answered from the cache, and its patches have
+    /// no tests.
     TwoOwners,
-    /// To give a migration up that the nodes have is to delete its target.
+    /// Aborting a migration that was handed to the nodes deletes its target.
     AbortDeletesTarget,
-    /// A sender that hears from the receiver that its guest has come hears that it has not.
+    /// A sender that is told that its guest has arrived at the receiver is told the opposite.
     SenderGoesOn,
-    /// The target's claim is not given to the guest when it has come, and the source's goes all the same.
+    /// The target's claim is not assigned to the arrived guest, and the source's is deleted all the same.
     SourceClaimFirst,
-    /// A Job that was to look how a migration ended is taken for one that has found the guest at the source.
+    /// A Job that was to determine how a migration ended counts as having found the guest at the source.
     JobNotAwaited,
-    /// One side of an exchange copies what its cache has of the other one, over whatever is stored by now.
+    /// One side of a migration between VMIs copies the other side from a stale cache, over whatever is stored by now.
     StaleCopy,
-    /// A launcher that asks the target of its migration for the guest hears that the target does not have it.
+    /// A launcher that asks the target of its migration for the guest is told that the target does not have it.
     SourceResumes,
-    /// An answer of a migration's target that got lost is taken for a refusal.
+    /// A lost response of a migration's target counts as a refusal.
     LostFinish,
 }
 
@@ -133,7 +133,7 @@ impl Hub {
         Err(Box::new(status::conflict(About::default(), "the object has been modified")))
     }
 
-    /// [`Plant::UncountedStart`]. The judge hears the same, or it would miss what the process ought to expect now.
+    /// [`Plant::UncountedStart`]. The judge gets the same response, or it would expect the process to know of the Pod.
     pub(crate) fn plant_start<K: AnyKind>(&self, stored: Answer<K>) -> Answer<K> {
         let target = |stored: &K| (stored as &dyn Any).downcast_ref::<Pod>().is_some_and(is_target);
         if self.plant == Some(Plant::UncountedStart) && stored.as_ref().is_ok_and(target) {
@@ -203,12 +203,12 @@ impl Hub {
         let target = vmi.and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref()?.target_pod.clone());
         let target = Key::new(namespace, target.unwrap_or_default());
         let by = self.pass;
-        // It may be gone already.
+        // It may already be gone.
         let _ = self.server.delete::<Pod>(by, &target, None, None, Propagation::Background);
     }
 }
 
-/// Whether a patch writes just there.
+/// Whether a patch writes exactly this path.
 fn touches(patch: &Patch, path: &str) -> bool {
     let Patch::Json(patch) = patch else { return false };
     patch.0.iter().any(|step| !matches!(step, PatchOperation::Test(_)) && *step.path() == *path)

@@ -1,4 +1,4 @@
-//! Kinds of histories: what a seed is likely to bring.
+//! Kinds of histories: what a seed is likely to contain.
 
 mod state;
 
@@ -10,7 +10,7 @@ use crate::kinds::Kind;
 use crate::rng::Rng;
 use crate::script::{Deed, Disk, ELSEWHERE, Fault, GuestFate, JourneyFate, PodFate, Script, VolumeFate};
 
-/// How likely each kind of trouble is. Numbers are counts per history, at most.
+/// How likely each kind of trouble is. Numbers are maximum counts per history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
     pub name: &'static str,
@@ -28,16 +28,16 @@ pub struct Profile {
     pods: u64,
     guests: u64,
     nodes: u64,
-    /// In percent: virtual machines with a DataVolume or a claim.
+    /// Percentage of VMs with a DataVolume or a claim.
     storage: u64,
-    /// In percent: deeds that plug or unplug.
+    /// Percentage of deeds that plug or unplug volumes.
     plugs: u64,
-    /// In percent: deeds that move guests, or stop that.
+    /// Percentage of deeds that start or abort migrations.
     moves: u64,
     journeys: u64,
-    /// Guests that are sent to other instances.
+    /// Migrations of guests to other VMIs.
     exchanges: u64,
-    /// In percent: virtual machines whose guests keep state of their own.
+    /// Percentage of VMs with backend storage.
     state: u64,
 }
 
@@ -65,7 +65,7 @@ const CALM: Profile = Profile {
     state: 0,
 };
 
-/// A little of everything that goes wrong between controllers and the API, for profiles whose deeds are what matters.
+/// A little of every fault between controllers and the API, for profiles that focus on deeds.
 const ROUGH: Profile = Profile {
     lags: 4,
     outages: 1,
@@ -79,7 +79,7 @@ const ROUGH: Profile = Profile {
     ..CALM
 };
 
-/// Every profile by its name. The first is what runs if none is named: a mixture of all others.
+/// All profiles by name. The default is `mixed`, a mixture of all of them.
 pub const PROFILES: &[Profile] = &[
     CALM,
     Profile { name: "stale", about: "caches that lag and watches that break", lags: 5, outages: 3, ..CALM },
@@ -133,7 +133,7 @@ pub const PROFILES: &[Profile] = &[
     },
     Profile { name: "workload", about: "Pods and guests that fail", pods: 4, guests: 4, lags: 2, ..CALM },
     Profile { name: "nodes", about: "nodes that stop answering", nodes: 2, lags: 1, deeds: 4, ..CALM },
-    // Several guests at once, so that limits count.
+    // Several guests at once, so that limits matter.
     Profile {
         name: "migrations",
         about: "guests that move, are drained, and do not arrive",
@@ -161,7 +161,7 @@ pub const PROFILES: &[Profile] = &[
     },
 ];
 
-/// The profile of this name; `mixed` gives each seed one of them in turn.
+/// The profile of this name; `mixed` assigns them to seeds in turn.
 pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     if name == "mixed" {
         return Some(&PROFILES[(seed % PROFILES.len() as u64) as usize]);
@@ -169,7 +169,7 @@ pub fn profile_for(name: &str, seed: u64) -> Option<&'static Profile> {
     PROFILES.iter().find(|profile| profile.name == name)
 }
 
-/// How far away the number of a receiver in the sender's namespace is.
+/// Offset from a sender's number to that of a receiver in the same namespace.
 const SAME_NAMESPACE: u8 = 4;
 
 const fn secs(n: u64) -> Duration {
@@ -180,9 +180,9 @@ fn time(rng: &mut Rng, low_ms: u64, high_ms: u64) -> Duration {
     Duration::from_millis(rng.within(low_ms, high_ms))
 }
 
-/// When the user has done everything and nothing goes wrong any more.
+/// When the user is done and no more faults occur.
 const ACTIVE: u64 = 180_000;
-/// Lost nodes take longer than that to be noticed.
+/// Lost nodes take longer to be noticed.
 const NODES_ACTIVE: u64 = 600_000;
 
 impl Profile {
@@ -222,12 +222,12 @@ impl Profile {
             let vm = rng.below(u64::from(vms)) as u8;
             let at = time(rng, 1_000, ACTIVE - 20_000);
             let deed = self.deed(rng, vm);
-            // Every phase of a migration is one in which somebody changes their mind.
+            // Abort migrations in any of their phases.
             if matches!(deed, Deed::Migrate { .. }) && rng.chance(25) {
                 deeds.push((at + time(rng, 100, 15_000), Deed::AbortMigration { vm }));
             }
             deeds.push((at, deed));
-            // Haste: a second thought right after the first.
+            // Haste: a second deed right after the first.
             if rng.chance(25) {
                 deeds.push((at + time(rng, 1, 2_000), self.deed(rng, vm)));
             }
@@ -236,7 +236,7 @@ impl Profile {
         deeds
     }
 
-    /// Guests that run, and pairs of migrations that take them elsewhere.
+    /// Running guests, and pairs of migrations that move them to other VMIs.
     fn exchange(&self, rng: &mut Rng, vms: u8, deeds: &mut Vec<(Duration, Deed)>) {
         for vm in 0..vms {
             let strategy = match rng.below(10) {
@@ -274,7 +274,7 @@ impl Profile {
         }
     }
 
-    /// Both sides ask for it, in either order; now and then one of them does not, or changes its mind.
+    /// Both sides create their migration, in either order; sometimes one of them does not, or aborts.
     fn sides(&self, rng: &mut Rng, (vm, to): (u8, u8), begin: Duration, deeds: &mut Vec<(Duration, Deed)>) {
         let (send, receive) = (Deed::Send { vm, to }, Deed::Receive { vm: to, from: vm });
         let pairs = if rng.chance(50) { [send, receive] } else { [receive, send] };
@@ -312,7 +312,7 @@ impl Profile {
     }
 
     fn deed(&self, rng: &mut Rng, vm: u8) -> Deed {
-        // Not drawn where nobody moves, so that the other profiles' histories stay what they are.
+        // Not drawn without migrations, so that the histories of other profiles stay the same.
         if self.moves > 0 && rng.chance(self.moves) {
             return match rng.below(20) {
                 0..=8 => Deed::Migrate { vm },
@@ -444,7 +444,7 @@ impl Profile {
                 faults.push(Fault::Volume { nth, fate });
             }
         }
-        // Lost nodes make histories long, so only some of those with exchanges have them.
+        // Lost nodes make histories long, so only some of those with migrations between VMIs have them.
         let nodes = if self.exchanges > 0 && !rng.chance(25) { 0 } else { self.nodes };
         for _ in 0..rng.within(0, nodes) {
             let (node, at) = (rng.below(2) as u8, time(rng, 5_000, 120_000));
@@ -458,7 +458,7 @@ impl Profile {
 }
 
 impl Profile {
-    /// Where guests move, newer launchers are sometimes a reason to.
+    /// In profiles with migrations, newer launchers are sometimes a reason for them.
     fn updates(&self, rng: &mut Rng, faults: &mut Vec<Fault>) {
         if self.moves > 0 && rng.chance(35) {
             faults.push(Fault::Updates { at: time(rng, 0, ACTIVE - 40_000), evict: rng.chance(30) });
@@ -469,7 +469,7 @@ impl Profile {
     }
 }
 
-/// Whoever empties a node, or lets a guest be evicted, often thinks better of it: at once, or when others have begun to act.
+/// Drains and evictions are often cancelled: at once, or when others have begun to act.
 fn call_off(rng: &mut Rng, deeds: &mut Vec<(Duration, Deed)>) {
     let asked = |(at, deed): &(Duration, Deed)| match deed {
         Deed::Evict { vm } | Deed::Drain { vm } => Some((*at, *vm)),

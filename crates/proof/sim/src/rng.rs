@@ -1,9 +1,9 @@
-//! Chance that can be repeated.
+//! Reproducible randomness.
 //!
-//! Numbers come from a seed and a label, never from a stream that everything shares: if one thing of a history is left
-//! out, all others keep their luck. That is what makes a failing history shrink.
+//! Numbers are derived from a seed and a label, never from a shared stream: if a part of a history is left out, all
+//! others keep their random values. That makes it possible to minimize a failing history.
 
-/// SplitMix64: small, quick, and good enough to scatter events.
+/// SplitMix64: small, fast, and good enough here.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(u64);
 
@@ -13,7 +13,7 @@ fn mix(mut z: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// FNV-1a, so that a label has the same value on every machine.
+/// FNV-1a, so that a label has the same hash on every machine.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -23,12 +23,12 @@ impl Rng {
         Self(mix(seed ^ 0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A source of its own for one purpose.
+    /// An independent generator for one purpose.
     pub(crate) fn fork(&self, label: &str) -> Self {
         Self(mix(self.0 ^ hash(label)))
     }
 
-    /// One number that depends on the seed, the label and `n` alone.
+    /// A number that depends only on the seed, the label and `n`.
     pub(crate) fn at(&self, label: &str, n: u64) -> u64 {
         mix(mix(self.0 ^ hash(label)).wrapping_add(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)))
     }
@@ -43,12 +43,12 @@ impl Rng {
         self.next() % limit.max(1)
     }
 
-    /// A number from `low` to `high`, both included.
+    /// A number from `low` to `high`, inclusive.
     pub(crate) fn within(&mut self, low: u64, high: u64) -> u64 {
         low + self.below(high.saturating_sub(low) + 1)
     }
 
-    /// True in `percent` of all cases.
+    /// True with a probability of `percent`.
     pub(crate) fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }

@@ -1,4 +1,4 @@
-//! Histories written by hand: a small language for scripts, and what is printed of them.
+//! Handwritten histories: a small language for scripts, and their output.
 //!
 //! ```text
 //! # A comment.
@@ -9,7 +9,7 @@
 //! calm 120
 //! ```
 //!
-//! Times are seconds. Everything else is lucky: the same seed as ever, no fault that is not named.
+//! Times are in seconds. The seed is fixed, and there are no faults besides those in the script.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ fn numbered(text: &str, prefix: &str) -> anyhow::Result<u8> {
     number.with_context(|| format!("{text:?} is not called like {prefix}0"))
 }
 
-/// A virtual machine, `vm0` or `elsewhere/vm0`.
+/// A VM, `vm0` or `elsewhere/vm0`.
 fn machine(text: &str) -> anyhow::Result<u8> {
     let (first, namespace) = ELSEWHERE;
     match text.strip_prefix(namespace).and_then(|rest| rest.strip_prefix('/')) {
@@ -173,7 +173,7 @@ fn parse_fault(words: &[&str]) -> anyhow::Result<Fault> {
     })
 }
 
-/// Plays a script and tells what was written, line by line; at the end, what is left.
+/// Plays a script and returns what was written, line by line, and what is left at the end.
 pub fn tell(text: &str) -> anyhow::Result<String> {
     let outcome = play(&parse(text)?, Options { writes: true, ..Options::default() });
     let mut lines = outcome.timeline;

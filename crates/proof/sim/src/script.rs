@@ -1,7 +1,7 @@
-//! What happens in a history: what the user does, and what goes wrong.
+//! The content of a history: what the user does, and what goes wrong.
 //!
-//! A script is data. A seed makes one ([`crate::profile`]), a scenario writes one by hand, and a failing one is made
-//! shorter by leaving parts out ([`crate::shrink`]); what is left plays as before.
+//! A script is data. It is generated from a seed ([`crate::profile`]) or written by hand as a scenario, and a failing
+//! one is minimized by leaving parts out ([`crate::shrink`]); the rest plays as before.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use api::v1::RunStrategy;
 
 use crate::kinds::Kind;
 
-/// A whole history before it is played.
+/// A complete history before it is played.
 #[derive(Clone, Debug)]
 pub struct Script {
-    /// Decides latencies and all other small luck.
+    /// Determines latencies and all other random details.
     pub seed: u64,
     pub user: Vec<(Duration, Deed)>,
     pub faults: Vec<Fault>,
-    /// The virtual machines whose guests keep state of their own.
+    /// The VMs with backend storage.
     pub keeps: Vec<u8>,
-    /// From here on nothing goes wrong any more and the user rests; everything must settle.
+    /// From here on there are no faults and no user actions; everything must settle.
     pub calm: Duration,
 }
 
-/// Where the disk of a virtual machine comes from.
+/// The source of a VM's disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disk {
     /// A container image: nothing to wait for.
     Image,
-    /// A DataVolume the virtual machine brings along.
+    /// A DataVolume template of the VM.
     Template,
-    /// A claim somebody else makes, perhaps later.
+    /// A claim that somebody else creates, perhaps later.
     Claim,
 }
 
-/// What the user does. Virtual machines are numbered; a name is used again after a deletion.
+/// User actions. VMs are numbered; a name is reused after a deletion.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Deed {
     CreateVm {
@@ -42,7 +42,7 @@ pub enum Deed {
         strategy: RunStrategy,
         disk: Disk,
     },
-    /// An instance without a virtual machine.
+    /// A VMI without a VM.
     CreateVmi {
         vm: u8,
     },
@@ -59,7 +59,7 @@ pub enum Deed {
         vm: u8,
         strategy: RunStrategy,
     },
-    /// A change of the template that needs a restart.
+    /// A template change that requires a restart.
     EditTemplate {
         vm: u8,
     },
@@ -76,7 +76,7 @@ pub enum Deed {
     CreateClaim {
         vm: u8,
     },
-    /// Plugs claim `volume` into the running instance.
+    /// Hotplugs claim `volume` into the running VMI.
     Plug {
         vm: u8,
         volume: u8,
@@ -94,41 +94,41 @@ pub enum Deed {
     DeleteVmi {
         vm: u8,
     },
-    /// Deletes the launcher Pod behind everybody's back.
+    /// Deletes the launcher Pod directly.
     DeletePod {
         vm: u8,
     },
-    /// Asks for the guest to be moved.
+    /// Creates a migration.
     Migrate {
         vm: u8,
     },
-    /// Deletes the migrations of the guest that have not ended.
+    /// Deletes the unfinished migrations of the guest.
     AbortMigration {
         vm: u8,
     },
-    /// A virtual machine that waits for a guest from elsewhere: a new one, or one that is told to.
+    /// A VM that waits for a guest from another VMI: a new one, or one that is switched to it.
     Await {
         vm: u8,
     },
-    /// Asks for the guest to be sent to the instance of another virtual machine.
+    /// Creates the sending migration to the VMI of another VM.
     Send {
         vm: u8,
         to: u8,
     },
-    /// Asks for the guest of another virtual machine.
+    /// Creates the receiving migration for the guest of another VM.
     Receive {
         vm: u8,
         from: u8,
     },
-    /// Asks the launcher Pod to leave its node.
+    /// Evicts the launcher Pod.
     Evict {
         vm: u8,
     },
-    /// Asks every Pod on the guest's node to leave.
+    /// Evicts every Pod on the guest's node.
     Drain {
         vm: u8,
     },
-    /// Lets every guest stay that is asked to leave the same node as this one.
+    /// Cancels the evacuation of all guests from the node of this one.
     CallOff {
         vm: u8,
     },
@@ -136,46 +136,46 @@ pub enum Deed {
     Backup {
         vm: u8,
     },
-    /// A volume for a purpose of ours is plugged into the guest, and taken out again after so long.
+    /// A utility volume is plugged into the guest, and unplugged after this time.
     Utility {
         vm: u8,
         lasts: Duration,
     },
-    /// Asks whether the launcher Pod would leave its node, without meaning it.
+    /// Evicts the launcher Pod in a dry run.
     TryEvict {
         vm: u8,
     },
-    /// The guest is to get more memory, which it gets by moving.
+    /// Memory hotplug, which is applied by migrating.
     Resize {
         vm: u8,
     },
-    /// A disruption budget as earlier versions made them.
+    /// A disruption budget as created by earlier versions.
     OldBudget {
         vm: u8,
     },
-    /// The guest shuts itself down.
+    /// The guest shuts down by itself.
     ShutDown {
         vm: u8,
     },
-    /// The guest dies.
+    /// The guest crashes.
     Crash {
         vm: u8,
     },
 }
 
-/// What becomes of a launcher Pod.
+/// The fate of a launcher Pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodFate {
     Unschedulable(Duration),
     ImagePull(Duration),
     FailsEarly,
-    /// Evicted so long after it began to run.
+    /// Evicted this long after it started running.
     Evicted(Duration),
-    /// Its containers die so long after they began to run.
+    /// Its containers die this long after they started running.
     Killed(Duration),
 }
 
-/// What becomes of a guest that was handed over to its node.
+/// The fate of a guest that was handed over to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestFate {
     NeverStarts,
@@ -184,22 +184,22 @@ pub enum GuestFate {
     Crashes(Duration),
 }
 
-/// What becomes of a guest on its way to another node.
+/// The fate of a guest that is being migrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JourneyFate {
-    /// The transfer breaks off after so long, and the guest stays.
+    /// The transfer fails after this time, and the guest stays.
     Breaks(Duration),
-    /// The guest writes so many MiB per second to its memory.
+    /// The guest dirties this many MiB per second.
     Busy(u64),
-    /// The target dies so long after the transfer began.
+    /// The target dies this long after the transfer began.
     TargetDies(Duration),
-    /// The source and its Pod vanish just when the guest has left.
+    /// The source and its Pod vanish right when the guest has left.
     SourceDies,
-    /// Both vanish just when the guest has come, and nobody is left to tell that it had.
+    /// Both vanish right when the guest has arrived, and nobody is left to report it.
     BothDie,
 }
 
-/// What becomes of a DataVolume.
+/// The fate of a DataVolume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VolumeFate {
     WaitsForConsumer,
@@ -207,47 +207,47 @@ pub enum VolumeFate {
     Fails,
 }
 
-/// What becomes of a Job that looks how a migration ended.
+/// The fate of a Job that determines how a migration ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JobFate {
-    /// Its Pod dies and says nothing.
+    /// Its Pod dies without a result.
     Dies,
-    /// It does not get done in its time.
+    /// It does not finish in time.
     Hangs,
     Slow(Duration),
 }
 
-/// What goes wrong. Each fault stands for itself and can be left out.
+/// Faults. Each is independent and can be left out.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
-    /// Events of a kind arrive later, and lists show what was so long ago.
+    /// Events of a kind are delayed, and lists are equally stale.
     Lag {
         kind: Kind,
         from: Duration,
         until: Duration,
         by: Duration,
     },
-    /// The watch of a kind breaks; what happens meanwhile is only seen in the list that follows.
+    /// The watch of a kind breaks; changes in the meantime only show in the list that follows.
     Outage {
         kind: Kind,
         at: Duration,
         lasts: Duration,
     },
-    /// Requests number `from` and the `count` after it are refused.
+    /// Requests from number `from` on, `count` of them, are rejected.
     Refuse {
         from: u64,
         count: u64,
         code: u16,
     },
-    /// The request has its effect, but the answer does not arrive.
+    /// The request takes effect, but its response is lost.
     LoseAnswer {
         request: u64,
     },
-    /// Somebody else changes the object just before this write.
+    /// Somebody else changes the object right before this write.
     Interfere {
         request: u64,
     },
-    /// The process dies when this request is on its way; `after` it has had its effect or before.
+    /// The process crashes while this request is in flight, before it took effect or `after`.
     CrashAt {
         request: u64,
         after: bool,
@@ -255,39 +255,39 @@ pub enum Fault {
     Crash {
         at: Duration,
     },
-    /// Another process leads. What the old one had sent arrives yet, after a while.
+    /// Another process becomes leader. Requests of the old one that are in flight still arrive after a while.
     NewLeader {
         at: Duration,
         in_flight: Duration,
     },
-    /// The process comes back with a newer launcher image.
+    /// The process restarts with a newer launcher image.
     Upgrade {
         at: Duration,
     },
-    /// From now on guests are brought to newer launchers: by moving them where they can move, or by evictions alone.
+    /// From now on guests are moved to newer launchers: by migration where possible, or by evictions only.
     Updates {
         at: Duration,
         evict: bool,
     },
-    /// All requests for one virtual machine are slow.
+    /// All requests for one VM are slow.
     SlowKey {
         vm: u8,
         from: Duration,
         until: Duration,
         latency: Duration,
     },
-    /// A node stops answering and comes back.
+    /// A node stops responding and comes back.
     NodeOutage {
         node: u8,
         at: Duration,
         lasts: Duration,
     },
-    /// A node stops answering and is removed for good.
+    /// A node stops responding and is removed for good.
     NodeLoss {
         node: u8,
         at: Duration,
     },
-    /// Target Pods are refused, by a quota or by some other rule.
+    /// Target Pods are rejected, by a quota or otherwise.
     NoTargets {
         at: Duration,
         lasts: Duration,
@@ -303,7 +303,7 @@ pub enum Fault {
         nth: u64,
         fate: GuestFate,
     },
-    /// The n-th guest that is handed to two nodes.
+    /// The n-th migrated guest.
     Journey {
         nth: u64,
         fate: JourneyFate,
@@ -444,14 +444,14 @@ impl fmt::Display for Fault {
     }
 }
 
-/// The claim of a volume that serves a purpose of ours.
+/// The claim of a utility volume.
 pub(crate) fn utility_name(vm: u8) -> String {
     format!("{}-utility", vm_name(vm))
 }
 
-/// The namespace everything happens in, but for guests that leave it.
+/// The namespace of everything, except for guests that leave it.
 pub(crate) const NAMESPACE: &str = "default";
-/// The namespace of virtual machines from this number on: 8 is called as 0 is, and so forth.
+/// The namespace of VMs from this number on: 8 has the same name as 0, and so on.
 pub(crate) const ELSEWHERE: (u8, &str) = (8, "elsewhere");
 
 pub(crate) fn vm_name(vm: u8) -> String {
@@ -462,7 +462,7 @@ pub(crate) fn vm_namespace(vm: u8) -> &'static str {
     if vm < ELSEWHERE.0 { NAMESPACE } else { ELSEWHERE.1 }
 }
 
-/// As a timeline prints it.
+/// The name in a timeline.
 fn title(vm: u8) -> String {
     match vm_namespace(vm) {
         NAMESPACE => vm_name(vm),

@@ -1,11 +1,11 @@
-//! Makes a failing history shorter: whatever can be left out while it still fails is left out.
+//! Minimizes a failing history: leaves out everything that is not needed for the failure.
 
 use std::time::Duration;
 
 use crate::engine::{Options, play};
 use crate::script::Script;
 
-/// How many histories are played in search of a shorter one.
+/// Maximum number of histories played to find a shorter one.
 const ATTEMPTS: usize = 600;
 
 /// A script with fewer faults and deeds that breaks the same invariant.
@@ -62,7 +62,7 @@ impl Search {
         }
     }
 
-    /// Lets calm begin earlier.
+    /// Lets the calm phase begin earlier.
     fn shorten(&mut self, best: &mut Script) {
         let last = best.user.iter().map(|(at, _)| *at).max().unwrap_or_default();
         let shorter = Script { calm: last + Duration::from_secs(30), ..best.clone() };

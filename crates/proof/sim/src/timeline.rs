@@ -1,4 +1,4 @@
-//! What happened, in lines a person can read.
+//! The events of a history in readable lines.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::hub::{Op, Request};
 use crate::kinds::Object;
 use crate::server::{Change, Server, Verb, Writer};
 
-/// Collects lines, if anybody wants them.
+/// Collects lines, if enabled.
 pub(crate) struct Timeline {
     everything: bool,
     writes: bool,
@@ -32,7 +32,7 @@ impl Timeline {
         }
     }
 
-    /// A change of an object: what is different afterwards.
+    /// Adds a change of an object: what is different afterwards.
     pub(crate) fn change(&mut self, change: &Change) {
         let heartbeat = matches!((&change.last, change.by), (Object::Node(_), Writer::NodeAgent));
         if !(self.everything || self.writes) || change.at.is_zero() || heartbeat {
@@ -112,7 +112,7 @@ fn differences(change: &Change) -> String {
     if found.is_empty() { String::new() } else { format!(": {}", found.join(", ")) }
 }
 
-/// Of no interest to a reader.
+/// Fields without interest to a reader.
 const NOISE: [&str; 5] = [
     "metadata.resourceVersion",
     "metadata.generation",
@@ -164,7 +164,7 @@ fn conditions(path: &str, was: &Value, items: &[Value]) -> String {
     if all.is_empty() { format!("{path}[{}]", items.len()) } else { all.join(", ") }
 }
 
-/// What exists, one line each.
+/// All existing objects, one line each.
 pub(crate) fn left(server: &Server) -> Vec<String> {
     let mut lines = vec!["at rest:".to_owned()];
     for vm in server.tables.vms.all() {

@@ -1,11 +1,11 @@
-//! What holds where the KubeVirt object is silent.
+//! The defaults of the KubeVirt object's configuration.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 use crate::v1::{KubeVirtConfiguration, MigrationStallDetector};
 
-/// The configuration of a cluster whose KubeVirt object says nothing.
+/// The configuration of a cluster whose KubeVirt object is empty.
 pub(super) fn configuration() -> KubeVirtConfiguration {
     let defaults = json!({
         "imagePullPolicy": "IfNotPresent",
@@ -61,12 +61,12 @@ fn architecture(machine_type: &str, emulated_machines: &[&str], ovmf_path: &str)
     json!({ "machineType": machine_type, "emulatedMachines": emulated_machines, "ovmfPath": ovmf_path })
 }
 
-/// Requests a second on average, and at once.
+/// Average requests per second, and burst.
 fn rate_limit(qps: u32, burst: u32) -> Value {
     json!({ "restClient": { "rateLimiter": { "tokenBucketRateLimiter": { "qps": qps, "burst": burst } } } })
 }
 
-/// How a migration that makes no progress is noticed, where its policy is silent.
+/// The default settings of stall detection, where the policy sets none.
 pub fn stall_detector() -> MigrationStallDetector {
     let number = |text: &str| Some(Quantity(text.to_owned()));
     MigrationStallDetector {

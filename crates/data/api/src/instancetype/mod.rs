@@ -1,7 +1,7 @@
 //! The group `instancetype.kubevirt.io`: sizes and preferences that virtual machines share.
 //!
-//! An instance type decides and conflicts with what a virtual machine says itself; a preference only fills what it leaves
-//! open.
+//! An instance type takes precedence and conflicts with fields that a virtual machine sets itself; a preference only
+//! sets what it leaves open.
 
 mod preference;
 

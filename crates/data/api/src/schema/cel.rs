@@ -1,4 +1,4 @@
-//! The rules of the schemas that are written in the Common Expression Language.
+//! The CEL rules of the schemas.
 
 use kube_cel::{CompiledSchema, ErrorKind, ValidationError, compile_schema, validate_compiled};
 use machinery::field::{Cause, FieldError, FieldPath, Path};
@@ -8,8 +8,8 @@ use super::check::{json_type, type_name};
 use super::openapi;
 use super::routes::{Route, Rules, Stop, walk};
 
-/// What the rules find wrong with an object. Those about a change hold where the old value is known; what broke a rule before
-/// and did not change may stay.
+/// Evaluates the rules about an object. Transition rules only apply where the old value is known; an unchanged value
+/// that already violated a rule is tolerated.
 pub(super) fn validations(route: &'static Route, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     walk(Stop { route, value: object, old, around: None }, &Path::new(""), &mut |stop, path| {
@@ -23,7 +23,7 @@ pub(super) fn validations(route: &'static Route, object: &Value, old: Option<&Va
 impl Rules {
     fn judge(&self, stop: &Stop<'_>, path: &Path<'_>, errors: &mut Vec<FieldError>) {
         let compiled = self.compiled.get_or_init(|| self.compile());
-        // A value of another type says nothing about a rule, and the schema says so already.
+        // The schema already reports a value of the wrong type.
         if self.type_name() != json_type(stop.value) {
             return;
         }
@@ -37,7 +37,7 @@ impl Rules {
         errors.extend(told.map(|failure| self.field_error(failure, stop.value, path.into())));
     }
 
-    /// The failure as Kubernetes words it: a plain value is shown, an object or list is not.
+    /// The failure in Kubernetes' wording: a plain value is shown, an object or list is not.
     fn field_error(&self, failure: &ValidationError, value: &Value, path: FieldPath) -> FieldError {
         match failure.kind {
             ErrorKind::ValidationFailure if matches!(value, Value::Object(_) | Value::Array(_)) => {
@@ -60,7 +60,7 @@ impl Rules {
         type_name(&self.field.node.shape)
     }
 
-    /// Compiles the rules of this field alone: those of fields in it are for routes of their own.
+    /// Compiles the rules of this field alone: those of nested fields have routes of their own.
     fn compile(&self) -> CompiledSchema {
         let mut schema = Value::Object(openapi::of_field(self.field));
         if let Some(members) = schema.as_object_mut() {

@@ -1,4 +1,4 @@
-//! Holding an object against the tables, with Kubernetes' own messages.
+//! Validates an object against the tables, with Kubernetes' own messages.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Number, Value};
 use super::pattern::Pattern;
 use super::table::{Merge, Node, Shape, Type, named};
 
-/// Adds to `errors` what is wrong with the known fields of an object. What was as wrong in `old` may stay.
+/// Adds the errors in the known fields of an object to `errors`. Unchanged errors of `old` are tolerated.
 pub(super) fn check_type(
     type_: &Type,
     fields: &Map<String, Value>,
@@ -24,7 +24,7 @@ pub(super) fn check_type(
             check_node(&field.node, value, old, &path.child(name), errors);
         }
     }
-    // A default stands in for a missing value.
+    // A missing value has a default.
     let needed = type_.fields.iter().filter(|field| field.required && field.node.default.is_none());
     let missing = needed.filter(|field| !fields.contains_key(field.name));
     errors.extend(missing.map(|field| FieldError::required((&path.child(field.name)).into(), "")));
@@ -37,7 +37,7 @@ fn check_node(node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>, 
     if !node.choices.is_empty() && !chosen() {
         errors.push(FieldError::not_supported(path.into(), value.clone(), &node.choices));
     }
-    // Comparing only what is wrong keeps the way of good objects short.
+    // Only invalid values are compared with the old ones, which keeps validation of valid objects fast.
     if errors.len() > before && old == Some(value) {
         errors.truncate(before);
     }
@@ -71,8 +71,8 @@ fn check_value(node: &Node, value: &Value, old: Option<&Value>, path: &Path<'_>,
     }
 }
 
-/// What Kubernetes calls the type that is wanted and the one there is. A schema with a format speaks of formats, unless
-/// the value is a text or a list; of formats, only numbers have one.
+/// Kubernetes' names for the expected and the actual type. A schema with a format names formats, unless the value is a
+/// string or a list; of formats, only numbers have one.
 fn mismatch(shape: &Shape, value: &Value) -> (&'static str, &'static str) {
     let format = match shape {
         Shape::Int(Some(32)) => Some("int32"),
@@ -125,7 +125,7 @@ fn invalid(path: &Path<'_>, value: impl Into<Value>, problem: impl std::fmt::Dis
     FieldError::invalid(field, value, detail)
 }
 
-/// The first thing wrong with a text.
+/// The first error in a string.
 fn text_error(node: &Node, text: &str, path: &Path<'_>) -> Option<FieldError> {
     if let Some(max) = node.max_length.filter(|&max| text.len() > max && text.chars().count() > max) {
         return Some(FieldError::too_long(path.into(), max));
@@ -141,12 +141,12 @@ fn quantity_error(node: &Node, text: &str, path: &Path<'_>) -> Option<FieldError
     if !Pattern::Quantity.matches(text) {
         return Some(invalid(path, text, format_args!("should match '{}'", Pattern::Quantity.regex())));
     }
-    // The pattern lets through a few texts that nobody can read, such as 1e1.5.
+    // The pattern accepts a few strings that cannot be parsed, such as 1e1.5.
     let unreadable = text.parse::<Quantity>().err().map(|error| FieldError::invalid(path.into(), text, error));
     unreadable.or_else(|| text_error(node, text, path))
 }
 
-/// The largest floating-point number up to which all integers can be told from each other.
+/// The largest floating-point number up to which all integers are exact.
 const EXACT: f64 = ((1_i64 << 53) - 1) as f64;
 
 /// The value as an integer, if it is one: 2.0 is, and nothing past what a floating-point number holds exactly.
@@ -158,13 +158,13 @@ fn whole(number: &Number) -> Option<f64> {
     number.as_f64().filter(|float| float.fract() == 0.0)
 }
 
-/// Whether Kubernetes takes the value for an integer. Of large numbers it does not see the fraction.
+/// Whether Kubernetes accepts the value as an integer. It ignores the fraction of large numbers.
 fn counts_as_integer(number: &Number) -> bool {
     let nearly = |float: f64| float > 0.0 && float <= EXACT && float.fract() / (float + float.trunc()) < 1e-9;
     integer(number).is_some() || number.as_f64().is_some_and(nearly)
 }
 
-/// Whether the value is an integer that has room in so many bits.
+/// Whether the value is an integer that fits this many bits.
 fn fits(number: &Number, bits: Option<u8>) -> bool {
     let float = || whole(number).filter(|float| (i64::MIN as f64..i64::MAX as f64).contains(float));
     let value = number.as_i64().or_else(|| float().map(|float| float as i64));
@@ -183,7 +183,7 @@ fn check_integer(node: &Node, bits: Option<u8>, number: &Number, path: &Path<'_>
     check_bounds(node, number, path, errors);
 }
 
-/// Kubernetes has only a sentence for this, and no field; ours goes to the field that the sentence names.
+/// Kubernetes reports only a message without a field; ours names the field in the message.
 fn out_of_range(path: &Path<'_>, format: &str) -> FieldError {
     let field = FieldPath::from(path);
     let detail = format!("Checked value must be of type integer {format} in {field}");
@@ -193,7 +193,7 @@ fn out_of_range(path: &Path<'_>, format: &str) -> FieldError {
 fn check_bounds(node: &Node, number: &Number, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let below = |bound: i64| number.as_i64().map_or_else(|| as_float(number) < bound as f64, |value| value < bound);
     let above = |bound: i64| number.as_i64().map_or_else(|| as_float(number) > bound as f64, |value| value > bound);
-    // A bound is told as the number it is compared with: two million is 2e+06 among floating-point numbers.
+    // A bound is formatted like the compared number: two million is 2e+06 as a floating-point number.
     let told = |bound: i64| match number.as_i64() {
         Some(_) => bound.to_string(),
         None => shown(&Value::from(bound as f64)),
@@ -210,7 +210,8 @@ fn as_float(number: &Number) -> f64 {
     number.as_f64().unwrap_or(f64::NAN)
 }
 
-/// Neither an integer nor a text. Kubernetes says so three times: of the types, of the alternatives, and of the first one.
+/// Neither an integer nor a string. Kubernetes reports it three times: for the types, for the alternatives, and for the
+/// first one.
 fn check_alternatives(value: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let got = json_type(value);
     errors.push(type_error(path, "integer,string", got));
@@ -243,7 +244,7 @@ fn check_list(
     }
 }
 
-/// The items of a list before an update, by their keys: only keys tell which item was which.
+/// The items of a list before an update, by their keys, which identify items across updates.
 pub(super) struct ItemsBefore<'a> {
     keys: &'a [&'static str],
     items: HashMap<String, &'a Value>,
@@ -259,7 +260,7 @@ impl<'a> ItemsBefore<'a> {
         ItemsBefore { keys, items }
     }
 
-    /// The item that this one was, if it has all its keys.
+    /// The old version of this item, if it has all its keys.
     pub(super) fn of(&self, item: &Value) -> Option<&'a Value> {
         let plain = |value: &Value| !matches!(value, Value::Null | Value::Array(_) | Value::Object(_));
         let keyed = !self.items.is_empty() && self.keys.iter().all(|key| item.get(key).is_some_and(plain));
@@ -272,7 +273,7 @@ fn identity(keys: &[&'static str], item: &Value) -> Value {
     keys.iter().filter_map(|&key| Some((key.to_owned(), item.get(key)?.clone()))).collect()
 }
 
-/// What is wrong with the items of a list: those of a set must differ, those of a keyed list in their keys.
+/// Checks items for uniqueness: those of a set must differ, those of a keyed list in their keys.
 pub(super) fn check_unique(merge: &Merge, items: &[Value], path: &Path<'_>, errors: &mut Vec<FieldError>) {
     let keys = match merge {
         Merge::Set => None,
@@ -293,7 +294,7 @@ pub(super) fn check_unique(merge: &Merge, items: &[Value], path: &Path<'_>, erro
         let identity = keys.map_or_else(|| item.clone(), |keys| identity(keys, item));
         let count = seen.entry(identity.to_string()).or_default();
         *count += 1;
-        // Told at the second occurrence, and not again at the third.
+        // Reported at the second occurrence, and not again at the third.
         if *count == 2 {
             errors.push(FieldError::duplicate((&path.index(index)).into(), identity));
         }

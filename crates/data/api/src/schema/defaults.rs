@@ -1,4 +1,4 @@
-//! What an API server fills in and tidies up when an object comes in.
+//! The defaulting and normalization that an API server does on incoming objects.
 
 use machinery::quantity::{Quantity, rewritten};
 use serde_json::{Map, Number, Value};
@@ -6,7 +6,7 @@ use serde_json::{Map, Number, Value};
 use super::check::integer;
 use super::table::{Node, Shape, Type, named};
 
-/// Sets what is missing and has a default, drops `null` where it is no value, and writes 2.0 as 2.
+/// Sets defaults of missing fields, drops `null` where it is not a value, and writes 2.0 as 2.
 pub(super) fn default_type(type_: &Type, fields: &mut Map<String, Value>) {
     fields.retain(|name, value| !value.is_null() || type_.field(name).is_none_or(|field| keeps_null(&field.node)));
     for field in &type_.fields {
@@ -36,7 +36,7 @@ fn default_node(node: &Node, value: &mut Value) {
                 default_node(entry, value);
             });
         }
-        // Clients read integers, and take 2.0 for none.
+        // Clients expect integers, and do not accept 2.0.
         (Shape::Int(_) | Shape::Number | Shape::IntOrString | Shape::Quantity, Value::Number(number))
             if number.is_f64() =>
         {
@@ -46,7 +46,7 @@ fn default_node(node: &Node, value: &mut Value) {
     }
 }
 
-/// Whether `null` is a value here, or will give way to a default.
+/// Whether `null` is a value here, or will be replaced by a default.
 fn keeps_null(node: &Node) -> bool {
     node.nullable || node.default.is_some()
 }
@@ -60,7 +60,7 @@ fn fill_null(node: &Node, value: &mut Value) {
     }
 }
 
-/// Writes quantities as Kubernetes does after reading them. What cannot be read stays, for the check to report.
+/// Normalizes quantities like Kubernetes. Invalid ones stay, for validation to report.
 pub(super) fn respell_type(type_: &Type, fields: &mut Map<String, Value>) {
     for (name, value) in fields.iter_mut() {
         if let Some(field) = type_.field(name) {

@@ -1,7 +1,7 @@
-//! The schemas of our kinds: what is published in the CustomResourceDefinitions, and the checks that follow from it.
+//! The schemas of our kinds: as published in the CustomResourceDefinitions, and the validation derived from them.
 //!
-//! Decoding into the Rust types is as tolerant as Go's and drops what it does not know. These functions come first and
-//! say what was unknown, missing or of the wrong type, with the path to it.
+//! Decoding into the Rust types is as tolerant as Go's and drops unknown fields. These functions run first and report
+//! what is unknown, missing or of the wrong type, with its path.
 
 mod cel;
 mod check;
@@ -35,7 +35,7 @@ fn root(kind: &str) -> Option<&'static Type> {
     KINDS.contains(&kind).then(|| table::kind(kind)).flatten()
 }
 
-/// Removes the fields an object of this kind does not have and returns their paths. Other kinds stay as they are.
+/// Removes unknown fields from an object of this kind and returns their paths. Other kinds are unchanged.
 pub fn prune(kind: &str, object: &mut Value) -> Vec<FieldPath> {
     let mut gone = Vec::new();
     let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) else { return gone };
@@ -43,29 +43,29 @@ pub fn prune(kind: &str, object: &mut Value) -> Vec<FieldPath> {
     gone
 }
 
-/// The paths of fields an object of this kind does not have. Of other kinds nothing is known, so nothing is unknown.
+/// The paths of unknown fields of an object of this kind. Empty for other kinds.
 pub fn unknown_fields(kind: &str, object: &Value) -> Vec<FieldPath> {
     prune(kind, &mut object.clone())
 }
 
-/// Fills in an object of this kind as an API server does when it comes in: what is missing gets its default, and `null`
-/// goes where it is no value. Other kinds stay as they are.
+/// Applies defaults to an object of this kind like an API server: missing fields get their defaults, and `null` is
+/// dropped where it is not a value. Other kinds are unchanged.
 pub fn apply_defaults(kind: &str, object: &mut Value) {
     if let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) {
         defaults::default_type(type_, fields);
     }
 }
 
-/// Writes the quantities of an object of this kind as Kubernetes does after reading them: `1024Mi` becomes `1Gi`, and the
-/// number 2 a text. Other kinds stay as they are.
+/// Normalizes the quantities of an object of this kind like Kubernetes: `1024Mi` becomes `1Gi`, and the number 2 a
+/// string. Other kinds are unchanged.
 pub fn respell_quantities(kind: &str, object: &mut Value) {
     if let (Some(type_), Some(fields)) = (root(kind), object.as_object_mut()) {
         defaults::respell_type(type_, fields);
     }
 }
 
-/// Whether an object of this kind is as [`prune`], [`apply_defaults`] and [`respell_quantities`] would leave it. Asking
-/// costs less than the copy they would need.
+/// Whether [`prune`], [`apply_defaults`] and [`respell_quantities`] would leave an object of this kind unchanged. This
+/// check is cheaper than the copy they would need.
 pub fn is_tidy(kind: &str, object: &Value) -> bool {
     match (root(kind), object) {
         (Some(type_), Value::Object(fields)) => tidy::type_is_tidy(type_, fields),
@@ -73,8 +73,8 @@ pub fn is_tidy(kind: &str, object: &Value) -> bool {
     }
 }
 
-/// What the schema finds wrong with an object of this kind: wrong types, missing fields, values outside their limits, items
-/// that occur twice. Rules are for [`validations`].
+/// Schema errors of an object of this kind: wrong types, missing fields, values out of range, duplicate items. For
+/// rules see [`validations`].
 pub fn check(kind: &str, object: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let (Some(type_), Some(routes)) = (root(kind), routes::of_kind(kind)) {
@@ -84,14 +84,14 @@ pub fn check(kind: &str, object: &Value) -> Vec<FieldError> {
     errors
 }
 
-/// What the rules of the schema find wrong with an object of this kind; with `old` also those about a change.
+/// Errors from the schema's rules for an object of this kind; with `old`, also from transition rules.
 pub fn validations(kind: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     routes::of_kind(kind).map(|routes| cel::validations(&routes.start, object, old)).unwrap_or_default()
 }
 
-/// All that an API server finds wrong with an object of this kind when it is created or, with `old`, updated.
+/// All errors that an API server finds in an object of this kind when it is created or, with `old`, updated.
 ///
-/// On an update, what was as wrong before may stay. Rules are only judged if values have the types that rules expect.
+/// On an update, unchanged errors are tolerated. Rules are only evaluated if values have the types that rules expect.
 pub fn validate(kind: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let (Some(type_), Some(Routes { start, has_rules })) = (root(kind), routes::of_kind(kind)) else { return errors };
@@ -142,7 +142,7 @@ fn check_lists(route: &'static Route, object: &Value, errors: &mut Vec<FieldErro
     });
 }
 
-/// The structural schema of a kind as CustomResourceDefinitions carry it; `None` for a kind that is not ours.
+/// The structural schema of a kind for CustomResourceDefinitions; `None` for a kind that is not ours.
 pub fn openapi(kind: &str) -> Option<Value> {
     root(kind).map(|type_| Value::Object(openapi::schema_of(type_)))
 }

@@ -1,4 +1,4 @@
-//! Structural schemas for CustomResourceDefinitions, written out from the tables.
+//! Structural schemas for CustomResourceDefinitions, generated from the tables.
 
 use serde_json::{Map, Value, json};
 

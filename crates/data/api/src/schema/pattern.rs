@@ -1,4 +1,4 @@
-//! The patterns that the schemas hold texts against.
+//! The string patterns of the schemas.
 
 use std::sync::LazyLock;
 

@@ -1,4 +1,4 @@
-//! Removing what an object of a type does not have.
+//! Prunes unknown fields.
 
 use machinery::field::{FieldPath, Path};
 use serde_json::{Map, Value};
@@ -24,7 +24,7 @@ pub(super) const METADATA: [&str; 15] = [
     "uid",
 ];
 
-/// Removes fields the type does not know and adds their paths to `gone`.
+/// Removes unknown fields and adds their paths to `gone`.
 pub(super) fn prune_type(type_: &Type, fields: &mut Map<String, Value>, path: &Path<'_>, gone: &mut Vec<FieldPath>) {
     fields.retain(|name, value| match type_.field(name) {
         Some(field) => {
@@ -59,7 +59,7 @@ fn prune_node(node: &Node, value: &mut Value, path: &Path<'_>, gone: &mut Vec<Fi
         }
         (Shape::AnyObject, _) => {}
         (Shape::Named(name), Value::Array(_)) if named(name).open => {}
-        // No fields belong here, be the value of the right type or not. The type is for the check to report.
+        // No fields belong here, whatever the type of the value. Validation reports a wrong type.
         (_, value) => prune_all(value, path, gone),
     }
 }

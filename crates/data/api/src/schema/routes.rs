@@ -1,5 +1,5 @@
-//! The ways to the few places of an object that need more than a look at one value: lists whose items must differ, and
-//! fields with rules. They are laid once per kind, so that objects without such places cost nothing.
+//! Precomputed paths to the few places of an object that need more than a check of one value: lists with unique items,
+//! and fields with rules. They are computed once per kind, so that objects without such places cost nothing.
 
 use std::sync::OnceLock;
 
@@ -11,7 +11,7 @@ use super::KINDS;
 use super::check::ItemsBefore;
 use super::table::{self, Field, Merge, Node, Shape, Type, named};
 
-/// A value on the way to such a place, or one itself.
+/// A value on the way to such a place, or the place itself.
 #[derive(Debug, Default)]
 pub(super) struct Route {
     /// How the items of the list here relate, if it is a list.
@@ -34,9 +34,9 @@ pub(super) struct Rules {
 pub(super) struct Stop<'a> {
     pub(super) route: &'static Route,
     pub(super) value: &'a Value,
-    /// The value before an update, if it can be told which it was.
+    /// The value before an update, if it can be identified.
     pub(super) old: Option<&'a Value>,
-    /// The nearest value around this one that has an old value, and that.
+    /// The nearest enclosing value that has an old value, and that old value.
     pub(super) around: Option<(&'a Value, &'a Value)>,
 }
 

@@ -1,4 +1,4 @@
-//! The tables of types under `types/`, and their reader.
+//! The type tables under `types/`, and their parser.
 //!
 //! A table lists types; a type lists its fields. Each line of a field is name, type and attributes:
 //!
@@ -16,7 +16,8 @@
 //! `min=`, `max=`, `min-length=`, `max-length=`, `min-items=`, `max-items=`, `pattern=` (a name of [`Pattern`]) and
 //! `default=` JSON.
 //!
-//! The tables are the one source of the published schemas and of the checks; a test holds the Rust types against them.
+//! The tables are the single source of the published schemas and of validation; a test compares the Rust types with
+//! them.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, OnceLock};

@@ -1,4 +1,4 @@
-//! Telling an object that is as an API server would store it from one that has to be tidied up first.
+//! Detects whether an object already is as an API server would store it, or must be normalized first.
 //!
 //! Most objects are, because they were read before they were written. They need no copy.
 
@@ -9,7 +9,7 @@ use super::check::integer;
 use super::prune::METADATA;
 use super::table::{Node, Shape, Type, named};
 
-/// Whether there is nothing to remove from, to fill into and to write differently in the fields of a type.
+/// Whether the fields of a type need no pruning, defaulting or normalization.
 pub(super) fn type_is_tidy(type_: &Type, fields: &Map<String, Value>) -> bool {
     let missing = type_.fields.iter().any(|field| field.node.default.is_some() && !fields.contains_key(field.name));
     !missing
@@ -34,7 +34,7 @@ fn is_tidy(node: &Node, value: &Value) -> bool {
             !number.is_f64() || integer(number).is_none()
         }
         (Shape::Object, Value::Object(fields)) => fields.is_empty(),
-        // What has the wrong type is for the check to report, and may hold anything.
+        // Validation reports a value of the wrong type, which may hold anything.
         (_, value) => !matches!(value, Value::Object(_) | Value::Array(_)),
     }
 }

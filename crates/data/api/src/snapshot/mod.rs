@@ -1,4 +1,4 @@
-//! The group `snapshot.kubevirt.io`: states of virtual machines, kept and restored.
+//! The group `snapshot.kubevirt.io`: snapshots of virtual machines and their restores.
 
 mod content;
 mod restore;
@@ -81,7 +81,7 @@ open_enum! {
         Failed,
         /// It is being deleted.
         Deleting,
-        /// Nobody can tell.
+        /// The state is unknown.
         Unknown,
     }
 }
@@ -112,7 +112,7 @@ pub struct SourceIndication {
     pub message: String,
 }
 
-/// The last error, until it is overcome.
+/// The last error, until it is resolved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotError {

@@ -10,7 +10,7 @@ use crate::kind::{null_as_empty, open_enum, resource};
 use crate::v1::Condition;
 
 resource! {
-    /// A request to bring a virtual machine back to a snapshot, or to make a new one from it.
+    /// A request to restore a virtual machine from a snapshot, or to create a new one from it.
     VirtualMachineRestore, "snapshot.kubevirt.io" / "v1beta1" / "virtualmachinerestores",
     spec: VirtualMachineRestoreSpec, status: VirtualMachineRestoreStatus
 }
@@ -66,7 +66,7 @@ open_enum! {
     VolumeOwnershipPolicy {
         /// The virtual machine, and they are deleted with it.
         Vm,
-        /// Nobody.
+        /// No owner.
         None,
     }
 }

@@ -1,4 +1,4 @@
-//! The one shape that conditions of all kinds share.
+//! The common type of all conditions.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
@@ -12,7 +12,7 @@ open_enum! {
         True,
         /// It does not hold.
         False,
-        /// Nobody can tell at the moment.
+        /// Currently unknown.
         Unknown,
     }
 }

@@ -1,4 +1,4 @@
-//! Strings that decisions branch on, as open enumerations.
+//! Strings that decisions depend on, as open enumerations.
 
 use crate::kind::open_enum;
 
@@ -11,13 +11,13 @@ open_enum! {
     ///                            └─────────────┴─────────────────► Failed
     /// ```
     ///
-    /// The controller owns an instance up to `Scheduled`, the node agent from there on.
+    /// virt-controller owns a VMI up to `Scheduled`, virt-handler from there on.
     VirtualMachineInstancePhase {
         /// Accepted; no launcher Pod yet.
         Pending,
         /// The launcher Pod exists and is not ready yet.
         Scheduling,
-        /// The launcher is ready on its node; the node agent takes over.
+        /// The launcher is ready on its node; virt-handler takes over.
         Scheduled,
         /// The guest runs.
         Running,
@@ -51,7 +51,7 @@ open_enum! {
 }
 
 open_enum! {
-    /// A virtual machine's state in one word for people.
+    /// A virtual machine's state in one word for users.
     VirtualMachinePrintableStatus {
         /// No instance, and none wanted.
         Stopped,

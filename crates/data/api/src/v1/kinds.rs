@@ -1,13 +1,14 @@
-//! Members of which exactly one is set, as enums.
+//! Union types, of which exactly one member is set, as enums.
 //!
-//! KubeVirt spells "one of" as a struct of optional members. Only this module reads those members; everybody else asks
-//! [`Volume::source`], [`Network::source`], [`Disk::device`], [`Interface::bound_by`] or [`Probe::handler`] and matches:
+//! KubeVirt represents unions as structs of optional members. Only this module accesses those members; all other code
+//! calls [`Volume::source`], [`Network::source`], [`Disk::device`], [`Interface::bound_by`] or [`Probe::handler`] and
+//! matches:
 //!
-//! - Code that tells kinds apart lists them all, without a wildcard, so that a new kind fails to compile there.
-//! - Code about one kind alone ("the images of container disks") asks for that kind with `if let`.
+//! - Code that distinguishes kinds lists them all, without a wildcard, so that a new kind fails to compile there.
+//! - Code about one kind alone ("the images of container disks") uses `if let` for that kind.
 //!
-//! Admission sees objects with several members set, or none; the plural forms return all that are set. Elsewhere exactly
-//! one is set, and the first counts.
+//! Admission sees objects with several members set, or none; the plural forms return all that are set. Elsewhere
+//! exactly one is set, and the first counts.
 
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, TCPSocketAction};
 

@@ -1,4 +1,4 @@
-//! VirtualMachineInstanceMigration and the course of a migration.
+//! VirtualMachineInstanceMigration and the state of a migration.
 
 use super::condition::VirtualMachineInstanceMigrationCondition;
 use super::enums::{MigrationAbortStatus, MigrationMode, MigrationPriority, VirtualMachineInstanceMigrationPhase};

@@ -1,8 +1,8 @@
 //! Version `v1` of the group `kubevirt.io`.
 //!
-//! The types mirror the wire field for field, so an object that is read and written back loses nothing. Like Go's
-//! decoder they take a missing field as its zero value: whether a required field is present is for the schema to say
-//! ([`crate::schema`]), not for a controller that must go on working.
+//! The types mirror the wire format field by field, so an object that is read and written back loses nothing. Like Go's
+//! decoder they read a missing field as its zero value: required fields are enforced by the schema ([`crate::schema`]),
+//! not by a controller that must keep working.
 
 mod access;
 mod clock;

@@ -266,7 +266,7 @@ impl VirtualMachine {
         }
     }
 
-    /// Whether somebody asked for its deletion.
+    /// Whether it is being deleted.
     pub fn is_marked_for_deletion(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

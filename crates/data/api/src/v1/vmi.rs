@@ -15,7 +15,7 @@ resource! {
 }
 
 impl VirtualMachineInstance {
-    /// The phase, or `None` while nobody has set one.
+    /// The phase, or `None` while it is unset.
     pub fn phase(&self) -> Option<&Phase> {
         self.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
     }
@@ -46,7 +46,7 @@ impl VirtualMachineInstance {
         noted.is_some_and(|noted| noted == "true")
     }
 
-    /// Whether somebody asked for its deletion.
+    /// Whether it is being deleted.
     pub fn is_marked_for_deletion(&self) -> bool {
         self.metadata.deletion_timestamp.is_some()
     }

@@ -1,4 +1,4 @@
-//! Volumes: where the data of disks comes from.
+//! Volumes: the data sources of disks.
 
 use super::Empty;
 use crate::kind::null_as_empty;

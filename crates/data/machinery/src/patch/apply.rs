@@ -1,7 +1,7 @@
 //! Applying JSON patches the way Kubernetes does.
 //!
-//! It is lenient where the standard is strict: `replace` adds a missing field, `copy` of one gives `null`, `test` for `null`
-//! holds where there is none, and negative indices count from the end of a list. The sentences are Kubernetes' own.
+//! More lenient than the standard: `replace` adds a missing field, `copy` of one gives `null`, `test` for `null` holds
+//! where there is none, and negative indices count from the end of a list. The messages are Kubernetes' own.
 
 use json_patch::jsonptr::Pointer;
 use json_patch::{Patch, PatchOperation};
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::{MAX_COPIED_BYTES, MAX_OPERATIONS, PatchError};
 
-/// Applies a JSON patch as a whole or not at all.
+/// Applies a JSON patch atomically.
 pub fn apply(document: &mut Value, patch: &Patch) -> Result<(), PatchError> {
     if patch.0.len() > MAX_OPERATIONS {
         return Err(PatchError::TooManyOperations(patch.0.len()));
@@ -112,13 +112,13 @@ fn run_copy(document: &mut Value, from: &Pointer, path: &Pointer, copied: &mut u
     target.add(value).map_err(|why| format!("error while adding value during copy: {why}"))
 }
 
-/// Where a path ends: an object or list, and what its last part names in it, which need not exist.
+/// The location that a path refers to: an object or list, and the last part of the path, which need not exist in it.
 struct Place<'a> {
     parent: &'a mut Value,
     key: String,
 }
 
-/// The place a path leads to; `None` if there is no object or list on the way.
+/// Resolves a path; `None` if an object or list on the way is missing.
 fn place<'a>(document: &'a mut Value, path: &Pointer) -> Option<Place<'a>> {
     let (parent, last) = path.split_back()?;
     let mut value = document;
@@ -138,7 +138,7 @@ fn place<'a>(document: &'a mut Value, path: &Pointer) -> Option<Place<'a>> {
 }
 
 impl Place<'_> {
-    /// What is there; nothing in an object is `null`.
+    /// The value there; `null` for a missing field of an object.
     fn get(self) -> Result<Value, String> {
         match self.parent {
             Value::Array(items) => index(&self.key, items.len()).map(|index| items[index].clone()),
@@ -146,7 +146,7 @@ impl Place<'_> {
         }
     }
 
-    /// Takes the place of what is there, in an object also of nothing.
+    /// Replaces the value there; in an object, also a missing one.
     fn set(self, value: Value) -> Option<()> {
         match self.parent {
             Value::Array(items) => {
@@ -158,12 +158,12 @@ impl Place<'_> {
         Some(())
     }
 
-    /// Sets a field, or shifts the items from here on.
+    /// Sets a field, or inserts an item.
     fn add(self, value: Value) -> Result<(), String> {
         match self.parent {
             Value::Array(items) if self.key == "-" => items.push(value),
             Value::Array(items) => {
-                // One more than there are: the place after the last is a place to add.
+                // The position after the last item is valid for an insertion.
                 let place = index(&self.key, items.len() + 1).map_err(|why| {
                     let syntax = why.starts_with("strconv");
                     if syntax { format!("value was not a proper array index: '{}': {why}", self.key) } else { why }
@@ -186,7 +186,7 @@ impl Place<'_> {
     }
 }
 
-/// The index a part of a path means in a list; a negative one counts from its end.
+/// The index that a part of a path refers to in a list; a negative one counts from its end.
 fn index(key: &str, length: usize) -> Result<usize, String> {
     let number: i64 = key.parse().map_err(|_| format!("strconv.Atoi: parsing {key:?}: invalid syntax"))?;
     let from_start = if number < 0 { number + length as i64 } else { number };

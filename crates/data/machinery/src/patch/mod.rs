@@ -1,4 +1,4 @@
-//! Patches: JSON patch, merge patch, and a builder for patches that guard themselves.
+//! Patches: JSON patch, merge patch, and a builder for guarded patches.
 
 mod apply;
 
@@ -8,51 +8,52 @@ use serde_json::Value;
 
 pub use apply::apply;
 
-/// More operations than these are refused.
+/// The maximum number of operations.
 pub const MAX_OPERATIONS: usize = 10_000;
-/// More bytes than these are not copied by one patch: copies of copies grow without bounds.
+/// The maximum number of bytes that one patch may copy: copies of copies grow without bounds.
 pub const MAX_COPIED_BYTES: usize = 3 << 20;
 
 /// Why a JSON patch did not apply. The document is unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// A `test` met another value: somebody else was faster.
+    /// A `test` failed: there was a concurrent write.
     #[error("testing value {path} failed: test failed")]
     TestFailed { index: usize, path: String },
     /// An operation does not fit the document.
     #[error("{why}")]
     Inapplicable { index: usize, why: String },
-    /// A patch of this many operations is not even tried.
+    /// The patch has too many operations.
     #[error("The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {0}")]
     TooManyOperations(usize),
-    /// The copies amount to this many bytes.
+    /// The copies exceed the limit.
     #[error(
         "Unable to complete the copy, the accumulated size increase of copy is {0}, exceeding the limit {MAX_COPIED_BYTES}"
     )]
     CopiesTooMuch(usize),
 }
 
-/// Overlays `patch` on `target` by the rules of a merge patch: objects merge, `null` removes, all else replaces.
+/// Applies the merge patch `patch` to `target`: objects merge, `null` removes, everything else replaces.
 pub fn merge(target: &mut Value, patch: &Value) {
     json_patch::merge(target, patch);
 }
 
 /// Builds a JSON patch in which every change first tests what it replaces.
 ///
-/// A patch so guarded fails when somebody else has written in between, and the writer looks again instead of undoing
-/// the other's work. Lists and maps are tested and replaced as a whole.
+/// Such a patch fails after a concurrent write, so that the writer retries instead of undoing the other write. Lists
+/// and maps are tested and replaced as a whole.
 #[derive(Clone, Debug, Default)]
 pub struct JsonPatch {
     operations: Vec<PatchOperation>,
 }
 
 impl JsonPatch {
-    /// No change yet.
+    /// An empty patch.
     pub fn new() -> Self {
         JsonPatch::default()
     }
 
-    /// Changes the field at `path` from `old` to `new`; `null` stands for an absent field. No change, no operation.
+    /// Changes the field at `path` from `old` to `new`; `null` stands for an absent field. Equal values add no
+    /// operation.
     ///
     /// The parent of the field must exist.
     pub fn change(&mut self, path: &[&str], old: Value, new: Value) -> &mut Self {
@@ -76,7 +77,7 @@ impl JsonPatch {
         self
     }
 
-    /// Sets the field at `path` whatever it was.
+    /// Sets the field at `path` unconditionally.
     pub fn set(&mut self, path: &[&str], value: Value) -> &mut Self {
         self.operations.push(PatchOperation::Add(AddOperation { path: pointer(path), value }));
         self

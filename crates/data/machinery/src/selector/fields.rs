@@ -1,4 +1,4 @@
-//! Selectors over fields: exact values, given or not.
+//! Field selectors: exact values, equal or not equal.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ pub struct FieldTerm {
 }
 
 impl FieldSelector {
-    /// Reads the form used in queries. The empty string matches everything.
+    /// Parses the form used in queries. The empty string matches everything.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut parts = split_unescaped(text);
         parts.sort_unstable();
@@ -30,7 +30,7 @@ impl FieldSelector {
             let (field, value, equal) = split_term(part)
                 .ok_or_else(|| SelectorError(format!("invalid selector: '{text}'; can't understand '{part}'")))?;
             let term = FieldTerm { field: field.to_owned(), value: unescape(value)?, equal };
-            // A lone `=` says nothing about no field.
+            // A lone `=` is ignored.
             if !(term.field.is_empty() && term.value.is_empty()) {
                 terms.push(term);
             }
@@ -77,7 +77,7 @@ fn field_text(object: &Value, field: &str) -> String {
     }
 }
 
-/// Splits at commas that no backslash protects.
+/// Splits at commas that are not escaped by a backslash.
 fn split_unescaped(text: &str) -> Vec<&str> {
     let mut terms = Vec::new();
     let (mut start, mut escaped) = (0, false);
@@ -117,7 +117,7 @@ fn unescape(value: &str) -> Result<String, SelectorError> {
                 Some(other) => return Err(wrong(&format!("\\{other}"))),
                 None => return Err(wrong("\\")),
             },
-            // Kubernetes prints the number of the character.
+            // Kubernetes prints the code point.
             '=' => {
                 let problem = "invalid field selector: unescaped character in value: 61";
                 return Err(SelectorError(problem.to_owned()));

@@ -1,4 +1,4 @@
-//! Selectors over labels: `app=web,tier in (front,back),!old,rank>5`.
+//! Label selectors: `app=web,tier in (front,back),!old,rank>5`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::names::{check_label_value, check_qualified_name};
 /// Labels of an object.
 pub type Labels = BTreeMap<String, String>;
 
-/// Requirements on labels that must all hold, in the order of their keys.
+/// Requirements on labels that must all hold, sorted by key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -52,13 +52,13 @@ impl Selector {
         Selector::default()
     }
 
-    /// Reads the form used in queries: `a=b,c!=d,e in (f,g),!h,i>5`. The empty string matches everything.
+    /// Parses the form used in queries: `a=b,c!=d,e in (f,g),!h,i>5`. The empty string matches everything.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut tokens = Tokens { rest: text };
         tokens.selector().map(Selector::sorted).map_err(SelectorError)
     }
 
-    /// Reads the form used in objects. An empty selector matches everything.
+    /// Converts the form used in objects. An empty selector matches everything.
     pub fn from_label_selector(selector: &LabelSelector) -> Result<Self, SelectorError> {
         let exact = selector.match_labels.iter().flatten().map(|(key, value)| {
             Requirement::new(FieldPath::from("key"), key.clone(), Operator::Equals, vec![value.clone()])
@@ -95,7 +95,7 @@ impl Selector {
 }
 
 impl Requirement {
-    /// Checks key and values. `key_path` is what the message calls the key.
+    /// Validates key and values. `key_path` is the key's path in error messages.
     fn new(key_path: FieldPath, key: String, operator: Operator, mut values: Vec<String>) -> Result<Self, String> {
         let mut errors: Vec<FieldError> = check_key(key_path, &key).into_iter().collect();
         let path = FieldPath::from("values");
@@ -179,7 +179,7 @@ impl fmt::Display for Requirement {
     }
 }
 
-/// The words and symbols of a selector. At its end stands the empty word.
+/// The tokens of a selector, terminated by an empty one.
 struct Tokens<'a> {
     rest: &'a str,
 }
@@ -238,7 +238,7 @@ impl<'a> Tokens<'a> {
             self.next();
         }
         let key = self.word()?.to_owned();
-        // Kubernetes has no name for the place of a key in a query.
+        // Kubernetes has no field path for a key in a query.
         let nowhere = || FieldPath::from("<nil>");
         if let Some(error) = check_key(nowhere(), &key) {
             return Err(error.to_string());
@@ -274,7 +274,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// The values between brackets. Where a value is missing, as between two commas, stands the empty one.
+    /// The values between brackets. A missing value, as between two commas, is the empty one.
     fn set(&mut self) -> Result<Vec<String>, String> {
         match self.next() {
             "(" => {}

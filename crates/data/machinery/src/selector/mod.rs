@@ -1,4 +1,4 @@
-//! Selectors over labels and fields.
+//! Label and field selectors.
 
 mod fields;
 mod labels;
@@ -6,7 +6,7 @@ mod labels;
 pub use fields::{FieldSelector, FieldTerm};
 pub use labels::{Labels, Selector};
 
-/// Why a selector cannot be read, in the words of Kubernetes.
+/// Why a selector is invalid, with Kubernetes' messages.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);

@@ -1,4 +1,4 @@
-//! Defaults that differ between architectures.
+//! Architecture-specific defaults.
 
 use api::config::ClusterConfig;
 use api::v1::{EFI, VirtualMachineInstanceSpec};
@@ -21,7 +21,7 @@ pub(super) fn architecture(spec: &mut VirtualMachineInstanceSpec, config: &Clust
             }
         }
         _ => {
-            // Slow but known to every guest.
+            // Slow but supported by every guest.
             buses(spec, "sata");
             if let Some(watchdog) = &mut spec.domain.devices.watchdog {
                 fill(&mut watchdog.i6300esb.get_or_insert_default().action, WATCHDOG_ACTION);
@@ -31,7 +31,7 @@ pub(super) fn architecture(spec: &mut VirtualMachineInstanceSpec, config: &Clust
     fill(&mut spec.domain.cpu.get_or_insert_default().model, config.cpu_model());
 }
 
-/// There is no other firmware than EFI, and no signed one.
+/// EFI is the only firmware, without secure boot.
 fn bootloader(spec: &mut VirtualMachineInstanceSpec) {
     let bootloader = &mut spec.domain.firmware.get_or_insert_default().bootloader;
     let bootloader =

@@ -1,11 +1,11 @@
-//! Hyper-V enlightenments that others rest on.
+//! Dependencies between Hyper-V enlightenments.
 
 use api::v1::{CPUFeature, VirtualMachineInstanceSpec};
 
 use crate::validate::{EVMCS_FLAG, HYPERV_DEPENDENCIES};
 
-/// Turns on what the enlightenments that are on rest on. What an owner has turned off stays off, and the rules refuse
-/// the one that needed it.
+/// Enables the dependencies of the enabled enlightenments. What an owner has disabled stays off, and validation rejects
+/// the one that needs it.
 pub(super) fn dependencies(spec: &mut VirtualMachineInstanceSpec) {
     let Some(hyperv) = spec.domain.features.as_mut().and_then(|features| features.hyperv.as_mut()) else { return };
     for dependency in &HYPERV_DEPENDENCIES {

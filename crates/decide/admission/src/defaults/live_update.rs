@@ -1,4 +1,4 @@
-//! Room for growth: how many CPUs and how much memory a running guest could be given.
+//! Headroom for live updates: the maximum CPUs and memory of a running guest.
 
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstanceSpec;
@@ -7,17 +7,17 @@ use machinery::quantity::Quantity;
 
 use crate::validate::maps_numa;
 
-/// Machine types differ in how many CPUs they take; this many they all do.
+/// The number of CPUs that every machine type supports.
 const MOST_CPUS: u64 = 512;
 
-/// Memory is plugged in blocks of a transparent huge page.
+/// Memory is hot-plugged in blocks of a transparent huge page.
 const BLOCK: i64 = 2 << 20;
-/// Guests on huge pages of this size are plugged in blocks of it.
+/// Guests with huge pages of this size use blocks of the same size.
 const LARGE_PAGE: (&str, i64) = ("1Gi", 1 << 30);
-/// A guest needs this much from the start to manage more.
+/// The minimum memory at start for memory hotplug.
 const LEAST_GUEST: i64 = 1 << 30;
 
-/// Makes room for growth, where the cluster lets changes reach running guests.
+/// Adds headroom, if the cluster enables live updates.
 pub(super) fn live_update(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
     if spec.architecture.as_deref() == Some("arm64") || !config.is_live_update() {
         return;
@@ -61,7 +61,7 @@ fn memory(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
     }
 }
 
-/// Whether memory can be plugged into the guest up to `most`, or why not.
+/// Whether memory can be hot-plugged up to `most`, or why not.
 pub fn memory_hotplug(spec: &VirtualMachineInstanceSpec, most: Option<&Wire>) -> Result<(), String> {
     let cpu = spec.domain.cpu.as_ref();
     let memory = spec.domain.memory.as_ref();

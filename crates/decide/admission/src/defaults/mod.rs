@@ -1,4 +1,4 @@
-//! What objects get where their owners are silent.
+//! Defaults of objects.
 
 mod architecture;
 mod hyperv;
@@ -17,13 +17,13 @@ pub(crate) use spec::spec;
 pub(crate) use vm::{preferred, vm};
 pub(crate) use vmi::vmi;
 
-/// The generation of the PCI layout that new guests get.
+/// The version of the PCI layout that new guests get.
 const PCI_TOPOLOGY: (&str, &str) = ("kubevirt.io/pci-topology-version", "v3");
 
-/// The name space of firmware UUIDs. Guests may be licensed to the result, so it is the one they have always had.
+/// The namespace of firmware UUIDs. Guests may have licenses bound to the result, so it must never change.
 const FIRMWARE_NAMESPACE: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
 
-/// The UUID a guest reads when its owner names none: the same for the same name, for ever.
+/// The default UUID of a guest: always the same for the same name.
 pub fn firmware_uuid(name: &str) -> String {
     Uuid::new_v5(&FIRMWARE_NAMESPACE, name.as_bytes()).to_string()
 }

@@ -1,10 +1,10 @@
-//! Defaults of a new instance's own fields: what is listed is on, and what is on has its details.
+//! Defaults of a new VMI's own fields: listed features are on, and enabled features get their details.
 
 use api::v1::{DiskDevice, DiskTarget, FeatureHyperv, FeatureState, Features, Probe, Timer, VirtualMachineInstance};
 
 use super::{fill, firmware_uuid};
 
-/// How often a guest retries a lock before it tells the hypervisor.
+/// How often a guest retries a lock before it notifies the hypervisor.
 const SPINLOCK_RETRIES: u32 = 4096;
 
 pub(super) fn object(vmi: &mut VirtualMachineInstance) {
@@ -27,7 +27,7 @@ pub(super) fn object(vmi: &mut VirtualMachineInstance) {
 
 fn firmware(vmi: &mut VirtualMachineInstance) {
     let firmware = vmi.spec.domain.firmware.get_or_insert_default();
-    // A name that is still to be generated identifies nobody.
+    // A name that is still to be generated cannot identify the guest.
     if let Some(name) = vmi.metadata.name.as_deref().filter(|name| !name.is_empty()) {
         fill(&mut firmware.uuid, firmware_uuid(name));
     }
@@ -57,14 +57,14 @@ fn devices(vmi: &mut VirtualMachineInstance) {
     }
 }
 
-/// A switch that is listed is on unless it says otherwise.
+/// A listed feature is on unless it says otherwise.
 fn on(feature: Option<&mut FeatureState>) {
     if let Some(feature) = feature {
         feature.enabled.get_or_insert(true);
     }
 }
 
-/// A timer that is listed is there unless it says otherwise.
+/// A listed timer is present unless it says otherwise.
 fn timers(timer: &mut Timer) {
     let present = [
         timer.hpet.as_mut().map(|timer| &mut timer.present),
@@ -124,7 +124,7 @@ fn hyperv(hyperv: &mut FeatureHyperv) {
     }
 }
 
-/// Numbers that make no sense are as good as none.
+/// Invalid numbers count as unset.
 fn check_often(probe: &mut Probe) {
     let numbers = [
         (&mut probe.timeout_seconds, 1),

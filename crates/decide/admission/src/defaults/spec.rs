@@ -1,4 +1,4 @@
-//! Defaults of an instance's spec, shared by the instance's creation and the judgement of a template.
+//! Defaults of a VMI's spec, used for new VMIs and for validating templates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +15,13 @@ use crate::Refusal;
 const CPU: &str = "cpu";
 const MEMORY: &str = "memory";
 
-/// The CPU request, in thousandths, that stands for "none was configured".
+/// The CPU request in millicores that means "not configured".
 const NO_CPU_REQUEST: i64 = 100;
 
-/// The interface and network a guest gets that names none.
+/// The name of the default interface and network.
 const DEFAULT_NETWORK: &str = "default";
 
-/// Fills in a spec, in an order in which later steps see what earlier ones did.
+/// Applies defaults to a spec, in an order in which later steps see the results of earlier ones.
 pub(crate) fn spec(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) -> Result<(), Refusal> {
     platform(spec, config);
     cpu_request(spec, config);
@@ -36,7 +36,7 @@ pub(crate) fn spec(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig
     Ok(())
 }
 
-/// One amount of a list, if it is there and more than nothing.
+/// An entry of a resource list, if it is present and greater than zero.
 fn some<'a>(amounts: &'a BTreeMap<String, Wire>, name: &str) -> Option<&'a Wire> {
     amounts.get(name).filter(|amount| Quantity::try_from(*amount).is_ok_and(|amount| !amount.is_zero()))
 }
@@ -68,7 +68,7 @@ fn guest_memory(spec: &mut VirtualMachineInstanceSpec) {
     memory.guest = asked.or_else(page);
 }
 
-/// A guest without a topology gets a socket for each CPU it asks the cluster for.
+/// A guest without a topology gets one socket per requested CPU.
 fn topology(spec: &mut VirtualMachineInstanceSpec) {
     let sockets = sockets(spec.domain.resources.as_ref());
     let cpu = spec.domain.cpu.get_or_insert_default();
@@ -83,12 +83,12 @@ fn topology(spec: &mut VirtualMachineInstanceSpec) {
 fn sockets(resources: Option<&ResourceRequirements>) -> u32 {
     let asked = resources.and_then(|r| r.limits.get(CPU).or_else(|| r.requests.get(CPU)));
     let cpus = asked.and_then(|amount| Quantity::try_from(amount).ok()).map_or(1, Quantity::value);
-    // The schema holds sockets in 32 signed bits.
+    // The schema limits sockets to signed 32-bit numbers.
     i32::try_from(cpus.max(1)).unwrap_or(i32::MAX).unsigned_abs()
 }
 
-/// An image without a version is looked up each time, as Kubernetes does for containers. A registry's port counts as a
-/// version here; it always has.
+/// An image without a tag is always pulled, as Kubernetes does for containers. A registry's port counts as a tag here,
+/// for compatibility.
 fn pull_policies(spec: &mut VirtualMachineInstanceSpec) {
     for disk in spec.volumes.iter_mut().filter_map(Volume::container_disk_mut) {
         let floating = disk.image.ends_with(":latest") || !disk.image.contains([':', '@']);
@@ -121,7 +121,7 @@ fn network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) -> Res
     Ok(())
 }
 
-/// A volume that nothing uses becomes a disk. What kind of disk is for the instance's own defaults.
+/// A volume without a disk gets one. The kind of disk is left to the VMI's own defaults.
 fn disks(spec: &mut VirtualMachineInstanceSpec) {
     let devices = &mut spec.domain.devices;
     let names = devices.disks.iter().map(|disk| &disk.name).chain(devices.filesystems.iter().map(|fs| &fs.name));

@@ -1,4 +1,4 @@
-//! Defaults of a virtual machine: its identity and its platform, nothing that a later default could improve on.
+//! Defaults of a VM: its identity and its platform, but nothing that a later default could improve on.
 
 use api::config::ClusterConfig;
 use api::instancetype::VirtualMachinePreferenceSpec;
@@ -7,8 +7,8 @@ use api::v1::VirtualMachine;
 use super::{FIRMWARE_NAMESPACE, PCI_TOPOLOGY, fill, firmware_uuid, has_pcie, platform};
 use crate::Operation;
 
-/// Fills in what cannot wait until the preference is applied to the instance: by then the platform's defaults would
-/// have been filled in, and the disks made.
+/// Applies the parts of a preference that cannot wait until it is applied to the VMI: by then the platform's defaults
+/// would be set, and the disks created.
 pub(crate) fn preferred(vm: &mut VirtualMachine, preference: &VirtualMachinePreferenceSpec) {
     let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
     let spec = &mut vm.spec.template.spec;
@@ -24,7 +24,7 @@ pub(crate) fn preferred(vm: &mut VirtualMachine, preference: &VirtualMachinePref
         for template in &mut vm.spec.data_volume_templates {
             let pvc = template.spec.pvc.as_mut().map(|pvc| &mut pvc.storage_class_name);
             let storage = template.spec.storage.as_mut().map(|storage| &mut storage.storage_class_name);
-            // An empty class is a choice: none.
+            // An empty class is a deliberate choice of none.
             for missing in pvc.into_iter().chain(storage).filter(|class| class.is_none()) {
                 *missing = Some(class.clone());
             }
@@ -32,13 +32,13 @@ pub(crate) fn preferred(vm: &mut VirtualMachine, preference: &VirtualMachinePref
     }
 }
 
-/// Fills in a virtual machine.
+/// Applies defaults to a VM.
 pub(crate) fn vm(vm: &mut VirtualMachine, operation: Operation, config: &ClusterConfig) {
     let create = operation == Operation::Create;
     let name = vm.metadata.name.clone().unwrap_or_default();
     let namespace = vm.metadata.namespace.clone().unwrap_or_default();
     let template = &mut vm.spec.template;
-    // A name that is still to be generated identifies nobody; the controller fills the identity in later.
+    // A name that is still to be generated cannot identify the guest; the controller sets the identity later.
     if create && !name.is_empty() {
         let firmware = template.spec.domain.firmware.get_or_insert_default();
         fill(&mut firmware.uuid, firmware_uuid(&name));

@@ -1,4 +1,4 @@
-//! Defaults of a new instance.
+//! Defaults of a new VMI.
 
 use api::config::ClusterConfig;
 use api::finalizers;
@@ -19,13 +19,14 @@ use crate::Refusal;
 /// The user a launcher runs as.
 const RUNTIME_USER: u64 = 107;
 
-/// On the KubeVirt object: emulator threads get a CPU more where that makes their number even. On instances: this one's.
+/// Adds a CPU for emulator threads where that makes their number even: on the KubeVirt object for all VMIs, or on one
+/// VMI.
 const EVEN_EMULATOR_THREADS: &str = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity";
 
-/// On instances: where the service listens that vouches for a trust domain.
+/// On VMIs: the socket of the quote generation service for TDX attestation.
 const QGS_SOCKET_PATH: &str = "kubevirt.io/qgs-socket-path";
 
-/// Fills in a new instance, presets already applied.
+/// Applies defaults to a new VMI, after presets.
 pub(crate) fn vmi(vmi: &mut VirtualMachineInstance, config: &ClusterConfig, now: &Time) -> Result<(), Refusal> {
     spec(&mut vmi.spec, config)?;
     object(vmi);
@@ -44,7 +45,7 @@ pub(crate) fn vmi(vmi: &mut VirtualMachineInstance, config: &ClusterConfig, now:
     Ok(())
 }
 
-/// What the guest starts with.
+/// The guest's initial sizes.
 fn sizes(vmi: &mut VirtualMachineInstance) {
     let guest = vmi.spec.domain.memory.as_ref().and_then(|memory| memory.guest.as_ref());
     let status = vmi.status.get_or_insert_default();

@@ -1,4 +1,4 @@
-//! Backups and their trackers. That their specs stay as they are is a rule of their schemas.
+//! Backups and their trackers. Their schemas make their specs immutable.
 
 use api::backup::{self, VirtualMachineBackup, VirtualMachineBackupTracker};
 use k8s_openapi::Resource;
@@ -9,7 +9,7 @@ use super::{Case, Found, namespace, text};
 use crate::{Refusal, Wanted};
 
 const GATE: &str = "IncrementalBackup";
-/// Conditions one of which a backup has once it has ended.
+/// The conditions of a finished backup.
 const ENDED: [&str; 2] = ["Complete", "Failed"];
 
 /// The other backups.

@@ -1,4 +1,4 @@
-//! Clones of virtual machines.
+//! Clones of VMs.
 
 use api::clone::{VirtualMachineClone, VirtualMachineCloneSpec};
 use api::snapshot::VirtualMachineSnapshot;
@@ -30,10 +30,10 @@ pub(super) fn rules(
     Ok(errors.into())
 }
 
-/// Names the machine to be made if its owner did not.
+/// Names the VM to be created if its owner did not.
 ///
-/// KubeVirt draws the end of the name. Nothing is drawn here, so it is derived from what tells this clone from others:
-/// its namespace and name, or, for one whose name the server has yet to make up, its source and the time.
+/// KubeVirt uses a random suffix. Here nothing is random: the suffix is derived from what identifies this clone, its
+/// namespace and name or, if its name is still to be generated, its source and the time.
 fn name_target(case: &Case<'_>, clone: &mut VirtualMachineClone) {
     let source = clone.spec.source.name.clone();
     let seed = match clone.metadata.name.as_deref().filter(|name| !name.is_empty()) {
@@ -50,7 +50,7 @@ fn name_target(case: &Case<'_>, clone: &mut VirtualMachineClone) {
     }
 }
 
-/// Clients know the fields of these errors under names that leave out that they are filters.
+/// The fields of these errors have names that differ from the spec, as clients know them.
 fn filters(spec: &VirtualMachineCloneSpec) -> Vec<FieldError> {
     let template = spec.template.clone().unwrap_or_default();
     let lists = [

@@ -10,7 +10,7 @@ use machinery::field::{Cause, FieldError, FieldPath};
 use super::{Case, Found, immutable};
 use crate::Refusal;
 
-/// What can be exported, and the group it is of.
+/// What can be exported, with its API group.
 const SOURCES: [(&str, &str); 4] = [
     ("PersistentVolumeClaim", ""),
     (VirtualMachineSnapshot::KIND, snapshot::GROUP),
@@ -18,7 +18,7 @@ const SOURCES: [(&str, &str); 4] = [
     (VirtualMachineBackup::KIND, backup::GROUP),
 ];
 
-/// What else can be exported while templates are installed and the gate for their format is open.
+/// An additional kind, if templates are installed and their feature gate is enabled.
 const TEMPLATE: (&str, &str) = ("VirtualMachineTemplate", "template.kubevirt.io");
 
 pub(super) fn rules(

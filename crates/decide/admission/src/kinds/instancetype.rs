@@ -1,4 +1,4 @@
-//! Instance types, of a namespace and of the cluster. That a percentage is one, their schema says.
+//! Instance types, namespaced and cluster-scoped. Percentages are validated by their schema.
 
 use api::instancetype::VirtualMachineInstancetypeSpec;
 use machinery::field::{FieldError, FieldPath};

@@ -15,13 +15,13 @@ use super::{Case, Found, namespace, text};
 use crate::decode::encode;
 use crate::{Refusal, Wanted, accounts, unsupported};
 
-/// Why an instance cannot be moved within its cluster, while it can be sent elsewhere with its disks.
+/// The reason of a VMI that cannot migrate within its cluster, but can be sent elsewhere with its disks.
 const DISKS_NOT_LIVE_MIGRATABLE: &str = "DisksNotLiveMigratable";
 
-/// What addresses of receivers begin with; the namespace follows.
+/// The prefix of receivers' addresses; the namespace follows.
 const THIS_CLUSTER: &str = "this-cluster/";
 
-/// The instance, and the other migrations.
+/// The VMI, and the other migrations.
 pub(super) fn wanted(object: &Value) -> Vec<Wanted> {
     let namespace = text(object, "/metadata/namespace");
     vec![wanted_instance(namespace, text(object, "/spec/vmiName")), wanted_migrations(namespace)]
@@ -50,7 +50,7 @@ pub(super) fn rules(
     }
 }
 
-/// A first error ends the judgement: what follows would speak of an instance that is not known to be meant.
+/// Stops at the first error: further ones could be about a VMI that is not the intended one.
 fn create(case: &Case<'_>, migration: &mut VirtualMachineInstanceMigration) -> Result<Vec<FieldError>, Refusal> {
     let name = migration.spec.vmi_name.clone().unwrap_or_default();
     migration.metadata.labels.get_or_insert_default().insert(labels::VMI_NAME.to_owned(), name.clone());
@@ -69,8 +69,8 @@ fn create(case: &Case<'_>, migration: &mut VirtualMachineInstanceMigration) -> R
     Ok(decentralized(case, migration).into_iter().collect())
 }
 
-/// Whether the instance is there, runs, and was not found unfit. One that nobody has examined yet passes; the migration
-/// waits for the result.
+/// Whether the VMI exists, runs, and is not known to be non-migratable. A VMI without that condition is accepted; the
+/// migration waits for it.
 fn can_move(case: &Case<'_>, migration: &VirtualMachineInstanceMigration, name: &str) -> Result<(), Refusal> {
     let namespace = namespace(&migration.metadata);
     if !case.world.knows(&wanted_instance(namespace, name)) {
@@ -108,7 +108,7 @@ fn none_under_way(case: &Case<'_>, namespace: &str, name: &str) -> Result<(), Re
     }
 }
 
-/// A migration between clusters or namespaces is two objects that go by one identity.
+/// A decentralized migration consists of two objects with the same ID.
 fn decentralized(case: &Case<'_>, migration: &VirtualMachineInstanceMigration) -> Option<FieldError> {
     let spec = FieldPath::new("spec");
     let (send, receive) = (migration.spec.send_to.as_ref(), migration.spec.receive.as_ref());
@@ -126,7 +126,7 @@ fn decentralized(case: &Case<'_>, migration: &VirtualMachineInstanceMigration) -
             let detail = format!("differs from {:?}, the migrationID of receive", ids.1);
             return Some(FieldError::invalid(spec.child("sendTo").child("migrationID"), ids.0, detail));
         }
-        // It would be a local migration to KubeVirt; whoever writes it does not mean one.
+        // KubeVirt would treat it as a local migration, which is not what its owner means.
         let detail = "one migration cannot send and receive: make one of each, and set only one of the two";
         return Some(FieldError::forbidden(spec.child("receive"), detail));
     }

@@ -44,7 +44,7 @@ fn not_negative(field: &FieldPath, spec: &MigrationPolicySpec) -> Vec<FieldError
     errors
 }
 
-/// The permitted downtime counts only where something acts on it, so it may be changed only while something does.
+/// The maximum downtime needs one of two feature gates to have an effect, so it may only be changed with one of them.
 pub(super) fn downtime(
     field: &FieldPath,
     new: Option<u64>,
@@ -84,7 +84,7 @@ fn options(
     errors
 }
 
-/// Factors have at most three decimal places: they are counted in thousandths.
+/// Factors have at most three decimal places: they are stored in thousandths.
 fn factors(field: &FieldPath, detector: &MigrationStallDetector) -> Vec<FieldError> {
     let rules = [
         ("ewmaAlpha", &detector.ewma_alpha, (Excluded(0), Included(1000)), "must be above 0 and at most 1"),
@@ -117,7 +117,7 @@ fn factors(field: &FieldPath, detector: &MigrationStallDetector) -> Vec<FieldErr
     errors
 }
 
-/// The amount of a quantity that the schema has let through.
+/// Parses a quantity that the schema has validated.
 fn amount(quantity: &Wire) -> Quantity {
     quantity.0.parse().unwrap_or(Quantity::ZERO)
 }

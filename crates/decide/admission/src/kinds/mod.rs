@@ -1,10 +1,10 @@
-//! The kinds besides machines and instances, one file each.
+//! The kinds other than VMs and VMIs, one file each.
 //!
-//! A file holds the rules of its kind: a function from an object, and the one before it, to what is wrong with it. What
-//! the kinds have in common is here: reading and writing, the status, deletions, and which kinds this build acts on.
+//! A file holds the rules of its kind: a function from an object, and the previous version of it, to errors. Common
+//! code is here: decoding and encoding, the status, deletions, and which kinds this build supports.
 //!
-//! Some rules look at other objects. They speak only of what the world was asked about: a manifest that is judged
-//! without a cluster is not blamed for objects nobody looked for.
+//! Some rules need other objects. They only apply to objects that the world was asked about: a manifest that is
+//! validated without a cluster gets no errors about objects that were not looked up.
 
 mod backup;
 mod clone;
@@ -39,19 +39,19 @@ use serde_json::Value;
 use crate::decode::{decode, encode, stored};
 use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, unsupported};
 
-/// One write, with all that it is judged by.
+/// One write, with everything needed to validate it.
 struct Case<'a> {
     request: &'a Request<'a>,
     config: &'a ClusterConfig,
     world: &'a World,
 }
 
-/// What the rules of a kind found.
+/// The findings of a kind's rules.
 #[derive(Default)]
 struct Found {
     causes: Vec<FieldError>,
     warnings: Vec<String>,
-    /// What the object asks for and this build does not do.
+    /// Requested features that this build does not support.
     unsupported: Vec<FieldError>,
 }
 
@@ -61,7 +61,7 @@ impl From<Vec<FieldError>> for Found {
     }
 }
 
-/// Which other objects the rules of a kind look at.
+/// The other objects that the rules of a kind need.
 pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     match (request.operation, request.resource) {
         _ if !request.subresource.is_empty() => Vec::new(),
@@ -74,7 +74,7 @@ pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     }
 }
 
-/// Judges a write of a kind that is neither a machine nor an instance.
+/// Validates a write of a kind other than VM and VMI.
 pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
     let case = Case { request, config, world };
     match request.resource {
@@ -103,7 +103,7 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
             case.judge_spec::<VirtualMachinePreference>(|_, object, _| Ok(preference::rules(&object.spec)))
         }
         "virtualmachinerestores" => case.judge_spec(restore::rules),
-        // Contents are the snapshot controller's; nothing but their schema binds it.
+        // Contents belong to the snapshot controller; only their schema applies.
         "virtualmachinesnapshotcontents" => {
             case.judge_spec::<VirtualMachineSnapshotContent>(|_, _, _| Ok(Found::default()))
         }
@@ -113,8 +113,8 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
 }
 
 impl Case<'_> {
-    /// Judges a write by its kind's schema and rules. The rules may change the object, and get the one before it if
-    /// this is an update.
+    /// Validates a write against its kind's schema and rules. The rules may change the object, and get the previous
+    /// version of it if this is an update.
     fn judge<T>(
         &self,
         rules: impl FnOnce(&Case<'_>, &mut T, Option<&T>) -> Result<Found, Refusal>,
@@ -137,9 +137,9 @@ impl Case<'_> {
         Ok(Judged { object: self.written(&object), warnings, causes, unsupported })
     }
 
-    /// Like [`Case::judge`], for rules that are about the spec alone. An update that leaves the spec as it is passes: it
-    /// was judged when it was written, and a rule or a configuration that came later must not keep anybody from
-    /// changing a label or a finalizer.
+    /// Like [`Case::judge`], for rules about the spec alone. An update that does not change the spec is admitted: it
+    /// was validated when it was written, and a newer rule or configuration must not prevent changes to labels or
+    /// finalizers.
     fn judge_spec<T>(
         &self,
         rules: impl FnOnce(&Case<'_>, &mut T, Option<&T>) -> Result<Found, Refusal>,
@@ -153,7 +153,7 @@ impl Case<'_> {
         })
     }
 
-    /// The object before an update, as a server that knows today's schema reads it.
+    /// The object before an update, decoded with the current schema.
     fn before<T>(&self) -> T
     where
         T: Resource + DeserializeOwned + Default,
@@ -164,7 +164,7 @@ impl Case<'_> {
         stored(&old).unwrap_or_default()
     }
 
-    /// A status is its controller's; all that is asked of it is that it can be read.
+    /// A status belongs to its controller; it only has to be decodable.
     fn status(&self, kind: &str, own: bool) -> Judged {
         let mut object = self.request.object.clone();
         let unknown = schema::prune(kind, &mut object);
@@ -176,7 +176,7 @@ impl Case<'_> {
         Judged::with_causes(object, causes)
     }
 
-    /// The object as it goes back to the client, in the version the client speaks.
+    /// The object as it is returned to the client, in the client's API version.
     fn written(&self, object: &impl Serialize) -> Value {
         let mut written = encode(object);
         if let Some(version) = self.request.object.get("apiVersion").filter(|version| version.is_string()) {
@@ -185,7 +185,7 @@ impl Case<'_> {
         written
     }
 
-    /// Refuses new objects of a kind that a closed feature gate guards.
+    /// Rejects new objects of a kind whose feature gate is disabled.
     fn gate(&self, name: &str) -> Result<(), Refusal> {
         if self.request.operation != Operation::Create || self.config.feature_gate(name) {
             return Ok(());
@@ -195,12 +195,12 @@ impl Case<'_> {
     }
 }
 
-/// Text at a place of an object that was not read yet; empty if there is none.
+/// The string at a JSON pointer of an object that is not decoded yet; empty if there is none.
 fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
 
-/// The namespace an object says it is in; empty if it says none.
+/// The object's namespace; empty if it has none.
 fn namespace(metadata: &ObjectMeta) -> &str {
     metadata.namespace.as_deref().unwrap_or_default()
 }
@@ -210,7 +210,7 @@ fn is_json(text: &str) -> bool {
     serde_json::from_str::<IgnoredAny>(text).is_ok()
 }
 
-/// An error for a spec that must stay as it was created.
+/// An error if the immutable spec has changed.
 fn immutable<T: PartialEq>(new: &T, old: &T) -> Vec<FieldError> {
     let changed = (new != old).then(|| {
         let message = "spec is immutable after creation: delete the object and create another";
@@ -219,7 +219,7 @@ fn immutable<T: PartialEq>(new: &T, old: &T) -> Vec<FieldError> {
     changed.into_iter().collect()
 }
 
-/// A set of replicas must select what its template makes.
+/// A selector must match the labels of its template.
 fn selects(field: &FieldPath, selector: &LabelSelector, template: Option<&ObjectMeta>) -> Option<FieldError> {
     let invalid = |message: String| Some(FieldError::new(Cause::Invalid, field.clone(), message));
     let labels = template.and_then(|metadata| metadata.labels.clone()).unwrap_or_default();

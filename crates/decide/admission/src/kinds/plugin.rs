@@ -1,7 +1,7 @@
 //! Plugins.
 //!
-//! Besides what a webhook of KubeVirt checks, these rules contain what its operator installs as admission policies: a
-//! cluster that evaluates those refuses the same objects, and one that does not is not worse off.
+//! Besides what a webhook of KubeVirt checks, these rules contain the admission policies that its operator installs: a
+//! cluster that evaluates those rejects the same objects, and others are not worse off.
 
 use std::panic;
 
@@ -12,14 +12,14 @@ use machinery::field::{Cause, FieldError, FieldPath};
 use super::{Case, Found};
 use crate::Refusal;
 
-/// Longest expression that is read, in characters.
+/// The maximum length of an expression, in characters.
 const MAX_LENGTH: usize = 10_000;
-/// Most conditionals in an expression. The parser does not survive long chains of them.
+/// The maximum number of conditionals in an expression. The parser overflows on long chains of them.
 const MAX_CONDITIONALS: usize = 32;
-/// Stack for the parser. Each bracket inside another takes a fifth of a mebibyte, up to the parser's own limit.
+/// The parser's stack size. Each level of nesting takes a fifth of a mebibyte, up to the parser's own limit.
 const STACK: usize = 64 << 20;
 
-/// Steps of an instance's life that a program on the node may be told about.
+/// The hook points of a VMI's lifecycle on the node.
 const HOOKS: [&str; 8] = [
     "PreVMStart",
     "PostVMStart",
@@ -49,7 +49,7 @@ pub(super) fn rules(case: &Case<'_>, plugin: &mut Plugin, _old: Option<&Plugin>)
     Ok(found)
 }
 
-/// What the plugin as a whole and each of its hooks have in common.
+/// The rules common to the plugin as a whole and each of its hooks.
 fn common(field: &FieldPath, condition: Option<&str>, strategy: Option<&FailureStrategy>) -> Vec<FieldError> {
     let condition = condition.filter(|condition| !condition.is_empty());
     let mut errors: Vec<FieldError> =
@@ -87,7 +87,7 @@ fn node_hook(field: &FieldPath, hook: &NodeHook) -> Vec<FieldError> {
     errors
 }
 
-/// An expression has to be one. Whether it speaks of things that exist shows only when it is evaluated.
+/// Checks the syntax of an expression. Undefined names are only detected when it is evaluated.
 fn expression(field: &FieldPath, text: &str) -> Option<FieldError> {
     let problem = if text.chars().count() > MAX_LENGTH {
         Some(format!("is longer than {MAX_LENGTH} characters"))
@@ -99,16 +99,15 @@ fn expression(field: &FieldPath, text: &str) -> Option<FieldError> {
     problem.map(|problem| FieldError::invalid(field.clone(), text, problem))
 }
 
-/// Why a text is no expression. It is parsed on a stack of its own: a dozen brackets could exhaust the caller's.
+/// The syntax error of an expression. It is parsed on a stack of its own: a dozen brackets could overflow the caller's.
 fn parse(text: &str) -> Option<String> {
     let parse = || Program::compile(text).err().map(|error| format!("does not compile: {error}"));
-    // Panics of the parser are judgements, too: such a text is no expression either.
+    // A panic of the parser also means that the expression is invalid.
     let parsed = stacker::grow(STACK, || panic::catch_unwind(parse));
     parsed.unwrap_or_else(|_| Some("does not compile".to_owned()))
 }
 
-/// Whether a path is as short as it can be without looking at a file system. Only leading `..` of a relative path
-/// mean something that a shorter path could not.
+/// Whether a path is in its shortest lexical form. Only leading `..` of a relative path cannot be shortened.
 fn is_clean(path: &str) -> bool {
     let parts = path.strip_prefix('/').unwrap_or(path);
     let absolute = parts.len() != path.len();

@@ -1,4 +1,4 @@
-//! Pools of virtual machines.
+//! Pools of VMs.
 
 use api::pool::{VirtualMachinePool, VirtualMachinePoolSpec};
 use k8s_openapi::Resource;
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Case, Found, selects};
 use crate::{Judged, Operation, Refusal, accounts, defaults, validate, vm, vmi};
 
-/// Judges a pool in the one version its rules are written for. A server that serves others converts before it asks.
+/// Validates a pool in the version that its rules are written for. A server that serves others converts first.
 pub(super) fn judge(case: &Case<'_>) -> Result<Judged, Refusal> {
     let (spoken, expected) = (case.request.version, VirtualMachinePool::VERSION);
     if spoken != expected && case.request.operation != Operation::Delete {
@@ -29,7 +29,7 @@ fn rules(case: &Case<'_>, pool: &mut VirtualMachinePool, old: Option<&VirtualMac
         let field = machine_field.child("template");
         return Ok(vec![FieldError::required(field, "a virtual machine needs a template for its instance")].into());
     }
-    // The rules see a machine's instance as it would be made; what is stored keeps what its owner wrote.
+    // Validation uses the VMI that would be created from it; the stored object keeps what its owner wrote.
     let mut machine = template.spec.clone();
     defaults::spec(&mut machine.template.spec, case.config)?;
     let own = accounts::is_own(case.request.user, case.config);

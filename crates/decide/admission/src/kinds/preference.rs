@@ -1,11 +1,11 @@
-//! Preferences, of a namespace and of the cluster.
+//! Preferences, namespaced and cluster-scoped.
 
 use api::instancetype::{PreferredCPUTopology as Topology, SpreadAcross, VirtualMachinePreferenceSpec};
 use machinery::field::{FieldError, FieldPath};
 
 use super::Found;
 
-/// How many cores a socket, or threads a core, gets unless the preference says.
+/// The default number of cores per socket, or threads per core.
 const DEFAULT_RATIO: u32 = 2;
 
 pub(super) fn rules(spec: &VirtualMachinePreferenceSpec) -> Found {
@@ -44,7 +44,7 @@ fn spread(field: &FieldPath, spec: &VirtualMachinePreferenceSpec) -> Option<Fiel
     }
 }
 
-/// What a deprecated spelling of a topology is called now.
+/// The current name of a deprecated topology.
 fn current_spelling(topology: &Topology) -> Option<&'static str> {
     match topology {
         Topology::PreferSockets => Some("sockets"),

@@ -6,7 +6,7 @@ use machinery::field::{FieldError, FieldPath};
 use super::{Case, Found};
 use crate::{Refusal, validate};
 
-/// Of a domain that is to be completed by others, disks and firmware can be judged.
+/// In an incomplete domain only disks and firmware can be validated.
 pub(super) fn rules(
     _case: &Case<'_>,
     preset: &mut VirtualMachineInstancePreset,

@@ -1,4 +1,4 @@
-//! Replica sets of instances.
+//! ReplicaSets of VMIs.
 
 use api::v1::VirtualMachineInstanceReplicaSet;
 use machinery::field::FieldPath;
@@ -13,7 +13,7 @@ pub(super) fn rules(
 ) -> Result<Found, Refusal> {
     let field = FieldPath::new("spec");
     let template = &set.spec.template;
-    // The rules see an instance as it would be made; what is stored keeps what its owner wrote.
+    // Validation uses the VMI that would be created; the stored object keeps what its owner wrote.
     let mut spec = template.spec.clone();
     defaults::spec(&mut spec, case.config)?;
     let spec_field = field.child("template").child("spec");

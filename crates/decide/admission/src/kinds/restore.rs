@@ -13,10 +13,10 @@ use super::snapshot::is_machine;
 use super::{Case, Found, immutable, namespace, text};
 use crate::{Refusal, Wanted, World};
 
-/// Where a patch may change the restored machine.
+/// The paths of the restored VM that a patch may change.
 const PATCHABLE: [&str; 3] = ["\"/spec/", "\"/metadata/labels/", "\"/metadata/annotations/"];
 
-/// The other restores, the snapshot and the target; and once the snapshot is known, what it holds.
+/// The other restores, the snapshot and the target; and once the snapshot is known, its content.
 pub(super) fn wanted(object: &Value, world: &World) -> Vec<Wanted> {
     let namespace = text(object, "/metadata/namespace");
     let (source, target) = (text(object, "/spec/virtualMachineSnapshotName"), text(object, "/spec/target/name"));
@@ -70,10 +70,10 @@ fn into_machine(
     Ok(errors)
 }
 
-/// Patches may change the restored machine's spec, labels and annotations.
+/// Patches may change the restored VM's spec, labels and annotations.
 ///
-/// They are looked at as text: split at commas, each piece has to have one colon, so a value that contains either is
-/// refused. Clients have learnt to live with it, and a laxer rule would let through what other clusters refuse.
+/// They are checked as text, like in KubeVirt: split at commas, each piece must have exactly one colon, so a value that
+/// contains either is rejected. A laxer rule would accept what other clusters reject.
 fn patches(field: &FieldPath, patches: &[String]) -> Vec<FieldError> {
     let pieces = patches.iter().flat_map(|patch| patch.trim_matches(['{', '}']).split(','));
     let refused = pieces.filter_map(|piece| match piece.split(':').collect::<Vec<_>>()[..] {
@@ -87,7 +87,7 @@ fn patches(field: &FieldPath, patches: &[String]) -> Vec<FieldError> {
     refused.map(|(piece, problem)| FieldError::invalid(field.clone(), piece, problem)).collect()
 }
 
-/// The state of a persistent TPM or EFI lies in a volume that belongs to one machine and cannot be given to another.
+/// The state of a persistent TPM or EFI is in a volume that belongs to one VM and cannot be transferred to another.
 fn backend_storage(
     case: &Case<'_>,
     field: &FieldPath,
@@ -95,7 +95,7 @@ fn backend_storage(
 ) -> Result<Option<FieldError>, Refusal> {
     let namespace = namespace(&restore.metadata);
     let name = &restore.spec.virtual_machine_snapshot_name;
-    // A snapshot that is not there yet may be on its way; the restore waits for it.
+    // A missing snapshot may be about to be created; the restore waits for it.
     let Some(snapshot) = case.world.get::<VirtualMachineSnapshot>(VirtualMachineSnapshot::KIND, namespace, name) else {
         return Ok(None);
     };
@@ -123,7 +123,7 @@ fn backend_storage(
     Ok(refused.then(|| FieldError::new(Cause::Invalid, field.clone(), message)))
 }
 
-/// Whether a machine keeps state of its own besides its disks.
+/// Whether a VM has persistent state besides its disks.
 fn keeps_state(machine: &VirtualMachineSpec) -> bool {
     let domain = &machine.template.spec.domain;
     let tpm = domain.devices.tpm.as_ref().filter(|tpm| tpm.enabled != Some(false)).and_then(|tpm| tpm.persistent);
@@ -161,7 +161,7 @@ fn policies(field: &FieldPath, spec: &VirtualMachineRestoreSpec) -> Vec<FieldErr
     errors
 }
 
-/// Two restores of one machine would undo each other.
+/// Two restores of one VM would undo each other.
 fn under_way(case: &Case<'_>, field: &FieldPath, restore: &VirtualMachineRestore) -> Vec<FieldError> {
     let others =
         case.world.all::<VirtualMachineRestore>(VirtualMachineRestore::KIND, namespace(&restore.metadata)).into_iter();

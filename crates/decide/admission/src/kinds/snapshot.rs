@@ -1,4 +1,4 @@
-//! Snapshots of virtual machines.
+//! Snapshots of VMs.
 
 use api::snapshot::VirtualMachineSnapshot;
 use api::v1::{self, VirtualMachine};
@@ -22,7 +22,7 @@ pub(super) fn rules(
     Ok(errors.into())
 }
 
-/// What is wrong with a reference that must be to a virtual machine.
+/// Validates a reference that must be to a VM.
 pub(super) fn is_machine(field: &FieldPath, reference: &TypedLocalObjectReference) -> Option<FieldError> {
     match reference.api_group.as_deref() {
         None => Some(FieldError::new(Cause::NotFound, field.child("apiGroup"), "missing apiGroup: kubevirt.io")),

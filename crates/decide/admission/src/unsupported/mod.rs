@@ -1,9 +1,9 @@
-//! What this build cannot honour.
+//! Features that this build does not support.
 //!
-//! The types hold every field KubeVirt has; the launcher's converter, the node agent and the controllers act on some of
-//! them. A field nobody acts on is refused with its path and a reason, instead of being stored as a promise that is
-//! not kept. The table lists both sides, so a field that is in neither is refused as well: a new field of the schema
-//! has to be thought about before it does anything.
+//! The types contain every field of KubeVirt; the launcher's converter, virt-handler and the controllers implement some
+//! of them. A field that nothing implements is rejected with its path and a reason, instead of being stored without
+//! effect. The table lists supported and unsupported fields, and a field that is in neither is rejected as well: a new
+//! field of the schema needs a decision before it can be used.
 
 mod table;
 
@@ -16,20 +16,20 @@ use serde_json::Value;
 
 pub use table::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, MIGRATION_SPEC, Row, VM_SPEC, VMI_SPEC};
 
-/// What the build does about a kind, a field or an annotation. Releases are those of the changelog.
+/// The support for a kind, a field or an annotation. Releases are those of the changelog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Support {
-    /// Honours it since a release, with everything below it.
+    /// Supported since a release, with everything below it.
     Since(&'static str),
-    /// Honours these values since a release; what all others are, up to and with the verb.
+    /// These values are supported since a release; then the description of all others, up to and including the verb.
     Only(&'static str, &'static [&'static str], &'static str),
-    /// Does not honour it; what it is, up to and with the verb.
+    /// Not supported; with a description, up to and including the verb.
     No(&'static str),
 }
 
 use Support::{No, Only, Since};
 
-/// Annotation values that ask for nothing.
+/// Annotation values that request nothing.
 const OFF: [&str; 2] = ["", "false"];
 
 static VMI_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VMI_SPEC, is_set));
@@ -46,27 +46,27 @@ pub(crate) fn kind(kind: &str) -> Option<FieldError> {
     }
 }
 
-/// What an instance's spec at `field` asks for and does not get.
+/// Unsupported fields of a VMI's spec at `field`.
 pub(crate) fn vmi_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
     VMI_TREE.refusals(field, spec)
 }
 
-/// What a virtual machine's spec at `field` asks for and does not get, its template aside.
+/// Unsupported fields of a VM's spec at `field`, without its template.
 pub(crate) fn vm_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
     VM_TREE.refusals(field, spec)
 }
 
-/// What a migration's spec at `field` asks for and does not get.
+/// Unsupported fields of a migration's spec at `field`.
 pub(crate) fn migration_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
     MIGRATION_TREE.refusals(field, spec)
 }
 
-/// Settings of a KubeVirt object's spec at `field` that have no effect, as warnings.
+/// Settings of a KubeVirt object's spec at `field` without effect, as warnings.
 pub(crate) fn kubevirt_spec(field: &FieldPath, spec: &Value) -> Vec<String> {
     KUBEVIRT_TREE.refusals(field, spec).iter().map(|error| format!("{error}: the setting has no effect")).collect()
 }
 
-/// What the annotations of metadata at `field` ask for and do not get.
+/// Unsupported annotations of the metadata at `field`.
 pub(crate) fn annotations(field: &FieldPath, metadata: &ObjectMeta) -> Vec<FieldError> {
     let present = metadata.annotations.iter().flatten().filter(|(_, value)| !OFF.contains(&value.as_str()));
     let refused = present.filter_map(|(key, _)| match ANNOTATIONS.iter().find(|(listed, _)| key == listed)? {
@@ -76,22 +76,22 @@ pub(crate) fn annotations(field: &FieldPath, metadata: &ObjectMeta) -> Vec<Field
     refused.collect()
 }
 
-/// Both kinds of errors, each field once: a value that no build would take is simply wrong.
+/// Combines both kinds of errors, each field once: an invalid value is only reported as invalid.
 pub fn with_rules(mut unsupported: Vec<FieldError>, rules: Vec<FieldError>) -> Vec<FieldError> {
     unsupported.retain(|refused| rules.iter().all(|broken| broken.field != refused.field));
     unsupported.extend(rules);
     unsupported
 }
 
-/// A refusal of something that is not a field of its own.
+/// An error for something that is not a field of its own.
 pub(crate) fn refusal(field: FieldPath, what: &str) -> FieldError {
     FieldError::new(Cause::Unsupported, field, format!("{what} not supported by this build"))
 }
 
-/// Rows by field, so that a walk over an object looks at each of its fields once and spells no path unless it refuses.
+/// Rows as a tree, so that a walk over an object visits each field once and formats a path only for an error.
 struct Tree {
     root: Node,
-    /// Whether a value asks for anything.
+    /// Whether a value requests anything.
     asks: fn(&Value) -> bool,
 }
 
@@ -155,7 +155,7 @@ impl Tree {
 }
 
 impl Node {
-    /// The node of a path as the table spells it.
+    /// The node for a path of the table.
     fn below(&mut self, path: &'static str) -> &mut Node {
         path.split('.').fold(self, |node, step| match step.strip_suffix("[]") {
             Some(name) => node.fields.entry(name).or_default().items.get_or_insert_default(),
@@ -164,7 +164,7 @@ impl Node {
     }
 }
 
-/// Whether a value asks for anything. An empty object does: `tpm: {}` is a TPM. One that says `enabled: false` does not.
+/// Whether a value requests anything. An empty object does: `tpm: {}` is a TPM. One with `enabled: false` does not.
 fn is_set(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => false,
@@ -176,7 +176,7 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-/// Whether a setting says anything: an empty group of settings does not.
+/// Whether a setting has a value: an empty group of settings does not.
 fn has_settings(value: &Value) -> bool {
     match value {
         Value::Object(fields) => is_set(value) && fields.values().any(has_settings),

@@ -1,16 +1,16 @@
-//! The table: what this build honours since which release, and what it does not, in words.
+//! The table: what this build supports since which release, and what it does not, with descriptions.
 //!
-//! To support a field is to turn its `No` into the release that brings it.
+//! To support a field, replace its `No` with the release that introduces it.
 
 use super::Support::{self, No, Only, Since};
 
-/// What a row speaks of, and what the build does about it.
+/// A path, and its support.
 pub type Row = (&'static str, Support);
 
 const V0_1: Support = Since("0.1");
 
-/// Every kind of the API. Objects of a refused kind cannot be created; with `No`, what such an object stands for, up to
-/// and with the verb.
+/// Every kind of the API. Objects of an unsupported kind cannot be created; `No` describes what such an object is, up
+/// to and including the verb.
 pub const KINDS: &[Row] = &[
     ("KubeVirt", V0_1),
     ("MigrationPolicy", V0_1),
@@ -34,7 +34,7 @@ pub const KINDS: &[Row] = &[
     ("VirtualMachineSnapshotContent", No("a snapshot of a virtual machine is")),
 ];
 
-/// Fields of an instance's spec. `[]` stands for any item of a list. A field above a listed one is only a way to it.
+/// Fields of a VMI's spec. `[]` stands for any item of a list. The parents of a listed field need no row.
 pub const VMI_SPEC: &[Row] = &[
     ("accessCredentials", No("handing credentials to the guest is")),
     ("affinity", V0_1),
@@ -47,7 +47,7 @@ pub const VMI_SPEC: &[Row] = &[
     ("domain.cpu.dedicatedCpuPlacement", No("pinning virtual CPUs to CPUs of the node is")),
     ("domain.cpu.features", No("choosing CPU flags, for which nodes would have to be labelled, is")),
     ("domain.cpu.isolateEmulatorThread", No("a CPU of its own for the emulator's threads is")),
-    // An upper bound for plugging, which nothing exceeds.
+    // An upper bound for hotplug, which nothing exceeds.
     ("domain.cpu.maxSockets", V0_1),
     (
         "domain.cpu.model",
@@ -197,7 +197,7 @@ pub const VMI_SPEC: &[Row] = &[
     ("volumes[].sysprep", No("answer files for the Windows set-up are")),
 ];
 
-/// Fields of a virtual machine's spec; those of the template are judged as an instance's.
+/// Fields of a VM's spec; those of the template are checked like a VMI's.
 pub const VM_SPEC: &[Row] = &[
     ("dataVolumeTemplates", No("a persistent disk is")),
     ("instancetype", V0_1),
@@ -212,7 +212,7 @@ pub const VM_SPEC: &[Row] = &[
 pub const MIGRATION_SPEC: &[Row] =
     &[("addedNodeSelector", V0_1), ("priority", V0_1), ("receive", V0_1), ("sendTo", V0_1), ("vmiName", V0_1)];
 
-/// Annotations with which users ask for something.
+/// Annotations that request a feature.
 pub const ANNOTATIONS: &[Row] = &[
     ("hooks.kubevirt.io/hookSidecars", No("hook sidecars are")),
     ("kubevirt.io/create-migration-target", V0_1),
@@ -224,8 +224,8 @@ pub const ANNOTATIONS: &[Row] = &[
     ("sidecar.istio.io/inject", No("a service mesh sidecar is")),
 ];
 
-/// Settings of the installation, below the KubeVirt object's spec. Nobody's cluster should fail to come up for want of
-/// one, so a setting without effect is no error: whoever writes it is warned.
+/// Settings of the installation, below the KubeVirt object's spec. A setting without effect must not keep a cluster
+/// from coming up, so it causes a warning and no error.
 pub const KUBEVIRT_SPEC: &[Row] = &[
     ("certificateRotateStrategy", No("choosing when certificates are renewed is")),
     ("configuration.additionalGuestMemoryOverheadRatio", V0_1),
@@ -277,7 +277,7 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("configuration.imagePullPolicy", V0_1),
     ("configuration.instancetype", V0_1),
     ("configuration.ksmConfiguration", No("merging equal pages of memory is")),
-    // Upper bounds for plugging, which nothing exceeds.
+    // Upper bounds for hotplug, which nothing exceeds.
     ("configuration.liveUpdateConfiguration", V0_1),
     ("configuration.machineType", V0_1),
     ("configuration.mediatedDevicesConfiguration", No("a device of the node is")),

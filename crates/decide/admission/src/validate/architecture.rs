@@ -1,4 +1,4 @@
-//! What each architecture has, and how it keeps guests confidential.
+//! Hardware and confidential computing per architecture.
 
 use api::config::ClusterConfig;
 use api::v1::{Devices, LaunchSecurity, VirtualMachineInstanceSpec};
@@ -12,7 +12,7 @@ const ARM64_VIDEO: [&str; 2] = ["virtio", "ramfb"];
 const S390X_VIDEO: [&str; 1] = ["virtio"];
 const ARM64_BUSES: [&str; 3] = ["", "virtio", "scsi"];
 
-/// Hardware that the architecture has. Only instances are held to it.
+/// Hardware that the architecture supports. Applies to VMIs only.
 pub(super) fn check(found: &mut Findings, field: &Path<'_>, domain: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let devices = domain.child("devices");
     let given = &spec.domain.devices;

@@ -1,4 +1,4 @@
-//! Virtual CPUs: what is asked of the cluster, topology, placement and flags.
+//! vCPUs: requests, topology, placement and flags.
 
 use api::config::ClusterConfig;
 use api::v1::{CPU, DomainSpec, VirtualMachineInstanceSpec};
@@ -62,7 +62,7 @@ pub(super) fn check(
     }
 }
 
-/// CPUs with real-time priority are pinned, and so is their memory.
+/// Real-time CPUs must be dedicated, with NUMA passthrough.
 pub(super) fn realtime(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec) {
     let Some(cpu) = given.cpu.as_ref().filter(|cpu| cpu.realtime.is_some()) else { return };
     if cpu.dedicated_cpu_placement != Some(true) {
@@ -74,7 +74,7 @@ pub(super) fn realtime(found: &mut Findings, domain: &Path<'_>, given: &DomainSp
     }
 }
 
-/// Whether the guest sees the NUMA nodes its CPUs are pinned to.
+/// Whether the guest sees the NUMA topology of its pinned CPUs.
 pub(crate) fn maps_numa(cpu: &CPU) -> bool {
     cpu.numa.as_ref().is_some_and(|numa| numa.guest_mapping_passthrough.is_some())
 }
@@ -109,7 +109,7 @@ fn dedicated_memory(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec)
     }
 }
 
-/// The Pod asks for whole CPUs, as many as the guest has.
+/// The Pod requests as many whole CPUs as the guest has.
 fn dedicated_cpus(found: &mut Findings, domain: &Path<'_>, cpu: &CPU, given: &DomainSpec) {
     let resources = given.resources.as_ref();
     let request = resources.map(|resources| amount(&resources.requests, NAME)).unwrap_or_default();
@@ -153,7 +153,7 @@ fn threads(
     }
 }
 
-/// How many CPUs a topology makes. What it leaves out counts as one, but nothing at all makes none.
+/// The number of CPUs of a topology. Unset parts count as one, but an empty topology has none.
 fn count(cpu: &CPU) -> i64 {
     let parts = [cpu.cores, cpu.sockets, cpu.threads].map(|part| i64::from(part.unwrap_or(0)));
     if parts == [0, 0, 0] {
@@ -170,7 +170,7 @@ mod tests {
 
     use super::super::findings::Findings;
 
-    /// Defaults make a topology, so no object that went through them gets here.
+    /// Defaulting sets a topology, so no object that went through it gets here.
     #[test]
     fn dedicated_cpus_are_some() {
         let refused = |cpu: CPU| {

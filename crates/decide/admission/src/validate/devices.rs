@@ -27,7 +27,7 @@ pub(super) fn inputs(found: &mut Findings, devices: &Path<'_>, spec: &VirtualMac
     }
 }
 
-/// Threads that serve disks.
+/// I/O threads.
 pub(super) fn io_threads(found: &mut Findings, domain: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let Some(policy) = spec.domain.io_threads_policy.as_deref() else { return };
     if !IO_THREADS_POLICIES.contains(&policy) {
@@ -41,7 +41,7 @@ pub(super) fn io_threads(found: &mut Findings, domain: &Path<'_>, spec: &Virtual
     }
 }
 
-/// The guest boots on one display.
+/// At most one GPU can be the boot display.
 pub(super) fn gpus(found: &mut Findings, devices: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     if spec.domain.devices.gpus.iter().filter(|gpu| drives_boot_display(gpu)).count() > 1 {
         let message = "at most one GPU can have a display with ramFB; both are on unless turned off";
@@ -57,7 +57,7 @@ fn drives_boot_display(gpu: &GPU) -> bool {
     })
 }
 
-/// Devices of the node, which the cluster's administrator has to allow.
+/// Host devices, which the cluster's administrator has to permit.
 pub(super) fn host_devices(
     found: &mut Findings,
     devices: &Path<'_>,
@@ -111,7 +111,7 @@ pub(super) fn gated(
     }
 }
 
-/// The graphics card, of which there is none without a display.
+/// The video device, which needs a display.
 pub(super) fn video(found: &mut Findings, devices: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let given = &spec.domain.devices;
     if let Some(video) = given.video.as_ref().filter(|_| given.autoattach_graphics_device == Some(false)) {
@@ -120,7 +120,7 @@ pub(super) fn video(found: &mut Findings, devices: &Path<'_>, spec: &VirtualMach
     }
 }
 
-/// Devices through which the guest reports its panic.
+/// Devices through which the guest reports a panic.
 pub(super) fn panic_devices(
     found: &mut Findings,
     devices: &Path<'_>,

@@ -1,4 +1,4 @@
-//! Disks: how the guest sees its volumes.
+//! Disks: how volumes are presented to the guest.
 
 use std::collections::BTreeSet;
 
@@ -14,11 +14,11 @@ const CACHES: [&str; 3] = ["none", "writethrough", "writeback"];
 const IO_MODES: [&str; 2] = ["native", "threads"];
 const ERROR_POLICIES: [&str; 4] = ["stop", "ignore", "report", "enospace"];
 const MAX_SERIAL: usize = 256;
-/// The block size that every guest knows, and the only one of the SATA controller.
+/// The block size that every guest supports, and the only one of the SATA controller.
 const LEAST_BLOCK: u64 = 512;
 const LARGEST_BLOCK: u64 = 2 << 20;
 
-/// Rules that look at disks alone.
+/// Rules about disks alone.
 pub(super) fn check(found: &mut Findings, field: &Path<'_>, disks: &[Disk]) {
     let mut seen = BTreeSet::new();
     for (index, disk) in disks.iter().enumerate() {
@@ -38,7 +38,7 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, disks: &[Disk]) {
     }
 }
 
-/// The bus the disk is on, empty if nothing says so.
+/// The disk's bus, empty if unset.
 fn bus(disk: &Disk) -> &str {
     disk.device().bus().unwrap_or_default()
 }
@@ -122,7 +122,7 @@ fn block_size(found: &mut Findings, field: &Path<'_>, size: &BlockSize, bus: &st
     }
 }
 
-/// Disks and their volumes, and the order in which the guest tries its devices.
+/// Disks with their volumes, and the boot order.
 pub(super) fn with_volumes(
     found: &mut Findings,
     devices: &Path<'_>,
@@ -133,7 +133,7 @@ pub(super) fn with_volumes(
     let disks = devices.child("disks");
     for (index, disk) in spec.domain.devices.disks.iter().enumerate() {
         let field = disks.index(index);
-        // The last of several volumes of one name is the one that counts.
+        // Of several volumes with the same name, the last one counts.
         match spec.volumes.iter().rfind(|volume| volume.name == disk.name) {
             None if !disk.is_cdrom() => {
                 found.invalid(&field.child("name"), disk.name.as_str(), "no volume has this name");
@@ -178,7 +178,7 @@ fn metrics_disk(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
     }
 }
 
-/// What is wrong with a disk that is to be plugged into a running guest.
+/// Validates a disk that is to be hot-plugged.
 pub(super) fn hotplug(found: &mut Findings, field: &Path<'_>, disk: &Disk) {
     let bus = bus(disk);
     let problem = match (disk.device(), bus) {

@@ -1,4 +1,4 @@
-//! Devices that resource claims of the Pod allocate.
+//! Devices allocated by resource claims of the Pod (DRA).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use machinery::names::{check_dns1123_label, check_dns1123_subdomain};
 use super::findings::{Findings, given};
 use super::needs_gate;
 
-/// A device of the guest as far as claims are concerned.
+/// A device of the guest with its claim.
 struct Device<'a> {
     name: &'a Option<String>,
     claim: &'a Option<String>,
@@ -32,7 +32,7 @@ impl Device<'_> {
     }
 }
 
-/// Which device took a claim's request first.
+/// The device that uses a claim's request first.
 type Taken<'a> = BTreeMap<(&'a str, &'a str), (&'static str, usize)>;
 
 pub(super) fn check(
@@ -102,7 +102,7 @@ fn resource_claims(found: &mut Findings, field: &Path<'_>, claims: &[PodResource
     }
 }
 
-/// What networks take; their own rules tell them apart.
+/// Requests used by networks; their own rules detect duplicates among them.
 fn networks(spec: &VirtualMachineInstanceSpec) -> Taken<'_> {
     let networks = spec.networks.iter().enumerate().filter_map(|(index, network)| {
         let claim = network.sources().find_map(NetworkSource::resource_claim)?;

@@ -1,16 +1,16 @@
-//! What the rules find, in the order they find it.
+//! Errors found by the rules, in order.
 
 use std::fmt;
 
 use machinery::field::{Cause, FieldError, FieldPath, Path};
 use serde_json::Value;
 
-/// Causes, collected over all rules. Paths are spelled out here and nowhere else: most fields are fine.
+/// Causes, collected over all rules. Paths are formatted only here: most fields are valid.
 #[derive(Debug, Default)]
 pub(crate) struct Findings(Vec<FieldError>);
 
 impl Findings {
-    /// The value breaks a rule that `detail` states.
+    /// The value violates the rule in `detail`.
     pub(crate) fn invalid(&mut self, at: &Path<'_>, value: impl Into<Value>, detail: impl fmt::Display) {
         self.0.push(FieldError::invalid(at.into(), value, detail));
     }
@@ -30,17 +30,17 @@ impl Findings {
         self.0.push(FieldError::duplicate(at.into(), value));
     }
 
-    /// Something else is wrong, in the rule's own words.
+    /// Any other error, with the rule's own message.
     pub(crate) fn refuse(&mut self, cause: Cause, at: &Path<'_>, message: impl Into<String>) {
         self.0.push(FieldError::new(cause, at.into(), message));
     }
 
-    /// The value is legitimate, and no guest of this build could run with it.
+    /// The value is valid, but not supported by this build.
     pub(crate) fn unsupported(&mut self, at: &Path<'_>, what: &str) {
         self.0.push(crate::unsupported::refusal(FieldPath::from(at), what));
     }
 
-    /// A name with the problems Kubernetes has with it, if any.
+    /// Adds the problems that Kubernetes finds with a name, if any.
     pub(crate) fn name(&mut self, at: &Path<'_>, value: &str, problems: &[String]) {
         if !problems.is_empty() {
             self.invalid(at, value, problems.join(", "));
@@ -53,12 +53,12 @@ impl Findings {
     }
 }
 
-/// A text that says something.
+/// A non-empty string.
 pub(super) fn given(text: &Option<String>) -> Option<&str> {
     text.as_deref().filter(|text| !text.is_empty())
 }
 
-/// A text, empty if there is none.
+/// A string, empty if unset.
 pub(super) fn text(text: &Option<String>) -> &str {
     text.as_deref().unwrap_or_default()
 }

@@ -1,11 +1,11 @@
-//! Firmware: ACPI tables, boot loader, and a kernel booted directly.
+//! Firmware: ACPI tables, boot loader, and direct kernel boot.
 
 use api::v1::{DomainSpec, Firmware, KernelBoot, KernelBootContainer, Volume, VolumeSource};
 use machinery::field::{Cause, Path};
 
 use super::findings::{Findings, given};
 
-/// ACPI tables come from volumes, and as they hold licence keys, from Secrets.
+/// ACPI tables come from volumes: from Secrets, since they hold license keys.
 pub(super) fn acpi(found: &mut Findings, domain: &Path<'_>, given_domain: &DomainSpec, volumes: &[Volume]) {
     let Some(acpi) = given_domain.firmware.as_ref().and_then(|firmware| firmware.acpi.as_ref()) else { return };
     let field = domain.child("firmware.acpi");
@@ -35,7 +35,7 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, firmware: &Firmware)
     }
 }
 
-/// Secure boot keeps its variables where only system management mode can write. A trust domain has neither.
+/// Secure boot needs SMM to protect its variables. A TDX guest has neither.
 pub(super) fn secure_boot(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec) {
     let Some(firmware) = given.firmware.as_ref() else { return };
     let trust_domain = given.launch_security.as_ref().is_some_and(|security| security.tdx.is_some());
@@ -45,13 +45,13 @@ pub(super) fn secure_boot(found: &mut Findings, domain: &Path<'_>, given: &Domai
     }
 }
 
-/// Whether the guest boots signed code only; EFI does unless told otherwise.
+/// Whether secure boot is on, which is the default with EFI.
 pub(super) fn secures_boot(firmware: &Firmware) -> bool {
     let efi = firmware.bootloader.as_ref().and_then(|bootloader| bootloader.efi.as_ref());
     efi.is_some_and(|efi| efi.secure_boot != Some(false))
 }
 
-/// Whether the guest has system management mode.
+/// Whether the guest has SMM.
 pub(super) fn has_smm(given: &DomainSpec) -> bool {
     let smm = given.features.as_ref().and_then(|features| features.smm.as_ref());
     smm.is_some_and(|smm| smm.enabled != Some(false))

@@ -1,4 +1,4 @@
-//! Passing NVIDIA's Grace GPUs to guests, which works on one platform only.
+//! Passthrough of NVIDIA Grace GPUs, which works on one platform only.
 
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstanceSpec;
@@ -13,17 +13,17 @@ const GATE: &str = "GraceIOVirtualization";
 const NVIDIA: &str = "10de";
 const GRACE_GPUS: [&str; 3] = ["2342", "2348", "2941"];
 
-/// Annotations that would move the devices out of the layout they need, and why.
+/// Annotations that would change the device layout these GPUs need, and why.
 const LAYOUT: [(&str, &str); 2] = [
     ("kubevirt.io/placePCIDevicesOnRootComplex", "a Grace GPU cannot be on the PCI root complex"),
     ("kubevirt.io/disablePCIHole64", "a Grace GPU needs the 64-bit PCI hole"),
 ];
 
-/// What a permitted selector of PCI devices means for this.
+/// What a permitted selector of PCI devices means for these rules.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Selects {
     Grace,
-    /// Any device of the vendor, Grace or not.
+    /// Any device of the vendor, possibly a Grace GPU.
     Ambiguous,
     Other,
 }
@@ -40,7 +40,7 @@ fn selects(selector: &str) -> Selects {
     }
 }
 
-/// The devices the guest asks for by name: the list, the position in it, and what their selector means.
+/// The devices the guest requests by name: the list, the index in it, and the meaning of their selector.
 fn requests<'a>(
     spec: &'a VirtualMachineInstanceSpec,
     config: &'a ClusterConfig,
@@ -111,7 +111,7 @@ fn platform(
     }
 }
 
-/// Annotations of an instance that has such a device.
+/// Annotations of a VMI with such a device.
 pub(super) fn annotations(
     found: &mut Findings,
     field: &Path<'_>,

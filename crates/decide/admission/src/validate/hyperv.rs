@@ -1,14 +1,14 @@
-//! Hyper-V enlightenments, some of which rest on others.
+//! Hyper-V enlightenments and their dependencies.
 
 use api::v1::{FeatureHyperv, FeatureState, VirtualMachineInstanceSpec};
 use machinery::field::{Cause, Path};
 
 use super::findings::{Findings, text};
 
-/// The CPU flag that eVMCS is about, and what has to be done about it.
+/// The CPU flag that eVMCS depends on, and its policy.
 pub(crate) const EVMCS_FLAG: (&str, &str) = ("vmx", "require");
 
-/// One enlightenment and the one it rests on.
+/// An enlightenment and its dependency.
 pub(crate) struct Dependency {
     pub(crate) name: &'static str,
     pub(crate) enabled: fn(&FeatureHyperv) -> Option<bool>,
@@ -17,7 +17,7 @@ pub(crate) struct Dependency {
     needed_enabled: fn(&FeatureHyperv) -> Option<bool>,
 }
 
-/// Leaves first, so that what one needs is there before the next one needs it.
+/// Leaves first, so that a dependency is set before another one needs it.
 pub(crate) const DEPENDENCIES: [Dependency; 5] = [
     Dependency {
         name: "evmcs",

@@ -1,4 +1,4 @@
-//! How the guest starts, how its health is watched, how it reboots, and what becomes of it when its node is drained.
+//! Start strategy, probes, reboot policy, and eviction strategy.
 
 use api::config::ClusterConfig;
 use api::v1::{DomainSpec, Network, NetworkSource, Probe, ProbeHandler, VirtualMachineInstanceSpec};
@@ -8,7 +8,7 @@ use super::findings::Findings;
 
 const EVICTION_STRATEGIES: [&str; 4] = ["None", "LiveMigrate", "LiveMigrateIfPossible", "External"];
 
-/// Whether the guest waits for somebody to let it run.
+/// Whether the guest starts paused.
 pub(super) fn start_strategy(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let Some(strategy) = spec.start_strategy.as_deref() else { return };
     let at = field.child("startStrategy");
@@ -47,7 +47,7 @@ fn check_probe(found: &mut Findings, field: &Path<'_>, probe: &Probe, reachable:
     }
 }
 
-/// What happens to the guest when its node is drained: its own choice, or the cluster's.
+/// The eviction strategy: the VMI's own, or the cluster's.
 pub(super) fn eviction(
     found: &mut Findings,
     field: &Path<'_>,
@@ -61,7 +61,7 @@ pub(super) fn eviction(
     }
 }
 
-/// Rebooting in a way of the owner's choice.
+/// The reboot policy.
 pub(super) fn reboot_policy(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec, config: &ClusterConfig) {
     if given.reboot_policy.is_some() {
         super::needs_gate(found, &domain.child("rebootPolicy"), "RebootPolicy", config);

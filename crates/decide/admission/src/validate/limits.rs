@@ -1,7 +1,7 @@
-//! What a cluster would take and no guest could run with.
+//! Values that are admitted by KubeVirt, but no guest could run with.
 //!
-//! KubeVirt admits these values; the Pod, libvirt or QEMU refuse them later, where the user no longer looks. They are
-//! refused here as what this build does not honour, so that the verdict on validity stays KubeVirt's.
+//! KubeVirt admits these values; the Pod, libvirt or QEMU reject them later, where the user no longer looks. They are
+//! rejected here as unsupported by this build, so that the verdict on validity stays the same as KubeVirt's.
 
 use api::v1::{Disk, NetworkSource, PodNetwork, VirtualMachineInstanceSpec, Volume, VolumeSource};
 use ipnet::{Ipv4Net, Ipv6Net};
@@ -15,13 +15,13 @@ use super::parsed;
 
 const LEAST_GUEST_MEMORY: i64 = 1 << 20;
 
-/// As many CPUs as machine types take. A guest that asks for more fits no node, and says so; room for more yet, which comes with
-/// the defaults, is not what it is refused for.
+/// The maximum number of CPUs of machine types. A guest with more fits no node, and says so; a larger maximum for
+/// hotplug, which may come from the defaults, is not rejected.
 const MOST_CPUS: u64 = 512;
-/// As many empty places for CPUs as are made.
+/// The maximum number of CPU slots, including empty ones.
 const MOST_PLACES: u64 = 4096;
 
-/// QEMU holds a boot order in a signed 32-bit number; libvirt hands it on as it is.
+/// QEMU stores a boot order in a signed 32-bit number; libvirt passes it on unchanged.
 const LAST_IN_BOOT_ORDER: u64 = i32::MAX as u64;
 
 pub(super) fn check(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
@@ -85,7 +85,7 @@ fn firmware(found: &mut Findings, domain: &Path<'_>, spec: &VirtualMachineInstan
     }
 }
 
-/// What the Pod around the guest would be refused for.
+/// What the API server would reject the launcher Pod for.
 fn pod(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let selector = field.child("nodeSelector");
     for (key, value) in &spec.node_selector {
@@ -104,7 +104,7 @@ fn boot_order(found: &mut Findings, device: &Path<'_>, order: Option<u64>) {
     }
 }
 
-/// The small networks between Pod and guest have room for both ends of the wire.
+/// The networks between Pod and guest must have room for both addresses.
 fn guest_networks(found: &mut Findings, field: &Path<'_>, pod: &PodNetwork) {
     let v4 = |text: &&str| !text.parse::<Ipv4Net>().is_ok_and(|net| net.prefix_len() <= 30);
     let v6 = |text: &&str| !text.parse::<Ipv6Net>().is_ok_and(|net| net.prefix_len() <= 126);
@@ -121,7 +121,7 @@ fn guest_networks(found: &mut Findings, field: &Path<'_>, pod: &PodNetwork) {
 fn volumes(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], disks: &[Disk]) {
     for (index, volume) in volumes.iter().enumerate() {
         let field = field.index(index);
-        // A volume's container is called after it. The name of a disk is checked with the disk.
+        // A volume's container is named after it. The name of a disk is checked with the disk.
         if !disks.iter().any(|disk| disk.name == volume.name) {
             found.name(&field.child("name"), &volume.name, &check_dns1123_label(&volume.name));
         }
@@ -132,7 +132,7 @@ fn volumes(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], disks: &[
     let has_data = |volume: &Volume| volume.sources().any(|source| matches!(source, VolumeSource::CloudInitNoCloud(_)));
     let with_data = volumes.iter().enumerate().filter(|(_, volume)| has_data(volume));
     for (index, _) in with_data.skip(1) {
-        // The guest reads one set of cloud-init data; a second volume would only repeat it.
+        // The guest reads one set of cloud-init data; a second volume would be redundant.
         found.unsupported(&field.index(index), "a second volume of cloud-init data is");
     }
 }

@@ -20,15 +20,15 @@ pub(super) fn check(
     }
 }
 
-/// `*` stands for any characters, `?` for one and `[a-z]` for one of these, as in a shell; `\` takes away the meaning of
-/// what follows.
+/// Shell patterns: `*` matches any characters, `?` one character, `[a-z]` one of a range; `\` escapes the next
+/// character.
 fn matches_glob(pattern: &str, text: &str) -> bool {
     let mut rest = pattern.chars();
     let mut characters = text.chars();
     match rest.next() {
         None => text.is_empty(),
         Some('*') => {
-            // Whatever follows several stars follows one.
+            // Several stars are equivalent to one.
             let rest = rest.as_str().trim_start_matches('*');
             rest.is_empty()
                 || text.char_indices().map(|(at, _)| at).chain([text.len()]).any(|at| matches_glob(rest, &text[at..]))

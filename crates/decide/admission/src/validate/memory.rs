@@ -1,4 +1,4 @@
-//! Memory: what is asked of the cluster, what the guest gets, and how it is backed.
+//! Memory: requests, the guest's memory, and its backing.
 
 use api::config::ClusterConfig;
 use api::v1::{DomainSpec, VirtualMachineInstanceSpec};
@@ -57,7 +57,7 @@ pub(super) fn hugepages(found: &mut Findings, domain: &Path<'_>, given: &DomainS
     }
 }
 
-/// A guest with more memory than its Pod may have would be killed for using it, whatever the roll-out strategy.
+/// A guest with more memory than its Pod's limit would be OOM-killed, whatever the roll-out strategy.
 pub(super) fn guest(found: &mut Findings, domain: &Path<'_>, given: &DomainSpec) {
     let Some(guest) = given.memory.as_ref().and_then(|memory| memory.guest.as_ref()).map(parsed) else { return };
     let limit = given.resources.as_ref().map(|resources| amount(&resources.limits, MEMORY)).unwrap_or_default();
@@ -75,7 +75,7 @@ pub(super) fn reserved_overhead(found: &mut Findings, domain: &Path<'_>, given: 
     }
 }
 
-/// An instance has an amount of memory. Templates may leave that to an instance type or a preset.
+/// A VMI must have a memory size. Templates may leave it to an instance type or a preset.
 pub(super) fn mandatory(found: &mut Findings, spec: &VirtualMachineInstanceSpec) {
     let domain = &spec.domain;
     let requested = domain.resources.as_ref().is_some_and(|resources| !amount(&resources.requests, MEMORY).is_zero());

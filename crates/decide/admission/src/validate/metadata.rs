@@ -1,4 +1,4 @@
-//! Labels that belong to the system, and annotations that ask for something.
+//! Reserved labels, and annotations that request features.
 
 use api::config::ClusterConfig;
 use api::labels;
@@ -9,7 +9,7 @@ use machinery::meta::{annotation, label};
 use super::findings::Findings;
 use super::needs_gate;
 
-/// Labels by which the components find each other's work; a user who could set them could take a guest over.
+/// Labels that our components rely on; a user who could set them could take over a guest.
 const RESERVED: [&str; 6] = [
     labels::CREATED_BY,
     labels::MIGRATION_JOB_UID,
@@ -23,7 +23,7 @@ const RESERVED: [&str; 6] = [
 const GATED: [(&str, &str); 2] =
     [("kubevirt.io/ignitiondata", "ExperimentalIgnitionSupport"), ("hooks.kubevirt.io/hookSidecars", "Sidecar")];
 
-/// Metadata of an instance, or of the template for one.
+/// Metadata of a VMI, or of a VMI template.
 pub(super) fn check(found: &mut Findings, field: &Path<'_>, metadata: &ObjectMeta, own: bool, config: &ClusterConfig) {
     if !own {
         let set: Vec<&str> = RESERVED.into_iter().filter(|key| label(metadata, key).is_some()).collect();

@@ -1,8 +1,8 @@
-//! Rules for an instance's spec, wherever it stands: in an instance or in the template for one.
+//! Rules for a VMI's spec, in a VMI or in a template.
 //!
-//! Every rule looks at the spec after its defaults and reports all it finds; the first error does not hide the second.
-//! Types of causes and paths are KubeVirt's, for clients that read them. Where KubeVirt's path names no field of the
-//! object, ours names the field the rule is about.
+//! Every rule checks the spec after defaulting and reports all errors; the first error does not hide the second. Cause
+//! types and paths are KubeVirt's, for clients that parse them. Where KubeVirt's path names no field of the object,
+//! ours names the field that the rule is about.
 
 mod access;
 mod architecture;
@@ -39,7 +39,7 @@ use findings::Findings;
 pub(crate) use hyperv::{DEPENDENCIES as HYPERV_DEPENDENCIES, EVMCS_FLAG};
 pub(crate) use update::{changed_labels, changed_spec};
 
-/// What is wrong with a new instance.
+/// Validates a new VMI.
 pub(crate) fn instance(vmi: &VirtualMachineInstance, own: bool, config: &ClusterConfig) -> Vec<FieldError> {
     let mut found = Findings::default();
     let field = Path::new("spec");
@@ -56,12 +56,12 @@ pub(crate) fn instance(vmi: &VirtualMachineInstance, own: bool, config: &Cluster
     found.into_errors()
 }
 
-/// What is wrong with a spec at `field`, which may be an instance's or a template's.
+/// Validates a spec at `field`, of a VMI or of a template.
 pub(crate) fn spec(field: &FieldPath, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) -> Vec<FieldError> {
     collect(|found| rules(found, &Path::new(field.as_str()), spec, config))
 }
 
-/// What a new template at `field` uses that is no longer to be had. Templates that exist keep it.
+/// Rejects removed features in a new template at `field`. Existing templates keep them.
 pub(crate) fn new_spec(
     field: &FieldPath,
     spec: &VirtualMachineInstanceSpec,
@@ -70,27 +70,27 @@ pub(crate) fn new_spec(
     collect(|found| discontinued(found, &Path::new(field.as_str()), spec, config))
 }
 
-/// What is wrong with the metadata at `field` of an instance or of the template for one.
+/// Validates the metadata at `field` of a VMI or of a template.
 pub(crate) fn metadata(field: &FieldPath, metadata: &ObjectMeta, own: bool, config: &ClusterConfig) -> Vec<FieldError> {
     collect(|found| metadata::check(found, &Path::new(field.as_str()), metadata, own, config))
 }
 
-/// What KubeVirt would admit at `field` and no guest of this build could run with.
+/// Rejects what KubeVirt would admit at `field` and no guest of this build could run with.
 pub(crate) fn limits(field: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
     collect(|found| limits::check(found, &Path::new(field.as_str()), spec))
 }
 
-/// What is wrong with disks, whatever their volumes.
+/// Validates disks independently of their volumes.
 pub(crate) fn disks(field: &FieldPath, disks: &[Disk]) -> Vec<FieldError> {
     collect(|found| disks::check(found, &Path::new(field.as_str()), disks))
 }
 
-/// What is wrong with boot loader and kernel.
+/// Validates boot loader and kernel.
 pub(crate) fn firmware(field: &FieldPath, firmware: &Firmware) -> Vec<FieldError> {
     collect(|found| firmware::check(found, &Path::new(field.as_str()), firmware))
 }
 
-/// What is wrong with a disk that is to be plugged into a running guest.
+/// Validates a disk that is to be hot-plugged.
 pub(crate) fn hotplug_disk(field: &FieldPath, disk: &Disk) -> Vec<FieldError> {
     collect(|found| disks::hotplug(found, &Path::new(field.as_str()), disk))
 }
@@ -148,7 +148,7 @@ fn rules(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSp
     naming::service_account(found, field, spec);
 }
 
-/// Features that were removed, asked for by gate or by field.
+/// Removed features, requested by feature gate or by field.
 fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec, config: &ClusterConfig) {
     let interfaces = &spec.domain.devices.interfaces;
     let uses = [
@@ -158,7 +158,7 @@ fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineIns
     for (gate, used) in uses {
         if used && config.requested_gates().iter().any(|requested| requested == gate) {
             let message = format!("the feature gate {gate} and its binding were discontinued");
-            // The cause has no field: it is the gate that is gone.
+            // The cause has no field: the feature gate was removed.
             found.refuse(Cause::NotSupported, &Path::new(""), message);
         }
     }
@@ -166,7 +166,7 @@ fn discontinued(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineIns
     network::discontinued(found, &devices, spec);
 }
 
-/// Refuses a field whose feature gate is closed.
+/// Rejects a field whose feature gate is disabled.
 fn needs_gate(found: &mut Findings, field: &Path<'_>, gate: &str, config: &ClusterConfig) {
     if !config.feature_gate(gate) {
         found.refuse(Cause::Invalid, field, format!("the feature gate {gate} is not enabled in the cluster"));
@@ -194,12 +194,12 @@ fn pci_address(found: &mut Findings, field: &Path<'_>, address: &str) {
     }
 }
 
-/// One amount of a list, nothing if it is not there.
+/// An entry of a resource list, zero if it is missing.
 fn amount(amounts: &BTreeMap<String, Wire>, name: &str) -> Quantity {
     amounts.get(name).map(parsed).unwrap_or_default()
 }
 
-/// A quantity that the schema has read before.
+/// Parses a quantity that the schema has validated.
 fn parsed(quantity: &Wire) -> Quantity {
     Quantity::try_from(quantity).unwrap_or_default()
 }

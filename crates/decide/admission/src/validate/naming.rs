@@ -14,7 +14,7 @@ const MAX_NAME_SERVERS: usize = 3;
 const MAX_SEARCHES: usize = 6;
 const MAX_SEARCH_CHARS: usize = 256;
 
-/// The name the guest is called by.
+/// The guest's host name.
 pub(super) fn host(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     if let Some(hostname) = given(&spec.hostname) {
         found.name(&field.child("hostname"), hostname, &check_dns1123_label(hostname));
@@ -24,7 +24,7 @@ pub(super) fn host(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachine
     }
 }
 
-/// Where the guest looks names up.
+/// The guest's DNS configuration.
 pub(super) fn dns(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let policy = text(&spec.dns_policy);
     if !policy.is_empty() && !DNS_POLICIES.contains(&policy) {
@@ -68,7 +68,7 @@ fn dns_config(found: &mut Findings, field: &Path<'_>, config: &PodDNSConfig) {
     }
 }
 
-/// The account the guest's Pod runs under, of which there is one.
+/// The service account of the guest's Pod, at most one.
 pub(super) fn service_account(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let Some(account) = given(&spec.service_account_name) else { return };
     let at = field.child("serviceAccountName");

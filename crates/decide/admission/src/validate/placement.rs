@@ -1,6 +1,6 @@
-//! Affinity and spreading: the rules a Pod's own have, because a Pod is what they end up in.
+//! Affinity and topology spread: the same rules as for Pods, since they are copied to one.
 //!
-//! Kubernetes tells missing, forbidden and wrong values apart; a client of an instance reads one cause for all of them.
+//! Kubernetes distinguishes missing, forbidden and invalid values; clients of a VMI get one cause for all of them.
 
 use api::v1::VirtualMachineInstanceSpec;
 use k8s_openapi::api::core::v1::{
@@ -92,7 +92,7 @@ fn node_labels(found: &mut Findings, field: &Path<'_>, requirement: &NodeSelecto
     label_key(found, &field.child("key"), &requirement.key);
 }
 
-/// The one field of a node that can be selected by is its name.
+/// Nodes can only be selected by the field `metadata.name`.
 fn node_fields(found: &mut Findings, field: &Path<'_>, requirement: &NodeSelectorRequirement) {
     let values = requirement.values.as_deref().unwrap_or_default();
     let values_field = field.child("values");
@@ -189,8 +189,8 @@ fn spreading(
     }
 }
 
-/// Labels whose values the scheduler takes from the Pod itself. They add to a selector, so there must be one, and it must not
-/// say anything about them already.
+/// Labels whose values the scheduler takes from the Pod itself. They extend a selector, so there must be one, and it
+/// must not contain them already.
 fn label_keys(found: &mut Findings, field: &Path<'_>, keys: Option<&[String]>, selector: Option<&LabelSelector>) {
     let Some(keys) = keys.filter(|keys| !keys.is_empty()) else { return };
     let Some(selector) = selector else {
@@ -273,7 +273,7 @@ mod tests {
 
     use super::super::findings::Findings;
 
-    /// The schema tells two of a kind before the rule does, so no object that it has seen gets here.
+    /// The schema detects duplicates before this rule, so no object that it has validated gets here.
     #[test]
     fn a_topology_is_spread_over_once() {
         let constraint = |when: &str| TopologySpreadConstraint {

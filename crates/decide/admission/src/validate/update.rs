@@ -1,7 +1,7 @@
-//! Changes to an instance.
+//! Updates of a VMI.
 //!
-//! An instance has no spec a user could edit. The system's own components change it on the user's behalf: CPUs, memory
-//! and volumes of a running guest. What they may not change is what the guest was started with.
+//! Users cannot edit the spec of a VMI. Our own components change it on their behalf: CPUs, memory and volumes of a
+//! running guest. What the guest was started with is immutable even for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,12 +16,12 @@ use machinery::field::{Cause, FieldError, Path};
 use super::findings::Findings;
 use super::{collect, disks, metadata, needs_gate, parsed};
 
-/// Reserved labels that a user changed.
+/// Reserved labels that a user has changed.
 pub(crate) fn changed_labels(old: &ObjectMeta, new: &ObjectMeta) -> Vec<FieldError> {
     collect(|found| metadata::reserved_labels_kept(found, &Path::new("metadata"), old, new))
 }
 
-/// What is wrong with a component's change to a spec. The first thing that is wrong is the answer.
+/// Validates a component's change to a spec. Only the first error is reported.
 pub(crate) fn changed_spec(
     old: &VirtualMachineInstance,
     new: &VirtualMachineInstance,
@@ -47,7 +47,7 @@ pub(crate) fn changed_spec(
     steps.iter().map(|step| collect(step)).find(|errors| !errors.is_empty()).unwrap_or_default()
 }
 
-/// What the guest can grow to was settled when it started.
+/// The maximum sizes are fixed when the guest starts.
 fn sizes(found: &mut Findings, field: &Path<'_>, old: &VirtualMachineInstanceSpec, new: &VirtualMachineInstanceSpec) {
     let most =
         |spec: &VirtualMachineInstanceSpec| spec.domain.cpu.as_ref().and_then(|cpu: &CPU| cpu.max_sockets).unwrap_or(0);
@@ -116,15 +116,15 @@ fn counts(found: &mut Findings, field: &Path<'_>, new: &VirtualMachineInstanceSp
     }
 }
 
-/// Volumes and disks before and after, by name and with their place in the list.
+/// Volumes and disks before and after, keyed by name and with their index in the list.
 struct Storage<'a> {
     old_volumes: BTreeMap<&'a str, (usize, &'a Volume)>,
     new_volumes: BTreeMap<&'a str, (usize, &'a Volume)>,
     old_disks: BTreeMap<&'a str, (usize, &'a Disk)>,
     new_disks: BTreeMap<&'a str, (usize, &'a Disk)>,
-    /// What the guest was started with.
+    /// Volumes that the guest was started with.
     permanent: &'a BTreeSet<&'a str>,
-    /// What is on its way to another claim.
+    /// Volumes that are migrating to another claim.
     migrated: &'a BTreeSet<&'a str>,
 }
 
@@ -226,7 +226,7 @@ impl<'a> Storage<'a> {
                 return found.invalid(at, name, detail);
             }
         }
-        // A drive that was there before and empty is just filled.
+        // An existing empty drive only gets a medium.
         if self.has_disk(found, at, name) && !self.old_disks.contains_key(name) {
             let disks = field.child("domain.devices.disks");
             if let Some((index, disk)) = self.new_disks.get(name) {

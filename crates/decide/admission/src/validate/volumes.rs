@@ -1,4 +1,4 @@
-//! Volumes: where the data of disks comes from.
+//! Volumes: the data sources of disks.
 
 use std::collections::BTreeSet;
 
@@ -15,13 +15,13 @@ use machinery::field::{Cause, Path};
 use super::findings::{Findings, given, text};
 use super::firmware::image_path;
 
-/// The most cloud-init data an object may carry inline. Every node agent gets every object.
+/// The maximum size of inline cloud-init data. Every virt-handler receives every object.
 const MAX_CLOUD_INIT: usize = 2048;
 
-/// Where the launcher keeps its own files.
+/// The launcher's own directories.
 const LAUNCHER_PATHS: [&str; 2] = [paths::SHARE, paths::LIBVIRT];
 
-/// Rules that look at volumes alone.
+/// Rules about volumes alone.
 pub(super) fn check(found: &mut Findings, field: &Path<'_>, volumes: &[Volume], config: &ClusterConfig) {
     let mut seen = BTreeSet::new();
     for (index, volume) in volumes.iter().enumerate() {
@@ -51,7 +51,7 @@ fn source(found: &mut Findings, field: &Path<'_>, volume: &Volume, config: &Clus
             VolumeSource::CloudInitNoCloud(source) => {
                 cloud_init(found, &field.child("cloudInitNoCloud"), &CloudInit::from(source));
             }
-            // KubeVirt looks at one of the two.
+            // KubeVirt only checks one of the two.
             VolumeSource::CloudInitConfigDrive(_) if has_no_cloud => {}
             VolumeSource::CloudInitConfigDrive(source) => {
                 cloud_init(found, &field.child("cloudInitConfigDrive"), &CloudInit::from(source));
@@ -122,7 +122,7 @@ struct Data<'a> {
     secret: bool,
 }
 
-/// The two layouts differ in type only.
+/// The two formats differ in type only.
 macro_rules! cloud_init_from {
     ($source:ty) => {
         impl<'a> From<&'a $source> for CloudInit<'a> {
@@ -165,13 +165,13 @@ impl Data<'_> {
         usize::from(self.plain.is_some()) + usize::from(self.base64.1.is_some()) + usize::from(self.secret)
     }
 
-    /// The data may hold passwords, so no message repeats it.
+    /// The data may contain passwords, so it never appears in messages.
     fn check(&self, found: &mut Findings, field: &Path<'_>) {
         let what = self.what;
         if self.sources() > 1 {
             found.refuse(Cause::Invalid, field, format!("at most one source of {what} may be set"));
         }
-        // Lines are broken by whoever encoded it.
+        // Encoders may insert line breaks.
         let decoded = self.base64.1.map(|text| STANDARD.decode(text.replace(['\r', '\n'], "")));
         if let Some(Err(_)) = decoded {
             found.refuse(Cause::Invalid, &field.child(self.base64.0), format!("{what} is not base64"));
@@ -187,7 +187,7 @@ impl Data<'_> {
     }
 }
 
-/// Every volume is used. Only instances are held to it: a template may still get disks from a preference.
+/// Every volume must be used. Applies to VMIs only: a template may still get disks from a preference.
 pub(super) fn used(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let devices = &spec.domain.devices;
     let field = field.child("volumes");
@@ -218,7 +218,7 @@ mod tests {
 
     use super::super::findings::Findings;
 
-    /// Defaults give every volume a disk, so no object that went through them gets here.
+    /// Defaulting gives every volume a disk, so no object that went through it gets here.
     #[test]
     fn a_volume_is_used() {
         let told = |disk: &str| {

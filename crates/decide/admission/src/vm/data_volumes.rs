@@ -1,11 +1,11 @@
-//! Rules for the DataVolumes that are made together with a virtual machine.
+//! Rules for the DataVolume templates of a VM.
 //!
-//! Paths say `dataVolumeTemplate` where KubeVirt's do, although the field is a plural.
+//! Paths say `dataVolumeTemplate` where KubeVirt's do, although the field is plural.
 
 use api::v1::{DataVolumeSource, DataVolumeTemplateSpec, VirtualMachine, VirtualMachineSpec, Volume};
 use machinery::field::{Cause, FieldError, FieldPath};
 
-/// What is wrong with the templates. A template with a mistake is not also looked for among the volumes.
+/// Validates the templates. An invalid template is not also searched for among the volumes.
 pub(super) fn check(field: &FieldPath, spec: &VirtualMachineSpec) -> Vec<FieldError> {
     let field = field.child("dataVolumeTemplate");
     let volumes = &spec.template.spec.volumes;
@@ -46,7 +46,7 @@ fn mistake(field: &FieldPath, template: &DataVolumeTemplateSpec, volumes: &[Volu
     (!referenced).then(|| FieldError::required(field.clone(), detail))
 }
 
-/// How many kinds of source are set. Taken apart without `..`, so that a new one cannot be forgotten.
+/// How many source types are set. Destructured without `..`, so that a new one cannot be forgotten.
 fn kinds(source: &DataVolumeSource) -> usize {
     let DataVolumeSource { blank, gcs, http, imageio, pvc, registry, s3, snapshot, upload, vddk } = source;
     [
@@ -66,7 +66,7 @@ fn kinds(source: &DataVolumeSource) -> usize {
     .count()
 }
 
-/// A machine's DataVolumes live beside it. Old templates are left alone.
+/// A VM's DataVolumes must be in its namespace. Existing templates are left alone.
 pub(super) fn namespaces(vm: &VirtualMachine, old: Option<&VirtualMachine>) -> Vec<FieldError> {
     let templates = &vm.spec.data_volume_templates;
     if old.is_some_and(|old| old.spec.data_volume_templates == *templates) {

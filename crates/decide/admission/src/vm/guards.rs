@@ -1,9 +1,9 @@
-//! What may not change while a virtual machine is being copied or rolled back.
+//! What must not change while a VM is being snapshotted or restored.
 
 use api::v1::VirtualMachine;
 use machinery::field::{Cause, FieldError, FieldPath};
 
-/// Why an update has to wait, if it has to.
+/// Why an update must wait, if it must.
 pub(super) fn check(vm: &VirtualMachine, old: Option<&VirtualMachine>) -> Vec<FieldError> {
     let (Some(old), Some(status)) = (old, &vm.status) else { return Vec::new() };
     let snapshot = status.snapshot_in_progress.as_deref().and_then(|name| snapshot(name, vm, old));
@@ -15,12 +15,12 @@ fn wait(message: String) -> FieldError {
     FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message)
 }
 
-/// A snapshot is of the disks as they are, taken from a guest that runs or does not.
+/// A snapshot needs unchanged volumes and an unchanged run strategy.
 fn snapshot(name: &str, vm: &VirtualMachine, old: &VirtualMachine) -> Option<String> {
     if vm.spec.template.spec.volumes != old.spec.template.spec.volumes {
         return Some(format!("volumes cannot be changed until the snapshot {name:?} completes"));
     }
-    // The same strategy in its other form counts as a change.
+    // Rewriting the same strategy in its other form counts as a change.
     let same = match (old.spec.running, vm.spec.running) {
         (Some(old), Some(new)) => old == new,
         _ => old.spec.run_strategy.is_some() && old.spec.run_strategy == vm.spec.run_strategy,

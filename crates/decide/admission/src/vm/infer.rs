@@ -1,4 +1,4 @@
-//! Instance type and preference from the labels of a volume, or of what the volume is made from.
+//! Infers instance type and preference from the labels of a volume, or of the volume's source.
 //!
 //! ```text
 //! claim ─► labels
@@ -7,8 +7,8 @@
 //! source: claim ─► labels, snapshot ─► labels, or DataSource ─► labels ─► its claim or snapshot ─► labels
 //! ```
 //!
-//! Two kinds of failure: the chain ends without an answer, which the machine's owner may have chosen to ignore; and an
-//! object of the chain does not exist, which is nobody's choice.
+//! There are two kinds of failure: the chain ends without a result, which the VM's owner may have chosen to ignore; or
+//! an object in the chain does not exist, which is always an error.
 
 use api::cdi::GROUP as CDI;
 use api::labels;
@@ -28,22 +28,22 @@ use crate::Refusal;
 /// Why nothing was inferred.
 #[derive(Debug)]
 enum Failure {
-    /// The chain ends without an answer.
+    /// The chain ends without a result.
     Silent(String),
-    /// The chain is broken.
+    /// An object in the chain does not exist.
     Broken(String),
 }
 
 /// The name and the kind that were found.
 type Inferred = (String, Option<String>);
 
-/// Any object, for its labels.
+/// Any object, decoded for its labels.
 #[derive(Deserialize)]
 struct Labelled {
     metadata: ObjectMeta,
 }
 
-/// A DataVolume, for its labels and where its content comes from.
+/// A DataVolume, decoded for its labels and its source.
 #[derive(Deserialize)]
 struct DataVolume {
     metadata: ObjectMeta,
@@ -51,7 +51,7 @@ struct DataVolume {
     spec: Origin,
 }
 
-/// Where the content of a DataVolume comes from.
+/// The source of a DataVolume.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Origin {
@@ -59,7 +59,7 @@ struct Origin {
     source_ref: Option<DataVolumeSourceRef>,
 }
 
-/// Replaces matchers that name a volume by matchers that name an object.
+/// Replaces matchers that refer to a volume with matchers that name an object.
 pub(super) fn infer(vm: &mut VirtualMachine, lookup: &Lookup<'_>) -> Result<(), Refusal> {
     for subject in SUBJECTS {
         let Some(matcher) = matchers::matcher(&vm.spec, subject) else { continue };
@@ -70,7 +70,7 @@ pub(super) fn infer(vm: &mut VirtualMachine, lookup: &Lookup<'_>) -> Result<(), 
         match (Chain { vm, subject, lookup }).volume(matcher.infer_from_volume) {
             Ok(inferred) => {
                 if ignore && subject == Subject::Instancetype {
-                    // It was there for the case that nothing is found.
+                    // It was only set for the case that nothing is inferred.
                     vm.spec.template.spec.domain.memory = None;
                 }
                 replace(vm, subject, Some(inferred));
@@ -99,13 +99,13 @@ fn replace(vm: &mut VirtualMachine, subject: Subject, inferred: Option<Inferred>
     }
 }
 
-/// The namespace of a DataSource: the machine's, if the reference names none.
+/// The namespace of a DataSource: the VM's, if the reference names none.
 pub(super) fn namespace_of<'a>(vm: &'a VirtualMachine, reference: &'a DataVolumeSourceRef) -> &'a str {
     let named = reference.namespace.as_deref().filter(|namespace| !namespace.is_empty());
     named.unwrap_or_else(|| vm.metadata.namespace.as_deref().unwrap_or_default())
 }
 
-/// One walk from a volume to labels.
+/// A walk from a volume to labels.
 struct Chain<'a> {
     vm: &'a VirtualMachine,
     subject: Subject,
@@ -153,7 +153,7 @@ impl Chain<'_> {
             Some(found) => {
                 self.labels(&found.metadata).map_or_else(|| self.origin(&found.spec.source, &found.spec.source_ref), Ok)
             }
-            // A DataVolume may be collected once its claim is filled.
+            // A DataVolume may be garbage collected once its claim is populated.
             None => self.claim(self.namespace(), name),
         }
     }

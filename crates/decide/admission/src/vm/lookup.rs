@@ -1,4 +1,4 @@
-//! Questions about other objects, answered from the world and noted.
+//! Lookups of other objects, answered from the world and recorded.
 
 use std::cell::RefCell;
 
@@ -12,7 +12,7 @@ use crate::{Wanted, World};
 
 const INSTANCETYPE_GROUP: &str = "instancetype.kubevirt.io";
 
-/// The world as seen by one judgement.
+/// The world during one validation.
 pub(super) struct Lookup<'a> {
     world: &'a World,
     asked: RefCell<Vec<Wanted>>,
@@ -35,7 +35,7 @@ impl<'a> Lookup<'a> {
         self.world.get(kind, namespace, name)
     }
 
-    /// Every object that was asked for, once.
+    /// Every object that was looked up, without duplicates.
     pub(super) fn into_asked(self) -> Vec<Wanted> {
         let mut asked = self.asked.into_inner();
         asked.sort();

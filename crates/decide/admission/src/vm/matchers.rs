@@ -1,18 +1,18 @@
-//! Rules for how a virtual machine names its instance type and its preference.
+//! Rules for a VM's instance type and preference matchers.
 
 use api::v1::{VirtualMachine, VirtualMachineSpec};
 use instancetype::{Matcher, Subject};
 use machinery::field::{Cause, FieldError, FieldPath};
 
-/// A volume that does not say what to infer makes the request fail.
+/// If nothing can be inferred from the volume, the request is rejected.
 pub(super) const REJECT: &str = "Reject";
-/// A volume that does not say what to infer leaves the machine without.
+/// If nothing can be inferred from the volume, the VM has no instance type or preference.
 pub(super) const IGNORE: &str = "Ignore";
 
-/// Both matchers of a machine, in the order in which they are looked at.
+/// Both matchers of a VM, in the order in which they are processed.
 pub(super) const SUBJECTS: [Subject; 2] = [Subject::Instancetype, Subject::Preference];
 
-/// The matcher of a subject, if the machine has one.
+/// The matcher of a subject, if the VM has one.
 pub(super) fn matcher(spec: &VirtualMachineSpec, subject: Subject) -> Option<Matcher<'_>> {
     match subject {
         Subject::Instancetype => spec.instancetype.as_ref().map(Matcher::from),
@@ -20,7 +20,7 @@ pub(super) fn matcher(spec: &VirtualMachineSpec, subject: Subject) -> Option<Mat
     }
 }
 
-/// Refuses a machine whose matchers make no sense. The first matcher with a mistake hides the other one.
+/// Rejects a VM with invalid matchers. The first invalid matcher hides the other one.
 pub(super) fn check(vm: &VirtualMachine, old: Option<&VirtualMachine>) -> Result<(), Vec<FieldError>> {
     let field = |subject: Subject| FieldPath::new("spec").child(subject.field());
     for subject in SUBJECTS {
@@ -40,7 +40,7 @@ pub(super) fn check(vm: &VirtualMachine, old: Option<&VirtualMachine>) -> Result
     Ok(())
 }
 
-/// A revision holds one object: with another name it would go on being that one.
+/// A revision holds one object: after a change of the name it would still be that one.
 fn stale_revision(field: &FieldPath, old: &Matcher<'_>, new: &Matcher<'_>) -> Option<FieldError> {
     let revision = new.revision_name;
     let stale = !revision.is_empty() && old.revision_name == revision && old.name != new.name;

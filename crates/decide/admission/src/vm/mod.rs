@@ -1,11 +1,11 @@
-//! Virtual machines.
+//! VMs.
 //!
 //! ```text
 //! matchers ─► what other objects decide ─► identity and platform ─► rules for the machine as it will run ─► guards
 //! ```
 //!
-//! A stage whose rules are broken hides the later ones: what comes after a conflict with the instance type would be
-//! about a machine nobody asked for.
+//! Errors in one stage hide the later ones: after a conflict with the instance type, further errors would be about a VM
+//! that nobody requested.
 
 mod data_volumes;
 mod guards;
@@ -29,21 +29,21 @@ pub(crate) use rules::check as spec_rules;
 
 const KIND: &str = "VirtualMachine";
 
-/// Fields that make a judgement look at other objects.
+/// Fields that make validation look up other objects.
 const REFERENCES: [&str; 4] =
     ["/spec/instancetype", "/spec/preference", "/spec/dataVolumeTemplates", "/status/volumeRequests"];
 
-/// Which other objects the judgement looks at: it is made once, with what is known, and the questions are noted.
+/// The other objects that validation needs: it runs once with what is known, and records its lookups.
 pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     let refers = |pointer: &&str| request.object.pointer(pointer).is_some_and(|field| !field.is_null());
     if request.operation == Operation::Delete || !REFERENCES.iter().any(refers) {
         return Vec::new();
     }
-    // One that cannot be read is refused without a look at anything else.
+    // An object that cannot be decoded is rejected without any lookups.
     let Ok(mut vm) = decode::<VirtualMachine>(KIND, request.object, true) else { return Vec::new() };
     let lookup = Lookup::new(world);
     if request.subresource.is_empty() {
-        // An error ends the questions for now; it may be about an object that is not fetched yet.
+        // An error ends the lookups for now; it may be about an object that is not fetched yet.
         let _ = resolve::resolve(&mut vm, &lookup);
     }
     volume_requests::instance(&vm, &lookup);
@@ -57,7 +57,7 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
     }
     let mut vm: VirtualMachine = decode(KIND, request.object, own)?;
     if request.operation == Operation::Delete || meta::is_deleting(&vm.metadata) {
-        // Nothing but finalizers changes any more, and a rule must not keep an object from going.
+        // Only finalizers change any more, and validation must not block the deletion of an object.
         return Ok(Judged::valid(encode(&vm)));
     }
     let old = request.old.and_then(stored::<VirtualMachine>);
@@ -65,8 +65,8 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
     matchers::check(&vm, old.as_ref())?;
     let resolved = resolve::resolve(&mut vm, &lookup)?;
     defaults::vm(&mut vm, request.operation, config);
-    // What is stored was judged when it was written. A rule or a configuration that came later must not keep anybody,
-    // least of all the controllers, from changing a label or a finalizer.
+    // The stored spec was validated when it was written. A newer rule or configuration must not prevent anybody, least
+    // of all the controllers, from changing a label or a finalizer.
     let judged = old.as_ref().is_some_and(|old| old.spec == vm.spec);
     let object = encode(&vm);
     let (unsupported, causes) = if judged {
@@ -82,12 +82,12 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
     Ok(Judged { object, warnings, causes, unsupported })
 }
 
-/// The status is the controller's, and what it asks for must be something that exists.
+/// The status belongs to the controller, and its requests must be valid.
 fn status(request: &Request<'_>, own: bool, config: &ClusterConfig, lookup: &Lookup<'_>) -> Result<Judged, Refusal> {
     let vm: VirtualMachine = match decode(KIND, request.object, own) {
         Ok(vm) => vm,
         Err(errors) => {
-            // The spec beside it is what is stored, and may be older than a rule about it.
+            // The spec is the stored one, and may be older than a rule about it.
             let about = about_status(&errors);
             match stored(request.object) {
                 Some(vm) if about.is_empty() => vm,

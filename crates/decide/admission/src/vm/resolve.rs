@@ -1,5 +1,4 @@
-//! What other objects decide about a virtual machine: which instance type and preference it has, and what follows from
-//! them for what is stored.
+//! Resolves what a VM takes from other objects: its instance type and preference, and their effects on what is stored.
 
 use api::cdi::{DataSource, GROUP as CDI};
 use api::instancetype::{VirtualMachineInstancetypeSpec, VirtualMachinePreferenceSpec};
@@ -15,15 +14,14 @@ use crate::{Refusal, defaults};
 const ARCHITECTURE: &str = "template.kubevirt.io/architecture";
 const ARCHITECTURES: [&str; 3] = ["amd64", "arm64", "s390x"];
 
-/// The objects a virtual machine names. One that cannot be found is left out here: the machine is stored, and cannot
-/// start until there is one.
+/// The objects a VM refers to. A missing one is left out: the VM is stored, and cannot start until the object exists.
 #[derive(Debug, Default)]
 pub(super) struct Resolved {
     pub(super) instancetype: Option<VirtualMachineInstancetypeSpec>,
     pub(super) preference: Option<VirtualMachinePreferenceSpec>,
 }
 
-/// Fills in what other objects decide.
+/// Sets the fields that depend on other objects.
 pub(super) fn resolve(vm: &mut VirtualMachine, lookup: &Lookup<'_>) -> Result<Resolved, Refusal> {
     infer::infer(vm, lookup)?;
     let preference = find_preference(vm, lookup).unwrap_or_default();
@@ -37,7 +35,7 @@ pub(super) fn resolve(vm: &mut VirtualMachine, lookup: &Lookup<'_>) -> Result<Re
     Ok(Resolved { instancetype, preference })
 }
 
-/// The architecture of the first image that knows its own.
+/// The architecture of the first image that specifies one.
 fn architecture(vm: &VirtualMachine, lookup: &Lookup<'_>) -> Option<String> {
     let sources = vm.spec.data_volume_templates.iter().filter_map(|template| template.spec.source_ref.as_ref());
     sources.filter(|source| source.kind.eq_ignore_ascii_case("DataSource")).find_map(|source| {
@@ -47,7 +45,7 @@ fn architecture(vm: &VirtualMachine, lookup: &Lookup<'_>) -> Option<String> {
     })
 }
 
-/// The DataSource of a reference; one that points to another is followed once.
+/// The DataSource of a reference; one reference to another DataSource is followed.
 fn followed(vm: &VirtualMachine, reference: &DataVolumeSourceRef, lookup: &Lookup<'_>) -> Option<DataSource> {
     let source = data_source(lookup, infer::namespace_of(vm, reference), &reference.name)?;
     match &source.spec.source.data_source {

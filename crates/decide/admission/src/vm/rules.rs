@@ -1,4 +1,4 @@
-//! Rules for a virtual machine, and for the instance its template makes.
+//! Rules for a VM, and for the VMI created from its template.
 
 use api::config::ClusterConfig;
 use api::v1::{
@@ -17,15 +17,15 @@ use crate::{Operation, Refusal, defaults, unsupported, validate};
 
 const RUN_STRATEGIES: [&str; 5] = ["Halted", "Manual", "Always", "RerunOnFailure", "Once"];
 
-/// The gate of machines that wait for a guest from elsewhere.
+/// The feature gate of VMs that receive a guest.
 const RECEIVERS: &str = "DecentralizedLiveMigration";
 
-/// A virtual machine to judge, and all there is to look at.
+/// A VM to validate, with all inputs.
 pub(super) struct Rules<'a> {
     pub(super) operation: Operation,
     pub(super) old: Option<&'a VirtualMachine>,
     pub(super) vm: &'a VirtualMachine,
-    /// The same as it will be stored.
+    /// The VM as it will be stored.
     pub(super) object: &'a Value,
     pub(super) own: bool,
     pub(super) config: &'a ClusterConfig,
@@ -35,8 +35,8 @@ pub(super) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// What this build does not honour, and what is wrong. The rules see the template as an instance made from it would
-    /// be; what is stored keeps what its owner wrote.
+    /// Unsupported fields, and errors. The rules use the template as a VMI created from it would be; the stored object
+    /// keeps what its owner wrote.
     pub(super) fn check(&self) -> Result<(Vec<FieldError>, Vec<FieldError>), Refusal> {
         let mut spec = self.vm.spec.clone();
         let causes = self.causes(&mut spec)?;
@@ -52,7 +52,7 @@ impl Rules<'_> {
         Ok((refused, causes))
     }
 
-    /// What the first stage finds that finds anything.
+    /// The errors of the first stage that has any.
     fn causes(&self, spec: &mut VirtualMachineSpec) -> Result<Vec<FieldError>, Refusal> {
         let causes = self.expand(&mut spec.template);
         if !causes.is_empty() {
@@ -71,7 +71,7 @@ impl Rules<'_> {
         Ok(stages.iter().map(|stage| stage()).find(|causes| !causes.is_empty()).unwrap_or_default())
     }
 
-    /// Makes the template what its instance type and preference make of it.
+    /// Applies instance type and preference to the template.
     fn expand(&self, template: &mut VirtualMachineInstanceTemplateSpec) -> Vec<FieldError> {
         let (instancetype, preference) = (self.resolved.instancetype.as_ref(), self.resolved.preference.as_ref());
         if instancetype.is_none() && preference.is_none() {
@@ -96,14 +96,14 @@ impl Rules<'_> {
         if self.operation != Operation::Create {
             return Vec::new();
         }
-        // KubeVirt leaves the template out of the paths.
+        // KubeVirt omits the template from the paths.
         let found = validate::new_spec(&FieldPath::new("spec"), spec, self.config);
         let (gates, bindings): (Vec<_>, Vec<_>) = found.into_iter().partition(|e| e.cause == Cause::NotSupported);
         if gates.is_empty() { bindings } else { gates }
     }
 }
 
-/// What is wrong with a virtual machine's spec at `field`, whose template is expanded and has its defaults.
+/// Validates a VM's spec at `field`, with an expanded and defaulted template.
 pub(crate) fn check(
     field: &FieldPath,
     spec: &VirtualMachineSpec,
@@ -120,7 +120,7 @@ pub(crate) fn check(
     found.extend(run_strategy(field, spec, config));
     if config.is_live_update() {
         let growth = room_to_grow(&field.child("template.spec.domain"), &template.spec);
-        // The rules for an instance know about sockets as well.
+        // The rules for a VMI check sockets as well.
         let new = |error: &FieldError| !found.iter().any(|other| same(other, error));
         let growth: Vec<FieldError> = growth.into_iter().filter(new).collect();
         found.extend(growth);
@@ -160,7 +160,7 @@ fn run_strategy(field: &FieldPath, spec: &VirtualMachineSpec, config: &ClusterCo
     found
 }
 
-/// A machine that names the most it may grow to must be able to.
+/// A VM with explicit maximum sizes must support hotplug.
 fn room_to_grow(domain: &FieldPath, spec: &VirtualMachineInstanceSpec) -> Vec<FieldError> {
     let mut found = Vec::new();
     let cpu = spec.domain.cpu.clone().unwrap_or_default();

@@ -1,7 +1,6 @@
-//! Volumes that are to be plugged or unplugged, as the status of a virtual machine records them.
+//! Volume hotplug requests in the status of a VM.
 //!
-//! The requests are carried out in order on the template, and on the instance if one runs; both must still be valid
-//! afterwards.
+//! The requests are applied in order to the template, and to the VMI if one runs; both must still be valid afterwards.
 
 use std::collections::BTreeSet;
 
@@ -16,15 +15,15 @@ use machinery::meta;
 use super::lookup::Lookup;
 use crate::validate;
 
-/// Where a client looks for complaints about requests; KubeVirt spells it so.
+/// The field of errors about requests, as KubeVirt spells it.
 const FIELD: &str = "Status.volumeRequests";
 
-/// The requests of a machine.
+/// The requests of a VM.
 pub(super) fn of(vm: &VirtualMachine) -> &[VirtualMachineVolumeRequest] {
     vm.status.as_ref().map(|status| status.volume_requests.as_slice()).unwrap_or_default()
 }
 
-/// The instance that requests would change: one that is ready and not on its way out.
+/// The VMI that the requests would change: one that is ready and not being deleted.
 pub(super) fn instance(vm: &VirtualMachine, lookup: &Lookup<'_>) -> Option<VirtualMachineInstance> {
     let ready = vm.status.as_ref().is_some_and(|status| status.ready == Some(true));
     if of(vm).is_empty() || !ready {
@@ -35,7 +34,7 @@ pub(super) fn instance(vm: &VirtualMachine, lookup: &Lookup<'_>) -> Option<Virtu
     found.filter(|vmi| !meta::is_deleting(&vmi.metadata))
 }
 
-/// What is wrong with the requests, or with what they make of the template and the instance.
+/// Validates the requests, and the template and VMI that result from them.
 pub(super) fn check(vm: &VirtualMachine, config: &ClusterConfig, lookup: &Lookup<'_>, now: &Time) -> Vec<FieldError> {
     if of(vm).is_empty() {
         return Vec::new();
@@ -62,7 +61,7 @@ pub(super) fn check(vm: &VirtualMachine, config: &ClusterConfig, lookup: &Lookup
     }
 }
 
-/// The first request that makes no sense.
+/// The first invalid request.
 fn mistake(
     requests: &[VirtualMachineVolumeRequest],
     template: &VirtualMachineInstanceSpec,
@@ -105,7 +104,7 @@ fn mistake(
     None
 }
 
-/// A spec once the requests are carried out.
+/// A spec with the requests applied.
 fn carried_out(
     spec: &VirtualMachineInstanceSpec,
     requests: &[VirtualMachineVolumeRequest],

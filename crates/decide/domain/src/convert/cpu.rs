@@ -1,4 +1,4 @@
-//! Virtual CPUs: how many, in which topology, of which model.
+//! vCPUs: number, topology and model.
 
 use api::v1::{CPU, VirtualMachineInstance};
 
@@ -7,12 +7,12 @@ use super::yes_no;
 use crate::error::Error;
 use crate::xml::{Cpu, CpuFeature, Topology, Vcpu, VcpuState, Vcpus};
 
-/// More than libvirt's machine types take; keeps the arithmetic far from overflow.
+/// More than any of libvirt's machine types supports; prevents overflow.
 const CPUS_MAX: u32 = 4096;
 
 pub(super) struct Cpus {
     sockets: u32,
-    /// Sockets the guest may grow to; the further ones start empty.
+    /// The maximum number of sockets; those beyond the current number start empty.
     max_sockets: u32,
     cores: u32,
     threads: u32,
@@ -47,7 +47,7 @@ pub(super) fn cpus(vmi: &VirtualMachineInstance, domain_type: &str) -> Result<Cp
     Ok(Cpus { sockets, max_sockets, cores, threads, mode, model, features: features(cpu) })
 }
 
-/// A spec without a topology gets as many sockets as it asks CPUs of the cluster.
+/// A spec without a topology gets one socket per requested CPU.
 fn from_resources(vmi: &VirtualMachineInstance) -> Result<Option<u32>, Error> {
     let Some(resources) = vmi.spec.domain.resources.as_ref() else { return Ok(None) };
     for (map, field) in [(&resources.limits, "limits"), (&resources.requests, "requests")] {
@@ -68,7 +68,7 @@ fn features(cpu: Option<&CPU>) -> Vec<CpuFeature> {
         .iter()
         .map(|feature| CpuFeature { name: feature.name.clone(), policy: policy(feature.policy.as_deref()) })
         .collect();
-    // Named models still list MPX, which kernels and newer CPUs have dropped; a guest with it could not move on.
+    // Named models still include MPX, which kernels and newer CPUs have dropped; a guest with it could not migrate.
     let by_name = !matches!(cpu.model.as_deref(), Some("host-model" | "host-passthrough"));
     if by_name && !features.iter().any(|feature| feature.name == "mpx") {
         features.push(CpuFeature { name: "mpx".into(), policy: "disable".into() });
@@ -89,7 +89,7 @@ impl Cpus {
         Vcpu { placement: "static", count: self.max() }
     }
 
-    /// Which CPUs are there from the start, when there is room for more. Those of the first socket stay for good.
+    /// Which CPUs are online from the start, if more can be plugged. Those of the first socket are permanent.
     pub(super) fn states(&self) -> Option<Vcpus> {
         if self.max_sockets == self.sockets {
             return None;

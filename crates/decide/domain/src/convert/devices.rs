@@ -1,4 +1,4 @@
-//! Devices other than disks and interfaces: controllers, consoles, graphics, balloon, random numbers.
+//! Devices other than disks and interfaces: controllers, consoles, graphics, balloon, RNG.
 
 use api::v1::VirtualMachineInstance;
 use launcher_contract::sockets;
@@ -11,9 +11,9 @@ use crate::xml::{
     MemBalloon, Panic, Rng, RngBackend, Serial, SerialTarget, SocketSource, Stats, Video, VideoModel,
 };
 
-/// Above this much memory a guest is taken for one that will want many devices.
+/// Guests with more memory than this are expected to need many devices.
 const LARGE: u64 = 2 << 30;
-/// Root ports of a guest in all, and at least this many free ones; for small and for large guests.
+/// The total number of root ports and the minimum of free ones, for small and for large guests.
 const PORTS: [(u32, u32); 2] = [(8, 3), (16, 6)];
 const PORTS_MAX: u32 = 31;
 
@@ -112,8 +112,8 @@ fn controllers(vmi: &VirtualMachineInstance, devices: &Devices, memory: u64) -> 
     controllers
 }
 
-/// One port per PCI Express device and some to spare. Spare ports keep the addresses of a guest's devices the same
-/// whether or not something was plugged in later.
+/// One port per PCI Express device plus spare ones. Spare ports keep the addresses of a guest's devices stable
+/// regardless of later hotplug.
 fn root_ports(devices: &Devices, virtio_controllers: u32, memory: u64) -> u32 {
     let disks = devices.disk.iter().filter(|disk| disk.target.bus == "virtio").count();
     let balloon = devices.memballoon.as_ref().is_some_and(|balloon| balloon.model != "none");

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::facts::{DiskFacts, HostFacts};
 use crate::xml::{Alias, BackingStore, Boot, Disk, DiskDriver, DiskTarget, DriveAddress, Empty, FileSource, Format};
 
-/// What admission puts where the spec names no bus.
+/// Admission's default bus.
 const DEFAULT_BUS: &str = "sata";
 
 pub(super) fn disks(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Vec<Disk>, Error> {
@@ -19,7 +19,7 @@ pub(super) fn disks(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<V
     given.map(|(index, disk)| convert(vmi, facts, &mut letters, index, disk)).collect()
 }
 
-/// How the guest sees the disk.
+/// The disk as the guest sees it.
 struct Device {
     device: &'static str,
     bus: &'static str,
@@ -118,8 +118,8 @@ fn device(disk: &Given, field: &str) -> Result<Device, Error> {
     Ok(Device { device, bus, readonly })
 }
 
-/// The file behind a disk. Every chain of images is written out to its end, so that nobody looks into an image's header
-/// for what else to open: the header is the tenant's.
+/// The file behind a disk. Every backing chain is written out to its end, so that nothing relies on an image's header
+/// for what else to open: the header is under the tenant's control.
 struct Source {
     file: String,
     format: &'static str,
@@ -173,7 +173,7 @@ fn source(
     }
 }
 
-/// The host's page cache is left out where the file system allows it: the guest has one already, and what the guest
+/// The host's page cache is bypassed if the file system allows it: the guest has its own, and data that the guest has
 /// flushed is then on the disk.
 fn cache(disk: &Given, known: &DiskFacts, field: &str) -> Result<String, Error> {
     match disk.cache.as_deref().unwrap_or_default() {
@@ -188,7 +188,7 @@ fn cache(disk: &Given, known: &DiskFacts, field: &str) -> Result<String, Error> 
     }
 }
 
-/// Serial numbers end up on QEMU's command line; libvirt takes these characters only.
+/// Serial numbers end up on QEMU's command line; libvirt accepts only these characters.
 fn serial(disk: &Given, field: &str) -> Result<Option<String>, Error> {
     let Some(serial) = disk.serial.as_deref().filter(|serial| !serial.is_empty()) else { return Ok(None) };
     if serial.chars().any(|c| !(c.is_ascii_alphanumeric() || matches!(c, ' ' | '_' | '.' | '+' | '-'))) {
@@ -198,7 +198,7 @@ fn serial(disk: &Given, field: &str) -> Result<Option<String>, Error> {
     Ok(Some(serial.to_owned()))
 }
 
-/// A guest whose disk fails is paused, so that it can go on where it was once there is space again.
+/// A guest is paused on disk errors, so that it can resume once there is space again.
 fn error_policy(disk: &Given, field: &str) -> Result<String, Error> {
     match disk.error_policy.as_deref().unwrap_or_default() {
         "" => Ok("stop".into()),

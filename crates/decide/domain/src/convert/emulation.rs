@@ -1,23 +1,22 @@
-//! What a guest needs that is emulated in software, and libvirt has no word for.
+//! Workarounds for guests under TCG that libvirt has no setting for.
 
 use crate::xml::Commandline;
 
-/// libvirt gives guests whole mebibytes.
+/// libvirt rounds memory to whole mebibytes.
 const GRANULE: u64 = 1 << 20;
-/// Less than the 64 pages that fill a word of QEMU's bitmap, and a whole number of the units in which firmware counts memory.
+/// Less than the 64 pages in one word of QEMU's bitmap, and a multiple of the unit in which firmware counts memory.
 const ODD: u64 = 64 << 10;
 const RAM: &str = "emulated.ram";
 
-/// Memory whose size is no multiple of 64 pages, in place of libvirt's.
+/// Memory whose size is not a multiple of 64 pages, in place of libvirt's.
 ///
-/// When a migration asks which pages were written to, QEMU takes the marks of 64 pages at a time where it can. Before 9.0
-/// that way did not tell the emulator, which goes on writing to a page it has written to before without marking it
-/// again, until the guest switches its page tables. Such a guest arrives with stale pages: an idle kernel's stack, often,
-/// and it panics. One page at a time is done right, and that is how QEMU asks when the size is odd. It takes longer: some
-/// microseconds for each page that was written to, in which the guest may have to wait; 60 for one that writes to 100 MiB
-/// without a rest.
+/// When a migration reads the dirty bitmap, QEMU handles 64 pages at a time where it can. Before 9.0 that path did not
+/// notify TCG, which keeps writing to a page that is already dirty without marking it again, until the guest switches
+/// its page tables. Such a guest arrives with stale pages, often an idle kernel's stack, and panics. The path for
+/// single pages is correct, and QEMU uses it if the size is odd. It takes longer: some microseconds for each dirty
+/// page, during which the guest may have to wait; 60 for a guest that writes to 100 MiB without a pause.
 pub(super) fn commandline(domain_type: &str, memory: u64) -> Option<Commandline> {
-    // A guest may ask for any amount; QEMU refuses what is too much.
+    // A guest may request any amount; QEMU rejects what is too much.
     let size = memory.div_ceil(GRANULE).saturating_mul(GRANULE).saturating_add(ODD);
     (domain_type == "qemu").then(|| {
         Commandline::new([

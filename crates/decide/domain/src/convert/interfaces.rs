@@ -1,4 +1,4 @@
-//! Network interfaces: the guest's card, plugged into a tap that the node agent has made.
+//! Network interfaces: the guest's NIC, connected to a tap device created by virt-handler.
 
 use api::v1::{Binding, Interface as Given, VirtualMachineInstance};
 
@@ -52,14 +52,14 @@ fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts, index: usize, given:
         mtu: Mtu { size: known.mtu },
         link: (given.state.as_deref() == Some("down")).then_some(OnOff { state: "down" }),
         boot: given.boot_order.map(|order| Boot { order }),
-        // Without a boot order the card's boot ROM would only slow the firmware down.
+        // Without a boot order the NIC's boot ROM would only slow the firmware down.
         rom: (!bootable).then_some(Rom { enabled: "no" }),
         acpi: given.acpi_index.filter(|&index| index > 0).map(|index| AcpiIndex { index }),
         alias: Alias::user(&given.name),
     })
 }
 
-/// The API takes dashes and capitals, too; libvirt knows the form with colons only.
+/// The API also accepts dashes and capitals; libvirt only accepts colons.
 fn mac(given: &Given) -> Option<String> {
     let address = given.mac_address.as_deref().filter(|address| !address.is_empty())?;
     Some(address.replace('-', ":").to_ascii_lowercase())

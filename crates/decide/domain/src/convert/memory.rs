@@ -1,7 +1,7 @@
 //! The guest's memory.
 //!
-//! `maxGuest`, which admission fills in, bounds what could be plugged in later. No memory is plugged in yet, so the guest
-//! gets the plain memory it asks for, without slots and without the NUMA node that slots would need.
+//! `maxGuest`, set by admission, limits memory hotplug. Memory hotplug is not implemented yet, so the guest gets plain
+//! memory, without slots and without the NUMA node that slots would need.
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -1,4 +1,4 @@
-//! The conversion, one module per part of the document.
+//! The conversion, one module per part of the domain XML.
 
 mod cpu;
 mod devices;
@@ -18,7 +18,7 @@ use crate::facts::HostFacts;
 use crate::paths::uid;
 use crate::xml::Domain;
 
-/// The domain of `vmi` on a host with these facts.
+/// Converts `vmi` to a domain for a host with these facts.
 pub fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Domain, Error> {
     refuse::unsupported(vmi)?;
     let type_ = match (facts.kvm_usable, facts.allow_emulation) {
@@ -49,8 +49,8 @@ pub fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Result<Domain
     })
 }
 
-/// The guest's UUID: the one in the spec, which admission fills in. An object that never went through admission gets
-/// one derived from its UID, so that converting it twice gives the same domain.
+/// The guest's UUID: the one in the spec, set by admission. An object that bypassed admission gets one derived from its
+/// UID, so that converting it twice gives the same domain.
 pub fn guest_uuid(vmi: &VirtualMachineInstance) -> Result<String, Error> {
     let given = vmi.spec.domain.firmware.as_ref().and_then(|firmware| firmware.uuid.as_deref());
     match given.filter(|uuid| !uuid.is_empty()) {
@@ -63,7 +63,7 @@ pub fn guest_uuid(vmi: &VirtualMachineInstance) -> Result<String, Error> {
     }
 }
 
-/// Whether the guest's virtio devices also speak the protocol of before 1.0.
+/// Whether the guest's virtio devices are transitional, for drivers older than virtio 1.0.
 fn virtio_model(vmi: &VirtualMachineInstance) -> &'static str {
     match vmi.spec.domain.devices.use_virtio_transitional {
         Some(true) => "virtio-transitional",

@@ -1,4 +1,4 @@
-//! Firmware, direct kernel boot, and what the guest reads about its system.
+//! Firmware, direct kernel boot, and SMBIOS information.
 
 use api::v1::{Firmware, SMBiosConfiguration, VirtualMachineInstance};
 
@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::paths::Paths;
 use crate::xml::{Bios, BootMenu, Entries, Mode, Os, OsType, Sysinfo};
 
-/// Time to reach for the boot menu of a guest that starts paused, in milliseconds.
+/// The boot menu timeout of a guest that starts paused, in milliseconds.
 const BOOT_MENU_TIMEOUT: u32 = 10_000;
 
 pub(super) fn os(vmi: &VirtualMachineInstance, paths: &Paths) -> Result<Os, Error> {
@@ -44,7 +44,7 @@ fn bios(firmware: &Firmware) -> Option<Bios> {
     use_serial.then_some(Bios { useserial: yes_no(true) })
 }
 
-/// `path` of an image that is mounted at `root`; a path that climbs out of it is refused.
+/// `path` inside an image that is mounted at `root`; a path that escapes it is rejected.
 fn inside(root: &str, path: &str, field: &str) -> Result<Option<String>, Error> {
     if path.split('/').any(|part| part == "..") {
         return Err(Error::invalid(field, "must not contain .."));

@@ -1,4 +1,4 @@
-//! Platform features, the clock, and what a reboot does.
+//! Platform features, the clock, and the reboot action.
 
 use api::v1::{Timer as Timers, VirtualMachineInstance};
 
@@ -6,7 +6,7 @@ use super::yes_no;
 use crate::error::Error;
 use crate::xml::{Clock, Empty, Features, OnOff, Timer};
 
-/// ACPI is on unless the spec turns it off: without it a guest cannot be asked to power off.
+/// ACPI is on unless the spec disables it: without it a guest cannot be asked to power off.
 pub(super) fn features(vmi: &VirtualMachineInstance) -> Features {
     let given = vmi.spec.domain.features.as_ref();
     let acpi = given.and_then(|features| features.acpi.as_ref()?.enabled).unwrap_or(true);
@@ -17,7 +17,7 @@ pub(super) fn features(vmi: &VirtualMachineInstance) -> Features {
         acpi: acpi.then_some(Empty {}),
         apic: apic.then_some(Empty {}),
         smm: smm.map(|smm| state(smm.enabled != Some(false))),
-        // An emulated VMware port that nobody but VMware's tools would use.
+        // Only VMware's tools would use this port.
         vmport: Some(state(false)),
     }
 }

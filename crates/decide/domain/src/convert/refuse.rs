@@ -1,5 +1,5 @@
-//! Fields this build does not honour. Admission refuses them long before; this is the second look, so that nothing is
-//! dropped silently should the two ever disagree.
+//! Fields that this build does not support. Admission rejects them earlier; this is a second check, so that nothing is
+//! silently dropped should the two ever disagree.
 
 use api::v1::VirtualMachineInstance;
 
@@ -53,7 +53,7 @@ pub(super) fn unsupported(vmi: &VirtualMachineInstance) -> Result<(), Error> {
     }
 }
 
-/// A refusal for a field inside a list.
+/// An error for a field inside a list.
 pub(super) fn later(field: String) -> Error {
     Error::unsupported(field, LATER)
 }

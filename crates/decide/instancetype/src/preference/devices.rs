@@ -33,13 +33,14 @@ fn switches(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec
     fill(&mut devices.rng, &preferred.preferred_rng);
     fill(&mut devices.tpm, &preferred.preferred_tpm);
     if preferred.preferred_disable_hotplug.is_some() {
-        // KubeVirt cannot tell a false from nothing here and lets the preference win; guests have come to rely on it.
+        // KubeVirt cannot distinguish false from unset here and lets the preference win; guests have come to rely on
+        // it.
         devices.disable_hotplug = preferred.preferred_disable_hotplug;
     }
     if let Some(sound) = &mut devices.sound {
         fill_text(&mut sound.model, &preferred.preferred_sound_model);
     }
-    // A graphics card for a guest whose owner wants no graphics would make the guest invalid.
+    // A video device would make a guest without graphics invalid.
     if preferred.preferred_video_type.as_deref().is_some_and(|type_| !type_.is_empty())
         && devices.autoattach_graphics_device != Some(false)
     {
@@ -48,7 +49,7 @@ fn switches(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec
     }
 }
 
-/// Which devices a guest gets that nobody listed.
+/// Which default devices a guest gets.
 pub(super) fn autoattach(preferred: &DevicePreferences, devices: &mut Devices) {
     fill(&mut devices.autoattach_graphics_device, &preferred.preferred_autoattach_graphics_device);
     fill(&mut devices.autoattach_mem_balloon, &preferred.preferred_autoattach_mem_balloon);
@@ -85,7 +86,7 @@ fn interface(preferred: &DevicePreferences, interface: &mut Interface, on_pod_ne
     }
 }
 
-/// A guest gets a panic device, unless its architecture has one of its own and takes no other.
+/// Adds a panic device, unless the guest's architecture has its own and supports no other.
 fn panic_devices(preferred: &DevicePreferences, spec: &mut VirtualMachineInstanceSpec) {
     if preferred.preferred_panic_device_model.is_none() {
         return;

@@ -1,4 +1,4 @@
-//! What an instance becomes by a preference: what its owner left open is filled in, and nothing else is touched.
+//! Applies a preference to a VMI: sets what its owner left open, and nothing else.
 
 mod devices;
 mod platform;
@@ -31,8 +31,8 @@ pub fn apply_preference(
     }
 }
 
-/// Applies what a preference says about devices that nobody listed. To be done before such devices are added; the rest
-/// of the preference then fills them in like all others.
+/// Applies the preference about default devices. Must run before such devices are added; the rest of the preference
+/// then applies to them like to all others.
 pub fn apply_autoattach(preference: &VirtualMachinePreferenceSpec, spec: &mut VirtualMachineInstanceSpec) {
     if let Some(preferred) = &preference.devices {
         devices::autoattach(preferred, &mut spec.domain.devices);
@@ -49,14 +49,14 @@ fn cpu_features(preferred: &CPUPreferences, spec: &mut VirtualMachineInstanceSpe
     features.extend(new.cloned());
 }
 
-/// Fills a field that is not set.
+/// Sets a field that is unset.
 fn fill<T: Clone>(field: &mut Option<T>, preferred: &Option<T>) {
     if field.is_none() {
         field.clone_from(preferred);
     }
 }
 
-/// Fills a text that is not set, or empty, which is the same.
+/// Sets a string that is unset or empty.
 fn fill_text(field: &mut Option<String>, preferred: &Option<String>) {
     if field.as_deref().unwrap_or_default().is_empty() && preferred.as_deref().is_some_and(|text| !text.is_empty()) {
         field.clone_from(preferred);

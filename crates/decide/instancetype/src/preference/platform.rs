@@ -25,7 +25,7 @@ pub(super) fn apply(preference: &VirtualMachinePreferenceSpec, spec: &mut Virtua
 fn features(preferred: &FeaturePreferences, spec: &mut VirtualMachineInstanceSpec) {
     let features = spec.domain.features.get_or_insert_default();
     if preferred.preferred_acpi.is_some() {
-        // KubeVirt cannot tell whether this one is set and lets the preference win; guests have come to rely on it.
+        // KubeVirt cannot tell whether this field is set and lets the preference win; guests have come to rely on it.
         features.acpi.clone_from(&preferred.preferred_acpi);
     }
     fill(&mut features.apic, &preferred.preferred_apic);
@@ -37,7 +37,7 @@ fn features(preferred: &FeaturePreferences, spec: &mut VirtualMachineInstanceSpe
     fill(&mut features.smm, &preferred.preferred_smm);
 }
 
-/// Each enlightenment on its own. Taken apart without `..`, so that a new one cannot be forgotten.
+/// Each enlightenment separately. Destructured without `..`, so that a new one cannot be forgotten.
 fn hyperv(preferred: &FeatureHyperv, hyperv: &mut FeatureHyperv) {
     let FeatureHyperv {
         evmcs,
@@ -81,7 +81,7 @@ fn firmware(preferred: &FirmwarePreferences, spec: &mut VirtualMachineInstanceSp
         return;
     }
     if bootloader.efi.is_none() && preferred.preferred_efi.is_some() {
-        // Says all there is to say about EFI; the two older fields do not count beside it.
+        // A complete EFI configuration; the two older fields are ignored next to it.
         bootloader.efi.clone_from(&preferred.preferred_efi);
         return;
     }
@@ -93,7 +93,7 @@ fn firmware(preferred: &FirmwarePreferences, spec: &mut VirtualMachineInstanceSp
     }
 }
 
-/// The offset as a whole: half of one and half of another would be nobody's.
+/// The offset is only set as a whole: mixing parts of two would be wrong.
 fn clock(preferred: &ClockPreferences, spec: &mut VirtualMachineInstanceSpec) {
     let clock = spec.domain.clock.get_or_insert_default();
     if let Some(offset) = &preferred.preferred_clock_offset

@@ -1,6 +1,6 @@
-//! Resource quotas of a namespace, for Pods: [`exceeded`] judges a new Pod, [`used`] counts for a quota's status.
+//! ResourceQuotas of a namespace, for Pods: [`exceeded`] checks a new Pod, [`used`] computes a quota's status.
 //!
-//! Usage is counted from the Pods themselves whenever it is asked for, so a status that lags behind lets nobody through.
+//! Usage is counted from the Pods themselves on each request, so a stale status admits nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,12 +9,12 @@ use machinery::quantity::{Format, Quantity};
 
 use crate::resources::{Amounts, limits, requests};
 
-/// Amounts by the names that a quota has for them.
+/// Amounts keyed by their names in a quota.
 pub type Charges = BTreeMap<String, Quantity>;
 
-/// What is counted whatever it asks for.
+/// Resources that count Pods, whatever they request.
 const COUNTS: [&str; 2] = ["pods", "count/pods"];
-/// Of these every container has to say how much it wants, or the quota could not be kept.
+/// Resources that every container must specify, or the quota could not be enforced.
 const MEASURED: [&str; 2] = ["cpu", "memory"];
 
 /// Whether this server counts a resource of this name.
@@ -22,7 +22,7 @@ pub fn is_counted(name: &str) -> bool {
     COUNTS.contains(&name) || resource(name).is_some()
 }
 
-/// Which side of a Pod's resources a name speaks of, and which of them.
+/// Whether a name refers to requests or limits, and to which resource.
 enum Side<'a> {
     Request(&'a str),
     Limit(&'a str),
@@ -41,7 +41,7 @@ fn resource(name: &str) -> Option<Side<'_>> {
     }
 }
 
-/// Why a new Pod does not fit, in Kubernetes' words. `pods` are those of the namespace that are there.
+/// Why a new Pod exceeds a quota, in Kubernetes' wording. `pods` are the existing ones of the namespace.
 pub fn exceeded(pod: &Pod, quotas: &[ResourceQuota], pods: &[Pod]) -> Option<String> {
     let mut quotas: Vec<&ResourceQuota> = quotas.iter().filter(|quota| applies(quota, pod)).collect();
     quotas.sort_by_key(|quota| &quota.metadata.name);
@@ -71,7 +71,7 @@ pub fn exceeded(pod: &Pod, quotas: &[ResourceQuota], pods: &[Pod]) -> Option<Str
     })
 }
 
-/// What the Pods of a namespace use of what a quota limits.
+/// How much of a quota the Pods of a namespace use.
 pub fn used(quota: &ResourceQuota, pods: &[Pod]) -> Charges {
     let hard = hard(quota);
     let start = |key: &String| (key.clone(), Quantity::new(0, hard.get(key).map_or(Format::DecimalSi, |q| q.format())));
@@ -91,7 +91,7 @@ fn hard(quota: &ResourceQuota) -> Charges {
     counted.map(|(name, limit)| (name.clone(), limit.0.parse().unwrap_or(Quantity::ZERO))).collect()
 }
 
-/// What a Pod takes of what is limited. One that has ended takes its place in the list of Pods and nothing else.
+/// What a Pod uses of a quota. A finished Pod only counts as an object.
 fn charges(pod: &Pod, hard: &Charges) -> Charges {
     let (requests, limits, over) = (requests(pod), limits(pod), is_over(pod));
     let one = Quantity::new(1, Format::DecimalSi);
@@ -110,7 +110,7 @@ fn charges(pod: &Pod, hard: &Charges) -> Charges {
     hard.keys().map(charge).collect()
 }
 
-/// `limits.cpu for: compute`: what is limited and not said by every container.
+/// `limits.cpu for: compute`: limited resources that not every container specifies.
 fn unsaid(pod: &Pod, hard: &Charges) -> Vec<String> {
     let containers: Vec<&Container> = pod.spec.iter().flat_map(|spec| &spec.containers).collect();
     let initial = pod.spec.iter().filter_map(|spec| spec.init_containers.as_ref()).flatten();
@@ -138,7 +138,7 @@ fn unsaid(pod: &Pod, hard: &Charges) -> Vec<String> {
     hard.keys().filter_map(silent).collect()
 }
 
-/// Whether a quota speaks of this Pod.
+/// Whether a quota applies to this Pod.
 fn applies(quota: &ResourceQuota, pod: &Pod) -> bool {
     let Some(spec) = &quota.spec else { return false };
     let scopes = spec.scopes.iter().flatten().all(|scope| in_scope(scope, pod));
@@ -146,7 +146,7 @@ fn applies(quota: &ResourceQuota, pod: &Pod) -> bool {
     scopes && selected.into_iter().all(|requirement| is_selected(requirement, pod))
 }
 
-/// A scope that this server does not know holds no Pod; whoever writes such a quota is warned.
+/// An unknown scope matches no Pod; a quota with one causes a warning when it is written.
 fn in_scope(scope: &str, pod: &Pod) -> bool {
     let deadline = pod.spec.as_ref().is_some_and(|spec| spec.active_deadline_seconds.is_some());
     let best_effort = pod.status.as_ref().and_then(|status| status.qos_class.as_deref()) == Some("BestEffort");

@@ -1,12 +1,12 @@
-//! The evacuation controller: guests that were asked to leave their node get a migration.
+//! The evacuation controller: creates migrations for guests that have to leave their node.
 //!
-//! Guests are asked by an eviction, which marks them ([`crate::eviction`]), or all at once by a taint on their node. Each gets
-//! one migration; whether there is room for it is the migration controller's matter. If it fails, the mark stays and the
-//! next one follows, which the migration controller puts off for longer each time. A migration whose guest nobody asks to
-//! leave any more ends before it starts ([`is_called_off`]).
+//! Guests are evacuated because of an eviction, which marks the VMI ([`crate::eviction`]), or all at once because of a
+//! taint on their node. Each gets one migration; the migration controller decides when there is room to start it. If it
+//! fails, the mark stays and another migration follows, which the migration controller delays with exponential
+//! back-off. A migration ends before it starts if the evacuation has been canceled meanwhile ([`is_called_off`]).
 //!
-//! A migration's name is derived from the instance's UID and the last migration of it that has ended. A second attempt to
-//! make one, under a cache that does not show the first, meets the first.
+//! A migration's name is derived from the VMI's UID and the last finished migration of that VMI. A second attempt to
+//! create it from a stale cache therefore collides with the first.
 
 use std::sync::Arc;
 
@@ -23,18 +23,18 @@ use crate::{Note, eviction, flight, meta};
 #[cfg(test)]
 mod tests;
 
-/// What the names of these migrations begin with.
+/// The prefix of these migrations' names.
 const PREFIX: &str = "kubevirt-evacuation";
 
-/// Everything the decision may see about one node.
+/// The input of the decision about one node.
 #[derive(Clone, Debug)]
 pub struct World {
     pub name: String,
     pub node: Option<Arc<Node>>,
-    /// Every instance that was handed to the node.
+    /// Every VMI that was handed over to the node.
     pub guests: Vec<Guest>,
     pub config: Arc<ClusterConfig>,
-    /// Migrations we made for this node are not in the cache yet.
+    /// Migrations that we created for this node are not in the cache yet.
     pub behind: bool,
     pub now: Time,
 }
@@ -42,18 +42,18 @@ pub struct World {
 /// Every effect this controller can have.
 pub type Action = Effect;
 
-/// Which guests of the node get a migration now.
+/// Decides which guests of the node get a migration now.
 pub fn decide(w: &World) -> Vec<Action> {
     if w.behind {
-        return vec![]; // they come as events
+        return vec![]; // their creation events requeue us
     }
     let all = w.node.as_deref().is_some_and(|node| is_drained(node, &w.config));
     let asked = w.guests.iter().filter(|guest| all || was_asked(guest, &w.name, &w.now));
     asked.filter(|guest| can_move(guest, &w.config)).map(|guest| create(w, guest)).collect()
 }
 
-/// Whether a migration was made to empty a node that nobody asks the guest to leave any more: the instance has lost its mark
-/// (`virtctl evacuate-cancel`, `ferrovirt uncordon`), or the taint of the node is gone.
+/// Whether a migration evacuates a node that the guest no longer has to leave: the VMI has lost its mark (`virtctl
+/// evacuate-cancel`, `ferrovirt uncordon`), or the node's taint is gone.
 pub fn is_called_off(
     migration: &Migration,
     vmi: &VirtualMachineInstance,
@@ -69,14 +69,14 @@ fn is_marked(vmi: &VirtualMachineInstance, node: &str) -> bool {
     vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref()) == Some(node)
 }
 
-/// The old way to empty a node: a taint that the cluster's configuration names.
+/// The legacy way to drain a node: a taint named in the cluster configuration.
 fn is_drained(node: &Node, config: &ClusterConfig) -> bool {
     let key = config.migrations().node_drain_taint_key.unwrap_or_default();
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
     !key.is_empty() && taints.into_iter().any(|taint| taint.key == key && taint.effect == "NoSchedule")
 }
 
-/// An eviction has marked it, and it has not left since.
+/// An eviction has marked the VMI, and it has not moved since.
 fn was_asked(guest: &Guest, node: &str, now: &Time) -> bool {
     let Some(status) = &guest.vmi.status else { return false };
     is_marked(&guest.vmi, node) && status.node_name.as_deref() == Some(node) && !flight::is_migrating(&guest.vmi, now)

@@ -1,11 +1,11 @@
-//! What is answered to a request to evict a Pod.
+//! The answer to a request to evict a Pod.
 //!
-//! A guest that is to be moved is never evicted with its Pod: the request marks the instance, is refused with "try again
-//! later", and the evacuation controller moves the guest. The Pod goes when the guest has left it.
+//! A guest that is to be migrated is never evicted with its Pod: the request marks the VMI, is refused with "try again
+//! later", and the evacuation controller migrates the guest. The launcher Pod goes away once the guest has left it.
 //!
-//! Whoever is asked looks up what [`subject`] names, and then asks [`judge`]. A lookup that fails for another reason than
-//! absence is answered by [`Verdict::unknown`]. Every refusal has HTTP status [`TOO_MANY_REQUESTS`], so that `kubectl drain`
-//! and its like ask again.
+//! The caller looks up what [`subject`] names and then calls [`judge`]. If a lookup fails for any reason other than
+//! absence, the answer is [`Verdict::unknown`]. Every refusal has HTTP status [`TOO_MANY_REQUESTS`], so that `kubectl
+//! drain` and similar clients retry.
 
 use std::collections::BTreeMap;
 
@@ -26,18 +26,18 @@ mod tests;
 /// The HTTP status of every refusal.
 pub const TOO_MANY_REQUESTS: u16 = 429;
 
-/// What a Pod is to an eviction, and what has to be looked up in its namespace before it is judged.
+/// The role of a Pod in an eviction, and what must be looked up in its namespace before the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject<'a> {
-    /// None of ours, or one without a guest: nothing to look up, and it may go.
+    /// Not our Pod, or one without a guest: nothing to look up, eviction is allowed.
     Free,
-    /// A launcher Pod of the instance of this name.
+    /// A launcher Pod of the VMI of this name.
     Launcher { vmi: &'a str },
-    /// An attachment Pod. Its launcher Pod has this name; that Pod's own subject names the instance.
+    /// An attachment Pod. Its launcher Pod has this name, and that Pod's own subject names the VMI.
     Attachment { launcher: &'a str },
 }
 
-/// What looking at the Pod alone tells.
+/// Classifies the Pod by its metadata alone.
 pub fn subject(pod: &Pod) -> Subject<'_> {
     match label(&pod.metadata, labels::APP) {
         Some(labels::app::LAUNCHER) if !pods::is_down(pod) => {
@@ -54,15 +54,15 @@ pub fn subject(pod: &Pod) -> Subject<'_> {
     }
 }
 
-/// Everything the judgement may see.
+/// The input of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct World<'a> {
     pub pod: &'a Pod,
     /// If the Pod is an attachment Pod: the launcher Pod it serves, if that exists.
     pub launcher: Option<&'a Pod>,
-    /// The instance, if it exists.
+    /// The VMI, if it exists.
     pub vmi: Option<&'a VirtualMachineInstance>,
-    /// Annotations of the eviction itself.
+    /// Annotations of the Eviction object.
     pub annotations: Option<&'a BTreeMap<String, String>>,
     pub config: &'a ClusterConfig,
 }
@@ -70,17 +70,16 @@ pub struct World<'a> {
 /// The answer to an eviction.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// The Pod may be evicted as any other.
+    /// The Pod may be evicted like any other.
     Allow,
-    /// It may not, for this reason.
+    /// Refused, for this reason.
     Deny(String),
-    /// It may not; the instance is to be patched, and `message` is the refusal's. If the patch fails, the refusal is
-    /// [`Verdict::unknown`].
+    /// Refused with `message`, and the VMI must be patched. If the patch fails, the answer is [`Verdict::unknown`].
     Mark { patch: Patch, message: String },
 }
 
 impl Verdict {
-    /// What is left of it in a dry run: the same answer, and nothing to write.
+    /// The verdict for a dry run: the same answer without the write.
     pub fn without_effect(self) -> Self {
         match self {
             Self::Mark { message, .. } => Self::Deny(message),
@@ -95,7 +94,7 @@ impl Verdict {
     }
 }
 
-/// Whether the Pod may go.
+/// Decides whether the Pod may be evicted.
 pub fn judge(w: &World<'_>) -> Verdict {
     match subject(w.pod) {
         Subject::Free => Verdict::Allow,
@@ -104,7 +103,7 @@ pub fn judge(w: &World<'_>) -> Verdict {
     }
 }
 
-/// The guest uses what the Pod brings: it goes when the launcher does.
+/// The guest uses the Pod's volumes, so the Pod is bound to the launcher Pod's lifetime.
 fn judge_attachment(w: &World<'_>) -> Verdict {
     let serves = |launcher: &&Pod| meta::is_controlled_by(&w.pod.metadata, meta::uid(&launcher.metadata));
     let Some(launcher) = w.launcher.filter(serves) else { return Verdict::Allow };
@@ -120,7 +119,7 @@ fn judge_attachment(w: &World<'_>) -> Verdict {
 }
 
 fn judge_launcher(w: &World<'_>, name: &str) -> Verdict {
-    // An instance of the same name may have been made anew; it is not the one whose guest is in this Pod.
+    // The VMI may have been recreated under the same name; then its guest is not the one in this Pod.
     let ours = |vmi: &&VirtualMachineInstance| meta::is_controlled_by(&w.pod.metadata, meta::uid(&vmi.metadata));
     let Some(vmi) = w.vmi.filter(ours) else {
         let pod = meta::name(&w.pod.metadata);
@@ -142,12 +141,12 @@ fn judge_launcher(w: &World<'_>, name: &str) -> Verdict {
     }
 }
 
-/// Whether a refusal with this message means that the guest is asked to leave, and does so without its Pod being evicted.
+/// Whether a refusal with this message means that the guest is being evacuated instead of its Pod being evicted.
 pub fn leaves_instead(code: u16, message: &str) -> bool {
     code == TOO_MANY_REQUESTS && message.to_lowercase().contains("eviction triggered evacuation of vmi")
 }
 
-/// What is to happen to the guest when its Pod shall leave the node.
+/// The eviction strategy of the VMI: what happens to the guest when its Pod has to leave the node.
 pub fn strategy<'a>(vmi: &'a VirtualMachineInstance, config: &'a ClusterConfig) -> &'a str {
     vmi.spec.eviction_strategy.as_deref().filter(|own| !own.is_empty()).unwrap_or_else(|| config.eviction_strategy())
 }
@@ -177,7 +176,7 @@ fn mark(w: &World<'_>, vmi: &VirtualMachineInstance) -> Verdict {
     }
 }
 
-/// The descheduler's wishes are not as urgent as those of somebody who empties a node.
+/// A request by the descheduler is less urgent than a node drain.
 fn by_descheduler<'a>(w: &World<'_>, vmi: &'a VirtualMachineInstance, patch: Guarded<'a>) -> Guarded<'a> {
     let asked_by = w.annotations.and_then(|annotations| annotations.get(annotations::EVICTION_REQUESTED_BY));
     if asked_by.map(String::as_str) != Some(annotations::eviction_source::DESCHEDULER_REQUEST) {

@@ -1,4 +1,4 @@
-//! What this controller can do beyond the common vocabulary, and what it looks at live.
+//! The effects and live checks specific to this controller.
 
 use std::fmt;
 use std::time::Duration;
@@ -19,36 +19,36 @@ use crate::{Note, meta};
 /// Every effect this controller can have.
 pub type Action = Effect<Look, Own>;
 
-/// What only this controller does.
+/// Effects that only this controller has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Own {
-    /// The patch that gives the migration to the nodes. Once it has succeeded, whoever decides must know at once
-    /// ([`World::handed_off`]): the caches will not for a while.
+    /// The patch that hands the migration off to the nodes. Once it has succeeded, the next decision must know
+    /// ([`World::handed_off`]) even while the caches are still stale.
     HandOff(Patch),
-    /// A live look has shown that the nodes do not have the migration, whatever this process believed.
+    /// A live read has shown that the migration is not handed off, contrary to what this process has recorded.
     ForgetHandOff,
-    /// Takes the one lock for starts, looks at the caches again and at the source live. [`start`](super::start) says what
-    /// follows, and is followed before the lock is given back.
+    /// Takes the global start lock, gathers the world again from the caches and reads the source live.
+    /// [`start`](super::start) decides what follows; its effects are executed before the lock is released.
     Start,
-    /// Looks at the instance, its migrations and the target Pod live. [`hand_off`](super::hand_off) says what follows.
+    /// Reads the VMI, its migrations and the target Pod live. [`hand_off`](super::hand_off) decides what follows.
     ConfirmHandOff,
-    /// Looks for the Job that finds out how the migration ended. [`recover`](super::recover) says what follows.
+    /// Looks up the Job that determines how the migration ended. [`recover`](super::recover) decides what follows.
     Recover { because: String },
-    /// Creates the target Pod, which counts against the limits before the caches show it. One of this name with the same
-    /// controller is success.
+    /// Creates the target Pod, which counts against the limits before it appears in the caches. If a Pod of this name
+    /// with the same controller already exists, that is success.
     CreateTarget { pod: Box<Pod>, because: &'static str },
-    /// Has those that wait for room looked at now, the most urgent first.
+    /// Requeues the migrations that wait for room, the most urgent first.
     WakePending,
-    /// Another look after this time, with this priority.
+    /// Requeues the key after this time, with this priority.
     RequeueAfter { delay: Duration, priority: i32 },
 }
 
-/// What is looked at live before something that cannot be undone.
+/// What is verified by a live read before an irreversible effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// There is no instance.
+    /// The VMI does not exist.
     NoVmi,
-    /// The instance says of migrations what it says in the cache.
+    /// The VMI's migration state is the same as in the cache.
     SameState,
     /// The migration has no target Pods.
     NoTarget,
@@ -81,7 +81,7 @@ impl Doubt<World> for Look {
     }
 }
 
-/// The instance that the migration moves, if it is this one.
+/// The VMI of the migration, if `object` is that VMI.
 fn concerned<'a>(w: &World, object: &'a Object) -> Option<&'a VirtualMachineInstance> {
     let Object::Vmi(vmi) = object else { return None };
     kinds::concerns(&w.migration, vmi).then_some(vmi)
@@ -92,7 +92,7 @@ fn pod(object: &Object) -> Option<&Pod> {
     Some(pod)
 }
 
-/// Patches the instance, guarded by tests.
+/// Patches the VMI, guarded by test operations.
 pub(super) fn patch_vmi(vmi: &VirtualMachineInstance, patch: Patch, because: &'static str) -> Action {
     Action::patch_at(Kind::Vmi, &vmi.metadata, patch, because)
 }
@@ -114,7 +114,7 @@ pub(super) fn patch_migration(w: &World, patch: Patch) -> Action {
     Action::patch(Kind::Migration, meta::name(&w.migration.metadata), patch, Why::default())
 }
 
-/// Publishes an event on the instance.
+/// Records an event on the VMI.
 pub(super) fn note_vmi(w: &World, note: Note) -> Action {
     match w.vmi.as_deref() {
         Some(vmi) => Action::NoteAbout(Box::new(reference::<VirtualMachineInstance>(&vmi.metadata)), note),
@@ -129,7 +129,7 @@ pub(super) fn requeue_after(delay: Duration, priority: i32) -> Action {
 impl Deed for Own {
     fn on_failure(&self) -> Option<&'static str> {
         match self {
-            // What it inserts fails under a reason of its own; this is for the creation made while the lock is held.
+            // The effects that it inserts have reasons of their own; this one is for the creation under the lock.
             Self::CreateTarget { .. } | Self::Start => Some(reasons::FAILED_CREATE),
             Self::HandOff(_) => Some(reasons::FAILED_HAND_OVER),
             Self::ForgetHandOff | Self::ConfirmHandOff | Self::Recover { .. } => None,
@@ -149,7 +149,7 @@ impl fmt::Display for Look {
     }
 }
 
-/// For logs: what is done to which object, and never what is in it.
+/// For logs: names the operation and the object, never the object's content.
 impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,8 @@
-//! The claim with the guest's own state: its TPM, its NVRAM, its block tracking.
+//! The claim with the guest's persistent state: TPM, NVRAM and changed block tracking.
 //!
-//! If both nodes can write to it at once, it is used by both. Otherwise the target gets one of its own, which the transfer
-//! fills, and which takes the place of the source's when the guest has arrived. On failure it goes.
+//! If both nodes can write to it at the same time, source and target share it. Otherwise the target gets a claim of its
+//! own, which the migration fills, and which replaces the source's claim once the guest has arrived. If the migration
+//! fails, the target's claim is deleted.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use api::{labels, reasons};
@@ -19,25 +20,26 @@ use crate::object::Kind as Of;
 use crate::{SyncError, claims, meta};
 
 const PREFIX: &str = labels::PERSISTENT_STATE_FOR;
-/// The access mode of claims that several nodes may write to.
+/// The access mode of claims that several nodes can write to.
 const SHARED: &str = "ReadWriteMany";
 
-/// The claims of both sides; the same one if both can use it.
+/// The claims of source and target; the same claim if they share it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) source: String,
     pub(super) target: String,
 }
 
-/// Whether volumes came, or can come, after the start.
+/// Whether the VMI has hot-plugged volumes, or volumes that can be hot-plugged.
 pub(super) fn has_plugged_volumes(vmi: &VirtualMachineInstance) -> bool {
     let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
     statuses.into_iter().any(|status| status.hotplug_volume.is_some())
         || vmi.spec.volumes.iter().any(claims::is_hotpluggable)
 }
 
-/// What both sides use, if the guest keeps state. Until the nodes have the migration that is what the two Pods mount: the
-/// guest may have got another claim since this was last written down. From then on it is what was handed to them.
+/// The claims of source and target, if the guest has persistent state. Before the hand-off these are the claims that
+/// the two Pods mount: the guest may have got another claim since they were last recorded. From then on they are the
+/// claims named in the hand-off.
 pub(super) fn names(w: &World) -> Option<Names> {
     let vmi = w.vmi.as_deref()?;
     if !render::needs_backend_claim(vmi) {
@@ -50,7 +52,7 @@ pub(super) fn names(w: &World) -> Option<Names> {
     if kinds::is_with_nodes(&w.migration) || w.is_handed_off() {
         return known;
     }
-    // A receiver's own Pod is where the guest goes to.
+    // The VMI of a receiver has only the target Pod.
     let source = w.source().filter(|_| w.kind() != Kind::Receives).and_then(mounted).or_else(|| shown(vmi))?;
     let made = known.filter(|_| kinds::has_target(&w.migration)).map(|names| names.target);
     let is_shared = find(w, &source).is_some_and(is_shared);
@@ -64,21 +66,21 @@ fn noted(state: &State) -> Option<Names> {
     Some(Names { source: source.clone()?, target: target.clone()? })
 }
 
-/// The claim that the guest in this Pod keeps its state in.
+/// The state claim that this Pod mounts.
 pub(super) fn mounted(pod: &Pod) -> Option<String> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let state = volumes.into_iter().find(|volume| volume.name == render::STATE_VOLUME)?;
     state.persistent_volume_claim.as_ref().map(|source| source.claim_name.clone())
 }
 
-/// The claim that the instance's status shows.
+/// The state claim in the VMI's status.
 fn shown(vmi: &VirtualMachineInstance) -> Option<String> {
     let statuses = vmi.status.iter().flat_map(|status| &status.volume_status);
     let entry = statuses.into_iter().find(|status| status.name.starts_with(PREFIX))?;
     entry.persistent_volume_claim_info.as_ref()?.claim_name.clone()
 }
 
-/// The claims of both sides, if each has its own.
+/// The claims of source and target, if they are different ones.
 pub fn state_claims(w: &World) -> Vec<String> {
     apart(w).map(|names| vec![names.source, names.target]).unwrap_or_default()
 }
@@ -87,7 +89,8 @@ fn apart(w: &World) -> Option<Names> {
     names(w).filter(|names| names.source != names.target)
 }
 
-/// By the migration alone: if the instance is replaced while the migration waits, what was prepared serves the next one.
+/// Derived from the migration alone: if the VMI is recreated while the migration waits, the prepared claim is still
+/// used.
 fn target_name(w: &World, vmi: &VirtualMachineInstance) -> String {
     let prefix = format!("{PREFIX}-{}", meta::name(&vmi.metadata));
     names::truncated_name(&prefix, &names::suffix(w.uid()), names::LABEL_MAX)
@@ -109,26 +112,26 @@ fn guest(w: &World) -> &str {
     w.vmi.as_deref().map(|vmi| meta::name(&vmi.metadata)).unwrap_or_default()
 }
 
-/// Whether the target's own claim has become the guest's: then the guest has arrived, whoever else may tell.
+/// Whether the target's claim has become the guest's: then the guest has arrived, whatever else is reported.
 pub(super) fn is_adopted(w: &World) -> bool {
     let target = apart(w).and_then(|names| find(w, &names.target));
     target.is_some_and(|target| label(&target.metadata, PREFIX) == Some(guest(w)))
 }
 
-/// Whether each side has a claim of its own.
+/// Whether source and target have claims of their own.
 pub(super) fn is_apart(w: &World) -> bool {
     apart(w).is_some()
 }
 
-/// Whether the outcome decides which of two claims survives. One that the cache does not show may have the guest's state
-/// all the same. Before the nodes have the migration it has none: a guest that has left was moved by another one, and what
-/// a Job finds in the source's claim is about that.
+/// Whether the outcome decides which of two claims is kept. A claim missing from the cache may hold the guest's state
+/// nevertheless. Before the hand-off it cannot: a guest that has left was moved by another migration, and the result of
+/// a Job on the source's claim is about that one.
 pub(super) fn is_undecided(w: &World) -> bool {
     let begun = kinds::is_with_nodes(&w.migration) || w.is_handed_off();
     begun && is_apart(w) && !is_adopted(w)
 }
 
-/// Whether there is something to hand over, and the cache shows it.
+/// Whether there is a claim to hand over, and it is in the cache.
 pub(super) fn can_hand_over(w: &World) -> bool {
     apart(w).is_none_or(|names| find(w, &names.target).is_some())
 }
@@ -139,7 +142,7 @@ pub(super) fn is_handed_over(w: &World) -> bool {
     apart(w).is_none_or(|names| is_adopted(w) && find(w, &names.source).is_none_or(gone))
 }
 
-/// What the target Pod mounts, or what must be made first.
+/// What the target Pod mounts, or what must be created first.
 pub(super) enum Prepared {
     /// The claim to mount, if there is one.
     Ready(Option<String>),
@@ -176,7 +179,8 @@ fn claim_like(w: &World, source: &PersistentVolumeClaim, name: String) -> Persis
             name: Some(name),
             namespace: source.metadata.namespace.clone(),
             labels: Some(labels),
-            // Until it is the guest's nobody but the migration needs it, not even if it was made too late to be noticed.
+            // Until the guest adopts it, only the migration needs it. Owned by the migration, it is collected even if
+            // it was created too late to be noticed.
             owner_references: meta::controller_ref(&*w.migration).map(|owner| vec![owner]),
             ..ObjectMeta::default()
         },
@@ -185,13 +189,13 @@ fn claim_like(w: &World, source: &PersistentVolumeClaim, name: String) -> Persis
     }
 }
 
-/// The guest has arrived: the target's claim becomes the guest's, then the source's goes. Done before, it is nothing.
+/// The guest has arrived: the target's claim becomes the guest's, then the source's is deleted. Idempotent.
 pub(super) fn hand_over(w: &World) -> Vec<Action> {
     let Some(names) = apart(w) else { return vec![] };
     let guest = guest(w);
     let Some(target) = find(w, &names.target) else { return vec![] };
     if label(&target.metadata, PREFIX).is_some_and(|other| other != guest) {
-        return vec![]; // somebody gave it to another guest; nothing of ours to take
+        return vec![]; // it was given to another guest; it is not ours to take
     }
     let mut new = target.metadata.clone();
     let labels = new.labels.get_or_insert_default();
@@ -212,8 +216,8 @@ pub(super) fn hand_over(w: &World) -> Vec<Action> {
     adopt.into_iter().chain(drop).collect()
 }
 
-/// Whoever owns what the instance's guest keeps, going by the claim that it leaves. The machine may be deleted in this moment,
-/// leaving its instance behind; the instance is an owner, too, so that the claim does not go before the guest does.
+/// The owners of the guest's state, taken from the source's claim. The VM may be deleted at this very moment and orphan
+/// its VMI; the VMI is therefore an owner too, so that the claim is not collected before the guest ends.
 fn owners(w: &World, source: Option<&PersistentVolumeClaim>) -> Option<Vec<OwnerReference>> {
     let vmi = w.vmi.as_deref()?;
     let known = source.map_or(&vmi.metadata.owner_references, |source| &source.metadata.owner_references);
@@ -228,7 +232,7 @@ fn owners(w: &World, source: Option<&PersistentVolumeClaim>) -> Option<Vec<Owner
     Some(all)
 }
 
-/// The guest stayed: the target's claim goes, if it is one of its own.
+/// The guest stayed: deletes the target's claim, if it has one of its own.
 pub(super) fn abandon(w: &World) -> Vec<Action> {
     let Some(names) = apart(w) else { return vec![] };
     let ours = |claim: &&PersistentVolumeClaim| {

@@ -1,4 +1,4 @@
-//! What a live look says about what the cache has: whether it is still so.
+//! Compares live reads with the cache.
 
 use api::labels;
 use api::v1::VirtualMachineInstance;
@@ -7,20 +7,20 @@ use k8s_openapi::api::core::v1::Pod;
 use super::world::{World, is_target};
 use crate::meta;
 
-/// Whether a target of the migration is among these Pods, made for the instance as the cache has it.
+/// Whether one of these Pods is a target of the migration, created for the VMI in the cache.
 pub(super) fn has_target_among<'a>(w: &World, mut pods: impl Iterator<Item = &'a Pod>) -> bool {
     let instance = w.vmi.as_ref().map(|vmi| meta::uid(&vmi.metadata)).unwrap_or_default();
     let made_for = |pod: &Pod| machinery::meta::label(&pod.metadata, labels::CREATED_BY) == Some(instance);
     pods.any(|pod| is_target(pod, w.uid()) && made_for(pod))
 }
 
-/// Whether the instance says of migrations what it says in the cache.
+/// Whether the VMI's migration state is the same as in the cache.
 pub(super) fn says_the_same(w: &World, stored: Option<&VirtualMachineInstance>) -> bool {
     let state = |vmi: &VirtualMachineInstance| vmi.status.as_ref().and_then(|status| status.migration_state.clone());
     stored.and_then(state) == w.vmi.as_deref().and_then(state)
 }
 
-/// Whether the guest is not, or no more, on this node.
+/// Whether the guest is not, or no longer, on this node.
 pub(super) fn has_left(stored: Option<&VirtualMachineInstance>, node: &str) -> bool {
     stored.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref()) != Some(node)
 }

@@ -1,9 +1,10 @@
-//! Migrations between two instances: one sends its guest, the other one, in another namespace or of another name, receives it.
+//! Decentralized migrations, between two VMIs: one sends its guest, the other one, in another namespace or with another
+//! name, receives it.
 //!
-//! Each side has a migration of its own, and each instance tells in `status.migrationState` what its side knows:
-//! `sourceState` is the sender's to write, `targetState` the receiver's. [`synchronization`](crate::synchronization) carries
-//! them over. The UID in `migrationUid` is that of the instance's own migration, and nodes look at nothing before it is
-//! there: the sender writes it when both sides know each other, the receiver with its hand-off.
+//! Each side has a migration object of its own, and each VMI reports its side in `status.migrationState`: the sender
+//! writes `sourceState`, the receiver `targetState`. [`synchronization`](crate::synchronization) copies them to the
+//! other side. `migrationUid` holds the UID of the VMI's own migration, and virt-handler does nothing before it is set:
+//! the sender sets it when both sides know each other, the receiver with its hand-off.
 
 use std::collections::BTreeMap;
 
@@ -25,8 +26,8 @@ use super::{policy, start};
 use crate::guard::Guarded;
 use crate::{meta, pods};
 
-/// Where receivers of a namespace are found. There is no way to other clusters, so an address says which namespace of this
-/// one is meant, and nobody in a third can put a receiver in between.
+/// The address of the receivers in a namespace. Other clusters cannot be reached, so an address names a namespace of
+/// this cluster, and nobody in a third namespace can interpose a receiver.
 pub fn address(namespace: &str) -> String {
     format!("this-cluster/{namespace}")
 }
@@ -35,7 +36,7 @@ pub(super) fn source_of(vmi: &VirtualMachineInstance) -> Option<&SourceState> {
     vmi.status.as_ref()?.migration_state.as_ref()?.source_state.as_ref()
 }
 
-/// The node that a migration takes its guest from. A receiver's instance has none before it has the guest.
+/// The source node of a migration. A receiver's VMI has none before the guest arrives.
 pub fn source_node<'a>(migration: &Migration, vmi: &'a VirtualMachineInstance) -> Option<&'a str> {
     let node = match kinds::kind(migration) {
         Kind::Receives => source_of(vmi)?.node.as_deref(),
@@ -44,14 +45,14 @@ pub fn source_node<'a>(migration: &Migration, vmi: &'a VirtualMachineInstance) -
     node.filter(|node| !node.is_empty())
 }
 
-/// Whether the guest has become the receiver's. Whatever happens to it from now on is the instance's own fate, and taking it
-/// back would leave an instance that runs for nobody.
+/// Whether the receiver has taken over the guest. From now on the guest's fate is the VMI's own; ending the attempt
+/// would leave a running VMI that belongs to nobody.
 pub(super) fn has_received(w: &World) -> bool {
     let taken = |state: &State| state.end_timestamp.is_some() && state.failed != Some(true);
     w.kind() == Kind::Receives && w.own_state().is_some_and(taken)
 }
 
-/// Whether the instance shows this migration as its side of one between instances.
+/// Whether the VMI shows this migration as its side of a decentralized migration.
 pub(super) fn is_introduced(w: &World) -> bool {
     w.vmi.as_deref().is_some_and(|vmi| is_introduced_to(w, vmi))
 }
@@ -78,8 +79,8 @@ pub(super) fn has_a_guest() -> Waiting {
     Waiting::new(reasons::INSTANCE_NOT_RECEIVING, message)
 }
 
-/// Whether another migration has sent the guest elsewhere. What the instance says of it is all that keeps the guest from being
-/// started again here.
+/// Whether another migration has sent the guest elsewhere. The VMI's migration state is all that keeps the guest from
+/// being started here again.
 pub(super) fn has_sent(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     state.is_some_and(|state| {
@@ -88,7 +89,7 @@ pub(super) fn has_sent(migration: &Migration, vmi: &VirtualMachineInstance) -> b
     })
 }
 
-/// What a guest that is about to move to another node keeps from being sent: two journeys at once are one too many.
+/// Blocks sending a guest that is about to migrate to another node: only one migration at a time.
 fn moves_first(w: &World) -> Option<Sync> {
     let local = |other: &&Migration| kinds::kind(other) == Kind::Local && kinds::is_running(other);
     let other = w.siblings.iter().map(AsRef::as_ref).find(local)?;
@@ -97,7 +98,8 @@ fn moves_first(w: &World) -> Option<Sync> {
     Some(wait.again(start::patience(w), kinds::spec_priority(&w.migration)))
 }
 
-/// Shows the migration on its instance; what an earlier one left goes. Then the other side has to show itself.
+/// Shows the migration on its VMI, replacing the state of an earlier one. Then it waits for the other side to show
+/// itself.
 pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let message = match w.kind() {
         Kind::Sends => "the receiver has not connected yet",
@@ -141,14 +143,14 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
-/// The sender tells what a receiver needs to prepare, and from now on its node may send.
+/// The sender publishes what a receiver needs to prepare; from now on its node may send.
 pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "the receiver prepares a Pod for the guest");
     if w.own_state().is_some() || !vmi.is_running() {
         return waiting;
     }
     if !is_introduced(w) {
-        return introduce(w, vmi); // the guest has moved to another node since it was
+        return introduce(w, vmi); // the guest has moved to another node since
     }
     if let Some(wait) = moves_first(w) {
         return wait;
@@ -177,18 +179,18 @@ pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
-/// What the receiver's node must have in common with this one.
+/// The labels that the receiver's node must have in common with this one.
 fn about_cpu(labels: BTreeMap<String, String>) -> BTreeMap<String, String> {
     let prefixes =
         [labels::HOST_MODEL_CPU_PREFIX, labels::HOST_MODEL_REQUIRED_FEATURES_PREFIX, labels::CPU_VENDOR_PREFIX];
     labels.into_iter().filter(|(label, _)| prefixes.iter().any(|prefix| label.starts_with(prefix))).collect()
 }
 
-/// What the receiver's nodes need to know: what the sender has told, and the Pod that is ready.
+/// The migration state for the receiver's hand-off: what the sender has published, and the Pod that is ready.
 pub(super) fn handed_off(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
     let old = vmi.status.as_ref()?.migration_state.as_ref()?;
     if old.completed == Some(true) || old.failed == Some(true) {
-        return None; // its sender has given up in the meantime
+        return None; // the sender has given up in the meantime
     }
     let source = old.source_state.as_ref().filter(|source| is_set(&source.node) && is_set(&source.pod))?;
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();

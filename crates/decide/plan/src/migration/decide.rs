@@ -9,35 +9,36 @@
 //!                Failed ◄───────────────────────────────────────────────────────────────── Failed          Succeeded
 //! ```
 //!
-//! A migration waits as Pending until the cluster and the guest's node have room for it, then gets a target Pod. When
-//! that runs, one patch of the instance names both sides: the hand-off. The nodes do the rest and write it down on the
-//! instance; the phases from PreparingTarget on repeat what is written there.
+//! A migration waits as Pending until the cluster and the source node have room for it, then gets a target Pod. When
+//! that Pod runs, one patch of the VMI names both sides: the hand-off. virt-handler on both nodes does the rest and
+//! records it on the VMI; the phases from PreparingTarget on mirror that record.
 //!
 //! # Guarantees
 //!
-//! - Limits hold: target Pods are made under one lock, and what was made under it counts at once, seen or not.
-//! - A migration has at most one target Pod: its name is derived from the UIDs of instance and migration.
-//! - A hand-off never takes the instance from a migration that has not ended, and is made only after a live look at the
-//!   instance, its migrations and the target Pod.
-//! - A migration that empties a node starts and is handed off only while the stored instance is marked to leave that node, or
-//!   the node has the drain taint. Otherwise it ends instead: the evacuation was canceled.
-//! - After the hand-off a target Pod is deleted only if the nodes have said that the guest stayed, and a live look agrees.
-//! - What a missing Pod or instance would decide is decided after a live look; so is what rests on the nodes not having the
-//!   migration, since a process that has just begun may have a cache from before the hand-off.
+//! - Limits hold: target Pods are created under one lock, and count at once, whether or not they are in the cache.
+//! - A migration has at most one target Pod: its name is derived from the UIDs of VMI and migration.
+//! - A hand-off never takes the VMI from an unfinished migration, and happens only after live reads of the VMI, its
+//!   migrations and the target Pod.
+//! - A migration that evacuates a node starts and is handed off only while the stored VMI is marked for evacuation from
+//!   that node, or the node has the drain taint. Otherwise it ends instead: the evacuation was canceled.
+//! - After the hand-off a target Pod is deleted only if the nodes have reported that the guest stayed, and a live read
+//!   confirms it.
+//! - Decisions based on a missing Pod or VMI need a live read first; so do decisions based on the migration not being
+//!   handed off, since the cache of a process that has just started may predate the hand-off.
 //! - No phase follows Succeeded or Failed, and the finalizer stays until then.
-//! - Every wait shows in a condition with a reason: `migrationWaiting`, or one of KubeVirt's for quotas, utility volumes
-//!   and backups.
+//! - Every wait is reported by a condition with a reason: `migrationWaiting`, or one of KubeVirt's for quotas, utility
+//!   volumes and backups.
 //!
 //! # Assumptions
 //!
-//! Admission has set the finalizer and refused a second migration of an instance. The nodes keep to their part: failure
-//! is written only when the guest is certain to have stayed, completion only when it has arrived.
+//! Admission has set the finalizer and refused a second migration of the same VMI. virt-handler reports failure only
+//! when the guest is certain to have stayed, and completion only when it has arrived.
 //!
 //! # Caveats
 //!
-//! A migration that is deleted between hand-off and the start of the transfer goes on until the source has begun; only
-//! then can it be given up. A migration between instances (`sendTo`, `receive`) is two objects, each with an instance of its
-//! own; what their states tell each other is carried by [`synchronization`](crate::synchronization):
+//! A migration that is deleted between the hand-off and the start of the transfer continues until the source has
+//! started; only then can it be aborted. A decentralized migration (`sendTo`, `receive`) consists of two objects, each
+//! with a VMI of its own; [`synchronization`](crate::synchronization) copies their states to each other:
 //!
 //! ```text
 //!  sender    Synchronizing ──► Pending ──► Scheduling: publishes ─────────► Scheduled ──► PreparingTarget ──► as above
@@ -53,10 +54,10 @@ use crate::guard::Guarded;
 use crate::meta;
 use crate::object::Kind;
 
-/// What to do about one migration.
+/// Decides what to do about one migration.
 pub fn decide(w: &World) -> Vec<Action> {
     if w.unseen.is_some() {
-        return vec![]; // the write comes back as an event
+        return vec![]; // the event of our own write requeues us
     }
     if w.vmi.is_none() {
         return vec![Action::confirm(Look::NoVmi, without_instance(w))];
@@ -70,18 +71,18 @@ pub fn decide(w: &World) -> Vec<Action> {
         return vec![Action::confirm(Look::SameState, all)];
     }
     if let Some(start) = sync.start.filter(|_| !changes) {
-        all.push(start); // what was written comes back as an event, and then it is time
+        all.push(start); // the event of the status write requeues us, and then it starts
     }
     if kinds::is_final(&w.migration) && w.failed.is_none() {
         if w.behind.is_none() {
-            all.extend(garbage::collect(w)); // what has gone already may still be in the cache
+            all.extend(garbage::collect(w)); // objects that are already deleted may still be in the cache
         }
         all.push(Action::Own(Own::WakePending));
     }
     all
 }
 
-/// Nothing is left to move.
+/// The VMI is gone: there is nothing left to migrate.
 fn without_instance(w: &World) -> Vec<Action> {
     if !w.is_deleting() {
         return vec![Action::delete(Kind::Migration, &w.migration.metadata, "its instance is gone".into())];

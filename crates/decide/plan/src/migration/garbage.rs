@@ -1,4 +1,4 @@
-//! Old migrations go, and with them what they left behind.
+//! Deletes old migrations and what they left behind.
 
 use std::cmp::Reverse;
 
@@ -11,10 +11,10 @@ use super::world::World;
 use crate::object::Kind;
 use crate::{meta, pods};
 
-/// How many ended migrations of an instance are kept, for people to look at.
+/// How many finished migrations of a VMI are kept for users to inspect.
 const KEPT: usize = 5;
 
-/// Deletes the oldest of the ended migrations, each after the Pod that it emptied or never filled.
+/// Deletes the oldest finished migrations, each after the Pod that the guest left or never reached.
 pub(super) fn collect(w: &World) -> Vec<Action> {
     let ended = |m: &&Migration| kinds::is_final(m) && !meta::is_deleting(&m.metadata);
     let mut all: Vec<&Migration> = w.siblings.iter().map(AsRef::as_ref).filter(ended).collect();
@@ -29,7 +29,7 @@ pub(super) fn collect(w: &World) -> Vec<Action> {
     .collect()
 }
 
-/// The side that the guest is not on. It may be the side of a younger migration, or where the guest is again.
+/// The Pod of the side that the guest is not on, unless a newer migration uses it or the guest has returned to it.
 fn obsolete_pod<'a>(w: &'a World, migration: &Migration) -> Option<&'a Pod> {
     let state = migration.status.as_ref()?.migration_state.as_ref()?;
     let name = match (state.failed, state.completed) {

@@ -1,4 +1,4 @@
-//! The hand-off: one patch of the instance, after which the nodes move the guest.
+//! The hand-off: one patch of the VMI, after which virt-handler on both nodes migrates the guest.
 
 use std::time::Duration;
 
@@ -18,20 +18,20 @@ use super::{backend, decentralized, policy, status, sync};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
 
-/// The caches and what was found live disagree: they will not for long.
+/// Cache and live reads disagree: retry after this time.
 const SHORTLY: Duration = Duration::from_secs(1);
 
-/// What was read live before the hand-off.
+/// The objects read live before the hand-off.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
     pub vmi: Option<VirtualMachineInstance>,
-    /// The target Pod of the cache, by its name.
+    /// The target Pod in the cache, read by name.
     pub target: Option<Pod>,
-    /// Every migration of the instance, by its label.
+    /// Every migration of the VMI, selected by label.
     pub migrations: Vec<Migration>,
 }
 
-/// Hands the migration to the nodes, if nothing that was found live speaks against it.
+/// Hands the migration off to the nodes, unless the live reads rule it out.
 pub fn hand_off(w: &World, live: &Live) -> Vec<Action> {
     let mut later = vec![requeue_after(SHORTLY, RUNNING_PRIORITY)];
     if w.handed_off && live.vmi.as_ref().is_none_or(|vmi| !is_handed_off(w, vmi)) {
@@ -59,22 +59,23 @@ fn is_handed_off(w: &World, vmi: &VirtualMachineInstance) -> bool {
     kinds::owns(&w.migration, state) && state.is_some_and(|state| is_set(&state.target_node))
 }
 
-/// Whether nobody asks the guest to leave its node any more. Its instance shows that the nodes do not have the migration; and a
-/// hand-off that is on its way rests on a version of the instance from before that.
+/// Whether the evacuation has been canceled. The live VMI shows that the migration is not handed off, and a hand-off
+/// still in flight is guarded by an earlier version of the VMI.
 fn is_called_off(w: &World, live: &Live) -> bool {
     let known = w.vmi.as_ref().and_then(|vmi| vmi.metadata.uid.as_ref());
     let vmi = live.vmi.as_ref().filter(|vmi| vmi.metadata.uid.as_ref() == known);
     vmi.is_some_and(|vmi| !is_handed_off(w, vmi) && !kinds::is_needless(&w.migration, vmi) && w.is_called_off(vmi))
 }
 
-/// The instance, if it is ours to hand off: the same one, running, free, with a migration that is still wanted.
+/// The VMI, if it can be handed off: it is the same VMI, running, neither busy nor claimed by another migration, and
+/// the migration is still wanted.
 fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineInstance> {
     let known = w.vmi.as_deref()?;
     let vmi = live.vmi.as_ref().filter(|vmi| vmi.metadata.uid == known.metadata.uid)?;
     let busy = !vmi.spec.utility_volumes.is_empty() || sync::has_unfinished_backup(vmi);
     let ready = match w.kind() {
         Kind::Local => vmi.is_running(),
-        // Its Pod is its node's: the next word is the hand-off's.
+        // Its Pod has been handed to its node; the hand-off of the migration comes next.
         Kind::Receives => vmi.is_scheduled() && decentralized::is_introduced_to(w, vmi),
         Kind::Sends => false,
     };
@@ -98,7 +99,7 @@ fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineIns
     (!taken && !is_handed_off(w, vmi)).then_some(vmi)
 }
 
-/// The target Pod, if it is up, on another node than the guest, and has its plugged volumes beside it.
+/// The target Pod, if it is up, on another node than the guest, and its hot-plugged volumes are attached.
 fn ready_target<'a>(w: &World, live: &'a Live) -> Option<&'a Pod> {
     let known = w.target()?;
     let target = live.target.as_ref().filter(|pod| pod.metadata.uid == known.metadata.uid)?;
@@ -109,25 +110,25 @@ fn ready_target<'a>(w: &World, live: &'a Live) -> Option<&'a Pod> {
         Kind::Local | Kind::Sends => vmi.status.as_ref().and_then(|status| status.node_name.as_deref()),
     };
     let apart = guest_on != Some(node);
-    // A receiver's instance may have been given to the node of an earlier attempt's Pod, and will be given up with that one.
+    // A receiver's VMI may have been handed to the node of an earlier attempt's Pod; it is reset when that Pod goes.
     let own = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
     let settled = w.kind() != Kind::Receives || own == Some(node);
     let plugged = !backend::has_plugged_volumes(vmi) || w.attachment().is_some_and(pods::is_single_container_ready);
     (pods::is_ready_for_handover(target) && apart && settled && plugged).then_some(target)
 }
 
-/// Everything the nodes need to know.
+/// The migration state with everything virt-handler needs.
 fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State> {
     if w.kind() == Kind::Receives {
         return decentralized::handed_off(w, vmi, target);
     }
-    // By the live instance: the guest may have moved since the cache's version, and its old Pod is still there.
+    // Based on the live VMI: the guest may have moved since the cached version, while its old Pod is still there.
     let source = w.source_of(vmi).filter(|pod| !pods::is_down(pod) && pod.metadata.uid != target.metadata.uid)?;
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
     let own = vmi.metadata.labels.clone().unwrap_or_default();
     let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
     let mut claims = backend::names(w);
-    // The guest may have been moved to another claim since that was last looked up.
+    // The guest may have got another claim since the claims were last looked up.
     if let Some((claims, source)) =
         claims.as_mut().filter(|claims| claims.source != claims.target).zip(backend::mounted(source))
     {
@@ -151,7 +152,7 @@ fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State>
     })
 }
 
-/// The label that the target's node selects by, and what that node must know of the Pod's size.
+/// Sets the label that the target's virt-handler selects by, and what it must know of the Pod's size.
 fn mark(meta: &mut ObjectMeta, vmi: &VirtualMachineInstance, target: &Pod) {
     let labels = meta.labels.get_or_insert_default();
     let node = pods::node_name(target).unwrap_or_default();
@@ -168,7 +169,7 @@ fn mark(meta: &mut ObjectMeta, vmi: &VirtualMachineInstance, target: &Pod) {
     }
 }
 
-/// Memory of every page size that the container asks for, in bytes.
+/// The memory that the container requests, over all page sizes, in bytes.
 fn requested_memory(compute: &Container) -> Option<i128> {
     let requests = compute.resources.as_ref()?.requests.as_ref()?;
     let sizes = ["memory", "hugepages-2Mi", "hugepages-1Gi"];

@@ -1,4 +1,4 @@
-//! What a migration's phase and kind mean.
+//! The meaning of a migration's phase and kind.
 
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
@@ -8,14 +8,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::meta;
 
-/// Between which places a guest moves.
+/// Where a guest moves from and to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Between two nodes of one cluster, for one instance.
+    /// Between two nodes of one cluster, within one VMI.
     Local,
-    /// The guest leaves for an instance elsewhere.
+    /// The source side of a decentralized migration.
     Sends,
-    /// The guest comes from an instance elsewhere.
+    /// The target side of a decentralized migration.
     Receives,
 }
 
@@ -27,7 +27,7 @@ pub fn kind(migration: &Migration) -> Kind {
     }
 }
 
-/// The phase, or `None` while nobody has set one.
+/// The phase, or `None` while it is unset.
 pub fn phase(migration: &Migration) -> Option<&Phase> {
     migration.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
 }
@@ -37,7 +37,7 @@ pub fn is_final(migration: &Migration) -> bool {
     matches!(phase(migration), Some(Phase::Succeeded | Phase::Failed))
 }
 
-/// Whether it has a target or is about to get one, and so counts against the limits. Its guest may be on its way.
+/// Whether it has a target or is about to get one, and so counts against the limits. The guest may be in transfer.
 pub fn is_running(migration: &Migration) -> bool {
     match phase(migration) {
         Some(Phase::Succeeded | Phase::Failed) => false,
@@ -46,24 +46,25 @@ pub fn is_running(migration: &Migration) -> bool {
     }
 }
 
-/// Whether a target Pod was made.
+/// Whether a target Pod was created.
 pub(super) fn has_target(migration: &Migration) -> bool {
     !matches!(phase(migration), None | Some(Phase::Pending | Phase::WaitingForSync | Phase::Synchronizing))
 }
 
-/// Whether the nodes have it, going by its phase alone.
+/// Whether it is handed off, judging by its phase alone.
 pub(super) fn is_with_nodes(migration: &Migration) -> bool {
     has_target(migration) && !matches!(phase(migration), Some(Phase::Scheduling | Phase::Scheduled))
 }
 
-/// Whether the state on the instance is about this migration.
+/// Whether the VMI's migration state is about this migration.
 pub fn owns(migration: &Migration, state: Option<&State>) -> bool {
     let uid = meta::uid(&migration.metadata);
     !uid.is_empty() && state.and_then(|state| state.migration_uid.as_deref()) == Some(uid)
 }
 
-/// Whether this instance is the one that a migration is about. Another one may have come under its name since. The sides of an
-/// exchange note which it is: they rely on each other's, and a guest that was sent goes on when its instance has ended.
+/// Whether this is the VMI that the migration is about. It may have been recreated under the same name. The sides of a
+/// decentralized migration record its UID: they rely on each other's, and a guest that was sent lives on after its VMI
+/// has ended.
 pub fn concerns(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
     let Some(state) = migration.status.as_ref().and_then(|status| status.migration_state.as_ref()) else { return true };
     let noted = match kind(migration) {
@@ -74,20 +75,20 @@ pub fn concerns(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
     noted.is_none_or(|noted| noted == meta::uid(&vmi.metadata))
 }
 
-/// Whether it was made by us, so that failures delay the next.
+/// Whether one of our controllers created it, so that failures delay the next one.
 pub(super) fn is_automatic(migration: &Migration) -> bool {
     let has = |key| meta::annotation(&migration.metadata, key).is_some();
     has(annotations::EVACUATION_MIGRATION) || has(annotations::WORKLOAD_UPDATE_MIGRATION)
 }
 
-/// Whether somebody did not want it any more: it is being deleted, or was called off.
+/// Whether it is no longer wanted: it is being deleted, or was canceled.
 pub fn was_given_up(migration: &Migration) -> bool {
     let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     meta::is_deleting(&migration.metadata) || conditions::is_true(list, conditions::MIGRATION_ABORT_REQUESTED)
 }
 
-/// Whether it is to take the guest away from a node that the guest is not on any more: it was made by somebody who had not
-/// seen that yet, or another migration was quicker.
+/// Whether it would evacuate a node that the guest is no longer on: it was created from a stale view, or another
+/// migration was faster.
 pub fn is_needless(migration: &Migration, vmi: &VirtualMachineInstance) -> bool {
     let from = meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION);
     let at = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
@@ -107,10 +108,10 @@ pub(crate) fn ended(migration: &Migration) -> Option<Time> {
     reached(migration, &Phase::Succeeded).or_else(|| reached(migration, &Phase::Failed))
 }
 
-/// What is under way, and so must not wait behind what is not.
+/// The priority of running migrations, which must not queue behind waiting ones.
 pub const RUNNING_PRIORITY: i32 = 1000;
 
-/// Which migrations go first when not all can run at once: what its maker asked for.
+/// The requested priority: which migrations start first when not all can run at once.
 pub fn spec_priority(migration: &Migration) -> i32 {
     match &migration.spec.priority {
         Some(MigrationPriority::SystemCritical) => 100,
@@ -120,7 +121,7 @@ pub fn spec_priority(migration: &Migration) -> i32 {
     }
 }
 
-/// The priority with which a change of the migration, or of what it depends on, is looked at.
+/// The work queue priority for changes of the migration, or of objects it depends on.
 pub fn priority(migration: &Migration) -> i32 {
     match phase(migration) {
         Some(Phase::Running) => RUNNING_PRIORITY,

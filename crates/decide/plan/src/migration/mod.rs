@@ -1,8 +1,7 @@
-//! The migration controller: from the wish to move a guest to the moment the nodes have all they need, and what is made
-//! of the outcome.
+//! The migration controller: takes a migration from its request to the hand-off to the nodes, and acts on the outcome.
 //!
-//! What the nodes do in between is theirs. The hand-off is one patch of the instance; from then on they write the course
-//! of the migration there, and this controller follows.
+//! virt-handler does the work in between. The hand-off is one patch of the VMI; from then on virt-handler records the
+//! progress of the migration there, and this controller follows it.
 
 mod action;
 mod backend;

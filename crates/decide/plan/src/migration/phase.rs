@@ -1,4 +1,4 @@
-//! The phase machine, for migrations that nothing has ended. The drawing is in `decide.rs`.
+//! The phase machine for unfinished migrations. See the diagram in `decide.rs`.
 
 use api::conditions;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
@@ -9,12 +9,12 @@ use super::world::{World, is_set};
 use super::{backend, decentralized, sync};
 use crate::{meta, pods};
 
-/// Where the migration goes from here.
+/// The next transition of the migration.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Move {
     Stay,
     To(Phase),
-    /// To Failed, and why.
+    /// To Failed, with the reason.
     Fail(String),
 }
 
@@ -31,7 +31,7 @@ pub(super) fn next(w: &World, vmi: &VirtualMachineInstance) -> Move {
             to_if(Phase::TargetReady, w.own_state().is_some_and(listens))
         }
         Some(Phase::TargetReady) => to_if(Phase::Running, w.own_state().is_some_and(|s| s.start_timestamp.is_some())),
-        // A change that was meant for a guest that has left is nobody's.
+        // A pending change no longer matters once the guest has left for another VMI.
         Some(Phase::Running) => {
             let done = pending_change(w, vmi).is_none() && backend::is_handed_over(w);
             to_if(Phase::Succeeded, has_arrived(w) && (w.kind() == Kind::Sends || done))
@@ -46,8 +46,8 @@ fn to_if(phase: Phase, condition: bool) -> Move {
     if condition { Move::To(phase) } else { Move::Stay }
 }
 
-/// Two exchanges of one guest that were asked for at once: the first may wait for its other side for ever, and the second one
-/// would wait with it.
+/// Two decentralized migrations of one guest, requested at the same time: the first may wait for its other side for
+/// ever, and the second would wait with it.
 fn second(w: &World) -> Option<Move> {
     w.rival().filter(|rival| kinds::kind(rival) != Kind::Local).map(beside)
 }
@@ -87,7 +87,7 @@ fn from_scheduling(w: &World, vmi: &VirtualMachineInstance) -> Move {
     to_if(Phase::Scheduled, ready && volumes_are_there(w, vmi))
 }
 
-/// Plugged volumes, if there are any, have reached the target node.
+/// Whether all hot-plugged volumes, if any, are attached on the target node.
 fn volumes_are_there(w: &World, vmi: &VirtualMachineInstance) -> bool {
     !backend::has_plugged_volumes(vmi) || w.attachment().is_some_and(pods::is_single_container_ready)
 }
@@ -96,8 +96,8 @@ pub(super) fn has_arrived(w: &World) -> bool {
     w.own_state().is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
 }
 
-/// A change that the guest gets by migrating and does not have yet. One that was asked for when the guest was on its way
-/// already takes another migration: this one would wait for it for ever.
+/// A change that takes effect by migration and has not reached the guest yet. A change requested when the guest was
+/// already migrating needs another migration: this one would wait for it for ever.
 pub(super) fn pending_change(w: &World, vmi: &VirtualMachineInstance) -> Option<&'static str> {
     let start = w.own_state().and_then(|state| state.start_timestamp.as_ref());
     let in_time = |condition: &&Condition| match (&condition.last_transition_time, start) {
@@ -112,10 +112,10 @@ pub(super) fn pending_change(w: &World, vmi: &VirtualMachineInstance) -> Option<
     others.into_iter().find(|type_| shown(type_).is_some_and(Condition::is_true))
 }
 
-/// A receiver can prepare once it knows where the guest comes from.
+/// A receiver can prepare once it knows the source of the guest.
 fn knows_source(w: &World) -> bool {
     let Some(state) = w.state().filter(|_| decentralized::is_introduced(w)) else { return false };
-    // A node without labels about its CPU publishes none; they come in one write with the rest.
+    // A node without CPU labels publishes none; they come in the same write as the rest.
     let source = state.source_state.as_ref();
     source.is_some_and(|source| is_set(&source.migration_uid) && is_set(&source.pod) && is_set(&source.node))
 }

@@ -1,4 +1,4 @@
-//! Which settings hold for the migration of an instance.
+//! Which migration settings apply to a VMI.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use crate::meta;
 
 type Labels = BTreeMap<String, String>;
 
-/// How well a policy fits: all matched labels, then those of the instance. More is better.
+/// How well a policy matches: the number of matched labels in total, then of those on the VMI. More is better.
 type Fit = (usize, usize);
 
-/// The policy that fits best, whatever their order. One without selectors fits nothing.
+/// The best matching policy, independent of their order. A policy without selectors matches nothing.
 pub fn best<'a>(
     policies: impl IntoIterator<Item = &'a MigrationPolicy>,
     instance: &Labels,
@@ -35,7 +35,7 @@ fn fit(policy: &MigrationPolicy, instance: &Labels, namespace: &Labels) -> Optio
     Some((of_instance + of_namespace, of_instance))
 }
 
-/// The cluster's settings with what the policy says laid over them.
+/// The cluster's settings, overridden by those of the policy.
 pub fn overlay(cluster: &MigrationConfiguration, policy: Option<&MigrationPolicy>) -> MigrationConfiguration {
     let mut merged = cluster.clone();
     let Some(spec) = policy.map(|policy| &policy.spec) else { return merged };
@@ -44,7 +44,7 @@ pub fn overlay(cluster: &MigrationConfiguration, policy: Option<&MigrationPolicy
     take(&mut merged.completion_timeout_per_gib, &spec.completion_timeout_per_gib);
     take(&mut merged.max_downtime_ms, &spec.max_downtime_ms);
     take(&mut merged.allow_post_copy, &spec.allow_post_copy);
-    // Whoever lets guests run on the target before their memory is there accepts that they may be disrupted.
+    // Allowing post-copy means accepting that the workload may be disrupted.
     let disruption = spec.allow_workload_disruption.or(spec.allow_post_copy);
     take(&mut merged.allow_workload_disruption, &disruption);
     if let Some(experimental) = &spec.experimental {

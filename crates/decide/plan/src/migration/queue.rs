@@ -1,4 +1,4 @@
-//! The order in which migrations that wait get what becomes free.
+//! The order in which waiting migrations get free slots.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use super::kinds::{phase, spec_priority};
 use crate::meta;
 
-/// Whether another migration is to start before this one: it is more urgent, or as urgent and older.
+/// Whether another migration starts before this one: it has a higher priority, or the same and is older.
 pub(super) fn comes_before(other: &Migration, own: &Migration) -> bool {
     let rank =
         |m: &Migration| (Reverse(spec_priority(m)), m.metadata.creation_timestamp.clone(), m.metadata.uid.clone());
     rank(other) < rank(own)
 }
 
-/// Of all migrations that have not ended, those to look at when one has: the most urgent that have no target yet, as many as
-/// could start at once.
+/// The unfinished migrations to requeue when one has ended: those with the highest priority that have no target yet, as
+/// many as could start at once.
 pub fn next_in_line(unfinished: Vec<Arc<Migration>>, config: &ClusterConfig) -> Vec<Arc<Migration>> {
     let limit = config.migrations().parallel_migrations_per_cluster.unwrap_or(5) as usize;
     let mut pending = unfinished;

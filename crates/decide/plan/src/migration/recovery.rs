@@ -1,7 +1,7 @@
-//! Finding out how a migration ended when both Pods have vanished.
+//! Finds out how a migration ended when both Pods have vanished.
 //!
-//! With a claim of its own on each side, deleting the wrong one loses the guest's state. The source leaves a file in its
-//! claim before it lets the guest go; a Job looks whether it is there.
+//! If each side has a claim of its own, deleting the wrong one loses the guest's state. The source leaves a marker file
+//! in its claim before it lets the guest go; a Job checks whether the file exists.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,29 +28,30 @@ use crate::object::Kind;
 
 /// How long the Job may take, and how long its result is kept.
 const SECONDS: i64 = 30;
-/// How the Job says that the file is not there.
+/// The exit code of the Job if the file does not exist.
 const NOT_MIGRATED: i32 = 42;
-/// How often its result is looked for.
+/// How often its result is polled.
 const PAUSE: Duration = Duration::from_secs(2);
 const USER: i64 = 107;
 const CONTAINER: &str = "recover";
 
-/// The Job of a migration.
+/// The name of a migration's Job.
 pub fn job_name(migration: &Migration) -> String {
     names::truncated_name("recover", meta::name(&migration.metadata), names::LABEL_MAX)
 }
 
-/// What follows from the Job, which was looked for live, as the claims of both sides were. `because` says what made it necessary.
+/// Decides what follows from the Job, which was read live together with the claims of both sides. `because` says why it
+/// was needed.
 pub fn recover(w: &World, job: Option<&Job>, because: &str) -> Vec<Action> {
     let again = requeue_after(PAUSE, RUNNING_PRIORITY);
     if backend::is_adopted(w) {
-        return status::ended(w, None); // by an earlier look, which the cache had not shown
+        return status::ended(w, None); // by an earlier pass that is not in the cache yet
     }
     let Some(job) = job else {
         let job = backend::names(w).map(|names| Action::create(new_job(w, &names.source), Why::default()));
         return job.into_iter().chain([again]).collect();
     };
-    // One of an earlier migration of this name has looked for that one.
+    // The Job may belong to an earlier migration of the same name.
     let ours = meta::is_controlled_by(&job.metadata, w.uid());
     match if ours { outcome(job) } else { Outcome::Unknown } {
         Outcome::Running => vec![again],

@@ -1,4 +1,4 @@
-//! Room: what other migrations take of the limits, and what is left for this one.
+//! Slots: how many the other migrations occupy, and how many are left for this one.
 
 use std::sync::Arc;
 
@@ -12,49 +12,50 @@ use super::status::{waits_for_its_node, waits_for_room};
 use super::world::is_target;
 use crate::meta;
 
-/// What other migrations take of the limits.
+/// How much of the limits the other migrations use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slots {
-    /// Migrations of the cluster that run or have a target Pod, those this process has just started included.
+    /// Migrations in the cluster that run or have a target Pod, including those this process has just started.
     pub cluster: usize,
-    /// Those of them that take a guest away from this one's node.
+    /// Those of them that leave the source node of this one.
     pub outbound: usize,
-    /// Migrations that wait for room in the cluster and come before this one.
+    /// Migrations that wait for a slot in the cluster and come before this one.
     pub ahead: usize,
-    /// Migrations that wait to leave this one's node and come before it.
+    /// Migrations that wait to leave the same source node and come before this one.
     pub ahead_here: usize,
 }
 
-/// Every migration that may take room.
+/// Every migration that may occupy a slot.
 #[derive(Clone, Debug, Default)]
 pub struct Census {
-    /// Those of the cache that have not ended. The one that is asked about may be among them.
+    /// The unfinished migrations in the cache. This may include the one being decided about.
     pub unfinished: Vec<Entry>,
-    /// Those that were stored as [`occupants`] when this process began to start migrations, as long as its caches may be older.
+    /// The [`occupants`] stored when this process became able to start migrations, for as long as its caches may be
+    /// older.
     pub inherited: Vec<Inherited>,
 }
 
-/// A migration that has not ended, and what the caches and this process know of it.
+/// An unfinished migration, and what the caches and this process know about it.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub migration: Arc<Migration>,
     pub vmi: Option<Arc<VirtualMachineInstance>>,
-    /// The Pods that were made for it.
+    /// The Pods that were created for it.
     pub pods: Vec<Arc<Pod>>,
-    /// This process has made a target for it, or tried to without learning the outcome.
+    /// This process has created a target for it, or tried to without learning the outcome.
     pub started: bool,
 }
 
-/// A migration that a process before this one has started.
+/// A migration that an earlier process has started.
 #[derive(Clone, Debug)]
 pub struct Inherited {
     pub migration: Migration,
     pub vmi: Option<Arc<VirtualMachineInstance>>,
-    /// The cache shows it, ended or not.
+    /// It is in the cache, finished or not.
     pub is_cached: bool,
 }
 
-/// What all others take of the limits. `node` is where the migration takes its guest from.
+/// How much of the limits all other migrations use. `node` is the source node of this one.
 pub fn slots(own: &Migration, node: Option<&str>, census: &Census) -> Slots {
     let mut slots = Slots::default();
     for left in census.inherited.iter().filter(|left| !left.is_cached) {
@@ -74,15 +75,15 @@ pub fn slots(own: &Migration, node: Option<&str>, census: &Census) -> Slots {
     slots
 }
 
-/// Of migrations as they are stored, those that take room: they have not ended, and run or have a target.
+/// Filters stored migrations for those that occupy a slot: unfinished, and running or with a target.
 pub fn occupants(mut migrations: Vec<Migration>, pods: &[Pod]) -> Vec<Migration> {
     let has_target = |of: &Migration| pods.iter().any(|pod| is_target(pod, meta::uid(&of.metadata)));
     migrations.retain(|one| !kinds::is_final(one) && (kinds::is_running(one) || has_target(one)));
     migrations
 }
 
-/// Whoever sends waits for the other side, which makes the target and has the room for both. Were it counted as well, as many
-/// senders as may run at once would wait for receivers that find no room.
+/// A sender waits for the other side, which creates the target and holds the slot for both. If senders counted as well,
+/// as many senders as may run at once could wait for receivers that find no free slot.
 fn counts_for(own: &Migration, other: &Migration) -> bool {
     let same = meta::namespace(&own.metadata) == meta::namespace(&other.metadata)
         && meta::name(&own.metadata) == meta::name(&other.metadata);
@@ -97,7 +98,7 @@ fn has_room(other: &Entry, census: &Census) -> bool {
         || census.inherited.iter().any(|left| left.migration.metadata.uid == other.migration.metadata.uid)
 }
 
-/// Whether a migration takes its guest away from this node, or did a moment ago.
+/// Whether a migration leaves this node, or did a moment ago.
 fn leaves(migration: &Migration, vmi: Option<&VirtualMachineInstance>, node: Option<&str>) -> bool {
     let (Some(vmi), Some(_)) = (vmi, node) else { return false };
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());

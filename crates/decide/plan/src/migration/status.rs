@@ -1,4 +1,4 @@
-//! What has become of a migration, and what is written about it.
+//! The outcome of a migration, and its status.
 
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{
@@ -20,33 +20,33 @@ use crate::{Note, meta, pods};
 
 const DECENTRALIZED: &str = conditions::DECENTRALIZED_LIVE_MIGRATION_FAILURE;
 
-/// What the pass writes about the migration.
+/// The status writes of this pass.
 pub(super) struct Report {
     pub(super) actions: Vec<Action>,
-    /// Something about the migration itself is written.
+    /// Something about the migration itself has changed.
     pub(super) changes: bool,
-    /// All that is done in this pass rests on the nodes not having the migration.
+    /// All effects of this pass assume that the migration is not handed off.
     pub(super) doubtful: bool,
     pub(super) after: Vec<Action>,
 }
 
-/// What the decision list says.
+/// The result of the decision list.
 #[derive(Clone, Debug, PartialEq)]
 enum Verdict {
     /// It has ended.
     Final,
-    /// It goes no further.
+    /// It fails.
     Fail(String),
-    /// The same, if a live look finds on the instance what the cache has: that the nodes do not have the migration.
+    /// It fails if a live read of the VMI confirms the cache: the migration is not handed off.
     FailIfNotWithNodes(String),
-    /// The same, if nobody deserves the benefit of the doubt: one side has vanished, and the guest's state with it.
+    /// It fails unless the outcome is still undecided: one side has vanished, and the guest's state with it.
     Interrupt(String),
-    /// The same, if a live look finds no target.
+    /// The same, if a live read finds no target.
     InterruptIfTargetGone(String),
     Go,
 }
 
-/// The first that applies. The numbers are those of the table that every row of the tests names.
+/// The first matching row wins. The numbers are those of the table that the tests refer to.
 fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> Verdict {
     let migration = &w.migration;
     if kinds::is_final(migration) {
@@ -101,14 +101,14 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
     Verdict::Go
 }
 
-/// The exchange that has got the instance when the target of this migration had been made already, neither knowing of the other.
-/// The target takes room that the other side of the exchange may wait for: who waited here would wait for ever.
+/// The decentralized migration that has claimed the VMI when the target of this migration already existed, neither
+/// knowing of the other. The target occupies a slot that the other side may need: waiting here could be a deadlock.
 fn between_and_first(w: &World) -> Option<&Migration> {
     let early = !kinds::is_with_nodes(&w.migration) && !w.is_handed_off();
     w.rival().filter(|rival| early && w.target().is_some() && kinds::kind(rival) != Kind::Local)
 }
 
-/// The guest has left for an instance elsewhere, whose end is not known here.
+/// The guest was sent to a VMI elsewhere, whose outcome is not known here.
 fn sends_elsewhere(w: &World) -> bool {
     let target = w.state().and_then(|state| state.target_state.as_ref());
     w.kind() == Kind::Sends && target.is_some_and(|t| is_set(&t.sync_address) && is_set(&t.node_address))
@@ -137,7 +137,7 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
             if kinds::phase(&w.migration) == Some(&Phase::Failed) {
                 around.before = backend::abandon(w); // one that was made a moment before the end shows only now
             }
-            // Nobody would take away a target that the cache does not show yet once its migration is gone.
+            // Once the migration is gone, nobody would delete a target that is not in the cache yet.
             around.confirm =
                 kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
         }
@@ -162,16 +162,16 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
     around.into_report(w, new)
 }
 
-/// What goes with a change of the status.
+/// The effects that accompany a change of the status.
 #[derive(Default)]
 struct Around {
     before: Vec<Action>,
     after: Vec<Action>,
-    /// All of it only if a live look finds no target.
+    /// Everything only if a live read finds no target.
     confirm: bool,
     /// See [`Report`].
     doubtful: bool,
-    /// What is waited for before the end is known.
+    /// What is waited for before the outcome is known.
     waiting: Option<Waiting>,
 }
 
@@ -194,10 +194,10 @@ impl Around {
     }
 }
 
-/// The end is known; the object is let go.
+/// The outcome is known; removes the finalizer.
 fn settle(w: &World, new: &mut Migration) {
-    // The nodes may still clear what was theirs, and a cache may be from before they had done: the course is kept once it is
-    // whole, and so is what was said here of an end that they did not see.
+    // virt-handler may still clear its part, and the cache may predate its last write: the state is kept once it is
+    // complete, and so is what was recorded here about an end that virt-handler did not see.
     if let Some(state) = w.own_state().filter(|state| state.is_over()) {
         let status = new.status.get_or_insert_default();
         let known = status.migration_state.take().unwrap_or_default();
@@ -211,7 +211,7 @@ fn settle(w: &World, new: &mut Migration) {
     }
 }
 
-/// It failed, and the target's copy of the guest's state is of no use to anybody.
+/// It failed, and the target's copy of the guest's state is useless.
 fn end(w: &World, new: &mut Migration, why: &str) -> Around {
     enter(new, Phase::Failed, &w.now);
     let status = new.status.get_or_insert_default();
@@ -220,7 +220,8 @@ fn end(w: &World, new: &mut Migration, why: &str) -> Around {
     state.failed = Some(true);
     state.failure_reason.get_or_insert_with(|| why.to_owned());
     let note = Note::warning(events::FAILED_MIGRATION, format!("Migration failed: {why}"));
-    // First it is written: whoever goes by an old version of the migration must not get as far as the claim.
+    // The status is written first: a pass that works on a stale version of the migration must not get as far as the
+    // claim.
     let after = backend::abandon(w).into_iter().chain([Action::Note(note)]).collect();
     Around { after, ..Around::default() }
 }
@@ -230,7 +231,7 @@ fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
         return arrive(w, new);
     }
     if !backend::is_undecided(w) {
-        // With a claim to lose, a cache from before the hand-off is not to decide.
+        // If a claim could be lost, a cache that predates the hand-off must not decide.
         return Around { doubtful: backend::is_apart(w), ..end(w, new, why) };
     }
     let recover = Action::Own(Own::Recover { because: why.to_owned() });
@@ -238,7 +239,7 @@ fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
     Around { before: vec![recover], waiting: Some(waiting), ..Around::default() }
 }
 
-/// The status of a migration whose end was found out by other means than the nodes' word.
+/// The status of a migration whose outcome was not reported by virt-handler.
 pub(super) fn ended(w: &World, why: Option<&str>) -> Vec<Action> {
     let mut new = (*w.migration).clone();
     let around = match why {
@@ -249,15 +250,14 @@ pub(super) fn ended(w: &World, why: Option<&str>) -> Vec<Action> {
     actions.into_iter().chain(after).collect()
 }
 
-/// The end of a migration that was to empty a node, before its guest was handed to the nodes: nobody asks for it any more. It
-/// does not count as an attempt that failed.
+/// Ends a migration whose evacuation was canceled before the hand-off. It does not count as a failed attempt.
 pub(super) fn called_off(w: &World) -> Vec<Action> {
     let node = w.evacuated_node().unwrap_or_default();
     let why = format!("the evacuation of node {node} was canceled: the instance is no longer marked to leave it");
     let mut new = (*w.migration).clone();
     let around = end(w, &mut new, &why);
     if let Some(vmi) = w.vmi.as_deref() {
-        conditions_of(w, vmi, &mut new); // it waits for nothing any more, a quota included
+        conditions_of(w, vmi, &mut new); // it no longer waits for anything, including a quota
     }
     let (type_, reason) = (conditions::MIGRATION_ABORT_REQUESTED, reasons::EVACUATION_CANCELED);
     let asked = Condition::new(type_, ConditionStatus::True, reason, &*why, w.now.clone());
@@ -266,7 +266,7 @@ pub(super) fn called_off(w: &World) -> Vec<Action> {
     actions.into_iter().chain(after).collect()
 }
 
-/// The guest is known to have arrived, whatever became of it then.
+/// The guest is known to have arrived, whatever happened to it afterwards.
 fn arrive(w: &World, new: &mut Migration) -> Around {
     enter(new, Phase::Succeeded, &w.now);
     conditions::remove(&mut new.status.get_or_insert_default().conditions, conditions::MIGRATION_WAITING);
@@ -290,7 +290,7 @@ fn advance(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) -> Vec<
     }
 }
 
-/// Enters a phase; the time of the first entry is kept.
+/// Enters a phase; the timestamp of the first entry is kept.
 fn enter(migration: &mut Migration, phase: Phase, now: &Time) {
     let status = migration.status.get_or_insert_default();
     let transitions = &mut status.phase_transition_timestamps;
@@ -330,13 +330,13 @@ fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
     }
 }
 
-/// Keeps the condition that says what is waited for.
+/// Maintains the condition that says what the migration waits for.
 fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Option<&Waiting>, new: &mut Migration) {
     let phase = kinds::phase(new).cloned();
     match special.cloned().or_else(|| waiting(w, vmi, sync, phase.as_ref())) {
         Some(waiting) => set_waiting(new, &waiting, &w.now),
-        // An attempt follows. Until it has succeeded nobody can say that the wait is over; and a write here would wake
-        // us before the pause that a failure brings.
+        // An attempt follows. Until it has succeeded the wait is not over, and a write here would requeue us before the
+        // back-off of a failure has passed.
         None if sync.start.is_some() && phase.as_ref() == kinds::phase(&w.migration) => {}
         None => {
             let list = &mut new.status.get_or_insert_default().conditions;
@@ -345,7 +345,7 @@ fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Opti
     }
 }
 
-/// What it waits for, unless one of KubeVirt's conditions says so.
+/// What the migration waits for, unless one of KubeVirt's own conditions says so.
 fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&Phase>) -> Option<Waiting> {
     if matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
         return None;
@@ -363,12 +363,13 @@ fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&
         let message = format!("the guest has moved; the node has not applied the change of condition {pending} yet");
         return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
     }
-    // It moves on in this very pass: what it waited for has come.
+    // It advances in this very pass, so the wait is over.
     let moved = phase != kinds::phase(&w.migration);
     sync.waiting.clone().filter(|_| !moved)
 }
 
-/// Unlike other conditions this one is replaced for a new message too: what no node offers is what the user waits for.
+/// Unlike other conditions this one is also replaced if only the message changes: users need the scheduler's latest
+/// reason.
 fn set_waiting(new: &mut Migration, waiting: &Waiting, now: &Time) {
     let list = &mut new.status.get_or_insert_default().conditions;
     let condition = Condition::new(
@@ -386,12 +387,12 @@ fn set_waiting(new: &mut Migration, waiting: &Waiting, now: &Time) {
     }
 }
 
-/// Whether the migration waits for others of the cluster to end, and would start if one did.
+/// Whether the migration waits for a slot in the cluster, and would start if another one ended.
 pub fn waits_for_room(migration: &Migration) -> bool {
     shows_waiting_for(migration, reasons::CLUSTER_LIMIT_REACHED)
 }
 
-/// Whether the migration waits for others to leave its node, and would start if one did.
+/// Whether the migration waits for a slot on its source node, and would start if another one ended.
 pub(super) fn waits_for_its_node(migration: &Migration) -> bool {
     shows_waiting_for(migration, reasons::NODE_LIMIT_REACHED)
 }
@@ -406,7 +407,7 @@ fn is_quota(message: &str) -> bool {
     message.contains("exceeded quota")
 }
 
-/// KubeVirt's conditions for what keeps a migration from starting.
+/// KubeVirt's conditions for what blocks the start of a migration.
 fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
     let list = &mut status.conditions;
     let mut keep = |holds: bool, type_: &str, reason: &str, message: &str| {
@@ -425,16 +426,16 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
     );
     let (type_, reason) = (conditions::MIGRATION_BLOCKED_BY_BACKUP, reasons::BACKUP_IN_PROGRESS);
     keep(sync::has_unfinished_backup(vmi), type_, reason, "a backup reads the guest's disks; it must end first");
-    // It stays until a target Pod was made: between two attempts nothing says that there is room.
+    // It stays until a target Pod was created: between two attempts nothing proves that there is quota.
     if let Some(error) = w.failed.as_ref().filter(|error| is_quota(&error.message) && w.target().is_none()) {
         let type_ = conditions::MIGRATION_REJECTED_BY_RESOURCE_QUOTA;
         keep(true, type_, reasons::RESOURCE_QUOTA_EXCEEDED, &error.message);
     }
 }
 
-/// Who is involved, as far as that is known before the nodes have it.
+/// Records source and target as far as they are known before the hand-off.
 fn record(w: &World, status: &mut Status) {
-    // A receiver's own Pod is where the guest goes to.
+    // The VMI of a receiver has only the target Pod.
     let source = w.source().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
     if source.is_some() {
         status.migration_state.get_or_insert_default().source_pod = source;
@@ -468,7 +469,7 @@ fn mirror_decentralized(seen: Option<&Condition>, status: &mut Status) {
     match seen {
         Some(seen) => {
             let copy = Condition { type_: conditions::DECENTRALIZED_MIGRATION_BLOCKED.to_owned(), ..seen.clone() };
-            // The message is what people read: it is followed even if nothing else has changed.
+            // Users read the message: it is updated even if nothing else has changed.
             conditions::remove(list, conditions::DECENTRALIZED_MIGRATION_BLOCKED);
             list.push(copy);
         }

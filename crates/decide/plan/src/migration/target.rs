@@ -1,4 +1,4 @@
-//! The target Pod, and what is put right before it is made. Whether it may be made is [`start`](super::start)'s matter.
+//! The target Pod and its prerequisites. [`start`](super::start) decides whether it may be created.
 
 use api::v1::{VirtualMachineInstance, VolumeSource};
 use api::{annotations, reasons};
@@ -17,10 +17,10 @@ use crate::guard::Guarded;
 use crate::vmi as instance;
 use crate::{Note, SyncError, meta, pods};
 
-/// The user that launchers without root rights run as.
+/// The user that non-root launchers run as.
 const NON_ROOT_USER: u64 = launcher_contract::USER as u64;
 
-/// Launchers of today may run as another user than the one the guest was started by.
+/// Current launchers may run as a different user than the one the guest was started with.
 pub(super) fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     let root = w.config.feature_gate("Root");
     let (wanted, old) = (if root { 0 } else { NON_ROOT_USER }, vmi.status.as_ref().and_then(|s| s.runtime_user));
@@ -43,7 +43,7 @@ pub(super) fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Ac
 pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Pod>) -> Result<Vec<Action>, SyncError> {
     let refuse = |message: &str| SyncError::new(reasons::FAILED_CREATE, message);
     let claim = match backend::prepare(w, vmi)? {
-        Prepared::Create(action) => return Ok(vec![action]), // it comes back as an event
+        Prepared::Create(action) => return Ok(vec![action]), // the event of its creation requeues us
         Prepared::Ready(claim) => claim,
     };
     let source = source.ok_or_else(|| refuse("the Pod that the guest runs in was not found"))?;
@@ -69,7 +69,7 @@ pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Po
     ])
 }
 
-/// The Pod with every plugged volume of the source, beside the target.
+/// The attachment Pod with every hot-plugged volume of the source, next to the target.
 pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Sync {
     let source = w.source().map(|pod| meta::uid(&pod.metadata).to_owned()).unwrap_or_default();
     let beside = w.helpers.iter().filter(|pod| meta::is_controlled_by(&pod.metadata, &source) && !pods::is_down(pod));
@@ -97,7 +97,7 @@ pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
     }
 }
 
-/// Whether a plugged volume of this kind must be at the target before the guest.
+/// Whether a hot-plugged volume of this kind must be on the target before the guest.
 fn goes_along(source: VolumeSource<'_>) -> bool {
     match source {
         VolumeSource::DataVolume(_) | VolumeSource::PersistentVolumeClaim(_) | VolumeSource::MemoryDump(_) => {
@@ -120,7 +120,7 @@ fn goes_along(source: VolumeSource<'_>) -> bool {
     }
 }
 
-/// What the guest's networks are in the target Pod, which the node must know before it prepares.
+/// The guest's networks in the target Pod, which virt-handler needs before it prepares the target.
 pub(super) fn network_annotations(w: &World, vmi: &VirtualMachineInstance, pod: &Pod) -> Option<Action> {
     let view = instance::World::new(std::sync::Arc::new(vmi.clone()), w.config.clone(), w.now.clone());
     let mut wanted = pod.metadata.annotations.clone().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! How long a migration waits for what, and for how long the next attempt is put off.
+//! The timeouts of a migration, and the back-off before the next attempt.
 
 use std::cmp::Reverse;
 use std::time::Duration;
@@ -17,18 +17,18 @@ use super::sync::{Sync, Waiting, delete};
 use super::world::World;
 use crate::{Note, meta, pods};
 
-/// Seconds for which a target Pod may find no node.
+/// Seconds that a target Pod may be unschedulable.
 const UNSCHEDULABLE: i64 = 300;
-/// Seconds for which it may not run for whatever reason.
+/// Seconds that a target Pod may be pending for any reason.
 const PENDING: i64 = 900;
-/// Seconds for which utility volumes may hold a migration up, unless the cluster says otherwise.
+/// Seconds that utility volumes may delay a migration, unless the cluster configures another value.
 const UTILITY_VOLUMES: i64 = 150;
-/// Seconds the next attempt is put off after one failure; each further failure doubles them.
+/// Back-off in seconds after the first failure; each further failure doubles it.
 const FIRST_BACKOFF: i64 = 20;
 /// Enough doublings for years.
 const MOST_DOUBLINGS: u32 = 24;
 
-/// A limit in seconds, and who set it.
+/// A timeout in seconds, and who configured it.
 struct Limit {
     seconds: i64,
     annotation: &'static str,
@@ -39,14 +39,14 @@ fn limit(migration: &Migration, annotation: &'static str, default: i64) -> Limit
     Limit { seconds: own.filter(|seconds| *seconds >= 0).unwrap_or(default), annotation }
 }
 
-/// What is left of a limit that began at some time; nothing if it is over.
+/// What is left of a timeout that started at some time; `None` if it has expired.
 fn left(w: &World, since: Option<&Time>, seconds: i64) -> Option<Duration> {
     let since = since.map_or(w.now.0, |since| since.0);
     let end = since.saturating_add(SignedDuration::from_secs(seconds)).unwrap_or(jiff::Timestamp::MAX);
     Duration::try_from(end.duration_since(w.now.0)).ok().filter(|left| !left.is_zero())
 }
 
-/// A target Pod that does not run yet: how long is waited, and for what.
+/// A target Pod that does not run yet: how long the migration waits, and for what.
 pub(super) fn pending_pod(w: &World, vmi: &VirtualMachineInstance, pod: &Pod) -> Sync {
     if !pods::is_pending(pod) {
         let message = format!("target Pod {} has not started all of its containers", meta::name(&pod.metadata));
@@ -89,7 +89,7 @@ pub(super) fn pending_pod(w: &World, vmi: &VirtualMachineInstance, pod: &Pod) ->
     sync
 }
 
-/// Whether the migration says already that it waits for this.
+/// Whether the migration already reports this wait.
 fn shows(w: &World, waiting: Option<&Waiting>) -> bool {
     let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let shown = conditions::find(list, conditions::MIGRATION_WAITING);
@@ -123,7 +123,7 @@ pub(super) fn pending_attachment(w: &World) -> Sync {
     }
 }
 
-/// Utility volumes serve a purpose of ours on the source; a migration gives them some time to go.
+/// Utility volumes serve the system, not the guest; a migration waits some time for them to be detached.
 pub(super) fn utility_volumes(w: &World) -> Sync {
     let configured = w.config.migrations().utility_volumes_timeout.unwrap_or(UTILITY_VOLUMES);
     let limit = limit(&w.migration, annotations::MIGRATION_UTILITY_VOLUMES_TIMEOUT, configured);
@@ -139,7 +139,7 @@ pub(super) fn utility_volumes(w: &World) -> Sync {
     }
 }
 
-/// Automatic migrations that keep failing are tried again at growing intervals. A user's are not put off.
+/// Automatic migrations that keep failing are retried with exponential back-off. A user's migrations are not delayed.
 pub(super) fn backoff(w: &World) -> Option<Sync> {
     let ignored = meta::annotation(&w.migration.metadata, annotations::IGNORE_MIGRATION_BACKOFF).is_some();
     if !kinds::is_automatic(&w.migration) || ignored || w.target().is_some() {

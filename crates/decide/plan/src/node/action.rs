@@ -1,18 +1,19 @@
-//! What this controller can do beyond the common vocabulary.
+//! The effects specific to this controller.
 
 use std::fmt;
 
 use crate::effect::{Deed, Effect, Never};
 
-/// Every effect this controller can have on a node and the instances on it.
+/// Every effect this controller can have on a node and its VMIs.
 pub type Action = Effect<Never, Own>;
 
-/// What only this controller does.
+/// Effects that only this controller has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Reads the node, the instances on it, their Pods and the node agents live. [`judge`](super::judge) says what follows.
+    /// Reads the node, its VMIs, their Pods and the virt-handler Pods live. [`judge`](super::judge) decides what
+    /// follows.
     LookLive,
-    /// Tells the operator's log: there is nothing on the API to show it on.
+    /// Logs a warning: there is no API object to report it on.
     Warn(String),
 }
 

@@ -7,28 +7,28 @@
 //!                                                               └─ without: phase Failed, reason NodeUnresponsive
 //! ```
 //!
-//! Node agents write the time into an annotation of their node once a minute. A node that has not been heard of for
-//! five minutes, or whose object is gone, takes no new guests. The guests it had may well run on: only those whose
-//! Pod has ended, too, are given up, so that their virtual machines can start elsewhere.
+//! virt-handler writes a heartbeat into an annotation of its node once a minute. A node without a heartbeat for five
+//! minutes, or whose object is gone, becomes unschedulable for new guests. Its guests may still be running: only VMIs
+//! whose launcher Pod has ended as well are failed, so that their VMs can start elsewhere.
 //!
 //! # Guarantees
 //!
-//! - An instance is failed only if a live look finds the node silent or gone *and* no Pod of the instance alive on it,
-//!   nor the target of a migration that may have taken the guest.
-//! - An instance that waits for a guest from elsewhere is not failed: the VMI controller lets it wait again.
-//! - Every write tests what it rests upon: the label is left alone if the node was written meanwhile (that may have been a
-//!   heartbeat), the phase if anybody else moved the instance.
-//! - A silent node is looked at every minute while it exists or has instances.
+//! - A VMI is failed only if live reads find the node unresponsive or gone *and* no live Pod of the VMI on it, nor the
+//!   target of a migration that may have taken over the guest.
+//! - A VMI that waits to receive a guest is not failed: the VMI controller lets it wait again.
+//! - Every write tests its preconditions: the label is left alone if the node was written meanwhile (possibly by a
+//!   heartbeat), the phase if anybody else changed it.
+//! - An unresponsive node is checked every minute while it exists or has VMIs.
 //!
 //! # Assumptions
 //!
-//! The label `kubevirt.io/nodeName` of an instance says where its guest is; launcher Pods carry
-//! `kubevirt.io/created-by`. A node without the annotation has never had an agent and counts as responsive.
+//! The label `kubevirt.io/nodeName` of a VMI names the node that its guest is on; launcher Pods carry
+//! `kubevirt.io/created-by`. A node without the annotation has never run virt-handler and counts as responsive.
 //!
 //! # Caveats
 //!
-//! Nobody is fenced. As long as the API shows a launcher Pod as running, its guest may write to its disks, and the
-//! instance stays; the kubelet's or the Pod collector's word ends the wait.
+//! There is no fencing. As long as the API shows a launcher Pod as running, its guest may write to its disks, and the
+//! VMI stays; the wait ends when the kubelet or the Pod garbage collector reports the Pod's end.
 
 use std::time::Duration;
 
@@ -49,17 +49,17 @@ use crate::guard::Guarded;
 use crate::object::Kind;
 use crate::{Note, flight, meta, pods};
 
-/// A node not heard of for so long is unresponsive.
+/// A node without a heartbeat for this long is unresponsive.
 const HEARTBEAT_TIMEOUT: SignedDuration = SignedDuration::from_mins(5);
-/// How often nodes are looked at.
+/// How often nodes are checked.
 const RECHECK: Duration = Duration::from_secs(60);
 
-/// Whether the node's agent has fallen silent, or the node is gone. Only then does it matter what runs there.
+/// Whether the node's virt-handler is unresponsive, or the node is gone. Only then does it matter what runs there.
 pub fn is_silent(node: Option<&Node>, now: &Time) -> bool {
     is_responsive(node, now) == Ok(false)
 }
 
-/// What to do about one node, going by the caches.
+/// Decides what to do about one node, based on the caches.
 pub fn decide(w: &World) -> Vec<Action> {
     let again = (w.node.is_some() || !w.vmis.is_empty()).then_some(Action::RequeueAfter(RECHECK));
     match is_responsive(w.node.as_deref(), &w.now) {
@@ -68,15 +68,15 @@ pub fn decide(w: &World) -> Vec<Action> {
             let at_stake = w.node.as_deref().is_some_and(is_schedulable) || w.vmis.iter().any(|vmi| is_active(vmi));
             at_stake.then_some(Action::Own(Own::LookLive)).into_iter().chain(again).collect()
         }
-        // The next write of the node brings us back.
+        // The next write to the node requeues it.
         Err(unreadable) => vec![Action::Own(Own::Warn(unreadable))],
     }
 }
 
-/// What to do now that the node was read live.
+/// Decides what to do about the node after it was read live.
 pub fn judge(w: &World, live: &Live) -> Vec<Action> {
     match is_responsive(live.node.as_ref(), &w.now) {
-        Ok(true) => return vec![], // the cache is behind
+        Ok(true) => return vec![], // the cache is stale
         Ok(false) => {}
         Err(unreadable) => return vec![Action::Own(Own::Warn(unreadable))],
     }
@@ -91,7 +91,7 @@ pub fn judge(w: &World, live: &Live) -> Vec<Action> {
                        node. Let virt-handler run here again, or delete them.";
         actions.push(Action::Note(Note::warning(reasons::NODE_UNRESPONSIVE, message)));
     }
-    // A guest that was leaving may have arrived: where it was going to is to be heard first.
+    // A migrating guest may have arrived: its target must be resolved first.
     let lost = vmis.into_iter().filter(|vmi| {
         !live.pods.iter().any(|pod| is_alive(pod, &w.name, vmi)) && flight::landing(vmi, &live.pods).is_none()
     });
@@ -99,7 +99,7 @@ pub fn judge(w: &World, live: &Live) -> Vec<Action> {
     actions
 }
 
-/// Whether the node's agent was heard of lately. An error if what it wrote is not a time.
+/// Whether the node's heartbeat is recent. An error if the annotation is not a valid time.
 fn is_responsive(node: Option<&Node>, now: &Time) -> Result<bool, String> {
     let Some(node) = node else { return Ok(false) };
     let Some(heartbeat) = annotation(&node.metadata, annotations::HEARTBEAT) else { return Ok(true) };
@@ -109,8 +109,8 @@ fn is_responsive(node: Option<&Node>, now: &Time) -> Result<bool, String> {
     Ok(now.0.duration_since(last) <= HEARTBEAT_TIMEOUT)
 }
 
-/// The node agent owns the instance: if it is gone, nobody else will end it. One that waits for a guest from elsewhere has
-/// nothing to lose with its node: without its Pod it waits again, and the guest goes on where it is.
+/// virt-handler owns the VMI in these phases: if it is gone, nothing else will end the VMI. A VMI that waits to receive
+/// a guest loses nothing with its node: without its Pod it waits again, and the guest keeps running on the source.
 fn is_active(vmi: &VirtualMachineInstance) -> bool {
     match vmi.phase() {
         Some(Phase::Scheduled) => !vmi.receives(),
@@ -139,7 +139,7 @@ fn keep_guests_away(node: &Node) -> Vec<Action> {
     vec![patch, Action::Note(note)]
 }
 
-/// No agent runs on the node, and none is on its way.
+/// No virt-handler runs on the node, and none is starting.
 fn lacks_agent(node: &str, agents: &Agents) -> bool {
     let present = agents.pods.iter().any(|pod| pods::node_name(pod) == Some(node));
     !present && matches!(agents.daemon_sets.as_slice(), [one] if is_settled(one))
@@ -152,11 +152,11 @@ fn is_settled(set: &DaemonSet) -> bool {
     })
 }
 
-/// The guest may run in this Pod: it is the instance's, on this node, and has not ended.
+/// Whether the guest may run in this Pod: it belongs to the VMI, is on this node, and has not ended.
 fn is_alive(pod: &Pod, node: &str, vmi: &VirtualMachineInstance) -> bool {
     let containers = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
     let mut states = containers.map(|c| c.state.as_ref().is_some_and(|state| state.terminated.is_some())).peekable();
-    // A Pod may hang in its end for want of the agent, with every container gone.
+    // A Pod may be stuck in termination without virt-handler, with every container gone.
     let ended = states.peek().is_some() && states.all(|terminated| terminated);
     let ours = pod.metadata.namespace == vmi.metadata.namespace
         && is_controlled_by(&pod.metadata, meta::uid(&vmi.metadata))

@@ -1,5 +1,5 @@
-//! The Node controller: what is done about a node whose agent has fallen silent, and which time stamp counters the nodes
-//! offer to guests.
+//! The Node controller: handles nodes whose virt-handler is unresponsive, and labels nodes with the TSC frequencies
+//! that they offer to guests.
 
 mod action;
 mod decide;

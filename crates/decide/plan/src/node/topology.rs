@@ -1,9 +1,8 @@
-//! Time stamp counters of the cluster: which frequency new guests are given, and which nodes can run them.
+//! TSC frequencies of the cluster: which frequency new guests get, and which nodes can run them.
 //!
-//! A guest that was promised an invariant counter only runs where the counter ticks as fast as promised, or can be made
-//! to. The promise is the lowest frequency of the cluster, so that as many nodes as possible can keep it, and is
-//! written into the instance's topology hints. A node says by one label per frequency what it can run; the labels follow
-//! the promises made.
+//! A guest with an invariant TSC only runs on nodes whose TSC has that frequency, or can be scaled to it. New guests
+//! get the lowest frequency of the cluster, so that as many nodes as possible can run them; it is recorded in the VMI's
+//! topology hints. A node has one label per frequency that it can run; the labels follow the frequencies in use.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,10 +17,10 @@ use serde_json::{Map, Value, json};
 
 use crate::meta;
 
-/// QEMU takes a counter for the promised one if it is off by no more than this many in a million.
+/// QEMU accepts a TSC that deviates from the requested frequency by at most this many parts per million.
 const TOLERANCE_PPM: i64 = 250;
 
-/// The configuration names a frequency that no counter has.
+/// The configured frequency is not valid for any TSC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidFrequency {
     pub configured: i64,
@@ -36,8 +35,8 @@ impl fmt::Display for InvalidFrequency {
 
 impl std::error::Error for InvalidFrequency {}
 
-/// The frequency that new guests are promised, in ticks per second: the configured one, or the lowest of the nodes that
-/// take guests or have some (`runs_vmis`, asked by a node's name). Zero if no node tells.
+/// The TSC frequency of new guests in Hz: the configured one, or the lowest of the nodes that are schedulable or run
+/// guests (`runs_vmis`, called with a node's name). Zero if no node reports one.
 pub fn lowest_tsc_frequency<'a>(
     nodes: impl IntoIterator<Item = &'a Arc<Node>>,
     runs_vmis: impl Fn(&str) -> bool,
@@ -53,29 +52,29 @@ pub fn lowest_tsc_frequency<'a>(
     Ok(lowest.unwrap_or(0))
 }
 
-/// Whether the node tells the frequency of its counter.
+/// Whether the node reports its TSC frequency.
 pub fn offers_counter(node: &Node) -> bool {
     frequency(node).is_some()
 }
 
-/// The frequency an instance was promised, if it was.
+/// The TSC frequency in a VMI's topology hints, if any.
 pub fn promised_frequency(vmi: &VirtualMachineInstance) -> Option<i64> {
     let hints = vmi.status.as_ref()?.topology_hints.as_ref()?;
     hints.tsc_frequency.filter(|frequency| *frequency > 0)
 }
 
-/// One node's labels are not what they should be.
+/// A label change of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Relabel {
     pub node: String,
-    /// A merge of the labels to add and to remove; the UID in it is the guard.
+    /// A merge patch with the labels to add and to remove, guarded by the UID in it.
     pub patch: Value,
 }
 
-/// What to change so that each node's labels name the frequencies in use that it can run.
+/// Computes the patches after which each node's labels name the frequencies in use that it can run.
 ///
-/// `promised` are the frequencies of all instances, `lowest` is that of the cluster. Nodes that do not tell their own are
-/// left alone.
+/// `promised` are the frequencies of all VMIs, `lowest` is that of the cluster. Nodes that do not report their own
+/// frequency are left alone.
 pub fn relabel(nodes: &[Arc<Node>], promised: &BTreeSet<i64>, lowest: i64) -> Vec<Relabel> {
     nodes.iter().filter_map(|node| relabel_one(node, promised, lowest)).collect()
 }
@@ -95,7 +94,7 @@ fn relabel_one(node: &Node, promised: &BTreeSet<i64>, lowest: i64) -> Option<Rel
     (!changes.is_empty()).then(|| Relabel { node: meta::name(&node.metadata).to_owned(), patch })
 }
 
-/// How far a counter may be off.
+/// How far a TSC may deviate from a frequency.
 fn tolerance(frequency: i64) -> i64 {
     let millionths = i128::from(frequency) * i128::from(TOLERANCE_PPM) / 1_000_000;
     i64::try_from(millionths).unwrap_or(i64::MAX)
@@ -110,7 +109,7 @@ fn frequency(node: &Node) -> Option<i64> {
     label(&node.metadata, labels::TSC_FREQUENCY)?.parse().ok().filter(|frequency| *frequency > 0)
 }
 
-/// The frequencies the node says it can run. What follows the prefix and is no number is not ours.
+/// The frequencies in the node's labels. A suffix that is not a number is not ours.
 fn offered(node: &Node) -> BTreeSet<i64> {
     let keys = node.metadata.labels.iter().flat_map(|labels| labels.keys());
     keys.filter_map(|key| key.strip_prefix(labels::TSC_FREQUENCY_SCHEDULING_PREFIX)?.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! What this controller looks at live.
+//! The live checks of this controller.
 
 use std::fmt;
 
@@ -13,14 +13,14 @@ use crate::object::{Kind, Object};
 /// Every effect this controller can have.
 pub type Action = Effect<Look>;
 
-/// What is looked at live before an instance is written to.
+/// What is verified by a live read before a VMI is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// The migration and the other side's are as the cache has them.
+    /// The migrations of both sides are unchanged since the cached version.
     CurrentMigrations,
 }
 
-/// The migrations that would forbid to go on.
+/// The migrations that must not have changed.
 fn seen(w: &World) -> impl Iterator<Item = &Migration> {
     w.peers.iter().map(|peer| peer.migration.as_ref()).chain([w.migration.as_ref()])
 }
@@ -37,7 +37,7 @@ impl Doubt<World> for Look {
     }
 }
 
-/// Whether a live migration is what was seen, in all that would forbid to go on.
+/// Whether a migration read live equals the cached one in everything that would rule out the write.
 fn is_same(live: &Object, seen: &Migration) -> bool {
     let Object::Migration(live) = live else { return false };
     live.metadata.uid == seen.metadata.uid

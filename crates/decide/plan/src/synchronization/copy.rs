@@ -1,10 +1,10 @@
-//! What one side takes from the other.
+//! Copies state from one side of a decentralized migration to the other.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State, VirtualMachineInstanceStatus};
 
 use super::world::{Peer, is_handed_off, state_of};
 
-/// The receiver takes what the sender has told.
+/// Copies the sender's published state to the receiver.
 pub(super) fn from_sender(new: &mut VirtualMachineInstanceStatus, peer: &Peer, address: &str) {
     let Some((theirs, state)) = told(peer) else { return };
     let Some(own) = new.migration_state.as_mut().filter(|own| !own.is_over()) else { return };
@@ -24,7 +24,7 @@ pub(super) fn from_sender(new: &mut VirtualMachineInstanceStatus, peer: &Peer, a
     with(new, theirs);
 }
 
-/// The sender takes what the receiver has told.
+/// Copies the receiver's published state to the sender.
 pub(super) fn from_receiver(new: &mut VirtualMachineInstanceStatus, peer: &Peer, address: &str) {
     let Some((theirs, state)) = told(peer) else { return };
     let Some(own) = new.migration_state.as_mut().filter(|own| !own.is_over()) else { return };
@@ -32,7 +32,8 @@ pub(super) fn from_receiver(new: &mut VirtualMachineInstanceStatus, peer: &Peer,
     if let Some(target) = &mut own.target_state {
         target.sync_address = Some(address.to_owned());
     }
-    // What its node acts upon, once this side has told everything and the other one is ready.
+    // The fields that the sender's virt-handler acts on, once this side has published everything and the other one is
+    // ready.
     if own.migration_uid.is_some() && is_handed_off(state) {
         own.target_node.clone_from(&state.target_node);
         own.target_pod.clone_from(&state.target_pod);
@@ -47,14 +48,14 @@ pub(super) fn from_receiver(new: &mut VirtualMachineInstanceStatus, peer: &Peer,
         } else if state.end_timestamp.is_some() {
             own.start_timestamp = own.start_timestamp.take().or_else(|| state.start_timestamp.clone());
             own.end_timestamp.clone_from(&state.end_timestamp);
-            // An instance that has ended since finishes nothing any more.
+            // A VMI that has ended since will not report completion itself.
             own.completed = state.completed.or(theirs.is_final().then_some(true));
         }
     }
     with(new, theirs);
 }
 
-/// The instance of the other side, and what it says about that side's migration.
+/// The other side's VMI, and its state of that side's migration.
 fn told(peer: &Peer) -> Option<(&VirtualMachineInstance, &State)> {
     let vmi = peer.vmi.as_deref()?;
     Some((vmi, state_of(vmi, &peer.migration)?))
@@ -69,7 +70,7 @@ fn take_failure(own: &mut State, theirs: &State) {
     own.abort_status = theirs.abort_status.clone().or_else(|| own.abort_status.take());
 }
 
-/// How the guest is moved, and which volumes move with it: either side may know what the other one does not.
+/// The migration method and the migrated volumes: either side may know what the other one does not.
 fn with(new: &mut VirtualMachineInstanceStatus, theirs: &VirtualMachineInstance) {
     let Some(status) = &theirs.status else { return };
     new.migration_method = new.migration_method.take().or_else(|| status.migration_method.clone());

@@ -14,22 +14,22 @@ use crate::meta;
 use crate::migration::{Kind, address, is_final, kind, phase};
 use crate::object::Kind as Of;
 
-/// The other side, as far as it can be told.
+/// The other side, as far as it is known.
 enum Other<'a> {
     Found(&'a Peer),
-    /// It was known, and there is no such migration any more.
+    /// It was known, and its migration no longer exists.
     Gone,
-    /// Nobody is there yet, or somebody has made a mistake: what to tell.
+    /// It does not exist yet, or something is misconfigured: the message to report.
     Missing(String),
 }
 
-/// What to do about one migration between instances.
+/// Decides what to do about one decentralized migration.
 pub fn decide(w: &World) -> Vec<Action> {
     if kind(&w.migration) == Kind::Local {
         return vec![];
     }
     let ended = is_final(&w.migration) || (meta::is_deleting(&w.migration.metadata) && w.vmi.is_none());
-    // Whoever relies on it has to see how it ended.
+    // A peer that relies on this migration has to see how it ended.
     let read = || w.peers.iter().any(|peer| !is_final(&peer.migration) && relies_on(peer, w.uid()));
     let mut actions: Vec<Action> = finalizer(w, !ended || read()).into_iter().collect();
     let Some(vmi) = w.vmi.as_deref() else { return actions };
@@ -44,7 +44,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     let other = other(w);
     let mut new = vmi.clone();
     fetch(w, &other, &mut new);
-    // Only the migration that the instance shows speaks on it: two that contradict each other would never come to rest.
+    // Only the migration shown on the VMI writes to it: two that contradict each other would never converge.
     if w.state().is_some() {
         tell(w, &mut new, complaint(w, &other));
     }
@@ -61,7 +61,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     actions
 }
 
-/// Whether the instance shows the sides of another migration between instances.
+/// Whether the VMI shows another decentralized migration.
 fn is_anothers(w: &World, vmi: &VirtualMachineInstance) -> bool {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let source = state.and_then(|state| state.source_state.as_ref()?.migration_uid.as_deref());
@@ -80,11 +80,11 @@ fn relies_on(peer: &Peer, uid: &str) -> bool {
     state.and_then(met).as_deref() == Some(uid)
 }
 
-/// Holds the migration until its end has been told.
+/// Holds the migration until its peer has seen how it ended.
 fn finalizer(w: &World, wanted: bool) -> Option<Action> {
     let mut new = w.migration.metadata.clone();
     match wanted {
-        // One that is being deleted takes no more of them.
+        // Finalizers cannot be added to an object that is being deleted.
         true if meta::is_deleting(&new) => {}
         true => drop(meta::add_finalizer(&mut new, MIGRATION_SYNCHRONIZATION)),
         false => drop(meta::remove_finalizer(&mut new, MIGRATION_SYNCHRONIZATION)),
@@ -156,11 +156,11 @@ fn one(found: Vec<&Peer>, none: impl FnOnce() -> String) -> Other<'_> {
     }
 }
 
-/// What people have to know of the other side.
+/// The problem with the other side to report to users.
 fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
     match other {
         Other::Missing(why) => Some(why.clone()),
-        Other::Gone => None, // it is being given up
+        Other::Gone => None, // the migration is being aborted
         Other::Found(peer) if peer.vmi.is_none() && !is_final(&peer.migration) => {
             let (meta, name) = (&peer.migration.metadata, peer.migration.spec.vmi_name.as_deref().unwrap_or_default());
             Some(format!("the other side's instance {}/{name} does not exist", meta::namespace(meta)))
@@ -179,7 +179,7 @@ fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
     }
 }
 
-/// Why the migration has to be given up, if the other side was.
+/// Why the migration must be aborted, if the other side was.
 fn lost(other: &Other<'_>) -> Option<String> {
     let peer = match other {
         Other::Gone => return Some("the other side's migration is gone".to_owned()),
@@ -196,7 +196,7 @@ fn lost(other: &Other<'_>) -> Option<String> {
     }
 }
 
-/// Takes over what the other side says, or what its silence means.
+/// Copies the other side's state, or derives it from the other side's absence.
 fn fetch(w: &World, other: &Other<'_>, new: &mut VirtualMachineInstance) {
     let Some(state) = w.state().filter(|state| !state.is_over()) else { return };
     if let Other::Found(peer) = other {
@@ -217,7 +217,7 @@ fn fetch(w: &World, other: &Other<'_>, new: &mut VirtualMachineInstance) {
     }
 }
 
-/// The sender's instance has ended, is not the one that was known, or its node says that its launcher is gone.
+/// The sender's VMI has ended, is not the expected one, or virt-handler reports that its launcher is gone.
 fn sender_is_gone(state: &State, other: &Other<'_>) -> bool {
     if state.end_timestamp.is_some() {
         return false;
@@ -230,12 +230,13 @@ fn sender_is_gone(state: &State, other: &Other<'_>) -> bool {
     vmi.is_final() || failed || gone == Some(meta::uid(&peer.migration.metadata))
 }
 
-/// An instance goes only after its Pods: with it, no guest can be there. If it had come, it was that instance's to end.
+/// A VMI is removed only after its Pods, so no guest can be left. If the guest had arrived, its end was that VMI's own.
 fn receiver_is_gone(w: &World, state: &State, other: &Other<'_>, new: &mut VirtualMachineInstance) {
     let known = state.target_state.as_ref().and_then(|target| target.virtual_machine_instance_uid.as_deref());
     let there = match other {
         Other::Found(peer) => peer.vmi.as_deref().is_some_and(|vmi| Some(meta::uid(&vmi.metadata)) == known),
-        // Its instance cannot be asked for without it; the migration controller has the sender's end told by its node.
+        // Its VMI cannot be looked up without it; the migration controller has the sender's virt-handler report the
+        // outcome.
         Other::Gone | Other::Missing(_) => true,
     };
     let Some(own) = new.status_mut().migration_state.as_mut().filter(|_| !there) else { return };
@@ -249,7 +250,7 @@ fn receiver_is_gone(w: &World, state: &State, other: &Other<'_>, new: &mut Virtu
     }
 }
 
-/// Keeps the condition that says what is waited for.
+/// Maintains the condition that says what the migration waits for.
 fn tell(w: &World, vmi: &mut VirtualMachineInstance, complaint: Option<String>) {
     let type_ = DECENTRALIZED_LIVE_MIGRATION_FAILURE;
     let list = &mut vmi.status_mut().conditions;

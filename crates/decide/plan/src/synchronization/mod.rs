@@ -1,4 +1,4 @@
-//! Carries the two sides of a migration between instances over to each other.
+//! Synchronizes the two sides of a decentralized migration.
 //!
 //! ```text
 //!   sender's instance                         receiver's instance
@@ -9,18 +9,18 @@
 //!   endTimestamp, completed, failed ◄──────── endTimestamp …           (the guest runs there, or certainly does not)
 //! ```
 //!
-//! Each migration fetches what the other side has told and writes it to its own instance, so every pass writes in one
-//! namespace only. The two find each other by the `migrationID`, and after that by their UIDs.
+//! Each migration reads the other side's state and writes it to its own VMI, so every pass writes in one namespace
+//! only. The two sides find each other by the `migrationID`, and after that by their UIDs.
 //!
 //! # Guarantees
 //!
-//! - Nothing is written for a migration that has ended, to an instance that belongs to another one, or after `completed`.
-//! - Before an instance is written to, both migrations are looked at live: one that was given up meanwhile must not begin.
+//! - Nothing is written for a finished migration, to a VMI that belongs to another one, or after `completed`.
+//! - Before a VMI is written, both migrations are read live: one that was aborted meanwhile must not start.
 //! - `failed` never follows `endTimestamp`: a guest that has arrived stays where it is.
-//! - If one of the migrations is deleted, fails or disappears, the other one is deleted, which gives it up.
-//! - A receiver whose sender cannot tell any more is told so ([`MIGRATION_SOURCE_GONE`]); its node then says what
-//!   became of the guest, as it does when the source of a local migration dies.
-//! - Every wait and every mistake shows in the condition `DecentralizedLiveMigrationFailure`.
+//! - If one of the migrations is deleted, fails or disappears, the other one is deleted, which aborts it.
+//! - If the sender can no longer report, the receiver is marked accordingly ([`MIGRATION_SOURCE_GONE`]); its
+//!   virt-handler then reports the fate of the guest, as it does when the source of a local migration dies.
+//! - Every wait and every mistake is reported by the condition `DecentralizedLiveMigrationFailure`.
 //!
 //! [`MIGRATION_SOURCE_GONE`]: api::annotations::MIGRATION_SOURCE_GONE
 

@@ -8,25 +8,25 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::meta;
 use crate::migration::{Kind, kind};
 
-/// A migration of the other side, and the instance that it names.
+/// A migration of the other side, and the VMI that it names.
 #[derive(Clone, Debug)]
 pub struct Peer {
     pub migration: Arc<Migration>,
     pub vmi: Option<Arc<VirtualMachineInstance>>,
 }
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct World {
     pub migration: Arc<Migration>,
     pub vmi: Option<Arc<VirtualMachineInstance>>,
-    /// Every migration of the other side that goes by the same ID, ended or not.
+    /// Every migration of the other side with the same ID, finished or not.
     pub peers: Vec<Peer>,
-    /// Whole seconds, as the API keeps them.
+    /// The current time in whole seconds, the API's resolution.
     pub now: Time,
 }
 
-/// The ID under which the two sides of a migration between instances find each other.
+/// The ID under which the two sides of a decentralized migration find each other.
 pub fn exchange(migration: &Migration) -> Option<&str> {
     match kind(migration) {
         Kind::Sends => migration.spec.send_to.as_ref().map(|send| send.migration_id.as_str()),
@@ -44,13 +44,13 @@ impl World {
         kind(&self.migration) == Kind::Sends
     }
 
-    /// What the own instance says, if it is about this migration.
+    /// The migration state of our own VMI, if it is about this migration.
     pub(super) fn state(&self) -> Option<&State> {
         state_of(self.vmi.as_deref()?, &self.migration)
     }
 }
 
-/// What an instance says about its side of a migration between instances.
+/// The state of a VMI's side of a decentralized migration.
 pub(super) fn state_of<'a>(vmi: &'a VirtualMachineInstance, migration: &Migration) -> Option<&'a State> {
     let state = vmi.status.as_ref()?.migration_state.as_ref()?;
     let uid = Some(meta::uid(&migration.metadata));
@@ -63,7 +63,7 @@ pub(super) fn state_of<'a>(vmi: &'a VirtualMachineInstance, migration: &Migratio
     (own == uid && free).then_some(state)
 }
 
-/// Whether the nodes have this side.
+/// Whether this side is handed off.
 pub(super) fn is_handed_off(state: &State) -> bool {
     state.migration_uid.is_some() && state.target_node.is_some()
 }

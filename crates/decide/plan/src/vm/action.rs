@@ -1,4 +1,4 @@
-//! What this controller can do beyond the common vocabulary, and what it looks at live.
+//! The effects and live checks specific to this controller.
 
 use std::fmt;
 
@@ -18,31 +18,31 @@ use crate::object::{Kind, Object};
 /// Every effect this controller can have.
 pub type Action = Effect<Look, Own>;
 
-/// What only this controller does.
+/// Effects that only this controller has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Own {
-    /// Makes an ownerless object ours, an instance or a DataVolume, if it still has this UID and if a live look shows that
-    /// the virtual machine still exists and is not being deleted.
+    /// Adopts an ownerless VMI or DataVolume, if it still has this UID and a live read shows that the VM still exists
+    /// and is not being deleted.
     Adopt { kind: Kind, name: String, uid: String, owner: OwnerReference },
-    /// Asks live whether somebody may do something, and goes on with `then` only if so. Allowed is who may do all of one
-    /// of the lists.
+    /// Does a live access review, and continues with `then` only if access is granted. It is granted if all requests of
+    /// one of the lists are allowed.
     Authorize { name: String, any_of: Vec<Vec<SubjectAccessReviewSpec>>, then: Vec<Action> },
-    /// Creates a DataVolume. One of this name that we control is success. If its claim exists already, an importer too
-    /// old to take claims over says so, which is no failure.
+    /// Creates a DataVolume. If one of this name that we control already exists, that is success. If its claim already
+    /// exists, importers too old to adopt claims return an error, which is not a failure.
     CreateDataVolume { data_volume: Box<DataVolume>, claim_exists: bool },
 }
 
-/// What is looked at live before something that cannot be undone.
+/// What is verified by a live read before an irreversible effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// There is no instance of the virtual machine.
+    /// The VM has no VMI.
     NoInstance,
 }
 
-/// What a patch is for that keeps records and can only fail because somebody else was faster.
+/// The reason of bookkeeping patches, which can only fail because of a conflict.
 pub(super) const BOOKKEEPING: &str = "";
 
-/// A failure shows under this reason.
+/// Reports a failure under this reason.
 pub(super) fn shown_as(reason: &'static str) -> Why {
     if reason == BOOKKEEPING { Why::default() } else { Why::shown(reason, "") }
 }
@@ -53,13 +53,13 @@ pub(super) fn adopt(kind: Kind, object: &ObjectMeta, by: &VirtualMachine) -> Opt
     Some(Effect::Own(Own::Adopt { kind, name, uid, owner }))
 }
 
-/// Patches metadata or spec of the virtual machine, guarded by tests.
+/// Patches metadata or spec of the VM, guarded by test operations.
 pub(super) fn patch_vm(vm: &VirtualMachine, patch: Patch, reason: &'static str) -> Action {
     Action::patch(Kind::Vm, meta::name(&vm.metadata), patch, shown_as(reason))
 }
 
-/// Keeps the spec that an instance is started from, or what an instance type or preference says. One of this name is
-/// success: the name says what it holds.
+/// Stores the spec that a VMI is started from, or that of an instance type or preference. If a revision of this name
+/// already exists, that is success: the name identifies the content.
 pub(super) fn keep_revision(revision: ControllerRevision) -> Action {
     Action::create(revision, Why::shown(reasons::FAILED_CREATE, ""))
 }
@@ -98,7 +98,7 @@ impl Deed for Own {
     }
 }
 
-/// For logs: what is done to which object, and never what is in it.
+/// For logs: names the operation and the object, never the object's content.
 impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -1,7 +1,7 @@
-//! Pauses between starts that keep failing.
+//! Back-off between starts that keep failing.
 //!
-//! The n-th failure in a row is followed by 10·n² seconds plus up to half of that, at most 300. The extra part spreads
-//! virtual machines that failed together; it comes from the failed instance's UID.
+//! The n-th failure in a row is followed by a pause of 10·n² seconds plus up to half of that, at most 300. The jitter
+//! spreads VMs that failed together; it is derived from the failed VMI's UID.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::meta;
 const BASE_SECONDS: i64 = 10;
 const LONGEST_SECONDS: i64 = 300;
 
-/// The strategies under which failed starts are counted.
+/// The run strategies under which failed starts are counted.
 pub(super) fn counts_failures(strategy: &RunStrategy) -> bool {
     matches!(strategy, RunStrategy::Always | RunStrategy::RerunOnFailure | RunStrategy::Once)
 }
@@ -27,14 +27,14 @@ pub(super) fn failed_starts(vm: &VirtualMachine) -> i64 {
     failure.and_then(|failure| failure.consecutive_fail_count).unwrap_or(0)
 }
 
-/// How long to wait yet before the next start.
+/// The time left before the next start.
 pub(super) fn left(failure: &VirtualMachineStartFailure, now: &Time) -> Option<Duration> {
     let retry = failure.retry_after_timestamp.as_ref()?;
     let left = retry.0.duration_since(now.0);
     Duration::try_from(left).ok().filter(|left| !left.is_zero())
 }
 
-/// The record of failed starts after what is seen now.
+/// The updated record of failed starts.
 pub(super) fn record(
     old: Option<&VirtualMachineStartFailure>,
     strategy: &RunStrategy,
@@ -62,14 +62,14 @@ pub(super) fn record(
     })
 }
 
-/// Whether the guest ran at any time. The record of phases counts, too: we may have missed the moment.
+/// Whether the guest ever ran. The phase transition timestamps count, too: we may have missed the moment.
 fn has_run(vmi: &VirtualMachineInstance) -> bool {
     let transitions = vmi.status.iter().flat_map(|status| &status.phase_transition_timestamps);
     vmi.is_running() || transitions.into_iter().any(|t| t.phase.as_ref() == Some(&Phase::Running))
 }
 
 pub(super) fn pause_seconds(count: i64, uid: &str) -> i64 {
-    // Beyond this the longest pause is reached anyway, and the square stays small.
+    // Larger counts reach the maximum anyway, and the square does not overflow.
     let count = count.clamp(1, 100);
     let pause = BASE_SECONDS * count * count;
     let spread = i64::from(fnv1a(uid)) % (pause / 2 + 1);

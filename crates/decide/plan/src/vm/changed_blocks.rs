@@ -1,4 +1,4 @@
-//! Whether changes to a guest's disks are recorded, as far as a virtual machine's status tells.
+//! The state of changed block tracking in a VM's status.
 
 use api::v1::{ChangedBlockTrackingState as State, ChangedBlockTrackingStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
@@ -8,7 +8,7 @@ use super::world::World;
 
 const GATE: &str = "IncrementalBackup";
 
-/// The cluster wants it for this machine, by its labels or those of its namespace.
+/// The cluster enables it for this VM, by its labels or those of its namespace.
 fn is_selected(w: &World) -> bool {
     let Some(selectors) = &w.config.configuration.changed_block_tracking_label_selectors else { return false };
     let matches = |selector: &Option<LabelSelector>, labels: &Labels| {
@@ -29,7 +29,7 @@ fn of_instance(w: &World) -> Option<&State> {
     Some(&status.state).filter(|state| !state.as_str().is_empty())
 }
 
-/// What a new instance starts with.
+/// The state that a new VMI starts with.
 pub(super) fn of_new_instance(w: &World) -> Option<ChangedBlockTrackingStatus> {
     let state = match (is_selected(w), of_machine(w)) {
         _ if !w.config.feature_gate(GATE) => return None,
@@ -40,7 +40,7 @@ pub(super) fn of_new_instance(w: &World) -> Option<ChangedBlockTrackingStatus> {
     Some(ChangedBlockTrackingStatus { state, ..ChangedBlockTrackingStatus::default() })
 }
 
-/// What the machine's status says.
+/// The state for the VM's status.
 pub(super) fn status(w: &World) -> Option<ChangedBlockTrackingStatus> {
     let old = w.vm.status.as_ref().and_then(|status| status.changed_block_tracking.clone());
     let state = state(w)?;

@@ -1,7 +1,7 @@
-//! Where a DataVolume's content is copied from, and who must be allowed to copy it.
+//! The source that a DataVolume is cloned from, and the permission to clone it.
 //!
-//! A DataVolume made by us is made with our rights, so we ask whether the guest's own service account may read the source.
-//! Within one namespace nobody has to ask.
+//! We create DataVolumes with our own permissions, so we check whether the guest's service account may read the source.
+//! Within one namespace no check is needed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessRevie
 use super::world::{Place, World};
 use crate::SyncError;
 
-/// DataSources that point to each other are followed once, as the importer does.
+/// A reference from one DataSource to another is followed once, as the importer does.
 const LONGEST_CHAIN: usize = 2;
 
-/// DataSources by place.
+/// DataSources keyed by namespace and name.
 pub(super) type DataSources = BTreeMap<Place, Arc<DataSource>>;
 
-/// The DataSources on the way to a DataVolume's content, as far as they are known, and the claim at its end.
+/// The known DataSources on the way to a DataVolume's content, and the claim at the end of the chain.
 pub(super) fn way(spec: &DataVolumeSpec, namespace: &str, known: &DataSources) -> (Vec<Place>, Option<Place>) {
     let claim = |claim: &DataVolumeSourcePVC, near: &str| (or(Some(&claim.namespace), near), claim.name.clone());
     let Some(reference) = &spec.source_ref else {
@@ -46,7 +46,7 @@ fn or(namespace: Option<&str>, default: &str) -> String {
     namespace.filter(|namespace| !namespace.is_empty()).unwrap_or(default).to_owned()
 }
 
-/// The source of a DataVolume with nothing left to look up: DataSources followed, namespaces filled in.
+/// The fully resolved source of a DataVolume: DataSources followed, namespaces filled in.
 pub(super) fn resolve(w: &World, field: &str, spec: &DataVolumeSpec) -> Result<Option<DataVolumeSource>, SyncError> {
     let Some(reference) = &spec.source_ref else {
         return Ok(spec.source.clone().map(|source| in_namespace(source, w.namespace())));
@@ -74,7 +74,7 @@ pub(super) fn resolve(w: &World, field: &str, spec: &DataVolumeSpec) -> Result<O
     Err(refuse("DataSources that point to one another are followed once; name the last one".to_owned()))
 }
 
-/// Where the importer says that the DataSource leads, or else where its owner says.
+/// The target of a DataSource: as resolved by the importer, else as in its spec.
 fn source_of(found: &DataSource) -> DataSourceSource {
     let resolved = found.status.as_ref().map(|status| &status.source);
     let resolved = resolved.filter(|source| source.pvc.is_some() || source.snapshot.is_some());
@@ -91,7 +91,7 @@ fn in_namespace(mut source: DataVolumeSource, namespace: &str) -> DataVolumeSour
     source
 }
 
-/// What has to be allowed for the copy: all questions of one of these lists. Nothing has to be within one namespace.
+/// The access reviews for a clone: all requests of one of these lists must be allowed. Empty within one namespace.
 pub(super) fn questions(vm: &VirtualMachine, source: &DataVolumeSource) -> Vec<Vec<SubjectAccessReviewSpec>> {
     let namespace = vm.metadata.namespace.as_deref().unwrap_or_default();
     let claim = source.pvc.as_ref().map(|claim| (&claim.namespace, &claim.name, ["pods"].as_slice()));
@@ -122,11 +122,11 @@ pub(super) fn questions(vm: &VirtualMachine, source: &DataVolumeSource) -> Vec<V
         subresource: Some("source".to_owned()),
         ..create("datavolumes")
     };
-    // Whoever may run Pods beside the source can read it anyway.
+    // An account that may create Pods in the source's namespace can read the claim anyway.
     vec![vec![ask(explicit)], implied.iter().map(|resource| ask(create(resource))).collect()]
 }
 
-/// The account the guest's Pod runs as.
+/// The service account that the guest's Pod runs as.
 fn service_account(vm: &VirtualMachine) -> &str {
     let spec = &vm.spec.template.spec;
     let mounted = spec.volumes.iter().filter_map(|volume| volume.source().service_account());
@@ -135,7 +135,7 @@ fn service_account(vm: &VirtualMachine) -> &str {
     named.unwrap_or("default")
 }
 
-/// Whether the claim to copy exists; without it the copy waits, which its owner should know.
+/// The claim to clone, if it does not exist: the clone waits for it, which its owner should know.
 pub(super) fn missing_claim(w: &World, source: &DataVolumeSource) -> Option<Place> {
     let claim = source.pvc.as_ref()?;
     let place = (claim.namespace.clone(), claim.name.clone());

@@ -1,4 +1,4 @@
-//! The DataVolumes that come with a virtual machine: made once each, and waited for.
+//! The DataVolumes of a VM's templates: each is created once, and waited for.
 
 use std::collections::BTreeMap;
 
@@ -14,20 +14,20 @@ use crate::claims::phase;
 use crate::object::Kind;
 use crate::{Note, SyncError, meta};
 
-/// What becomes of the templates in this pass.
+/// The result of reconciling the templates in this pass.
 #[derive(Default)]
 pub(super) struct Provision {
-    /// Creates what is missing.
+    /// Creates missing DataVolumes.
     pub(super) actions: Vec<Action>,
-    /// What the virtual machine has to wait for, in words.
+    /// What the VM waits for, as a message.
     pub(super) waits: Option<String>,
-    /// The same as an event, if it will not come without help.
+    /// The same as an event, if it needs a user's action.
     pub(super) warning: Option<Action>,
-    /// Why a DataVolume that exists will not do, and under which reason its event goes.
+    /// Why an existing DataVolume cannot be used, and the reason of its event.
     pub(super) refusal: Option<(SyncError, &'static str)>,
 }
 
-/// Creates DataVolumes that are missing and says which ones are not ready.
+/// Creates missing DataVolumes and reports which ones are not ready.
 pub(super) fn provide(w: &World) -> Result<Provision, SyncError> {
     let mut provision = Provision::default();
     for (index, template) in w.vm.spec.data_volume_templates.iter().enumerate() {
@@ -55,13 +55,13 @@ pub(super) fn provide(w: &World) -> Result<Provision, SyncError> {
     Ok(provision)
 }
 
-/// Good enough to start: an instance that waits for the content is itself the first consumer.
+/// Good enough to start: a VMI that waits for the content is itself the first consumer.
 fn is_usable(dv: &DataVolume) -> bool {
     use DataVolumePhase::{PendingPopulation, Succeeded, WaitForFirstConsumer};
     matches!(phase(dv), Some(Succeeded | WaitForFirstConsumer | PendingPopulation))
 }
 
-/// Where a DataVolume stands. Progress is left out: a status that counted along would be written all the time.
+/// The state of a DataVolume. Progress is left out, since it would cause constant status writes.
 fn waiting(dv: &DataVolume) -> String {
     let name = meta::name(&dv.metadata);
     match phase(dv) {
@@ -76,7 +76,7 @@ fn waiting(dv: &DataVolume) -> String {
     }
 }
 
-/// The same words are on the virtual machine already.
+/// The VM already shows this message.
 fn is_told(w: &World, words: &str) -> bool {
     w.vm.condition(api::conditions::READY).is_some_and(|ready| ready.message().contains(words))
 }
@@ -85,14 +85,14 @@ fn condition<'a>(dv: &'a DataVolume, type_: &str) -> Option<&'a cdi::Condition> 
     dv.status.as_ref()?.conditions.iter().find(|condition| condition.type_ == type_)
 }
 
-/// The importer has no room, in its words. It says so with a condition that is not even False.
+/// The importer's message if it exceeds the quota. Its condition is not even False then.
 fn over_quota(dv: &DataVolume) -> Option<&str> {
     let bound = condition(dv, cdi::CONDITION_BOUND).filter(|_| phase(dv) == Some(&DataVolumePhase::Pending))?;
     let over = bound.status != ConditionStatus::True && bound.reason.as_deref() == Some(cdi::REASON_EXCEEDED_QUOTA);
     over.then(|| bound.message.as_deref().unwrap_or("the importer gave no message"))
 }
 
-/// Why the transfer stopped, in the importer's words.
+/// The importer's message about why the transfer stopped.
 fn running_error(dv: &DataVolume) -> Option<&str> {
     let running = condition(dv, cdi::CONDITION_RUNNING).filter(|running| running.status == ConditionStatus::False)?;
     let reason = running.reason.as_deref()?;
@@ -100,12 +100,12 @@ fn running_error(dv: &DataVolume) -> Option<&str> {
     stopped.then(|| running.message.as_deref().filter(|message| !message.is_empty()).unwrap_or(reason))
 }
 
-/// A volume's DataVolume will not come without help.
+/// A volume's DataVolume has failed and needs a user's action.
 pub(super) fn has_error(w: &World) -> bool {
     used(w).any(|dv| phase(dv) == Some(&DataVolumePhase::Failed) || running_error(dv).is_some())
 }
 
-/// A volume's DataVolume is on its way. One that only waits for a consumer is not.
+/// A volume's DataVolume is being populated. One that only waits for a consumer does not count.
 pub(super) fn is_provisioning(w: &World) -> bool {
     use DataVolumePhase::{PendingPopulation, Succeeded, WaitForFirstConsumer};
     let bound = |dv| condition(dv, cdi::CONDITION_BOUND).is_some_and(|bound| bound.status == ConditionStatus::True);
@@ -118,7 +118,7 @@ fn used(w: &World) -> impl Iterator<Item = &DataVolume> {
     volumes.filter_map(|volume| w.claims.data_volume(&volume.name))
 }
 
-/// A DataVolume of ours that nobody owns.
+/// Adopts an ownerless DataVolume of ours.
 pub(super) fn adopt(w: &World) -> Option<Action> {
     let templates = w.vm.spec.data_volume_templates.iter().filter_map(|template| template.metadata.as_ref());
     let mut found = templates.filter_map(|metadata| w.claims.data_volume(meta::name(metadata)));

@@ -10,30 +10,31 @@
 //!
 //! # Guarantees
 //!
-//! - At most one instance, named like the virtual machine; never a creation and a deletion in one pass, and neither
-//!   while an earlier one is not visible yet.
-//! - Only the first state change request counts, and a stop only for the instance it names.
-//! - The instance's finalizer goes after its outcome is on record: first the status, then the patch.
-//! - An instance that ended without ever running is replaced only after a pause that grows with each failure in a row.
-//!   The pause is derived from the failed instance's UID: the same world gives the same time.
-//! - A DataVolume is copied only from what the guest's own service account may read; that is asked live, just before.
-//! - What an instance type or preference says is captured before it is used.
-//! - All that a pass changes about the instance is one patch, guarded by what was seen.
-//! - `printableStatus` is a function of what is seen, first matching row wins.
-//! - Whatever holds a start up is told: by the condition `Failure` if somebody has to act, else by `Ready`.
+//! - At most one VMI, named like the VM; never a creation and a deletion in one pass, and neither while an earlier one
+//!   is not in the cache yet.
+//! - Only the first state change request counts, and a stop request only for the VMI it names.
+//! - The VMI's finalizer is removed after its outcome is recorded: first the status, then the patch.
+//! - A VMI that ended without ever running is replaced only after a back-off that grows with each failure in a row. Its
+//!   jitter is derived from the failed VMI's UID: the decision is deterministic.
+//! - A DataVolume is cloned only from a source that the guest's own service account may read; a live access review
+//!   checks this just before.
+//! - An instance type or preference is captured before it is used.
+//! - All changes of a pass to the VMI are one patch, guarded by the state they are based on.
+//! - `printableStatus` is a function of the observed state; the first matching row wins.
+//! - Whatever blocks a start is reported: by the condition `Failure` if a user has to act, else by `Ready`.
 //! - A pass that changes nothing writes nothing.
 //!
 //! # Assumptions
 //!
-//! Admission fills the instance's defaults. Only this controller and the subresource API write the virtual machine's
-//! status; both guard their writes.
+//! Admission sets the VMI's defaults. Only this controller and the subresource API write the VM's status; both guard
+//! their writes.
 //!
 //! # Caveats
 //!
-//! A stop waits for nothing: it is carried out although a DataVolume is not ready or an instance type is gone, which in
-//! KubeVirt keep a running guest from being stopped. Nor do changes of a running guest wait for DataVolumes: a volume
-//! that is plugged shows on the instance what it waits for. Volumes are not moved between claims while a guest runs
-//! (`updateVolumesStrategy: Migration`); only what is on record about such a move is kept.
+//! A stop is unconditional: it happens even if a DataVolume is not ready or an instance type is missing, which in
+//! KubeVirt prevent a running guest from being stopped. Live updates do not wait for DataVolumes either: the VMI
+//! reports what a hot-plugged volume waits for. Volumes are not migrated between claims while a guest runs
+//! (`updateVolumesStrategy: Migration`); only existing records of such a migration are kept.
 
 use std::time::Duration;
 
@@ -52,13 +53,13 @@ use crate::guard::Guarded;
 use crate::object::Kind;
 use crate::{Note, SyncError, meta};
 
-/// A virtual machine that orphans what it owns leaves its instance running.
+/// A VM deleted with orphan propagation leaves its VMI running.
 const ORPHAN: &str = "orphan";
 
-/// Between looks for an object that the virtual machine names and that does not exist. Not all of them are watched for.
+/// How often to check for a missing object that the VM refers to. Not all such kinds are watched.
 const UNTIL_IT_EXISTS: Duration = Duration::from_secs(15);
 
-/// What to do about one virtual machine.
+/// Decides what to do about one VM.
 pub fn decide(w: &World) -> Vec<Action> {
     if let Some(left) = w.behind {
         return vec![Action::RequeueAfter(left)];
@@ -66,7 +67,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     if !w.vm.is_marked_for_deletion()
         && let Some(patch) = start::prepare(w)
     {
-        return vec![patch_vm(&w.vm, patch, reasons::FIRMWARE_UUID_ERROR)]; // it brings us back here
+        return vec![patch_vm(&w.vm, patch, reasons::FIRMWARE_UUID_ERROR)]; // its event requeues us
     }
     if let Some(release) = release(w) {
         return vec![release];
@@ -75,16 +76,16 @@ pub fn decide(w: &World) -> Vec<Action> {
     let mut actions = std::mem::take(&mut plan.first);
     if plan.actions.iter().any(comes_back) {
         actions.extend(plan.actions);
-        return actions; // what they change brings us back; the status reports what was seen, not hoped for
+        return actions; // their events requeue us; the status reports observed state only
     }
-    // The status goes before the rest: the outcome is on record before anything is torn down.
+    // The status is written before the rest: the outcome is recorded before anything is torn down.
     actions.extend(status::update(w, &plan));
     actions.extend(plan.actions);
     actions.extend(release_instance(w));
     actions
 }
 
-/// What the action does is seen by the next pass, which is not far.
+/// Whether the effect of the action will trigger another pass soon.
 fn comes_back(action: &Action) -> bool {
     match action {
         Action::Create { object, .. } => object.kind() == Kind::Vmi,
@@ -94,18 +95,18 @@ fn comes_back(action: &Action) -> bool {
     }
 }
 
-/// What the pass tries, and what it already knows to be wrong.
+/// The actions of a pass, and the problems already known.
 #[derive(Default)]
 pub(super) struct Plan {
     /// Must have succeeded before the status is written.
     pub(super) first: Vec<Action>,
     pub(super) actions: Vec<Action>,
     pub(super) error: Option<SyncError>,
-    /// The failed instance is to be replaced although its strategy only starts on request.
+    /// The failed VMI is to be replaced although its run strategy only starts on request.
     pub(super) rerun: bool,
-    /// Why there is no instance, in words.
+    /// Why there is no VMI, as a message.
     pub(super) waits: Option<String>,
-    /// What the status is to say about instance type and preference, if that changes.
+    /// The instance type and preference for the status, if they change.
     pub(super) refs: Option<Refs>,
     pub(super) restart: Restart,
 }
@@ -119,7 +120,7 @@ impl Plan {
         Self { waits: Some(words.into()), ..Self::default() }
     }
 
-    /// Something among the actions can fail: an earlier failure is not over before it has succeeded.
+    /// Whether some action can fail: an earlier failure is not cleared before it has succeeded.
     pub(super) fn attempts(&self) -> bool {
         self.actions.iter().any(|action| action.on_failure().is_some())
     }
@@ -156,7 +157,7 @@ fn sync(w: &World) -> Plan {
     }
 }
 
-/// The failure of the last attempt. Some events are more telling than the condition.
+/// Reports the failure of the last attempt. Some failures have a more specific event than the condition.
 fn report(error: &SyncError) -> Plan {
     let note = Action::Note(Note::warning(&error.reason, error.message.clone()));
     let of_data_volume = [events::UNAUTHORIZED_DATA_VOLUME_CREATE, events::FAILED_DATA_VOLUME_CREATE];
@@ -167,7 +168,7 @@ fn report(error: &SyncError) -> Plan {
     Plan { actions: vec![note], error: Some(shown), ..Plan::default() }
 }
 
-/// Everything but taking an instance away.
+/// Everything except the deletion of a VMI.
 fn bring_forward(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
     if let Some(adopt) = data_volumes::adopt(w) {
         return Ok(Plan::act(vec![adopt]));
@@ -220,14 +221,14 @@ fn carry_out(w: &World, verdict: Verdict) -> Result<Plan, SyncError> {
     })
 }
 
-/// Nothing can be done before somebody does something; said once by an event, and by a condition as long as it lasts.
+/// Nothing can be done before a user acts; reported once by an event, and by a condition for as long as it lasts.
 fn refuse(w: &World, error: SyncError, event: Option<&str>) -> Plan {
     let reason = event.unwrap_or(&error.reason);
     let note = (!is_told(w, &error)).then(|| Action::Note(Note::warning(reason, error.message.clone())));
     Plan { actions: note.into_iter().collect(), error: Some(error), ..Plan::default() }
 }
 
-/// The virtual machine shows this failure already.
+/// Whether the VM already shows this failure.
 pub(super) fn is_told(w: &World, error: &SyncError) -> bool {
     let shown = w.vm.condition(conditions::FAILURE);
     shown.is_some_and(|c| c.reason() == error.reason && c.message() == error.message)
@@ -244,7 +245,7 @@ fn delete(vmi: &VirtualMachineInstance, because: &'static str) -> Vec<Action> {
     vec![delete, Action::Note(note)]
 }
 
-/// An ownerless instance of our name becomes ours, unless it is going.
+/// Adopts an ownerless VMI of the same name, unless it is being deleted.
 fn adopt(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     if vmi.is_marked_for_deletion() {
         return None;
@@ -252,8 +253,8 @@ fn adopt(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     action::adopt(Kind::Vmi, &vmi.metadata, &w.vm)
 }
 
-/// An ended instance may go: the status before this action recorded its outcome. One that waited for a guest and is
-/// deleted has none.
+/// Releases a finished VMI: the status write before this action recorded its outcome. A VMI that waited for a guest and
+/// is deleted has none.
 fn release_instance(w: &World) -> Option<Action> {
     let never_came =
         |vmi: &VirtualMachineInstance| vmi.phase() == Some(&Phase::WaitingForSync) && vmi.is_marked_for_deletion();
@@ -267,7 +268,7 @@ fn release_instance(w: &World) -> Option<Action> {
     Some(Action::patch(Kind::Vmi, meta::name(&vmi.metadata), patch, Why::default()))
 }
 
-/// A deleted virtual machine goes when its instance is gone, or at once if it leaves the instance behind.
+/// Releases a deleted VM when its VMI is gone, or at once if it orphans the VMI.
 fn release(w: &World) -> Option<Action> {
     let leaves = meta::has_finalizer(&w.vm.metadata, ORPHAN);
     if !w.vm.is_marked_for_deletion() || (w.instance().is_some() && !leaves) || w.expects_creation() {
@@ -280,6 +281,6 @@ fn release(w: &World) -> Option<Action> {
     if leaves {
         return Some(release);
     }
-    // An instance that a lagging cache does not show would be left without anybody to record its end.
+    // With a stale cache, a VMI could be left behind with nobody to record its outcome.
     Some(Action::confirm(Look::NoInstance, vec![release]))
 }

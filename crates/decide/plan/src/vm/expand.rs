@@ -14,13 +14,13 @@ use serde::Serialize;
 use super::world::World;
 use crate::{SyncError, meta};
 
-/// What a virtual machine's matchers lead to.
+/// The instance type and preference that a VM's matchers resolve to.
 pub(super) struct Applied {
     pub(super) instancetype: Option<VirtualMachineInstancetypeSpec>,
     pub(super) preference: Option<VirtualMachinePreferenceSpec>,
 }
 
-/// Finds what a virtual machine names: it, or an earlier state of it.
+/// Resolves a VM's matchers: to the named object, or to an earlier revision of it.
 pub(super) fn find(w: &World, vm: &VirtualMachine) -> Result<Applied, SyncError> {
     let failed = |reason| move |error: instancetype::FindError| SyncError::caused_by(reason, &error);
     Ok(Applied {
@@ -30,7 +30,7 @@ pub(super) fn find(w: &World, vm: &VirtualMachine) -> Result<Applied, SyncError>
 }
 
 impl Applied {
-    /// Applies both to a spec; in which fields it is in conflict with the instance type, if nothing was applied.
+    /// Applies both to a spec. If fields conflict with the instance type, returns them and applies nothing.
     pub(super) fn apply(
         &self,
         field: &str,
@@ -48,7 +48,7 @@ impl Applied {
     }
 }
 
-/// The template of a virtual machine as its instance would get it.
+/// The template of a VM as its VMI would get it.
 pub(super) fn template<'a>(
     w: &World,
     vm: &'a VirtualMachine,
@@ -63,13 +63,13 @@ pub(super) fn template<'a>(
     Ok(Cow::Owned(template))
 }
 
-/// The scope of what a matcher of the virtual machine names.
+/// Whether a matcher of the VM names a cluster-scoped object.
 pub(super) fn is_cluster_wide(subject: Subject, kind: Option<&str>) -> bool {
     subject.scope(kind.unwrap_or_default(), "") == Some(Scope::Cluster)
 }
 
 impl Objects for World {
-    /// A revision that was captured a moment ago may not show yet; what it was captured from says the same.
+    /// A revision that was captured a moment ago may not be in the cache yet; its source has the same content.
     fn revision(&self, _: &str, name: &str) -> Option<ControllerRevision> {
         self.revision(name).cloned().or_else(|| {
             captured(self, self.instancetype.as_ref(), name).or_else(|| captured(self, self.preference.as_ref(), name))

@@ -1,12 +1,12 @@
-//! Which instance type and preference a virtual machine keeps.
+//! Which instance type and preference apply to a VM.
 //!
 //! ```text
 //! matcher ─► revision it names, or the one on record, or the object as it is now ─► captured ─► on record in the status
 //! ```
 //!
-//! By policy `reference` what a virtual machine was first started with is captured as revisions, so a later change of the
-//! object does not change the guest. By `expand` and `expandAll` the machine takes over what the object says and forgets
-//! where it came from; `expand` leaves machines alone that have a revision on record.
+//! With policy `reference`, the objects that a VM was first started with are captured as revisions, so that later
+//! changes to the objects do not change the guest. With `expand` and `expandAll`, their content is copied into the VM
+//! and the references are removed; `expand` leaves VMs alone that have a revision on record.
 
 use api::reasons;
 use api::v1::{ControllerRevisionRef, InstancetypeStatusRef, VirtualMachine, VirtualMachineStatus};
@@ -24,7 +24,7 @@ use super::world::World;
 use crate::guard::Guarded;
 use crate::{SyncError, meta};
 
-/// What the status should say about both.
+/// The status of both.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Refs {
     instancetype: Option<InstancetypeStatusRef>,
@@ -50,7 +50,7 @@ impl Refs {
     }
 }
 
-/// Brings the record up to date. The plan is the whole pass then; nothing if there is nothing to do.
+/// Updates the record. If there is anything to do, the returned plan is the whole pass.
 pub(super) fn sync(w: &World) -> Result<Option<Plan>, SyncError> {
     let recorded = Refs::recorded(&w.vm);
     let expands = w.config.instancetype_reference_policy() != "reference";
@@ -86,7 +86,7 @@ pub(super) fn sync(w: &World) -> Result<Option<Plan>, SyncError> {
     Ok(Some(plan))
 }
 
-/// One matcher on its way to the record.
+/// A matcher that is being recorded.
 struct Pin<'a> {
     w: &'a World,
     plan: &'a mut Plan,
@@ -95,7 +95,7 @@ struct Pin<'a> {
 }
 
 impl Pin<'_> {
-    /// What should be on record for the matcher. What has to be created for that goes into the plan.
+    /// The record for the matcher. What must be created for it is added to the plan.
     fn pin<T: Serialize>(
         &mut self,
         live: Option<&Live<T>>,
@@ -121,7 +121,7 @@ impl Pin<'_> {
         Ok(one)
     }
 
-    /// The record with what the matcher says now. Another object means another revision.
+    /// The record, updated from the matcher. Another object means another revision.
     fn followed(&self) -> InstancetypeStatusRef {
         let Matcher { name, kind, revision_name, infer_from_volume, failure_policy } = self.matcher;
         let mut one = self.recorded.cloned().unwrap_or_default();
@@ -146,7 +146,7 @@ impl Pin<'_> {
         one
     }
 
-    /// One of this name that exists must say the same.
+    /// An existing revision of this name must have the same content.
     fn create(&mut self, revision: ControllerRevision) -> Result<(), SyncError> {
         let name = meta::name(&revision.metadata);
         let held = |revision: &ControllerRevision| revision.data.as_ref().and_then(|data| data.0.get("spec").cloned());
@@ -166,7 +166,7 @@ fn pointing_to(name: &str) -> Option<ControllerRevisionRef> {
     Some(ControllerRevisionRef { name: Some(name.to_owned()) })
 }
 
-/// The object may have changed since admission compared it with the machine.
+/// The object may have changed since admission checked it against the VM.
 fn check_conflicts(w: &World, live: &Live<api::instancetype::VirtualMachineInstancetypeSpec>) -> Result<(), SyncError> {
     let template = &w.vm.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
@@ -183,7 +183,7 @@ fn check_conflicts(w: &World, live: &Live<api::instancetype::VirtualMachineInsta
     Err(SyncError::new(reasons::FAILED_CREATE, message))
 }
 
-/// The machine takes over what its instance type and preference say; the patch brings us back to forget them.
+/// Copies instance type and preference into the VM; the event of the patch requeues us to remove the references.
 fn expanded(w: &World, found: &expand::Applied) -> Result<Plan, SyncError> {
     let mut spec = w.vm.spec.clone();
     let mut metadata = spec.template.metadata.take().unwrap_or_default();
@@ -201,7 +201,7 @@ fn expanded(w: &World, found: &expand::Applied) -> Result<Plan, SyncError> {
     Ok(Plan::act(patch.into_iter().collect()))
 }
 
-/// A machine that names nothing has nothing on record. After an expansion its revisions are of no more use.
+/// Clears the record of a VM without matchers. After an expansion its revisions are no longer needed.
 fn forget(w: &World, recorded: &Refs, expands: bool) -> Plan {
     let mut plan = Plan { refs: Some(Refs::default()), ..Plan::default() };
     if expands {

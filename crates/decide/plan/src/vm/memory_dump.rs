@@ -1,4 +1,4 @@
-//! A dump of the guest's memory: the claim is plugged, written to, and unplugged.
+//! A dump of the guest's memory: the claim is hot-plugged, written, and unplugged.
 //!
 //! ```text
 //! Associating ─► InProgress ─► Unmounting ─► Completed          remove: any phase ─► Dissociating ─► (no request)
@@ -18,10 +18,10 @@ use crate::effect::Why;
 use crate::guard::Guarded;
 use crate::object::Kind;
 
-/// What the claim says after a dump that did not work.
+/// The claim's annotation after a failed dump.
 const FAILED: &str = "Memory dump failed";
 
-/// What the phase asks for: on the template, the instance and the claim.
+/// Applies what the phase requires to the template, the VMI and the claim.
 pub(super) fn carry_on(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let Some(request) = w.vm.status.as_ref().and_then(|status| status.memory_dump_request.as_ref()) else {
         return Ok(());
@@ -64,7 +64,7 @@ pub(super) fn take_out(spec: &mut VirtualMachineInstanceSpec, claim: &str) {
     spec.volumes.retain(|volume| volume.name != claim);
 }
 
-/// The claim tells what is in it: the file, or that there is none.
+/// Annotates the claim with the name of the dump file, or with the failure.
 fn annotate(w: &World, request: &VirtualMachineMemoryDumpRequest) -> Result<Option<Action>, Obstacle> {
     let name = &request.claim_name;
     let claim = w.claims.claim(name).ok_or_else(|| {
@@ -78,7 +78,7 @@ fn annotate(w: &World, request: &VirtualMachineMemoryDumpRequest) -> Result<Opti
     Ok(patch.map(|patch| Action::patch(Kind::Claim, name, patch, Why::shown(reasons::MEMORY_DUMP_ERROR, ""))))
 }
 
-/// The request after what is seen now; nothing once it is done with.
+/// The updated request; `None` once it is done.
 pub(super) fn progress(w: &World, old: &VirtualMachineMemoryDumpRequest) -> Option<VirtualMachineMemoryDumpRequest> {
     let mut new = old.clone();
     let report = w.instance().and_then(|vmi| report(vmi, &old.claim_name));
@@ -101,7 +101,7 @@ fn report<'a>(vmi: &'a VirtualMachineInstance, claim: &str) -> Option<&'a Volume
     vmi.status.as_ref()?.volume_status.iter().find(|status| status.name == claim)
 }
 
-/// What the node says about the dump.
+/// Copies virt-handler's report about the dump.
 fn take_down(request: &mut VirtualMachineMemoryDumpRequest, report: Option<&VolumeStatus>) {
     let Some((report, dump)) = report.and_then(|report| Some((report, report.memory_dump_volume.as_ref()?))) else {
         return;

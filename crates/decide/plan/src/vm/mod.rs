@@ -1,4 +1,4 @@
-//! The VirtualMachine controller: when an instance should exist, made from which template, and what became of it.
+//! The VirtualMachine controller: decides when a VMI should exist and from which template, and records its outcome.
 
 mod action;
 mod backoff;

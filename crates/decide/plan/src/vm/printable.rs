@@ -1,4 +1,4 @@
-//! The virtual machine's state in one word: a table whose first true row wins.
+//! The VM's `printableStatus`: a table whose first true row wins.
 
 use api::v1::{
     RunStrategy, VirtualMachine, VirtualMachineInstance, VirtualMachineInstancePhase as Phase,
@@ -12,7 +12,7 @@ use super::strategy::is_set_to_start;
 use super::world::World;
 use crate::claims::claim_name;
 
-/// `vm` is the virtual machine with the status of this pass.
+/// `vm` is the VM with the status computed in this pass.
 pub(super) fn status(w: &World, vm: &VirtualMachine, strategy: &RunStrategy) -> Status {
     let vmi = w.instance();
     let phase = vmi.and_then(VirtualMachineInstance::phase);
@@ -23,7 +23,7 @@ pub(super) fn status(w: &World, vm: &VirtualMachine, strategy: &RunStrategy) -> 
     let going = vmi.is_some_and(|vmi| vmi.is_marked_for_deletion() || w.expects_deletion());
     let coming = vmi.is_some() && matches!(phase, None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
     let unsynced = |reason: &str| has_false(vmi, conditions::SYNCHRONIZED, reason);
-    // Whatever the strategy says by now: the instance starts nothing of its own.
+    // Regardless of the current run strategy: the VMI does not start a guest of its own.
     let receives = phase == Some(&Phase::WaitingForSync) || (*strategy == RunStrategy::WaitAsReceiver && vmi.is_none());
     let table = [
         (Status::Terminating, vm.is_marked_for_deletion()),
@@ -51,7 +51,7 @@ fn has_false(vmi: Option<&VirtualMachineInstance>, type_: &str, reason: &str) ->
         .is_some_and(|condition| condition.is_false() && condition.reason() == reason)
 }
 
-/// A claim of the template exists and has no volume yet.
+/// A claim of the template exists and is not bound yet.
 fn has_unbound_claim(w: &World) -> bool {
     let names = w.vm.spec.template.spec.volumes.iter().filter_map(claim_name);
     let mut claims = names.filter_map(|name| w.claims.claim(name));

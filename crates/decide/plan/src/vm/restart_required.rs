@@ -1,7 +1,7 @@
-//! Which changes of the template need a restart.
+//! Which changes to the template require a restart.
 //!
-//! The template that the instance was started from is compared with the present one, both with instance type and
-//! preference applied, after everything that may differ has been made equal. What is left only a restart can bring.
+//! The template that the VMI was started from is compared with the current one, both with instance type and preference
+//! applied, after normalizing everything that may differ. Any remaining difference requires a restart.
 
 use api::v1::{Disk, Interface, Network, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceSpec, Volume};
 use api::v1::{VirtualMachineInstanceTemplateSpec, VirtualMachineSpec};
@@ -10,24 +10,24 @@ use super::expand;
 use super::world::World;
 use crate::claims::is_hotpluggable;
 
-/// What the condition says.
+/// The message of the condition.
 pub(super) const CHANGED: &str = "a template field was changed that cannot be changed on the running instance";
 
 /// What is known about the need for a restart.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Restart {
-    /// Nobody looked; what was said stands.
+    /// Not determined; the current condition stands.
     #[default]
     Unknown,
     No,
     Required(String),
 }
 
-/// Whether the instance lacks a change that only a restart can bring.
+/// Whether the VMI lacks a change that requires a restart.
 pub(super) fn judge(w: &World, vmi: &VirtualMachineInstance, started: &VirtualMachineSpec) -> Restart {
     let mut earlier = VirtualMachine { metadata: w.vm.metadata.clone(), spec: started.clone(), status: None };
     earlier.metadata.resource_version = None;
-    // What cannot be expanded cannot be compared; it shows as a failure of its own.
+    // A template that cannot be expanded cannot be compared; that is reported as a failure of its own.
     let (Ok(current), Ok(earlier)) = (expand::template(w, &w.vm), expand::template(w, &earlier)) else {
         return Restart::Unknown;
     };
@@ -36,7 +36,7 @@ pub(super) fn judge(w: &World, vmi: &VirtualMachineInstance, started: &VirtualMa
     if earlier.spec == current.spec { Restart::No } else { Restart::Required(CHANGED.to_owned()) }
 }
 
-/// Makes equal what may differ.
+/// Normalizes the fields that may differ.
 fn allow(
     w: &World,
     vmi: &VirtualMachineInstance,
@@ -70,7 +70,7 @@ fn allow(
     let uuid = |spec: &VirtualMachineInstanceSpec| spec.domain.firmware.as_ref().and_then(|f| f.uuid.clone());
     let wanted = uuid(new);
     if wanted.is_some() && uuid(&vmi.spec) == wanted {
-        // Written into the template after the start; the instance has had it all along.
+        // Written into the template after the start; the VMI has had it from the beginning.
         old.domain.firmware.get_or_insert_default().uuid = wanted;
     }
 }
@@ -103,8 +103,8 @@ fn disks_may_change(old: &VirtualMachineInstanceSpec, new: &VirtualMachineInstan
     new_disks.iter().all(may) && removed.all(may_go)
 }
 
-/// Whether the networks of the template need a restart to reach the instance. Interfaces come and go by their state;
-/// a network may lead elsewhere if the guest can migrate there.
+/// Whether changed networks of the template require a restart. Interfaces are plugged and unplugged by their state; a
+/// network may be replaced if the guest can migrate.
 fn networks_need_restart(new: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance) -> bool {
     let plain = |interface: &Interface| Interface { state: None, ..interface.clone() };
     let same_interface = |current: &Interface| {

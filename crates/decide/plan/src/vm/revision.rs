@@ -1,4 +1,4 @@
-//! The spec an instance was started from, kept as a ControllerRevision, for what changes since.
+//! The spec a VMI was started from, stored as a ControllerRevision to detect later changes.
 
 use api::annotations;
 use api::v1::{InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, VirtualMachineSpec};
@@ -23,15 +23,15 @@ pub(super) fn generation(vm: &VirtualMachine) -> i64 {
     vm.metadata.generation.unwrap_or(0)
 }
 
-/// Keeps the current spec, unless it is kept.
+/// Stores the current spec, unless it is stored already.
 pub(super) fn keep(w: &World) -> Option<Action> {
     let name = name(&w.vm);
     w.revision(&name).is_none().then(|| keep_revision(revision(&w.vm, &name)))
 }
 
-/// Drops the specs of earlier starts, now that there is an instance of a later one. Not before it shows: the instance
-/// might turn out to exist already, started from one of those. Generations only grow, so what is dropped by an instance
-/// that has itself been replaced meanwhile is not what its successor was started from.
+/// Deletes the specs of earlier starts, once a VMI of a later start is in the cache. Not earlier: the VMI might turn
+/// out to exist already, started from one of them. Generations only grow, so even if the VMI has been replaced
+/// meanwhile, the revision of its successor is not deleted.
 pub(super) fn drop_earlier(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let name = vmi.status.as_ref().and_then(|status| status.virtual_machine_revision_name.as_deref());
     let Some(current) = name.and_then(|name| w.revision(name)) else { return vec![] };
@@ -56,7 +56,7 @@ fn revision(vm: &VirtualMachine, name: &str) -> ControllerRevision {
     }
 }
 
-/// The spec with the revisions of instance type and preference that are in force.
+/// The spec with the effective revisions of instance type and preference.
 fn pinned(vm: &VirtualMachine) -> VirtualMachineSpec {
     let mut spec = vm.spec.clone();
     let status = vm.status.as_ref();
@@ -72,14 +72,14 @@ fn pinned(vm: &VirtualMachine) -> VirtualMachineSpec {
     spec
 }
 
-/// The spec the instance was started from, if it is still kept and readable.
+/// The spec the VMI was started from, if it is still stored and readable.
 pub(super) fn started_from(w: &World, vmi: &VirtualMachineInstance) -> Option<VirtualMachineSpec> {
     let name = vmi.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
     let spec = w.revision(name)?.data.as_ref()?.0.get("spec")?.clone();
     serde_json::from_value(spec).ok()
 }
 
-/// The generation of the virtual machine that the instance reflects. Old instances only have it in a name.
+/// The generation of the VM that the VMI reflects. Old VMIs only have it in a name.
 pub(super) fn observed_generation(vmi: &VirtualMachineInstance) -> Option<i64> {
     if let Some(noted) = meta::annotation(&vmi.metadata, annotations::VM_GENERATION) {
         return noted.parse().ok();
@@ -88,7 +88,7 @@ pub(super) fn observed_generation(vmi: &VirtualMachineInstance) -> Option<i64> {
     name.rsplit('-').next()?.parse().ok()
 }
 
-/// A change outside the template leaves the instance up to date; its note of the generation follows.
+/// A change outside the template leaves the VMI up to date; only its recorded generation is updated.
 pub(super) fn bump(w: &World, started: &VirtualMachineSpec, vmi: &mut VirtualMachineInstance) {
     if started.template == w.vm.spec.template {
         let noted = vmi.metadata.annotations.get_or_insert_default();

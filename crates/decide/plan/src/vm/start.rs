@@ -1,4 +1,4 @@
-//! Making a virtual machine fit to start, and its instance.
+//! Prepares a VM for its start, and creates its VMI.
 
 use admission::firmware_uuid;
 use api::config::ClusterConfig;
@@ -19,12 +19,12 @@ use crate::effect::Why;
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta};
 
-/// The interface and network of a guest that names none.
+/// The name of the default interface and network.
 const DEFAULT_NETWORK: &str = "default";
-/// The pointing device of a guest that wants one and names none.
+/// The name of the default pointing device.
 const DEFAULT_INPUT: &str = "default-0";
 
-/// What every virtual machine gets once, in one write: finalizer, stamp, firmware UUID.
+/// What every VM gets once, in one write: finalizer, API version annotations, firmware UUID.
 pub(super) fn prepare(w: &World) -> Option<Patch> {
     let vm = &w.vm;
     let mut new = vm.metadata.clone();
@@ -43,7 +43,7 @@ pub(super) fn prepare(w: &World) -> Option<Patch> {
         .build()
 }
 
-/// Keeps the spec and creates the instance from it.
+/// Stores the spec and creates the VMI from it.
 pub(super) fn start(w: &World, how: Start) -> Result<Vec<Action>, SyncError> {
     let vmi = instance(w, how)?;
     let mut actions: Vec<Action> = revision::keep(w).into_iter().collect();
@@ -85,7 +85,7 @@ fn instance(w: &World, how: Start) -> Result<VirtualMachineInstance, SyncError> 
     Ok(VirtualMachineInstance { metadata, spec, status: Some(status) })
 }
 
-/// What the template leaves to the start.
+/// Fills in what the template leaves to the start.
 fn complete(w: &World, how: Start, spec: &mut VirtualMachineInstanceSpec) {
     if how.paused {
         spec.start_strategy = Some("Paused".to_owned());
@@ -103,7 +103,7 @@ fn complete(w: &World, how: Start, spec: &mut VirtualMachineInstanceSpec) {
     attach_loose_volumes(spec);
 }
 
-/// Applies instance type and preference. Devices that nobody listed come first: the preference says more about them.
+/// Applies instance type and preference. Default devices are added first: the preference has more to say about them.
 fn apply(w: &World, spec: &mut VirtualMachineInstanceSpec, metadata: &mut ObjectMeta) -> Result<(), SyncError> {
     let found = expand::find(w, &w.vm)?;
     if let Some(preference) = &found.preference {
@@ -121,7 +121,7 @@ fn apply(w: &World, spec: &mut VirtualMachineInstanceSpec, metadata: &mut Object
     found.apply("spec", spec, metadata)
 }
 
-/// Notes on the instance what it was sized by.
+/// Records on the VMI which instance type and preference it was created from.
 fn name_sources(vm: &VirtualMachine, metadata: &mut ObjectMeta) {
     let noted = metadata.annotations.get_or_insert_default();
     if let Some(matcher) = &vm.spec.instancetype {
@@ -136,8 +136,8 @@ fn name_sources(vm: &VirtualMachine, metadata: &mut ObjectMeta) {
     }
 }
 
-/// A guest without any network gets the Pod's, unless its owner wants none. Bindings that the cluster does not permit are
-/// left out: admission refuses the instance and says why.
+/// A guest without any network gets the Pod network, unless its owner opted out. Bindings that the cluster does not
+/// permit are not added: admission then rejects the VMI with an explanation.
 pub(super) fn attach_default_network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) {
     let devices = &mut spec.domain.devices;
     if devices.autoattach_pod_interface == Some(false) || !devices.interfaces.is_empty() || !spec.networks.is_empty() {
@@ -154,7 +154,8 @@ pub(super) fn attach_default_network(spec: &mut VirtualMachineInstanceSpec, conf
     spec.networks.push(Network { name: DEFAULT_NETWORK.to_owned(), pod, ..Network::default() });
 }
 
-/// A volume that is neither disk nor file system becomes a disk. A claim for a memory dump is for nobody to see.
+/// A volume that is neither a disk nor a file system becomes a disk. Claims for memory dumps stay hidden from the
+/// guest.
 pub(super) fn attach_loose_volumes(spec: &mut VirtualMachineInstanceSpec) {
     for volume in spec.volumes.iter().filter(|volume| !volume.is_memory_dump()) {
         let devices = &mut spec.domain.devices;

@@ -1,4 +1,4 @@
-//! The virtual machine's status, computed from what is seen.
+//! Computes the VM's status from the observed state.
 
 use api::v1::{
     Condition, ConditionStatus, StateChangeRequestAction, VirtualMachineInstance, VirtualMachineStateChangeRequest,
@@ -12,15 +12,15 @@ use super::update::is_done;
 use super::world::World;
 use super::{backoff, changed_blocks, memory_dump, printable, revision, volume_migration};
 
-/// Conditions that are ours; all others are the instance's, mirrored.
+/// Conditions of our own; all others are mirrored from the VMI.
 const OWN: [&str; 4] =
     [conditions::READY, conditions::FAILURE, conditions::RESTART_REQUIRED, conditions::MANUAL_RECOVERY_REQUIRED];
 
-/// The write that brings the status up to date, if it is not.
+/// The write that updates the status, if it has changed.
 pub(super) fn update(w: &World, plan: &Plan) -> Option<Action> {
     let mut vm = (*w.vm).clone();
     let vmi = w.instance();
-    // A strategy that cannot be read starts nothing; what was known about earlier starts stays.
+    // An invalid run strategy starts nothing; the record of earlier starts is kept.
     let strategy = w.vm.run_strategy().unwrap_or_default();
     let status = vm.status_mut();
     status.created = vmi.map(|_| true);
@@ -50,7 +50,7 @@ pub(super) fn update(w: &World, plan: &Plan) -> Option<Action> {
     (!same).then(|| Action::ReplaceStatus(vm.into()))
 }
 
-/// Drops requests that are done or mean an instance that is gone; asks for the start that a failed instance is owed.
+/// Drops requests that are done or name a VMI that is gone; adds the start request that a failed VMI needs.
 fn requests(list: &mut Vec<VirtualMachineStateChangeRequest>, vmi: Option<&VirtualMachineInstance>, rerun: bool) {
     let done = |request: &VirtualMachineStateChangeRequest| match request.action {
         StateChangeRequestAction::Stop => match (&request.uid, vmi) {
@@ -86,7 +86,7 @@ fn condition_list(w: &World, plan: &Plan, list: &mut Vec<Condition>) {
     restart(w, plan, list);
 }
 
-/// Without an instance there is nothing to restart.
+/// Without a VMI there is nothing to restart.
 fn restart(w: &World, plan: &Plan, list: &mut Vec<Condition>) {
     match &plan.restart {
         Restart::Unknown if w.living_instance().is_some() => {}
@@ -98,7 +98,7 @@ fn restart(w: &World, plan: &Plan, list: &mut Vec<Condition>) {
     }
 }
 
-/// The instance's conditions become the virtual machine's; what the instance dropped goes here, too.
+/// Mirrors the VMI's conditions to the VM, removing those that the VMI no longer has.
 fn mirror(vmi: &VirtualMachineInstance, list: &mut Vec<Condition>) {
     let theirs = vmi.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     list.retain(|condition| {
@@ -107,7 +107,7 @@ fn mirror(vmi: &VirtualMachineInstance, list: &mut Vec<Condition>) {
     theirs.iter().filter(|condition| condition.type_ != conditions::READY).for_each(|theirs| put(list, theirs.clone()));
 }
 
-/// As ready as the instance; and if there is none, why.
+/// The VMI's readiness; without a VMI, the reason for that.
 fn ready(w: &World, plan: &Plan) -> Condition {
     let not = |reason, message: &str| {
         Condition::new(conditions::READY, ConditionStatus::False, reason, message, w.now.clone())
@@ -123,8 +123,8 @@ fn ready(w: &World, plan: &Plan) -> Condition {
     vmi.condition(conditions::READY).cloned().unwrap_or_else(missing)
 }
 
-/// Stores a condition if it says anything new, its message included: here one writer copies from one source, so words
-/// cannot go back and forth.
+/// Stores a condition if anything changes, including its message: one writer copies from one source, so messages cannot
+/// flap.
 fn put(list: &mut Vec<Condition>, new: Condition) {
     match list.iter_mut().find(|old| old.type_ == new.type_) {
         None => list.push(new),

@@ -1,4 +1,4 @@
-//! What each run strategy says about the instance that exists, or does not.
+//! What each run strategy requires for an existing or missing VMI.
 
 use std::time::Duration;
 
@@ -14,30 +14,30 @@ use super::world::World;
 use crate::guard::Guarded;
 use crate::{SyncError, meta};
 
-/// How long the two sides of a migration between instances are given between looks.
+/// How often the two sides of a decentralized migration are checked.
 const BETWEEN_INSTANCES: Duration = Duration::from_secs(2);
 
 pub(super) enum Verdict {
-    /// Nothing to do; why there is no instance, if there is none.
+    /// Nothing to do; the reason why there is no VMI, if there is none.
     Leave(&'static str),
     Start(Start),
-    /// `rerun`: it failed, and its strategy wants another one.
+    /// `rerun`: it failed, and the run strategy requires a new one.
     Delete {
         because: &'static str,
         rerun: bool,
     },
-    /// Not yet, in words, and when to look again.
+    /// Not yet, with a message and the time to requeue after.
     Wait(String, Duration),
-    /// The strategy itself has to change first.
+    /// The run strategy itself has to change first.
     Switch(Patch),
     Refuse(SyncError),
 }
 
-/// How an instance is started.
+/// How a VMI is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) paused: bool,
-    /// It receives a guest instead of starting one.
+    /// It receives a guest instead of booting one.
     pub(super) as_receiver: bool,
 }
 
@@ -63,7 +63,7 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
     let stop = w.stop_requested(vmi);
     match strategy {
         RunStrategy::Halted => delete("the virtual machine is halted"),
-        // A guest that may run elsewhere is not started here, whatever became of its instance.
+        // A guest that may run elsewhere is not started here, whatever happened to its VMI.
         RunStrategy::Always | RunStrategy::RerunOnFailure if vmi.is_final() && is_being_sent(vmi) => {
             Verdict::Wait("its guest is moving to another instance".to_owned(), BETWEEN_INSTANCES)
         }
@@ -83,7 +83,7 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
     }
 }
 
-/// A guest that has moved to another instance is not started here again.
+/// A guest that has moved to another VMI is not started here again.
 fn always(w: &World, vmi: &VirtualMachineInstance, stop: bool) -> Verdict {
     let because = if stop { "a stop was requested" } else { "the instance has ended and is replaced" };
     if has_been_sent(vmi) {
@@ -95,7 +95,7 @@ fn always(w: &World, vmi: &VirtualMachineInstance, stop: bool) -> Verdict {
     Verdict::Delete { because, rerun: false }
 }
 
-/// A guest that has arrived is from now on run as its owner said.
+/// A guest that has arrived is from now on subject to its owner's run strategy.
 fn received(w: &World, vmi: &VirtualMachineInstance) -> Verdict {
     if !has_moved(vmi) {
         let message = "the instance waits for no guest, although spec.runStrategy is WaitAsReceiver; \
@@ -124,15 +124,15 @@ fn has_been_sent(vmi: &VirtualMachineInstance) -> bool {
     sends(vmi) && has_moved(vmi)
 }
 
-/// Its node has what it needs to send the guest, and nobody has said how that ended.
+/// virt-handler has what it needs to send the guest, and no outcome has been reported.
 fn is_being_sent(vmi: &VirtualMachineInstance) -> bool {
     let under_way =
         |state: &MigrationState| state.migration_uid.is_some() && state.target_node.is_some() && !state.is_over();
     sends(vmi) && migration_state(vmi).is_some_and(under_way)
 }
 
-/// Whether the instance has to stay until it is known where its guest is, and until the machine will not start another one for
-/// a guest that has left. Without it nothing would tell.
+/// Whether the VMI must stay until the location of its guest is known, and until the VM is sure not to start another
+/// VMI for a guest that has left. Only the VMI records this.
 pub(super) fn holds_instance(w: &World, vmi: &VirtualMachineInstance) -> bool {
     let starts = w.vm.run_strategy() == Ok(RunStrategy::Always);
     !w.vm.is_marked_for_deletion() && vmi.is_final() && (is_being_sent(vmi) || (starts && has_been_sent(vmi)))
@@ -165,7 +165,7 @@ fn absent(w: &World, strategy: &RunStrategy) -> Verdict {
     }
 }
 
-/// A start was asked for, or the strategy is new here.
+/// A start was requested, or the run strategy is new.
 fn is_rerun(w: &World, strategy: &RunStrategy) -> bool {
     let last = w.vm.status.as_ref().and_then(|status| status.run_strategy.as_ref());
     w.start_requested() || last != Some(strategy)
@@ -181,7 +181,7 @@ fn unless_backing_off(w: &World, start: Verdict) -> Verdict {
     Verdict::Wait(format!("{count} starts in a row have failed; the next one is tried at {retry}"), left)
 }
 
-/// Whether the virtual machine is on its way up, or up.
+/// Whether the VM is running or starting.
 pub(super) fn is_set_to_start(w: &World, strategy: &RunStrategy) -> bool {
     let vmi = w.instance();
     match strategy {
@@ -195,7 +195,7 @@ pub(super) fn is_set_to_start(w: &World, strategy: &RunStrategy) -> bool {
     }
 }
 
-/// Writes another strategy into the field its owner uses. A request stays until there is an instance.
+/// Writes another run strategy into the field its owner uses. A request stays until there is a VMI.
 fn switch(w: &World, strategy: RunStrategy) -> Verdict {
     let (old, mut new) = (&w.vm.spec, w.vm.spec.clone());
     let plain = matches!(strategy, RunStrategy::Always | RunStrategy::Halted);

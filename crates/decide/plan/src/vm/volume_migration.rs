@@ -1,4 +1,4 @@
-//! What is on record about volumes that were moving to other claims.
+//! The record of volumes that were migrating to other claims.
 
 use api::v1::{Condition, ConditionStatus, StorageMigratedVolumeInfo, VirtualMachineStatus};
 use api::{conditions, reasons};
@@ -6,8 +6,8 @@ use api::{conditions, reasons};
 use super::world::World;
 use crate::claims::claim_name;
 
-/// Forgets a move that is over, and asks for help with one whose instance was lost. To be done before the instance's
-/// conditions are mirrored: the last word of a lost instance is on the virtual machine.
+/// Clears a finished migration, and requests help with one whose VMI was lost. Must run before the VMI's conditions are
+/// mirrored: the VM still holds the last conditions of the lost VMI.
 pub(super) fn keep_record(w: &World, status: &mut VirtualMachineStatus) {
     let state = status.volume_update_state.as_ref().and_then(|state| state.volume_migration_state.as_ref());
     let Some(moved) = state.map(|state| state.migrated_volumes.clone()) else { return };
@@ -39,7 +39,7 @@ fn forget(status: &mut VirtualMachineStatus) {
     status.volume_update_state = None;
 }
 
-/// The template names all the claims again that the volumes came from.
+/// The template again names all the claims that the volumes came from.
 fn is_reverted(w: &World, moved: &[StorageMigratedVolumeInfo]) -> bool {
     moved.iter().all(|volume| {
         let source = volume.source_pvc_info.as_ref().and_then(|info| info.claim_name.as_deref());

@@ -1,4 +1,4 @@
-//! Which other objects a decision about a virtual machine looks at.
+//! The other objects that a decision about a VM needs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use super::clone_source;
 use super::world::Place;
 use crate::claims;
 
-/// The names to look up; those without a namespace are beside the virtual machine.
+/// The names to look up; those without a namespace are in the VM's namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// Names that a claim, a DataVolume or both may have.
+    /// Names of claims, DataVolumes or both.
     pub claims: BTreeSet<String>,
-    /// Claims that DataVolumes are copied from.
+    /// Claims that DataVolumes are cloned from.
     pub copied_claims: BTreeSet<Place>,
     /// DataSources.
     pub data_sources: BTreeSet<Place>,
@@ -29,13 +29,13 @@ pub struct Wanted {
 /// An instance type or preference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Object {
-    /// It belongs to the cluster, and not to the virtual machine's namespace.
+    /// It is cluster-scoped, rather than in the VM's namespace.
     pub cluster: bool,
     pub name: String,
 }
 
-/// The objects that a decision about this virtual machine and this instance looks at. DataSources lead to more: ask
-/// again with those that were found, until nothing is new.
+/// The objects that a decision about this VM and VMI needs. DataSources lead to more: call this again with those that
+/// were found, until the result no longer changes.
 pub fn wanted(
     vm: &VirtualMachine,
     vmi: Option<&VirtualMachineInstance>,

@@ -17,19 +17,19 @@ use crate::{SyncError, flight, meta};
 /// Namespace and name.
 pub type Place = (String, String);
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct World {
     pub vm: Arc<VirtualMachine>,
-    /// The instance of the same name, whoever controls it.
+    /// The VMI of the same name, whoever controls it.
     pub vmi: Option<Arc<VirtualMachineInstance>>,
-    /// The revisions that the virtual machine controls, and those it names.
+    /// The revisions that the VM controls, and those it names.
     pub revisions: Vec<Arc<ControllerRevision>>,
-    /// The claims and DataVolumes that its volumes and its templates of DataVolumes name, as far as they exist.
+    /// The existing claims and DataVolumes named by its volumes and DataVolume templates.
     pub claims: Claims,
-    /// The claims its DataVolumes are copied from, as far as they exist.
+    /// The existing claims that its DataVolumes are cloned from.
     pub copied_claims: BTreeSet<Place>,
-    /// The DataSources its DataVolumes are made from, and those they point to, as far as they exist.
+    /// The existing DataSources that its DataVolumes refer to, and those they point to.
     pub data_sources: BTreeMap<Place, Arc<DataSource>>,
     /// The instance type it names, if that exists.
     pub instancetype: Option<Live<VirtualMachineInstancetypeSpec>>,
@@ -38,19 +38,19 @@ pub struct World {
     /// The labels of its namespace.
     pub namespace_labels: BTreeMap<String, String>,
     pub config: Arc<ClusterConfig>,
-    /// Which metadata a running instance takes over from the template, besides the usual.
+    /// Additional metadata that a running VMI takes over from the template.
     pub settings: Arc<Settings>,
-    /// Our last write to the virtual machine is not in the cache yet; it will be within this time, or never.
+    /// Our last write to the VM is not in the cache yet; after this time we stop waiting for it.
     pub behind: Option<Duration>,
-    /// The creation or deletion of the instance is not in the cache yet; it will be within this time, or never.
+    /// Expectation: the creation or deletion of the VMI is not in the cache yet; it expires after this time.
     pub expects_instance: Option<Duration>,
-    /// The creation of a DataVolume is not in the cache yet; it will be within this time, or never.
+    /// Expectation: the creation of a DataVolume is not in the cache yet; it expires after this time.
     pub expects_data_volumes: Option<Duration>,
-    /// The cluster is being emptied: nothing is started, whatever the run strategy.
+    /// The cluster is being drained: nothing is started, whatever the run strategy.
     pub hold_starts: bool,
-    /// The attempt made a moment ago failed.
+    /// The error of the attempt that has just failed.
     pub failed: Option<SyncError>,
-    /// Whole seconds, as the API keeps them.
+    /// The current time in whole seconds, the API's resolution.
     pub now: Time,
 }
 
@@ -59,33 +59,33 @@ impl World {
         self.vm.metadata.namespace.as_deref().unwrap_or_default()
     }
 
-    /// The instance, if the virtual machine controls it.
+    /// The VMI, if the VM controls it.
     pub(super) fn instance(&self) -> Option<&VirtualMachineInstance> {
         self.vmi.as_deref().filter(|vmi| meta::is_controlled_by(&vmi.metadata, meta::uid(&self.vm.metadata)))
     }
 
-    /// The instance, if it is neither ended nor about to.
+    /// The VMI, if it is neither finished nor being deleted.
     pub(super) fn living_instance(&self) -> Option<&VirtualMachineInstance> {
         self.instance().filter(|vmi| !vmi.is_marked_for_deletion() && !vmi.is_final())
     }
 
-    /// An instance of our name that somebody else controls.
+    /// A VMI of the same name that another object controls.
     pub(super) fn foreign_instance(&self) -> Option<&VirtualMachineInstance> {
         let vmi = self.vmi.as_deref()?;
         meta::controller_of(&vmi.metadata).filter(|owner| owner.uid != meta::uid(&self.vm.metadata)).map(|_| vmi)
     }
 
-    /// An instance of our name that nobody controls.
+    /// A VMI of the same name that nothing controls.
     pub(super) fn orphaned_instance(&self) -> Option<&VirtualMachineInstance> {
         self.vmi.as_deref().filter(|vmi| meta::controller_of(&vmi.metadata).is_none())
     }
 
-    /// An instance was created and does not show yet.
+    /// A VMI was created and is not in the cache yet.
     pub(super) fn expects_creation(&self) -> bool {
         self.expects_instance.is_some() && self.vmi.is_none()
     }
 
-    /// The instance's deletion was asked for and does not show yet.
+    /// The deletion of the VMI was requested and is not in the cache yet.
     pub(super) fn expects_deletion(&self) -> bool {
         self.expects_instance.is_some() && self.vmi.is_some()
     }
@@ -99,7 +99,7 @@ impl World {
         self.request().is_some_and(|request| request.action == StateChangeRequestAction::Start)
     }
 
-    /// A stop names the instance it means; one for an earlier instance has no effect.
+    /// A stop request names the VMI it applies to; one for an earlier VMI has no effect.
     pub(super) fn stop_requested(&self, vmi: &VirtualMachineInstance) -> bool {
         self.request().is_some_and(|request| {
             request.action == StateChangeRequestAction::Stop && request.uid == vmi.metadata.uid && request.uid.is_some()

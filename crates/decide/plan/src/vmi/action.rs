@@ -1,4 +1,4 @@
-//! What this controller can do beyond the common vocabulary, and what it looks at live.
+//! The effects and live checks specific to this controller.
 
 use std::fmt;
 
@@ -13,30 +13,30 @@ use crate::{meta, pods};
 /// Every effect this controller can have.
 pub type Action = Effect<Look>;
 
-/// What is looked at live before something that cannot be undone.
+/// What is verified by a live read before an irreversible effect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// The instance has no Pods of this sort.
+    /// The VMI has no Pods of this sort.
     NoPods(Sort),
-    /// No claim keeps this guest's state.
+    /// No claim holds this guest's state.
     NoStateClaim,
     /// The migration with this UID is gone.
     NoMigration { uid: String },
-    /// The instance is as the cache has it.
+    /// The VMI is unchanged since the cached version.
     Current,
 }
 
-/// Which of an instance's Pods count.
+/// Which of a VMI's Pods count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Every one.
+    /// All of them.
     All,
-    /// Those that run a guest or may do so, on this node if one is named.
+    /// Those that run or may run a guest, on this node if one is named.
     Launchers { node: Option<String> },
 }
 
 impl Sort {
-    /// Whether this Pod of the instance counts.
+    /// Whether this Pod of the VMI counts.
     pub fn includes(&self, pod: &Pod) -> bool {
         match self {
             Self::All => true,

@@ -1,6 +1,6 @@
-//! The claim that keeps what the guest itself must not lose: its TPM, its NVRAM, its block tracking.
+//! The claim with the guest's persistent state: TPM, NVRAM and changed block tracking.
 //!
-//! It belongs to the virtual machine and outlives its instances, so its name is derived from the virtual machine's UID.
+//! It belongs to the VM and outlives its VMIs, so its name is derived from the VM's UID.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::{SyncError, meta};
 
 /// The claim's entry in `status.volumeStatus`.
 const VOLUME: &str = "persistent-state-for-this-vm";
-/// What claims were called before they had a label, and the beginning of the names they have.
+/// The name of claims that predate the label, and the prefix of current names.
 const PREFIX: &str = labels::PERSISTENT_STATE_FOR;
 /// Enough for a TPM and NVRAM.
 const SIZE: &str = "10Mi";
@@ -31,14 +31,14 @@ const SIZE: &str = "10Mi";
 const SIZE_WITH_TRACKING: &str = "522Mi";
 const FILESYSTEM: &str = "Filesystem";
 
-/// What the claim means for the start of the instance.
+/// What the claim means for the start of the VMI.
 #[derive(Debug, Default)]
 pub(super) struct Backend {
-    /// To be done on the way.
+    /// Actions to execute first.
     pub(super) actions: Vec<Action>,
     /// The claim to mount.
     pub(super) claim: Option<String>,
-    /// The start waits for these actions: the claim is being made.
+    /// The start waits for these actions: the claim is being created.
     pub(super) making: bool,
 }
 
@@ -47,7 +47,7 @@ fn tracks_blocks(vmi: &VirtualMachineInstance) -> bool {
     tracking.is_some_and(|tracking| matches!(tracking.state, Tracking::Initializing | Tracking::Enabled))
 }
 
-/// The claim in force: the labelled one, else the one with the old name.
+/// The current claim: the labelled one, else the one with the legacy name.
 pub(super) fn current(w: &World) -> Option<&PersistentVolumeClaim> {
     let alive = || w.state_claims.iter().map(AsRef::as_ref).filter(|claim| !meta::is_deleting(&claim.metadata));
     let labelled = alive().filter(|claim| is_labelled(w, claim)).min_by_key(|claim| claim.metadata.name.clone());
@@ -63,7 +63,7 @@ fn is_labelled(w: &World, claim: &PersistentVolumeClaim) -> bool {
     machinery::meta::label(&claim.metadata, PREFIX) == Some(meta::name(&w.vmi.metadata))
 }
 
-/// Finds, makes or removes the claim before the launcher Pod is made.
+/// Finds, creates or removes the claim before the launcher Pod is created.
 pub(super) fn prepare(w: &World) -> Result<Backend, SyncError> {
     let found = current(w);
     if !render::needs_backend_claim(&w.vmi) {
@@ -129,7 +129,7 @@ fn new_claim(w: &World) -> Result<PersistentVolumeClaim, SyncError> {
     })
 }
 
-/// The configured class, else the default for virtual machines, else the default.
+/// The configured storage class, else the default class for VMs, else the default class.
 fn storage_class(w: &World) -> Result<String, SyncError> {
     if let Some(configured) = w.config.vm_state_storage_class() {
         return Ok(configured.to_owned());
@@ -149,7 +149,7 @@ fn storage_class(w: &World) -> Result<String, SyncError> {
     })
 }
 
-/// Shared by nodes, if the class is known to offer that or was chosen for this purpose.
+/// ReadWriteMany, if the class is known to support it or was configured for this purpose.
 fn access_mode(w: &World, class: &str) -> &'static str {
     const SHARED: &str = "ReadWriteMany";
     const SINGLE: &str = "ReadWriteOnce";
@@ -191,7 +191,7 @@ fn check_ready(w: &World, claim: &PersistentVolumeClaim) -> Result<(), SyncError
     }
 }
 
-/// Keeps the claim's entry in `status.volumeStatus`, under the one name it has now.
+/// Maintains the claim's entry in `status.volumeStatus`, under its current name.
 pub(super) fn record(w: &World, list: &mut Vec<VolumeStatus>) {
     let Some(claim) = current(w) else { return };
     let modes = claim.spec.as_ref().and_then(|spec| spec.access_modes.clone()).unwrap_or_default();

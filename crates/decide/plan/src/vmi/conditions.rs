@@ -1,4 +1,4 @@
-//! The conditions this controller keeps on an instance.
+//! The conditions that this controller maintains on a VMI.
 
 use api::v1::{CPUTopology, Condition, ConditionStatus, VirtualMachineInstance};
 use api::{conditions, labels, reasons};
@@ -45,7 +45,7 @@ pub(super) fn ready(w: &World) -> Condition {
     }
 }
 
-/// Somebody asked the launcher Pod to leave its node.
+/// The launcher Pod was asked to leave its node.
 pub(super) fn eviction(w: &World, list: &mut Vec<Condition>) {
     let node = w.vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref()).unwrap_or_default();
     if node.is_empty() {
@@ -57,7 +57,7 @@ pub(super) fn eviction(w: &World, list: &mut Vec<Condition>) {
     conditions::set(list, Condition::new(type_, ConditionStatus::True, reason, message, w.now.clone()));
 }
 
-/// How ready the instance's DataVolumes are, if it has any.
+/// The readiness of the VMI's DataVolumes, if it has any.
 pub(super) fn data_volumes(w: &World, list: &mut Vec<Condition>) {
     let all = volumes::data_volumes(w);
     if all.is_empty() {
@@ -72,7 +72,7 @@ pub(super) fn data_volumes(w: &World, list: &mut Vec<Condition>) {
     conditions::set(list, Condition::new(type_, ConditionStatus::from(status), reason, message, w.now.clone()));
 }
 
-/// Volumes are filled only once a Pod uses them, so one that does only that is there or about to be.
+/// Some volumes are populated only once a Pod uses them, so a temporary Pod that does just that exists or will soon.
 pub(super) fn provisioning(w: &World, list: &mut Vec<Condition>) {
     let all = volumes::data_volumes(w);
     if !volumes::waits_for_consumer(&all) {
@@ -89,7 +89,7 @@ pub(super) fn provisioning(w: &World, list: &mut Vec<Condition>) {
     }
 }
 
-/// Keeps the scheduler's latest words visible while no node fits.
+/// Keeps the scheduler's latest message visible while no node fits.
 pub(super) fn scheduled(pod: &Pod, list: &mut Vec<Condition>) {
     let unscheduled = pods::condition(pod, conditions::POD_SCHEDULED).filter(|c| c.status == "False");
     let Some(seen) = unscheduled else {
@@ -104,15 +104,15 @@ pub(super) fn scheduled(pod: &Pod, list: &mut Vec<Condition>) {
         last_probe_time: None,
         last_transition_time: seen.last_transition_time.clone(),
     };
-    // Unlike other conditions this one is replaced for a new message too: which nodes do not fit, and why, is what the
-    // user waits for.
+    // Unlike other conditions this one is also replaced if only the message changes: users need to know which nodes do
+    // not fit, and why.
     if conditions::find(list, conditions::POD_SCHEDULED).is_some_and(|old| old.message != copy.message) {
         conditions::remove(list, conditions::POD_SCHEDULED);
     }
     conditions::set(list, copy);
 }
 
-/// A claim that does not exist keeps the Pod from any node; clients look for that here.
+/// A missing claim makes the Pod unschedulable; clients expect this condition to say so.
 pub(super) fn missing_claim(w: &World, error: Option<&SyncError>, list: &mut Vec<Condition>) {
     let missing = error.filter(|error| error.reason == reasons::FAILED_PVC_NOT_FOUND);
     match missing {
@@ -121,13 +121,13 @@ pub(super) fn missing_claim(w: &World, error: Option<&SyncError>, list: &mut Vec
             let condition = Condition::new(type_, ConditionStatus::False, reason, error.message.clone(), w.now.clone());
             conditions::set(list, condition);
         }
-        // Without a Pod nobody else says this.
+        // Without a Pod nothing else sets this condition.
         None if w.current_pod().is_none() => drop(conditions::remove(list, conditions::POD_SCHEDULED)),
         None => {}
     }
 }
 
-/// What was changed on the running instance and reaches the guest by migrating.
+/// Changes made on the running VMI that reach the guest by migration.
 pub(super) fn hotplug(w: &World, new: &mut VirtualMachineInstance) {
     let mut raise = |type_: &str, message: &str| {
         let list = &mut new.status_mut().conditions;

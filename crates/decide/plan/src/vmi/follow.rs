@@ -1,4 +1,4 @@
-//! What a launcher Pod is told about its instance: labels, annotations, and whether the guest is paused.
+//! Propagates state from the VMI to its launcher Pod: labels, annotations, and whether the guest is paused.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::{meta, pods};
 
 type Map = BTreeMap<String, String>;
 
-/// Annotations of the instance that follow it onto the Pod, and off it again.
+/// Annotations that are kept in sync from the VMI to the Pod, including their removal.
 const FOLLOWING_ANNOTATIONS: [&str; 2] = [annotations::DESCHEDULER_EVICT, annotations::DESCHEDULER_PREFER_NO_EVICTION];
-/// Labels of the instance that do the same.
+/// Labels that are kept in sync in the same way.
 const FOLLOWING_LABELS: [&str; 2] = [labels::NODE_NAME, labels::OUTDATED_LAUNCHER_IMAGE];
-/// The Pod's labels and annotations, if they are not what they should be. `labels` are those the instance is about to
-/// have: the hand-over reaches Pod and instance in one pass.
+/// Patches the Pod's labels and annotations if they differ. `labels` are those the VMI is about to have: the hand-over
+/// updates Pod and VMI in one pass.
 pub(super) fn metadata(w: &World, pod: &Pod, labels: &Map) -> Option<Action> {
     let mut new = pod.metadata.clone();
     let pod_labels = new.labels.get_or_insert_default();
@@ -40,7 +40,7 @@ pub(super) fn metadata(w: &World, pod: &Pod, labels: &Map) -> Option<Action> {
     Some(Action::patch(Kind::Pod, meta::name(&pod.metadata), patch, Why::shown(reasons::FAILED_POD_PATCH, "")))
 }
 
-/// Velero's hooks are there unless the instance or, if it says nothing, the installation does without them.
+/// Velero's hooks are set unless the VMI or, if it says nothing, the installation disables them.
 fn hooks(w: &World, onto: &mut Map) {
     let own = meta::annotation(&w.vmi.metadata, annotations::SKIP_BACKUP_HOOKS);
     let general = w.config.annotations.get(annotations::SKIP_BACKUP_HOOKS).map(String::as_str);
@@ -64,8 +64,8 @@ fn eviction(w: &World, onto: &mut Map) {
     }
 }
 
-/// The Pod counts as ready only while the guest is not paused. Before its containers run nobody asks, so the first
-/// write waits for them.
+/// The Pod is ready only while the guest is not paused. The readiness gate has no effect before the containers run, so
+/// the first write waits for them.
 pub(super) fn pause_gate(w: &World, pod: &Pod) -> Option<Action> {
     let paused = w.vmi.has_condition(conditions::PAUSED);
     let gate = pods::condition(pod, conditions::VIRTUAL_MACHINE_UNPAUSED).map(|c| c.status.as_str());
@@ -84,7 +84,7 @@ pub(super) fn pause_gate(w: &World, pod: &Pod) -> Option<Action> {
         last_transition_time: Some(w.now.clone()),
         ..PodCondition::default()
     };
-    // Merged, so that the conditions of others stay.
+    // A merge, so that conditions of other writers stay.
     let patch = json!({"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}});
     Some(Action::Patch {
         kind: Kind::Pod,

@@ -1,8 +1,8 @@
-//! Volumes that come and go while the guest runs.
+//! Volume hotplug and unplug.
 //!
-//! A launcher Pod cannot gain volumes, so an attachment Pod on the same node mounts all plugged claims and the node agent
-//! moves them over. Another set of claims needs another Pod: the new one runs before the old one goes, and a Pod that
-//! holds something a guest still sees stays until the node agent has let go of it.
+//! Volumes cannot be added to a running launcher Pod, so an attachment Pod on the same node mounts all hot-plugged
+//! claims and virt-handler passes them on. A different set of claims needs a new Pod: the new one runs before the old
+//! one is deleted, and a Pod with a volume that a guest still sees stays until virt-handler has released it.
 
 use std::collections::BTreeSet;
 
@@ -18,12 +18,12 @@ use crate::effect::Why;
 use crate::object::Kind;
 use crate::{Note, SyncError, meta, pods};
 
-/// A claim that the instance wants plugged.
+/// A claim that is to be hot-plugged.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wanted {
     pub(super) volume: String,
     pub(super) claim: String,
-    /// It serves a purpose of ours and not the guest's; then it must hold files.
+    /// It serves the system and not the guest; then it must be a file system.
     pub(super) utility: bool,
 }
 
@@ -33,7 +33,7 @@ impl Wanted {
     }
 }
 
-/// Every claim that the launcher Pod does not have itself.
+/// Every claim that the launcher Pod does not mount itself.
 pub(super) fn wanted(vmi: &VirtualMachineInstance, launcher: &Pod) -> Vec<Wanted> {
     let spec = launcher.spec.as_ref();
     let has = |name: &str| spec.is_some_and(|spec| spec.volumes.iter().flatten().any(|volume| volume.name == name));
@@ -52,7 +52,7 @@ pub(super) fn wanted(vmi: &VirtualMachineInstance, launcher: &Pod) -> Vec<Wanted
     all
 }
 
-/// Attachment Pods, triggers aside.
+/// Attachment Pods, without trigger Pods.
 pub(super) fn attachment_pods<'a>(w: &'a World, launcher: &Pod) -> Vec<&'a Pod> {
     let mut all: Vec<&Pod> = w.helpers_of(launcher).filter(|pod| !pods::is_temporary(pod)).collect();
     let age = |pod: &&Pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone());
@@ -74,7 +74,7 @@ pub(super) fn carries(pod: &Pod, volume: &str) -> bool {
     cargo(pod).iter().any(|attachment| attachment.volume == volume)
 }
 
-/// Which of the wanted claims can be plugged now, and which need a Pod to provoke their binding first.
+/// Which of the wanted claims can be attached now, and which need a Pod to trigger their binding first.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Sorted {
     pub(super) ready: BTreeSet<Attachment>,
@@ -90,7 +90,7 @@ pub(super) fn sort(w: &World, wanted: &[Wanted]) -> Sorted {
         }
         match w.claims.state(&want.claim) {
             State::Ready => drop(sorted.ready.insert(want.attachment())),
-            // What has reached the guest stays, whatever becomes of the DataVolume it came from.
+            // A volume that has reached the guest stays, whatever happens to its DataVolume.
             _ if status_of(&w.vmi, &want.volume).is_some_and(is_in_use) => {
                 sorted.ready.insert(want.attachment());
             }
@@ -110,12 +110,12 @@ pub(super) fn status_of<'a>(vmi: &'a VirtualMachineInstance, volume: &str) -> Op
     plugged.filter(|status| status.hotplug_volume.is_some()).find(|status| status.name == volume)
 }
 
-/// The launcher or the guest holds it, so that the Pod that brought it must stay.
+/// The launcher or the guest uses it, so its attachment Pod must stay.
 pub(super) fn is_in_use(status: &VolumeStatus) -> bool {
     matches!(status.phase, Some(VolumePhase::Ready | VolumePhase::MountedToPod))
 }
 
-/// The attachment Pod with just this cargo.
+/// The attachment Pod with exactly these claims.
 pub(super) fn current<'a>(attachments: &[&'a Pod], cargo_wanted: &BTreeSet<Attachment>) -> Option<&'a Pod> {
     if cargo_wanted.is_empty() {
         return None;
@@ -123,7 +123,7 @@ pub(super) fn current<'a>(attachments: &[&'a Pod], cargo_wanted: &BTreeSet<Attac
     attachments.iter().copied().find(|pod| !pods::is_deleting(pod) && cargo(pod) == *cargo_wanted)
 }
 
-/// Brings the attachment Pods in line with the instance's volumes.
+/// Reconciles the attachment Pods with the VMI's volumes.
 pub(super) fn sync(w: &World, launcher: &Pod) -> Result<Vec<Action>, SyncError> {
     let wanted = wanted(&w.vmi, launcher);
     let attachments = attachment_pods(w, launcher);
@@ -148,7 +148,7 @@ pub(super) fn sync(w: &World, launcher: &Pod) -> Result<Vec<Action>, SyncError> 
     Ok(actions)
 }
 
-/// The Pods that nothing depends on any more.
+/// The Pods that are no longer needed.
 fn retired<'a>(
     w: &World,
     wanted: &[Wanted],
@@ -178,20 +178,20 @@ fn attach(w: &World, launcher: &Pod, ready: &BTreeSet<Attachment>, others: &[&Po
     let volumes: Vec<Attachment> = ready.iter().cloned().collect();
     let pod = match render::attachment_pod(&w.vmi, launcher, &volumes, &w.config, &w.context(None)) {
         Ok(pod) => pod,
-        // The node agent has not told the guest's label yet, or a claim has just gone: both will wake us.
+        // virt-handler has not reported the SELinux context yet, or a claim has just gone: both requeue us.
         Err(render::Error::NoSelinuxContext | render::Error::ClaimNotFound { .. }) => return Ok(vec![]),
         Err(error) => return Err(SyncError::caused_by(reasons::FAILED_CREATE, &error)),
     };
     let name = meta::name(&pod.metadata).to_owned();
     if others.iter().any(|other| meta::name(&other.metadata) == name) {
-        return Ok(vec![]); // its namesake is on its way out
+        return Ok(vec![]); // its namesake is being deleted
     }
     let message = format!("Created attachment pod {name}");
     Ok(create(pod, "volumes were plugged or unplugged", message))
 }
 
-/// One Pod per claim that waits for its first consumer. A trigger that has ended stays as long as its claim waits: it
-/// has said what it could, and another one would say the same.
+/// One Pod per claim that waits for its first consumer. A trigger Pod that has ended stays as long as its claim waits:
+/// another one would have the same result.
 fn trigger(w: &World, launcher: &Pod, waiting: &[Attachment]) -> Result<Vec<Action>, SyncError> {
     let mut actions = vec![];
     for attachment in waiting {
@@ -210,7 +210,7 @@ fn trigger(w: &World, launcher: &Pod, waiting: &[Attachment]) -> Result<Vec<Acti
     Ok(actions)
 }
 
-/// Triggers whose claim waits no more.
+/// Trigger Pods whose claim no longer waits.
 pub(super) fn spent_triggers<'a>(w: &'a World, launcher: &Pod) -> Vec<&'a Pod> {
     let Sorted { waiting, .. } = sort(w, &wanted(&w.vmi, launcher));
     let waits = |pod: &Pod| cargo(pod).iter().any(|attachment| waiting.contains(attachment));
@@ -222,7 +222,7 @@ fn create(pod: Pod, because: &'static str, message: String) -> Vec<Action> {
     vec![Action::create(pod, Why::shown(reasons::FAILED_CREATE, because)), Action::Note(note)]
 }
 
-/// Deletes a helper at once, unless that was done.
+/// Deletes a helper Pod without grace, unless it is already being deleted.
 pub(super) fn remove(pod: &Pod, because: &'static str, on_failure: &'static str, message: String) -> Vec<Action> {
     if pods::is_deleting(pod) {
         return vec![];

@@ -1,5 +1,5 @@
-//! The VirtualMachineInstance controller: from an accepted instance to a launcher Pod that a node agent can take over,
-//! and the clean end.
+//! The VirtualMachineInstance controller: takes an admitted VMI to a launcher Pod that virt-handler can take over, and
+//! cleans up after its end.
 
 mod action;
 mod backend;
@@ -24,7 +24,7 @@ mod tests;
 pub use action::{Action, Look, Sort};
 pub use decide::decide;
 pub(crate) use network::annotations as network_annotations;
-/// Whether the guest has state of its own that a claim must keep.
+/// Whether the guest has persistent state that needs a claim.
 pub use render::needs_backend_claim as keeps_state;
 pub use topology::awaits_hints;
 pub use vsock::vsock_cid;

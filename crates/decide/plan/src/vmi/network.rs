@@ -1,4 +1,4 @@
-//! What the Pod's networks mean to the instance: its interfaces' status, and which of its wishes only a move can fulfil.
+//! Pod networks: the status of the VMI's interfaces, and which changes need a migration.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,12 +23,12 @@ const MULTUS_STATUS: &str = "multus-status";
 const DOMAIN: &str = "domain";
 const SEPARATOR: &str = ", ";
 const ABSENT: &str = "absent";
-/// How long a change is left to whoever can plug interfaces into running Pods.
+/// How long a change is left to a controller that can hot-plug interfaces into running Pods.
 const GRACE_SECONDS: i64 = 15;
-/// When a change that was left to others is looked at again.
+/// When to check such a change again.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A network the Pod has joined, as Multus tells.
+/// A network the Pod has joined, as reported by Multus.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Joined {
@@ -61,7 +61,7 @@ fn is_absent(interface: &Interface) -> bool {
     interface.state.as_deref() == Some(ABSENT)
 }
 
-/// The interfaces as the Pod shows them, with what the node agent has found out about each.
+/// The interfaces of the Pod, with what virt-handler has reported about each.
 pub(super) fn interfaces(vmi: &VirtualMachineInstance, pod: &Pod) -> Vec<Status> {
     let joined = joined(pod);
     let names = Naming::of_pod(pod).names(&vmi.spec.networks);
@@ -110,7 +110,7 @@ fn has_source(status: &Status, source: &str) -> bool {
     status.info_source.as_deref().is_some_and(|sources| sources.split(SEPARATOR).any(|known| known == source))
 }
 
-/// Whether two lists tell the same, whatever their order.
+/// Whether two lists are equal regardless of their order.
 pub(super) fn same(a: &[Status], b: &[Status]) -> bool {
     let sorted = |list: &[Status]| {
         let mut list = list.to_vec();
@@ -120,14 +120,14 @@ pub(super) fn same(a: &[Status], b: &[Status]) -> bool {
     a.len() == b.len() && sorted(a) == sorted(b)
 }
 
-/// Annotations of a running launcher Pod that follow its networks: which to join, and the devices behind them.
+/// Annotations of a running launcher Pod that depend on its networks: which to join, and their devices.
 pub(crate) fn annotations(w: &World, pod: &Pod) -> BTreeMap<String, String> {
     let devices = device_info(w, pod).map(|info| (annotations::NETWORK_INFO.to_owned(), info));
     let networks = networks(w, pod).map(|networks| (nad::NETWORKS.to_owned(), networks));
     devices.into_iter().chain(networks).collect()
 }
 
-/// What the launcher learns of its network devices through the downward API.
+/// The information about network devices that the launcher reads through the downward API.
 fn device_info(w: &World, pod: &Pod) -> Option<String> {
     #[derive(Serialize)]
     #[serde(rename_all = "camelCase")]
@@ -166,8 +166,8 @@ fn device_info(w: &World, pod: &Pod) -> Option<String> {
     (!interfaces.is_empty()).then(|| serde_json::to_string(&Info { interfaces }).ok()).flatten()
 }
 
-/// The list of networks to join, if interfaces are to be plugged or unplugged. An SR-IOV device cannot come to a running
-/// Pod, so one that is not there yet is left out.
+/// The list of networks to join, if interfaces are to be plugged or unplugged. SR-IOV devices cannot be added to a
+/// running Pod, so those not present yet are left out.
 fn networks(w: &World, pod: &Pod) -> Option<String> {
     let all = &w.vmi.spec.domain.devices.interfaces;
     let statuses = known(&w.vmi);
@@ -202,7 +202,7 @@ fn renamed(list: &str, from: &BTreeMap<String, String>, to: Naming, vmi: &Virtua
     serde_json::to_string(&elements).ok()
 }
 
-/// What is wrong with the interfaces and networks by the rules in force now, which may be stricter than those at admission.
+/// Validates interfaces and networks against the current rules, which may be stricter than those at admission.
 pub(super) fn refused(w: &World) -> Option<SyncError> {
     if is_plain(&w.vmi) {
         return None;
@@ -225,7 +225,7 @@ pub(super) fn refused(w: &World) -> Option<SyncError> {
     Some(SyncError::new(reasons::FAILED_CREATE_VALIDATION, format!("{}: {}", wrong.field, wrong.message)))
 }
 
-/// The usual case, in which there is nothing to judge: one interface behind the Pod's address, or none at all.
+/// The common case without anything to validate: one interface on the Pod network, or none at all.
 fn is_plain(vmi: &VirtualMachineInstance) -> bool {
     match (vmi.spec.domain.devices.interfaces.as_slice(), vmi.spec.networks.as_slice()) {
         ([], []) => true,
@@ -240,17 +240,16 @@ fn is_plain(vmi: &VirtualMachineInstance) -> bool {
     }
 }
 
-/// How a change of interfaces comes into force.
+/// How a change of interfaces takes effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     None,
-    /// Somebody may do it in place; if nobody does, by migrating.
+    /// It may be applied in place; if it is not, by migration.
     Pending,
     ByMigrating,
 }
 
-/// Keeps the condition that a change takes effect only by migrating. It needs another look while others may do it in
-/// place.
+/// Maintains the condition that a change requires a migration. Requeues while the change may still be applied in place.
 pub(super) fn migration_required(w: &World, pod: &Pod, list: &mut Vec<Condition>) -> Option<Action> {
     if w.is_migrating() {
         return None;
@@ -304,7 +303,7 @@ fn change(w: &World, pod: &Pod) -> Change {
     Change::None
 }
 
-/// Whether the name in the spec, which may lack its namespace, means the definition the Pod has joined.
+/// Whether the name in the spec, which may lack its namespace, refers to the definition the Pod has joined.
 fn is_definition(vmi: &VirtualMachineInstance, named: &str, joined: &str) -> bool {
     let namespace = vmi.metadata.namespace.as_deref().unwrap_or_default();
     named == joined || (!named.contains('/') && format!("{namespace}/{named}") == joined)

@@ -1,4 +1,4 @@
-//! The phase machine. The drawing is in `decide.rs`.
+//! The phase machine. See the diagram in `decide.rs`.
 
 use api::reasons;
 use api::v1::Between;
@@ -10,26 +10,26 @@ use super::world::World;
 use crate::claims;
 use crate::{Note, SyncError, flight, meta, migration, pods};
 
-/// Where the instance goes from here.
+/// The next transition of the VMI.
 #[derive(Debug, PartialEq)]
 pub(super) enum Move {
     Stay,
     To(Phase),
-    /// The launcher is ready: this write gives the instance to the node agent.
+    /// The launcher is ready: this write hands the VMI over to virt-handler.
     HandOver,
-    /// To Failed, with what to tell the user.
+    /// To Failed, with an event.
     Fail(Note),
-    /// To Failed, if a live look confirms that there is no Pod.
+    /// To Failed, if a live read confirms that there is no Pod.
     FailIfPodGone(Note),
-    /// Back to waiting for a guest from elsewhere: this attempt to receive one is over.
+    /// Back to waiting for a guest: this attempt to receive one is over.
     WaitAgain,
-    /// The same, if a live look confirms that there is no Pod.
+    /// The same, if a live read confirms that there is no Pod.
     WaitAgainIfPodGone,
-    /// The end: finalizers go, if a live look confirms that there is no Pod.
+    /// Removes the finalizers, if a live read confirms that there is no Pod.
     Release,
-    /// Stays, and this is why. Somebody else has told the user already.
+    /// Stays, for this reason, which is already reported elsewhere.
     Blocked(SyncError),
-    /// Stays, and this is why; it deserves an event.
+    /// Stays, for this reason, which needs an event.
     Refused(SyncError),
 }
 
@@ -57,7 +57,7 @@ pub(super) fn next(w: &World) -> Move {
     }
 }
 
-/// Its migration has yet to find out which of two claims has the guest's state: without the instance it could not.
+/// Its migration has yet to determine which of two claims holds the guest's state, and needs the VMI for that.
 fn awaits_outcome(w: &World) -> bool {
     let Some(state) = w.migration_state() else { return false };
     let claims = [&state.source_persistent_state_pvc_name, &state.target_persistent_state_pvc_name];
@@ -118,7 +118,7 @@ fn from_scheduled(w: &World) -> Move {
         (None, false) => gone("Scheduled"),
         (None, true) => Move::WaitAgainIfPodGone,
         (Some(pod), true) if pods::is_down(pod) || migration_failed(w) => Move::WaitAgain,
-        // The node agent would wait for its socket for minutes. One that succeeded has told how its guest ended.
+        // virt-handler would wait minutes for its socket. A launcher that succeeded has reported how its guest ended.
         (Some(pod), false) if pods::has_failed(pod) => {
             Move::Fail(Note::warning(reasons::POD_TERMINATING, pods::obituary(pod)))
         }
@@ -128,7 +128,7 @@ fn from_scheduled(w: &World) -> Move {
 
 fn from_running(w: &World) -> Move {
     let Some(pod) = w.launcher_pod() else {
-        // The guest may have left the Pod before that disappeared: where it was going to is to be heard first.
+        // The guest may have left the Pod before it disappeared: the migration target must be resolved first.
         let landing = flight::landing(&w.vmi, w.pods.iter().map(AsRef::as_ref));
         return if landing.is_some() { Move::Stay } else { gone("Running") };
     };
@@ -140,7 +140,7 @@ fn from_running(w: &World) -> Move {
 }
 
 fn from_waiting(w: &World) -> Move {
-    // One that is going down would bring us back here at once, and so on for as long as it takes.
+    // A Pod that is being deleted would bring us back here at once, repeatedly, until it is gone.
     if w.launcher_pod().is_some_and(|pod| !pods::is_down_or_going_down(pod)) && !migration_failed(w) {
         return Move::To(Phase::Scheduling);
     }
@@ -158,7 +158,7 @@ fn gone(phase: &str) -> Move {
     Move::FailIfPodGone(Note::warning(reasons::POD_NOT_EXISTS, message))
 }
 
-/// Pinned CPUs need a Pod with guaranteed resources; a limit range or a webhook may have taken that away.
+/// Dedicated CPUs need a Pod with QoS class Guaranteed; a LimitRange or a webhook may have changed that.
 fn missing_guarantee(w: &World, pod: &Pod) -> Option<SyncError> {
     let dedicated = w.vmi.spec.domain.cpu.as_ref().and_then(|cpu| cpu.dedicated_cpu_placement) == Some(true);
     let class = pods::qos_class(pod).unwrap_or("unknown");

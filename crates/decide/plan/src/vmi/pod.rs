@@ -1,4 +1,4 @@
-//! Creating, marking and deleting the Pods of an instance, in the order in which one thing rules out the next.
+//! Creates, updates and deletes the Pods of a VMI, in order of precedence.
 
 use api::reasons;
 use api::v1::{VirtualMachineInstance, Volume, VolumeSource};
@@ -15,11 +15,11 @@ use crate::{Note, SyncError, meta, migration, pods};
 /// The feature gate that lets guests mount directories of their launcher's container.
 const CONTAINER_PATH_VOLUMES: &str = "ContainerPathVolumes";
 
-/// What is done about the Pods in this pass.
+/// The Pod actions of this pass.
 #[derive(Default)]
 pub(super) struct Sync {
     pub(super) actions: Vec<Action>,
-    /// A launcher Pod, or a claim without which there is none, is among them.
+    /// They create a launcher Pod, or a claim that it needs.
     pub(super) creates: bool,
     pub(super) error: Option<SyncError>,
 }
@@ -37,7 +37,7 @@ impl Sync {
         Self { actions, error: Some(error), ..Self::default() }
     }
 
-    /// An error with the event that goes with it, unless the instance shows it already.
+    /// An error with its event, unless the VMI already shows it.
     fn told(w: &World, error: SyncError, note: Note) -> Self {
         let note = (!w.shows(&error)).then_some(Action::Note(note));
         Self::error(note.into_iter().collect(), error)
@@ -72,13 +72,13 @@ pub(super) fn sync(w: &World) -> Sync {
     let sync = match w.current_pod() {
         Some(pod) if !pods::is_temporary(pod) => attend(w, pod),
         temporary if w.vmi.is_unprocessed() => prepare(w, temporary),
-        Some(temporary) => Sync::doing(remove_temporary(temporary)), // its time is over, whatever it does
+        Some(temporary) => Sync::doing(remove_temporary(temporary)), // no longer needed, whatever its state
         None => Sync::default(),
     };
     sync.after(orphans)
 }
 
-/// A refusal that its words alone do not explain.
+/// Adds an explanation to an error message that does not explain itself.
 fn explained(error: &SyncError) -> SyncError {
     let mut error = error.clone();
     if error.reason == reasons::FAILED_CREATE && error.message.contains("violates PodSecurity") {
@@ -89,7 +89,7 @@ fn explained(error: &SyncError) -> SyncError {
     error
 }
 
-/// Helpers of Pods that have ended.
+/// Helper Pods of Pods that have ended.
 fn orphans(w: &World) -> impl Iterator<Item = &Pod> {
     w.pods.iter().filter(|pod| pods::is_down(pod)).flat_map(|pod| w.helpers_of(pod))
 }
@@ -99,14 +99,14 @@ fn detach(pod: &Pod, because: &'static str) -> Vec<Action> {
     hotplug::remove(pod, because, reasons::FAILED_HOTPLUG_SYNC, message)
 }
 
-/// Brings an instance without a launcher Pod to one: everything it needs, then the Pod.
+/// Brings a VMI without a launcher Pod to one: its prerequisites, then the Pod.
 fn prepare(w: &World, temporary: Option<&Pod>) -> Sync {
     let gate = match volumes::gate(w) {
         Gate::Blocked { error, note } => return Sync::told(w, error, note),
         gate => gate,
     };
     if w.vmi.receives() && !w.has_target_node() {
-        return Sync::default(); // the migration brings the Pod
+        return Sync::default(); // the migration creates the Pod
     }
     if let Some(pod) = temporary {
         let spent = gate != Gate::WaitsForConsumer && (pods::is_running(pod) || pods::is_down(pod));
@@ -116,7 +116,7 @@ fn prepare(w: &World, temporary: Option<&Pod>) -> Sync {
         return Sync::default();
     }
     if w.launched {
-        return Sync::default(); // it was there, and is not made twice
+        return Sync::default(); // it existed before, and is not created twice
     }
     if let Some(migration) = w.migrations.iter().find(|other| migration::is_running(other)) {
         let name = meta::name(&migration.metadata);
@@ -163,7 +163,7 @@ fn create(w: &World, first_consumer: bool, backend_claim: Option<&str>) -> Sync 
     }
 }
 
-/// Volumes with a directory of the launcher's own container that the guest mounts.
+/// Volumes that share a directory of the launcher's own container with the guest.
 fn shares_own_directory(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &str> {
     let shared = vmi.spec.domain.devices.filesystems.iter().map(|filesystem| filesystem.name.as_str());
     let is_own = |volume: &Volume| matches!(volume.source(), VolumeSource::ContainerPath(_));
@@ -176,7 +176,7 @@ fn remove_temporary(pod: &Pod) -> Vec<Action> {
     hotplug::remove(pod, "its volumes need no consumer any more", reasons::FAILED_DELETE, message)
 }
 
-/// Looks after the launcher Pod and what belongs to it.
+/// Maintains the launcher Pod and its helpers.
 fn attend(w: &World, pod: &Pod) -> Sync {
     let spent = w.pods.iter().map(AsRef::as_ref).filter(|pod| pods::is_temporary(pod));
     let spent = spent.chain(hotplug::spent_triggers(w, pod));
@@ -211,8 +211,8 @@ fn missing_virtiofs(w: &World, pod: &Pod) -> Option<SyncError> {
     Some(SyncError::new(reasons::MISSING_VIRTIOFS_CONTAINERS, message))
 }
 
-/// Deletes a Pod unless that was done. One that has ended while going is deleted once more without grace: nobody may be
-/// left on its node to finish the job.
+/// Deletes a Pod unless it is already being deleted. One that has ended while terminating is deleted again without
+/// grace: there may be no kubelet left on its node to finish the job.
 fn delete(pod: &Pod) -> Vec<Action> {
     let graceful = pod.metadata.deletion_grace_period_seconds.unwrap_or(0) > 0;
     let (at_once, because) = match (pods::is_deleting(pod), pods::is_down(pod)) {

@@ -1,4 +1,4 @@
-//! What is written onto the instance, and how.
+//! What is written to the VMI, and how.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ use crate::guard::Guarded;
 use crate::object::Kind;
 use crate::{Note, SyncError, meta, pods};
 
-/// Repairs an instance that came around admission: finalizer, phase, stamp.
+/// Repairs a VMI that bypassed admission: finalizer, phase, API version annotations.
 pub(super) fn admit(w: &World) -> Action {
     let mut new = (*w.vmi).clone();
     meta::stamp(&mut new.metadata);
@@ -31,20 +31,20 @@ pub(super) fn admit(w: &World) -> Action {
     Action::Replace(new.into())
 }
 
-/// What one pass reports.
+/// The result of one pass.
 struct Report {
     new: VirtualMachineInstance,
     error: Option<SyncError>,
     notes: Vec<Note>,
-    /// The write follows only if a live look finds no Pod of this sort.
+    /// The write happens only if a live read finds no Pod of this sort.
     confirm: Option<Sort>,
-    /// Another look, whether anything is written or not.
+    /// A requeue, whether or not anything is written.
     again: Option<Action>,
 }
 
-/// The writes that bring the instance's own record up to date, if it is not, and its Pod's with it.
+/// The writes that update the VMI's status, if it has changed, and its Pod's metadata.
 ///
-/// They come last: an earlier failure is over once everything before them has succeeded.
+/// They come last: an earlier failure is cleared once everything before them has succeeded.
 pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
     let mut report = Report { new: (*w.vmi).clone(), error: error.cloned(), notes: vec![], confirm: None, again: None };
     observe(w, &mut report.new);
@@ -62,7 +62,7 @@ pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
     pod.into_iter().chain(then).chain(again).collect()
 }
 
-/// The launcher Pod's labels and annotations follow what the instance is about to be.
+/// Updates the launcher Pod's labels and annotations to match the VMI as it is about to be written.
 fn mark_pod(w: &World, new: &VirtualMachineInstance) -> Option<Action> {
     if w.failed.is_some() || w.vmi.is_marked_for_deletion() || w.vmi.is_final() {
         return None;
@@ -71,7 +71,7 @@ fn mark_pod(w: &World, new: &VirtualMachineInstance) -> Option<Action> {
     follow::metadata(w, pod, new.metadata.labels.as_ref().unwrap_or(&BTreeMap::new()))
 }
 
-/// Makes the move, with all that belongs to it.
+/// Makes the transition, with everything that belongs to it.
 fn advance(w: &World, to: Move, report: &mut Report) {
     match to {
         Move::Stay => dwell(w, report),
@@ -86,7 +86,7 @@ fn advance(w: &World, to: Move, report: &mut Report) {
         }
         Move::FailIfPodGone(note) => {
             enter(&mut report.new, Phase::Failed, &w.now);
-            // A Pod that is gone waits for no node any more.
+            // A Pod that is gone no longer waits for a node.
             conditions::remove(&mut report.new.status_mut().conditions, conditions::POD_SCHEDULED);
             report.notes.push(note);
             report.confirm = Some(Sort::Launchers { node: w.node().map(str::to_owned) });
@@ -105,7 +105,7 @@ fn advance(w: &World, to: Move, report: &mut Report) {
     }
 }
 
-/// What is true of an instance in any phase.
+/// The status common to all phases.
 fn observe(w: &World, new: &mut VirtualMachineInstance) {
     replace_legacy_finalizer(new);
     let status = new.status_mut();
@@ -117,7 +117,7 @@ fn observe(w: &World, new: &mut VirtualMachineInstance) {
     backend::record(w, &mut status.volume_status);
     match w.launcher_pod() {
         Some(pod) => observe_pod(w, pod, new),
-        // The Pod of an attempt that is over looks for no node any more.
+        // The Pod of a finished attempt no longer waits for a node.
         None if w.vmi.phase() == Some(&Phase::WaitingForSync) => {
             conditions::remove(&mut new.status_mut().conditions, conditions::POD_SCHEDULED);
         }
@@ -139,7 +139,7 @@ fn observe_pod(w: &World, pod: &Pod, new: &mut VirtualMachineInstance) {
     if let Some(bytes) = meta::annotation(&pod.metadata, annotations::MEMORY_OVERHEAD_BYTES) {
         status.memory.get_or_insert_default().memory_overhead = Some(Quantity(bytes.to_owned()));
     }
-    // Everything the Pod shows goes into the write that makes the instance Scheduling; a second one would be waste.
+    // Everything known from the Pod goes into the write that makes the VMI Scheduling, which saves a second one.
     if !matches!(w.vmi.phase(), Some(Phase::Scheduled | Phase::Running | Phase::Succeeded | Phase::Failed)) {
         conditions::remove(&mut status.conditions, conditions::PROVISIONING);
         status.qos_class = pods::qos_class(pod).map(str::to_owned);
@@ -147,7 +147,7 @@ fn observe_pod(w: &World, pod: &Pod, new: &mut VirtualMachineInstance) {
     }
 }
 
-/// What an instance without a launcher Pod waits for.
+/// What a VMI without a launcher Pod waits for.
 fn pending(w: &World, to: &Phase, report: &mut Report) {
     if !matches!(to, Phase::Pending | Phase::WaitingForSync) {
         return;
@@ -163,7 +163,7 @@ fn pending(w: &World, to: &Phase, report: &mut Report) {
     }
 }
 
-/// What is kept up to date while the node agent owns the instance.
+/// The status maintained while virt-handler owns the VMI.
 fn dwell(w: &World, report: &mut Report) {
     let Some(pod) = w.launcher_pod() else { return };
     let node_owned = matches!(w.vmi.phase(), Some(Phase::Scheduled | Phase::Running));
@@ -184,7 +184,7 @@ fn observe_volumes(w: &World, pod: &Pod, report: &mut Report) {
     report.notes.extend(notes);
 }
 
-/// Enters a phase; the time of the first entry is kept.
+/// Enters a phase; the timestamp of the first entry is kept.
 fn enter(vmi: &mut VirtualMachineInstance, phase: Phase, now: &Time) {
     let status = vmi.status_mut();
     let transitions = &mut status.phase_transition_timestamps;
@@ -194,7 +194,7 @@ fn enter(vmi: &mut VirtualMachineInstance, phase: Phase, now: &Time) {
     status.phase = Some(phase);
 }
 
-/// Everything the node agent needs to find its instance and start, in one write.
+/// Everything virt-handler needs to find the VMI and start, in one write.
 fn hand_over(w: &World, report: &mut Report) {
     let Some(pod) = w.launcher_pod() else { return };
     let Some(node) = pods::node_name(pod) else { return };
@@ -218,7 +218,7 @@ fn hand_over(w: &World, report: &mut Report) {
 fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
     let was_scheduled = w.vmi.is_scheduled();
     enter(new, Phase::WaitingForSync, &w.now);
-    // Before its hand-off a migration has only shown itself: the Pod that ended may be that of an earlier one.
+    // Before its hand-off a migration has only shown itself: the Pod that ended may belong to an earlier one.
     let over = |state: &&mut State| was_scheduled && state.migration_uid.is_some();
     if let Some(state) = new.status_mut().migration_state.as_mut().filter(over) {
         state.fail();
@@ -226,11 +226,11 @@ fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
     }
 }
 
-/// Lets the object go. Says whether that needs a live look at the Pods first.
+/// Releases the object. Returns whether that needs a live read of the Pods first.
 fn release(w: &World, new: &mut VirtualMachineInstance) -> bool {
     let held = meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
     meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
-    // An orphan keeps the finalizer of the machine that let it go.
+    // An orphan keeps the finalizer of the VM that released it.
     if w.owner != Owner::Alive {
         meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     }
@@ -248,7 +248,7 @@ fn replace_legacy_finalizer(vmi: &mut VirtualMachineInstance) {
     }
 }
 
-/// Picks the style of the write by who owned the instance before this pass.
+/// Chooses the kind of write by who owned the VMI before this pass.
 fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>) -> Option<Action> {
     match w.vmi.phase() {
         Some(Phase::Scheduled | Phase::Running) => {
@@ -259,7 +259,7 @@ fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>) -> O
     }
 }
 
-/// The fields that stay ours while the node agent owns the instance.
+/// The fields that this controller may write while virt-handler owns the VMI.
 fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<json_patch::Patch> {
     let (before, after) = (old.status.clone().unwrap_or_default(), new.status.clone().unwrap_or_default());
     let image = "launcherContainerImageVersion";
@@ -279,7 +279,7 @@ fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<j
         .build()
 }
 
-/// The node agent may have them in another order.
+/// virt-handler may have written them in another order.
 fn same_volumes(before: &VirtualMachineInstanceStatus, after: &VirtualMachineInstanceStatus) -> bool {
     let sorted = |status: &VirtualMachineInstanceStatus| -> Vec<VolumeStatus> {
         let mut list = status.volume_status.clone();
@@ -293,7 +293,7 @@ fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>)
     meta::stamp(&mut new.metadata);
     let list = &mut new.status_mut().conditions;
     match error {
-        // The condition explains the end, in the words of whoever wrote the phase. What fails afterwards is an event.
+        // The condition explains the end as reported by the writer of the phase. Later failures are only events.
         _ if w.vmi.is_final() => {}
         Some(error) => {
             let (type_, message) = (conditions::SYNCHRONIZED, error.message.clone());
@@ -316,8 +316,7 @@ fn is_same(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {
         && new.status == old.status
 }
 
-/// Nothing has changed but the nodes of Pods that are known: nobody looks at them before the hand-over, which tells
-/// them too.
+/// Only the nodes of known Pods have changed: they are not used before the hand-over, which reports them as well.
 fn only_a_node_was_found(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> bool {
     let (Some(before), Some(after)) = (&old.status, &new.status) else { return false };
     if old.phase() != Some(&Phase::Scheduling) || !before.active_pods.keys().eq(after.active_pods.keys()) {

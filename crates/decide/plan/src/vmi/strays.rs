@@ -1,8 +1,8 @@
-//! Target Pods that nobody waits for.
+//! Orphaned target Pods.
 //!
-//! A process that has lost the lead may have asked for a target Pod a moment before, and the request may be carried out when
-//! its successor has ended that migration and let it go. The Pod belongs to the instance and would stay as long as it,
-//! holding resources, and every later migration would wait for it to end.
+//! A process that has lost leader election may have requested a target Pod just before, and the request may be executed
+//! after its successor has finished and released that migration. The Pod belongs to the VMI and would stay as long as
+//! the VMI exists, holding resources, and every later migration would wait for it to end.
 
 use api::labels;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +13,7 @@ use crate::effect::Why;
 use crate::object::Kind;
 use crate::{Note, meta, pods};
 
-/// Deletes them, if live looks find no such migration, and the guest elsewhere.
+/// Deletes them, if live reads find no such migration, and the guest elsewhere.
 pub(super) fn remove(w: &World) -> Vec<Action> {
     let running = w.vmi.is_running() && w.node().is_some() && !w.vmi.receives();
     if !running || w.migration_state().is_some_and(|state| state.completed != Some(true) && state.failed != Some(true))
@@ -36,7 +36,7 @@ fn remove_one(w: &World, pod: &Pod) -> Option<Action> {
     let message = format!("Deleted target pod {}: {because}", meta::name(&pod.metadata));
     let note = Action::Note(Note::normal(api::reasons::SUCCESSFUL_DELETE, message));
     let delete = Action::delete(Kind::Pod, &pod.metadata, Why::shown(api::reasons::FAILED_DELETE, because));
-    // In this order: once the migration is gone, nobody hands the guest to this Pod any more.
+    // In this order: once the migration is gone, nothing hands the guest to this Pod any more.
     let then = vec![Action::confirm(Look::Current, vec![delete, note])];
     Some(Action::confirm(Look::NoMigration { uid: job.to_owned() }, then))
 }

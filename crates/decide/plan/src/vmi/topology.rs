@@ -1,4 +1,4 @@
-//! Guests that rely on the frequency of the time stamp counter.
+//! Guests that depend on the TSC frequency.
 
 use api::reasons;
 use api::v1::{TopologyHints, VirtualMachineInstance};
@@ -6,11 +6,11 @@ use api::v1::{TopologyHints, VirtualMachineInstance};
 use super::world::World;
 use crate::{Note, SyncError};
 
-/// For what a guest relies on the frequency.
+/// What a guest needs the TSC frequency for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Requirement {
     Nothing,
-    /// It can start without knowing it, and not move.
+    /// It can start without it, but not migrate.
     Migration,
     Boot,
 }
@@ -27,7 +27,7 @@ fn requirement(vmi: &VirtualMachineInstance, default_architecture: &str) -> Requ
     }
     let hyperv = vmi.spec.domain.features.as_ref().and_then(|features| features.hyperv.as_ref());
     let reenlightenment = hyperv.and_then(|hyperv| hyperv.reenlightenment.as_ref());
-    // A feature that is named is on unless it says otherwise.
+    // A feature that is listed is enabled unless it says otherwise.
     let on = reenlightenment.is_some_and(|feature| feature.enabled != Some(false));
     if on { Requirement::Migration } else { Requirement::Nothing }
 }
@@ -38,8 +38,8 @@ pub fn awaits_hints(w: &World) -> bool {
     hints.is_none() && requirement(&w.vmi, w.config.default_architecture()) != Requirement::Nothing
 }
 
-/// Adds the hints if they are wanted and missing. Says what went wrong if the guest cannot start without them; one that
-/// only could not move gets a frequency that means nothing.
+/// Adds the hints if they are needed and missing. Returns the error if the guest cannot start without them; a guest
+/// that only could not migrate gets a placeholder frequency.
 pub(super) fn add_hints(w: &World, new: &mut VirtualMachineInstance) -> Option<(SyncError, Note)> {
     if !awaits_hints(w) {
         return None;

@@ -1,4 +1,4 @@
-//! `status.volumeStatus`: one entry per volume, and per plugged volume that some Pod still holds.
+//! `status.volumeStatus`: one entry per volume, and per hot-plugged volume that some Pod still holds.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::{backend, hotplug};
 use crate::claims;
 use crate::{Note, pods};
 
-/// The entries as they should be, sorted by name, and what to tell the user about the changes.
+/// The desired entries, sorted by name, and the events for their changes.
 pub(super) fn compute(w: &World, launcher: &Pod) -> (Vec<VolumeStatus>, Vec<Note>) {
     let mut old: BTreeMap<String, VolumeStatus> = BTreeMap::new();
     let mut new = vec![];
@@ -60,7 +60,7 @@ pub(super) fn compute(w: &World, launcher: &Pod) -> (Vec<VolumeStatus>, Vec<Note
     (new, notes)
 }
 
-/// What the entry says of a volume that the spec names.
+/// The entry of a volume in the spec.
 fn own(w: &World, volume: &Volume, status: &mut VolumeStatus) {
     if volume.is_memory_dump() && status.memory_dump_volume.is_none() {
         let claim_name = Some(volume.name.clone());
@@ -71,7 +71,7 @@ fn own(w: &World, volume: &Volume, status: &mut VolumeStatus) {
     }
 }
 
-/// The claim's facts. Those of a claim that the cache does not show stay as they were.
+/// Copies information about the claim. If the claim is not in the cache, the entry keeps what it has.
 fn describe(w: &World, claim: Option<&PersistentVolumeClaim>, status: &mut VolumeStatus) {
     let Some(claim) = claim else { return };
     let spec = claim.spec.clone().unwrap_or_default();
@@ -93,7 +93,7 @@ fn is_preallocated(claim: &PersistentVolumeClaim) -> bool {
     annotations.into_iter().any(|(key, value)| value == "true" && marks.iter().any(|mark| key.contains(mark)))
 }
 
-/// The fraction of the volume that its file system takes.
+/// The fraction of the volume used by file system overhead.
 fn overhead(w: &World, claim: &PersistentVolumeClaim) -> String {
     if hotplug::is_block(claim) {
         return "0".to_owned();
@@ -105,7 +105,7 @@ fn overhead(w: &World, claim: &PersistentVolumeClaim) -> String {
     configured.map_or(cdi::DEFAULT_FILESYSTEM_OVERHEAD, String::as_str).to_owned()
 }
 
-/// The entry of a plugged volume up to the point where the node agent takes over.
+/// The entry of a hot-plugged volume up to the point where virt-handler takes over.
 fn plugged(
     w: &World,
     claim: &str,
@@ -135,7 +135,7 @@ fn plugged(
             notes.push(Note::normal(reasons::SUCCESSFUL_CREATE, message.clone()));
             set(status, VolumePhase::AttachedToNode, reasons::SUCCESSFUL_CREATE, message);
         }
-        // Plugged again before the last trace of the earlier time was gone.
+        // Plugged again before the previous unplug was complete.
         Some(VolumePhase::Detaching) => from_claim(w, claim, status),
         _ => {}
     }
@@ -155,7 +155,7 @@ fn from_claim(w: &World, claim: &str, status: &mut VolumeStatus) {
     set(status, phase, reason, words);
 }
 
-/// New words alone are not worth a write.
+/// A changed message alone is not worth a write.
 fn set(status: &mut VolumeStatus, phase: VolumePhase, reason: &str, message: String) {
     if status.phase.as_ref() == Some(&phase) && status.reason.as_deref() == Some(reason) {
         return;

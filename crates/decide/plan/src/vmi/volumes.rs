@@ -1,4 +1,4 @@
-//! What the instance's volumes wait for before it can start.
+//! What the VMI's volumes wait for before it can start.
 
 use api::cdi::{self, DataVolume, DataVolumePhase};
 use api::reasons;
@@ -8,22 +8,22 @@ use super::world::World;
 use crate::claims::{self, State};
 use crate::{Note, SyncError};
 
-/// Whether the volumes that a launcher Pod needs from the start can be used.
+/// Whether the volumes that a launcher Pod needs at its start can be used.
 #[derive(Debug, PartialEq)]
 pub(super) enum Gate {
     Ready,
-    /// Some are filled only once a Pod uses them; all others are ready.
+    /// Some are populated only once a Pod uses them; all others are ready.
     WaitsForConsumer,
-    /// Some are being filled. The condition `DataVolumesReady` says which.
+    /// Some are being populated. The condition `DataVolumesReady` says which.
     NotReady,
-    /// They cannot become ready as things stand.
+    /// They cannot become ready in the current state.
     Blocked {
         error: SyncError,
         note: Note,
     },
 }
 
-/// Volumes that can be plugged do not hold up a start.
+/// Hotpluggable volumes do not delay a start.
 fn needed_at_start(w: &World) -> impl Iterator<Item = &Volume> {
     w.vmi.spec.volumes.iter().filter(|volume| volume.is_claim() && !claims::is_hotpluggable(volume))
 }
@@ -38,7 +38,7 @@ pub(super) fn gate(w: &World) -> Gate {
             State::WaitsForConsumer => {}
             State::NotReady(_) => gate = Gate::NotReady,
             State::NotFound(why) => {
-                // Somebody may be about to make it; that will wake us.
+                // It may be about to be created; that event requeues us.
                 let message = format!("volume {}: {why}", volume.name);
                 let note = Note::normal(reasons::FAILED_PVC_NOT_FOUND, message.clone());
                 return Gate::Blocked { error: SyncError::new(reasons::FAILED_PVC_NOT_FOUND, message), note };
@@ -77,17 +77,17 @@ pub(super) fn data_volumes(w: &World) -> Vec<&DataVolume> {
     w.vmi.spec.volumes.iter().filter_map(behind).collect()
 }
 
-/// The first DataVolume whose content will not come.
+/// The first DataVolume that has failed.
 pub(super) fn failed_data_volume<'a>(all: &[&'a DataVolume]) -> Option<&'a DataVolume> {
     all.iter().copied().find(|dv| claims::phase(dv) == Some(&DataVolumePhase::Failed))
 }
 
-/// Whether the content of some DataVolume comes only once a Pod uses its claim.
+/// Whether some DataVolume is populated only once a Pod uses its claim.
 pub(super) fn waits_for_consumer(all: &[&DataVolume]) -> bool {
     all.iter().any(|dv| claims::phase(dv) == Some(&DataVolumePhase::WaitForFirstConsumer))
 }
 
-/// How ready the DataVolumes are together, as `True`, `False` or `Unknown`, and what they wait for.
+/// The combined readiness of the DataVolumes, as `True`, `False` or `Unknown`, and what they wait for.
 pub(super) fn readiness(all: &[&DataVolume]) -> (&'static str, String) {
     let of = |dv: &DataVolume| -> &'static str {
         let conditions = dv.status.iter().flat_map(|status| &status.conditions);

@@ -1,16 +1,16 @@
-//! Addresses of guests' sockets.
+//! VSOCK context IDs of guests.
 
 use machinery::names;
 
-/// Lower ones mean the host, the hypervisor and local communication.
+/// Lower ones are reserved for the host, the hypervisor and local communication.
 const FIRST: u32 = 3;
-/// The one above means any address.
+/// The next one is the wildcard address.
 const LAST: u32 = u32::MAX - 1;
 
-/// An address for the guest with this UID that is not taken: the first free one from a place that the UID decides.
-/// Nothing only if all are taken.
+/// A free CID for the guest with this UID: the first free one from a starting point derived from the UID. `None` only
+/// if all are taken.
 pub fn vsock_cid(uid: &str, is_taken: impl Fn(u32) -> bool) -> Option<u32> {
-    // Five characters of 27 do not reach every address; two draws do.
+    // One suffix of five characters out of 27 does not cover all CIDs; two do.
     let draw = |seed: &str| names::suffix(seed).bytes().fold(0_u64, |sum, byte| sum * 27 + u64::from(byte) % 27);
     let place = draw(uid) * 14_348_907 + draw(&format!("{uid}/vsock"));
     let start = u32::try_from(place % u64::from(LAST - FIRST)).unwrap_or_default() + FIRST;

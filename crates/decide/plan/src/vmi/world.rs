@@ -14,77 +14,78 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::claims::Claims;
 use crate::{SyncError, flight, meta, pods};
 
-/// The virtual machine an instance was made by.
+/// The VM that owns a VMI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Owner {
-    /// It stands alone.
+    /// The VMI has no owner.
     Nobody,
     Alive,
-    /// No virtual machine with the owner's UID exists any more.
+    /// The VM with the owner's UID no longer exists.
     Gone,
 }
 
-/// What the cluster's storage offers. Only looked up for instances that use claims.
+/// Storage of the cluster. Only looked up for VMIs that use claims.
 #[derive(Clone, Debug, Default)]
 pub struct Storage {
     pub classes: Vec<Arc<StorageClass>>,
-    /// What the importer knows of each class, by the class's name.
+    /// The importer's profile of each storage class, keyed by the class's name.
     pub profiles: BTreeMap<String, Arc<StorageProfile>>,
-    /// What file systems take away from their volumes, if the importer says so.
+    /// The file system overhead, if the importer reports it.
     pub overhead: Option<FilesystemOverhead>,
 }
 
-/// What the process was told about launchers, beyond the cluster's configuration.
+/// Process settings for launchers, beyond the cluster configuration.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     pub launcher: render::LauncherSettings,
-    /// Labels of instances that their Pods follow, besides the usual ones. A trailing `*` stands for any ending.
+    /// Labels of VMIs that are synced to their Pods, besides the usual ones. A trailing `*` matches any suffix.
     pub follow_labels: Vec<String>,
     /// Annotations, likewise.
     pub follow_annotations: Vec<String>,
 }
 
-/// Everything the decision may see.
+/// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct World {
     pub vmi: Arc<VirtualMachineInstance>,
-    /// Every Pod the instance controls, by UID of the owner.
+    /// Every Pod the VMI controls, by UID of the owner.
     pub pods: Vec<Arc<Pod>>,
     /// Every Pod that those Pods control: attachment Pods and trigger Pods.
     pub helpers: Vec<Arc<Pod>>,
     pub owner: Owner,
-    /// The claims and DataVolumes that the instance names.
+    /// The claims and DataVolumes that the VMI names.
     pub claims: Claims,
-    /// The claims that keep the guest's own state: by their label, or by the name that older versions gave them.
+    /// The claims with the guest's persistent state: found by their label, or by the name that older versions gave
+    /// them.
     pub state_claims: Vec<Arc<PersistentVolumeClaim>>,
     pub storage: Storage,
-    /// Every migration that names the instance.
+    /// Every migration that names the VMI.
     pub migrations: Vec<Arc<VirtualMachineInstanceMigration>>,
     pub namespace: Option<Arc<Namespace>>,
     pub quotas: Vec<Arc<ResourceQuota>>,
-    /// The device plugin resources of the instance's networks, by the network's name in the instance.
+    /// The device plugin resources of the VMI's networks, keyed by the network's name in the VMI.
     pub network_resources: BTreeMap<String, String>,
-    /// The lowest frequency of the nodes' time stamp counters, or why it is not known.
+    /// The lowest TSC frequency of the nodes, or why it is not known.
     pub lowest_tsc: Result<i64, String>,
-    /// An address for the guest's socket that no other guest has. See [`super::vsock_cid`].
+    /// A free VSOCK CID for the guest. See [`super::vsock_cid`].
     pub vsock_cid: Option<u32>,
     pub config: Arc<ClusterConfig>,
     pub settings: Arc<Settings>,
-    /// This process has created the launcher Pod of this UID before.
+    /// This process has already created the launcher Pod of this UID.
     pub launched: bool,
-    /// The instance is older than this process: another one may have made its launcher Pod, and may have said so in a write
-    /// that the cache does not show yet.
+    /// The VMI is older than this process: another one may have created its launcher Pod, and may have recorded that in
+    /// a write that is not in the cache yet.
     pub inherited: bool,
-    /// Our own writes are not in the caches yet; they will be within this time, or never.
+    /// Our own writes are not in the caches yet; after this time we stop waiting for them.
     pub behind: Option<Duration>,
-    /// The attempt made a moment ago failed.
+    /// The error of the attempt that has just failed.
     pub failed: Option<SyncError>,
-    /// Whole seconds, as the API keeps them.
+    /// The current time in whole seconds, the API's resolution.
     pub now: Time,
 }
 
 impl World {
-    /// An instance that stands alone, with nothing around it.
+    /// A world with a VMI and nothing else.
     pub fn new(vmi: Arc<VirtualMachineInstance>, config: Arc<ClusterConfig>, now: Time) -> Self {
         Self {
             vmi,
@@ -110,8 +111,8 @@ impl World {
         }
     }
 
-    /// The Pod that runs or will run the guest: on the instance's node if it has one, the youngest if there are several.
-    /// It may be a temporary one.
+    /// The Pod that runs or will run the guest: on the VMI's node if it has one, the newest if there are several. It
+    /// may be a temporary one.
     pub(super) fn current_pod(&self) -> Option<&Pod> {
         pods::current(&self.pods, self.node())
     }
@@ -127,8 +128,8 @@ impl World {
         self.helpers.iter().map(AsRef::as_ref).filter(move |helper| meta::is_controlled_by(&helper.metadata, &uid))
     }
 
-    /// The node the instance was handed to. Before the hand-over a name may be left from an earlier attempt to receive
-    /// the guest, and means nothing.
+    /// The node the VMI was handed over to. Before the hand-over the field may hold a stale name from an earlier
+    /// attempt to receive the guest.
     pub(super) fn node(&self) -> Option<&str> {
         let handed_over =
             !matches!(self.vmi.phase(), None | Some(Phase::Pending | Phase::Scheduling | Phase::WaitingForSync));
@@ -151,13 +152,13 @@ impl World {
         flight::is_migrating(&self.vmi, &self.now)
     }
 
-    /// Whether this failure is on the instance already, so that it needs no second event.
+    /// Whether the VMI already shows this failure, so that it needs no second event.
     pub(super) fn shows(&self, error: &SyncError) -> bool {
         let shown = self.vmi.condition(api::conditions::SYNCHRONIZED);
         shown.is_some_and(|condition| condition.is_false() && condition.reason() == error.reason)
     }
 
-    /// The facts that Pods are rendered from.
+    /// The input for rendering Pods.
     pub(super) fn context(&self, backend_claim: Option<&str>) -> render::Context {
         let base = render::Context {
             network_resources: self.network_resources.clone(),

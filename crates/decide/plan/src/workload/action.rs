@@ -1,17 +1,17 @@
-//! What this controller can do beyond the common vocabulary.
+//! The effects specific to this controller.
 
 use std::fmt;
 
 use crate::effect::{Deed, Effect, Never};
 
-/// Every effect this controller can have. People are told about them on the instance, and the failure of one is no reason to
-/// leave the rest undone.
+/// Every effect this controller can have. Their outcomes are reported as events on the VMI, and a failure does not stop
+/// the remaining ones.
 pub type Action = Effect<Never, Own>;
 
-/// What only this controller does.
+/// Effects that only this controller has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Evicts the Pod that the guest is in. If the guest is moved instead, that is as good.
+    /// Evicts the guest's Pod. If the guest is migrated instead, that is success, too.
     Evict { namespace: String, pod: String, uid: String },
 }
 

@@ -15,25 +15,25 @@ use crate::guard::Guarded;
 use crate::object::Kind;
 use crate::{Note, claims, eviction, flight, meta, migration, pods};
 
-/// What the names of these migrations begin with.
+/// The prefix of these migrations' names.
 const PREFIX: &str = "kubevirt-workload-update";
-/// While something is left to do, it is looked at so often even if nothing changes.
+/// The requeue interval while there is something left to do.
 const PERIOD: Duration = Duration::from_secs(30);
 const DEFAULT_BATCH: usize = 10;
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Whether the updater has to look at the instance, going by what is written on it: the label is the instance controller's.
+/// Whether the updater has to consider the VMI, judging by its metadata and status; the VMI controller sets the label.
 pub fn is_pending(vmi: &VirtualMachineInstance) -> bool {
     machinery::meta::label(&vmi.metadata, labels::OUTDATED_LAUNCHER_IMAGE).is_some() || is_changing(vmi)
 }
 
-/// Which guests are moved, evicted, or left where they are now.
+/// Decides which guests are migrated, evicted, or left alone now.
 pub fn decide(w: &World) -> Vec<Action> {
     if w.hold || !is_settled(&w.kubevirt) {
         return vec![];
     }
     if let Some(expires) = w.behind {
-        return vec![Action::RequeueAfter(expires.min(PERIOD))]; // usually an event comes before that
+        return vec![Action::RequeueAfter(expires.min(PERIOD))]; // usually an event requeues us before that
     }
     let alive = |guest: &&Guest| guest.vmi.is_running() && !guest.vmi.is_marked_for_deletion();
     let alive: Vec<&Guest> = w.guests.iter().filter(alive).collect();
@@ -54,8 +54,8 @@ pub fn decide(w: &World) -> Vec<Action> {
     actions
 }
 
-/// The installation is complete, and what runs is what shall run: a controller of the version before would take its own
-/// image for the newest.
+/// The installation is complete and up to date: during an update, a controller of the previous version would take its
+/// own image for the newest.
 fn is_settled(kubevirt: &KubeVirt) -> bool {
     let Some(status) = &kubevirt.status else { return false };
     let deployed = status.phase == Some(KubeVirtPhase::Deployed) && !meta::is_deleting(&kubevirt.metadata);
@@ -77,7 +77,7 @@ fn strategy(kubevirt: &KubeVirt) -> Strategy {
     kubevirt.spec.workload_update_strategy.clone().unwrap_or_default()
 }
 
-/// The image of the guest's launcher, if it is known: right after a move nobody has looked yet.
+/// The launcher image of the guest, if known: right after a migration it has not been reported yet.
 fn image(vmi: &VirtualMachineInstance) -> Option<&str> {
     vmi.status.as_ref()?.launcher_container_image_version.as_deref().filter(|image| !image.is_empty())
 }
@@ -86,7 +86,7 @@ fn is_outdated(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> bool {
     image(vmi).is_some_and(|image| image != config.launcher_image)
 }
 
-/// Whether something was changed that the guest gets by migrating.
+/// Whether there is a pending change that takes effect by migration.
 fn is_changing(vmi: &VirtualMachineInstance) -> bool {
     vmi.condition(conditions::HOT_VCPU_CHANGE).is_some()
         || vmi.has_condition(conditions::HOT_MEMORY_CHANGE)
@@ -104,7 +104,7 @@ fn wants_update(w: &World, guest: &Guest) -> bool {
     is_outdated(vmi, &w.config) || by_moving
 }
 
-/// Nobody else is about to do something with the guest.
+/// Whether nothing else is about to act on the guest.
 fn is_free(w: &World, guest: &Guest) -> bool {
     let asked = guest.vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref());
     asked.is_none_or(str::is_empty) && !flight::is_migrating(&guest.vmi, &w.now) && guest.unfinished().next().is_none()
@@ -114,7 +114,7 @@ fn can_move(guest: &Guest) -> bool {
     guest.vmi.has_condition(conditions::LIVE_MIGRATABLE) || copies_its_volumes(&guest.vmi)
 }
 
-/// Volumes that tie a guest to its node are no obstacle if the migration copies all of them.
+/// Volumes that are local to the node do not prevent a migration that copies all of them.
 fn copies_its_volumes(vmi: &VirtualMachineInstance) -> bool {
     let Some(status) = vmi.status.as_ref().filter(|_| vmi.has_condition(conditions::VOLUMES_CHANGE)) else {
         return false;
@@ -130,10 +130,10 @@ fn copies_its_volumes(vmi: &VirtualMachineInstance) -> bool {
     !status.migrated_volumes.is_empty() && !refused && on_claims.all(|v| copied(&v.name) || shared(&v.name))
 }
 
-/// The migrations of ours that have nothing to bring any more: what was changed was changed back.
+/// Aborts our migrations that have become unnecessary because the change was reverted.
 fn aborts(w: &World, guest: &Guest) -> Vec<Action> {
     let vmi = &guest.vmi;
-    // As long as nobody has said which launcher the guest has, it may be an old one.
+    // As long as the launcher image is not reported, the launcher may be outdated.
     if image(vmi) != Some(w.config.launcher_image.as_str()) {
         return vec![];
     }
@@ -168,9 +168,8 @@ fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
 
 /// As many migrations as the cluster has room for.
 ///
-/// KubeVirt shuffles the guests, so that some in difficulties do not always come first. Here the order is derived from the
-/// UIDs of the instance and of its last migration: each attempt changes a guest's place, and the same world gives the same
-/// decision.
+/// KubeVirt shuffles the guests, so that failing ones do not always come first. Here the order is derived from the UIDs
+/// of the VMI and of its last migration: each attempt changes a guest's position, and the decision stays deterministic.
 fn moves(w: &World, mut movable: Vec<&Guest>) -> Vec<Action> {
     let limit = w.config.migrations().parallel_migrations_per_cluster.unwrap_or_default() as usize;
     let running = w.unfinished.iter().filter(|migration| migration::is_running(migration)).count();
@@ -201,22 +200,23 @@ fn report(vmi: &VirtualMachineInstance, done: Note, failed: &'static str, doing:
     Report { about: reference::<VirtualMachineInstance>(&vmi.metadata), done, failed, doing: doing.into(), go_on: true }
 }
 
-/// Whether there is a Pod to evict. One whose guest must not end and cannot move would only be asked in vain, for ever.
+/// Whether there is a Pod to evict. If the guest must not be stopped and cannot migrate, every eviction would be
+/// refused.
 fn can_be_evicted(guest: &Guest, config: &ClusterConfig) -> bool {
     let stays = eviction::strategy(&guest.vmi, config) == "LiveMigrate"
         && !guest.vmi.has_condition(conditions::LIVE_MIGRATABLE);
     launcher(guest).is_some() && !stays
 }
 
-/// The Pod that can be evicted: one that is not on its way out already.
+/// The Pod to evict, if it is not already terminating.
 fn launcher(guest: &Guest) -> Option<&k8s_openapi::api::core::v1::Pod> {
     guest.launcher().filter(|pod| !pods::is_down_or_going_down(pod))
 }
 
-/// The evictions of this pass, and how long the next have to wait.
+/// The evictions of this pass, and the time until the next batch.
 ///
-/// The order is derived as that of moves; the time of the last batch takes the place of the last attempt, which leaves no
-/// trace if it was refused.
+/// The order is derived like that of migrations, with the time of the last batch in place of the last attempt, since a
+/// refused eviction leaves no trace.
 fn batch(w: &World, mut evictable: Vec<&Guest>) -> (Vec<Action>, Option<Duration>) {
     if evictable.is_empty() {
         return (vec![], None);
@@ -232,7 +232,7 @@ fn batch(w: &World, mut evictable: Vec<&Guest>) -> (Vec<Action>, Option<Duration
     (evictable.into_iter().take(size).filter_map(evict).collect(), left.then_some(interval))
 }
 
-/// How many Pods may be evicted at once, and the time from one batch to the next.
+/// The batch size for evictions, and the interval between batches.
 fn batches(kubevirt: &KubeVirt) -> (usize, Duration) {
     let strategy = strategy(kubevirt);
     let size = strategy.batch_eviction_size.map_or(DEFAULT_BATCH, |size| usize::try_from(size).unwrap_or(0));
@@ -258,7 +258,7 @@ fn evict(guest: &Guest) -> Option<Action> {
     Some(Action::Own(evict).tell(report(&guest.vmi, done, events::FAILED_EVICT, doing)))
 }
 
-/// Tells on the installation how much is left to do.
+/// Reports the number of remaining VMIs in the KubeVirt object's status.
 fn count(kubevirt: &KubeVirt, pending: usize) -> Option<Action> {
     let before = kubevirt.status.as_ref().and_then(|status| status.outdated_virtual_machine_instance_workloads);
     let path = ["status", "outdatedVirtualMachineInstanceWorkloads"];

@@ -7,21 +7,22 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Guest;
 
-/// Everything the decision may see about an installation.
+/// The input of the decision about an installation.
 #[derive(Clone, Debug)]
 pub struct World {
     pub kubevirt: Arc<KubeVirt>,
-    /// The instances for which [`is_pending`](super::is_pending) says yes, and those that a migration of ours moves.
+    /// The VMIs for which [`is_pending`](super::is_pending) is true, and those with a migration of ours.
     pub guests: Vec<Guest>,
-    /// Every migration of the cluster that has not ended.
+    /// Every unfinished migration in the cluster.
     pub unfinished: Vec<Arc<Migration>>,
-    /// What the installation configures, the image of launchers included.
+    /// The cluster configuration, including the launcher image.
     pub config: Arc<ClusterConfig>,
-    /// When something was last evicted; if nothing was, when this process began: a predecessor may have, right before.
+    /// The time of the last eviction; without one, the start of this process: its predecessor may have evicted just
+    /// before.
     pub last_batch: Time,
-    /// How long to wait at most for migrations that we made or deleted to be seen.
+    /// How long to wait at most until migrations that we created or deleted are in the cache.
     pub behind: Option<Duration>,
-    /// The cluster is being emptied: nobody needs a new launcher any more.
+    /// The cluster is being drained: no launcher needs an update any more.
     pub hold: bool,
     pub now: Time,
 }

@@ -1,4 +1,4 @@
-//! Whether a guest can be moved, and how.
+//! Whether a guest can be live-migrated, and how.
 
 use api::conditions::LIVE_MIGRATABLE;
 use api::reasons::{HOST_DEVICE_NOT_LIVE_MIGRATABLE, INTERFACE_NOT_LIVE_MIGRATABLE};
@@ -53,7 +53,7 @@ fn can_follow(vmi: &VirtualMachineInstance, interface: &Interface) -> bool {
     }
 }
 
-/// Whether a volume's content is on the node alone and the guest can change it.
+/// Whether a volume is local to the node and writable by the guest, so that it has to be copied.
 fn is_copied(vmi: &VirtualMachineInstance, volume: &Volume) -> bool {
     let local = match volume.source() {
         VolumeSource::ContainerDisk(_)

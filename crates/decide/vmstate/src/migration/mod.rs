@@ -1,6 +1,6 @@
-//! The node's side of a live migration: two launchers of one VMI on two nodes, each with a machine of its own.
+//! The node's side of a live migration: two launchers of one VMI on two nodes, each with a state machine of its own.
 //!
-//! The two agree through `status.migrationState` and two labels, and each field has one writer at a time:
+//! The two coordinate through `status.migrationState` and two labels; each field has one writer at a time:
 //!
 //! ```text
 //!  controller          target's node                            source's node
@@ -16,29 +16,29 @@
 //!
 //! # Who may run the guest
 //!
-//! - **The VMI's node owns it.** The label `kubevirt.io/nodeName` moves in one write, made by the target's node, after the
-//!   guest runs there. Until then the source is the owner, and whatever goes wrong the guest is the source's.
-//! - **The source's guest runs again only on the target's word.** Its launcher stops it for the switch-over and lets it go
-//!   on when the target says that it does not run there. While nobody can tell ([`MigrationPhase::Undecided`]) it stands
-//!   still.
-//! - **The target writes first.** Its node either takes the VMI, or writes `failed` after its QEMU has ended. The source's
-//!   node carries what it reads there to its launcher: moved means that QEMU ends here, failed that the guest goes on.
-//!   The loser is fenced before the winner is declared, in both directions.
-//! - **A guest is the target's when its node has written so, and not when it runs there.** If QEMU dies at the target
-//!   before, its node writes `failed`, and a source that still has the guest goes on with it.
-//! - **If the source dies after the switch-over, the target is asked first.** A source whose launcher is gone says so in an
-//!   annotation and declares nothing. The target takes the VMI if the guest runs there, and writes `failed` if it does
-//!   not; only then has the guest ended.
-//! - Images are not shared, so their locks exclude nobody across nodes; inside one node they do.
+//! - **The VMI's node owns it.** The label `kubevirt.io/nodeName` changes in one write, made by the target node after
+//!   the guest runs there. Until then the source is the owner, and the guest is the source's whatever fails.
+//! - **The source resumes the guest only if the target says so.** Its launcher pauses the guest for the switch-over and
+//!   resumes it when the target reports that it does not run there. While this is unknown
+//!   ([`MigrationPhase::Undecided`]) the guest stays paused.
+//! - **The target writes first.** Its node either takes over the VMI, or writes `failed` after its QEMU has ended. The
+//!   source node passes what it reads there to its launcher: moved means that QEMU ends here, failed that the guest
+//!   resumes. The loser is fenced before the winner is declared, in both directions.
+//! - **A guest is the target's once its node has written so, not when it runs there.** If QEMU dies on the target
+//!   before that, its node writes `failed`, and a source that still has the guest resumes it.
+//! - **If the source dies after the switch-over, the target decides.** A source whose launcher is gone says so in an
+//!   annotation and declares nothing. The target takes over the VMI if the guest runs there, and writes `failed` if it
+//!   does not; only then has the guest ended.
+//! - Images are not shared, so their locks have no effect across nodes; within one node they do.
 //!
 //! # Between two VMIs
 //!
-//! A guest may also leave for another VMI, whose annotation says that it receives one. Each side has a migration and a
-//! `migrationState` of its own, and virt-controller carries over what they tell. The same rules hold; only the moves of
-//! ownership differ: the receiver's VMI is its node's from the start and has the guest from the write of `endTimestamp` on,
-//! and the sender's VMI ends as `Succeeded` when it reads there that the guest has been taken.
+//! A guest may also be sent to another VMI, whose annotation marks it as a receiver. Each side has a migration and a
+//! `migrationState` of its own, and virt-controller synchronizes them. The same rules hold; only the changes of
+//! ownership differ: the receiver's VMI belongs to its node from the start and has the guest from the write of
+//! `endTimestamp` on, and the sender's VMI ends as `Succeeded` when it reads there that the guest has been taken over.
 //!
-//! `failed` is final: a target that has anything alive when it reads it ends it, whoever wrote it.
+//! `failed` is final: a target that still has anything running when it reads it stops it, whoever wrote it.
 
 mod condition;
 pub(crate) mod source;
@@ -60,7 +60,7 @@ use crate::launcher::{Verdict, since};
 use crate::status::time;
 use crate::{Action, World};
 
-/// Set to the migration's UID by a source whose launcher is gone: the target has to tell what became of the guest.
+/// Set to the migration's UID by a source whose launcher is gone: the target has to report the fate of the guest.
 pub const SOURCE_GONE: &str = api::annotations::MIGRATION_SOURCE_GONE;
 
 /// A migration as its launcher sees it.
@@ -82,12 +82,12 @@ pub struct Endpoint {
     pub ports: BTreeMap<String, i64>,
 }
 
-/// What is open for this launcher.
+/// The proxies that are open for this launcher.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Proxy<'a> {
-    /// As a target: where the source's node can connect.
+    /// As a target: where the source node can connect.
     pub listening: Option<&'a Endpoint>,
-    /// As a source: the target that the launcher's sockets lead to.
+    /// As a source: the target that the launcher's sockets are connected to.
     pub dialling: Option<&'a Endpoint>,
 }
 
@@ -97,10 +97,10 @@ impl Proxy<'_> {
     }
 }
 
-/// How long the source may still have questions after the guest has moved.
+/// How long the source may still query the target after the guest has moved.
 const QUESTIONS: Duration = Duration::from_secs(30);
 
-/// Closes what a guest came through, once its source has had the time to learn that it has.
+/// Closes the target proxy, once the source has had the time to learn that the guest has arrived.
 pub(crate) fn close_entrance(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<Action> {
     w.proxy.listening?;
     let end = state_of(vmi).and_then(|state| state.end_timestamp.as_ref());
@@ -121,7 +121,7 @@ pub(crate) fn has_failed(state: &VirtualMachineInstanceMigrationState) -> bool {
     state.failed == Some(true)
 }
 
-/// The label that says whose the VMI is.
+/// A label that says which node or Pod owns the VMI.
 pub(crate) fn label<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a str> {
     vmi.metadata.labels.as_ref()?.get(name).map(String::as_str)
 }
@@ -130,7 +130,7 @@ fn annotation<'a>(vmi: &'a VirtualMachineInstance, name: &str) -> Option<&'a str
     vmi.metadata.annotations.as_ref()?.get(name).map(String::as_str)
 }
 
-/// Whether this launcher is the one that a migration brings the guest to.
+/// Whether this launcher is the target of a migration.
 pub(crate) fn is_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let Some(state) = state_of(vmi) else { return false };
     label(vmi, labels::MIGRATION_TARGET_NODE_NAME) == Some(w.node_name)
@@ -139,7 +139,7 @@ pub(crate) fn is_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
         && state.target_pod.as_deref() == w.pod_name
 }
 
-/// Whether the guest of this launcher is another VMI's by now: that one's node has said that it runs there.
+/// Whether the guest of this launcher now belongs to another VMI, whose node has reported that it runs there.
 pub(crate) fn was_sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let Some(state) = state_of(vmi).filter(|state| state.between() == Some(Between::Sends)) else { return false };
     let here = state.source_node.as_deref() == Some(w.node_name);
@@ -147,8 +147,8 @@ pub(crate) fn was_sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     here && this && !has_failed(state) && state.end_timestamp.is_some()
 }
 
-/// Whether the guest has moved from this launcher, or past it: the VMI may even be back on this node, in another Pod, and
-/// about to leave that one.
+/// Whether the guest has left this launcher, or has since moved on: the VMI may even be back on this node, in another
+/// Pod, and about to leave that one.
 pub(crate) fn has_left(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let Some(state) = state_of(vmi) else { return false };
     let moved = !has_failed(state) && state.end_timestamp.is_some();
@@ -157,13 +157,13 @@ pub(crate) fn has_left(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let here = node.as_deref() == Some(w.node_name);
     let other = match w.pod_name {
         Some(own) => pod.as_deref() != Some(own),
-        // Whoever has held the guest through a migration has said its name: this one is gone since before.
+        // A launcher that took part in a migration has reported it: this one was gone before.
         None => matches!(w.launcher.verdict(w.now), Verdict::Gone),
     };
     here && pod.is_some() && other
 }
 
-/// Writes down that a migration has failed.
+/// Records that a migration has failed.
 fn fail(state: &mut VirtualMachineInstanceMigrationState, why: &str, now: Timestamp) {
     state.fail();
     state.start_timestamp.get_or_insert_with(|| time(now));

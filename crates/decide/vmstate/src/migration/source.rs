@@ -1,4 +1,4 @@
-//! The launcher whose guest is to leave.
+//! The source launcher of a migration.
 
 use api::conditions::{PAUSED, set};
 use api::v1::VirtualMachineInstancePhase as Phase;
@@ -17,10 +17,10 @@ use crate::{Action, ActionKind, DomainReason, DomainStatus, LauncherState, World
 
 const ABORTED: &str = "Live migration has been aborted";
 const PAUSED_BY_MIGRATION: &str = "PausedByMigrationMonitor";
-/// Attempts to begin a migration before it is given up.
+/// Attempts to start a migration before it fails.
 const ATTEMPTS: u32 = 6;
 
-/// The migration that this launcher is the source of, over or not.
+/// The migration that this launcher is the source of, finished or not.
 fn outbound<'a>(w: &World<'_>, vmi: &'a VirtualMachineInstance) -> Option<&'a VirtualMachineInstanceMigrationState> {
     let state = state_of(vmi)?;
     let here = state.source_node.as_deref() == Some(w.node_name) && state.target_node.as_deref() != Some(w.node_name);
@@ -28,7 +28,7 @@ fn outbound<'a>(w: &World<'_>, vmi: &'a VirtualMachineInstance) -> Option<&'a Vi
     (here && this).then_some(state)
 }
 
-/// What the launcher says about this very migration.
+/// What the launcher reports about this migration.
 fn seen<'a>(launcher: &'a LauncherState, state: &VirtualMachineInstanceMigrationState) -> Option<&'a Migration> {
     launcher.migration.as_ref().filter(|migration| migration.uid == uid_of(state))
 }
@@ -39,7 +39,7 @@ fn endpoint(state: &VirtualMachineInstanceMigrationState) -> Option<Endpoint> {
     (!ports.is_empty()).then_some(Endpoint { address, ports })
 }
 
-/// What to do about a migration instead of what is usual for a running guest; none if there is nothing to do about it.
+/// The actions for a migration, which replace the usual ones of a running guest; `None` if there is nothing to do.
 pub(crate) fn act(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Option<Vec<Action>> {
     let state = outbound(w, vmi)?;
     let migration = seen(launcher, state);
@@ -55,7 +55,7 @@ pub(crate) fn act(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &Launch
     }
 }
 
-/// Tells a launcher in doubt, and waits for the effect before it is told again.
+/// Tells the launcher the outcome, and waits for the effect before repeating it.
 fn settle(w: &World<'_>, state: &VirtualMachineInstanceMigrationState, target_runs: bool) -> Vec<Action> {
     let waiting = "the launcher was told what became of its guest";
     if let Some(delay) = resend_in(w.sent.settle, w.now) {
@@ -68,7 +68,7 @@ fn settle(w: &World<'_>, state: &VirtualMachineInstanceMigrationState, target_ru
     vec![Action::SettleMigration { uid: uid_of(state).to_owned(), target_runs, because }, requeue(5, waiting)]
 }
 
-/// Somebody else has ended it: the launcher follows.
+/// The migration was ended by another writer: the launcher follows.
 fn after_the_end(
     w: &World<'_>,
     state: &VirtualMachineInstanceMigrationState,
@@ -110,7 +110,7 @@ fn under_way(
     stopping: bool,
 ) -> Option<Vec<Action>> {
     let mut actions = Vec::new();
-    // An agent that was restarted has to open the way again: the launcher may have to ask the target.
+    // After a restart virt-handler has to reopen the proxy: the launcher may have to query the target.
     if let Some(target) = endpoint(state)
         && !matches!(migration.phase, MigrationPhase::Failed)
         && w.proxy.dialling != Some(&target)
@@ -134,7 +134,7 @@ fn under_way(
         MigrationPhase::SwitchingOver => actions.push(requeue(5, "the target is starting the guest")),
         MigrationPhase::Undecided => actions.push(requeue(5, "it is not known whether the guest runs on the target")),
         MigrationPhase::Completed => actions.push(requeue(5, "the guest has moved, and its new node has not taken it")),
-        MigrationPhase::Failed => return None, // the status tells
+        MigrationPhase::Failed => return None, // reported in the status
         MigrationPhase::Ready | MigrationPhase::Unknown => {
             actions.push(requeue(5, "cannot parse the launcher's migration state"));
         }
@@ -142,7 +142,7 @@ fn under_way(
     Some(actions)
 }
 
-/// Puts the launcher's news into the status.
+/// Copies the launcher's report into the status.
 pub(crate) fn report(
     w: &World<'_>,
     vmi: &VirtualMachineInstance,
@@ -192,7 +192,7 @@ fn paused(launcher: &LauncherState, conditions: &mut Vec<Condition>, now: Timest
     }
 }
 
-/// Why the launcher could not even be told.
+/// Why the launcher could not even be asked to start.
 fn cannot_begin(w: &World<'_>) -> Option<String> {
     let failure = w.failure.filter(|failure| {
         matches!(failure.action, ActionKind::Migrate | ActionKind::OpenSourceProxy)
@@ -201,7 +201,7 @@ fn cannot_begin(w: &World<'_>) -> Option<String> {
     Some(failure.message.clone())
 }
 
-/// The guest may be at the target, so nothing about its end can be said here.
+/// The guest may be on the target, so its end cannot be reported here.
 pub(crate) fn is_elsewhere(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool {
     let Some(state) = outbound(w, vmi).filter(|state| !state.is_over()) else { return false };
     match w.launcher.verdict(w.now) {
@@ -215,15 +215,15 @@ fn has_moved(launcher: &LauncherState) -> bool {
     launcher.domain.as_ref().is_some_and(|domain| !domain.is_alive() && domain.reason == DomainReason::Migrated)
 }
 
-/// The guest runs at the target while the rest of its memory is still here. A link that breaks now is mended by the launcher,
-/// which says so when it gives up.
+/// Post-copy: the guest runs on the target while the rest of its memory is still here. If the connection breaks now,
+/// the launcher recovers it, and reports when it gives up.
 fn is_ahead(launcher: &LauncherState, state: &VirtualMachineInstanceMigrationState) -> bool {
     seen(launcher, state).is_some_and(|migration| {
         migration.mode == Some(MigrationMode::PostCopy) && migration.phase != MigrationPhase::Failed
     })
 }
 
-/// Why the guest is lost: it has left, and the target has not got it, or not all of it.
+/// Why the guest is lost: it has left, and the target does not have it, or not all of it.
 pub(crate) fn lost(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
     let state = outbound(w, vmi)?;
     let told = has_failed(state).then(|| state.failure_reason.as_deref().unwrap_or("its target does not say why"));
@@ -247,7 +247,7 @@ fn runs(launcher: &LauncherState) -> bool {
     launcher.domain.as_ref().is_some_and(|domain| domain.status == DomainStatus::Running)
 }
 
-/// The launcher is gone and the guest may be at the target: says so, and waits for the target's word.
+/// The launcher is gone and the guest may be on the target: records that, and waits for the target's report.
 pub(crate) fn ask_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let waiting = requeue(5, "the source of the migration is gone; its target has to tell what became of the guest");
     let uid = outbound(w, vmi).map(uid_of).unwrap_or_default();
@@ -259,7 +259,7 @@ pub(crate) fn ask_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Act
     vec![Action::UpdateVmi(Box::new(new)), waiting]
 }
 
-/// The guest is another VMI's. What is left of it here ends, and then this VMI.
+/// The guest belongs to another VMI. What is left of it here is stopped, and then this VMI ends.
 pub(crate) fn sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     match w.launcher.verdict(w.now) {
         Verdict::NotInitialised | Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
@@ -277,7 +277,7 @@ pub(crate) fn sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     vec![Action::UpdateStatus(Box::new(new)), normal("Migrated", message)]
 }
 
-/// The VMI belongs to another node or Pod. A launcher whose guest has moved is told so, and ends.
+/// The VMI belongs to another node or Pod. A launcher whose guest has moved is told so, and exits.
 pub(crate) fn left_behind(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
     let state = state_of(vmi).filter(|state| state.source_pod.is_some() && state.source_pod.as_deref() == w.pod_name);
     let moved = state.filter(|state| !has_failed(state) && state.end_timestamp.is_some());
@@ -288,7 +288,7 @@ pub(crate) fn left_behind(w: &World<'_>, vmi: &VirtualMachineInstance, launcher:
     {
         return match seen(launcher, state).map(|migration| migration.phase) {
             Some(MigrationPhase::Undecided) => settle(w, state, true),
-            // The target's answer is on its way, and with it the end here.
+            // The target's answer is about to arrive, which ends the guest here.
             Some(MigrationPhase::Transferring | MigrationPhase::SwitchingOver) => {
                 vec![requeue(1, "the guest has moved")]
             }

@@ -1,4 +1,4 @@
-//! The launcher that a guest comes to.
+//! The target launcher of a migration.
 
 use std::time::Duration;
 
@@ -14,26 +14,28 @@ use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
 use crate::{Action, ActionKind, Domain, LauncherState, Network, World};
 
-/// Attempts to get ready before the migration is given up.
+/// Attempts to prepare before the migration fails.
 const ATTEMPTS: u32 = 6;
 /// Why a guest in post-copy is lost.
 const ORPHANED: &str = "the source of the migration is gone, and with it parts of the guest's memory";
 const TORN: &str = "the guest ended at the target before all of its memory was there";
-/// Why a guest goes on at the source, if that has not ended it yet.
+/// Why a guest resumes on the source, if it has not been stopped there yet.
 const DIED: &str = "QEMU died at the target as the guest arrived";
-/// A guest that is here and does not get to run, or not to the rest of its memory, after its source is gone, never will.
+/// If a guest is here and does not start, or does not get the rest of its memory, for this long after its source is
+/// gone, it never will.
 const NEVER_STARTS: Duration = Duration::from_secs(10);
-/// A guest that ran here for longer has written and said what the source's knows nothing of: it does not go back.
+/// A guest that ran here for longer has had effects that its copy on the source knows nothing of: it is not resumed
+/// there.
 const BARELY_RAN: Duration = Duration::from_secs(10);
 
 pub(crate) fn decide(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let Some(state) = state_of(vmi) else { return Vec::new() };
     let owner = match vmi.receives() {
-        // The label came with the Pod, before the guest.
+        // The label was set with the Pod, before the guest arrived.
         true => state.end_timestamp.is_some() && !has_failed(state),
         false => label(vmi, labels::NODE_NAME) == Some(w.node_name),
     };
-    // A guest that has arrived is shut down in good order by its owner, so it gets one first.
+    // A guest that has arrived is shut down gracefully by its owner, so this node takes ownership first.
     let stopped = vmi.is_marked_for_deletion() && !owner && !has_arrived(w, state);
     if has_failed(state) || vmi.is_final() || stopped {
         return give_up(w, vmi);
@@ -104,7 +106,7 @@ fn receive(
             return report_failure(w, vmi, if orphaned { ORPHANED } else { TORN });
         }
         MigrationPhase::Failed if died_on_arrival(w, launcher, migration) => return report_failure(w, vmi, DIED),
-        // It came and has ended since: how, is this launcher's to tell.
+        // It arrived and has ended since: this launcher reports how.
         MigrationPhase::Failed if launcher.domain.is_some() => return take_over(w, vmi),
         MigrationPhase::Failed => return report_failure(w, vmi, "the guest ended as it arrived"),
         _ => {}
@@ -114,7 +116,7 @@ fn receive(
     }
     let fetches = migration.phase == MigrationPhase::Transferring;
     let Some(here) = w.proxy.listening else {
-        // A guest that runs here is not ended for want of a way that it may never need.
+        // A guest that runs here is not stopped because of a missing proxy that it may never need.
         return match cannot(w, &[ActionKind::OpenTargetProxy]).filter(|_| !fetches) {
             Some(why) => report_failure(w, vmi, &why),
             None => vec![Action::OpenTargetProxy],
@@ -132,14 +134,14 @@ fn ended_by_itself(domain: &Domain) -> bool {
     transfer::ended_by_itself((domain.status, domain.reason))
 }
 
-/// Whether QEMU ended, or was ended, while parts of the guest's memory were at the source.
+/// Whether QEMU ended, or was killed, while parts of the guest's memory were still on the source.
 fn was_torn(launcher: &LauncherState, migration: &Migration) -> bool {
     migration.mode == Some(MigrationMode::PostCopy)
         && launcher.domain.as_ref().is_some_and(|domain| !ended_by_itself(domain))
 }
 
-/// Whether QEMU died right after it ran the guest. Nobody was told that the guest is here, and the source ends its own only
-/// when it hears that: if it did not, all of the guest is still there.
+/// Whether QEMU died right after it started the guest. The guest's arrival was not announced, and the source stops its
+/// copy only after that: if it did not, the guest is still complete there.
 fn died_on_arrival(w: &World<'_>, launcher: &LauncherState, migration: &Migration) -> bool {
     let Some(domain) = launcher.domain.as_ref().filter(|domain| !domain.is_alive()) else { return false };
     let noticed = w.launcher.state.map_or(w.now, |(_, at)| at);
@@ -148,7 +150,7 @@ fn died_on_arrival(w: &World<'_>, launcher: &LauncherState, migration: &Migratio
     !post_copy && !ended_by_itself(domain) && (migration.phase == MigrationPhase::Failed || ran <= BARELY_RAN)
 }
 
-/// Nobody is left to send the guest or to start it: either it is here, or it is lost.
+/// Nothing is left to send or start the guest: either it is here, or it is lost.
 fn nobody_sends(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
     if launcher.domain.as_ref().is_none_or(|domain| !domain.is_alive()) {
         return report_failure(w, vmi, "the source of the migration is gone, and the guest has not arrived");
@@ -160,7 +162,7 @@ fn nobody_sends(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &Launcher
     }
 }
 
-/// Tells the source's node where to connect.
+/// Publishes where the source node can connect.
 fn publish(vmi: &VirtualMachineInstance, here: &Endpoint) -> Vec<Action> {
     let mut new = vmi.status.clone().unwrap_or_default();
     let Some(state) = new.migration_state.as_mut() else { return Vec::new() };
@@ -186,8 +188,8 @@ fn ports(here: &Endpoint) -> String {
     here.ports.keys().cloned().collect::<Vec<_>>().join(",")
 }
 
-/// The guest runs here on memory that is partly at the source. The way from there stays open, and an agent that was restarted
-/// opens it anew: if it breaks, the source connects again.
+/// Post-copy: the guest runs here while part of its memory is on the source. The proxy stays open, and is reopened
+/// after a restart of virt-handler: if the connection breaks, the source reconnects.
 fn detected(w: &World<'_>, vmi: &VirtualMachineInstance, here: &Endpoint) -> Vec<Action> {
     let mut new = vmi.status.clone().unwrap_or_default();
     let waiting = requeue(5, "the guest fetches the rest of its memory");
@@ -209,7 +211,7 @@ fn note_arrival(state: &mut VirtualMachineInstanceMigrationState, w: &World<'_>)
     side.domain_ready_timestamp.get_or_insert(ready);
 }
 
-/// The one write by which the guest becomes this node's.
+/// The single write that takes over ownership of the guest.
 fn take_over(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let mut new = vmi.clone();
     let names = new.metadata.labels.get_or_insert_default();
@@ -242,7 +244,7 @@ fn take_over(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     vec![Action::UpdateVmi(Box::new(new)), normal("Migrated", message)]
 }
 
-/// The guest is this node's: what is left to do for it, and the end of the migration.
+/// This node owns the guest: does the remaining work, and completes the migration.
 fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState) -> Vec<Action> {
     let mut actions = Vec::new();
     let alive = match w.launcher.verdict(w.now) {
@@ -252,7 +254,7 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
     };
     let tried = w.failure.is_some_and(|failure| match failure.action {
         ActionKind::FinalizeTarget => failure.count >= ATTEMPTS,
-        // The launcher was told in the pass whose write failed; it is the write that is tried again.
+        // The launcher was already told in the pass whose write failed; only the write is retried.
         action => action == ActionKind::UpdateVmi,
     });
     if alive && !tried && !state.is_over() {
@@ -272,7 +274,7 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
     actions
 }
 
-/// What the migration was made for, and what it left on the object.
+/// Removes the conditions and annotations that the migration has fulfilled or left behind.
 fn forget_changes(vmi: &mut VirtualMachineInstance) {
     if let Some(names) = &mut vmi.metadata.labels {
         for name in [labels::MIGRATION_TARGET_NODE_NAME, labels::VMI_POD_CPU_LIMITS, labels::VMI_POD_MEMORY_REQUESTS] {
@@ -290,7 +292,7 @@ fn forget_changes(vmi: &mut VirtualMachineInstance) {
     }
 }
 
-/// Writes that the migration has failed here. Only when nothing of the guest is alive here, or can be.
+/// Records that the migration has failed here. Only if nothing of the guest is, or can be, running here.
 fn report_failure(w: &World<'_>, vmi: &VirtualMachineInstance, why: &str) -> Vec<Action> {
     let mut new = vmi.status.clone().unwrap_or_default();
     let Some(state) = new.migration_state.as_mut() else { return Vec::new() };
@@ -301,7 +303,7 @@ fn report_failure(w: &World<'_>, vmi: &VirtualMachineInstance, why: &str) -> Vec
     ]
 }
 
-/// The migration has failed, or there is nothing left to move: ends what is here, then lets the VMI go.
+/// The migration has failed, or there is nothing left to migrate: stops what is here, then releases the VMI.
 fn give_up(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let mut actions = Vec::new();
     if let Verdict::Connected(launcher) = w.launcher.verdict(w.now) {

@@ -1,4 +1,4 @@
-//! Who asks, and whether they may.
+//! Authentication and authorisation.
 
 mod rbac;
 mod reviews;
@@ -17,10 +17,10 @@ pub use rbac::{Attributes, Decision, Rules, Target, authorize};
 pub(crate) use reviews::review;
 pub use user::User;
 
-/// The group that may do anything.
+/// The group with unrestricted access.
 pub(crate) const MASTERS: &str = "system:masters";
 
-/// Decides by the roles and bindings in the cache, reading them again only when one of them changed.
+/// Authorises by the cached roles and bindings, which are re-read only when one of them changes.
 pub(crate) struct Authorizer {
     cache: Arc<Cache>,
     cluster_roles: KindId,
@@ -37,7 +37,7 @@ impl Authorizer {
             |plural| kinds.find("rbac.authorization.k8s.io", plural).expect("the RBAC kinds are in the registry");
         let (cluster_roles, cluster_bindings) = (find("clusterroles"), find("clusterrolebindings"));
         let (roles, bindings) = (find("roles"), find("rolebindings"));
-        // No revision is this large, so the first question reads the rules.
+        // No revision is this large, so the first request reads the rules.
         let current = Mutex::new(([u64::MAX; 4], Arc::default()));
         Self { cache, cluster_roles, cluster_bindings, roles, bindings, current }
     }
@@ -64,7 +64,7 @@ impl Authorizer {
 
     fn all<T: DeserializeOwned>(&self, kind: KindId) -> Vec<T> {
         let objects = self.cache.list(kind, None).objects;
-        // What was written passed the same decoder; an object that no longer does grants nothing.
+        // Objects passed the same decoder when written; one that no longer does grants nothing.
         objects.iter().filter_map(|object| serde_json::from_slice(&object.json).ok()).collect()
     }
 }

@@ -1,4 +1,4 @@
-//! Role-based access control as a pure function over the roles and bindings there are.
+//! Role-based access control as a pure function of the roles and bindings.
 
 use std::collections::HashMap;
 
@@ -6,28 +6,28 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Ro
 
 use super::{MASTERS, User};
 
-/// What a request wants to do.
+/// The attributes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attributes {
-    /// Who asks.
+    /// The requesting user.
     pub user: User,
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`.
     pub verb: String,
-    /// On what.
+    /// The requested resource or path.
     pub target: Target,
 }
 
-/// What is acted on: an API resource, or a path outside the resources.
+/// An API resource, or a non-resource path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
-    /// A resource; empty strings where a part is absent.
+    /// A resource; absent parts are empty.
     Resource { group: String, resource: String, subresource: String, namespace: String, name: String },
-    /// Any other path.
+    /// A non-resource path.
     Path(String),
 }
 
 impl Attributes {
-    /// The sentence that a refused user sees, in Kubernetes' words.
+    /// The error message for a denied request, in Kubernetes' words.
     pub fn refusal(&self) -> String {
         let (user, verb) = (&self.user.name, &self.verb);
         match &self.target {
@@ -46,12 +46,12 @@ impl Attributes {
     }
 }
 
-/// The answer, with the reason an access review reports.
+/// The decision, with the reason that an access review reports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
-    /// Some rule allows it.
+    /// Allowed by a rule.
     Allow { reason: String },
-    /// No rule does.
+    /// Not allowed by any rule.
     Deny,
 }
 
@@ -74,7 +74,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Takes objects as they are stored; one without a name binds nothing.
+    /// Takes stored objects; a binding without a name is ignored.
     pub fn new(
         cluster_roles: Vec<ClusterRole>,
         cluster_bindings: Vec<ClusterRoleBinding>,
@@ -102,7 +102,8 @@ impl Rules {
         rules
     }
 
-    /// Rules a binding brings, if its role exists. `namespace` is the binding's own; empty for cluster bindings.
+    /// The rules granted by a binding, if its role exists. `namespace` is the binding's own; empty for cluster
+    /// bindings.
     fn of(&self, binding: &Binding, namespace: &str) -> &[PolicyRule] {
         let found = match binding.role.kind.as_str() {
             "ClusterRole" => self.cluster_roles.get(&binding.role.name),
@@ -112,7 +113,7 @@ impl Rules {
     }
 }
 
-/// Decides by the rules alone; `system:masters` may do anything, so that no mistake in a role can lock everyone out.
+/// Decides by the rules; `system:masters` may do anything, so that no mistake in a role can lock everyone out.
 pub fn authorize(attributes: &Attributes, rules: &Rules) -> Decision {
     let user = &attributes.user;
     if user.is_in(MASTERS) {

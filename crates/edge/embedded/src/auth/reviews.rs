@@ -1,4 +1,4 @@
-//! Access reviews: "may this user do that?" as a request. They are answered and never stored.
+//! Access reviews: answered, never stored.
 
 use k8s_openapi::api::authorization::v1::{
     NonResourceAttributes, ResourceAttributes, SelfSubjectAccessReview, SubjectAccessReview, SubjectAccessReviewStatus,
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Attributes, Authorizer, Decision, Target, User};
 
-/// Answers a (Self)SubjectAccessReview: the request with its status filled in, or what is wrong with it.
+/// Answers a (Self)SubjectAccessReview: returns the request with its status filled in, or what is wrong with it.
 pub(crate) fn review(authorizer: &Authorizer, caller: &User, resource: &str, request: Value) -> Result<Value, String> {
     let (user, resource, non_resource) = match resource {
         "selfsubjectaccessreviews" => {

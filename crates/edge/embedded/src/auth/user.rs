@@ -1,15 +1,15 @@
-//! Who a request comes from.
+//! The user of a request.
 
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// The group everybody with an identity is in.
+/// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
-/// A node agent's certificate has a group that begins with this and ends with the node's name.
+/// Prefix of the group in a node's certificate that names the node.
 const NODE_GROUP: &str = "ferrovirt:node:";
-/// Where a service account's token would tell the node.
+/// Key under which a service account token would carry the node's name.
 const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
 
-/// A user and its groups, as a client certificate names them: CN is the user, every O is a group.
+/// A user and its groups from a client certificate: CN is the user, every O is a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct User {
     /// The common name, or `system:anonymous`.
@@ -19,17 +19,17 @@ pub struct User {
 }
 
 impl User {
-    /// A client that showed no certificate.
+    /// A client without a certificate.
     pub fn anonymous() -> Self {
         Self { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }
     }
 
-    /// The server itself, when its own controllers write.
+    /// The server itself, for writes of its own controllers.
     pub(crate) fn server() -> Self {
         Self { name: "system:apiserver".into(), groups: vec![super::MASTERS.into(), AUTHENTICATED.into()] }
     }
 
-    /// As hooks see it. Certificates have no place for what a service account's token would tell, the node: a group has it.
+    /// The user as hooks see it. A service account token would name the node; certificates use a group for that.
     pub(crate) fn reviewed(&self) -> review::User {
         let nodes: Vec<String> =
             self.groups.iter().filter_map(|group| group.strip_prefix(NODE_GROUP)).map(str::to_owned).collect();
@@ -37,7 +37,7 @@ impl User {
         review::User { name: self.name.clone(), groups: self.groups.clone(), extra: extra.into_iter().collect() }
     }
 
-    /// Reads the subject of a certificate whose signature the TLS layer has verified already.
+    /// Parses the subject of a certificate that the TLS layer has already verified.
     pub(crate) fn from_certificate(der: &[u8]) -> Result<Self, IdentityError> {
         let (_, certificate) = X509Certificate::from_der(der).map_err(|_| IdentityError::Unreadable)?;
         let subject = certificate.subject();
@@ -56,7 +56,7 @@ impl User {
     }
 }
 
-/// Why a certificate says nothing about who its holder is.
+/// Why a certificate does not identify a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("the client certificate cannot be read")]

@@ -1,10 +1,10 @@
-//! Which objects of a kind a list or watch lets through.
+//! Which objects of a kind a list or watch returns.
 
 use machinery::selector::{FieldSelector, FieldTerm, Selector};
 
 use super::Object;
 
-/// Namespace, labels and fields; empty parts let everything through.
+/// Namespace, labels and fields; empty parts match everything.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Filter {
     namespace: Option<String>,
@@ -13,7 +13,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// An empty namespace means all of them.
+    /// An empty namespace means all namespaces.
     pub(crate) fn new(namespace: &str, labels: Selector, fields: FieldSelector) -> Self {
         let namespace = (!namespace.is_empty()).then(|| namespace.to_owned());
         Self { namespace, labels, fields }
@@ -27,7 +27,7 @@ impl Filter {
         self.namespace.as_deref()
     }
 
-    /// Whether anything but the namespace is selected by.
+    /// Whether it selects by anything but the namespace.
     pub(crate) fn is_selective(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }

@@ -1,7 +1,7 @@
 //! The watch cache: the latest version of every object and, per kind, a bounded history of changes.
 //!
-//! The writer thread applies each durable batch here; everything that reads, reads here. A watch is a cursor into the
-//! history, not a queue: a slow client costs no memory, and one that falls behind the history is told to list again.
+//! The writer thread applies each durable batch; all reads go to this cache. A watch is a cursor into the history, not
+//! a queue: a slow client costs no memory, and one that falls behind the history is told to relist.
 //!
 //! ```text
 //!             floor                                   revision
@@ -26,18 +26,18 @@ pub(crate) use watch::{Start, Watch, WatchItem};
 
 use crate::kinds::KindId;
 
-/// How much of a kind's past is kept: enough for a client to come back after a pause of minutes.
+/// Number of changes kept per kind: enough for a client to resume after a pause of minutes.
 const HISTORY_EVENTS: usize = 4096;
-/// The same in bytes, because a thousand versions of a large object would be a lot of idle memory.
+/// The same in bytes, because a thousand versions of a large object would waste a lot of memory.
 const HISTORY_BYTES: usize = 4 << 20;
 
-/// What happened to an object at a revision.
+/// A change of an object at a revision.
 #[derive(Debug)]
 pub(crate) struct Event {
     pub(crate) deleted: bool,
-    /// The new version; of a deleted object the last one, stamped with the revision of the deletion.
+    /// The new version; for a deletion the last one, with the revision of the deletion.
     pub(crate) object: Arc<Object>,
-    /// The version before; absent when the object was created.
+    /// The previous version; `None` if the object was created.
     pub(crate) previous: Option<Arc<Object>>,
 }
 
@@ -47,14 +47,14 @@ impl Event {
     }
 }
 
-/// The asked-for revision is older than what the history still knows.
+/// The requested revision is older than the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TooOld {
     pub(crate) asked: u64,
     pub(crate) oldest: u64,
 }
 
-/// Objects of a kind as they were at one revision.
+/// The objects of a kind at one revision.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) revision: u64,
@@ -80,7 +80,7 @@ struct Inner {
 
 pub(crate) struct Cache {
     inner: RwLock<Inner>,
-    /// One per kind, carrying the revision of its latest change: wakes watches.
+    /// One per kind, with the revision of its latest change: wakes watches.
     changed: Vec<signal::Sender<u64>>,
     /// The revision of the latest change of any kind.
     revision: signal::Sender<u64>,
@@ -93,7 +93,7 @@ impl Cache {
         Self { inner: RwLock::new(inner), changed, revision: signal::Sender::new(0) }
     }
 
-    /// Puts an object in place that was in the store when the server started; it is no event.
+    /// Adds an object from the store at startup, without an event.
     pub(crate) fn load(&self, kind: KindId, object: Object) {
         let mut inner = self.write();
         let object = Arc::new(object);
@@ -101,7 +101,7 @@ impl Cache {
         inner.kinds[kind].objects.insert(object.name.clone(), object);
     }
 
-    /// Ends loading: history begins at the store's revision, so older watches list again.
+    /// Finishes loading: the history begins at the store's revision, so older watches must relist.
     pub(crate) fn loaded(&self, revision: u64) {
         let mut inner = self.write();
         inner.revision = revision;
@@ -111,7 +111,7 @@ impl Cache {
         self.revision.send_replace(revision);
     }
 
-    /// Takes a durable batch in, in revision order. Readers see all of it or nothing.
+    /// Applies a durable batch, in revision order. Readers see all of it or nothing.
     pub(crate) fn apply(&self, events: Vec<(KindId, Event)>) {
         let mut inner = self.write();
         let mut latest = BTreeMap::new();
@@ -132,18 +132,18 @@ impl Cache {
         self.read().kinds[kind].objects.get(name).cloned()
     }
 
-    /// The revision up to which everything has been applied, to read or to wait on.
+    /// The last applied revision, to read or to wait for.
     pub(crate) fn revision(&self) -> signal::Receiver<u64> {
         self.revision.subscribe()
     }
 
-    /// All objects of a kind now, optionally of one namespace.
+    /// All current objects of a kind, optionally of one namespace.
     pub(crate) fn list(&self, kind: KindId, namespace: Option<&str>) -> Snapshot {
         let inner = self.read();
         Snapshot { revision: inner.revision, objects: inner.kinds[kind].in_namespace(namespace) }
     }
 
-    /// All objects of a kind as they were at `revision`: today's, with the later changes undone.
+    /// All objects of a kind as of `revision`: the current ones with later changes undone.
     pub(crate) fn list_at(&self, kind: KindId, namespace: Option<&str>, revision: u64) -> Result<Snapshot, TooOld> {
         let inner = self.read();
         let kind = &inner.kinds[kind];
@@ -164,7 +164,7 @@ impl Cache {
         Ok(Snapshot { revision, objects: objects.into_values().collect() })
     }
 
-    /// The changes of a kind after `cursor`, and the revision they bring a reader to.
+    /// The changes of a kind after `cursor`, and the revision they lead to.
     pub(crate) fn events_after(&self, kind: KindId, cursor: u64) -> Result<(Vec<Arc<Event>>, u64), TooOld> {
         let inner = self.read();
         let kind = &inner.kinds[kind];
@@ -175,7 +175,7 @@ impl Cache {
         Ok((kind.history.range(start..).cloned().collect(), inner.revision.max(cursor)))
     }
 
-    /// Wakes when an object of the kind changes.
+    /// Notifies when an object of the kind changes.
     pub(crate) fn changes(&self, kind: KindId) -> signal::Receiver<u64> {
         self.changed[kind].subscribe()
     }
@@ -185,17 +185,17 @@ impl Cache {
         *self.changed[kind].borrow()
     }
 
-    /// Where the object with this UID is.
+    /// The key of the object with this UID.
     pub(crate) fn find_uid(&self, uid: &str) -> Option<Key> {
         self.read().by_uid.get(uid).cloned()
     }
 
-    /// Objects that name this UID as an owner.
+    /// Objects with an owner reference to this UID.
     pub(crate) fn dependents(&self, uid: &str) -> Vec<Key> {
         self.read().dependents.get(uid).into_iter().flatten().cloned().collect()
     }
 
-    // The lock is never held over anything that can panic half-way, so a poisoned one still guards whole data.
+    // Nothing that can panic midway runs under the lock, so poisoned data is still consistent.
     fn read(&self) -> RwLockReadGuard<'_, Inner> {
         self.inner.read()
     }

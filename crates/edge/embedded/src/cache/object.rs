@@ -1,4 +1,4 @@
-//! One version of one object, encoded once and indexed by what lists, watches and garbage collection ask for.
+//! One version of an object, encoded once, with what lists, watches and garbage collection need.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,14 +27,14 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// The address of an object among all kinds.
+/// The key of an object among all kinds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) kind: KindId,
     pub(crate) name: ObjectName,
 }
 
-/// An entry of `metadata.ownerReferences`, as far as garbage collection looks at it.
+/// An entry of `metadata.ownerReferences`, as far as garbage collection needs it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Owner {
     pub(crate) api_version: String,
@@ -44,8 +44,8 @@ pub(crate) struct Owner {
     pub(crate) block_owner_deletion: bool,
 }
 
-/// An object at one revision. The JSON text is what clients get; the rest is taken out of it once, so that selectors
-/// and ownership need no parsing.
+/// An object at one revision. Clients get the JSON text; the other fields are extracted once, so that selectors and
+/// ownership need no parsing.
 #[derive(Debug)]
 pub(crate) struct Object {
     pub(crate) revision: u64,
@@ -61,14 +61,14 @@ pub(crate) struct Object {
 }
 
 impl Object {
-    /// Writes the revision into the object and encodes it.
+    /// Sets the revision in the object and encodes it.
     pub(crate) fn encode(strategy: &dyn Strategy, mut value: Value, revision: u64) -> Self {
         value["metadata"]["resourceVersion"] = Value::String(revision.to_string());
         let json = Bytes::from(value.to_string());
         Self::index(strategy, &value, json, revision)
     }
 
-    /// Reads an object back from the store.
+    /// Decodes an object from the store.
     pub(crate) fn decode(strategy: &dyn Strategy, json: &[u8]) -> Result<Self, DecodeError> {
         let value: Value = serde_json::from_slice(json).map_err(DecodeError::Json)?;
         let revision = text(&value["metadata"]["resourceVersion"]).parse().map_err(|_| DecodeError::Revision)?;
@@ -99,7 +99,7 @@ impl Object {
     }
 }
 
-/// Why bytes in the store are not an object.
+/// Why stored bytes are not an object.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DecodeError {
     #[error("stored object is not JSON")]

@@ -1,4 +1,4 @@
-//! One client's watch: where it stands and what comes next.
+//! The state machine of one client's watch.
 //!
 //! ```text
 //!   Initial ── all sent ──► InitialEnd ── bookmark, if asked for ──► Live ──► Ended
@@ -16,15 +16,15 @@ use tokio_util::sync::CancellationToken;
 use super::{Cache, Event, Filter, Object, TooOld};
 use crate::kinds::KindId;
 
-/// How often a client that asked for bookmarks gets one.
+/// Interval of bookmarks, for clients that asked for them.
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// Objects per chunk of the initial state: bounds what a watch of many objects buffers.
+/// Objects per chunk of the initial state: bounds the buffer of a watch of many objects.
 const CHUNK: usize = 128;
 
-/// Where a watch begins.
+/// Where a watch starts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Start {
-    /// With everything there is now as ADDED; `mark_end` adds the bookmark that says "this was all".
+    /// With all current objects as ADDED; `mark_end` adds the bookmark that marks their end.
     State { mark_end: bool },
     /// With the next change.
     Now,
@@ -32,12 +32,12 @@ pub(crate) enum Start {
     After(u64),
 }
 
-/// One thing to tell the client.
+/// One item to send to the client.
 #[derive(Debug, Clone)]
 pub(crate) enum WatchItem {
     Added(Arc<Object>),
     Modified(Arc<Object>),
-    /// The object, or its last version that the client was entitled to, as of `revision`.
+    /// The object, or its last version that matched the client's filter, as of `revision`.
     Deleted {
         object: Arc<Object>,
         revision: u64,
@@ -61,7 +61,7 @@ pub(crate) struct Watch {
     kind: KindId,
     filter: Filter,
     phase: Phase,
-    /// Everything up to here has been told.
+    /// Everything up to here has been sent.
     cursor: u64,
     changed: signal::Receiver<u64>,
     bookmarks: Option<Interval>,
@@ -124,7 +124,7 @@ impl Watch {
     }
 
     async fn live(&mut self) -> Vec<WatchItem> {
-        self.changed.mark_unchanged(); // before looking, so that a change after the look wakes us
+        self.changed.mark_unchanged(); // before checking, so that a later change wakes us
         let items = match self.cache.events_after(self.kind, self.cursor) {
             Ok((events, revision)) => {
                 self.cursor = revision;
@@ -138,7 +138,7 @@ impl Watch {
         if items.is_empty() { self.wait().await } else { items }
     }
 
-    /// Sleeps until there may be something to tell.
+    /// Waits until there may be something to send.
     async fn wait(&mut self) -> Vec<WatchItem> {
         let tick = async {
             match &mut self.bookmarks {
@@ -159,13 +159,13 @@ impl Watch {
         }
     }
 
-    /// A last bookmark lets the client come back without listing again.
+    /// Sends a last bookmark, so that the client can resume without relisting.
     fn end(&mut self) -> Vec<WatchItem> {
         self.phase = Phase::Ended;
         if self.bookmarks.is_some() { vec![self.bookmark()] } else { vec![] }
     }
 
-    /// The cursor moves with other kinds' changes too: a quiet kind does not grow old.
+    /// The cursor also advances with changes of other kinds, so that the watch of a quiet kind does not expire.
     fn bookmark(&mut self) -> WatchItem {
         if let Ok((events, revision)) = self.cache.events_after(self.kind, self.cursor)
             && events.is_empty()
@@ -176,8 +176,8 @@ impl Watch {
     }
 }
 
-/// What a change is to a client that sees only what its filter lets through: an object that starts to match appears,
-/// one that stops to match disappears.
+/// Translates a change for a filtered watch: an object that starts to match is added, one that stops to match is
+/// deleted.
 fn translate(event: &Event, filter: &Filter) -> Option<WatchItem> {
     let before = event.previous.as_ref().filter(|object| filter.matches(object));
     let after = !event.deleted && filter.matches(&event.object);

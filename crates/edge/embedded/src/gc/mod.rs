@@ -1,7 +1,7 @@
-//! Garbage collection: what follows from a deletion.
+//! Garbage collection after deletions.
 //!
-//! It reads the same history as every watch and acts through the same registry as every client. Its knowledge of who is
-//! gone comes from the cache that the writer fills, so absence is certain.
+//! It reads the same history as every watch and acts through the same registry as every client. The cache is filled by
+//! the writer itself, so an object that is not in it is certainly gone.
 
 mod namespace;
 mod ownership;
@@ -18,28 +18,28 @@ use crate::errors::ApiError;
 use crate::kinds::{KindId, Kinds, last_time};
 use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, Registry, WriteContext};
 
-/// Everything is looked at again this often, whatever the history said.
+/// Interval of full rescans, independent of the history.
 const RESCAN: Duration = Duration::from_secs(60);
-/// What failed is tried again after this.
+/// Retry interval after a failure.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long an Event is kept after it happened last.
+/// How long an Event is kept after its last occurrence.
 const EVENT_TTL: SignedDuration = SignedDuration::from_hours(1);
 
-/// Something that may need to be done.
+/// An object to check.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Task {
-    /// Owners of this object may be gone.
+    /// The owners of this object may be gone.
     Dependent(Key),
     /// This object waits for its dependents.
     Owner(Key),
-    /// A namespace on its way out may have contents.
+    /// A terminating namespace may still have contents.
     Namespace(String),
 }
 
 pub(crate) struct Collector {
     registry: Arc<Registry>,
     cache: Arc<Cache>,
-    /// Per kind, the revision up to which its history has been seen.
+    /// Per kind, the revision up to which its history has been processed.
     cursors: Vec<u64>,
 }
 
@@ -89,12 +89,12 @@ impl Collector {
             Task::Namespace(name) => namespace::empty(&self.registry, name).await,
         };
         match result {
-            Err(ApiError::NotFound(_)) => Ok(()), // somebody else finished it
+            Err(ApiError::NotFound(_)) => Ok(()), // somebody else has finished it
             other => other,
         }
     }
 
-    /// What follows from the changes since the last look.
+    /// The tasks that follow from changes since the last call.
     fn news(&mut self) -> BTreeSet<Task> {
         let mut tasks = BTreeSet::new();
         for kind in Kinds::get().ids() {
@@ -119,7 +119,7 @@ impl Collector {
             return;
         }
         tasks.extend(self.cache.dependents(&object.uid).into_iter().map(Task::Dependent));
-        // An owner may have waited for this one, and so may its namespace.
+        // Its owner or its namespace may have waited for this one.
         tasks.extend(object.owners.iter().filter_map(|owner| self.cache.find_uid(&owner.uid)).map(Task::Owner));
         if !object.name.namespace.is_empty() {
             let name = ObjectName::new("", &object.name.namespace);
@@ -129,7 +129,7 @@ impl Collector {
         }
     }
 
-    /// The state as a whole; also where reading the history starts.
+    /// All tasks from a full scan; also the starting point for reading the history.
     fn everything(&mut self) -> BTreeSet<Task> {
         let now = *self.cache.revision().borrow();
         self.cursors = vec![now; Kinds::get().len()];

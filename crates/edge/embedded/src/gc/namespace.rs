@@ -1,4 +1,4 @@
-//! A namespace on its way out: its contents go first, and it says what it waits for.
+//! Termination of namespaces: deletes the contents first and reports what is left.
 
 use serde_json::{Value, json};
 
@@ -7,14 +7,14 @@ use crate::errors::ApiError;
 use crate::kinds::{CONTENTS, Kinds, list_at};
 use crate::registry::{DeleteOptions, Part, Propagation, Registry, WriteContext, now};
 
-/// What is left of a kind, and the finalizers that hold it.
+/// Remaining objects of a kind, and the finalizers that block them.
 struct Remainder {
     resource: String,
     count: usize,
     finalizers: Vec<String>,
 }
 
-/// Deletes what is inside; releases the namespace when nothing is.
+/// Deletes the contents; releases the namespace when it is empty.
 pub(super) async fn empty(registry: &Registry, name: &str) -> Result<(), ApiError> {
     let kinds = Kinds::get();
     let key = Key { kind: kinds.namespaces(), name: ObjectName::new("", name) };
@@ -56,7 +56,7 @@ fn remainder(registry: &Registry, namespace: &str) -> Vec<Remainder> {
     left
 }
 
-/// Type, reason and message of every condition that holds.
+/// Type, reason and message of every condition that is true.
 fn conditions(left: &[Remainder]) -> Vec<(&'static str, &'static str, String)> {
     let contents: Vec<String> =
         left.iter().map(|kind| format!("{} has {} resource instances", kind.resource, kind.count)).collect();
@@ -78,7 +78,7 @@ fn conditions(left: &[Remainder]) -> Vec<(&'static str, &'static str, String)> {
     conditions
 }
 
-/// Replaces the conditions; one that did not change keeps its time.
+/// Replaces the conditions; an unchanged one keeps its transition time.
 fn set_conditions(namespace: &mut Value, wanted: &[(&str, &str, String)], now: &str) {
     let before: Vec<Value> = list_at(namespace, "status.conditions").to_vec();
     let after: Vec<Value> = wanted

@@ -7,27 +7,27 @@ use crate::errors::ApiError;
 use crate::kinds::Kinds;
 use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, Part, Propagation, Registry, WriteContext};
 
-/// How an owner stands, seen from a dependent.
+/// The state of an owner, as seen by a dependent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Standing {
-    /// It is there.
+    /// It exists.
     Solid,
-    /// It is going and waits for its dependents.
+    /// It is terminating and waits for its dependents.
     Waiting,
     /// It is gone.
     Absent,
 }
 
-/// What becomes of a dependent.
+/// What happens to a dependent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Keep,
     Delete(Propagation),
-    /// It has another owner; these it forgets.
+    /// It has another owner; remove references to these.
     Forget(Vec<String>),
 }
 
-/// All owners gone: the dependent goes too. One left: it stays and forgets the others.
+/// If all owners are gone, the dependent is deleted. If one is left, it stays and drops its references to the others.
 fn judge(object: &Object, has_dependents: bool, standing: impl Fn(&Owner) -> Standing) -> Verdict {
     let standings: Vec<(&Owner, Standing)> = object.owners.iter().map(|owner| (owner, standing(owner))).collect();
     let is = |wanted: Standing| standings.iter().any(|(_, standing)| *standing == wanted);
@@ -40,7 +40,7 @@ fn judge(object: &Object, has_dependents: bool, standing: impl Fn(&Owner) -> Sta
         return if gone.is_empty() { Verdict::Keep } else { Verdict::Forget(gone) };
     }
     if object.deleting {
-        return Verdict::Keep; // it is going already
+        return Verdict::Keep; // already terminating
     }
     if is(Standing::Waiting) && has_dependents {
         return Verdict::Delete(Propagation::Foreground);
@@ -52,12 +52,12 @@ fn judge(object: &Object, has_dependents: bool, standing: impl Fn(&Owner) -> Sta
     })
 }
 
-/// An owner of a kind that this server does not know cannot be judged, so it counts as there.
+/// An owner of a kind that this server does not know cannot be checked, so it counts as existing.
 fn standing(cache: &Cache, dependent: &Object, owner: &Owner) -> Standing {
     let Some(kind) = Kinds::get().find_kind(&owner.api_version, &owner.kind) else { return Standing::Solid };
     let Some(key) = cache.find_uid(&owner.uid).filter(|key| key.kind == kind) else { return Standing::Absent };
     if Kinds::get().definition(kind).namespaced && key.name.namespace != dependent.name.namespace {
-        return Standing::Absent; // ownership does not reach into another namespace
+        return Standing::Absent; // owner references do not cross namespaces
     }
     match cache.get(kind, &key.name) {
         None => Standing::Absent,
@@ -66,7 +66,7 @@ fn standing(cache: &Cache, dependent: &Object, owner: &Owner) -> Standing {
     }
 }
 
-/// Judges a dependent and does what the verdict says.
+/// Judges a dependent and acts on the verdict.
 pub(super) async fn collect(registry: &Registry, key: &Key) -> Result<(), ApiError> {
     let cache = &registry.cache;
     let Some(object) = cache.get(key.kind, &key.name) else { return Ok(()) };
@@ -77,7 +77,7 @@ pub(super) async fn collect(registry: &Registry, key: &Key) -> Result<(), ApiErr
             let options = DeleteOptions {
                 propagation: Some(propagation),
                 uid: Some(object.uid.clone()),
-                // Its owners may have changed since.
+                // Its owners may have changed meanwhile.
                 resource_version: Some(object.revision.to_string()),
                 ..DeleteOptions::default()
             };
@@ -96,7 +96,7 @@ async fn forget(registry: &Registry, key: &Key, uids: &[String]) -> Result<(), A
     registry.modify(key, Part::Main, change).await.map(drop)
 }
 
-/// Brings an owner that waits for its dependents nearer to its end.
+/// Advances the deletion of an owner that waits for its dependents.
 pub(super) async fn release(registry: &Registry, key: &Key) -> Result<(), ApiError> {
     let cache = &registry.cache;
     let Some(owner) = cache.get(key.kind, &key.name).filter(|owner| owner.deleting) else { return Ok(()) };
@@ -116,7 +116,7 @@ pub(super) async fn release(registry: &Registry, key: &Key) -> Result<(), ApiErr
             Err(err) => return Err(err),
         }
     }
-    // Who is left and blocks? Its end brings us here again.
+    // Check for remaining blocking dependents. Their deletion triggers this again.
     let blocks = |key: &Key| {
         let object = cache.get(key.kind, &key.name);
         object.is_some_and(|object| {
@@ -134,7 +134,7 @@ async fn remove_finalizer(registry: &Registry, key: &Key, finalizer: &str) -> Re
     registry.modify(key, Part::Main, change).await.map(drop)
 }
 
-/// Filters a list in the metadata; an emptied one goes.
+/// Filters a list in the metadata; an empty one is removed.
 fn retain(object: &mut Value, field: &str, keep: impl Fn(&Value) -> bool) {
     let Some(metadata) = object["metadata"].as_object_mut() else { return };
     let Some(Value::Array(list)) = metadata.get_mut(field) else { return };

@@ -1,4 +1,4 @@
-//! What the server serves, told in the two ways that clients ask.
+//! Discovery, in both the aggregated and the unaggregated form.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -27,12 +27,12 @@ const STATUS_VERBS: &[&str] = &["get", "patch", "update"];
 struct Subresource {
     name: &'static str,
     kind: &'static str,
-    /// Group and version of what it answers with, if not those of the resource.
+    /// Group and version of its responses, if different from the resource's.
     group_version: Option<(&'static str, &'static str)>,
     verbs: &'static [&'static str],
 }
 
-/// One entry of a group's version.
+/// A resource in a group version.
 struct Resource {
     group: &'static str,
     version: &'static str,
@@ -98,7 +98,7 @@ fn of_kind(definition: &'static Definition) -> Resource {
     }
 }
 
-/// Every group with its versions, the preferred one first.
+/// All groups with their versions, preferred one first.
 pub(super) fn groups() -> BTreeMap<&'static str, Vec<&'static str>> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for resource in RESOURCES.iter() {
@@ -113,7 +113,7 @@ pub(super) fn groups() -> BTreeMap<&'static str, Vec<&'static str>> {
     groups
 }
 
-/// `subresources` are the resource lists of the group that is handed on, by version.
+/// `subresources` are the resource lists of the aggregated group, by version.
 pub(super) fn answer(path: &str, headers: &HeaderMap, subresources: &[(String, Value)]) -> Option<Answer> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
     let aggregated = wants_aggregated_discovery(headers);

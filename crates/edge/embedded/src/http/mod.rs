@@ -1,4 +1,4 @@
-//! The HTTP side: who asks, whether they may, and which part of the server answers.
+//! The HTTP layer: authentication, authorisation and routing.
 
 mod discovery;
 mod negotiate;
@@ -32,13 +32,13 @@ use read::Form;
 use respond::{Answer, WithWarnings as _, answer, error_answer, json_answer, text_answer};
 use write::Writing;
 
-/// Reviews are answered and not stored, so they are no kinds.
+/// Reviews are answered but not stored, so they are not kinds.
 const REVIEWS: &str = "authorization.k8s.io";
 
-/// Versions of the group that is handed on, the preferred one first.
+/// Versions of the aggregated group, preferred one first.
 const SUBRESOURCE_VERSIONS: &[&str] = &["v1", "v1alpha3"];
 
-/// Everything a request can reach.
+/// Everything that serves requests.
 pub(crate) struct Api {
     pub(crate) registry: Arc<Registry>,
     pub(crate) authorizer: Authorizer,
@@ -49,7 +49,7 @@ pub(crate) struct Api {
 #[derive(Clone)]
 pub(crate) struct Peer {
     pub(crate) user: Arc<User>,
-    /// Ends watches.
+    /// Stops watches.
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -67,7 +67,7 @@ impl Api {
         let params = Params::parse(&parts.uri)?;
         refuse_other_identities(user, &parts.headers)?;
         let path = ResourcePath::parse(parts.uri.path());
-        // One object is read, whatever else is asked: to follow it, a client selects it by its name.
+        // A get of a single object ignores `watch`: to watch one object, clients select it by name.
         let watch = params.flag("watch") && path.as_ref().is_none_or(|path| path.name.is_empty());
         self.authorize(user, &parts, path.as_ref(), watch, &params)?;
         if parts.uri.path().split('/').nth(2) == Some(SUBRESOURCES) {
@@ -147,7 +147,7 @@ impl Api {
         Ok(json_answer(StatusCode::OK, body))
     }
 
-    /// Paths that are no resources: health, version, discovery, schemas.
+    /// Non-resource paths: health, version, discovery, schemas.
     async fn document(&self, peer: &Peer, parts: &Parts) -> Result<Answer, ApiError> {
         if !matches!(parts.method, Method::GET | Method::HEAD) {
             return Err(ApiError::UnknownPath);
@@ -175,7 +175,7 @@ impl Api {
         Ok(json_answer(StatusCode::CREATED, reviewed.to_string().into()))
     }
 
-    /// What the group that is handed on says it has, by version.
+    /// The resource lists of the aggregated group, by version.
     async fn subresource_lists(&self, user: &User) -> Vec<(String, serde_json::Value)> {
         let mut lists = vec![];
         for version in SUBRESOURCE_VERSIONS {
@@ -191,7 +191,7 @@ impl Api {
         lists
     }
 
-    /// Hands a request on, upgrades included, with the user attached.
+    /// Forwards a request to the aggregated API, including upgrades, with the user attached.
     async fn forward(&self, user: &User, mut request: Request<Body>) -> Result<Answer, ApiError> {
         let Some(router) = self.subresources.get() else { return Err(ApiError::UnknownPath) };
         request.extensions_mut().insert(user.clone());
@@ -202,7 +202,7 @@ impl Api {
     }
 }
 
-/// Programs of the system ask only for what they declare: one that is denied lacks a right, and would only be seen to hang.
+/// System programs only request what they declare: a denied one lacks a right and would otherwise just seem to hang.
 fn tell_of_denied(attributes: &Attributes) {
     let name = &attributes.user.name;
     if name.starts_with("system:") && *name != User::anonymous().name {
@@ -212,7 +212,7 @@ fn tell_of_denied(attributes: &Attributes) {
     }
 }
 
-/// Identities other than the certificate's are not known here: refusing beats acting as somebody else than asked.
+/// Impersonation is not supported: refusing is better than acting as the wrong user.
 fn refuse_other_identities(user: &User, headers: &HeaderMap) -> Result<(), ApiError> {
     if headers.contains_key(http::header::AUTHORIZATION) && *user == User::anonymous() {
         return Err(ApiError::Unauthorized);

@@ -1,4 +1,4 @@
-//! Which form of an answer a client asks for, and in which form it sends.
+//! Content negotiation of requests and responses.
 
 use http::HeaderMap;
 use http::header::{ACCEPT, CONTENT_TYPE};
@@ -6,12 +6,12 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use crate::errors::ApiError;
 use crate::registry::PatchType;
 
-/// The form of an object in an answer.
+/// The form of an object in a response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Shape {
     Object,
     Table,
-    /// Metadata alone.
+    /// Metadata only.
     Metadata,
 }
 
@@ -43,7 +43,7 @@ fn accept(headers: &HeaderMap) -> &str {
     headers.get(ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or_default()
 }
 
-/// The first form in the client's order that the server has.
+/// The first supported form in the client's order.
 pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
     for clause in clauses(accept(headers)).filter(Clause::is_json) {
         match (clause.get("as"), clause.get("g"), clause.get("v")) {
@@ -56,7 +56,7 @@ pub(crate) fn shape(headers: &HeaderMap) -> Result<Shape, ApiError> {
     Err(ApiError::NotAcceptable)
 }
 
-/// Whether the client understands discovery of all groups in one document.
+/// Whether the client supports aggregated discovery.
 pub(crate) fn wants_aggregated_discovery(headers: &HeaderMap) -> bool {
     clauses(accept(headers)).any(|clause| {
         clause.media == "application/json"
@@ -65,12 +65,12 @@ pub(crate) fn wants_aggregated_discovery(headers: &HeaderMap) -> bool {
     })
 }
 
-/// Whether the client asks for this media type and not for JSON before it.
+/// Whether the client prefers this media type to JSON.
 pub(crate) fn prefers(headers: &HeaderMap, media: &str) -> bool {
     clauses(accept(headers)).next().is_some_and(|clause| clause.media == media)
 }
 
-/// How a body is written.
+/// Encoding of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
     Json,
@@ -96,7 +96,8 @@ pub(crate) fn unsupported_body() -> ApiError {
     ApiError::UnsupportedMediaType(vec!["application/json", "application/yaml"])
 }
 
-/// The patch types that a kind takes; lists of our own kinds have no merge keys, so strategic patches do not fit them.
+/// The patch types a kind supports; lists of our own kinds have no merge keys, so they do not support strategic
+/// patches.
 pub(crate) fn patch_type(headers: &HeaderMap, strategic: bool) -> Result<PatchType, ApiError> {
     match content_type(headers) {
         "application/json-patch+json" => Ok(PatchType::Json),

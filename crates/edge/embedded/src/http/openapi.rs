@@ -1,9 +1,8 @@
-//! The schemas of our own kinds, and as much of OpenAPI as clients need to know that the server checks fields itself.
+//! The schemas of our own kinds, and enough of OpenAPI for clients to leave field validation to the server.
 //!
-//! `kubectl` before 1.24 or so validates against `/openapi/v2`, read as protobuf; kinds that are absent there it lets
-//! pass, so an empty document is enough. Newer ones look in `/openapi/v3` for a PATCH with the parameter
-//! `fieldValidation`, and when they find it leave the checking to the server. The schemas are there for `kubectl
-//! explain` and for editors.
+//! `kubectl` before about 1.24 validates against `/openapi/v2` in protobuf and skips kinds that are absent there, so an
+//! empty document is enough. Newer versions look for a PATCH with the parameter `fieldValidation` in `/openapi/v3` and,
+//! if they find it, leave validation to the server. The schemas are for `kubectl explain` and for editors.
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, StatusCode};
@@ -16,8 +15,8 @@ use crate::kinds::Definition;
 use crate::schema::{METADATA, metadata, published};
 use crate::views::Served;
 
-/// Two spellings of one media type, new and old. The old one is asked for, but its `@` makes Go's parser reject it in an
-/// answer.
+/// The new and the old spelling of one media type. Clients request the old one, but Go's parser rejects its `@` in a
+/// response.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 const OLD_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
@@ -32,7 +31,7 @@ pub(super) fn paths() -> Vec<String> {
 pub(super) fn answer(path: &str, headers: &HeaderMap) -> Option<Answer> {
     let document = match path.strip_prefix("/openapi/")? {
         "v2" if prefers(headers, PROTOBUF) || prefers(headers, OLD_PROTOBUF) => {
-            // The encoding of a document in which every field is absent is no bytes at all.
+            // An empty protobuf document is encoded as no bytes at all.
             return Some(respond(StatusCode::OK, HeaderValue::from_static(PROTOBUF), Body::empty()));
         }
         "v2" => json!({"swagger": "2.0", "info": info(), "paths": {}, "definitions": definitions()}),
@@ -61,7 +60,7 @@ fn base(group: &str, version: &str) -> String {
     if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
 }
 
-/// The document of one version of one group.
+/// The document of one group version.
 fn group_version(path: &str) -> Option<Value> {
     let groups = groups();
     let known = |(group, versions): (&&str, &Vec<&str>)| versions.iter().any(|version| base(group, version) == path);
@@ -82,7 +81,7 @@ fn group_version(path: &str) -> Option<Value> {
     Some(json!({"openapi": "3.0.0", "info": info(), "paths": paths, "components": {"schemas": schemas}}))
 }
 
-/// All schemas in one document, as it was before version 3.
+/// All schemas in one document, as in OpenAPI v2.
 fn definitions() -> Map<String, Value> {
     let mut definitions = Map::new();
     for definition in Served::all().iter().map(|served| served.definition) {
@@ -94,7 +93,7 @@ fn definitions() -> Map<String, Value> {
     definitions
 }
 
-/// The schema of one of our kinds; `root` is where the document keeps its schemas.
+/// The schema of one of our kinds; `root` is the document's path to its schemas.
 fn schema(definition: &Definition, root: &str) -> Option<Value> {
     let mut schema = definition.is_ours().then(|| published(definition.kind, root)).flatten()?;
     schema["x-kubernetes-group-version-kind"] = json!([group_version_kind(definition)]);

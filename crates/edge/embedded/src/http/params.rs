@@ -12,7 +12,7 @@ use crate::kinds::{Kinds, Strategy};
 use crate::registry::{DeleteOptions, FieldValidation, Propagation};
 use crate::views::Served;
 
-/// The query of a request, decoded.
+/// The decoded query of a request.
 #[derive(Debug, Default)]
 pub(crate) struct Params(Vec<(String, String)>);
 
@@ -22,12 +22,12 @@ impl Params {
         parsed.map(|Query(pairs)| Self(pairs)).map_err(|err| ApiError::BadRequest(err.body_text()))
     }
 
-    /// The parameter's value, unless it is empty or absent.
+    /// The parameter's value; `None` if it is empty or absent.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|(key, value)| key == name && !value.is_empty()).map(|(_, value)| value.as_str())
     }
 
-    /// Present without a value, or with a true one. `watch` and `watch=1` mean the same.
+    /// True if present without a value or with a true one. `watch` and `watch=1` are equivalent.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.0.iter().any(|(key, value)| key == name && !matches!(value.as_str(), "false" | "0" | "F" | "f" | "False"))
     }
@@ -51,7 +51,7 @@ impl Params {
         self.number("timeoutSeconds")
     }
 
-    /// The resource version asked for; `None` for "any" and for "the latest".
+    /// The requested resource version; `None` for "any" and "latest".
     pub(crate) fn revision(&self) -> Result<Option<u64>, ApiError> {
         let Some(text) = self.get("resourceVersion") else { return Ok(None) };
         match text.parse() {
@@ -93,14 +93,14 @@ impl Params {
         Ok(Filter::new(namespace, labels, fields))
     }
 
-    /// The one name that a list or watch asks for, if it does: it counts for `resourceNames` in roles.
+    /// The single name that a list or watch selects, if any: it is checked against `resourceNames` in roles.
     pub(crate) fn selected_name(&self) -> Option<String> {
         let fields = FieldSelector::parse(self.get("fieldSelector")?).ok()?;
         let term = fields.terms().iter().find(|term| term.field == "metadata.name" && term.equal)?;
         Some(term.value.clone())
     }
 
-    /// Options of a deletion: the query's, overridden by the body's.
+    /// Delete options: the query's, overridden by the body's.
     pub(crate) fn delete_options(&self, body: &Value) -> Result<DeleteOptions, ApiError> {
         let policy = body["propagationPolicy"].as_str().or_else(|| self.get("propagationPolicy"));
         let orphan = body["orphanDependents"].as_bool().or_else(|| self.tristate("orphanDependents"));
@@ -115,7 +115,7 @@ impl Params {
     }
 }
 
-/// `All` is the only kind of dry run there is.
+/// `All` is the only supported dry run.
 pub(crate) fn dry_run<'a>(mut values: impl Iterator<Item = &'a str>, options: &'static str) -> Result<bool, ApiError> {
     match values.find(|value| *value != "All") {
         Some(value) => Err(unsupported(options, "dryRun", value, &["All"])),
@@ -141,13 +141,13 @@ fn is_selectable(strategy: &dyn Strategy, field: &str) -> bool {
         || strategy.selectable_fields(&json!({})).iter().any(|(name, _)| *name == field)
 }
 
-/// An error about the parameters themselves, in the form Kubernetes gives it.
+/// An error about the parameters themselves, in Kubernetes' format.
 pub(crate) fn forbidden_option(field: &str, detail: &str) -> ApiError {
     let error: FieldError = forbidden(field, detail);
     ApiError::InvalidOptions("ListOptions", vec![error])
 }
 
-/// A parameter has a value that it cannot have.
+/// A parameter with an unsupported value.
 fn unsupported(options: &'static str, field: &str, value: &str, known: &[&str]) -> ApiError {
     ApiError::InvalidOptions(options, vec![FieldError::not_supported(field.into(), value, known)])
 }

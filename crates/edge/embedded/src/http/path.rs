@@ -1,13 +1,13 @@
-//! What a URL path and a method mean.
+//! Parses URL paths and methods.
 
 use http::Method;
 
 use crate::auth::{Attributes, Target, User};
 
-/// The API group whose requests are handed on.
+/// The aggregated API group, whose requests are forwarded.
 pub(crate) const SUBRESOURCES: &str = "subresources.kubevirt.io";
 
-/// A path below a group's version: `[namespaces/<namespace>/]<resource>[/<name>[/<subresource>]]`.
+/// A path below a group version: `[namespaces/<namespace>/]<resource>[/<name>[/<subresource>]]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct ResourcePath {
     pub(crate) group: String,
@@ -19,7 +19,7 @@ pub(crate) struct ResourcePath {
 }
 
 impl ResourcePath {
-    /// `None` for everything that names no resource.
+    /// `None` for non-resource paths.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let parts: Vec<String> = path.trim_matches('/').split('/').map(decode).collect();
         let mut parts = parts.iter().map(String::as_str);
@@ -32,7 +32,7 @@ impl ResourcePath {
         let rest: Vec<&str> = parts.collect();
         let (namespace, rest) = match rest.as_slice() {
             [] => return None,
-            // The namespace itself, or a part of it, not something in it.
+            // The namespace itself or a subresource of it, not something in it.
             ["namespaces"] | ["namespaces", _] | ["namespaces", _, "status" | "finalize"] => ("", rest.as_slice()),
             ["namespaces", namespace, rest @ ..] => (*namespace, rest),
             rest => ("", rest),
@@ -55,7 +55,7 @@ impl ResourcePath {
         })
     }
 
-    /// The name of the permission: a forwarded port and its protocol are not part of it.
+    /// The subresource as named in roles: a forwarded port and its protocol are not part of it.
     fn permission(&self) -> String {
         match self.subresource.split_once('/') {
             Some(("portforward", _)) if self.group == SUBRESOURCES => "portforward".into(),
@@ -64,7 +64,7 @@ impl ResourcePath {
     }
 }
 
-/// Percent-decoding of a path segment; what is not valid stays as it is.
+/// Percent-decodes a path segment; invalid sequences are kept as they are.
 fn decode(segment: &str) -> String {
     if !segment.contains('%') {
         return segment.to_owned();
@@ -88,7 +88,7 @@ fn decode(segment: &str) -> String {
     String::from_utf8(decoded).unwrap_or_else(|_| segment.to_owned())
 }
 
-/// What the request does, in the words of RBAC.
+/// The RBAC verb of the request.
 pub(crate) fn verb(method: &Method, path: Option<&ResourcePath>, watch: bool) -> &'static str {
     let Some(path) = path else {
         return match *method {
@@ -113,7 +113,7 @@ pub(crate) fn verb(method: &Method, path: Option<&ResourcePath>, watch: bool) ->
     }
 }
 
-/// The question put to the authorizer. `selected` is the name that a list or watch restricts itself to.
+/// The attributes for the authorizer. `selected` is the name that a list or watch is restricted to.
 pub(crate) fn attributes(
     user: &User,
     method: &Method,
@@ -129,7 +129,7 @@ pub(crate) fn attributes(
             group: path.group.clone(),
             resource: path.resource.clone(),
             subresource: path.permission(),
-            // A namespace is cluster-scoped, but its own name is the namespace one asks about.
+            // A namespace is cluster-scoped, but requests for it are authorised in the namespace of its own name.
             namespace: if path.resource == "namespaces" { path.name.clone() } else { path.namespace.clone() },
             name: selected.unwrap_or(&path.name).to_owned(),
         },

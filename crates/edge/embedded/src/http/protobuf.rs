@@ -1,8 +1,8 @@
-//! Reading Kubernetes' protobuf bodies, for the small kinds that `kubectl create …` and `kubectl auth can-i` send so.
+//! Decodes Kubernetes protobuf bodies, for the small kinds that `kubectl create …` and `kubectl auth can-i` send.
 //!
-//! From release 1.32 on `kubectl` encodes objects of its own making this way and does not fall back to JSON when told
-//! to. Answers are always JSON, which it accepts. Kinds outside the table are refused by media type, and fields outside
-//! it by number: nothing a client sent is dropped unseen.
+//! Since release 1.32 `kubectl` sends objects it generates in protobuf and does not fall back to JSON. Responses are
+//! always JSON, which it accepts. Kinds outside the table are rejected by media type, and unknown fields by number:
+//! nothing a client sent is silently dropped.
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
@@ -11,11 +11,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-/// Every body starts so; an envelope with type and raw object follows.
+/// Prefix of every body; an envelope with type and raw object follows.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Messages by name: field number, JSON name, type. `-` is a field that the server ignores in a request, `?` one whose
-/// zero value means something, `[…]` a list, `{…}` a map from strings.
+/// zero value is significant, `[…]` a list, `{…}` a map from strings.
 const MESSAGES: &str = "
 Namespace: 1 metadata ObjectMeta, 2 spec NamespaceSpec, 3 status -
 NamespaceSpec: 1 finalizers [string]
@@ -71,7 +71,7 @@ struct Field {
     number: u64,
     name: &'static str,
     shape: Shape,
-    /// Whether the zero value is kept.
+    /// Whether a zero value is kept.
     significant: bool,
     kind: &'static str,
 }
@@ -95,7 +95,7 @@ fn field(text: &'static str) -> Option<Field> {
     Some(Field { number, name, shape, significant, kind })
 }
 
-/// What is wrong with a body.
+/// Why a body is invalid.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     #[error("kind {0:?} is not read from protobuf here")]
@@ -171,7 +171,7 @@ fn next_field<'a>(input: &mut &'a [u8]) -> Result<Option<(u64, Wire<'a>)>, Error
     Ok(Some((tag >> 3, value)))
 }
 
-/// The object in a body, with its type.
+/// Decodes the object in a body, including its type.
 pub(super) fn decode(body: &[u8]) -> Result<Value, Error> {
     let mut envelope = body.strip_prefix(MAGIC).ok_or(Error::Malformed)?;
     let (mut api_version, mut kind, mut raw) = ("", "", &[][..]);
@@ -238,12 +238,12 @@ fn entry(kind: &str, mut input: &[u8]) -> Result<(String, Value), Error> {
     Ok((key, item))
 }
 
-/// `None` for a zero that means "not set": values that are no pointers in Go are always sent.
+/// `None` for a zero that means "not set": Go always sends values that are not pointers.
 fn value(kind: &str, significant: bool, wire: &Wire<'_>) -> Result<Option<Value>, Error> {
     let keep = |zero: bool, value: Value| (!zero || significant).then_some(value);
     Ok(match kind {
         "string" => keep(wire.text()?.is_empty(), json!(wire.text()?)),
-        // Negative numbers are sent as their two's complement.
+        // Negative numbers are encoded as two's complement.
         "int" => keep(wire.number()? == 0, json!(wire.number()?.cast_signed())),
         "bool" => keep(wire.number()? == 0, json!(wire.number()? != 0)),
         "bytes" => Some(json!(BASE64.encode(wire.bytes()?))),

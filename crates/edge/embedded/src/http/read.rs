@@ -18,10 +18,10 @@ use crate::kinds::Kinds;
 use crate::table::{IncludeObject, partial_metadata, table};
 use crate::views::Served;
 
-/// How long a read waits for a revision that has not happened yet.
+/// How long a read waits for a future revision.
 const PATIENCE: Duration = Duration::from_secs(3);
 
-/// Where a list goes on: the revision of its first page and the last name it gave out.
+/// Continue token of a list: the revision of its first page and the last name returned.
 #[derive(Debug, Serialize, Deserialize)]
 struct Continue {
     v: String,
@@ -32,7 +32,7 @@ struct Continue {
 
 const CONTINUE_VERSION: &str = "meta.k8s.io/v1";
 
-/// The form of every answer of a request.
+/// The form of all objects in a response.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Form {
     pub(crate) shape: Shape,
@@ -51,7 +51,7 @@ impl Form {
     }
 }
 
-/// One object in the form asked for.
+/// One object in the requested form.
 pub(crate) fn one(served: Served, form: Form, object: &Object) -> Bytes {
     match form.shape {
         Shape::Object if served.is_stored_form() => object.json.clone(),
@@ -66,7 +66,7 @@ pub(crate) fn one(served: Served, form: Form, object: &Object) -> Bytes {
     }
 }
 
-/// Waits until the cache has reached a revision that a client has seen elsewhere.
+/// Waits until the cache has reached a revision that the client has seen elsewhere.
 pub(crate) async fn wait_for(cache: &Cache, asked: u64) -> Result<(), ApiError> {
     let mut revision = cache.revision();
     let reached = tokio::time::timeout(PATIENCE, revision.wait_for(|current| *current >= asked)).await;
@@ -81,7 +81,7 @@ pub(crate) fn too_old(error: TooOld) -> ApiError {
     ApiError::Expired(format!("too old resource version: {} ({})", error.asked, error.oldest))
 }
 
-/// A list or a page of one.
+/// A list, or a page of one.
 pub(crate) async fn list(
     cache: &Cache,
     served: Served,
@@ -114,13 +114,13 @@ pub(crate) async fn list(
     Ok(encode(served, form, &meta, &objects))
 }
 
-/// A list of all objects of a snapshot.
+/// A list of all objects in a snapshot.
 pub(crate) fn whole(served: Served, snapshot: &Snapshot) -> Bytes {
     let form = Form { shape: Shape::Object, include: IncludeObject::Metadata };
     encode(served, form, &json!({"resourceVersion": snapshot.revision.to_string()}), &snapshot.objects)
 }
 
-/// The state that the list's parameters ask for.
+/// The snapshot that the list's parameters ask for.
 async fn snapshot(
     cache: &Cache,
     served: Served,
@@ -182,7 +182,7 @@ fn encode(served: Served, form: Form, meta: &Value, objects: &[Arc<Object>]) -> 
     match form.shape {
         Shape::Table => {
             let columns = Kinds::get().strategy(served.kind).columns();
-            // Columns speak of the stored form.
+            // Columns refer to the stored form.
             let objects = objects.iter().map(|object| object.value());
             table(columns, true, form.include, meta.clone(), objects, Timestamp::now()).to_string().into()
         }
@@ -203,7 +203,7 @@ fn encode(served: Served, form: Form, meta: &Value, objects: &[Arc<Object>]) -> 
     }
 }
 
-/// A list of objects that are JSON text already.
+/// A list of objects that are already encoded as JSON.
 fn join<'a>(served: Served, meta: &Value, items: impl Iterator<Item = &'a [u8]> + Clone) -> Bytes {
     let definition = served.definition;
     let head = format!(

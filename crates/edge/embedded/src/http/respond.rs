@@ -1,4 +1,4 @@
-//! Answers.
+//! Responses.
 
 use axum::body::Body;
 use bytes::Bytes;
@@ -12,7 +12,7 @@ pub(crate) type Answer = Response<Body>;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const WARNING: HeaderName = HeaderName::from_static("warning");
-/// Longer warnings are cut, as some proxies refuse large headers.
+/// Longer warnings are truncated, as some proxies reject large headers.
 const MAX_WARNING: usize = 1024;
 
 pub(crate) fn json_answer(code: StatusCode, body: Bytes) -> Answer {
@@ -32,7 +32,7 @@ pub(crate) fn text_answer(code: StatusCode, text: &'static str) -> Answer {
 
 pub(crate) fn error_answer(error: &ApiError) -> Answer {
     if matches!(error, ApiError::UnknownPath) {
-        // What clients of Kubernetes know an absent API by.
+        // The response by which Kubernetes clients recognize an absent API.
         return text_answer(StatusCode::NOT_FOUND, "404 page not found\n");
     }
     if let ApiError::Store(cause) = error {

@@ -1,4 +1,4 @@
-//! A watch as a stream of lines.
+//! Streams a watch as lines of JSON.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -21,10 +21,10 @@ use crate::kinds::Kinds;
 use crate::table::{partial_metadata, table};
 use crate::views::Served;
 
-/// How long a watch lasts at least when the client names no time; spread out, so that not all come back at once.
+/// Minimum default timeout of a watch; randomized, so that clients do not all reconnect at once.
 const MIN_TIMEOUT: u64 = 1800;
 
-/// Opens the watch; what is wrong with its parameters is an answer, what happens later is an event.
+/// Opens the watch. Invalid parameters are an error response; later errors are watch events.
 pub(crate) async fn watch(
     cache: &Arc<Cache>,
     served: Served,
@@ -50,7 +50,7 @@ pub(crate) async fn watch(
     Ok(Body::from_stream(lines))
 }
 
-/// The rules of `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents` together.
+/// Applies the rules of `resourceVersion`, `resourceVersionMatch` and `sendInitialEvents`.
 async fn start(cache: &Cache, params: &Params, bookmarks: bool) -> Result<Start, ApiError> {
     let initial = params.tristate("sendInitialEvents");
     let asked = params.revision()?;
@@ -79,7 +79,7 @@ async fn start(cache: &Cache, params: &Params, bookmarks: bool) -> Result<Start,
 struct Encoder {
     served: Served,
     form: Form,
-    /// Whether the next table carries its column names; only the first does.
+    /// Whether the next table includes column definitions; only the first does.
     header: bool,
 }
 
@@ -102,7 +102,7 @@ impl Encoder {
         buffer.freeze()
     }
 
-    /// `revision`, if given, is the one the object is shown at.
+    /// `revision`, if given, overrides the object's resource version.
     fn object(&mut self, buffer: &mut BytesMut, kind: &str, object: &Object, revision: Option<u64>) {
         buffer.put_slice(b"{\"type\":\"");
         buffer.put_slice(kind.as_bytes());

@@ -19,7 +19,7 @@ use crate::errors::ApiError;
 use crate::registry::{Deleted, Outcome, Part, Patch, Registry, ScaleChange, WriteContext};
 use crate::views::Served;
 
-/// As Kubernetes has it: twice what an object may measure.
+/// As in Kubernetes: twice the maximum size of an object.
 pub(crate) const MAX_BODY: usize = 3 << 20;
 
 /// Reads and decodes a body; an absent one is null.
@@ -52,7 +52,7 @@ fn too_large() -> ApiError {
     ApiError::TooLarge(format!("limit is {MAX_BODY}"))
 }
 
-/// What a write acts on.
+/// The target of a write.
 pub(crate) struct Writing<'a> {
     pub(crate) registry: &'a Registry,
     pub(crate) served: Served,
@@ -66,7 +66,7 @@ impl Writing<'_> {
         ObjectName::new(&self.path.namespace, &self.path.name)
     }
 
-    /// `options` is the kind of options that the query stands for.
+    /// `options` is the kind of options that the query represents.
     fn context(&self, options: &'static str) -> Result<WriteContext, ApiError> {
         Ok(WriteContext {
             user: self.user.clone(),
@@ -76,7 +76,7 @@ impl Writing<'_> {
         })
     }
 
-    /// The part of the object that the path names.
+    /// The part of the object that the path refers to.
     fn part(&self) -> Result<Part, ApiError> {
         match (self.path.subresource.as_str(), self.served.definition) {
             ("", _) => Ok(Part::Main),
@@ -87,7 +87,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Sends the request to the verb it stands for.
+    /// Dispatches the request to its verb.
     pub(crate) async fn run(&self, parts: &Parts, body: Body) -> Result<Answer, ApiError> {
         let named = !self.path.name.is_empty();
         if !self.served.definition.writable {
@@ -106,7 +106,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Nothing can be changed here. Who asks for what there is, as an installer does, is told that it is there.
+    /// For read-only kinds. Installers may still create them (they exist already) or replace them with an equal spec.
     async fn confirm(&self, parts: &Parts, body_stream: Body) -> Result<Answer, ApiError> {
         let refused = || ApiError::MethodNotAllowed("it is part of the server and stays as it is");
         if parts.method == Method::POST && self.path.name.is_empty() {
@@ -209,13 +209,13 @@ impl Writing<'_> {
     }
 }
 
-/// Whether the options of a deletion say that nothing is to be changed.
+/// Whether delete options request a dry run.
 fn asks_for_dry_run(options: &Value) -> Result<bool, ApiError> {
     let wishes: Vec<&str> = options["dryRun"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     Ok(!wishes.is_empty() && dry_run(wishes.into_iter(), "DeleteOptions")?)
 }
 
-/// The answer to a request that is an action, and not an object.
+/// The response to a request that is an action rather than an object.
 fn accepted() -> Answer {
     let status = Status { code: Some(201), details: None, ..status::success(About::default(), None) };
     json_answer(StatusCode::CREATED, done(&status))
@@ -225,7 +225,7 @@ fn done(status: &Status) -> bytes::Bytes {
     json!(status).to_string().into()
 }
 
-/// A body that must be there.
+/// Decodes a required body.
 pub(crate) async fn decode(parts: &Parts, body_stream: Body) -> Result<Value, ApiError> {
     let encoding = negotiate::encoding(&parts.headers)?;
     match body(parts, body_stream, encoding).await? {

@@ -9,7 +9,7 @@ use super::{Definition, Fields, KIND, Strategy, at, default_member, text_at};
 use crate::errors::{FieldError, forbidden, invalid, required};
 use crate::table::{AGE, Column, NAME};
 
-/// What both kinds may hold, in bytes.
+/// Size limit of both kinds, in bytes.
 const MAX_BYTES: usize = 1 << 20;
 
 const DATA: Column = Column::with("Data", |object, _| {

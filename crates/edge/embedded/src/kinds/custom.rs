@@ -1,5 +1,5 @@
-//! Custom resources, as the table in `api::resources` has them: how they are named and shown, and what their schemas
-//! demand. Whatever else there is to say about them, hooks say.
+//! Custom resources from the table in `api::resources`: names, columns and schema validation. All other rules are
+//! implemented by hooks.
 
 use api::resources::{RESOURCES, Resource, Version};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::errors::FieldError;
 use crate::table::{Cell, Column, NAME};
 use crate::views::View;
 
-/// What a custom resource without columns of its own shows: a date, not the built-in age.
+/// Default column of a custom resource: a date, instead of the built-in age.
 pub(super) const AGE: Column =
     Column { name: "Age", kind: "date", wide: false, cell: Cell::Path(".metadata.creationTimestamp") };
 
@@ -19,7 +19,7 @@ struct Ours {
     resource: &'static Resource,
 }
 
-/// One strategy for each kind, under its stored version.
+/// One strategy per kind, for its stored version.
 pub(super) fn all() -> Vec<Box<dyn Strategy>> {
     let strategies = RESOURCES.iter().filter_map(|resource| {
         let stored = resource.versions.iter().find(|version| version.storage)?;
@@ -29,7 +29,7 @@ pub(super) fn all() -> Vec<Box<dyn Strategy>> {
     strategies.collect()
 }
 
-/// The versions that are served and not stored. All versions of a kind have the same fields.
+/// Versions that are served but not stored. All versions of a kind have the same fields.
 pub(crate) fn other_versions() -> Vec<View> {
     let versions = RESOURCES.iter().flat_map(|resource| {
         let others = resource.versions.iter().filter(|version| !version.storage);

@@ -1,6 +1,6 @@
-//! The CustomResourceDefinitions of our own kinds, to look at: clients find out from them what is installed.
+//! The read-only CustomResourceDefinitions of our own kinds, from which clients find out what is installed.
 //!
-//! They are not stored. The server has the kinds whatever anybody writes, so nobody can write them.
+//! They are not stored and cannot be written: the server has these kinds in any case.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ impl Strategy for Definitions {
     }
 }
 
-/// The definitions as objects of the cache; they came into being with the server.
+/// The definitions as cached objects, created when the server starts.
 pub(crate) fn definitions(revision: u64, now: Timestamp) -> Vec<Object> {
     let now = crate::registry::time(now);
     api::crds()
@@ -47,7 +47,7 @@ pub(crate) fn definitions(revision: u64, now: Timestamp) -> Vec<Object> {
 
 fn established(mut definition: Value, now: &str) -> Value {
     let name = definition["metadata"]["name"].as_str().unwrap_or_default();
-    // The same in every cluster and after every start: it is the build's, not the cluster's.
+    // Identical in every cluster and after every start: it belongs to the build.
     let uid = Uuid::new_v5(&Uuid::NAMESPACE_DNS, name.as_bytes()).to_string();
     definition["metadata"]["uid"] = json!(uid);
     definition["metadata"]["creationTimestamp"] = json!(now);

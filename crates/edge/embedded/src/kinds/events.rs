@@ -1,4 +1,4 @@
-//! Events: stored in the core shape, served in two.
+//! Events: stored in the core format, served in two formats.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Event;
@@ -22,7 +22,7 @@ const DEFINITION: Definition = Definition {
     ..KIND
 };
 
-/// The same events as `events.k8s.io/v1` names their parts.
+/// The same events in the format of `events.k8s.io/v1`.
 pub(crate) const EVENTS_V1: View = View {
     definition: Definition {
         group: "events.k8s.io",
@@ -82,7 +82,7 @@ impl Strategy for Events {
     }
 }
 
-/// When the event happened last, by the field that its writer fills.
+/// The time of the last occurrence, from whichever field the writer sets.
 pub(crate) fn last_time(event: &Value) -> &str {
     let times = [
         text_at(event, "series.lastObservedTime"),

@@ -1,6 +1,6 @@
-//! Custom resources of other projects that our rules look at: disk imports and additional networks.
+//! Custom resources of other projects that our rules read: CDI's kinds and network attachments.
 //!
-//! Nothing in this server acts on them. They are kept whole, so that nothing is lost of what only their own controllers
+//! Nothing in this server acts on them. All of their fields are kept, including those that only their own controllers
 //! understand.
 
 use api::cdi;
@@ -10,7 +10,7 @@ use super::custom::AGE;
 use super::{Definition, Fields, KIND, Plain};
 use crate::table::{Column, NAME};
 
-/// Another project's kind in a namespace.
+/// A namespaced kind of another project.
 const fn foreign(
     group_version: (&'static str, &'static str),
     kind: &'static str,

@@ -1,8 +1,8 @@
-//! The kinds this server knows: one strategy each, and the table of them all.
+//! The kinds this server serves: one strategy each, and the table of all of them.
 //!
-//! A strategy is pure: it defaults, prepares and validates values and says how they are shown. Storing, watching and
-//! deleting are the same for all kinds and live in [`crate::registry`]. A new kind of Kubernetes is a strategy and one
-//! line in [`Kinds::new`]; our own kinds come from the table in `api::resources`.
+//! A strategy is pure: it defaults, prepares and validates objects and defines their columns. Storing, watching and
+//! deleting are the same for all kinds and live in [`crate::registry`]. To add a Kubernetes kind, write a strategy and
+//! add a line to [`Kinds::new`]; our own kinds come from the table in `api::resources`.
 
 mod configuration;
 mod custom;
@@ -35,10 +35,10 @@ use crate::cache::Key;
 use crate::errors::FieldError;
 use crate::table::Column;
 
-/// Position of a kind in the table.
+/// Index of a kind in the table.
 pub(crate) type KindId = usize;
 
-/// Names, scope and shape of a kind: what discovery tells about it.
+/// Names, scope and features of a kind, as shown in discovery.
 pub(crate) struct Definition {
     pub(crate) group: &'static str,
     pub(crate) version: &'static str,
@@ -48,22 +48,22 @@ pub(crate) struct Definition {
     pub(crate) short_names: &'static [&'static str],
     pub(crate) categories: &'static [&'static str],
     pub(crate) namespaced: bool,
-    /// Whether `/status` exists: then the main endpoint leaves the status alone, and `/status` everything else.
+    /// Whether `/status` exists. If so, the main endpoint ignores the status, and `/status` everything else.
     pub(crate) status: bool,
     /// Whether `metadata.generation` counts changes of the desired state.
     pub(crate) generation: bool,
-    /// Whether an update may leave `resourceVersion` out.
+    /// Whether an update may omit `resourceVersion`.
     pub(crate) unconditional_update: bool,
     /// Whether clients may write it.
     pub(crate) writable: bool,
-    /// Where `/scale` finds its numbers, if it exists.
+    /// Paths of the replica counts for `/scale`, if it exists.
     pub(crate) scale: Option<&'static Scale>,
-    /// What whoever uses this version is told.
+    /// Deprecation warning of this version.
     pub(crate) deprecated: Option<&'static str>,
     pub(crate) fields: Fields,
 }
 
-/// What most kinds of Kubernetes are; a definition says the rest.
+/// Defaults that fit most Kubernetes kinds.
 const KIND: Definition = Definition {
     group: "",
     version: "v1",
@@ -92,27 +92,27 @@ const RETURNED_WHEN_DELETED: &[&str] = &[
     "storageclasses",
 ];
 
-/// Reads a value as a type and writes it back: the result has the fields that the type knows.
+/// Decodes a value into a type and encodes it again, which leaves only the fields that the type knows.
 pub(crate) type RoundTrip = fn(&Value) -> Result<Value, serde_json::Error>;
 
-/// How it is known which fields a kind has.
+/// How the fields of a kind are determined.
 #[derive(Clone, Copy)]
 pub(crate) enum Fields {
-    /// A type of Kubernetes itself. Reading a value as the type and writing it back leaves the fields that it has.
+    /// By a Kubernetes type. A round trip through the type leaves the known fields.
     Typed(RoundTrip),
-    /// The schema of a kind in `api::resources`.
+    /// By the schema of a kind in `api::resources`.
     Ours,
-    /// Somebody else's custom resource: all fields are kept, those that we read have to be readable.
+    /// A custom resource of another project: all fields are kept, and those that we read must decode.
     Kept(RoundTrip),
 }
 
 impl Fields {
-    /// Those of a type of Kubernetes.
+    /// By a Kubernetes type.
     const fn of<T: DeserializeOwned + Serialize>() -> Self {
         Self::Typed(round_trip::<T>)
     }
 
-    /// All, with those that a type knows in the form it wants.
+    /// All fields, with those that the type knows normalized.
     const fn kept<T: DeserializeOwned + Serialize>() -> Self {
         Self::Kept(round_trip::<T>)
     }
@@ -132,12 +132,12 @@ impl Definition {
         api_version(self.group, self.version)
     }
 
-    /// Whether it would be a custom resource in Kubernetes; such kinds take no strategic merge patches.
+    /// Whether it would be a custom resource in Kubernetes; such kinds do not support strategic merge patches.
     pub(crate) fn is_custom(&self) -> bool {
         !matches!(self.fields, Fields::Typed(_))
     }
 
-    /// Whether a deletion is answered with the object that went. Most are answered with a `Status`.
+    /// Whether a deletion returns the deleted object. Most return a `Status`.
     pub(crate) fn returns_deleted(&self) -> bool {
         !self.is_custom() && RETURNED_WHEN_DELETED.contains(&self.plural)
     }
@@ -147,7 +147,7 @@ impl Definition {
         matches!(self.fields, Fields::Ours)
     }
 
-    /// `pods` or `deployments.apps`: how messages name the resource.
+    /// `pods` or `deployments.apps`: the resource in messages.
     pub(crate) fn resource_name(&self) -> String {
         qualified(self.plural, self.group)
     }
@@ -162,76 +162,76 @@ fn qualified(name: &str, group: &str) -> String {
     if group.is_empty() { name.to_owned() } else { format!("{name}.{group}") }
 }
 
-/// What is particular to a kind. All of it is a function of values.
+/// The specifics of a kind, as pure functions of values.
 pub(crate) trait Strategy: Send + Sync {
     fn definition(&self) -> &Definition;
 
     /// Columns of `kubectl get`, after the name.
     fn columns(&self) -> &[Column];
 
-    /// Values of the fields that a field selector may name, besides name and namespace. Every object of the kind gives
+    /// Values of the fields that field selectors support, besides name and namespace. All objects of the kind return
     /// the same names.
     fn selectable_fields(&self, _object: &Value) -> Vec<(&'static str, String)> {
         vec![]
     }
 
-    /// Fills in what the user left out; applied to every write.
+    /// Sets defaults; applied on every write.
     fn default(&self, _object: &mut Value) {}
 
-    /// Whether the status sent with a creation counts, although `/status` exists.
+    /// Whether the status in a create request is kept, although `/status` exists.
     fn keeps_status_on_create(&self) -> bool {
         false
     }
 
-    /// Sets what a new object must start with, whatever was sent.
+    /// Sets the initial state of a new object, overriding what was sent.
     fn prepare_for_create(&self, _object: &mut Value) {}
 
-    /// Restores what an update must not touch.
+    /// Restores fields that an update must not change.
     fn prepare_for_update(&self, _object: &mut Value, _old: &Value) {}
 
     fn validate(&self, _object: &Value) -> Vec<FieldError> {
         vec![]
     }
 
-    /// Rules about the step from one version to the next.
+    /// Validates the transition from the old to the new version.
     fn validate_update(&self, _object: &Value, _old: &Value) -> Vec<FieldError> {
         vec![]
     }
 
-    /// What the schema of a kind finds wrong with any part of an object, its status included.
+    /// Validates any part of an object against the kind's schema, including its status.
     fn validate_schema(&self, _object: &Value, _old: Option<&Value>) -> Vec<FieldError> {
         vec![]
     }
 
-    /// What the user should know about an object that is accepted.
+    /// Warnings about an accepted object.
     fn warnings(&self, _object: &Value) -> Vec<String> {
         vec![]
     }
 
-    /// What is wrong with a name, if anything.
+    /// Validates a name.
     fn validate_name(&self, name: &str) -> Vec<String> {
         machinery::names::check_dns1123_subdomain(name)
     }
 
-    /// Whether something besides finalizers keeps a deleted object.
+    /// Whether something besides finalizers blocks the removal of a deleted object.
     fn holds(&self, _object: &Value) -> bool {
         false
     }
 
-    /// Marks an object whose deletion begins.
+    /// Updates an object when its deletion begins.
     fn prepare_for_delete(&self, _object: &mut Value) {}
 
-    /// How long a deletion waits before the object goes; `None` when it goes at once.
+    /// The grace period of a deletion; `None` to remove the object at once.
     fn grace_period(&self, _object: &Value, _asked: Option<i64>) -> Option<i64> {
         None
     }
 }
 
-/// A kind without rules of its own.
+/// A kind without special rules.
 struct Plain {
     definition: Definition,
     columns: &'static [Column],
-    /// Shown to whoever creates one, if the server keeps the kind without acting on it.
+    /// Warning on creation, for kinds that the server stores but does not act on.
     warning: Option<&'static str>,
 }
 
@@ -244,7 +244,7 @@ impl Strategy for Plain {
         self.columns
     }
 
-    /// Roles have names like `system:node`: anything that fits into a path will do.
+    /// Roles have names like `system:node`: anything that fits into a path is valid.
     fn validate_name(&self, name: &str) -> Vec<String> {
         if self.definition.group != rbac::GROUP {
             return machinery::names::check_dns1123_subdomain(name);
@@ -258,14 +258,14 @@ impl Strategy for Plain {
     }
 }
 
-/// Every kind the server serves.
+/// All kinds of the server.
 pub(crate) struct Kinds {
     strategies: Vec<Box<dyn Strategy>>,
     namespaces: KindId,
 }
 
 impl Kinds {
-    /// The table; it is the same for every server.
+    /// The table, which is the same for every server.
     pub(crate) fn get() -> &'static Self {
         static KINDS: LazyLock<Kinds> = LazyLock::new(Kinds::new);
         &KINDS
@@ -319,7 +319,7 @@ impl Kinds {
         })
     }
 
-    /// The kind an owner reference speaks of.
+    /// The kind that an owner reference refers to.
     pub(crate) fn find_kind(&'static self, api_version: &str, kind: &str) -> Option<KindId> {
         let group = api_version.rsplit_once('/').map_or("", |(group, _)| group);
         self.ids().find(|&id| {
@@ -339,7 +339,7 @@ impl Kinds {
         format!("/registry/{group}/{}/{}", definition.plural, key.name)
     }
 
-    /// The kind of a stored key; `None` for a kind this build does not know.
+    /// The kind of a storage key; `None` for a kind this build does not know.
     pub(crate) fn of_storage_key(&'static self, key: &str) -> Option<KindId> {
         let mut parts = key.strip_prefix("/registry/")?.split('/');
         let group = parts.next()?;
@@ -362,7 +362,7 @@ pub(crate) fn list_at<'a>(value: &'a Value, path: &str) -> &'a [Value] {
     at(value, path).as_array().map_or(&[], Vec::as_slice)
 }
 
-/// Sets a member that is not there. The object must be a map; nothing happens to anything else.
+/// Sets a missing member. No-op if the value is not an object.
 fn default_member(object: &mut Value, name: &str, value: impl Into<Value>) {
     if let Some(map) = object.as_object_mut() {
         map.entry(name).or_insert_with(|| value.into());

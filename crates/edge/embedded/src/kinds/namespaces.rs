@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::{Definition, Fields, KIND, Strategy, default_member, list_at, text_at};
 use crate::table::{AGE, Column, NAME};
 
-/// In `spec.finalizers`: the namespace's contents are still to be removed.
+/// In `spec.finalizers`: the contents of the namespace have not been removed yet.
 pub(crate) const CONTENTS: &str = "kubernetes";
 
 pub(super) struct Namespaces;
@@ -37,7 +37,7 @@ impl Strategy for Namespaces {
         vec![("status.phase", text_at(object, "status.phase").to_owned())]
     }
 
-    /// Every namespace can be selected by name through a label.
+    /// Labels every namespace with its name.
     fn default(&self, object: &mut Value) {
         let name = text_at(object, "metadata.name").to_owned();
         default_member(&mut object["metadata"], "labels", json!({}));
@@ -61,7 +61,7 @@ impl Strategy for Namespaces {
         object["status"]["phase"] = json!("Terminating");
     }
 
-    /// Until its contents are gone.
+    /// Until its contents are removed.
     fn holds(&self, object: &Value) -> bool {
         !list_at(object, "spec.finalizers").is_empty()
     }

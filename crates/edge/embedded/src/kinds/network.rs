@@ -1,4 +1,4 @@
-//! Services and Endpoints. Nothing in this server forwards to a Service; the kinds are here for those who name them.
+//! Services and Endpoints. Nothing in this server implements them; they are only stored for clients that refer to them.
 
 use k8s_openapi::api::core::v1::{Endpoints, Service};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What a Pod has when nobody said otherwise.
+//! Defaults of Pods.
 
 use serde_json::{Value, json};
 
@@ -25,7 +25,7 @@ fn elements<'a>(object: &'a mut Value, name: &str) -> impl Iterator<Item = &'a m
     object.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
-/// Two names for one thing: the old one is kept in step.
+/// Two fields with the same meaning: the deprecated one is kept in sync.
 fn service_account(spec: &mut Value) {
     let name = ["serviceAccountName", "serviceAccount"].iter().find_map(|field| spec[*field].as_str());
     let name = json!(name.unwrap_or("default"));
@@ -33,7 +33,7 @@ fn service_account(spec: &mut Value) {
     spec["serviceAccount"] = name;
 }
 
-/// A Pod stays five minutes on a node that went away, unless it says something else.
+/// By default a Pod stays on an unreachable node for five minutes.
 fn tolerations(spec: &mut Value) {
     default_member(spec, "tolerations", json!([]));
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
@@ -69,7 +69,7 @@ fn container(container: &mut Value) {
     }
 }
 
-/// No tag, or the tag that moves; a digest pins the image.
+/// No tag, or `latest`; a digest pins the image.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
@@ -116,7 +116,7 @@ fn volume(volume: &mut Value) {
     }
 }
 
-/// The class that tells how a node treats the Pod under pressure.
+/// The Pod's QoS class.
 pub(super) fn qos_class(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
     let containers = || list_at(spec, "initContainers").iter().chain(list_at(spec, "containers"));

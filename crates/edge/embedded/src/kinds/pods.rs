@@ -107,7 +107,7 @@ impl Strategy for Pods {
         vec![forbidden("spec", detail)]
     }
 
-    /// A running Pod gets its time to stop; one that no node has seen goes at once, as does one asked to (0).
+    /// A running Pod gets its grace period; one that is not bound to a node, or is deleted with 0, is removed at once.
     fn grace_period(&self, pod: &Value, asked: Option<i64>) -> Option<i64> {
         let own = at(pod, "spec.terminationGracePeriodSeconds").as_i64().unwrap_or(30);
         let seconds = asked.unwrap_or(own).max(0);
@@ -116,7 +116,7 @@ impl Strategy for Pods {
     }
 }
 
-/// The new spec with every field that may change set back to what it was.
+/// The new spec with all mutable fields reset to their old values.
 fn frozen(pod: &Value, old: &Value) -> Value {
     let mut spec = pod["spec"].clone();
     for list in ["initContainers", "containers"] {
@@ -178,7 +178,7 @@ fn ready(pod: &Value) -> String {
     format!("{ready}/{}", list_at(pod, "spec.containers").len())
 }
 
-/// The word a user looks at first: the phase, unless a container has something more precise to say.
+/// The status column: the phase, unless a container has a more specific reason.
 fn shown_status(pod: &Value) -> String {
     if pod["metadata"].get("deletionTimestamp").is_some_and(|time| !time.is_null()) {
         return "Terminating".into();

@@ -67,7 +67,7 @@ const QUOTA_COLUMNS: &[Column] = &[
     AGE,
 ];
 
-/// `name: used/hard` of the entries that limit, or of those that do not.
+/// `name: used/hard` of the entries that are limits, or of those that are not.
 fn usage(quota: &Value, limits: bool) -> String {
     let hard = at(quota, "status.hard").as_object().into_iter().flatten();
     let shown = hard.filter(|(name, _)| name.starts_with("limits.") == limits).map(|(name, hard)| {

@@ -1,4 +1,4 @@
-//! Roles and their bindings. What they mean is in [`crate::auth`].
+//! Roles and their bindings. They are evaluated in [`crate::auth`].
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, Role, RoleBinding};
 use serde_json::{Value, json};

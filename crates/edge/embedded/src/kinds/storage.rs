@@ -1,5 +1,5 @@
-//! Persistent volumes, their claims and classes. No provisioner runs in this server: a claim is bound by whoever made
-//! its volume.
+//! PersistentVolumes, their claims and storage classes. This server has no provisioner: whoever creates a volume binds
+//! its claim.
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use k8s_openapi::api::storage::v1::StorageClass;

@@ -1,4 +1,4 @@
-//! Small kinds that controllers keep their own state in: leases, revisions, service accounts.
+//! Small kinds in which controllers keep their own state: leases, revisions, service accounts.
 
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -47,7 +47,7 @@ const REVISION_COLUMNS: &[Column] = &[
     AGE,
 ];
 
-/// `deployment.apps/name` of the owner that controls the object.
+/// The controller owner as `deployment.apps/name`.
 fn controller(object: &Value) -> String {
     let owners = list_at(object, "metadata.ownerReferences");
     let Some(owner) = owners.iter().find(|owner| owner["controller"] == Value::Bool(true)) else {

@@ -1,4 +1,4 @@
-//! Binding a Pod to a node: the one way `spec.nodeName` is set after creation.
+//! Binding a Pod to a node: the only way `spec.nodeName` is set after creation.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use crate::kinds::{KindId, at, text_at};
 use crate::store::{Expect, Op};
 
 impl Registry {
-    /// Sets the node and says so in a condition.
+    /// Sets the node and the condition `PodScheduled`.
     pub(crate) async fn bind(
         &self,
         pods: KindId,

@@ -12,11 +12,11 @@ use crate::kinds::Definition;
 use crate::store::{Expect, Op};
 use crate::views::Served;
 
-/// Attempts at a generated name before the clash is reported.
+/// Number of attempts at a generated name before a conflict is reported.
 const GENERATED_NAMES: usize = 8;
 
 impl Registry {
-    /// Makes a new object; `namespace` is the path's, empty for a cluster-scoped kind.
+    /// Creates an object; `namespace` is that of the path, empty for a cluster-scoped kind.
     pub(crate) async fn create(
         &self,
         served: &Served,
@@ -53,7 +53,7 @@ impl Registry {
         Err(ApiError::already_exists(self.kinds.definition(served.kind), &last_name))
     }
 
-    /// Everything but the name: the identity, and what every new object of the kind starts with.
+    /// Sets everything but the name: the identity and the initial state of the kind.
     fn prepare_new(&self, served: &Served, namespace: &str, mut object: Value) -> Result<Value, ApiError> {
         let definition = self.kinds.definition(served.kind);
         let strategy = self.kinds.strategy(served.kind);
@@ -72,7 +72,7 @@ impl Registry {
         Ok(object)
     }
 
-    /// Defaults, hooks and validation, once the name is known.
+    /// Applies defaults, hooks and validation, once the name is known.
     fn complete_new(&self, served: &Served, mut object: Value, cx: &mut WriteContext) -> Result<Value, ApiError> {
         let strategy = self.kinds.strategy(served.kind);
         let definition = strategy.definition();
@@ -105,8 +105,8 @@ impl Registry {
         Ok(object)
     }
 
-    /// Whether a new Pod fits into the quotas of its namespace. While the turn is held, no other Pod is added to a
-    /// namespace that has any: two that fit one by one need not fit together.
+    /// Whether a new Pod fits into the quotas of its namespace. While the guard is held, no other Pod is added to a
+    /// namespace with quotas: two Pods that fit individually need not fit together.
     async fn check_quota(&self, key: &Key, object: &Value) -> Result<Option<MutexGuard<'_, ()>>, ApiError> {
         let (pods, quotas) = (self.kinds.find("", "pods"), self.kinds.find("", "resourcequotas"));
         let namespace = &key.name.namespace;
@@ -124,7 +124,7 @@ impl Registry {
         }
     }
 
-    /// Says early, and in a dry run too, what the writer would say.
+    /// Reports a name conflict early, and in a dry run too.
     fn check_free(&self, key: &Key) -> Result<(), ApiError> {
         if !key.name.namespace.is_empty() {
             let namespaces = self.kinds.namespaces();

@@ -1,4 +1,4 @@
-//! Deletion: at once, with grace, or after finalizers.
+//! Deletion: at once, with a grace period, or after finalizers.
 //!
 //! ```text
 //!            no grace, no finalizer
@@ -17,12 +17,12 @@ use crate::errors::ApiError;
 use crate::kinds::{KindId, Strategy};
 use crate::store::{Expect, Op};
 
-/// Finalizer: dependents that block go first.
+/// Finalizer: blocking dependents are deleted first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer: dependents stay and forget their owner.
+/// Finalizer: dependents stay and drop their owner reference.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// Namespaces that a cluster cannot be without.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
 
 /// What happens to an object's dependents.
@@ -41,10 +41,10 @@ pub(crate) struct DeleteOptions {
     pub(crate) resource_version: Option<String>,
 }
 
-/// What became of the object.
+/// The outcome of a deletion.
 #[derive(Debug)]
 pub(crate) enum Deleted {
-    /// The last version, which says when its deletion was asked for.
+    /// The last version, with its deletion timestamp.
     Gone(Value),
     Terminating(Outcome),
 }
@@ -69,7 +69,7 @@ impl Registry {
             let old = current.value();
             let object = terminating(strategy, &old, options, Timestamp::now());
             if object == old {
-                return Ok(Deleted::Terminating(Outcome::Committed(current))); // it is on its way already
+                return Ok(Deleted::Terminating(Outcome::Committed(current))); // already terminating
             }
             self.review_deletion(kind, &old, cx)?;
             let gone = is_released(strategy, &object);
@@ -87,8 +87,7 @@ impl Registry {
         Err(modified(definition, &name.name))
     }
 
-    /// Deletes everything that a filter lets through, and tells what that was; what vanishes meanwhile is as good as
-    /// deleted.
+    /// Deletes everything that matches a filter and returns it; objects that vanish meanwhile count as deleted.
     pub(crate) async fn delete_collection(
         &self,
         kind: KindId,
@@ -128,7 +127,8 @@ impl Registry {
     }
 }
 
-/// The version that says "on its way out". Asking twice changes nothing, except that grace may be shortened.
+/// The terminating version of an object. Repeated deletions change nothing, except that they may shorten the grace
+/// period.
 fn terminating(strategy: &dyn Strategy, old: &Value, options: &DeleteOptions, now: Timestamp) -> Value {
     let mut object = old.clone();
     let grace = strategy.grace_period(old, options.grace_period_seconds).unwrap_or(0);
@@ -137,7 +137,7 @@ fn terminating(strategy: &dyn Strategy, old: &Value, options: &DeleteOptions, no
     if !already || grace < running {
         let at = now.saturating_add(SignedDuration::from_secs(grace)).unwrap_or(now);
         object["metadata"]["deletionTimestamp"] = json!(metadata::time(at));
-        // A namespace ends when it is empty; grace has nothing to do with it.
+        // A namespace is removed when it is empty; grace periods do not apply to it.
         if strategy.definition().plural != "namespaces" {
             object["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
         }
@@ -152,7 +152,7 @@ fn terminating(strategy: &dyn Strategy, old: &Value, options: &DeleteOptions, no
     object
 }
 
-/// The two policies that need a finalizer exclude each other; background needs none.
+/// The two policies that need a finalizer exclude each other; background deletion needs none.
 fn set_propagation(object: &mut Value, propagation: Option<Propagation>) {
     let Some(propagation) = propagation else { return };
     let wanted = match propagation {

@@ -1,5 +1,5 @@
-//! Eviction: the deletion of a Pod that others have a say in. Hooks are asked first; what they let through, disruption
-//! budgets may hold up.
+//! Eviction: the deletion of a Pod with a veto. Hooks are called first; what they allow, disruption budgets may still
+//! block.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -18,7 +18,7 @@ use crate::kinds::{KindId, text_at};
 use crate::views::Served;
 
 impl Registry {
-    /// Deletes a Pod unless a hook refuses or a budget keeps it.
+    /// Deletes a Pod unless a hook rejects it or a budget blocks it.
     pub(crate) async fn evict(
         &self,
         pods: KindId,
@@ -76,7 +76,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Writes what a hook wants written, in the hook's own name.
+    /// Performs a write requested by a hook, in the hook's own name.
     async fn carry_out(&self, effect: &SideEffect) -> Result<(), ApiError> {
         let SideEffect { group, resource, namespace, name, patch, user, failed: _ } = effect;
         let kind = self.kinds.find(group, resource).ok_or(ApiError::UnknownPath)?;

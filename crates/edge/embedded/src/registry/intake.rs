@@ -1,4 +1,4 @@
-//! From what a client sent to an object of the kind: type-checked, free of nulls and of fields the kind does not have.
+//! Turns a request body into an object of its kind: type-checked, without nulls and unknown fields.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize as _;
@@ -8,7 +8,7 @@ use crate::errors::ApiError;
 use crate::kinds::{Definition, Fields, RoundTrip};
 use crate::views::Served;
 
-/// What to do about fields that the kind does not have.
+/// How to handle unknown fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -17,8 +17,8 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// Checks a body against its kind and brings it into the stored form. Unknown fields are dropped; warnings or an error
-/// say which.
+/// Checks a body against its kind and converts it to the stored form. Unknown fields are dropped and reported as
+/// warnings or an error.
 pub(super) fn intake(
     served: &Served,
     mut body: Value,
@@ -43,9 +43,9 @@ pub(super) fn intake(
     Ok(served.store(object))
 }
 
-/// Our kinds have a schema that knows every field. What it has against the values is told after defaults and rules.
+/// The schemas of our kinds know every field. Violations by values are reported after defaulting and rules.
 fn by_schema(definition: &Definition, mut object: Value) -> Result<(Value, Vec<String>), ApiError> {
-    drop_nulls(&mut object["metadata"]); // elsewhere the schema knows where null is a value
+    drop_nulls(&mut object["metadata"]); // elsewhere the schema knows where null is a valid value
     check_metadata(definition, &object)?;
     let unknown = api::schema::prune(definition.kind, &mut object);
     Ok((object, unknown.iter().map(ToString::to_string).collect()))
@@ -58,7 +58,7 @@ fn kept(definition: &Definition, mut object: Value, read: RoundTrip) -> Result<V
     Ok(object)
 }
 
-/// The part that every kind has in common, and that the server works with.
+/// Checks the part that all kinds share and the server depends on.
 fn check_metadata(definition: &Definition, object: &Value) -> Result<(), ApiError> {
     let metadata = ObjectMeta::deserialize(&object["metadata"]);
     metadata.map(drop).map_err(|err| refuse(definition, &format!("metadata: {err}")))
@@ -75,7 +75,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// For kinds of Kubernetes the type itself tells which fields there are.
+/// For Kubernetes kinds the type itself determines the fields.
 fn by_type(definition: &Definition, body: Value, round_trip: RoundTrip) -> Result<(Value, Vec<String>), ApiError> {
     let known = round_trip(&body).map_err(|err| refuse(definition, &err.to_string()))?;
     let mut unknown = Vec::new();
@@ -88,7 +88,7 @@ fn refuse(definition: &Definition, detail: &str) -> ApiError {
     ApiError::BadRequest(format!("{kind} in version {version:?} cannot be handled as a {kind}: {detail}"))
 }
 
-/// A body may leave its type out; it may not claim another.
+/// A body may omit its type, but not state another one.
 fn check_type(definition: &Definition, body: &mut Value) -> Result<(), ApiError> {
     let Some(map) = body.as_object_mut() else {
         return Err(refuse(definition, "the body is not an object"));
@@ -114,8 +114,8 @@ fn check_type(definition: &Definition, body: &mut Value) -> Result<(), ApiError>
     Ok(())
 }
 
-/// What of `sent` is in `known`, which is `sent` after a round trip through the kind's type. Paths of what is not are
-/// collected. Empty values are kept even if the type leaves them out, so that an apply finds what it sent.
+/// The part of `sent` that is in `known`, which is `sent` after a round trip through the kind's type. Paths of other
+/// fields are collected. Empty values are kept even if the type omits them, so that an apply finds what it sent.
 fn restrict(sent: Value, known: &Value, path: &mut String, unknown: &mut Vec<String>) -> Value {
     match (sent, known) {
         (Value::Object(map), Value::Object(known)) => {
@@ -152,7 +152,7 @@ fn restrict(sent: Value, known: &Value, path: &mut String, unknown: &mut Vec<Str
             });
             Value::Array(restricted.collect())
         }
-        // The type has the last word about what a value is: a quantity written as a number becomes text.
+        // The type determines the form of a value: a quantity written as a number becomes a string.
         (sent, known) if std::mem::discriminant(&sent) != std::mem::discriminant(known) => known.clone(),
         (sent, _) => sent,
     }

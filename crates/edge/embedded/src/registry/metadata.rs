@@ -1,4 +1,4 @@
-//! The part of an object that the server owns.
+//! The metadata that the server owns.
 
 use jiff::Timestamp;
 use machinery::names::{check_label_value, check_qualified_name};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::errors::{FieldError, forbidden, invalid};
 
-/// Set by the server alone; whatever a client sends for them is replaced.
+/// Set by the server only; values from clients are replaced.
 const OWNED: &[&str] = &[
     "name",
     "generateName",
@@ -20,15 +20,15 @@ const OWNED: &[&str] = &[
     "resourceVersion",
 ];
 
-/// Never kept: one is long gone from the API, the other belongs to server-side apply.
+/// Never stored: one is long gone from the API, the other belongs to server-side apply.
 const DROPPED: &[&str] = &["selfLink", "managedFields"];
 
-/// Without vowels and look-alikes, so that no suffix spells a word.
+/// Without vowels and look-alike characters, so that no suffix spells a word.
 const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 const SUFFIX: usize = 5;
 const MAX_GENERATED: usize = 63;
 
-/// RFC 3339 with whole seconds, as all times in metadata.
+/// RFC 3339 in whole seconds, like all times in metadata.
 pub(crate) fn now() -> String {
     time(Timestamp::now())
 }
@@ -44,7 +44,7 @@ fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     object["metadata"].as_object_mut().expect("metadata was made an object above")
 }
 
-/// Gives a new object its identity.
+/// Sets the identity of a new object.
 pub(super) fn begin(object: &mut Value, namespace: &str, generation: bool) {
     let metadata = metadata(object);
     for field in DROPPED.iter().chain(&["deletionTimestamp", "deletionGracePeriodSeconds", "generation"]) {
@@ -73,7 +73,7 @@ pub(super) fn generate_name(base: &str) -> String {
     base[..end].chars().chain(suffix).collect()
 }
 
-/// Takes what the server owns from the old version.
+/// Copies the server-owned fields from the old version.
 pub(super) fn carry_over(object: &mut Value, old: &Value) {
     let metadata = metadata(object);
     for field in DROPPED {
@@ -87,7 +87,7 @@ pub(super) fn carry_over(object: &mut Value, old: &Value) {
     }
 }
 
-/// Counts the generation up when the desired state changed: everything but metadata and, if it is apart, the status.
+/// Increments the generation if the desired state changed: everything but metadata and, if separate, the status.
 pub(super) fn count_generation(object: &mut Value, old: &Value, status_apart: bool) {
     let desired = |value: &Value| {
         let mut map = value.as_object().cloned().unwrap_or_default();
@@ -107,7 +107,7 @@ pub(super) fn raise_generation(object: &mut Value) {
     object["metadata"]["generation"] = json!(generation + 1);
 }
 
-/// An object on its way out keeps the finalizers it has or loses them; it gets no new ones.
+/// A terminating object may lose finalizers, but not gain new ones.
 pub(super) fn validate_finalizers(object: &Value, old: &Value) -> Option<FieldError> {
     old["metadata"].get("deletionTimestamp")?;
     let before = old["metadata"]["finalizers"].as_array();
@@ -125,7 +125,7 @@ pub(super) fn validate_finalizers(object: &Value, old: &Value) -> Option<FieldEr
     Some(forbidden("metadata.finalizers", &text))
 }
 
-/// Labels, annotations, finalizers and owners are well formed. Kinds made by definitions are freer in their finalizers.
+/// Validates labels, annotations, finalizers and owner references. Custom resources have laxer rules for finalizers.
 pub(super) fn validate(object: &Value, custom: bool) -> Vec<FieldError> {
     let mut errors = Vec::new();
     let entries = |field: &str| object["metadata"][field].as_object().into_iter().flatten();
@@ -162,7 +162,7 @@ pub(super) fn validate(object: &Value, custom: bool) -> Vec<FieldError> {
     errors
 }
 
-/// Finalizers of Kubernetes itself that came before the rule that each has a domain.
+/// Finalizers of Kubernetes itself that predate the rule that each has a domain.
 const OLD_FINALIZERS: &[&str] = &[super::FOREGROUND, super::ORPHAN, "kubernetes"];
 
 fn validate_finalizer(path: &str, finalizer: &Value, custom: bool) -> Option<FieldError> {

@@ -1,8 +1,8 @@
-//! The generic part of every kind: create, update, patch, delete.
+//! The operations common to all kinds: create, update, patch, delete.
 //!
-//! A write is optimistic: it reads the object from the cache, works out the next version, and hands it to the writer
-//! with the revision it started from. If somebody was faster, an unconditional write starts over; a conditional one is a
-//! conflict.
+//! Writes are optimistic: a write reads the object from the cache, computes the next version, and submits it to the
+//! writer with the revision it started from. If another write came first, an unconditional write is retried; a
+//! conditional one is a conflict.
 
 mod binding;
 mod create;
@@ -37,7 +37,7 @@ pub(crate) use patch::{Patch, PatchType};
 pub(crate) use scale::{ScaleChange, scale};
 pub(crate) use update::Part;
 
-/// How often an unconditional write starts over before it gives up with a conflict.
+/// Maximum number of retries of an unconditional write before it fails with a conflict.
 const RETRIES: usize = 16;
 
 pub(crate) struct Registry {
@@ -45,11 +45,11 @@ pub(crate) struct Registry {
     pub(crate) cache: Arc<Cache>,
     pub(crate) writer: Writer,
     pub(crate) hooks: Hooks,
-    /// Held from the count of what a namespace uses to the write that adds to it.
+    /// Held from computing a namespace's usage to the write that adds to it.
     pub(crate) quota_turn: tokio::sync::Mutex<()>,
 }
 
-/// Who writes and how; collects what the client should be warned of.
+/// The user and options of a write; collects warnings for the client.
 pub(crate) struct WriteContext {
     pub(crate) user: User,
     pub(crate) dry_run: bool,
@@ -58,25 +58,25 @@ pub(crate) struct WriteContext {
 }
 
 impl WriteContext {
-    /// The server's own controllers.
+    /// For the server's own controllers.
     pub(crate) fn server() -> Self {
         let field_validation = FieldValidation::Ignore;
         Self { user: User::server(), dry_run: false, field_validation, warnings: vec![] }
     }
 }
 
-/// The object that a write resulted in.
+/// The object that resulted from a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     Committed(Arc<Object>),
     /// What would have been written.
     DryRun(Value),
-    /// The last version of an object that went with this write.
+    /// The last version of an object that was removed by this write.
     Removed(Value),
 }
 
 impl Outcome {
-    /// The object as the client's path serves it.
+    /// The object in the served form.
     pub(crate) fn into_json(self, served: &Served) -> Bytes {
         match self {
             Self::Committed(object) if served.is_stored_form() => object.json.clone(),
@@ -92,8 +92,8 @@ impl Registry {
         self.cache.get(kind, name).ok_or_else(missing)
     }
 
-    /// Lets hooks change an object and judge it. What they have against it is returned besides: what the schema has against
-    /// it comes first.
+    /// Runs hooks that mutate and validate an object. Their errors are returned separately, since those of the schema
+    /// are reported first.
     fn review(
         &self,
         served: &Served,
@@ -115,7 +115,7 @@ impl Registry {
             cx.warnings.append(&mut verdict.warnings);
             if let Some(changed) = verdict.object {
                 object = changed;
-                // Hooks may know one version of a kind, which need not be the stored one.
+                // Hooks may know only one version of a kind, which need not be the stored one.
                 object["apiVersion"] = self.kinds.definition(served.kind).api_version().into();
                 self.kinds.strategy(served.kind).default(&mut object);
             }
@@ -124,7 +124,7 @@ impl Registry {
         (object, refusal.map(ApiError::refused))
     }
 
-    /// Whether hooks let an object go.
+    /// Whether hooks allow a deletion.
     fn review_deletion(&self, kind: KindId, object: &Value, cx: &mut WriteContext) -> Result<(), ApiError> {
         for hook in self.hooks.about(kind, Operation::Delete, "") {
             let (served, user) = (Served::stored(kind), cx.user.reviewed());
@@ -136,7 +136,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Hands a write to the writer and translates its refusals.
+    /// Submits a write and translates the writer's errors.
     async fn submit(&self, key: &Key, expect: Expect, op: Op) -> Result<Arc<Object>, SubmitError> {
         let result = self.writer.submit(Write { key: key.clone(), expect, op }).await;
         result.map_err(|err| match err {
@@ -158,7 +158,7 @@ impl Registry {
     }
 }
 
-/// A write as hooks see it.
+/// A write in the form hooks see it.
 fn write<'a>(
     served: &'a Served,
     operation: Operation,
@@ -186,7 +186,7 @@ fn write<'a>(
 }
 
 enum SubmitError {
-    /// Somebody else wrote first; `exists` tells whether there is an object now.
+    /// Another write came first; `exists` says whether there is an object now.
     Conflict {
         exists: bool,
     },

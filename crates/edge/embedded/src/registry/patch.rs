@@ -1,4 +1,4 @@
-//! Patches: three ways to say what changes.
+//! The three types of patches.
 
 use machinery::patch::PatchError;
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::views::Served;
 pub(crate) enum PatchType {
     Json,
     Merge,
-    /// Lists merge by the keys of their elements; only the kinds of Kubernetes itself have such keys.
+    /// Lists are merged by keys of their elements; only Kubernetes kinds have such keys.
     Strategic,
 }
 
@@ -38,8 +38,8 @@ impl Registry {
             if object["metadata"]["name"].as_str() != Some(name.name.as_str()) {
                 return Err(ApiError::BadRequest("metadata.name: a patch cannot rename an object".into()));
             }
-            // A patch that names a resourceVersion has been compared with the current one by now or will be;
-            // one that does not applies to whatever is there.
+            // If a patch sets resourceVersion, it has been compared with the current one by now or will be; if not, the
+            // patch applies to whatever version there is.
             let same = object["metadata"]["resourceVersion"].as_str() == Some(&current.revision.to_string());
             Ok(Wanted { object, unconditional: same && !names_revision(patch), patched: true })
         })

@@ -1,4 +1,4 @@
-//! The `scale` subresource: how many replicas a kind has and should have, in a form that is the same for all kinds.
+//! The `scale` subresource: current and desired replicas in the same form for all kinds.
 
 use k8s_openapi::api::autoscaling::v1::{Scale, ScaleSpec, ScaleStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -12,14 +12,14 @@ use crate::errors::{ApiError, invalid};
 use crate::kinds::{Definition, at};
 use crate::views::Served;
 
-/// What a client wants of the scale.
+/// The requested change of a scale.
 pub(crate) enum ScaleChange {
     Replace(Value),
     Patch(Patch),
 }
 
 impl Registry {
-    /// Changes the number of replicas. The rest of the object stays, so hooks are not asked.
+    /// Changes the number of replicas. The rest of the object is unchanged, so hooks are not called.
     pub(crate) async fn rescale(
         &self,
         served: &Served,
@@ -71,7 +71,7 @@ pub(crate) fn scale(definition: &Definition, object: &Value) -> Result<Scale, Ap
             creation_timestamp: metadata.creation_timestamp,
             ..ObjectMeta::default()
         },
-        // Where nothing is wanted, nothing is said.
+        // Zero is omitted.
         spec: Some(ScaleSpec { replicas: Some(replicas).filter(|replicas| *replicas != 0) }),
         status: Some(ScaleStatus {
             replicas: number(paths.status_replicas).unwrap_or(0),
@@ -90,7 +90,7 @@ fn read(scale: &Value) -> Result<Scale, ApiError> {
         .map_err(|err| ApiError::BadRequest(format!("Scale in version \"v1\" cannot be handled as a Scale: {err}")))
 }
 
-/// The object with the replicas, and with the preconditions, that a scale asks for.
+/// The object with the replicas and preconditions of the requested scale.
 fn scaled(definition: &Definition, mut object: Value, name: &ObjectName, wanted: Scale) -> Result<Value, ApiError> {
     let metadata = wanted.metadata;
     if metadata.name.as_ref().is_some_and(|claimed| *claimed != name.name) {

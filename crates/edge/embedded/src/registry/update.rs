@@ -1,4 +1,4 @@
-//! Updates: what both a replaced object and a patched one go through.
+//! Updates: the common path of replace and patch.
 
 use std::sync::Arc;
 
@@ -11,10 +11,10 @@ use crate::kinds::Strategy;
 use crate::store::{Expect, Op};
 use crate::views::Served;
 
-/// Which part of an object a path writes.
+/// The part of an object that a path writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Everything that is not apart.
+    /// Everything that has no separate path.
     Main,
     Status,
     /// `spec.finalizers` of a namespace.
@@ -34,13 +34,13 @@ impl Part {
     }
 }
 
-/// The next version as a client wants it, before the server's own rules.
+/// The next version as requested by the client, before the server's own rules.
 pub(super) struct Wanted {
     /// In the served form.
     pub(super) object: Value,
-    /// Whether a concurrent change may be overwritten: then the update starts over instead of failing.
+    /// Whether a concurrent change may be overwritten: then the update is retried instead of failing.
     pub(super) unconditional: bool,
-    /// Whether a patch made it: what is wrong with it is the patch's fault then.
+    /// Whether it results from a patch, which is then blamed for any error.
     pub(super) patched: bool,
 }
 
@@ -71,7 +71,7 @@ impl Registry {
             .await
     }
 
-    /// A change by the server itself, made to whatever version is there.
+    /// An update by the server itself, applied to the current version.
     pub(crate) async fn modify(&self, key: &Key, part: Part, change: impl Fn(&mut Value)) -> Result<Outcome, ApiError> {
         let served = Served::stored(key.kind);
         self.update(&served, &key.name, part, &mut WriteContext::server(), |current| {
@@ -82,7 +82,8 @@ impl Registry {
         .await
     }
 
-    /// Reads, lets `make` say what is wanted, writes; starts over when somebody was faster and `make` allows it.
+    /// Reads the object, lets `make` compute the next version, and writes it; retries on a conflict if `make` allows
+    /// it.
     pub(super) async fn update(
         &self,
         served: &Served,
@@ -116,14 +117,14 @@ impl Registry {
                 }
                 Err(SubmitError::Conflict { .. }) => return Err(modified(definition, &name.name)),
                 Err(SubmitError::Other(err)) => return Err(err),
-                // What it was at the end, not what was last stored.
+                // The final version, not the last stored one.
                 Ok(written) => return Ok(released.map_or(Outcome::Committed(written), Outcome::Removed)),
             }
         }
         Err(modified(definition, &name.name))
     }
 
-    /// Stores a version; one that nothing holds any more after its deletion was asked for is removed instead.
+    /// Stores a version; a terminating object that nothing blocks any more is removed instead.
     pub(super) async fn write_version(
         &self,
         key: &Key,
@@ -176,7 +177,7 @@ fn validate(strategy: &dyn Strategy, part: Part, object: &Value, old: &Value) ->
     errors
 }
 
-/// The old version with the part replaced that the path writes.
+/// The old version with only the written part replaced.
 fn select_part(part: Part, status_apart: bool, mut object: Value, old: &Value) -> Value {
     let set = |target: &mut Value, field: &str, source: &Value| {
         let Some(map) = target.as_object_mut() else { return };
@@ -225,7 +226,7 @@ fn check_preconditions(
     Ok(())
 }
 
-/// Whether a deletion was asked for and neither finalizer nor grace period stands against it.
+/// Whether the object is being deleted and neither a finalizer nor a grace period blocks its removal.
 pub(super) fn is_released(strategy: &dyn Strategy, object: &Value) -> bool {
     let metadata = &object["metadata"];
     metadata.get("deletionTimestamp").is_some_and(|time| !time.is_null())

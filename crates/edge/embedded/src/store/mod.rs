@@ -1,7 +1,7 @@
-//! The durable store: the latest bytes of every object, and one revision that only grows.
+//! The durable store: the latest bytes of every object, and a monotonic revision.
 //!
-//! The engine behind [`Engine`] knows keys and bytes. Reads never come here: they are answered by the watch cache, which
-//! is filled once at start. So the trait is as small as durability needs it to be.
+//! The engine behind [`Engine`] only knows keys and bytes. Reads are served by the watch cache, which is loaded once at
+//! startup, so the trait contains only what durability needs.
 
 mod redb;
 mod writer;
@@ -12,33 +12,33 @@ use std::path::PathBuf;
 pub(crate) use redb::RedbEngine;
 pub(crate) use writer::{Expect, Op, Write, WriteError, Writer};
 
-/// What a key becomes: new bytes, or nothing.
+/// A change of one key: new bytes, or removal.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) key: String,
     pub(crate) value: Option<Vec<u8>>,
 }
 
-/// A durable map from key to bytes with a revision. Only the writer thread holds one.
+/// A durable map from key to bytes with a revision. Only the writer thread uses it.
 pub(crate) trait Engine: Send {
     /// Calls `each` with every key and its bytes, and returns the revision.
     fn load(&self, each: &mut dyn FnMut(&str, &[u8])) -> Result<u64, StoreError>;
 
-    /// Makes all changes and the new revision durable together. After an error nothing is known about the outcome until
-    /// [`Engine::reopen`] has told the revision.
+    /// Makes all changes and the new revision durable atomically. After an error the outcome is unknown until
+    /// [`Engine::reopen`] has returned the revision.
     fn commit(&mut self, revision: u64, changes: &[Change]) -> Result<(), StoreError>;
 
-    /// Brings the engine back after a failed commit and returns the revision that is really on disk.
+    /// Recovers the engine after a failed commit and returns the revision that is on disk.
     fn reopen(&mut self) -> Result<u64, StoreError>;
 
-    /// Gives space of overwritten values back to the file system.
+    /// Returns the space of overwritten values to the file system.
     fn compact(&mut self) -> Result<(), StoreError>;
 }
 
-/// Why the store could not do what was asked.
+/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// Another process serves this directory.
+    /// Another process uses this directory.
     #[error("{path} is in use by another server; stop that one first, or choose another data directory")]
     InUse { path: PathBuf },
     /// The file could not be opened as a store.
@@ -48,10 +48,10 @@ pub enum StoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The file system has no room.
+    /// The file system is full.
     #[error("no space left on the device that holds the store {path}; free some space and try again")]
     Full { path: PathBuf },
-    /// Reading or writing failed.
+    /// A read or write failed.
     #[error("failed to {doing} the store {path}")]
     Failed {
         doing: &'static str,
@@ -70,7 +70,7 @@ impl StoreError {
     }
 }
 
-/// Quota is a full disk too, as seen by the user of the directory.
+/// An exceeded quota counts as a full disk too.
 fn is_full(err: &io::Error) -> bool {
     matches!(err.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -1,4 +1,4 @@
-//! The store in one redb file.
+//! The store in a single redb file.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -12,15 +12,15 @@ const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects"
 const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
 const REVISION: &str = "revision";
 
-/// Reads happen once, at start; a page cache beyond the working set of one commit would be idle memory.
+/// Reads happen only at startup; a page cache beyond the working set of one commit would waste memory.
 const CACHE_BYTES: usize = 2 << 20;
 
-/// Below this, what compaction could win is not worth its time at start.
+/// Below this size compaction at startup is not worth its time.
 const COMPACT_ABOVE: u64 = 32 << 20;
 
 pub(crate) struct RedbEngine {
     path: PathBuf,
-    /// `None` while a failed commit waits for [`Engine::reopen`]: redb refuses everything until then.
+    /// `None` while a failed commit waits for [`Engine::reopen`]: redb rejects everything until then.
     database: Option<Database>,
 }
 
@@ -89,7 +89,7 @@ fn open_database(path: &Path) -> Result<Database, StoreError> {
         DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path: path.to_owned() },
         other => StoreError::Open { path: path.to_owned(), source: Box::new(other) },
     })?;
-    // The tables exist from the first moment, so that loading an empty store is no special case.
+    // Create the tables at once, so that loading an empty store is not a special case.
     create_tables(&database).map_err(|err| StoreError::failed("initialise", path, err))?;
     Ok(database)
 }
@@ -105,7 +105,7 @@ fn create_tables(database: &Database) -> Result<(), ::redb::Error> {
     Ok(transaction.commit()?)
 }
 
-/// Secrets are inside: the file is its owner's alone.
+/// Only the owner may read the file, since it contains Secrets.
 fn open_file(path: &Path) -> Result<File, StoreError> {
     OpenOptions::new()
         .read(true)

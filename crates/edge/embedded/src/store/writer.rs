@@ -1,7 +1,7 @@
-//! The one writer: checks expectations, gives out revisions, commits in groups.
+//! The single writer: checks preconditions, assigns revisions, commits in batches.
 //!
-//! Writes queue up while a commit waits for the disk; the next commit takes all of them. A write is acknowledged when it
-//! is durable *and* in the cache, so that a client reads what it wrote.
+//! Writes queue up while a commit waits for the disk; the next commit takes all of them. A write is acknowledged when
+//! it is durable *and* in the cache, so that clients read their own writes.
 //!
 //! ```text
 //!   Ready ── commit fails ──► in doubt ── reopen: batch is on disk ──► apply it, Ready
@@ -10,7 +10,7 @@
 //!     └── reopen: it is not ─────┘
 //! ```
 //!
-//! While in doubt, writes are refused with the reason and reads go on.
+//! While in doubt, writes are rejected with the reason and reads continue.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -23,15 +23,15 @@ use super::{Change, Engine, StoreError};
 use crate::cache::{Cache, Event, Key, Object, ObjectName};
 use crate::kinds::Kinds;
 
-/// Writes that wait beyond this number block their senders.
+/// Queue length beyond which senders block.
 const QUEUE: usize = 1024;
-/// Bounds the memory of one transaction and the wait of the first writer in it.
+/// Bounds the memory of one transaction and the latency of the first write in it.
 const GROUP: usize = 256;
 
-/// What the writer must find at the key.
+/// Precondition of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Expect {
-    /// Nothing; and the object's namespace must be there and not on its way out.
+    /// The object must not exist; its namespace must exist and not be terminating.
     Absent,
     Revision(u64),
 }
@@ -49,13 +49,13 @@ pub(crate) struct Write {
     pub(crate) op: Op,
 }
 
-/// The version that a write made; of a deletion, the last version with the revision of the deletion.
+/// The version created by a write; for a deletion, the last version with the revision of the deletion.
 pub(crate) type Committed = Arc<Object>;
 
-/// Why a write was refused. Nothing was changed, except possibly with `Store`: then the outcome shows in a later read.
+/// Why a write was rejected. Nothing was changed, except possibly with `Store`: then a later read shows the outcome.
 #[derive(Debug, Clone, thiserror::Error)]
 pub(crate) enum WriteError {
-    /// The expectation failed; this is what is there instead.
+    /// The precondition failed; this is what exists instead.
     #[error("the object has changed")]
     Conflict(Option<Arc<Object>>),
     #[error("the namespace is gone")]
@@ -73,7 +73,7 @@ struct Pending {
     answer: oneshot::Sender<Result<Committed, WriteError>>,
 }
 
-/// The sending side; the thread ends when this is closed.
+/// The sending side; closing it stops the thread.
 pub(crate) struct Writer {
     queue: parking_lot::Mutex<Option<mpsc::Sender<Pending>>>,
     thread: parking_lot::Mutex<Option<JoinHandle<()>>>,
@@ -88,7 +88,7 @@ impl Writer {
         Ok(Self { queue: Some(sender).into(), thread: Some(thread).into() })
     }
 
-    /// Returns when the write is durable and readable, or refused.
+    /// Returns when the write is durable and readable, or rejected.
     pub(crate) async fn submit(&self, write: Write) -> Result<Committed, WriteError> {
         let queue = self.queue.lock().clone().ok_or(WriteError::Closed)?;
         let (answer, wait) = oneshot::channel();
@@ -96,7 +96,7 @@ impl Writer {
         wait.await.map_err(|_| WriteError::Closed)?
     }
 
-    /// Lets queued writes finish, then gives the store's lock back.
+    /// Finishes queued writes, then releases the store's lock.
     pub(crate) fn close(&self) {
         self.queue.lock().take();
         if let Some(thread) = self.thread.lock().take()
@@ -113,7 +113,7 @@ impl Drop for Writer {
     }
 }
 
-/// A batch between its preparation and its fate.
+/// A prepared batch whose commit has not been decided.
 struct Batch {
     revision: u64,
     events: Vec<(Key, Event)>,
@@ -125,7 +125,7 @@ struct Worker {
     cache: Arc<Cache>,
     kinds: &'static Kinds,
     revision: u64,
-    /// A batch whose commit failed and whose fate is unknown until the store opens again.
+    /// A batch whose commit failed and whose outcome is unknown until the store is reopened.
     in_doubt: Option<Batch>,
 }
 
@@ -163,7 +163,7 @@ impl Worker {
         }
     }
 
-    /// Checks every write against the cache and the writes before it; refused ones are answered at once.
+    /// Checks every write against the cache and the writes before it; rejected ones are answered at once.
     fn prepare(&self, group: Vec<Pending>) -> Batch {
         let mut batch = Batch { revision: self.revision, events: Vec::new(), answers: Vec::new() };
         let mut overlay: HashMap<Key, Option<Arc<Object>>> = HashMap::new();
@@ -242,7 +242,7 @@ impl Worker {
         let attempted = batch.revision;
         let settled = self.settle(batch);
         if settled.is_ok() && self.revision == attempted {
-            // It reached the disk after all; the clients learn it from the objects themselves.
+            // It reached the disk after all; clients see that in the objects themselves.
             tracing::warn!(revision = attempted, "the failed commit turned out to be durable");
         }
         let err = Arc::new(err);
@@ -251,7 +251,7 @@ impl Worker {
         }
     }
 
-    /// Opens the store again and learns what became of the batch.
+    /// Reopens the store and determines the outcome of the batch.
     fn settle(&mut self, batch: Batch) -> Result<(), StoreError> {
         match self.engine.reopen() {
             Ok(revision) if revision == batch.revision => self.finish(batch),

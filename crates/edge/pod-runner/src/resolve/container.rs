@@ -10,7 +10,7 @@ use super::volumes::{VolumePlan, image};
 use super::{Resolver, credentials, misconfigured, resources};
 use crate::record::{ContainerSpec, Credentials, MountSpec, TerminationMessage};
 
-/// Where containers find the program that runs them, first in their PATH.
+/// Where containers find the program, first in their PATH.
 pub(crate) const PROGRAM_DIR: &str = "/ferrovirt/bin";
 const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
@@ -64,7 +64,7 @@ fn environment(
     Ok(env)
 }
 
-/// The home directory of a user, as the generated `/etc/passwd` has it.
+/// A user's home directory, as in the generated `/etc/passwd`.
 pub(crate) fn home(uid: u32) -> &'static str {
     match uid {
         0 => "/root",
@@ -73,7 +73,7 @@ pub(crate) fn home(uid: u32) -> &'static str {
     }
 }
 
-/// Parents come before what is mounted inside them.
+/// Sorted so that parents come before mounts inside them.
 fn mounts(container: &Container, volumes: &BTreeMap<String, VolumePlan>) -> Result<Vec<MountSpec>, Blocked> {
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {

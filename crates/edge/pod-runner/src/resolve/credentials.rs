@@ -1,4 +1,4 @@
-//! Who a container's processes are and what they may do.
+//! User, groups and capabilities of a container's processes.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use podstate::Blocked;
@@ -7,7 +7,7 @@ use rustix::thread::CapabilitySet;
 use super::misconfigured;
 use crate::record::Credentials;
 
-/// What a container gets when it asks for nothing. MKNOD is not in it: no device filter stands behind `/dev`.
+/// Default capabilities. MKNOD is not included, since there is no device filter for `/dev`.
 const DEFAULT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FSETID)
@@ -22,7 +22,7 @@ const DEFAULT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::AUDIT_WRITE);
 
-/// All that Linux knows, up to CHECKPOINT_RESTORE.
+/// All capabilities of Linux, up to CHECKPOINT_RESTORE.
 const ALL: CapabilitySet = CapabilitySet::from_bits_retain((CapabilitySet::CHECKPOINT_RESTORE.bits() << 1) - 1);
 
 pub(super) fn resolve(spec: &PodSpec, container: &Container) -> Result<Credentials, Blocked> {
@@ -49,7 +49,7 @@ pub(super) fn resolve(spec: &PodSpec, container: &Container) -> Result<Credentia
         gid: id("runAsGroup", group)?,
         groups,
         bounding: bounding.bits(),
-        // Root has its bounding set anyway; for others an added capability would otherwise be lost at exec.
+        // Root gets its bounding set anyway; other users would lose an added capability at exec.
         ambient: if user == 0 { 0 } else { (added & bounding).bits() },
         no_new_privileges: own.and_then(|c| c.allow_privilege_escalation) == Some(false),
     })
@@ -63,7 +63,7 @@ fn id(field: &str, number: i64) -> Result<u32, Blocked> {
     u32::try_from(number).map_err(|_| misconfigured(format!("{field} {number} is out of range")))
 }
 
-/// The bounding set, and what was added by name.
+/// The bounding set, and the capabilities added by name.
 fn capabilities(container: &Container) -> Result<(CapabilitySet, CapabilitySet), Blocked> {
     let asked = container.security_context.as_ref().and_then(|c| c.capabilities.clone()).unwrap_or_default();
     let parse = |names: Option<Vec<String>>| -> Result<Vec<CapabilitySet>, Blocked> {

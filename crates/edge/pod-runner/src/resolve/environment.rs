@@ -19,7 +19,7 @@ pub(super) fn references(container: &Container, found: &mut References) {
     }
 }
 
-/// The variables of a container, without those that the runner adds by itself.
+/// The variables of a container, except those that the runner adds itself.
 pub(super) fn variables(r: &Resolver<'_>, container: &Container) -> Result<BTreeMap<String, String>, Blocked> {
     let mut variables = BTreeMap::new();
     for from in container.env_from.iter().flatten() {
@@ -86,7 +86,7 @@ fn present(
 }
 
 impl Resolver<'_> {
-    /// A field of the Pod that containers may ask for.
+    /// A field of the Pod in the downward API.
     pub(super) fn field(&self, path: &str) -> Result<String, Blocked> {
         let meta = &self.pod.metadata;
         let text = |value: &Option<String>| value.clone().unwrap_or_default();
@@ -115,12 +115,12 @@ impl Resolver<'_> {
     }
 }
 
-/// The form of the downward API: one `key="value"` a line.
+/// The format of the downward API: one `key="value"` per line.
 fn lines(map: &Option<BTreeMap<String, String>>) -> String {
     map.iter().flatten().map(|(key, value)| format!("{key}={value:?}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Replaces `$(NAME)` by the variable's value; `$$` is a dollar, and a name that is not known stays as written.
+/// Expands `$(NAME)`; `$$` is a dollar sign, and unknown names are left as they are.
 pub(super) fn expand(text: &str, variables: &BTreeMap<String, String>) -> String {
     let mut out = String::new();
     let mut rest = text;

@@ -1,4 +1,4 @@
-//! The files of `/etc` that a Pod gets from its node: name, hosts and resolver.
+//! The files in `/etc` that a Pod gets from its node: hostname, hosts and resolv.conf.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec};
 
 use super::Resolver;
 
-/// The name service that Pods are told of.
+/// DNS configuration of Pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dns {
-    /// Without one, lookups fail at once instead of waiting for a server that cannot be reached.
+    /// If empty, lookups fail at once instead of waiting for an unreachable server.
     pub servers: Vec<IpAddr>,
     pub domain: String,
 }
@@ -21,7 +21,7 @@ impl Default for Dns {
     }
 }
 
-/// The kernel takes 64 bytes, Kubernetes 63.
+/// The kernel allows 64 bytes, Kubernetes 63.
 pub(super) fn hostname(pod: &Pod, spec: &PodSpec) -> String {
     let name = spec.hostname.as_deref().or(pod.metadata.name.as_deref()).unwrap_or("pod");
     let cut: String = name.chars().take(63).collect();

@@ -1,8 +1,8 @@
-//! From a Pod to what a shim can run: references looked up, defaults filled in, everything that cannot be honoured
-//! refused. No file is touched here but the image store's directory.
+//! Resolves a Pod into what a shim can run: looks up references, sets defaults, and rejects everything that is not
+//! supported. It reads no files except the image store's directory.
 //!
-//! Three outcomes: a [`ShimSpec`] with the volumes to prepare; [`Blocked`], which may pass (an image or ConfigMap that
-//! is not there yet); [`podstate::Unsupported`], which will not.
+//! Three outcomes: a [`ShimSpec`] with the volumes to prepare; [`Blocked`], which is transient (a missing image or
+//! ConfigMap); [`podstate::Unsupported`], which is permanent.
 
 mod container;
 mod credentials;
@@ -41,14 +41,14 @@ pub struct NodeFacts {
     pub memory_bytes: u64,
 }
 
-/// Objects that the Pod refers to, by name; `None` for those that do not exist.
+/// Objects that the Pod refers to, by name; `None` for missing ones.
 #[derive(Clone, Debug, Default)]
 pub struct Inputs {
     pub config_maps: BTreeMap<String, Option<ConfigMap>>,
     pub secrets: BTreeMap<String, Option<Secret>>,
 }
 
-/// The names of objects that [`Inputs`] must hold for a Pod.
+/// The names of the objects that [`Inputs`] must contain for a Pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct References {
     pub(crate) config_maps: BTreeSet<String>,
@@ -67,16 +67,16 @@ pub(crate) fn references(spec: &PodSpec) -> References {
     found
 }
 
-/// A Pod ready to run: what the shim gets, and the volumes that must be there first.
+/// A resolved Pod: the shim's spec, and the volumes that must be prepared first.
 #[derive(Clone, Debug)]
 pub(crate) struct Resolved {
     pub(crate) spec: ShimSpec,
     pub(crate) volumes: BTreeMap<String, VolumePlan>,
-    /// Owner of the volumes' files.
+    /// Group of the volumes' files.
     pub(crate) fs_group: Option<u32>,
 }
 
-/// Everything a resolution looks at.
+/// The input of a resolution.
 struct Resolver<'a> {
     pod: &'a Pod,
     spec: &'a PodSpec,

@@ -1,4 +1,4 @@
-//! What a container may use, and what it is worth when memory runs out.
+//! Resource limits of a container and its OOM score.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use podstate::{Blocked, limit, qos_class, request};
 
 use super::misconfigured;
 
-/// Enough for any guest; a fork bomb ends here.
+/// Enough for any guest, but limits a fork bomb.
 const MOST_PROCESSES: u64 = 8192;
 
 /// Device files by the resource that grants them.
@@ -35,7 +35,7 @@ fn milli(quantity: &Wire) -> Result<u64, Blocked> {
 
 pub(super) fn limits(container: &Container) -> Result<Limits, Blocked> {
     Ok(Limits {
-        // Without a request the container gets what others leave.
+        // Without a request the container gets the minimum share.
         cpu_request_milli: Some(request(container, "cpu").map(milli).transpose()?.unwrap_or(0)),
         cpu_milli: limit(container, "cpu").map(milli).transpose()?,
         memory_bytes: limit(container, "memory").map(bytes).transpose()?,
@@ -60,7 +60,7 @@ pub(super) fn field(container: &Container, name: &str, divisor: Option<&Wire>) -
     Ok(value.div_ceil(divisor).to_string())
 }
 
-/// The kernel kills high scores first: who asked for nothing goes before who asked for much and keeps to it.
+/// The kernel kills high scores first: containers without requests before those that requested much and stay within it.
 pub(super) fn oom_score_adj(spec: &PodSpec, container: &Container, capacity: u64) -> Result<i32, Blocked> {
     Ok(match qos_class(spec) {
         "Guaranteed" => -997,
@@ -73,7 +73,7 @@ pub(super) fn oom_score_adj(spec: &PodSpec, container: &Container, capacity: u64
     })
 }
 
-/// A list of quantities as objects carry it.
+/// Quantities in their API form.
 pub(crate) fn amounts<const N: usize>(values: [(&str, Quantity); N]) -> BTreeMap<String, Wire> {
     values.into_iter().map(|(name, quantity)| (name.to_owned(), quantity.into())).collect()
 }

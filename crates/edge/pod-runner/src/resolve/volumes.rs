@@ -1,4 +1,4 @@
-//! What has to be on disk before a Pod starts.
+//! What must be on disk before a Pod starts.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,13 +10,13 @@ use super::{Resolver, misconfigured, resources};
 use crate::images::{self, ImageRoot};
 use crate::record::MountSource;
 
-/// One volume: where it is, and how it comes to be.
+/// A volume: its directory and how it is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum VolumePlan {
     EmptyDir {
         dir: PathBuf,
     },
-    /// Kept in memory.
+    /// A memory-backed directory.
     MemoryDir {
         dir: PathBuf,
         size: Option<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct FileContent {
     pub(crate) mode: u32,
 }
 
-/// The bytes may be a secret's.
+/// Redacted, since the content may come from a Secret.
 impl std::fmt::Debug for FileContent {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} bytes, mode {:o}", self.bytes.len(), self.mode)
@@ -66,7 +66,7 @@ impl VolumePlan {
         }
     }
 
-    /// Images are shared, and what the API server holds is not a container's to change.
+    /// Images are shared, and containers must not change what comes from the API server.
     pub(super) fn read_only(&self) -> bool {
         matches!(self, VolumePlan::Image { .. } | VolumePlan::Files { .. })
     }
@@ -133,7 +133,7 @@ fn plan_one(r: &Resolver<'_>, volume: &Volume) -> Result<VolumePlan, Blocked> {
     Err(misconfigured(format!("volume {} has no source", volume.name)))
 }
 
-/// Looks an image up in the store. What cannot be pulled now may be imported later, so this waits.
+/// Looks up an image in the store. A missing image may be imported later, so this blocks the Pod.
 pub(super) fn image(r: &Resolver<'_>, reference: &str, pull_policy: Option<&str>) -> Result<ImageRoot, Blocked> {
     images::resolve(&r.node.images_dir, reference).map_err(|missing| Blocked {
         reason: if pull_policy == Some("Never") { NEVER_PULL } else { PULL_ERROR },
@@ -151,7 +151,7 @@ fn secret_files(secret: &Secret) -> BTreeMap<String, Vec<u8>> {
     secret.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone())).collect()
 }
 
-/// All keys, or the listed ones at the listed places.
+/// All keys, or the listed ones at the listed paths.
 fn select(
     mut all: BTreeMap<String, Vec<u8>>,
     items: Option<&[KeyToPath]>,
@@ -182,7 +182,7 @@ fn file_mode(mode: Option<i32>) -> u32 {
     mode.and_then(|m| u32::try_from(m).ok()).unwrap_or(0o644) & 0o777
 }
 
-/// Files lie directly in the volume; a path that climbs or nests is refused.
+/// Files are placed directly in the volume; paths with subdirectories or `..` are rejected.
 fn file_name(path: &str) -> Result<String, Blocked> {
     let plain = !path.is_empty() && path != "." && path != ".." && !path.contains(['/', '\0']);
     if plain { Ok(path.to_owned()) } else { Err(misconfigured(format!("{path:?} cannot be a file of a volume"))) }

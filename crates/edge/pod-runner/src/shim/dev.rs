@@ -1,4 +1,4 @@
-//! A container's `/dev`: the harmless devices, and those it was granted.
+//! A container's `/dev`: harmless devices and those granted to it.
 
 use std::fs;
 use std::io;
@@ -51,7 +51,7 @@ pub(super) fn mount(root: &Root, granted: &[String]) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Open to all: who is in the container may use what the container has. The host's own modes are often root's alone.
+/// Accessible to all users in the container. The host's own modes often restrict devices to root.
 fn make_node(dev: &Root, path: &str, number: u64) -> Result<(), StartError> {
     let mode = Mode::from_raw_mode(0o666);
     mknodat(dev, path, FileType::CharacterDevice, mode, number)

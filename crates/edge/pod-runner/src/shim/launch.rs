@@ -1,5 +1,5 @@
-//! Starts one container: a process that is PID 1 of its own pid namespace, in its own mount namespace, and in the
-//! network, host name and IPC namespaces of the Pod.
+//! Starts one container: a process that is PID 1 of its own PID namespace, in its own mount namespace, and in the
+//! network, UTS and IPC namespaces of the Pod.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -22,7 +22,7 @@ use crate::images::{Held, Reopened};
 use crate::paths::PodPaths;
 use crate::record::{ContainerSpec, ShimSpec};
 
-/// Everything a container's first process needs to know before it becomes the container's program.
+/// What a container's first process needs before it executes the container's program.
 pub(super) struct Launch<'a> {
     pub(super) paths: &'a PodPaths,
     pub(super) pod: &'a ShimSpec,
@@ -41,18 +41,18 @@ impl Launch<'_> {
 
 pub(super) struct Started {
     pub(super) pid: Pid,
-    /// Standard output and standard error: one pipe, so that lines keep their order.
+    /// Standard output and standard error: one pipe, which preserves the order of lines.
     pub(super) output: OwnedFd,
 }
 
-/// Starts the container and waits until its program runs. If it cannot, the error is the child's own words.
+/// Starts the container and waits until its program runs. Otherwise the error is the message from the child.
 pub(super) fn start(launch: &Launch<'_>) -> Result<Started, String> {
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|e| format!("cannot make a pipe: {e}"));
     let ((output, child_output), (trouble, child_trouble)) = (pipe()?, pipe()?);
 
     let flags = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::SIGCHLD;
-    // SAFETY: without a stack of its own the child goes on like one of fork. The shim has one thread, so no lock is
-    // held by a thread that the child lacks.
+    // SAFETY: without a separate stack this behaves like fork. The shim has one thread, so no other thread holds a lock
+    // that the child would inherit.
     let pid = unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) };
     if pid == 0 {
         let error = match become_container(launch, &child_output) {
@@ -60,14 +60,14 @@ pub(super) fn start(launch: &Launch<'_>) -> Result<Started, String> {
             Err(error) => chain(&error),
         };
         let _ = File::from(child_trouble).write_all(error.as_bytes());
-        // SAFETY: ends the child without running exit handlers that belong to the shim.
+        // SAFETY: exits the child without running the shim's exit handlers.
         unsafe { libc::_exit(128) }
     }
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| pid > 0);
     let pid = pid.ok_or_else(|| format!("cannot make a process: {}", io::Error::last_os_error()))?;
     drop((child_output, child_trouble));
 
-    // Ends when exec closes the child's copy, or with the child.
+    // Returns when exec closes the child's end, or when the child exits.
     let mut message = String::new();
     let _ = File::from(trouble).take(4096).read_to_string(&mut message);
     if message.is_empty() {
@@ -84,7 +84,7 @@ fn become_container(launch: &Launch<'_>, output: &OwnedFd) -> Result<Never, Star
     launch.group.attach(0)?;
     setsid().map_err(|e| StartError::step("leave the shim's session", e))?;
     match fs::write("/proc/self/oom_score_adj", container.oom_score_adj.to_string()) {
-        // A node that itself runs confined cannot protect its Pods more than it is protected.
+        // A node that is itself confined cannot protect its Pods more than it is protected.
         Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {}
         other => other.map_err(StartError::io("write", "/proc/self/oom_score_adj"))?,
     }
@@ -96,14 +96,14 @@ fn become_container(launch: &Launch<'_>, output: &OwnedFd) -> Result<Never, Star
     mounts::pivot_root(root)?;
     umask(Mode::from_raw_mode(0o022));
 
-    // Made if missing, as container runtimes do.
+    // Created if missing, as container runtimes do.
     let _ = fs::create_dir_all(&container.cwd);
     rustix::process::chdir(&container.cwd)
         .map_err(|e| StartError::io("enter working directory", &container.cwd)(e.into()))?;
     privileges::set_limits().map_err(|e| StartError::Step { doing: "set resource limits", err: e })?;
     privileges::assume(&container.credentials)
         .map_err(|e| StartError::Step { doing: "become the container's user", err: e })?;
-    // After the change of user, which clears it. Without the shim nobody would collect the container's end.
+    // After the change of user, which clears it. Without the shim nobody would reap the container.
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|e| StartError::step("tie the container to its shim", e))?;
     execute(&container.argv, &container.env)
@@ -120,7 +120,7 @@ fn redirect(container: &ContainerSpec, output: &OwnedFd) -> Result<(), StartErro
     dup2_stderr(output.as_fd()).map_err(failed)
 }
 
-/// Replaces the calling process by the program, with default signal handling.
+/// Replaces the calling process with the program, with default signal handling.
 fn execute(argv: &[String], env: &BTreeMap<String, String>) -> Result<Never, StartError> {
     let (program, path) = find_program(argv, env)?;
     unblock_signals().map_err(|err| StartError::Step { doing: "unblock signals", err })?;
@@ -128,7 +128,7 @@ fn execute(argv: &[String], env: &BTreeMap<String, String>) -> Result<Never, Sta
     Err(StartError::Io { doing: "execute", path, err })
 }
 
-/// The shim reads SIGTERM from a descriptor and has it blocked; a program that inherited the mask would never see it.
+/// The shim blocks SIGTERM and reads it from a descriptor; a program that inherited the mask would never receive it.
 fn unblock_signals() -> io::Result<()> {
     // SAFETY: the set is initialised by sigemptyset before its use and outlives the call.
     let result = unsafe {

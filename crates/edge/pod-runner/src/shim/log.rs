@@ -1,4 +1,4 @@
-//! A container's output on disk, bounded: when the file is full it becomes `.log.1`, in place of the one before.
+//! A container's output on disk, with rotation: a full file becomes `.log.1`, replacing the previous one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -41,7 +41,7 @@ fn append_to(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }
 
-/// Where the part before the current one is.
+/// Path of the rotated part.
 pub(crate) fn older(path: &Path) -> PathBuf {
     path.with_extension("log.1")
 }

@@ -1,9 +1,9 @@
-//! The shim: one small process per Pod that outlives whatever started it. It holds the Pod's namespaces, starts its
-//! containers, writes down what becomes of them and keeps their output.
+//! The shim: one small process per Pod that outlives the runner that started it. It holds the Pod's namespaces, starts
+//! its containers, records their state and stores their output.
 //!
-//! It has one thread and no runtime, belongs to no session but its own, and ends when its last container has. Whoever
-//! runs Pods talks to it through files and two signals: SIGTERM asks the containers to end, and what does not is killed
-//! through its control group, behind the shim's back, which then sees it end.
+//! It has one thread and no runtime, runs in its own session, and exits when its last container has. The runner
+//! communicates with it through files and two signals: SIGTERM asks the containers to stop, and what does not stop is
+//! killed through its cgroup, which the shim then notices.
 
 mod dev;
 pub(crate) mod launch;
@@ -33,10 +33,10 @@ use crate::paths::PodPaths;
 use crate::record::ShimSpec;
 use crate::sandbox::SHIM_GROUP;
 
-/// The argument by which a program knows that it is to be a shim; the Pod's directory follows.
+/// The subcommand that starts a shim; the Pod's directory follows.
 pub const SUBCOMMAND: &str = "shim";
 
-/// Why a container's program does not run.
+/// Why a container's program could not be started.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
@@ -73,8 +73,8 @@ impl StartError {
     }
 }
 
-/// The shim's whole life. Call it before the process has a second thread: it forks. The calling process itself ends when
-/// the shim is set up, with success, or has failed to.
+/// Runs the shim. It forks, so call it before the process has a second thread. The calling process exits once the shim
+/// is set up or has failed.
 pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut args = args.into_iter();
     let (Some(dir), None) = (args.next(), args.next()) else {
@@ -97,7 +97,7 @@ pub fn main(args: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// Tells the process that was asked to start the shim that it is there.
+/// Signals the starting process that the shim is up.
 struct Ready(File);
 
 impl Ready {
@@ -106,8 +106,8 @@ impl Ready {
     }
 }
 
-/// Becomes a grandchild in a session of its own: the process that asked may end, its terminal may close, and nobody has
-/// to wait for this one.
+/// Becomes a grandchild in its own session: the starting process may exit, its terminal may close, and nobody has to
+/// wait for this process.
 fn detach() -> io::Result<Ready> {
     let (told, ready) = pipe_with(PipeFlags::CLOEXEC)?;
     // SAFETY: the process has one thread.
@@ -117,12 +117,12 @@ fn detach() -> io::Result<Ready> {
         _ => {
             drop(ready);
             let told = File::from(told).read(&mut [0]).is_ok_and(|n| n == 1);
-            // SAFETY: ends the parent at once; its buffers are the child's now.
+            // SAFETY: exits the parent at once; the child owns its buffers now.
             unsafe { libc::_exit(i32::from(!told)) }
         }
     }
     rustix::process::setsid()?;
-    // Not the session's leader, so that no terminal can become its own by accident.
+    // Not a session leader, so that it cannot acquire a controlling terminal by accident.
     // SAFETY: the process has one thread.
     match unsafe { libc::fork() } {
         -1 => return Err(io::Error::last_os_error()),
@@ -136,14 +136,14 @@ fn detach() -> io::Result<Ready> {
     Ok(Ready(ready.into()))
 }
 
-/// What was open before came by accident, and keeping a pipe of the supervisor open would keep it from seeing its end.
+/// Closes inherited descriptors: one of the supervisor's pipes, if kept open, would prevent it from seeing EOF.
 fn close_inherited(keep: &OwnedFd) -> io::Result<()> {
     let keep = keep.as_raw_fd().unsigned_abs();
     for (first, last) in [(3, keep - 1), (keep + 1, libc::c_uint::MAX)] {
         if first > last {
             continue;
         }
-        // SAFETY: nothing in this process owns a descriptor above the standard ones yet, but for the one kept.
+        // SAFETY: nothing in this process owns a descriptor above the standard ones yet, except for the one kept.
         if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } != 0 {
             return Err(io::Error::last_os_error());
         }
@@ -153,12 +153,12 @@ fn close_inherited(keep: &OwnedFd) -> io::Result<()> {
 
 fn hold(paths: PodPaths, ready: Ready) -> Result<(), Error> {
     let Some(_lock) = lock(&paths.shim_lock())? else {
-        ready.tell(); // somebody else is the Pod's shim
+        ready.tell(); // another process is the Pod's shim
         return Ok(());
     };
     let _ = rustix::thread::set_name(c"ferrovirt-shim");
     let hierarchies = hostfs::cgroup::Hierarchies::detect()?;
-    // Out of the group of who started it, which may be ended as a whole.
+    // Leave the cgroup of the starting process, which may be killed as a whole.
     join_group(&hierarchies.group(SHIM_GROUP)?)?;
     let spec: ShimSpec = atomic::read_json(paths.spec())?
         .ok_or_else(|| Error::io("find", paths.spec())(io::ErrorKind::NotFound.into()))?;
@@ -167,13 +167,13 @@ fn hold(paths: PodPaths, ready: Ready) -> Result<(), Error> {
     rustix::system::sethostname(spec.hostname.as_bytes())
         .map_err(|e| Error::io("set the host name of", paths.dir())(e.into()))?;
     let shim = run::Shim::new(paths.clone(), spec, hierarchies)?;
-    // Known from here on, when it can be asked to end.
+    // From here on it can be asked to stop, so record the process.
     atomic::write_json(paths.shim(), &ProcessId::current()?)?;
     ready.tell();
     shim.run()
 }
 
-/// The group is shared and removed by whoever thinks to be its last user.
+/// The cgroup is shared, and removed by whoever considers itself the last user.
 fn join_group(group: &hostfs::cgroup::Cgroup) -> Result<(), hostfs::Error> {
     const ATTEMPTS: usize = 5;
     for _ in 1..ATTEMPTS {
@@ -185,15 +185,15 @@ fn join_group(group: &hostfs::cgroup::Cgroup) -> Result<(), hostfs::Error> {
     group.create().and_then(|()| group.attach(0))
 }
 
-/// Takes the Pod's lock for the life of the process. `None` if another shim has it, or the Pod is gone: a start that was
-/// ordered by a process killed right after may arrive late.
+/// Takes the Pod's lock for the lifetime of the process. `None` if another shim has it, or if the Pod is gone: a start
+/// requested by a process that was killed right afterwards may arrive late.
 pub(crate) fn lock(path: &Path) -> Result<Option<File>, Error> {
     let failed = || Error::io("lock", path);
     let file = match File::options().write(true).open(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(failed())?,
     };
-    // Whoever only asks whether the lock is held takes it for a moment.
+    // Checking whether the lock is held takes it for a moment.
     let deadline = Instant::now() + Duration::from_secs(1);
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -203,7 +203,7 @@ pub(crate) fn lock(path: &Path) -> Result<Option<File>, Error> {
             Err(e) => return Err(failed()(e.into())),
         }
     }
-    // Locked, but perhaps a file that was removed with its Pod meanwhile.
+    // The locked file may have been removed with its Pod meanwhile.
     let same = std::fs::metadata(path).is_ok_and(|there| file.metadata().is_ok_and(|here| here.ino() == there.ino()));
     Ok(same.then_some(file))
 }

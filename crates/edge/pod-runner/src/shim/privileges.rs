@@ -1,4 +1,4 @@
-//! Becoming the container's user, with its capabilities and no others. For a process with one thread, right before exec.
+//! Switches to the container's user, with its capabilities only. For a single-threaded process right before exec.
 
 use std::io;
 
@@ -20,12 +20,12 @@ pub(crate) fn assume(credentials: &Credentials) -> io::Result<()> {
     set_thread_groups(&groups)?;
     let (uid, gid) = (Uid::from_raw(credentials.uid), Gid::from_raw(credentials.gid));
     set_thread_res_gid(gid, gid, gid)?;
-    // Otherwise the change of user would clear what is to become ambient.
+    // Otherwise the change of user would clear the capabilities that are to become ambient.
     set_keep_capabilities(true)?;
     set_thread_res_uid(uid, uid, uid)?;
 
     let own = if uid.is_root() { bounding } else { ambient };
-    // Root's inheritable set stays empty: a program with inheritable file capabilities would gain from it.
+    // Root's inheritable set stays empty: programs with inheritable file capabilities would gain from it.
     set_capabilities(None, CapabilitySets { effective: own, permitted: own, inheritable: ambient })?;
     clear_ambient_capability_set()?;
     for capability in ambient.iter() {
@@ -46,7 +46,7 @@ fn narrow_bounding_set(keep: CapabilitySet) -> io::Result<()> {
         }
         match remove_capability_from_bounding_set(capability) {
             Ok(()) => {}
-            // One past the last that this kernel knows.
+            // One past the last capability of this kernel.
             Err(rustix::io::Errno::INVAL) => break,
             Err(e) => return Err(e.into()),
         }
@@ -54,8 +54,8 @@ fn narrow_bounding_set(keep: CapabilitySet) -> io::Result<()> {
     Ok(())
 }
 
-/// Limits of a container's processes: as many files as the node itself may open, and no core dumps of guests' memory on
-/// the node's disk.
+/// Limits of a container's processes: the node's own limit of open files, and no core dumps of guest memory on the
+/// node's disk.
 pub(super) fn set_limits() -> io::Result<()> {
     const FILES: u64 = 1 << 20;
     let maximum = getrlimit(Resource::Nofile).maximum;

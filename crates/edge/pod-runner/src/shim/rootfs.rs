@@ -1,4 +1,4 @@
-//! Puts a container's root file system together, inside the container's own mount namespace.
+//! Builds a container's root file system inside its own mount namespace.
 //!
 //! ```text
 //! <pod>/root            a file system in memory, gone with the mount namespace
@@ -8,8 +8,8 @@
 //!        host           /usr, /bin, /lib… of the host read-only, an overlay of its /etc, the rest empty
 //! ```
 //!
-//! On top come /proc, /sys, /dev, the Pod's volumes, names in /etc, and the program at /ferrovirt/bin. Everything below
-//! the root is reached by [`Root`], which follows an image's links within it.
+//! Then /proc, /sys, /dev, the Pod's volumes, files in /etc and the program at /ferrovirt/bin are mounted on top.
+//! Everything below the root is accessed through [`Root`], which resolves an image's symlinks within it.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -27,9 +27,9 @@ use super::{StartError, dev, users};
 use crate::record::{MountSource, MountSpec, RootSource};
 use crate::resolve::{PROGRAM_DIR, home};
 
-/// Directories of the host that make up its programs, read-only.
+/// Host directories with its programs, mounted read-only.
 const HOST_PROGRAMS: [&str; 7] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32", "usr"];
-/// Empty directories beside them.
+/// Empty directories besides them.
 const HOST_DIRECTORIES: [(&str, u32); 16] = [
     ("dev", 0o755),
     ("etc", 0o755),
@@ -48,7 +48,7 @@ const HOST_DIRECTORIES: [(&str, u32); 16] = [
     ("var/spool", 0o755),
     ("var/tmp", 0o1777),
 ];
-/// What of the host's /etc is nobody's business in a container.
+/// Parts of the host's /etc that are hidden from containers.
 const HOST_SECRETS: [&str; 6] = ["shadow", "shadow-", "gshadow", "gshadow-", "ssh", "ssl/private"];
 
 const PROC_READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
@@ -56,7 +56,7 @@ const HIDDEN_FILES: [&str; 5] =
     ["/proc/kcore", "/proc/keys", "/proc/latency_stats", "/proc/sched_debug", "/proc/timer_list"];
 const HIDDEN_DIRECTORIES: [&str; 3] = ["/proc/acpi", "/proc/scsi", "/sys/firmware"];
 
-/// Builds the root and returns where it is; the caller makes it `/`. The umask must be 0.
+/// Builds the root and returns its path; the caller makes it `/`. The umask must be 0.
 pub(super) fn build(launch: &Launch<'_>) -> Result<PathBuf, StartError> {
     let base = launch.paths.root();
     mounts::tmpfs(&base, 0o755, None)?;
@@ -130,7 +130,7 @@ fn compose_host(base: &Path, place: &Path) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Shows `lower` at `place`; what is written there stays in memory.
+/// Mounts an overlay of `lower` at `place`; writes stay in memory.
 fn overlay(lower: &Path, base: &Path, place: &Path) -> Result<(), StartError> {
     let escape = |path: &Path| path.to_string_lossy().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,");
     let options = format!(
@@ -169,7 +169,7 @@ fn kernel_file_systems(root: &Root) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Kernel file systems have no room for new names, so only what is there can be covered.
+/// Kernel file systems do not allow new names, so only existing ones can be covered.
 fn existing(root: &Root, path: &Path) -> Result<Option<OwnedFd>, StartError> {
     let relative = path.strip_prefix("/").unwrap_or(path);
     match root.open_file(relative, OFlags::PATH) {
@@ -179,15 +179,15 @@ fn existing(root: &Root, path: &Path) -> Result<Option<OwnedFd>, StartError> {
     }
 }
 
-/// Changes the flags of what is mounted at `path`. The place is looked up anew: a descriptor from before the mount still
-/// means what lies under it.
+/// Changes the flags of the mount at `path`. The path is looked up again: a descriptor from before the mount still
+/// refers to what is underneath.
 fn restrict(root: &Root, path: &Path, flags: MountFlags) -> Result<(), StartError> {
     let on_top = root.mount_point(path, MountPoint::Directory)?;
     mounts::restrict(descriptor_path(&on_top), flags)?;
     Ok(())
 }
 
-/// Keeps what the node mounts there later out of the container. Mounts made from the node's follow them by themselves.
+/// Keeps later mounts of the node there out of the container. Mounts derived from the node's receive them by default.
 fn keep_apart(root: &Root, path: &Path) -> Result<(), StartError> {
     let on_top = root.mount_point(path, MountPoint::Directory)?;
     mounts::make_private_recursive(descriptor_path(&on_top))?;
@@ -206,7 +206,7 @@ fn names_in_etc(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     let users = [("passwd", users::passwd(&read("passwd"))), ("group", users::group(&read("group")))];
     let names = launch.pod.etc.iter().map(|(name, text)| (name.as_str(), text.clone()));
     for (name, text) in users.into_iter().chain(names) {
-        // Whatever the image has there, a link too, makes way.
+        // Replaces whatever the image has there, including symlinks.
         etc.remove(name)?;
         let mut file = etc.open_file(name, OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY)?;
         let path = Path::new("/etc").join(name);
@@ -217,7 +217,7 @@ fn names_in_etc(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// A user who is not root needs places of its own: home and runtime directory.
+/// A non-root user needs its own home and runtime directories.
 fn homes(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     let credentials = &launch.container.credentials;
     if credentials.uid == 0 {
@@ -226,7 +226,7 @@ fn homes(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     let runtime = format!("/run/user/{}", credentials.uid);
     for path in [runtime.as_str(), home(credentials.uid)].into_iter().filter(|p| *p != "/") {
         let dir = root.mount_point(path, MountPoint::Directory)?;
-        // Through the path: a descriptor that only names a place cannot be changed directly.
+        // Through the path: an O_PATH descriptor cannot be changed directly.
         let place = descriptor_path(dir.as_fd());
         rustix::fs::chown(&place, Some(Uid::from_raw(credentials.uid)), Some(Gid::from_raw(credentials.gid)))
             .map_err(|e| StartError::io("hand over", path)(e.into()))?;
@@ -235,7 +235,7 @@ fn homes(root: &Root, launch: &Launch<'_>) -> Result<(), StartError> {
     Ok(())
 }
 
-/// The same file under both names: it acts by the name it is called by.
+/// The same file under both names: its behaviour depends on its name.
 fn programs(root: &Root, exe: &Path) -> Result<(), StartError> {
     for name in ["ferrovirt", "virt-launcher"] {
         let path = Path::new(PROGRAM_DIR).join(name);
@@ -272,7 +272,7 @@ fn mount_volume(root: &Root, launch: &Launch<'_>, mount: &MountSpec) -> Result<(
     if mount.follows_node { Ok(()) } else { keep_apart(root, Path::new(&mount.target)) }
 }
 
-/// A container that shares the volume may have put a link there: it is not followed.
+/// Another container of the volume may have put a symlink there: it is not followed.
 fn sub_path_of(volume: &Path, sub_path: &str) -> Result<OwnedFd, StartError> {
     let volume = Root::open(volume)?;
     match volume.open_file(sub_path, OFlags::PATH) {

@@ -1,4 +1,4 @@
-//! The shim's loop: starts what is due, copies output, notices ends, passes SIGTERM on.
+//! The shim's loop: starts containers, copies output, reaps exits, forwards SIGTERM.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::images::Held;
 use crate::paths::PodPaths;
 use crate::record::{ContainerSpec, MountSource, RootSource, ShimSpec, recorded};
 
-/// As much of a last message as the API keeps.
+/// Maximum length of a termination message in the API.
 const MOST_MESSAGE_BYTES: u64 = 4096;
 const MOST_LOG_TAIL_BYTES: u64 = 2048;
 
@@ -45,7 +45,7 @@ struct Running {
     index: usize,
     pid: Pid,
     pidfd: OwnedFd,
-    /// What it prints, until that ends.
+    /// Its output, until EOF.
     output: Option<OwnedFd>,
     log: Log,
     started_at: Timestamp,
@@ -66,8 +66,8 @@ impl Shim {
         Ok(shim)
     }
 
-    /// What an earlier shim started and did not see ending has ended: a Pod has one shim at a time, and what it leaves
-    /// behind is killed before the next one.
+    /// Containers that an earlier shim started and did not see exit are gone: a Pod has one shim at a time, and what it
+    /// leaves behind is killed before the next one starts.
     fn note_lost(&mut self) {
         for index in 0..self.records.len() {
             if let Some(record) = self.records[index].clone().filter(|r| r.stage.exit().is_none()) {
@@ -135,7 +135,7 @@ impl Shim {
         group.create().and_then(|()| group.apply(&container.limits)).map_err(|e| text(&e))?;
         let oom_kills_before = group.oom_kills().map_err(|e| text(&e))?;
         let log = Log::open(self.paths.log(&container.name)).map_err(|e| format!("cannot open the log: {e}"))?;
-        // The message of an earlier run is not this one's.
+        // Discard the message of an earlier run.
         let message = self.paths.termination(&container.name);
         atomic::write_mode(&message, b"", 0o666).map_err(|e| text(&e))?;
 
@@ -145,13 +145,13 @@ impl Shim {
             pidfd_open(started.pid, PidfdFlags::empty()).map_err(|e| format!("cannot watch the container: {e}"))?;
         rustix::io::ioctl_fionbio(&started.output, true)
             .map_err(|e| format!("cannot read the container's output: {e}"))?;
-        // Ours to wait for, so it can be identified even if it has ended already.
+        // Our own child, so it can be identified even if it has already exited.
         let process = ProcessId::of(started.pid.as_raw_nonzero().get()).map_err(|e| text(&e))?;
         let (output, started_at) = (Some(started.output), Timestamp::now());
         Ok((Running { index, pid: started.pid, pidfd, output, log, started_at, oom_kills_before }, process))
     }
 
-    /// Opens the images of a container, so that they stay as they are while the shim lives.
+    /// Opens the images of a container, so that they stay unchanged while the shim lives.
     fn hold_images(&mut self, index: usize) -> Result<(), String> {
         let container = self.container(index);
         let volumes = container.mounts.iter().filter_map(|m| match &m.source {
@@ -183,7 +183,7 @@ impl Shim {
         for index in pending {
             let path = self.paths.status(&self.container(index).name);
             let written = self.records[index].as_ref().map_or(Ok(()), |record| atomic::write_json(&path, record));
-            // Without a directory the Pod has been removed, and nobody asks any more.
+            // Without its directory the Pod has been removed, and nobody needs the record.
             if let Err(error) = written
                 && self.paths.dir().exists()
             {
@@ -200,7 +200,7 @@ impl Shim {
         self.record(index, ContainerRecord { stage, ..record.clone() });
     }
 
-    /// Waits for output, an end, a signal, or the time given.
+    /// Waits for output, an exit, a signal, or the timeout.
     fn wait(&mut self, limit: Option<SignedDuration>) -> Result<(), Error> {
         let limit = limit.map(|d| d.max(SignedDuration::ZERO));
         let limit = limit.map(|d| Timespec { tv_sec: d.as_secs(), tv_nsec: i64::from(d.subsec_nanos()) });
@@ -234,7 +234,7 @@ impl Shim {
         let _ = rustix::io::read(&self.signals, &mut info);
         self.stopping = true;
         for running in &self.running {
-            let _ = pidfd_send_signal(&running.pidfd, Signal::TERM); // it may have ended by itself
+            let _ = pidfd_send_signal(&running.pidfd, Signal::TERM); // it may have exited by itself
         }
     }
 
@@ -281,9 +281,9 @@ impl Shim {
 }
 
 impl Running {
-    /// Copies what is there now. Output that cannot be written down is dropped: the container must not stop for it.
+    /// Copies the available output. Output that cannot be written is dropped: the container must not block on it.
     fn copy_output(&mut self) {
-        // A container that never pauses must not keep the shim from anything else.
+        // A container with constant output must not keep the shim from other work.
         const MOST_READS: usize = 64;
         let mut buffer = [0u8; 16 << 10];
         for _ in 0..MOST_READS {
@@ -305,8 +305,8 @@ fn ending(status: WaitStatus) -> (Option<i32>, Option<i32>) {
 
 /// From here on SIGTERM is read from a descriptor.
 fn block_and_watch_term() -> io::Result<OwnedFd> {
-    // SAFETY: the set is initialised by sigemptyset before any other use, and outlives both calls; the descriptor that
-    // signalfd returns is owned by nobody else.
+    // SAFETY: the set is initialised by sigemptyset before any other use and outlives both calls; nobody else owns the
+    // descriptor that signalfd returns.
     unsafe {
         let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
         libc::sigemptyset(set.as_mut_ptr());

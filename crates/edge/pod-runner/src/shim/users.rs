@@ -1,5 +1,5 @@
-//! `/etc/passwd` and `/etc/group` of a container: the image's own, and the user that guests run as, which libvirt looks
-//! up by number.
+//! `/etc/passwd` and `/etc/group` of a container: the image's own, plus the user that guests run as, which libvirt
+//! looks up by number.
 
 use crate::resolve::home;
 
@@ -15,12 +15,12 @@ pub(super) fn group(image: &str) -> String {
     with_entry(&with_default(image, "root:x:0:".to_owned()), "qemu", format!("qemu:x:{QEMU}:"))
 }
 
-/// Adds root if the image has nobody of that name.
+/// Adds root if the image has no such user.
 fn with_default(text: &str, root: String) -> String {
     if text.lines().any(|l| l.starts_with("root:")) { text.to_owned() } else { format!("{root}\n{text}") }
 }
 
-/// Replaces whoever has the name or the number.
+/// Replaces entries with the same name or number.
 fn with_entry(text: &str, name: &str, line: String) -> String {
     let other = |l: &&str| {
         let mut fields = l.split(':');

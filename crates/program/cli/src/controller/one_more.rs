@@ -1,4 +1,4 @@
-//! A controller that exists only here: everything about it follows from its value in the list.
+//! A controller that exists only here: everything about it is derived from its value in the list.
 
 mod counting;
 
@@ -11,7 +11,7 @@ use virt_controller::{ALL, Controller, Controllers, Notes, Settings, Status, Sto
 
 use super::Threads;
 
-/// The list with one line more.
+/// The list with one more controller.
 fn list() -> Vec<&'static Controller> {
     [ALL, &[&counting::CONTROLLER]].concat()
 }
@@ -22,7 +22,7 @@ impl Notes for Silence {
     fn publish(&self, _: &'static str, _: ObjectReference, _: EventType, _: &str, _: String) {}
 }
 
-/// The controllers of the list over empty caches and an API that nobody answers.
+/// The controllers of the list, over empty caches and an API that never answers.
 fn controllers(stores: Stores) -> Controllers {
     let nobody = tower::service_fn(|_: http::Request<kube::client::Body>| async {
         Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody answers"))

@@ -1,4 +1,4 @@
-//! `drain`: empties a node by asking for the eviction of its Pods; guests that are to be moved are moved.
+//! `drain`: drains a node by evicting its Pods; guests that can be live-migrated are.
 
 mod overview;
 
@@ -23,7 +23,7 @@ use self::overview::{Left, State, line};
 use super::errors::server_error;
 use terminal::Progress;
 
-/// How often the node is looked at, and evictions are asked for again.
+/// Polling interval of the node, and retry interval of evictions.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Move the guests of a node elsewhere and let no new ones come
@@ -75,7 +75,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets whether the node takes Pods.
+/// Sets whether the node is schedulable.
 pub(super) async fn cordon(session: &Session, node: &str, cordoned: bool) -> anyhow::Result<()> {
     let nodes: Api<Node> = Api::all(session.client.clone());
     let value = if cordoned { json!(true) } else { json!(null) };
@@ -85,7 +85,7 @@ pub(super) async fn cordon(session: &Session, node: &str, cordoned: bool) -> any
     Ok(())
 }
 
-/// The same cluster, another namespace.
+/// The same session with another namespace.
 pub(super) fn in_namespace(session: &Session, namespace: &str) -> Session {
     Session { namespace: namespace.to_owned(), ..session.clone() }
 }
@@ -113,7 +113,7 @@ impl Drain {
         }
     }
 
-    /// The Pods of the node, but those that belong to it.
+    /// The Pods on the node, except those that belong to it.
     async fn pods(&self) -> anyhow::Result<Vec<Pod>> {
         let pods: Api<Pod> = Api::all(self.client());
         let here = ListParams::default().fields(&format!("spec.nodeName={}", self.node));
@@ -122,7 +122,7 @@ impl Drain {
         Ok(found.items.into_iter().filter(|pod| !belongs(pod)).collect())
     }
 
-    /// Nothing is begun that would end what the user did not say may end.
+    /// Refuses to start if it would stop something that the user did not allow to stop.
     async fn check(&self, args: &Args, config: &ClusterConfig) -> anyhow::Result<()> {
         let nodes: Api<Node> = Api::all(self.client());
         nodes.get(&self.node).await.map_err(|error| self.failed(error))?;
@@ -147,7 +147,7 @@ impl Drain {
         Ok(())
     }
 
-    /// Asks for every Pod once, and tells what is left. `seen` gets the names of all that there were.
+    /// Requests the eviction of every Pod once, and returns what is left. `seen` collects the names of all Pods seen.
     async fn round(&self, seen: &mut BTreeSet<String>) -> anyhow::Result<Vec<Left>> {
         let mut left = vec![];
         for pod in self.pods().await? {
@@ -158,7 +158,7 @@ impl Drain {
             let refusal = self.evict(&pod).await?;
             let name = match &guest {
                 Some(guest) => format!("{}/{guest}", namespace(&pod)),
-                // A launcher whose guest has left is nobody's any more.
+                // A launcher whose guest has left belongs to nobody.
                 None if has_ended(&pod) => continue,
                 None => full_name(&pod),
             };
@@ -173,7 +173,7 @@ impl Drain {
         Ok(left)
     }
 
-    /// The server's words if the Pod may not go now.
+    /// The server's message if the Pod cannot be evicted now.
     async fn evict(&self, pod: &Pod) -> anyhow::Result<Option<String>> {
         if pod.metadata.deletion_timestamp.is_some() {
             return Ok(None);
@@ -187,7 +187,7 @@ impl Drain {
         }
     }
 
-    /// What a guest that is to be moved is doing.
+    /// What a guest that is to be migrated is doing.
     async fn guest(&self, namespace: &str, guest: &str, refusal: String) -> anyhow::Result<State> {
         let session = in_namespace(&self.session, namespace);
         let under_way =
@@ -209,7 +209,7 @@ impl Drain {
         })
     }
 
-    /// Whether the guest is on another node by now; what is left here of it ends by itself.
+    /// Whether the guest is on another node by now; what is left of it here ends by itself.
     async fn has_left(&self, session: &Session, guest: &str) -> anyhow::Result<bool> {
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(self.client(), &session.namespace);
         let vmi = vmis.get_opt(guest).await.map_err(|error| self.failed(error))?;
@@ -222,7 +222,7 @@ fn plain(what: String) -> Wait {
     Wait { what, since: None, unblock: None }
 }
 
-/// Why a webhook refused, without which one it was.
+/// A webhook's reason, without the webhook's name.
 fn own_words(message: &str) -> &str {
     message.split_once(" denied the request: ").map_or(message, |(_, why)| why)
 }

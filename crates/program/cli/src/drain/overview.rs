@@ -1,4 +1,4 @@
-//! What a drain has done and what is left, in one line: pure.
+//! The progress of a drain in one line. Pure.
 
 use std::time::Duration;
 
@@ -13,18 +13,18 @@ pub(super) struct Left {
     pub(super) state: State,
 }
 
-/// What it is about to do.
+/// The state of a remaining guest or Pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// It cannot leave yet.
     Waiting(Wait),
-    /// Its memory is on its way.
+    /// It is being migrated.
     Moving(Option<Progress>),
-    /// Its Pod ends.
+    /// Its Pod is terminating.
     Ending,
 }
 
-/// How long the rest will take, if it goes on as it went: by those that have gone, or else by those that move.
+/// Estimated remaining time, based on those that have left, or else on those that are moving.
 pub(super) fn eta(total: usize, left: &[Left], elapsed: Duration) -> Option<Duration> {
     if left.is_empty() {
         return Some(Duration::ZERO);
@@ -42,7 +42,7 @@ pub(super) fn eta(total: usize, left: &[Left], elapsed: Duration) -> Option<Dura
     Some(slowest.max()? * rest.div_ceil(at_once))
 }
 
-/// The one that everything will be waiting for in the end, and why: the longest wait, or else the slowest move.
+/// What will hold up the drain in the end, and why: the longest wait, or else the slowest migration.
 pub(super) fn holdup(left: &[Left]) -> Option<String> {
     let waits = left.iter().filter_map(|one| match &one.state {
         State::Waiting(wait) => Some((wait.since.unwrap_or(Timestamp::MAX), one, wait)),

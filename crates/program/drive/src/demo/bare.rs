@@ -1,4 +1,4 @@
-//! The same guest started by libvirt alone: what a start costs without anything of ours around it.
+//! The same guest started by libvirt alone: the baseline for a start.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -9,17 +9,17 @@ use libvirt_io::{Connection, Keepalive};
 
 use crate::FIRST_LINE;
 
-/// How long a bare start took.
+/// Durations of a bare start.
 #[derive(Clone, Copy, Debug)]
 pub struct BareStart {
     /// Until the private libvirtd answered.
     pub daemon: Duration,
-    /// From the definition, with the daemon running, to the guest's first user-space line.
+    /// From defining the domain, with the daemon running, to the guest's first user-space line.
     pub guest: Duration,
 }
 
 impl BareStart {
-    /// A launcher has a libvirtd of its own, so this is what a start is compared with.
+    /// A launcher starts its own libvirtd, so this total is what a start is compared with.
     pub fn total(&self) -> Duration {
         self.daemon + self.guest
     }
@@ -27,8 +27,8 @@ impl BareStart {
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A session daemon for uid 107 in namespaces of its own, with a `/dev` that has no kvm: libvirt probes a device that
-/// does not work for half a minute. The shell stays as process 1 and reaps.
+/// A session daemon for uid 107 in its own namespaces, with a `/dev` without kvm: libvirt would probe a broken device
+/// for half a minute. The shell stays as PID 1 and reaps.
 const DAEMON: &str = r#"
 set -e
 mkdir -p $D/dev $D/run $D/home/libvirt
@@ -73,7 +73,7 @@ pub async fn bare_start(guest: &Path) -> Result<BareStart> {
     Ok(BareStart { daemon, guest: started.elapsed() })
 }
 
-/// The daemon's process and directory; both go when this is dropped.
+/// The daemon's process and directory; both are removed on drop.
 struct Bare {
     dir: PathBuf,
     namespace: Child,
@@ -100,7 +100,7 @@ impl Bare {
         self.dir.join("home/console")
     }
 
-    /// The devices that the demo's VM has, but for the network card, which would need a network.
+    /// The devices of the demo's VM, except for the network interface, which would need a network.
     fn xml(&self, guest: &Path) -> String {
         format!(
             "<domain type='qemu'><name>bare</name><memory unit='MiB'>256</memory><vcpu>1</vcpu>
@@ -121,7 +121,7 @@ impl Bare {
 
 impl Drop for Bare {
     fn drop(&mut self) {
-        // Ends the namespace's process 1 and with it the daemon and the guest; the mounts go with their namespace.
+        // Kills PID 1 of the namespace, and with it the daemon and the guest; the mounts go with their namespace.
         let _ = self.namespace.kill();
         let _ = self.namespace.wait();
         if let Err(err) = std::fs::remove_dir_all(&self.dir) {

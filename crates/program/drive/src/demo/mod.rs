@@ -1,4 +1,4 @@
-//! `ferrovirt demo`: the whole chain once, in front of the user, and nothing left afterwards.
+//! `ferrovirt demo`: shows the whole chain once and leaves nothing behind.
 
 mod bare;
 mod moving;
@@ -34,7 +34,8 @@ const MANIFEST: &str = include_str!("../../../../../examples/vm.yaml");
 const NODES: u8 = 2;
 
 pub async fn run(args: Args) -> Result<()> {
-    // Unix sockets live below the data directory and their paths are short: it is made in /tmp itself.
+    // Unix sockets live below the data directory and their paths are limited in length, so it is created in /tmp
+    // itself.
     let dir = PathBuf::from(format!("/tmp/fv-demo-{}", std::process::id()));
     preflight::check(&dir)?;
     if !args.guest.join("kernel").is_dir() {
@@ -42,12 +43,12 @@ pub async fn run(args: Args) -> Result<()> {
     }
     let before = Snapshot::take()?;
     let result = tokio::select! {
-        // Listening to signals comes before anything is made.
+        // Install signal handlers before anything is created.
         biased;
         () = signals::terminated() => Err(anyhow::anyhow!("interrupted; cleaned up")),
         result = show(&args, &dir) => result,
     };
-    // `show` owns the cluster: whichever way it ended, it is gone by now.
+    // `show` owns the cluster, so it is gone by now, however it ended.
     std::fs::remove_dir_all(&dir).or_else(|err| match err.kind() {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(err),
@@ -117,7 +118,7 @@ async fn first_boot(args: &Args, cluster: &Embedded, progress: &mut Progress) ->
     };
     let console = Console::attach(cluster, "default", "demo", Some(Box::new(on_line)))?;
     console.wait_for(crate::UP_LINE, 0, BOOT_LIMIT).await?;
-    // One more tick on the screen shows that the guest goes on.
+    // One more tick on the screen shows that the guest continues.
     tokio::time::sleep(Duration::from_secs(1)).await;
     drop(console);
     watch.abort();

@@ -1,4 +1,4 @@
-//! The demo's live migration: the guest goes to the other node while a Pod asks for its counter all the time.
+//! The demo's live migration: the guest moves to the other node while a Pod continuously reads its counter.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -11,13 +11,13 @@ use crate::timeline::{MoveStep, Timeline};
 use crate::{ClientPod, Embedded, Guest, LIMIT, Testimony, Witness, poll, watch_move};
 use terminal::Progress;
 
-/// What a migration looked like from outside.
+/// A migration as observed from outside.
 pub(super) struct Moved {
     pub(super) timeline: Timeline<MoveStep>,
     pub(super) testimony: Testimony,
 }
 
-/// Moves the guest; `client` is a Pod that reaches it.
+/// Migrates the guest; `client` is a Pod that reaches it.
 pub(super) async fn live_migrate(
     cluster: &Embedded,
     guest: &mut Guest,
@@ -42,7 +42,7 @@ pub(super) async fn live_migrate(
     progress.waiting("the guest to move, with a Pod asking for its counter all the time");
     let started = Instant::now();
     *timeline.lock() = Timeline::starting_now();
-    // Not on a worker of the runtime: the witness needs them. What it shows meanwhile is for the user.
+    // Not on a runtime worker, which the witness needs. Its output is for the user.
     let mut migrate = cluster.command(&["virtctl", "migrate", &guest.name, "--wait"]);
     let status = tokio::task::spawn_blocking(move || migrate.stdout(Stdio::null()).status()).await;
     let status =

@@ -1,4 +1,4 @@
-//! What an embedded cluster is born with, and waiting for it to be whole.
+//! Initial objects of an embedded cluster, and waiting for it to become ready.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use tokio_util::sync::CancellationToken;
 use super::identity;
 use terminal::Progress;
 
-/// Where our own objects live.
+/// The installation namespace.
 pub const INSTALL_NAMESPACE: &str = "kubevirt";
 
-/// What is deployed.
+/// The deployed version.
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
-/// Nodes are processes on this machine: slower than this means that something is wrong.
+/// Nodes are processes on this machine: if they take longer, something is wrong.
 const NODES_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Everything that talks to the API server of an embedded cluster in its own name, besides the server's own scheduler.
+/// All programs that access the API server of an embedded cluster in their own name, except its built-in scheduler.
 pub fn programs() -> Vec<rights::Program> {
     vec![
         virt_controller::program(virt_controller::ALL),
@@ -38,15 +38,15 @@ pub fn programs() -> Vec<rights::Program> {
     ]
 }
 
-/// The KubeVirt object. Its configuration is the user's; only a missing object is written, and the emulation setting is
-/// kept true to the machine.
+/// Creates the KubeVirt object if it is missing. Its configuration belongs to the user; only the emulation setting is
+/// kept in line with the machine.
 pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
     let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
     let emulation = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": !kvm_usable}}}});
     match kubevirts.get_opt("kubevirt").await.context("cannot read the KubeVirt object")? {
         Some(existing) => {
             keep_annotation(&kubevirts, &existing).await?;
-            // A configuration that cannot be read is the user's to mend; admission keeps its last valid one meanwhile.
+            // An invalid configuration is up to the user to fix; meanwhile admission uses the last valid one.
             let emulates = ClusterConfig::from_kubevirt(&existing).map(|config| config.use_emulation());
             if emulates.is_ok_and(|emulates| emulates == kvm_usable) {
                 kubevirts
@@ -64,7 +64,7 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
     write_status(&kubevirts, installation::starting).await
 }
 
-/// All of the cluster runs from this program now. Until that is written, no guest is moved to a newer launcher.
+/// Reports that the whole cluster runs this version. Until then no guest is migrated to a newer launcher.
 pub async fn settled(client: &kube::Client) -> Result<()> {
     let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
     write_status(&kubevirts, installation::deployed).await
@@ -87,7 +87,7 @@ async fn patch_status(kubevirts: &Api<KubeVirt>, status: serde_json::Value) -> R
     written.context("cannot write the KubeVirt object's status").map(drop)
 }
 
-/// Notes that a changed configuration was seen.
+/// Updates the observed generation after a configuration change.
 async fn observe(kubevirts: &Api<KubeVirt>, changed: &KubeVirt) -> Result<()> {
     let observed = changed.status.as_ref().and_then(|status| status.observed_generation);
     match changed.metadata.generation {
@@ -98,8 +98,8 @@ async fn observe(kubevirts: &Api<KubeVirt>, changed: &KubeVirt) -> Result<()> {
     }
 }
 
-/// An object from before containers could be asked for digests says nothing about it, and this shape's runner has no
-/// image to run them from.
+/// Adds the annotation to objects from before digest resolution existed: an embedded cluster has no image to run the
+/// resolving containers from.
 async fn keep_annotation(kubevirts: &Api<KubeVirt>, existing: &KubeVirt) -> Result<()> {
     let key = api::annotations::SKIP_DIGEST_RESOLUTION;
     if existing.metadata.annotations.as_ref().is_some_and(|annotations| annotations.contains_key(key)) {
@@ -135,8 +135,8 @@ fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
     Ok(config)
 }
 
-/// Keeps admission at the KubeVirt object's configuration. The first one is in force when this returns. What was seen is noted
-/// as `admin`.
+/// Keeps admission in line with the KubeVirt object. The first configuration is in effect when this returns. Observed
+/// generations are recorded as `admin`.
 pub async fn follow_configuration(
     client: kube::Client,
     admin: kube::Client,
@@ -170,7 +170,7 @@ pub async fn follow_configuration(
     Ok(())
 }
 
-/// A configuration that is not valid leaves the last valid one in force.
+/// An invalid configuration leaves the last valid one in effect.
 fn follow(admission: &virt_api::Admission, kubevirt: &KubeVirt) {
     match effective(kubevirt) {
         Ok(config) => admission.configure(config),
@@ -180,7 +180,7 @@ fn follow(admission: &virt_api::Admission, kubevirt: &KubeVirt) {
     }
 }
 
-/// Takes back what an earlier run of the nodes said of themselves, so that waiting for them waits for this run's.
+/// Resets what an earlier run of the nodes reported, so that waiting for readiness waits for this run.
 pub async fn forget_nodes(client: &kube::Client) -> Result<()> {
     let nodes: Api<Node> = Api::all(client.clone());
     let closed = json!({"metadata": {"labels": {api::labels::SCHEDULABLE: "false"}}});
@@ -194,7 +194,7 @@ pub async fn forget_nodes(client: &kube::Client) -> Result<()> {
     Ok(())
 }
 
-/// Waits until each node is ready and its node agent takes VMs.
+/// Waits until each node is ready and its virt-handler accepts VMs.
 pub async fn nodes_ready(client: kube::Client, names: Vec<String>, progress: &mut Progress) -> Result<()> {
     let nodes: Api<Node> = Api::all(client);
     let deadline = tokio::time::Instant::now() + NODES_TIMEOUT;

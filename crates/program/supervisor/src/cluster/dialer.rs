@@ -1,7 +1,7 @@
-//! Reaching nodes and Pods from the supervisor, which itself stays in the host's network.
+//! Reaching nodes and Pods from the supervisor, which itself stays in the host's netns.
 //!
-//! A socket belongs to the namespace in which it was made, so each connection is opened on a thread inside the fabric
-//! and used from here; there is no link between the host's network and the fabric.
+//! A socket belongs to the netns it was created in, so each connection is opened on a thread inside the fabric and used
+//! from here; there is no link between the host's network and the fabric.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 
-/// Time for a connection within one machine; a node that needs longer is not there.
+/// Connection timeout; within one machine a node that takes longer is not there.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ impl FabricDialer {
         async move { running.await.map_err(io::Error::other)? }.boxed()
     }
 
-    /// A listener inside the fabric.
+    /// Listens inside the fabric.
     pub fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
         hostfs::ns::run_in_netns(self.netns.as_ref(), || TcpListener::bind(address)).map_err(io::Error::other)?
     }

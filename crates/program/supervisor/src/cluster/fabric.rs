@@ -1,7 +1,7 @@
-//! The network between the nodes: a bridge in a namespace of its own, one link per node, one bridge per node for its Pods.
-//! A second bridge and a second link per node are for migrations, if the cluster's configuration sends them there.
+//! The network between the nodes: a bridge in a separate netns, one veth pair per node, and one bridge per node for its
+//! Pods. A second bridge and a second veth pair per node are for migrations, if the cluster configuration uses them.
 //!
-//! Nothing of it touches the host's own network, firewall or routes. Every step may be repeated.
+//! The host's own network, firewall and routes are not touched. Every step is idempotent.
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
@@ -13,15 +13,15 @@ use netplan::Route;
 use super::layout::Layout;
 use super::record::{FABRIC_ADDRESS, NodeRecord, PREFIX};
 
-/// The namespace that holds the bridge between the nodes.
+/// The netns that holds the bridge between the nodes.
 pub const FABRIC: &str = "fabric";
 const FABRIC_BRIDGE: &str = "fabric0";
-/// The bridge of a node's Pods, in the node's namespace.
+/// The bridge of a node's Pods, in the node's netns.
 pub const POD_BRIDGE: &str = "cni0";
 const NODE_LINK: &str = "eth0";
 const MIGRATION_BRIDGE: &str = "migration0";
 
-/// Makes what is missing and returns the fabric's namespace.
+/// Creates what is missing and returns the fabric's netns.
 pub fn ensure(layout: &Layout, nodes: &[NodeRecord]) -> Result<OwnedFd> {
     let fabric = namespace(layout, FABRIC)?;
     inside(&fabric, FABRIC, fabric_bridge)?;
@@ -34,7 +34,7 @@ pub fn ensure(layout: &Layout, nodes: &[NodeRecord]) -> Result<OwnedFd> {
     Ok(fabric)
 }
 
-/// A namespace of the cluster, made at first use. A node's process is started in its own.
+/// A netns of the cluster, created on first use. A node's process is started in its own netns.
 pub fn namespace(layout: &Layout, name: &str) -> Result<OwnedFd> {
     let path = layout.netns(name);
     if let Some(dir) = path.parent() {
@@ -60,7 +60,7 @@ fn fabric_bridge() -> Result<()> {
     Ok(())
 }
 
-/// Veth pairs: the ends on the fabric's bridges are called like the node, the others are the node's `eth0` and `migration0`.
+/// Veth pairs: the ends on the fabric's bridges are named after the node, the others are its `eth0` and `migration0`.
 fn node_links(name: &str, netns: BorrowedFd<'_>) -> Result<()> {
     let mut links = Links::new()?;
     for (outside, inside, bridge) in [
@@ -98,7 +98,7 @@ fn routes(nodes: &[NodeRecord], own: Option<&NodeRecord>) -> Result<()> {
     Ok(())
 }
 
-/// Takes the namespaces away; their links go with them.
+/// Removes the namespaces, and with them their links.
 pub fn remove(layout: &Layout, nodes: &[NodeRecord]) -> Result<()> {
     for name in nodes.iter().map(|node| node.name.as_str()).chain([FABRIC]) {
         let path = layout.netns(name);

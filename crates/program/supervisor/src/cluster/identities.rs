@@ -1,4 +1,4 @@
-//! Who is who in an embedded cluster: user names and groups are those of a KubeVirt installation.
+//! Identities in an embedded cluster: user and group names are those of a KubeVirt installation.
 
 use super::pki::Subject;
 
@@ -15,13 +15,13 @@ pub const API: Subject<'_> = Subject {
     serves: &[],
 };
 pub const SCHEDULER: Subject<'_> = Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
-/// What virt-api shows to a node agent.
+/// virt-api's client certificate towards virt-handler.
 pub const HANDLER_CLIENT: Subject<'_> =
     Subject { common_name: role_tls::NODE_AGENT_CLIENT, organization: None, serves: &[] };
-/// What a node agent shows to virt-api.
+/// Name in virt-handler's server certificate.
 pub const HANDLER_SERVER_NAME: &str = role_tls::NODE_AGENT;
 pub const HANDLER_USER: &str = "system:serviceaccount:kubevirt:kubevirt-handler";
 
-/// Names under which clients reach the API server.
+/// DNS names and addresses under which clients reach the API server.
 pub const API_SERVER_NAMES: &[&str] =
     &["127.0.0.1", "localhost", "10.201.0.1", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];

@@ -1,7 +1,7 @@
-//! What tells this program from others of its kind, older and newer ones.
+//! The identity of this build, to tell it from older and newer ones.
 //!
-//! Launchers run from the program's own file. Their image is the host, with the program's identity as its tag: guests that
-//! another program has started are known by that, and can be moved to launchers of this one.
+//! Launchers run from the program's own file. Their image is the host, with the build's identity as its tag: this shows
+//! which guests were started by another build and can be migrated to launchers of this one.
 
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -9,9 +9,9 @@ use std::sync::OnceLock;
 
 use pod_runner::images::HOST_IMAGE;
 
-/// The program that runs, also if its file was replaced meanwhile.
+/// The running program, even if its file was replaced meanwhile.
 const OWN_FILE: &str = "/proc/self/exe";
-/// As much of a build ID as is needed to tell two apart.
+/// Length of the build ID prefix that is used.
 const LENGTH: usize = 12;
 
 /// The image of launchers.
@@ -19,7 +19,7 @@ pub(super) fn launcher_image() -> String {
     format!("{HOST_IMAGE}:{}", program())
 }
 
-/// The linker's own mark of what it has linked, or the version where it left none.
+/// The linker's build ID, or the version if there is none.
 pub(super) fn program() -> &'static str {
     static PROGRAM: OnceLock<String> = OnceLock::new();
     PROGRAM.get_or_init(|| {
@@ -36,7 +36,7 @@ fn build_id(mut file: File) -> io::Result<Vec<u8>> {
     let (table, size, count) = (number(&header, 32, 8), number(&header, 54, 2), number(&header, 56, 2));
     for nth in 0..count {
         let entry = part(&mut file, table + nth * size, 56)?;
-        // A segment of notes: where it begins and how long it is.
+        // A notes segment: its offset and length.
         if number(&entry, 0, 4) == 4 {
             let notes = part(&mut file, number(&entry, 8, 8), number(&entry, 32, 8).min(1 << 16))?;
             if let Some(id) = find_build_id(&notes, number(&entry, 48, 8).max(4)) {
@@ -47,7 +47,7 @@ fn build_id(mut file: File) -> io::Result<Vec<u8>> {
     Ok(vec![])
 }
 
-/// A note is three numbers (how long its name is, how long the rest, and what kind it is), its name, and the rest.
+/// A note consists of three numbers (name length, description length, type), the name and the description.
 fn find_build_id(mut notes: &[u8], align: u64) -> Option<&[u8]> {
     loop {
         let header = notes.get(..12)?;
@@ -68,7 +68,7 @@ fn part(file: &mut File, from: u64, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A number of up to eight bytes, the lowest first.
+/// A little-endian number of up to eight bytes.
 fn number(bytes: &[u8], at: usize, length: usize) -> u64 {
     let digits = bytes.get(at..at + length).unwrap_or_default();
     digits.iter().rev().fold(0, |number, digit| number << 8 | u64::from(*digit))

@@ -1,11 +1,11 @@
-//! Where an embedded cluster keeps its things below its data directory.
+//! File layout of an embedded cluster below its data directory.
 
 use std::path::{Path, PathBuf};
 
 /// The data directory when none is given.
 pub const DEFAULT_DATA_DIR: &str = "/var/lib/ferrovirt";
 
-/// Names below one data directory. It opens nothing; whoever writes a file says so.
+/// Paths below a data directory. Nothing is opened or created here.
 #[derive(Clone, Debug)]
 pub struct Layout {
     root: PathBuf,
@@ -44,17 +44,17 @@ impl Layout {
         self.root.join("run")
     }
 
-    /// Held with flock by the one supervisor of this directory.
+    /// The lock file: the supervisor of this directory holds it with flock.
     pub fn lock(&self) -> PathBuf {
         self.run().join("lock")
     }
 
-    /// What was made on this machine: enough for `down` after any crash.
+    /// The record of everything created on this machine, so that `down` works after any crash.
     pub fn record(&self) -> PathBuf {
         self.run().join("cluster.json")
     }
 
-    /// Whether KVM works on this machine, found out once per boot.
+    /// Caches whether KVM works on this machine, once per boot.
     pub fn kvm_finding(&self) -> PathBuf {
         self.run().join("kvm.json")
     }

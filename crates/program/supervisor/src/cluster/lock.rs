@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use super::layout::Layout;
 use super::record::Record;
 
-/// Held as long as this lives; the kernel lets go of it when the process dies, however it dies.
+/// The lock is held as long as this lives; the kernel releases it when the process dies, however it dies.
 #[derive(Debug)]
 pub struct Lock {
     _file: File,
@@ -30,7 +30,7 @@ impl Lock {
         }
     }
 
-    /// Whether some supervisor holds this directory now.
+    /// Whether a supervisor currently holds this directory.
     pub fn is_held(layout: &Layout) -> bool {
         let Ok(file) = File::open(layout.lock()) else { return false };
         matches!(flock(&file, FlockOperation::NonBlockingLockShared), Err(rustix::io::Errno::WOULDBLOCK))

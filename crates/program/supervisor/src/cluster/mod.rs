@@ -1,11 +1,11 @@
-//! The embedded shape: one supervisor with the API server and the controllers, one process per node.
+//! The embedded cluster: one supervisor with the API server and the controllers, and one process per node.
 //!
 //! ```text
 //! up ── lock ── PKI ── fabric ── API server ── controllers ── node processes ── Pod shims ── virt-launcher ── QEMU
 //!       └──────────── dies and returns at any time ────────────────────────┘   └─── outlive everything above ───┘
 //! ```
 //!
-//! [`Cluster::start`] is the whole start, used by `up` and, with starts held back, by `down`.
+//! [`Cluster::start`] is the whole startup, used by `up` and, with VM starts held back, by `down`.
 
 pub mod bootstrap;
 pub mod dialer;
@@ -37,36 +37,36 @@ use self::pki::{Pki, Subject};
 use self::record::{FABRIC_ADDRESS, FABRIC_API_PORT, Record};
 use terminal::Progress;
 
-/// How a cluster is to be started.
+/// Startup options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     pub layout: Layout,
-    /// Nodes to have at least; `None` keeps what is recorded.
+    /// Minimum number of nodes; `None` keeps the recorded ones.
     pub nodes: Option<u8>,
     /// Port on the host's loopback: `None` keeps the recorded one, 0 lets the kernel choose.
     pub port: Option<u16>,
-    /// Start no VM: the cluster is only brought up to be emptied.
+    /// Start no VMs: the cluster is only brought up to be drained.
     pub hold_starts: bool,
 }
 
-/// The port when neither the user nor an earlier start chose one.
+/// The port if neither the user nor an earlier start chose one.
 const DEFAULT_PORT: u16 = 6443;
 
 /// A running supervisor.
 pub struct Cluster {
     pub layout: Layout,
     pub record: Record,
-    /// A client with the administrator's identity.
+    /// A client with admin rights.
     pub admin: kube::Client,
     shutdown: CancellationToken,
     tasks: JoinSet<(&'static str, Result<()>)>,
     nodes: nodes::NodeProcesses,
-    // Released last: a second supervisor may start the moment it is gone.
+    // Dropped last: a second supervisor may start as soon as it is released.
     _lock: Lock,
 }
 
 impl Cluster {
-    /// Starts everything and returns when every node is ready.
+    /// Starts everything and returns when all nodes are ready.
     pub async fn start(options: Options, progress: &mut Progress) -> Result<Self> {
         let layout = options.layout.clone();
         std::fs::create_dir_all(layout.run()).with_context(|| format!("cannot make {}", layout.run().display()))?;
@@ -109,7 +109,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Returns when a part of the supervisor has failed, saying which.
+    /// Resolves when a part of the supervisor has failed, with the reason.
     pub async fn failed(&mut self) -> anyhow::Error {
         match self.tasks.join_next().await {
             Some(Ok((name, Ok(())))) => anyhow::anyhow!("{name} ended unexpectedly"),
@@ -119,7 +119,7 @@ impl Cluster {
         }
     }
 
-    /// Ends the supervisor and the node processes. Pods, and the guests in them, go on.
+    /// Stops the supervisor and the node processes. Pods and their guests keep running.
     pub async fn stop(mut self) {
         self.nodes.stop().await;
         self.shutdown.cancel();
@@ -155,7 +155,7 @@ fn listen(wanted: Option<u16>, recorded: u16) -> Result<TcpListener> {
     })
 }
 
-/// The API server, the controllers and the subresource API, each in a task of its own.
+/// Starts the API server, the controllers and the subresource API, each in its own task.
 async fn serve(
     layout: &Layout,
     record: &Record,
@@ -165,7 +165,7 @@ async fn serve(
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
     progress: &mut Progress,
 ) -> Result<(kube::Client, Result<(), String>)> {
-    // The probe takes seconds where KVM hangs; the network and the server come up meanwhile.
+    // The probe takes seconds where KVM hangs; meanwhile the network and the server start.
     let finding = layout.kvm_finding();
     let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&finding));
     let pki = Pki::open(&layout.pki())?;
@@ -244,8 +244,8 @@ async fn serve(
     Ok((admin, kvm))
 }
 
-/// What controllers start from here: our Pod runner runs no sidecars, so consoles are not logged unless asked for, and
-/// it gives launchers no SELinux label that a moved guest would have to keep.
+/// Base configuration of the controllers: the Pod runner supports no sidecars, so consoles are not logged unless
+/// requested, and launchers get no SELinux label that a migrated guest would have to keep.
 fn base_configuration() -> ClusterConfig {
     let mut base = ClusterConfig { launcher_image: identity::launcher_image(), ..ClusterConfig::default() };
     let options = base.configuration.virtual_machine_options.get_or_insert_default();

@@ -1,7 +1,7 @@
-//! The node processes: one `ferrovirt node` per node, in the node's network namespace.
+//! The node processes: one `ferrovirt node` per node, in the node's netns.
 //!
-//! A node process holds the reading end of a pipe whose writing end is the supervisor's: when the supervisor dies, in
-//! whatever way, the node sees the end of it and leaves too, and its Pods go on without both.
+//! A node process holds the read end of a pipe whose write end belongs to the supervisor: when the supervisor dies,
+//! however it dies, the node sees EOF and exits too. The Pods keep running without both.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -21,12 +21,12 @@ use super::layout::Layout;
 use super::pki::{Pki, Subject};
 use super::record::{FABRIC_ADDRESS, FABRIC_API_PORT, NodeRecord, Record};
 
-/// A node that keeps dying is not restarted faster than this.
+/// Minimum restart delay of a node that keeps dying.
 const RESTART_DELAY: Duration = Duration::from_secs(1);
-/// Node processes hold no guests; they end at once, or are ended.
+/// Stop timeout; node processes hold no guests, so they are killed afterwards.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Files below a node's directory.
+/// File names below a node's directory.
 pub mod files {
     pub const RUNNER_KUBECONFIG: &str = "kubeconfig";
     pub const HANDLER_KUBECONFIG: &str = "handler.kubeconfig";
@@ -35,7 +35,7 @@ pub mod files {
     pub const HANDLER_KEY: &str = "handler.key";
 }
 
-/// Gives each node its own identities.
+/// Writes each node's credentials.
 pub fn write_credentials(layout: &Layout, record: &Record, pki: &Pki) -> Result<()> {
     let url = format!("https://{FABRIC_ADDRESS}:{FABRIC_API_PORT}");
     for node in &record.nodes {
@@ -80,7 +80,7 @@ pub fn write_credentials(layout: &Layout, record: &Record, pki: &Pki) -> Result<
     Ok(())
 }
 
-/// Ends node processes that a killed supervisor left behind, known by pid and start time.
+/// Kills node processes that a killed supervisor left behind, identified by PID and start time.
 pub fn end_leftovers(record: &mut Record) -> Result<()> {
     for node in &mut record.nodes {
         if let Some(process) = node.process.take() {
@@ -103,7 +103,7 @@ fn end(process: &ProcessId) -> Result<()> {
     bail!("it is still there after a kill")
 }
 
-/// The running node processes and the pipes that tie them to this one.
+/// The running node processes and the pipes that tie them to the supervisor.
 #[derive(Debug)]
 pub struct NodeProcesses {
     monitors: Vec<tokio::task::JoinHandle<()>>,
@@ -126,7 +126,7 @@ impl NodeProcesses {
         Ok(Self { monitors, failures, stop })
     }
 
-    /// Returns when a node process has died by itself, with the node's name and how it died.
+    /// Resolves when a node process has died by itself, with the node's name and the reason.
     pub async fn failed(&mut self) -> (String, String) {
         match self.failures.recv().await {
             Some(failure) => failure,
@@ -137,7 +137,7 @@ impl NodeProcesses {
     pub async fn stop(&mut self) {
         self.stop.cancel();
         for monitor in self.monitors.drain(..) {
-            // A monitor that panicked has nothing left to end: its pipe is closed with it.
+            // A monitor that panicked has nothing left to stop: its pipe was closed with it.
             let _ = monitor.await;
         }
     }
@@ -146,7 +146,7 @@ impl NodeProcesses {
 struct Running {
     child: Child,
     id: Option<ProcessId>,
-    /// Closed to make the node leave.
+    /// Closed to make the node exit.
     control: Option<OwnedFd>,
 }
 
@@ -163,9 +163,9 @@ impl Running {
             .stdin(Stdio::from(read))
             .stdout(Stdio::from(log.try_clone().context("cannot duplicate the log's descriptor")?))
             .stderr(Stdio::from(log))
-            // Not in the terminal's foreground group: Ctrl-C is for the supervisor, which then tells the nodes.
+            // Not in the terminal's foreground process group: Ctrl-C is for the supervisor, which then stops the nodes.
             .process_group(0);
-        // SAFETY: between fork and exec only setns is called, which is async-signal-safe; the descriptor outlives the call.
+        // SAFETY: only setns runs between fork and exec, which is async-signal-safe; the descriptor outlives the call.
         unsafe {
             command.pre_exec(move || match libc::setns(netns.as_raw_fd(), libc::CLONE_NEWNET) {
                 0 => Ok(()),
@@ -183,7 +183,7 @@ fn open_log(layout: &Layout, node: &str) -> Result<File> {
     OpenOptions::new().create(true).append(true).open(&path).with_context(|| format!("cannot open {}", path.display()))
 }
 
-/// Keeps one node running until told to stop.
+/// Keeps one node running until it is told to stop.
 async fn monitor(
     layout: Layout,
     node: NodeRecord,
@@ -197,7 +197,7 @@ async fn monitor(
             status = running.child.wait() => {
                 let how = status.map_or_else(|err| err.to_string(), |status| status.to_string());
                 tracing::warn!(node = node.name, how, "node process exited; restarting it");
-                // Nobody listens after the start is over; the restart below is then the answer.
+                // Nobody receives this after startup; then the restart below is all that happens.
                 let _ = report.try_send((node.name.clone(), how));
             }
         }
@@ -231,7 +231,7 @@ fn remember(layout: &Layout, node: &str, id: Option<ProcessId>) -> Result<()> {
 async fn leave(mut running: Running) {
     drop(running.control.take());
     if tokio::time::timeout(END_TIMEOUT, running.child.wait()).await.is_err() {
-        // It holds no guests: ending it hard loses nothing.
+        // It holds no guests: killing it loses nothing.
         let _ = running.child.kill().await;
     }
 }

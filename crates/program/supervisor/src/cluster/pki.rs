@@ -1,7 +1,7 @@
-//! The embedded cluster's certificates: one authority, and a key pair per identity.
+//! The certificates of an embedded cluster: one CA and a key pair per identity.
 //!
-//! Every socket authenticates its peer, so each program has a certificate of its own; who may do what is RBAC's business.
-//! Files are made once and kept: a restarted cluster is the same cluster to every client that holds its kubeconfig.
+//! Every connection authenticates its peer, so each program has its own certificate; RBAC handles authorisation. Files
+//! are created once and kept, so a kubeconfig stays valid across restarts of the cluster.
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,37 +14,37 @@ use rcgen::{
     KeyUsagePurpose, SanType,
 };
 
-/// Common name of the authority; shows up in a client's error when it trusts another one.
+/// Common name of the CA; shown in the error of a client that trusts another one.
 const AUTHORITY: &str = "ferrovirt-embedded";
 
-/// Backdated start of validity, so that a guest or a second machine with a slow clock accepts it.
+/// Backdated, so that a guest or another machine with a slow clock accepts the certificates.
 const NOT_BEFORE: (i32, u8, u8) = (2020, 1, 1);
-/// The embedded cluster has no rotation: its files live as long as its data directory.
+/// There is no rotation: the files live as long as the data directory.
 const NOT_AFTER: (i32, u8, u8) = (2060, 1, 1);
 
-/// A certificate with its key, both PEM.
+/// A certificate and its key, both in PEM.
 #[derive(Clone)]
 pub struct Pair {
     pub cert: String,
     pub key: String,
 }
 
-/// Whom a certificate speaks for.
+/// The subject of a certificate.
 pub struct Subject<'a> {
     pub common_name: &'a str,
     pub organization: Option<&'a str>,
-    /// Addresses and names that a client may have dialled; empty for a pure client.
+    /// Addresses and DNS names for a server; empty for a pure client.
     pub serves: &'a [&'a str],
 }
 
-/// The authority and the directory it keeps its pairs in.
+/// The CA and the directory of its key pairs.
 pub struct Pki {
     dir: PathBuf,
     authority: Pair,
 }
 
 impl Pki {
-    /// Opens the authority in `dir`, making it at first use.
+    /// Opens the CA in `dir`, creating it on first use.
     pub fn open(dir: &Path) -> Result<Self> {
         fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700))
@@ -64,7 +64,7 @@ impl Pki {
         &self.authority.cert
     }
 
-    /// The pair called `name`, made for `subject` at first use.
+    /// The key pair `name`, issued for `subject` on first use.
     pub fn pair(&self, name: &str, subject: &Subject<'_>) -> Result<Pair> {
         if let Some(pair) = read(&self.dir, name)? {
             return Ok(pair);
@@ -118,7 +118,7 @@ fn params(common_name: &str, organization: Option<&str>) -> CertificateParams {
     params
 }
 
-/// Both halves, or none: a certificate whose key was lost in a crash is made anew.
+/// Reads both halves or none: a certificate whose key was lost in a crash is issued again.
 fn read(dir: &Path, name: &str) -> Result<Option<Pair>> {
     let half = |suffix: &str| -> Result<Option<String>> {
         let path = dir.join(format!("{name}.{suffix}"));
@@ -131,7 +131,7 @@ fn read(dir: &Path, name: &str) -> Result<Option<Pair>> {
     Ok(half("crt")?.zip(half("key")?).map(|(cert, key)| Pair { cert, key }))
 }
 
-/// Key first, certificate last: `read` takes the certificate as the sign that the pair is whole.
+/// Writes the key first and the certificate last: `read` takes the certificate as the sign that the pair is complete.
 fn write(dir: &Path, name: &str, pair: &Pair) -> Result<()> {
     for (suffix, text, mode) in [("key", &pair.key, 0o600), ("crt", &pair.cert, 0o644)] {
         let path = dir.join(format!("{name}.{suffix}"));

@@ -1,10 +1,10 @@
-//! Checks before anything is made: each refusal is one sentence with its remedy.
+//! Checks before anything is created: each error is one sentence with its remedy.
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
-/// A program a node needs, with the Debian package that brings it.
+/// Programs a node needs, with their Debian packages.
 const PROGRAMS: &[(&str, &str)] = &[
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("qemu-img", "qemu-utils"),
@@ -12,10 +12,10 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("nft", "nftables"),
 ];
 
-/// A full disk loses writes; below this the cluster does not start.
+/// Minimum free disk space: a full disk loses writes.
 const MIN_FREE_BYTES: u64 = 64 << 20;
 
-/// Everything `up` needs of the machine.
+/// Checks everything `up` needs of the machine.
 pub fn check(data_dir: &Path) -> Result<()> {
     root()?;
     for (program, package) in PROGRAMS {
@@ -26,7 +26,7 @@ pub fn check(data_dir: &Path) -> Result<()> {
     free_space(data_dir)
 }
 
-/// Namespaces, mounts and cgroups need it.
+/// Requires root, for namespaces, mounts and cgroups.
 pub fn root() -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("this needs root (network namespaces, mounts, cgroups); run it with sudo");
@@ -35,7 +35,7 @@ pub fn root() -> Result<()> {
 }
 
 fn free_space(data_dir: &Path) -> Result<()> {
-    // The directory itself may not exist yet; its nearest existing parent is on the same disk.
+    // The directory may not exist yet; its nearest existing parent is on the same file system.
     let existing = data_dir.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
     let Ok(stat) = rustix::fs::statvfs(existing) else { return Ok(()) };
     let free = stat.f_bavail.saturating_mul(stat.f_frsize);
@@ -49,7 +49,7 @@ fn free_space(data_dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Looks a program up the way a shell does, with the directories that root's own PATH may lack.
+/// Finds a program like a shell does, including directories that root's PATH may lack.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let extra = ["/usr/sbin", "/sbin"].map(PathBuf::from);

@@ -1,6 +1,6 @@
-//! What an embedded cluster has made on this machine, written before it is made.
+//! What an embedded cluster has created on this machine, recorded before it is created.
 //!
-//! `down` works from this file alone, so it can clean up after a supervisor that was killed at any point.
+//! `down` relies on this file alone, so it can clean up after a supervisor that was killed at any point.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use super::layout::Layout;
 
-/// More nodes than this do not fit the addresses below, nor any sensible single machine.
+/// Limited by the address scheme below, and by any sensible single machine.
 pub const MAX_NODES: u8 = 16;
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Record {
-    /// The port on the host's loopback; kept, so that a kubeconfig stays good over restarts.
+    /// The port on the host's loopback; kept so that a kubeconfig stays valid across restarts.
     pub api_port: u16,
     pub nodes: Vec<NodeRecord>,
     pub supervisor: Option<ProcessId>,
@@ -26,7 +26,7 @@ pub struct Record {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeRecord {
     pub name: String,
-    /// 1-based; every address of the node follows from it.
+    /// 1-based; all addresses of the node are derived from it.
     pub index: u8,
     pub process: Option<ProcessId>,
 }
@@ -41,12 +41,12 @@ impl NodeRecord {
         Ipv4Addr::new(10, 201, 0, 10 + self.index)
     }
 
-    /// The node's address on the network that is for migrations alone.
+    /// The node's address on the migration network.
     pub fn migration_address(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 202, 0, 10 + self.index)
     }
 
-    /// The first address of the node's Pods' network: its bridge, and their default route.
+    /// The first address of the node's Pod network: its bridge, and the Pods' default gateway.
     pub fn pod_gateway(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 244, self.index, 1)
     }
@@ -60,11 +60,11 @@ impl NodeRecord {
 pub const FABRIC_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 201, 0, 1);
 /// The API server's port on the fabric.
 pub const FABRIC_API_PORT: u16 = 6443;
-/// Length of the fabric's and of each node's Pod network prefix.
+/// Prefix length of the fabric's and of each node's Pod network.
 pub const PREFIX: u8 = 24;
 
 impl Record {
-    /// The record of this data directory, or `None` if no cluster was ever started there.
+    /// The record in this data directory, or `None` if no cluster was ever started there.
     pub fn load(layout: &Layout) -> Result<Option<Self>> {
         let path = layout.record();
         match std::fs::read(&path) {
@@ -80,7 +80,7 @@ impl Record {
         hostfs::atomic::write(&path, &bytes).with_context(|| format!("cannot write {}", path.display()))
     }
 
-    /// Adds nodes up to `count`. A cluster that has more keeps them: their guests may still run.
+    /// Adds nodes up to `count`. A larger cluster keeps its nodes: their guests may still be running.
     pub fn grow_to(&mut self, count: u8) -> Result<()> {
         if count == 0 || count > MAX_NODES {
             bail!("--nodes {count} is out of range; choose 1 to {MAX_NODES}");

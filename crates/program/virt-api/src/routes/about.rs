@@ -22,7 +22,7 @@ pub(super) async fn version(axum::extract::State(server): Shared) -> Json<crate:
     Json(server.version.clone())
 }
 
-/// Healthy means that the Kubernetes API answers, for without it no request here can be served.
+/// Healthy if the Kubernetes API answers: no request can be served without it.
 pub(super) async fn healthz(axum::extract::State(server): Shared) -> Response {
     let kubevirts: Api<KubeVirt> = Api::namespaced(server.client.clone(), &server.namespace);
     let one = ListParams::default().limit(1);

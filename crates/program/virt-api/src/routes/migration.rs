@@ -1,4 +1,4 @@
-//! Moving guests, and calling their evacuation off.
+//! Migrating guests and cancelling their evacuation.
 
 use api::config::ClusterConfig;
 use api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -19,7 +19,7 @@ pub(super) async fn migrate(State(server): Shared, Path((namespace, name)): Targ
     let migration = subresources::migrate(&name, &vmi, &options)?;
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(server.client.clone(), &namespace);
     let params = PostParams { dry_run: is_dry_run(&options.dry_run)?, ..PostParams::default() };
-    // Also a refusal by the rules is code 500: so says KubeVirt, and clients show the message.
+    // A rejection by admission is code 500 too, as in KubeVirt; clients show the message.
     migrations.create(&params, &migration).await.map_err(|error| Refusal::internal(words(error)))?;
     Ok(StatusCode::ACCEPTED)
 }
@@ -72,7 +72,7 @@ impl Server {
         Ok(StatusCode::OK)
     }
 
-    /// What the administrator chose; the defaults where there is no KubeVirt object.
+    /// The cluster configuration; the defaults if there is no KubeVirt object.
     async fn configuration(&self) -> Result<ClusterConfig, Refusal> {
         let kubevirts: Api<KubeVirt> = Api::namespaced(self.client.clone(), &self.namespace);
         let found = kubevirts.list(&ListParams::default().limit(1)).await.map_err(|error| {
@@ -85,7 +85,7 @@ impl Server {
     }
 }
 
-/// The API server's own words, if it had any.
+/// The API server's message, if there is one.
 fn words(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => status.message,

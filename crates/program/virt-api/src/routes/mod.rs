@@ -1,4 +1,4 @@
-//! Routes: fetch, ask [`subresources`], carry out.
+//! Routes: fetch objects, ask [`subresources`], execute.
 
 mod about;
 mod migration;
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use crate::discovery::{GROUP, UNSUPPORTED, VERSIONS};
 use crate::handler::Handlers;
 
-/// What routes share.
+/// State shared by all routes.
 pub(crate) struct Server {
     pub(crate) client: kube::Client,
     pub(crate) handlers: Handlers,
@@ -72,7 +72,7 @@ fn operations() -> Router<Arc<Server>> {
         .route(&vmi("migrationprogress"), get(vmi::migration_progress))
 }
 
-/// Everything else: what KubeVirt has and this build has not is told apart from what never was.
+/// Fallback: distinguishes unimplemented subresources of KubeVirt from unknown ones.
 async fn unknown(request: Request) -> Refused {
     let mut segments = request.uri().path().split('/').skip_while(|&segment| segment != "namespaces").skip(2);
     let operation = match (segments.next(), segments.next(), segments.next()) {
@@ -96,7 +96,7 @@ async fn nosniff(mut response: Response) -> Response {
     response
 }
 
-/// What most routes answer.
+/// The result of most routes.
 pub(crate) type Answer = Result<StatusCode, Refused>;
 
 /// A refusal as an HTTP response.
@@ -124,12 +124,12 @@ impl Server {
         Api::namespaced(self.client.clone(), namespace)
     }
 
-    /// The virtual machine, or 404.
+    /// Fetches the VM; 404 if it does not exist.
     pub(crate) async fn vm(&self, namespace: &str, name: &str) -> Result<VirtualMachine, Refusal> {
         self.find_vm(namespace, name).await?.ok_or_else(|| Refusal::not_found(Kind::VirtualMachine, name))
     }
 
-    /// The instance, or 404.
+    /// Fetches the VMI; 404 if it does not exist.
     pub(crate) async fn vmi(&self, namespace: &str, name: &str) -> Result<VirtualMachineInstance, Refusal> {
         self.find_vmi(namespace, name).await?.ok_or_else(|| Refusal::not_found(Kind::VirtualMachineInstance, name))
     }

@@ -1,4 +1,4 @@
-//! Operations on virtual machines.
+//! Subresources of VMs.
 
 use axum::body::Bytes;
 use axum::extract::{Path, Request, State};
@@ -65,7 +65,7 @@ impl Server {
         self.forward_port(namespace, name, port, protocol, request).await
     }
 
-    /// Makes the writes in order. If a later one fails, what the earlier ones did is undone.
+    /// Executes the writes in order. If one fails, the earlier ones are undone.
     async fn carry_out(&self, namespace: &str, name: &str, plan: Plan, dry_run: bool) -> Answer {
         for (index, step) in plan.steps.iter().enumerate() {
             let Err(refusal) = self.write(namespace, name, step, dry_run).await else { continue };
@@ -99,7 +99,7 @@ impl Server {
     }
 }
 
-/// A failed `test` means that the object changed in between: that is the client's conflict, not our failure.
+/// A failed `test` means that the object changed concurrently: a conflict, not an internal error.
 fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
     match error {
         kube::Error::Api(status) if status.code == 404 => Refusal::not_found(kind, name),
@@ -112,7 +112,7 @@ fn not_written(kind: Kind, name: &str, error: kube::Error) -> Refusal {
     }
 }
 
-/// API servers word a failed test differently, and give it as 409 or as 422.
+/// API servers word a failed test differently and return 409 or 422.
 fn test_failed(status: &kube::core::Status) -> bool {
     const WORDS: [&str; 4] = ["test operation does not apply", "test failed", "testing ", "test of "];
     let causes = status.details.iter().flat_map(|details| &details.causes).map(|cause| cause.message.as_str());

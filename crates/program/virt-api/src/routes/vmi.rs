@@ -1,4 +1,4 @@
-//! Operations on instances.
+//! Subresources of VMIs.
 
 use api::v1::VirtualMachineInstance;
 use axum::body::Bytes;
@@ -37,7 +37,7 @@ pub(super) async fn vnc(
 ) -> Result<Response, Refused> {
     let vmi = server.vmi(&namespace, &name).await?;
     subresources::vnc(&vmi)?;
-    // Whatever Go's parser takes for true; all else counts as false.
+    // The values Go's parser accepts as true; anything else is false.
     let yes = ["1", "t", "T", "true", "TRUE", "True"];
     let preserve = query.preserve_session.is_some_and(|text| yes.contains(&text.as_str()));
     server.join_stream(&vmi, &format!("vnc?preserveSession={preserve}"), request).await
@@ -85,7 +85,7 @@ pub(super) async fn reset(State(server): Shared, Path((namespace, name)): Target
     server.ask(&vmi, "reset").await.map_err(|Refused(refusal)| subresources::reset_failure(&vmi, refusal).into())
 }
 
-/// What the guest agent tells. KubeVirt answers every failure of this endpoint with code 500 and plain text.
+/// Guest agent information. KubeVirt answers every failure of this endpoint with code 500 and plain text.
 pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name)): Target) -> Response {
     let told = async {
         let vmi = server.vmi(&namespace, &name).await?;
@@ -98,7 +98,7 @@ pub(super) async fn guest_os_info(State(server): Shared, Path((namespace, name))
     }
 }
 
-/// How far the guest's migration is, as the node tells that it leaves. Ours: KubeVirt has no such question.
+/// Progress of the guest's migration, as reported by the source node. Not part of KubeVirt's API.
 pub(super) async fn migration_progress(
     State(server): Shared,
     Path((namespace, name)): Target,
@@ -109,7 +109,7 @@ pub(super) async fn migration_progress(
 }
 
 impl Server {
-    /// Has the node agent do something.
+    /// Sends a command to virt-handler.
     async fn ask(&self, vmi: &VirtualMachineInstance, operation: &str) -> Answer {
         self.call(vmi, Method::PUT, operation).await?;
         Ok(StatusCode::OK)
@@ -120,7 +120,7 @@ impl Server {
         Ok(self.handlers.request(address, method, &agent_path(vmi, operation), Bytes::new()).await?)
     }
 
-    /// Joins the client to a stream of the node agent, which is dialled first.
+    /// Connects the client to a stream of virt-handler, which is dialled first.
     async fn join_stream(
         &self,
         vmi: &VirtualMachineInstance,
@@ -134,7 +134,7 @@ impl Server {
         Ok(client.accept(async move |client| splice(client, agent, &shutdown).await))
     }
 
-    /// Joins the client to a port of the guest.
+    /// Connects the client to a port of the guest.
     pub(super) async fn forward_port(
         &self,
         namespace: &str,

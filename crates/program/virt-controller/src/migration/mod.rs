@@ -1,4 +1,4 @@
-//! The migration controller: observes from the stores, confirms by live reads, and acts on the API.
+//! The migration controller: observes the stores, confirms by live reads, and acts on the API.
 
 mod observe;
 mod triggers;
@@ -30,7 +30,7 @@ use crate::execute::CACHE_CATCHES_UP;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
 
-/// The number of workers for migrations, and for what is exchanged between two of them.
+/// The number of workers for migrations, and for their synchronization between two VMIs.
 pub(crate) const THREADS: Flag = Flag {
     name: "migration-controller-threads",
     default: 3,
@@ -66,24 +66,24 @@ pub(crate) static CONTROLLER: Controller = Controller {
     start: |ctx| Box::new(Migrations::new(ctx)),
 };
 
-/// Whoever holds the lock for starts gets an answer within this time, or lets go of it.
+/// Timeout for holding the start lock.
 const START: Duration = Duration::from_secs(30);
 
 struct Migrations {
     ctx: Context,
-    /// One start at a time in the whole process: what was counted is still true when the Pod is made.
+    /// Serializes starts within the process, so that the counted migrations are still right when the Pod is created.
     starts: tokio::sync::Mutex<()>,
-    /// Migrations that this process has made a target for, or tried to without learning the outcome, with their UIDs. They
-    /// count against the limits before the caches show it.
+    /// Migrations, with UIDs, whose target Pod this process has created or tried to create without learning the
+    /// outcome. They count against the limits before the caches show the Pod.
     started: Mutex<HashMap<Key, String>>,
-    /// What a process before this one has started, once this one has looked.
+    /// Migrations started by an earlier process, once looked up.
     inherited: Mutex<Option<Inherited>>,
-    /// Migrations that this process has handed to the nodes, or tried to without learning the outcome, with their UIDs.
+    /// Migrations, with UIDs, that this process has handed to the nodes, or tried to without learning the outcome.
     handed_off: Mutex<HashMap<Key, String>>,
 }
 
-/// Migrations with a target, as they were stored when this process was first to make one. Its caches may have been behind
-/// then: without this it would take their room for free. They catch up soon, so it does not count for ever.
+/// Migrations with a target Pod, read live when this process first starts one. Its caches may be stale at that time,
+/// which would exceed the limits. They catch up soon, so this list expires.
 struct Inherited {
     since: Duration,
     migrations: Vec<Migration>,
@@ -104,7 +104,7 @@ impl Migrations {
         }
     }
 
-    /// Counts, decides and makes the target Pod while nobody else can.
+    /// Checks the limits, decides and creates the target Pod under the start lock.
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
         let _alone = self.starts.lock().await;
         self.look_at_inheritance().await?;
@@ -133,7 +133,7 @@ impl Migrations {
         Ok(Next::Insert(rest))
     }
 
-    /// Once in the life of the process.
+    /// Runs once per process.
     async fn look_at_inheritance(&self) -> Result<(), Error> {
         if locked(&self.inherited).is_some() {
             return Ok(());
@@ -144,7 +144,7 @@ impl Migrations {
         Ok(())
     }
 
-    /// As [`Self::start`]; a server that does not answer must not hold up every other migration.
+    /// Like [`Self::start`] with a timeout, so that a hung API server does not block all other migrations.
     async fn start_in_time(&self, key: &Key) -> Result<Next<Action>, Error> {
         tokio::select! {
             biased;
@@ -163,7 +163,7 @@ impl Migrations {
         created.map(drop)
     }
 
-    /// Remembers the hand-off before it is tried: if no answer comes, it may have happened all the same.
+    /// Records the hand-off before attempting it: without a response it may have happened all the same.
     async fn hand_off(&self, key: &Key, world: &World, patch: json_patch::Patch) -> Result<(), Error> {
         let Some(vmi) = vmi_key(key, &world.migration) else { return Ok(()) };
         locked(&self.handed_off).insert(key.clone(), uid(&world.migration.metadata).to_owned());
@@ -182,11 +182,11 @@ impl Migrations {
             None => None,
         };
         let all: Vec<Migration> = writer.list(&key.namespace, &format!("{}={}", labels::VMI_NAME, vmi.name)).await?;
-        // Read last: the patch is guarded by this version of it.
+        // Read last: the patch is guarded by its resource version.
         Ok(Live { vmi: writer.get(&vmi.namespace, &vmi.name).await?, target, migrations: all })
     }
 
-    /// Looks for the Job that finds out how the migration ended, and at the claims of both sides.
+    /// Looks for the Job that determines how the migration ended, and at the claims of both sides.
     async fn recover(&self, key: &Key, world: &World, because: &str) -> Result<Next<Action>, Error> {
         let writer = &self.ctx.writer;
         let job: Option<Job> = writer.get(&key.namespace, &job_name(&world.migration)).await?;
@@ -205,7 +205,7 @@ impl Migrations {
         Ok(found.filter(|vmi| concerns(&world.migration, vmi)))
     }
 
-    /// Has those that could start now looked at.
+    /// Requeues pending migrations that could start now.
     fn wake_pending(&self) {
         for migration in next_in_line(self.unfinished(), &self.ctx.config.now()) {
             self.ctx.queue.add_with_priority(Key::of(migration.as_ref()), spec_priority(&migration));
@@ -213,7 +213,7 @@ impl Migrations {
     }
 }
 
-/// The instance a migration moves.
+/// The VMI of a migration.
 fn vmi_key(key: &Key, migration: &Migration) -> Option<Key> {
     migration.spec.vmi_name.as_ref().map(|name| Key::new(&key.namespace, name))
 }
@@ -259,7 +259,7 @@ impl Control for Migrations {
             Own::Recover { because } => return self.recover(key, world, &because).await,
             Own::CreateTarget { pod, because: _ } => self.create_target(key, world, pod).await?,
             Own::WakePending => self.wake_pending(),
-            // Not by way of the pass: only the queue knows priorities.
+            // Added directly: the requeue of a reconcile has no priority.
             Own::RequeueAfter { delay, priority } => {
                 self.ctx.queue.add_after_with_priority(key.clone(), delay, priority);
             }

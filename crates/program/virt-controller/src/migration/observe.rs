@@ -1,4 +1,4 @@
-//! Gathers what a decision about a migration may see.
+//! Gathers the input for a decision about a migration.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ impl Migrations {
         Some(world)
     }
 
-    /// What a target Pod is made from, and whether there is room for it.
+    /// What is needed to render a target Pod and to check the limits.
     fn surroundings(&self, key: &Key, vmi: &VirtualMachineInstance, world: &mut World) {
         let stores = &self.ctx.stores;
         world.namespace = stores.namespaces.get(&Key::new("", &key.namespace));
@@ -62,7 +62,7 @@ impl Migrations {
         }
     }
 
-    /// The guest's own, and what was prepared for it.
+    /// The VMI's own backend-storage claims and those prepared for the migration.
     fn state_claims(&self, key: &Key, vmi: &VirtualMachineInstance) -> Vec<Arc<PersistentVolumeClaim>> {
         let claims = &self.ctx.stores.claims;
         let guest = vmi.metadata.name.as_deref().unwrap_or_default();
@@ -71,7 +71,7 @@ impl Migrations {
         own.into_iter().chain(prepared).collect()
     }
 
-    /// Whether this process remembers something about just this migration.
+    /// Whether this process has recorded this very migration.
     fn is_marked(
         &self,
         marks: &parking_lot::Mutex<std::collections::HashMap<Key, String>>,
@@ -81,7 +81,7 @@ impl Migrations {
         locked(marks).get(key).is_some_and(|marked| marked == uid(&migration.metadata))
     }
 
-    /// Every migration that may take room.
+    /// All migrations that may count against the limits.
     fn census(&self) -> Census {
         let stores = &self.ctx.stores;
         let entry = |migration: Arc<Migration>| Entry {
@@ -101,12 +101,12 @@ impl Migrations {
         }
     }
 
-    /// The instance that a migration names.
+    /// The VMI that a migration names.
     fn instance_of(&self, migration: &Migration) -> Option<Arc<VirtualMachineInstance>> {
         self.ctx.stores.vmis.get(&vmi_key(&Key::of(migration), migration)?)
     }
 
-    /// What a process before this one has started, as long as caches may not show it.
+    /// Migrations started by an earlier process, until the caches are known to show them.
     fn inherited(&self) -> Vec<Migration> {
         let now = self.ctx.clock.elapsed();
         let inherited = locked(&self.inherited);
@@ -114,13 +114,13 @@ impl Migrations {
         fresh.map(|inherited| inherited.migrations.clone()).unwrap_or_default()
     }
 
-    /// Migrations that have not ended.
+    /// Unfinished migrations.
     pub(super) fn unfinished(&self) -> Vec<Arc<Migration>> {
         self.ctx.stores.migrations.by_index(BY_PROGRESS, UNFINISHED)
     }
 }
 
-/// Where the installation says it can be reached by others.
+/// The synchronization addresses in the status of the installation.
 fn addresses(kubevirts: &[Arc<KubeVirt>]) -> Vec<String> {
     let statuses = kubevirts.iter().filter_map(|kubevirt| kubevirt.status.as_ref());
     statuses.flat_map(|status| status.synchronization_addresses.iter().cloned()).collect()

@@ -1,4 +1,4 @@
-//! What wakes a migration, and how urgent that is.
+//! What triggers a migration, and with which priority.
 
 use std::sync::Arc;
 
@@ -16,8 +16,8 @@ use crate::controller::Watches;
 use crate::owned::{note, owner_key};
 use crate::stores::{BY_INSTANCE, BY_PROGRESS, BY_UID, Stores, UNFINISHED};
 
-/// Itself, its instance, its Pods and claims, quotas it was refused by, another configuration, and the end of another
-/// migration of its instance.
+/// The migration itself, its VMI, Pods and claims, quotas that rejected it, a new configuration, and the end of another
+/// migration of its VMI.
 pub(super) fn watches(on: &mut Watches<'_>) {
     on.changes(
         |stores| &stores.migrations,
@@ -67,7 +67,7 @@ pub(super) fn watches(on: &mut Watches<'_>) {
 
 fn pod_changed(ctx: &Context, change: &Change<Pod>) {
     let (expected, queue) = (ctx.memory.expected(Kind::Pod), &ctx.queue);
-    // One that has ended takes away the Pods of older ones, which bear no mark of it.
+    // A finished migration removes the Pods of older ones, which are not labelled with it.
     for migration in siblings_of(&ctx.stores, change.object()) {
         let key = Key::of(migration.as_ref());
         if expected.open(&key).is_some() {
@@ -88,13 +88,13 @@ fn add(queue: &WorkQueue<Key>, migration: &Arc<Migration>) {
     queue.add_with_priority(Key::of(migration.as_ref()), priority(migration));
 }
 
-/// Every migration of the instance that controls the Pod.
+/// All migrations of the VMI that controls the Pod.
 fn siblings_of(stores: &Stores, pod: &Pod) -> Vec<Arc<Migration>> {
     let instance = owner_key(&pod.metadata, VirtualMachineInstance::KIND);
     instance.map(|key| stores.migrations.by_index(BY_INSTANCE, &key.to_string())).unwrap_or_default()
 }
 
-/// The migration that a target Pod, or an attachment Pod beside one, was made for.
+/// The migration that a target Pod, or an attachment Pod next to it, was created for.
 fn served(stores: &Stores, pod: &Pod) -> Option<Arc<Migration>> {
     let uid = label(&pod.metadata, api::labels::MIGRATION_JOB_UID)?;
     stores.migrations.by_index(BY_UID, uid).into_iter().next()

@@ -1,4 +1,4 @@
-//! The VirtualMachine controller: observes from the stores and acts on the API.
+//! The VirtualMachine controller: observes the stores and acts on the API.
 
 mod observe;
 mod triggers;
@@ -48,9 +48,9 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on_status::<VirtualMachine>(&[Verb::Update]),
         Right::own_by::<VirtualMachine>(),
         Right::on::<VirtualMachineInstance>(&[Verb::Create, Verb::Patch, Verb::Delete]),
-        // To take one over is to change its owners, which some clusters allow only to those who may delete it.
+        // Adoption changes owner references, which some clusters allow only with the right to delete the object.
         Right::on::<DataVolume>(&[Verb::Create, Verb::Patch, Verb::Delete]),
-        // Who asks for a copy must be allowed to copy; the importer asks the same of us.
+        // Cloning requires the right to clone; CDI checks the same for our account.
         Right::on::<DataVolume>(&[Verb::Create]).of("source"),
         Right::on::<ControllerRevision>(&[Verb::Create, Verb::Delete]),
         Right::on::<PersistentVolumeClaim>(&[Verb::Patch]),
@@ -64,7 +64,7 @@ struct Vms {
 }
 
 impl Vms {
-    /// Takes over an ownerless object. The virtual machine is read live: one that is gone must not gain a dependent.
+    /// Adopts an ownerless object. The VM is read live: a deleted one must not gain a dependent.
     async fn adopt(&self, key: &Key, kind: Kind, name: &str, uid: &str, owner: OwnerReference) -> Result<(), Error> {
         let vm: Option<VirtualMachine> = self.ctx.writer.get(&key.namespace, &key.name).await?;
         let alive = vm.is_some_and(|vm| vm.metadata.uid.as_ref() == Some(&owner.uid) && !is_deleting(&vm.metadata));
@@ -75,7 +75,8 @@ impl Vms {
         self.ctx.patch(key, kind, None, name, Part::Object, &patch).await
     }
 
-    /// Creates a DataVolume. An importer that cannot take over an existing claim says that it exists, and it does.
+    /// Creates a DataVolume. A CDI that cannot adopt an existing claim answers "already exists", which is fine if it
+    /// does.
     async fn create_data_volume(&self, key: &Key, data_volume: DataVolume, claim_exists: bool) -> Result<(), Error> {
         match self.ctx.create(key, &data_volume.into()).await {
             Err(error) if claim_exists && error.for_user().contains("already exists") => {
@@ -86,7 +87,7 @@ impl Vms {
         }
     }
 
-    /// Whether somebody may do all of one of the lists.
+    /// Whether all reviews of at least one list are allowed.
     async fn is_allowed(&self, any_of: Vec<Vec<SubjectAccessReviewSpec>>) -> Result<bool, Error> {
         'lists: for all in any_of {
             for spec in all {

@@ -1,4 +1,4 @@
-//! Gathers what a decision about a virtual machine may see.
+//! Gathers the input for a decision about a VM.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ impl Vms {
         })
     }
 
-    /// Looks up DataSources that are wanted and not known. Says whether there was any.
+    /// Looks up wanted DataSources that are not known yet. Returns whether there were any.
     fn find_data_sources(&self, wanted: &Wanted, known: &mut BTreeMap<Place, Arc<DataSource>>) -> bool {
         let before = known.len();
         for place in &wanted.data_sources {

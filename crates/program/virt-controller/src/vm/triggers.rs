@@ -1,4 +1,4 @@
-//! What wakes a virtual machine.
+//! What triggers a VM.
 
 use api::config::ClusterConfig;
 use api::v1::{VirtualMachine, VirtualMachineInstance};
@@ -13,8 +13,8 @@ use crate::controller::Watches;
 use crate::owned::{note, owner_key};
 use crate::stores::{BY_CLAIM, BY_DATA_VOLUME, Stores};
 
-/// Itself, its instance, an instance of its name that nobody owns, its revisions, its DataVolumes and claims, and what
-/// the cluster and its namespace say.
+/// The VM itself, its VMI, an ownerless VMI of its name, its revisions, its DataVolumes and claims, and the settings of
+/// the cluster and its namespace.
 pub(super) fn watches(on: &mut Watches<'_>) {
     on.objects(|stores| &stores.vms);
     on.changes(
@@ -25,7 +25,7 @@ pub(super) fn watches(on: &mut Watches<'_>) {
             ctx.queue.add(owner);
         },
     );
-    // A revision shows together with the instance that was made from it; one look is enough.
+    // A revision appears together with the VMI created from it; one reconcile is enough.
     on.changes(
         |stores| &stores.revisions,
         |ctx, change| {
@@ -61,8 +61,8 @@ fn watch_volumes(on: &mut Watches<'_>) {
     );
 }
 
-/// Another configuration may decide whether a change reaches a running guest; labels of a namespace, whether changes of
-/// disks are recorded.
+/// A new configuration may decide whether a change is applied to a running VMI; namespace labels decide whether disk
+/// changes are recorded.
 fn watch_settings(on: &mut Watches<'_>) {
     on.configuration(|stores, queue| stores.vms.keys().into_iter().for_each(|key| queue.add(key)));
     on.changes(
@@ -79,8 +79,8 @@ fn watch_settings(on: &mut Watches<'_>) {
     );
 }
 
-/// The virtual machine an instance belongs to, or might. An instance that nobody owns is news only while it is new, or
-/// when its owners or labels change.
+/// The VM that a VMI belongs to, or might belong to. An ownerless VMI is relevant only when it is new or its owners or
+/// labels change.
 fn machine_of(stores: &Stores, change: &Change<VirtualMachineInstance>) -> Option<Key> {
     let vmi = change.object();
     if controller_of(&vmi.metadata).is_some() {
@@ -95,7 +95,7 @@ fn machine_of(stores: &Stores, change: &Change<VirtualMachineInstance>) -> Optio
     }
 }
 
-/// Virtual machines that use a DataVolume or claim of this name.
+/// VMs that use a DataVolume or claim of this name.
 fn to_users(stores: &Stores, meta: &ObjectMeta, queue: &WorkQueue<Key>) {
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", meta.name.as_deref().unwrap_or_default());
@@ -104,7 +104,7 @@ fn to_users(stores: &Stores, meta: &ObjectMeta, queue: &WorkQueue<Key>) {
     }
 }
 
-/// A claim came, went or was bound.
+/// Whether a claim was created, deleted or bound.
 fn matters(change: &Change<PersistentVolumeClaim>) -> bool {
     let phase = |claim: &PersistentVolumeClaim| claim.status.as_ref().and_then(|status| status.phase.clone());
     match change {

@@ -1,4 +1,4 @@
-//! The VirtualMachineInstance controller: observes from the stores and acts on the API.
+//! The VirtualMachineInstance controller: observes the stores and acts on the API.
 
 mod observe;
 mod triggers;
@@ -58,9 +58,9 @@ pub(crate) static CONTROLLER: Controller = Controller {
 struct Vmis {
     ctx: Context,
     settings: Arc<Settings>,
-    /// Instances whose launcher Pod this process has made and which do not show it yet, with their UIDs.
+    /// VMIs, with UIDs, whose launcher Pod this process has created and whose status does not show it yet.
     launched: Mutex<HashMap<Key, String>>,
-    /// When this process began to work.
+    /// When this process started.
     since: Time,
 }
 
@@ -111,7 +111,7 @@ impl Control for Vmis {
         if runs_guest && is_controlled_by(&pod.metadata, instance) {
             self.launched().insert(key.clone(), instance.to_owned());
         }
-        // One that comes and goes while the watch is down leaves no event: nobody else would look again.
+        // A Pod that is created and deleted while the watch is down leaves no event, so the key must be requeued.
         Some(EXPIRY)
     }
 

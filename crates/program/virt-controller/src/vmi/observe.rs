@@ -1,4 +1,4 @@
-//! Gathers what a decision about an instance may see. What only some instances need is only looked up for them.
+//! Gathers the input for a decision about a VMI. Lookups that only some VMIs need are made only for those.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::owned::uid;
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE, BY_STATE, BY_VSOCK, state_of};
 use crate::volumes;
 
-/// By how much our clock may be ahead of the server's.
+/// Maximum clock skew between us and the API server.
 const CLOCKS_DIFFER: Duration = Duration::from_secs(10);
 
 impl Vmis {
@@ -54,7 +54,8 @@ impl Vmis {
         Some(world)
     }
 
-    /// How long to wait at most for a Pod that shows our last write to it. Without Pods there is nothing to wait for.
+    /// How long to wait at most until the cache shows our last write to a Pod. Without Pods there is nothing to wait
+    /// for.
     fn unseen_pod(&self, key: &Key, pods: &[Arc<Pod>]) -> Option<Duration> {
         let writes = self.ctx.memory.written(Kind::Pod);
         let number = |pod: &&Arc<Pod>| pod.metadata.resource_version.as_ref().and_then(|text| text.parse::<u64>().ok());
@@ -65,7 +66,7 @@ impl Vmis {
         writes.behind(key, newest.metadata.resource_version.as_deref())
     }
 
-    /// What Pods are rendered from.
+    /// What is needed to render Pods.
     fn surroundings(&self, key: &Key, world: &mut World) {
         let stores = &self.ctx.stores;
         world.namespace = stores.namespaces.get(&Key::new("", &key.namespace));
@@ -94,7 +95,7 @@ impl Vmis {
         if vm.is_some() { Owner::Alive } else { Owner::Gone }
     }
 
-    /// Once the instance shows that it had a Pod, there is no need to remember.
+    /// Whether this process has created a launcher Pod that the VMI does not show yet. Forgotten once it does.
     fn has_launched(&self, key: &Key, vmi: &VirtualMachineInstance) -> bool {
         let mut launched = self.launched();
         let same = launched.get(key).is_some_and(|made_for| made_for == uid(&vmi.metadata));
@@ -104,12 +105,12 @@ impl Vmis {
         same && vmi.is_unprocessed()
     }
 
-    /// Whether another process may have worked on the instance.
+    /// Whether another process may have reconciled the VMI before.
     fn is_inherited(&self, vmi: &VirtualMachineInstance) -> bool {
         vmi.metadata.creation_timestamp.as_ref().is_none_or(|created| created.0 <= self.since.0 + CLOCKS_DIFFER)
     }
 
-    /// Claims for a guest's state were once known by their name alone.
+    /// Adds legacy backend-storage claims, which were known by name only.
     fn with_legacy(&self, key: &Key, mut claims: Vec<Arc<PersistentVolumeClaim>>) -> Vec<Arc<PersistentVolumeClaim>> {
         let name = format!("{}-{}", api::labels::PERSISTENT_STATE_FOR, key.name);
         if !claims.iter().any(|claim| claim.metadata.name.as_ref() == Some(&name)) {
@@ -125,7 +126,7 @@ impl Vmis {
         Storage { classes: stores.storage_classes.all(), profiles: by_name.collect(), overhead: self.overhead() }
     }
 
-    /// With no importer, or several, its settings mean nothing.
+    /// CDI's filesystem overhead; none if there is not exactly one CDI.
     fn overhead(&self) -> Option<FilesystemOverhead> {
         let stores = &self.ctx.stores;
         let config: Arc<CDIConfig> = stores.cdi_configs.get(&Key::new("", CONFIG_NAME))?;

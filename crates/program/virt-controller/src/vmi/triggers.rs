@@ -1,4 +1,4 @@
-//! What wakes an instance.
+//! What triggers a VMI.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use informer::{Change, Key, WorkQueue};
@@ -12,8 +12,8 @@ use crate::controller::Watches;
 use crate::owned::{note, owner_key, uid};
 use crate::stores::{BY_CLAIM, BY_DATA_VOLUME, Stores};
 
-/// Itself, its Pods and their helpers, its claims and DataVolumes, migrations of its name, the end of its virtual
-/// machine, and another configuration: that may decide whether its Pod can be made, and whether its launcher is outdated.
+/// The VMI itself, its Pods and their helpers, its claims and DataVolumes, migrations that name it, the end of its VM,
+/// and a new configuration: that may decide whether its Pod can be created and whether its launcher is outdated.
 pub(super) fn watches(on: &mut Watches<'_>) {
     on.objects(|stores| &stores.vmis);
     on.changes(
@@ -64,15 +64,15 @@ fn watch_volumes(on: &mut Watches<'_>) {
             }
         },
     );
-    // The default class may be what a guest's state waits for.
+    // Backend storage may be waiting for a default storage class.
     on.changes(
         |stores| &stores.storage_classes,
         |ctx, _| ctx.stores.vmis.keys().into_iter().for_each(|key| ctx.queue.add(key)),
     );
 }
 
-/// The instance a Pod belongs to: the one that controls it, or that controls the Pod that does. When that one is gone
-/// too, a helper's annotations still tell.
+/// The VMI a Pod belongs to: the one that controls it, or that controls its controlling Pod. If that is gone too, the
+/// annotations of a helper Pod still name the VMI.
 fn instance_of(stores: &Stores, pod: &Pod) -> Option<Key> {
     if let Some(owner) = owner_key(&pod.metadata, VirtualMachineInstance::KIND) {
         return Some(owner);
@@ -90,7 +90,7 @@ fn instance_of(stores: &Stores, pod: &Pod) -> Option<Key> {
     })
 }
 
-/// Instances that use a DataVolume or claim of this name.
+/// VMIs that use a DataVolume or claim of this name.
 fn to_users(stores: &Stores, meta: &ObjectMeta, queue: &WorkQueue<Key>) {
     let namespace = meta.namespace.as_deref().unwrap_or_default();
     let name = format!("{namespace}/{}", meta.name.as_deref().unwrap_or_default());
@@ -105,7 +105,7 @@ fn to_instance(migration: &VirtualMachineInstanceMigration, queue: &WorkQueue<Ke
     }
 }
 
-/// An end or another phase may let an instance of the name start.
+/// Whether a migration ended or changed its phase, which may let a VMI start.
 fn progressed(change: &Change<VirtualMachineInstanceMigration>) -> bool {
     let phase = |migration: &VirtualMachineInstanceMigration| migration.status.as_ref().and_then(|s| s.phase.clone());
     match change {
@@ -114,7 +114,7 @@ fn progressed(change: &Change<VirtualMachineInstanceMigration>) -> bool {
     }
 }
 
-/// A claim came, went, or changed in what instances show of it or wait for.
+/// Whether a claim was created, deleted, or changed in what VMIs report or wait for.
 fn matters(change: &Change<PersistentVolumeClaim>) -> bool {
     match change {
         Change::Updated { old, new } => {

@@ -1,7 +1,7 @@
-//! One launcher, reached beneath the directory of its Pod.
+//! One launcher, reached through its Pod's directory.
 //!
-//! A task of its own long-polls the launcher's state into a [`Report`]; the launcher pushes nothing, so nothing can be
-//! lost and a handler that starts anew simply asks.
+//! A task long-polls the launcher's state into a [`Report`]. The launcher pushes nothing, so nothing can be lost: a
+//! restarted virt-handler simply asks.
 
 mod state;
 
@@ -24,27 +24,27 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::uid::{PodUid, VmiUid};
 
-/// How long the launcher may keep a poll open.
+/// Timeout of a long poll.
 const POLL: Duration = Duration::from_secs(20);
 /// Pause between attempts to reach a launcher that does not answer.
 const RETRY: Duration = Duration::from_millis(250);
-/// Many times what a launcher writes.
+/// Far more than a launcher writes.
 const LAST_STATE_MAX: u64 = 1 << 20;
 
-/// What is known about a launcher at one moment.
+/// Snapshot of what is known about a launcher.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Report {
-    /// The last answer, translated, and when it came.
+    /// The last response, translated, and when it arrived.
     pub(crate) state: Option<(vmstate::LauncherState, Timestamp)>,
-    /// What the guest's agent said last.
+    /// The last report of the guest agent.
     pub(crate) guest_agent: Option<GuestAgent>,
-    /// The migration it takes part in, with its figures.
+    /// The migration it takes part in, with its progress.
     pub(crate) migration: Option<MigrationState>,
     /// The name of its Pod.
     pub(crate) pod_name: Option<String>,
-    /// Set while it does not answer.
+    /// Set while the launcher does not answer.
     pub(crate) failing_since: Option<Timestamp>,
-    /// The process that answered last.
+    /// The process that last answered.
     pub(crate) process: Option<ProcessId>,
 }
 
@@ -59,21 +59,21 @@ impl Report {
     }
 }
 
-/// Of the launchers of one VMI, the one that answers for it. A guest that comes back to a node may meet its earlier launcher
-/// there, which has not ended yet: the one that has the guest goes first.
+/// Of the launchers of one VMI, the one responsible for it. A guest that migrates back to a node may find its earlier
+/// launcher still there: the one that has the guest takes precedence.
 pub(crate) fn answering<T>(launchers: impl Iterator<Item = (Report, T)>) -> Option<T> {
     let connected = launchers.filter(|(report, _)| report.is_connected());
     connected.max_by_key(|(report, _)| report.has_guest()).map(|(_, launcher)| launcher)
 }
 
-/// A handle on one launcher. The poll ends with the last one.
+/// A handle to one launcher. Polling stops when the last handle is dropped.
 pub(crate) struct Launcher {
     pub(crate) pod_uid: PodUid,
     pub(crate) vmi_uid: VmiUid,
     pub(crate) client: Client,
     pods: Arc<Root>,
     reports: watch::Sender<Report>,
-    /// Who was at the other end of the newest connection.
+    /// The peer of the newest connection.
     peer: Arc<Mutex<Option<ProcessId>>>,
     _poll: DropGuard,
 }
@@ -86,7 +86,7 @@ impl Launcher {
         let reports = watch::Sender::new(Report::default());
         let launcher =
             Arc::new(Launcher { pod_uid, vmi_uid, client, pods, reports, peer, _poll: stop.clone().drop_guard() });
-        // The task holds no strong handle, or it would keep itself alive.
+        // A strong reference would keep the task alive for ever.
         let weak = Arc::downgrade(&launcher);
         let poll = async move {
             let mut after = None;
@@ -115,21 +115,21 @@ impl Launcher {
         self.reports.borrow().clone()
     }
 
-    /// Sends a command for this launcher's VMI, then learns its effect. A launcher that hangs up has ended, which is
-    /// what the ending commands are for.
+    /// Sends a command for this launcher's VMI, then refreshes the state. A launcher that closes the connection has
+    /// exited, which is the purpose of the commands that stop it.
     pub(crate) async fn command(&self, command: Command) -> Result<(), RpcError> {
         let sent = self.client.command(command, self.vmi_uid.as_str()).await;
         self.refresh().await;
         sent
     }
 
-    /// Asks for the state now instead of waiting for the poll.
+    /// Reads the state now instead of waiting for the poll.
     pub(crate) async fn refresh(&self) {
         let answer = self.client.state(None, Duration::ZERO).await;
         self.take(answer).await;
     }
 
-    /// Publishes an answer; returns its sequence number for the next poll.
+    /// Publishes a response; returns its sequence number for the next poll.
     async fn take(&self, answer: Result<LauncherState, RpcError>) -> Option<u64> {
         let now = Timestamp::now();
         let state = match answer {
@@ -157,7 +157,7 @@ impl Launcher {
                 report.pod_name = Some(name);
             }
             let state = state::translate(state);
-            // An unchanged state keeps the time since which it holds.
+            // An unchanged state keeps its original timestamp.
             if report.state.as_ref().is_none_or(|(old, _)| *old != state) {
                 report.state = Some((state, now));
             }
@@ -167,7 +167,7 @@ impl Launcher {
         Some(seq)
     }
 
-    /// The name of the Pod, if the socket is served by the launcher of our VMI.
+    /// The name of the Pod, if the launcher on the socket belongs to our VMI.
     async fn pod_name_of_ours(&self) -> Option<String> {
         match self.client.info().await {
             Ok(info) if info.launcher_uid == self.vmi_uid.as_str() => Some(info.pod_name),
@@ -179,25 +179,25 @@ impl Launcher {
         }
     }
 
-    /// Connects to one of QEMU's sockets: serial line or VNC.
+    /// Connects to one of QEMU's sockets: serial console or VNC.
     pub(crate) async fn connect_private(&self, socket: &str) -> io::Result<UnixStream> {
         let path = volume(&self.pod_uid, paths::PRIVATE_VOLUME).join(self.vmi_uid.as_str()).join(socket);
         connect(&self.pods, path).await
     }
 }
 
-/// Whether a launcher has opened its socket, alive or not.
+/// Whether the launcher has created its socket; the launcher may be gone since.
 pub(crate) fn has_socket(pods: &Root, pod_uid: &PodUid) -> bool {
     pods.exists(volume(pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAUNCHER)).unwrap_or(false)
 }
 
-/// Whether the Pod has a directory. An error is no proof of its absence.
+/// Whether the Pod has a directory. An error does not prove that it is gone.
 pub(crate) fn has_directory(pods: &Root, pod_uid: &PodUid) -> bool {
     pods.exists(pod_uid.as_str()).unwrap_or(true)
 }
 
-/// What a launcher that is gone wrote when its guest had ended. Whoever ran in the Pod could have written anything there,
-/// so whatever is not a state of this VMI counts as nothing.
+/// The final state that a launcher wrote before it exited. The Pod could have written anything there, so whatever is
+/// not a state of this VMI is ignored.
 pub(crate) fn last_state(pods: &Root, pod_uid: &PodUid, vmi_uid: &VmiUid) -> Option<vmstate::LauncherState> {
     match read_last_state(pods, pod_uid) {
         Ok(state) if state.domain.as_ref().is_some_and(|domain| domain.uid == vmi_uid.as_str()) => {
@@ -214,7 +214,7 @@ pub(crate) fn last_state(pods: &Root, pod_uid: &PodUid, vmi_uid: &VmiUid) -> Opt
 
 fn read_last_state(pods: &Root, pod_uid: &PodUid) -> io::Result<LauncherState> {
     let path = volume(pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAST_STATE);
-    // A pipe in its place must not hold us up.
+    // Must not block on a FIFO in its place.
     let file = pods
         .open_file(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC)
         .map_err(|err| io::Error::new(err.kind(), crate::error::chain(&err)))?;
@@ -227,7 +227,7 @@ fn read_last_state(pods: &Root, pod_uid: &PodUid) -> io::Result<LauncherState> {
     Ok(serde_json::from_slice(&text)?)
 }
 
-/// An emptyDir volume of a Pod, below the directory of Pods.
+/// An emptyDir volume of a Pod, relative to the Pod directory.
 pub(crate) fn volume(pod_uid: &PodUid, name: &str) -> PathBuf {
     PathBuf::from(pod_uid.as_str()).join("volumes/kubernetes.io~empty-dir").join(name)
 }
@@ -238,8 +238,8 @@ fn client(pods: Arc<Root>, pod_uid: PodUid, peer: Arc<Mutex<Option<ProcessId>>>)
         let path = volume(&pod_uid, paths::SOCKETS_VOLUME).join(sockets::LAUNCHER);
         Box::pin(async move {
             let stream = connect(&pods, path).await?;
-            // While the connection stands its listener lives, so the pid cannot be another's yet; with the start time
-            // it never will be.
+            // While the connection is open the listening process lives, so its PID cannot have been reused; together
+            // with the start time it stays unique.
             let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("the launcher's pid is not visible"))?;
             let process = ProcessId::of(pid).map_err(io::Error::other)?;
             *peer.lock() = Some(process);
@@ -248,7 +248,7 @@ fn client(pods: Arc<Root>, pod_uid: PodUid, peer: Arc<Mutex<Option<ProcessId>>>)
     })
 }
 
-/// Connects without following links and without blocking: a launcher that does not accept must not hold a thread.
+/// Connects without following symlinks and without blocking: a launcher that does not accept must not block a thread.
 pub(crate) async fn connect(pods: &Root, path: PathBuf) -> io::Result<UnixStream> {
     let socket = pods
         .open_file(path, OFlags::PATH | OFlags::CLOEXEC)

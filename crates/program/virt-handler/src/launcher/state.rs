@@ -1,4 +1,5 @@
-//! The launcher's words in those of the state machine. Taken apart field by field, so a new one cannot be forgotten.
+//! Translates the launcher's state for the state machine. Destructured field by field, so that a new field cannot be
+//! missed.
 
 use api::v1::{MigrationAbortStatus, MigrationMode};
 use launcher_contract::{migration as rpc_migration, types as rpc};
@@ -10,7 +11,7 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
         guest_agent,
         marked_for_graceful_shutdown,
         shutdown_requested_at,
-        last_error: _, // the command that failed has told it
+        last_error: _, // the failed command has already reported it
         migration: moving,
     } = state;
     vmstate::LauncherState {
@@ -26,12 +27,12 @@ fn migration(migration: rpc_migration::MigrationState) -> vmstate::Migration {
     use rpc_migration::{AbortState, MigrationMode as Mode};
     let rpc_migration::MigrationState {
         uid,
-        role: _, // the VMI says which of the two it is
+        role: _, // the VMI says which side it is
         phase,
         mode,
         started_at,
         ended_at,
-        progress: _, // shown to who asks; nothing is decided by it
+        progress: _, // informational only; nothing is decided by it
         failure,
         abort,
     } = migration;
@@ -59,7 +60,7 @@ fn migration(migration: rpc_migration::MigrationState) -> vmstate::Migration {
 fn domain(domain: rpc::DomainState) -> vmstate::Domain {
     let rpc::DomainState {
         name: _,
-        uid: _, // the launcher of another VMI is not listened to
+        uid: _, // launchers of other VMIs are ignored
         status,
         reason,
         os_machine,

@@ -1,4 +1,4 @@
-//! What the state machine wants of a migration, carried out.
+//! Executes the state machine's actions for migrations.
 
 mod options;
 
@@ -17,10 +17,10 @@ use crate::proxy::{ProxyError, Side};
 use crate::records::GhostRecord;
 use crate::uid::{PodUid, VmiUid};
 
-/// The link of a network that is there for migrations, where the cluster has one.
+/// The interface of the dedicated migration network, if the cluster has one.
 pub const MIGRATION_LINK: &str = "migration0";
 
-/// Carries out an action that is about a migration.
+/// Executes a migration action.
 pub(crate) async fn act(
     node: &Node,
     record: &GhostRecord,
@@ -75,7 +75,7 @@ pub(crate) async fn act(
     told.map_err(explain)
 }
 
-/// The source names the sockets that QEMU opens at the target, and does so after its own instance.
+/// The source names the sockets that QEMU opens at the target, after its own VMI.
 fn socket_key(vmi: &VirtualMachineInstance, own: &VmiUid) -> Result<VmiUid, Failed> {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let from_another = state.filter(|state| state.between() == Some(Between::Receives));
@@ -86,7 +86,7 @@ fn socket_key(vmi: &VirtualMachineInstance, own: &VmiUid) -> Result<VmiUid, Fail
     }
 }
 
-/// The instance that the guest leaves for, if it is another one.
+/// The target VMI, if the guest moves to another one.
 fn destination(vmi: &VirtualMachineInstance) -> Option<Destination> {
     let state = vmi.status.as_ref()?.migration_state.as_ref()?;
     let target = state.target_state.as_ref().filter(|_| state.between() == Some(Between::Sends))?;
@@ -97,13 +97,13 @@ fn destination(vmi: &VirtualMachineInstance) -> Option<Destination> {
     })
 }
 
-/// Nothing goes through this node for the launcher any more.
+/// Closes all proxies of the launcher.
 pub(crate) fn close(node: &Node, pod_uid: &PodUid) {
     node.proxies.close(pod_uid, Side::Source);
     node.proxies.close(pod_uid, Side::Target);
 }
 
-/// A launcher in the wrong state will not come into the right one for this migration.
+/// A launcher in the wrong state cannot recover for this migration, so that is critical.
 fn explain(error: RpcError) -> Failed {
     let wrong_state = error.refusal() == Some(RefusalCode::WrongState);
     let Failed { message, critical } = refused(error);
@@ -115,7 +115,7 @@ fn not_opened(error: ProxyError) -> Failed {
     Failed { critical, ..transient(&error) }
 }
 
-/// What was resolved for this migration when it was handed off; the cluster's choices where nothing was.
+/// The configuration resolved when this migration was handed off, or else the cluster's defaults.
 fn configuration(node: &Node, vmi: &VirtualMachineInstance) -> MigrationConfiguration {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     state.and_then(|state| state.migration_configuration.clone()).unwrap_or_else(|| node.config.migrations())
@@ -129,7 +129,7 @@ fn cpus() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(u32::MAX))
 }
 
-/// The address to publish: on the network for migrations if there is one, and the node's own otherwise.
+/// The address to publish: on the migration network if there is one, otherwise the node's own.
 async fn own_address(node: &Node, configuration: &MigrationConfiguration) -> IpAddr {
     let dedicated = configuration.network.as_deref().is_some_and(|network| !network.is_empty());
     if !dedicated && !node.address.is_unspecified() {
@@ -147,7 +147,7 @@ async fn own_address(node: &Node, configuration: &MigrationConfiguration) -> IpA
     if dedicated && of_migrations.is_none() {
         tracing::warn!(link = MIGRATION_LINK, "migration network not found; using the node's network");
     }
-    // An agent that listens everywhere publishes the address of its first link that has one.
+    // If virt-handler listens on all addresses, it publishes that of the first link that has one.
     let own = || match node.address.is_unspecified() {
         true => observed.links.iter().find_map(usable).unwrap_or(node.address),
         false => node.address,

@@ -1,4 +1,4 @@
-//! From the configuration of a migration to what its source's launcher is told.
+//! Translates a migration configuration into the options for the source launcher.
 
 use api::v1::{MigrationConfiguration, MigrationDowntimeTuning, MigrationStallDetector, VirtualMachineInstance};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -6,8 +6,8 @@ use launcher_contract::migration::{DowntimeTuning, MigrationOptions, StallOption
 
 const STALL_DETECTION: &str = "MigrationStallDetection";
 const DOWNTIME_TUNING: &str = "MigrationDowntimeTuning";
-/// Connections that memory is sent over, unless the launcher's CPU time is counted. More than the node has CPUs would
-/// only get into each other's way.
+/// Connections for sending memory, unless the launcher's CPU time is limited. More than the node has CPUs would only
+/// contend with each other.
 const CONNECTIONS: u32 = 8;
 const PROGRESS_TIMEOUT: i64 = 150;
 const COMPLETION_TIMEOUT_PER_GIB: i64 = 150;
@@ -41,7 +41,7 @@ pub(super) fn options(
     }
 }
 
-/// Whole mebibytes per second, rounded to the nearest; what is asked for is never taken for no limit at all.
+/// MiB per second, rounded to the nearest; a requested limit never becomes 0, which means no limit.
 fn mib(quantity: &Quantity) -> u64 {
     let bytes = machinery::quantity::Quantity::try_from(quantity).map(|quantity| quantity.value()).unwrap_or_default();
     match bytes {

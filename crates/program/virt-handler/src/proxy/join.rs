@@ -1,7 +1,7 @@
-//! Connections of a proxy: accepted on one side, made on the other, copied both ways.
+//! Connections of a proxy: accepted on one side, dialled on the other, copied both ways.
 //!
-//! They are made in the order in which they come, on both sides: QEMU takes the first one for its main channel and the
-//! others for those that carry memory. Only copying goes on side by side.
+//! Both sides connect in the order of arrival: QEMU takes the first connection as its main channel and the others for
+//! memory. Only the copying is concurrent.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,19 +14,19 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 use tokio_util::task::TaskTracker;
 
-/// Per direction. Large enough that a copy costs little, small enough that many connections do.
+/// Buffer size per direction. Large enough for efficient copying, small enough for many connections.
 const BUFFER: usize = 256 << 10;
-/// What is asked of the network at once where TLS is spoken: rustls itself reads 4 KiB at a time, a quarter of a record.
+/// Read size from the network with TLS: rustls itself reads only 4 KiB at a time, a quarter of a record.
 const TLS_READ: usize = 128 << 10;
-/// A peer has this long to finish the handshake.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 const DIAL: Duration = Duration::from_secs(10);
-/// Data that is not acknowledged for this long, or silence to probes, means that the peer is gone.
+/// A peer that acknowledges no data or keep-alive probe for this long is considered dead.
 const DEAD_AFTER: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_secs(3);
 const PROBES: u32 = 3;
 
-/// Accepts from the source's agent for ever, and connects each to the Pod.
+/// Accepts connections from the source virt-handler for ever, and connects each to the Pod.
 pub(super) async fn accept_tcp<F>(listener: TcpListener, acceptor: Option<TlsAcceptor>, connect: impl Fn() -> F)
 where
     F: Future<Output = io::Result<UnixStream>>,
@@ -43,7 +43,7 @@ where
     }
 }
 
-/// Accepts from the Pod for ever, and dials the target's agent for each.
+/// Accepts connections from the Pod for ever, and dials the target virt-handler for each.
 pub(super) async fn accept_unix(listener: UnixListener, to: SocketAddr, connector: Option<TlsConnector>) {
     let connections = Connections::default();
     loop {
@@ -57,7 +57,7 @@ pub(super) async fn accept_unix(listener: UnixListener, to: SocketAddr, connecto
     }
 }
 
-/// The connections of one listener, which end with it.
+/// The connections of one listener; closed with it.
 #[derive(Default)]
 struct Connections {
     tasks: TaskTracker,
@@ -77,7 +77,7 @@ impl Drop for Connections {
     }
 }
 
-/// A connection between two agents, encrypted or not.
+/// A connection between two virt-handlers, encrypted or not.
 trait Outside: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Outside for T {}
 
@@ -90,7 +90,7 @@ where
     F: Future<Output = io::Result<UnixStream>>,
 {
     watch_peer(&stream)?;
-    // The Pod is connected only after the peer has shown who it is.
+    // Connects to the Pod only after the peer has authenticated.
     let outside: Box<dyn Outside> = match acceptor {
         Some(acceptor) => {
             let stream = BufReader::with_capacity(TLS_READ, stream);
@@ -118,7 +118,7 @@ async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -
     tokio::time::timeout(limit, work).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
 }
 
-/// Has the kernel notice a peer that is gone without a word. Small messages go out at once: libvirt waits for answers.
+/// Has the kernel detect a dead peer. Disables Nagle's algorithm, since libvirt waits for responses to small messages.
 fn watch_peer(stream: &TcpStream) -> io::Result<()> {
     use rustix::net::sockopt;
     let socket = stream.as_fd();

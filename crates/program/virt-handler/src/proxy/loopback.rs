@@ -1,4 +1,4 @@
-//! The way between two Pods that are mere directories, over the loopback: for whoever measures what the proxies cost.
+//! Both proxies over loopback between two plain directories in place of Pods, to measure what the proxies cost.
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ use role_tls::Identity;
 use super::{Peers, Proxies, migrations, socket_path};
 use crate::uid::{PodUid, VmiUid};
 
-/// Both proxies of one migration. They end with this.
+/// Both proxies of one migration. Dropping it closes them.
 pub struct Way {
     pods: Arc<Root>,
     source: PodUid,
@@ -23,7 +23,7 @@ pub struct Way {
 }
 
 impl Way {
-    /// Opens both ends below `directory`, with one node agent's certificate for the two.
+    /// Opens both ends below `directory`, with one virt-handler certificate for both.
     pub async fn open(directory: &Path, identity: &Identity, encrypted: bool) -> io::Result<Way> {
         let pod = |text: &str| PodUid::new(text).map_err(io::Error::other);
         let (source, target, vmi) = (pod("source")?, pod("target")?, VmiUid::new("vmi").map_err(io::Error::other)?);
@@ -39,12 +39,12 @@ impl Way {
         Ok(Way { pods, source, target, vmi, _proxies: (here, there) })
     }
 
-    /// As the target's QEMU listens for memory.
+    /// Listens like the target's QEMU.
     pub fn listen(&self) -> io::Result<UnixListener> {
         self.pods.bind_unix(socket_path(&self.target, &self.vmi, Channel::Memory)).map_err(io::Error::other)
     }
 
-    /// As the source's QEMU connects to send it.
+    /// Connects like the source's QEMU.
     pub fn connect(&self) -> io::Result<UnixStream> {
         self.pods.connect_unix(socket_path(&self.source, &self.vmi, Channel::Memory)).map_err(io::Error::other)
     }

@@ -1,18 +1,19 @@
-//! The way of a migration between two Pods: Unix socket, TLS between the node agents, Unix socket.
+//! The migration proxy between two Pods: Unix socket, TLS between the virt-handlers, Unix socket.
 //!
 //! ```text
-//!   source Pod               source's agent             target's agent            target Pod
+//!   source Pod               source's virt-handler      target's virt-handler     target Pod
 //!   launcher ─► …-source.sock ─► dial ══ TLS 1.3 ══► :port (channel 0)     ─► libvirt-sock
 //!   QEMU ─────► …-49152-source.sock ─► dial ═══════► :port (channel 49152) ─► …-49152-source.sock (QEMU)
 //!   QEMU ─────► …-49153-source.sock ─► dial ═══════► :port (channel 49153) ─► …-49153-source.sock (QEMU)
 //! ```
 //!
-//! A channel takes any number of connections. Each is a pair of copies with a small buffer, so a slow reader slows its
-//! writer and nothing is stored in between; the end of one direction is passed on and leaves the other one open. A peer
-//! that is gone without a word is noticed by TCP.
+//! A channel takes any number of connections. Each is a pair of copy loops with a small buffer, so a slow reader slows
+//! down its writer and nothing is queued in between. The end of one direction is passed on and leaves the other one
+//! open. TCP detects a dead peer.
 //!
-//! Nothing is recorded. An agent that starts anew opens what the VMI and its launcher call for; connections that broke
-//! with its predecessor have ended the transfer, and its source's guest runs on; in post-copy the source connects again.
+//! Nothing is persisted. A restarted virt-handler opens what the VMI and its launcher call for. Connections that broke
+//! with the old process have ended the transfer, and the guest keeps running at the source; in post-copy the source
+//! reconnects.
 
 mod join;
 pub mod loopback;
@@ -40,7 +41,7 @@ pub(crate) use tls::Peers;
 use crate::launcher::{connect, volume};
 use crate::uid::{PodUid, VmiUid};
 
-/// QEMU opens its sockets a moment before it is told of; under load that moment is longer.
+/// How long to wait for QEMU's socket: QEMU creates it shortly before it is needed, and later under load.
 const QEMU_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 
@@ -66,7 +67,7 @@ pub(crate) enum Side {
 
 struct Open {
     endpoint: Endpoint,
-    /// Ends listeners and connections.
+    /// Stops listeners and connections.
     _stop: DropGuard,
 }
 
@@ -86,7 +87,7 @@ impl Proxies {
         self.open.lock()
     }
 
-    /// What is open for a launcher.
+    /// The open endpoint of a launcher.
     pub(crate) fn endpoint(&self, pod_uid: &PodUid, side: Side) -> Option<Endpoint> {
         self.open().get(&(pod_uid.clone(), side)).map(|open| open.endpoint.clone())
     }
@@ -97,7 +98,7 @@ impl Proxies {
         }
     }
 
-    /// Listens for the source's agent on ports of their own, one for each channel.
+    /// Listens for the source virt-handler, on a separate port for each channel.
     pub(crate) async fn listen(
         &self,
         pod_uid: &PodUid,
@@ -140,7 +141,7 @@ impl Proxies {
         tls: bool,
     ) -> Result<(), ProxyError> {
         let address: IpAddr = endpoint.address.parse().map_err(|_| ProxyError::BadAddress(endpoint.address.clone()))?;
-        // Those of an earlier migration first: their sockets have the same names.
+        // Close those of an earlier migration first: their sockets have the same names.
         self.close(pod_uid, Side::Source);
         let directory = migrations(pod_uid);
         self.pods
@@ -162,7 +163,7 @@ impl Proxies {
         Ok(())
     }
 
-    /// A socket in the Pod that its user may connect to.
+    /// A socket in the Pod that the Pod's user may connect to.
     fn bind(&self, path: &PathBuf) -> Result<UnixListener, ProxyError> {
         let text = || path.display().to_string();
         let socket = |source| ProxyError::Socket { path: text(), source };
@@ -192,7 +193,7 @@ fn socket_path(pod_uid: &PodUid, vmi_uid: &VmiUid, channel: Channel) -> PathBuf 
     migrations(pod_uid).join(channel.socket(vmi_uid.as_str()))
 }
 
-/// Connects to a socket in the Pod that may be about to appear.
+/// Connects to a socket in the Pod, waiting for it to appear.
 async fn connect_soon(pods: Arc<Root>, path: PathBuf) -> io::Result<UnixStream> {
     let until = tokio::time::Instant::now() + QEMU_WITHIN;
     loop {

@@ -1,11 +1,11 @@
-//! Node agents among themselves: each shows that it is a node agent of this cluster.
+//! TLS between virt-handlers: each authenticates as a virt-handler of this cluster.
 
 use std::sync::Arc;
 
 use role_tls::{Error, Identity, NODE_AGENT};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Both ends of a connection between node agents.
+/// Both ends of a connection between virt-handlers.
 #[derive(Clone)]
 pub(crate) struct Peers {
     pub(crate) acceptor: TlsAcceptor,

@@ -1,4 +1,4 @@
-//! Commands and questions that the launcher answers.
+//! Commands and queries that are forwarded to the launcher.
 
 use api::v1::VirtualMachineInstanceGuestOSInfo;
 use axum::Json;
@@ -42,7 +42,7 @@ impl Server {
     }
 }
 
-/// What the guest agent tells, as users of KubeVirt know it.
+/// Guest agent information in KubeVirt's format.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct GuestInfo {
@@ -53,7 +53,7 @@ pub(super) struct GuestInfo {
     os: VirtualMachineInstanceGuestOSInfo,
 }
 
-/// From the launcher's last look; a guest whose agent is silent has nothing to tell.
+/// From the launcher's last report; empty if the guest agent does not answer.
 pub(super) async fn guest_os_info(
     State(server): State<Server>,
     Path((namespace, name)): Target,
@@ -63,7 +63,7 @@ pub(super) async fn guest_os_info(
     Ok(Json(GuestInfo { guest_agent_version: version, hostname, os: os.unwrap_or_default() }))
 }
 
-/// How far the guest's migration is, from the launcher's last look.
+/// Progress of the guest's migration, from the launcher's last report.
 #[derive(Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct MigrationProgress {
@@ -80,7 +80,7 @@ pub(super) struct MigrationProgress {
     elapsed_ms: u64,
 }
 
-/// A guest that is not on its way has figures of zero.
+/// All zero for a guest that is not being migrated.
 pub(super) async fn migration_progress(
     State(server): State<Server>,
     Path((namespace, name)): Target,

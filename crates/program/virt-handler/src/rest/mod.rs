@@ -1,7 +1,6 @@
-//! What virt-api asks of a node: consoles, VNC and commands for the guests here.
+//! The REST endpoints for virt-api: console, VNC and commands for the guests of this node.
 //!
-//! Every client shows a certificate of our authority with virt-api's common name; anyone else does not get past the
-//! TLS handshake.
+//! Clients must present a certificate of the cluster's CA with virt-api's common name; others fail the TLS handshake.
 
 mod commands;
 mod streams;
@@ -31,10 +30,10 @@ use crate::error::chain;
 use crate::launcher::Launcher;
 use crate::rest::streams::Sessions;
 
-/// A client has this long to finish the TLS handshake.
+/// Timeout of the TLS handshake.
 const HANDSHAKE: Duration = Duration::from_secs(10);
 
-/// The API server has this long to say whether a VMI that is not known here is.
+/// Timeout of a live read for a VMI that is not in the cache.
 const LOOK_UP: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -44,12 +43,12 @@ pub(crate) struct Server {
     shutdown: CancellationToken,
 }
 
-/// Who may connect.
+/// Accepts virt-api only.
 pub(crate) fn acceptor(identity: &Identity) -> Result<TlsAcceptor, role_tls::Error> {
     Ok(TlsAcceptor::from(Arc::new(identity.server(NODE_AGENT_CLIENT)?)))
 }
 
-/// Serves until the shutdown; open streams end with it.
+/// Serves until the shutdown, which also closes open streams.
 pub(crate) async fn serve(listen: TcpListener, acceptor: TlsAcceptor, agents: Agents, shutdown: CancellationToken) {
     let server = Server { agents, sessions: Arc::default(), shutdown: shutdown.clone() };
     let router = router(server);
@@ -90,7 +89,7 @@ fn router(server: Server) -> Router {
 }
 
 async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
-    // Keystrokes on a console are single bytes.
+    // Console keystrokes are single bytes.
     let _ = stream.set_nodelay(true);
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
@@ -104,7 +103,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
     }
 }
 
-/// Why a request is not served, in words for the user.
+/// Why a request is refused, as a message for the user.
 #[derive(Debug)]
 pub(crate) struct Refusal(StatusCode, String);
 
@@ -114,7 +113,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// A VMI of this node, with the launcher that answers for it.
+/// A VMI of this node and the launcher responsible for it.
 pub(crate) struct Target {
     pub(crate) vmi: Arc<VirtualMachineInstance>,
     pub(crate) launcher: Arc<Launcher>,

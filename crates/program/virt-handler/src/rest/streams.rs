@@ -1,7 +1,7 @@
-//! Serial console and VNC: a WebSocket joined to one of QEMU's sockets.
+//! Serial console and VNC: a WebSocket connected to one of QEMU's sockets.
 //!
-//! QEMU speaks to one client at a time, so a new one takes the place of the old. The old connection is closed first:
-//! QEMU would leave the new one waiting.
+//! QEMU serves one client at a time, so a new client replaces the old one. The old connection is closed first:
+//! otherwise QEMU would keep the new one waiting.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Refusal, Server};
 
-/// The largest frame taken from a client.
+/// Maximum size of a client's frame.
 const MAX_FRAME: usize = 1 << 20;
 const BUFFER: usize = 32 << 10;
-/// The close code for a client that another one pushed out: of the range for private use, with HTTP's 409 (conflict) in it. To
-/// be told the reason, clients have to get anything but the code of a normal end.
+/// The close code for a replaced client: from the private range, ending in HTTP's 409 (conflict). Clients only show the
+/// reason if the code is not that of a normal closure.
 const TAKEN_OVER: u16 = 4409;
-/// How long the client that is pushed out may take to notice.
+/// How long to wait for the replaced client to let go.
 const HANDOVER: Duration = Duration::from_secs(2);
-/// How long a client may take to read its goodbye.
+/// Timeout for sending the close frame, and for its answer.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 pub(super) async fn console(
@@ -44,7 +44,7 @@ pub(super) async fn console(
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct VncQuery {
-    /// Refuse instead of pushing out whoever is there.
+    /// Refuse the connection instead of replacing the current client.
     #[serde(default)]
     preserve_session: bool,
 }
@@ -72,7 +72,7 @@ impl Server {
         let Some(session) = self.sessions.take((uid, socket), preserve).await else {
             return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "somebody else is connected already".to_string()));
         };
-        // Dialled before the handshake is answered, so that a failure is still an ordinary answer.
+        // Dialled before the WebSocket handshake, so that a failure is still an ordinary HTTP error.
         let qemu = target.launcher.connect_private(socket).await.map_err(|error| {
             Refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("cannot connect to the guest's {socket}: {error}"))
         })?;
@@ -87,7 +87,7 @@ impl Server {
     }
 }
 
-/// Copies bytes both ways until one side ends or another client takes over.
+/// Copies bytes both ways until one side closes or another client takes over.
 async fn join(client: WebSocket, qemu: UnixStream, session: Session) {
     let (mut to_client, mut from_client) = client.split();
     let (mut from_qemu, mut to_qemu) = qemu.into_split();
@@ -118,17 +118,18 @@ async fn join(client: WebSocket, qemu: UnixStream, session: Session) {
         () = session.stop.cancelled() => (TAKEN_OVER, "another client took over"),
     };
     let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
-    // The successor waits for this one to be gone; a client that does not read must not hold it up.
+    // The next client waits for this one to finish; a client that does not read must not delay it.
     let _ = tokio::time::timeout(GOODBYE, to_client.send(Message::Close(Some(frame)))).await;
     drop((from_qemu, to_qemu, session));
-    // Until the client has answered: what it still types would reset a closed connection, and the reason would be lost.
+    // Wait for the client's answer: input that arrives on a closed connection would reset it, and the close reason
+    // would be lost.
     let answer = async { while let Some(Ok(_)) = from_client.next().await {} };
     let _ = tokio::time::timeout(GOODBYE, answer).await;
 }
 
 type Endpoint = (String, &'static str);
 
-/// Who is connected to which socket of which VMI.
+/// The current client of each socket of each VMI.
 #[derive(Default)]
 pub(crate) struct Sessions {
     current: Mutex<HashMap<Endpoint, Current>>,
@@ -136,14 +137,14 @@ pub(crate) struct Sessions {
 
 struct Current {
     stop: CancellationToken,
-    /// Cancelled when the session has let go of QEMU's socket.
+    /// Cancelled when the session has released QEMU's socket.
     ended: CancellationToken,
 }
 
-/// The right to be connected; others take it away by cancelling `stop`.
+/// The right to be connected; others revoke it by cancelling `stop`.
 pub(crate) struct Session {
     stop: CancellationToken,
-    /// Tells the successor that it is over.
+    /// Tells the next client that this session is over.
     _ended: DropGuard,
 }
 
@@ -152,7 +153,7 @@ impl Sessions {
         self.current.lock()
     }
 
-    /// Takes the place of whoever is connected, or gives none if that one is to be preserved.
+    /// Replaces the current client, or returns `None` if that one is to be preserved.
     async fn take(&self, endpoint: Endpoint, preserve: bool) -> Option<Session> {
         let (stop, ended) = (CancellationToken::new(), CancellationToken::new());
         let before = {

@@ -1,12 +1,12 @@
-//! cloud-init's NoCloud seed: which files, with what in them.
+//! The files of a cloud-init NoCloud seed.
 
 use api::v1::{CloudInitNoCloudSource, VirtualMachineInstance};
 use base64::Engine;
 
-/// The label by which cloud-init finds the disk.
+/// The volume label by which cloud-init finds the disk.
 pub(super) const LABEL: &str = "cidata";
 
-/// The files of the seed. Errors never quote the data: it holds passwords.
+/// Builds the seed's files. Errors never quote the data, since it may contain passwords.
 pub(super) fn no_cloud(
     vmi: &VirtualMachineInstance,
     source: &CloudInitNoCloudSource,
@@ -19,7 +19,7 @@ pub(super) fn no_cloud(
     if user.is_none() && network.is_none() {
         return Err("cloud-init needs user data or network data".into());
     }
-    // NoCloud wants both of the first two, even if there is nothing in one of them.
+    // NoCloud requires the first two files, even if empty.
     let mut files = vec![("meta-data", meta_data(vmi)?), ("user-data", user.unwrap_or_default())];
     files.extend(network.map(|network| ("network-config", network)));
     Ok(files)
@@ -39,7 +39,7 @@ fn data(field: &str, plain: Option<&str>, encoded: Option<&str>) -> Result<Optio
     }
 }
 
-/// One `key: "value"` a line: YAML for cloud-init, and easy to read for anything less.
+/// One `key: "value"` per line: YAML for cloud-init, and easy to parse for simpler clients.
 fn meta_data(vmi: &VirtualMachineInstance) -> Result<Vec<u8>, String> {
     let uuid = domain::guest_uuid(vmi).map_err(|error| error.to_string())?;
     let lines = [("instance-id", uuid), ("local-hostname", hostname(vmi))];
@@ -47,7 +47,7 @@ fn meta_data(vmi: &VirtualMachineInstance) -> Result<Vec<u8>, String> {
     Ok(text.into_bytes())
 }
 
-/// The guest's name: the one in the spec, or the VMI's up to the first dot.
+/// The hostname in the spec, or the VMI's name up to the first dot.
 fn hostname(vmi: &VirtualMachineInstance) -> String {
     const LABEL_MAX: usize = 63;
     let name = vmi.metadata.name.as_deref().unwrap_or_default();

@@ -1,7 +1,7 @@
-//! A look into a disk image's header, without handing the file to a program that would open whatever the header names.
+//! Inspects a disk image's header, without a program that would open whatever the header references.
 //!
-//! The image is the tenant's. Of qcow2 only what stands on its own is accepted: no backing file, no external data file,
-//! no encryption. A file that is not known to be anything else is raw, which no header can turn into something else.
+//! The image is not trusted. A qcow2 image must be self-contained: no backing file, no external data file, no
+//! encryption. Any unrecognized file is treated as raw, so its content cannot be interpreted as anything else.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,10 +11,10 @@ use domain::ImageFormat;
 pub(super) const SECTOR: u64 = 512;
 
 const QCOW_MAGIC: &[u8] = b"QFI\xfb";
-/// The part of the header that is looked at; version 3's mandatory fields end at 104.
+/// Number of header bytes read; version 3's mandatory fields end at 104.
 const HEADER: usize = 104;
 const EXTERNAL_DATA_FILE: u64 = 1 << 2;
-/// Larger than any disk anybody has; keeps sizes out of the range where they overflow.
+/// Larger than any real disk; prevents overflows.
 const SIZE_MAX: u64 = 1 << 60;
 
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +49,7 @@ pub(super) fn inspect(file: &mut File) -> Result<Image, Error> {
     decide(&header, metadata.len())
 }
 
-/// What a file of this length with these first bytes is.
+/// Determines the format from the file's length and first bytes.
 fn decide(header: &[u8], length: u64) -> Result<Image, Error> {
     if length == 0 {
         return Err(Error::Empty);

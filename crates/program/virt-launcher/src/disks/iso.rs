@@ -1,8 +1,8 @@
 //! A writer of small ISO 9660 images: some files in the root directory, under their real names for Linux (Rock Ridge) and
 //! Windows (Joliet).
 //!
-//! The layout is fixed, so the same files always give the same bytes; nothing is taken from a clock. A program for this may
-//! be missing from the image the launcher runs in, and a general library for three files would be the larger risk.
+//! The layout is fixed and independent of the clock, so the same files always produce the same bytes. An ISO tool may
+//! be missing from the launcher's image, and a general library would be the larger risk for three files.
 //!
 //! ```text
 //!  sector 0–15   system area, empty             21, 22  path tables of the Joliet tree
@@ -22,18 +22,18 @@ const PRIMARY_ROOT: u32 = 23;
 const JOLIET_ROOT: u32 = 24;
 const FILES: u32 = 25;
 
-/// Bytes of a path table that holds nothing but the root.
+/// Size of a path table that contains only the root.
 const PATH_TABLE: u32 = 10;
-/// The first of January 2020: years since 1900, month, day, hour, minute, second, offset from Greenwich.
+/// January 1, 2020: years since 1900, month, day, hour, minute, second, offset from GMT.
 const DATE: [u8; 7] = [120, 1, 1, 0, 0, 0, 0];
 const DATE_TEXT: &[u8; 17] = b"2020010100000000\0";
 const MODE_DIRECTORY: u32 = 0o040_555;
 const MODE_FILE: u32 = 0o100_444;
 
-/// An image with these files in its root directory.
+/// Builds an image with these files in its root directory.
 pub(super) fn image(label: &str, files: &[(&str, Vec<u8>)]) -> Result<Vec<u8>, String> {
     let mut files: Vec<File<'_>> = files.iter().map(|(name, content)| File { name, content, sector: 0 }).collect();
-    // Directory records are in the order of their identifiers.
+    // Directory records are sorted by identifier.
     files.sort_by_key(|file| file.identifier());
     let mut next = FILES;
     for file in &mut files {
@@ -63,8 +63,8 @@ struct File<'a> {
 }
 
 impl File<'_> {
-    /// The name for readers that know neither Rock Ridge nor Joliet. A hyphen is more than the letter of the standard
-    /// allows, and what every reader takes.
+    /// The name for readers without Rock Ridge and Joliet. The standard does not allow hyphens, but every reader
+    /// accepts them.
     fn identifier(&self) -> Vec<u8> {
         format!("{}.;1", self.name.to_ascii_uppercase()).into_bytes()
     }
@@ -85,7 +85,7 @@ fn put(image: &mut [u8], sector: u32, bytes: &[u8]) {
     image[start..start + bytes.len()].copy_from_slice(bytes);
 }
 
-/// A number in both byte orders, as the standard has it almost everywhere.
+/// A number in both byte orders, as the standard mostly requires.
 fn both32(value: u32) -> Vec<u8> {
     [value.to_le_bytes(), value.to_be_bytes()].concat()
 }
@@ -100,7 +100,7 @@ fn ucs2(text: &str) -> Vec<u8> {
 
 fn descriptor(kind: u8, label: &str, total: u32, tables: u32, root: u32) -> Vec<u8> {
     let joliet = kind == 2;
-    // Texts are padded with blanks, which Joliet writes in two bytes.
+    // Strings are padded with spaces, which are two bytes in Joliet.
     let text = |text: &str, length: usize| {
         let (mut bytes, blank): (_, &[u8]) =
             if joliet { (ucs2(text), b"\0 ") } else { (text.as_bytes().to_vec(), b" ") };
@@ -194,12 +194,12 @@ fn record(sector: u32, length: u32, directory: bool, identifier: &[u8], system_u
     out
 }
 
-/// SUSP's `SP`: here begin system use entries.
+/// SUSP's `SP`: marks the start of system use entries.
 fn sharing_protocol() -> Vec<u8> {
     b"SP\x07\x01\xbe\xef\0".to_vec()
 }
 
-/// SUSP's `ER`: they are Rock Ridge's. Linux looks for it before it believes any of them.
+/// SUSP's `ER`: identifies them as Rock Ridge. Linux requires it before it accepts any of them.
 fn extension() -> Vec<u8> {
     let identifier = b"RRIP_1991A";
     let mut out = b"ER\x12\x01".to_vec();

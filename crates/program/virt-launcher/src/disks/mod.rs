@@ -1,4 +1,4 @@
-//! The files behind the guest's disks, made before it starts.
+//! Creates the files behind the guest's disks before it starts.
 //!
 //! | volume | file |
 //! |---|---|
@@ -6,8 +6,8 @@
 //! | emptyDisk | an empty qcow2 |
 //! | cloudInitNoCloud | an ISO image |
 //!
-//! A file that is there already is kept: it may hold what the guest has written. Each is made under another name and
-//! renamed, so that one that is there is complete.
+//! An existing file is kept, since it may contain the guest's data. Each file is created under a temporary name and
+//! renamed, so an existing file is always complete.
 
 mod cloud_init;
 mod image;
@@ -29,9 +29,9 @@ use tokio::io::AsyncReadExt;
 
 use crate::children::Children;
 
-/// Making an image writes a few clusters of metadata.
+/// Timeout of qemu-img; creating an image only writes a few clusters of metadata.
 const QEMU_IMG_LIMIT: Duration = Duration::from_secs(60);
-/// CPU seconds for it.
+/// CPU limit of qemu-img in seconds.
 const QEMU_IMG_CPU: u64 = 30;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Whether trying again cannot help, because what the tenant has given is at fault.
+    /// Whether retrying cannot help, because the user's input is at fault.
     pub(crate) fn is_permanent(&self) -> bool {
         matches!(self, Error::Image { .. } | Error::NotOneFile { .. } | Error::Volume { .. })
     }
@@ -62,11 +62,11 @@ fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::Io { action, source }
 }
 
-/// Makes the files of a VMI's disks.
+/// Creates the disk files of a VMI.
 pub(crate) struct Preparer<'a> {
     pub(crate) children: &'a Children,
     pub(crate) paths: &'a Paths,
-    /// Container disks are mounted below [`Paths::image_volumes`].
+    /// Whether container disks are mounted below [`Paths::image_volumes`].
     pub(crate) image_volumes: bool,
     pub(crate) memory_limit: u64,
 }
@@ -104,7 +104,7 @@ impl Preparer<'_> {
                 write_private(&file, &image)?;
                 Ok(Some(DiskFacts { direct_io: takes_direct_io(&file), backing: None }))
             }
-            // The conversion refuses these if a disk uses them.
+            // The conversion rejects these if a disk uses them.
             VolumeSource::CloudInitConfigDrive(_)
             | VolumeSource::ConfigMap(_)
             | VolumeSource::ContainerPath(_)
@@ -134,8 +134,8 @@ impl Preparer<'_> {
         }
         let root = self.paths.image_volume(index);
         let relative = image_path(&root, volume, source.path.as_deref())?;
-        // The tenant's image may hold links that lead out of it; what is opened here is inside, and the mount is
-        // read-only, so the path stays what it is.
+        // The user's image may contain symlinks that lead out of it; this open resolves beneath the root only, and the
+        // mount is read-only, so the path stays valid.
         let open = || Root::open(&root)?.open_file(&relative, OFlags::RDONLY | OFlags::NONBLOCK);
         let mut file = open().map_err(|source| Error::Open { volume: volume.to_owned(), source })?;
         let image = image::inspect(&mut file).map_err(|source| Error::Image { volume: volume.to_owned(), source })?;
@@ -146,8 +146,8 @@ impl Preparer<'_> {
         Ok(DiskFacts { direct_io, backing: Some(backing) })
     }
 
-    /// Makes a qcow2 unless it is there. With `-u` qemu-img does not open the image beneath: that is the tenant's, and
-    /// its size is known already.
+    /// Creates a qcow2 unless it exists. With `-u` qemu-img does not open the backing image: that is untrusted, and its
+    /// size is already known.
     async fn create(&self, volume: &str, file: &str, backing: Option<&BackingImage>, size: u64) -> Result<(), Error> {
         if Path::new(file).exists() {
             return Ok(());
@@ -188,7 +188,7 @@ impl Preparer<'_> {
     }
 }
 
-/// Bounds what qemu-img may take, whatever it is led to do.
+/// Limits the resources of qemu-img.
 fn limit(command: &mut Command, memory: u64) {
     let limits = [(Resource::As, memory), (Resource::Cpu, QEMU_IMG_CPU), (Resource::Core, 0)];
     let apply = move || {
@@ -197,17 +197,17 @@ fn limit(command: &mut Command, memory: u64) {
         }
         Ok(())
     };
-    // SAFETY: between fork and exec the closure makes system calls only; it allocates nothing and takes no lock.
+    // SAFETY: between fork and exec the closure only makes system calls; it does not allocate or take locks.
     unsafe { std::os::unix::process::CommandExt::pre_exec(command, apply) };
 }
 
-/// What a child says, as far as anybody would read it.
+/// Reads a bounded part of a child's output.
 async fn read_some(pipe: std::os::fd::OwnedFd) -> String {
     const ENOUGH: u64 = 4096;
     let mut said = Vec::new();
     match tokio::net::unix::pipe::Receiver::from_owned_fd(pipe) {
         Ok(mut pipe) => {
-            // The rest is read and dropped, so that the child never waits for a reader.
+            // Drain the rest, so that the child never blocks on the pipe.
             let _ = (&mut pipe).take(ENOUGH).read_to_end(&mut said).await;
             let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
         }
@@ -216,7 +216,7 @@ async fn read_some(pipe: std::os::fd::OwnedFd) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// The image's path inside the volume: the one given, or the only file in `/disk`.
+/// The image's path inside the volume: the given one, or the only file in `/disk`.
 fn image_path(root: &str, volume: &str, given: Option<&str>) -> Result<String, Error> {
     if let Some(path) = given.filter(|path| !path.is_empty()) {
         return Ok(path.trim_start_matches('/').to_owned());
@@ -251,7 +251,7 @@ fn make_parent(file: &str) -> Result<(), Error> {
     }
 }
 
-/// Writes a file only its owner may read: user data holds passwords.
+/// Writes a file that only its owner may read: user data may contain passwords.
 fn write_private(file: &str, content: &[u8]) -> Result<(), Error> {
     make_parent(file)?;
     let unfinished = format!("{file}.new");
@@ -264,10 +264,10 @@ fn write_private(file: &str, content: &[u8]) -> Result<(), Error> {
     write().map_err(io_error(format!("write {file}")))
 }
 
-/// Whether the file system takes `O_DIRECT`; tmpfs, for one, may not.
+/// Whether the file system supports `O_DIRECT`; tmpfs may not.
 fn takes_direct_io(file: &str) -> bool {
     let open = fs::OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(file);
-    // Opening alone may succeed where reading does not; an aligned read settles it.
+    // The open may succeed where reads fail, so try an aligned read.
     open.is_ok_and(|mut file| {
         let mut buffer = vec![0u8; 3 * 4096];
         let start = buffer.as_ptr().align_offset(4096);

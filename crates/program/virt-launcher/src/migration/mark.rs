@@ -1,8 +1,8 @@
-//! The mark that a guest has left, in the claim that keeps its TPM and firmware state.
+//! The mark that a guest has migrated away, in the claim with its TPM and firmware state.
 //!
-//! Each side of a migration may have a claim of its own. If both Pods vanish before the controller has learned how it
-//! ended, a Job looks for the mark in the source's claim: with it the target's claim is the guest's, without it the
-//! source's still is. So it is there before QEMU ends here, and never while the guest may go on here.
+//! Each side of a migration may have its own claim. If both Pods vanish before the controller has learned the outcome,
+//! a Job looks for the mark in the source's claim: with it the target's claim has the guest's state, without it the
+//! source's still does. So the mark is written before QEMU exits here, and never while the guest may continue here.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,15 +12,15 @@ use launcher_contract::paths::{MIGRATED_MARK, STATE_META};
 
 use crate::error::chain;
 
-/// A file server that hangs keeps nobody waiting for longer.
+/// Timeout for a hung file server.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The guest runs at the target, whatever comes.
+/// Called when the guest is certain to run at the target.
 pub(super) async fn leave() {
     change("mark the guest as gone", || atomic::write(mark(), b"")).await;
 }
 
-/// A mark that an earlier migration has left in a claim of both sides says nothing about this one.
+/// Removes the mark of an earlier migration from a claim shared by both sides: it says nothing about this one.
 pub(super) async fn wipe() {
     change("take an old mark away", || atomic::remove(mark())).await;
 }
@@ -29,7 +29,7 @@ fn mark() -> PathBuf {
     Path::new(STATE_META).join(MIGRATED_MARK)
 }
 
-/// What fails is only told: the controller needs the mark when nobody is left to be asked, and not before.
+/// Failures are only logged: the controller needs the mark only if neither side can be asked.
 async fn change(what: &'static str, change: fn() -> hostfs::Result<()>) {
     let work = tokio::task::spawn_blocking(move || if Path::new(STATE_META).is_dir() { change() } else { Ok(()) });
     match tokio::time::timeout(PATIENCE, work).await {

@@ -1,9 +1,9 @@
 //! Live migration from inside the two launchers.
 //!
-//! The source's launcher drives libvirt's protocol at both daemons; it reaches the target's through a socket that its
-//! node agent provides. The target's launcher only prepares and watches.
+//! The source launcher drives libvirt's migration protocol on both daemons; it reaches the target's through a socket
+//! that virt-handler provides. The target launcher only prepares and watches.
 //!
-//! Who may run the guest, and when, is decided in [`transfer`]; here its commands are carried out.
+//! [`transfer`] decides which side may run the guest, and when; this module executes its commands.
 
 mod mark;
 mod plan;
@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 
 use launcher_contract::{Channel, sockets};
 
-/// The sockets of one VMI's migrations, in the directory that launcher and node agent share.
+/// The migration sockets of a VMI, in the directory shared with virt-handler.
 #[derive(Debug, Clone)]
 pub(crate) struct Sockets {
     dir: PathBuf,
@@ -35,17 +35,17 @@ impl Sockets {
         &self.dir
     }
 
-    /// Where the target's libvirt answers.
+    /// The socket of the target's libvirt.
     fn libvirt(&self) -> PathBuf {
         self.channel(Channel::Libvirt)
     }
 
-    /// The source's QEMU connects to it, the target's listens on the same path in its own Pod.
+    /// The source's QEMU connects to this path; the target's QEMU listens on the same path in its own Pod.
     fn channel(&self, channel: Channel) -> PathBuf {
         self.dir.join(channel.socket(&self.vmi_uid))
     }
 
-    /// Where the target's QEMU listens to this launcher alone.
+    /// The monitor of the target's QEMU that only this launcher uses.
     fn recovery_monitor(&self) -> PathBuf {
         self.dir.join(sockets::RECOVERY_MONITOR)
     }

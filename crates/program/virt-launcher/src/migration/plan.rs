@@ -1,4 +1,4 @@
-//! What libvirt is told about one migration: flags and parameters, from the options and the domain as it is.
+//! Flags and parameters for libvirt, derived from the migration options and the current domain.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -10,20 +10,20 @@ use libvirt_io::{Params, Value, flags};
 
 use super::Sockets;
 
-/// A file takes space in units of this many bytes, whatever its block size.
+/// Unit of a file's allocated blocks, independent of its block size.
 const SPACE_UNIT: u64 = 512;
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Plan {
     pub(super) flags: u32,
     pub(super) params: Params,
-    /// What there is to send, at least.
+    /// Lower bound of the amount of data to send.
     pub(super) bytes: u64,
-    /// The guest was paused before, and stays so.
+    /// The guest was paused before and stays paused.
     pub(super) paused: bool,
 }
 
-/// How a domain's definition is changed for another instance: all that names this one names that one.
+/// Rewrites a domain definition for another VMI.
 #[derive(Debug, Clone)]
 pub(super) struct Readdress {
     /// The domain's name at the target.
@@ -33,7 +33,8 @@ pub(super) struct Readdress {
 }
 
 impl Readdress {
-    /// From the instance with this domain and UID. Namespaces have no underscores, so the first one ends it.
+    /// For a source VMI with this domain name and UID. Namespaces contain no underscores, so the first one ends the
+    /// namespace.
     pub(super) fn new(domain_name: &str, uid: &str, to: &Destination) -> Readdress {
         let (namespace, name) = domain_name.split_once('_').unwrap_or(("", domain_name));
         let new = format!("{}_{}", to.namespace, to.name);
@@ -45,18 +46,18 @@ impl Readdress {
         }
     }
 
-    /// The domain to run at the target. It keeps its name: libvirt compares it with the source's, and then renames it.
+    /// The domain XML to run at the target. It keeps its name: libvirt compares it with the source's, then renames it.
     pub(super) fn live(&self, xml: &str) -> String {
         self.identity.iter().fold(xml.to_owned(), |xml, (old, new)| xml.replace(old, new))
     }
 
-    /// The domain that the target keeps, which nobody renames.
+    /// The persistent domain XML at the target, which libvirt does not rename.
     pub(super) fn kept(&self, xml: &str) -> String {
         self.live(xml).replace(&self.name.0, &self.name.1)
     }
 }
 
-/// The domain at the moment the migration is to begin.
+/// The domain just before the migration starts.
 pub(super) struct Current<'a> {
     pub(super) name: &'a str,
     pub(super) status: DomainStatus,
@@ -68,7 +69,7 @@ impl Plan {
     pub(super) fn new(options: &MigrationOptions, current: &Current<'_>, sockets: &Sockets) -> Plan {
         let disks: Vec<_> = current.observed.disks.iter().filter(|disk| disk.writable).collect();
         let paused = current.status == DomainStatus::Paused;
-        // QEMU cannot fetch pages over several connections.
+        // QEMU does not support post-copy with multiple connections.
         let parallel = options.parallel_connections > 1 && !options.allow_post_copy;
         let compression = options.compression.as_ref().filter(|_| parallel);
         let mut flags = flags::MIGRATE_LIVE | flags::MIGRATE_PERSIST_DEST | flags::MIGRATE_CHANGE_PROTECTION;
@@ -107,13 +108,13 @@ impl Plan {
         Plan { flags, params, bytes: current.memory_bytes.saturating_add(on_disk), paused }
     }
 
-    /// The flags as the target gets them; the rest concerns the source alone.
+    /// The subset of the flags that is passed to the target; the rest concerns the source only.
     pub(super) fn at_target(flags: u32) -> u32 {
         flags & !(flags::MIGRATE_CHANGE_PROTECTION | flags::MIGRATE_AUTO_CONVERGE)
     }
 }
 
-/// The space a file takes; zero if it cannot be told, which only makes the budget smaller.
+/// Allocated size of a file; zero if unknown, which only reduces the time budget.
 fn space(file: &str) -> u64 {
     std::fs::metadata(file).map(|metadata| metadata.blocks().saturating_mul(SPACE_UNIT)).unwrap_or_default()
 }

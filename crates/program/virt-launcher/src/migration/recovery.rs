@@ -1,11 +1,11 @@
-//! How post-copy recovers after its connection broke, at the target.
+//! Post-copy recovery at the target after a broken connection.
 //!
-//! QEMU has to listen again. It is told so by `migrate-recover`, and libvirt's monitor carries that only as long as QEMU's
-//! main loop turns. It seldom does: whatever takes the main lock and touches a page that has not come waits for the page, be
-//! it a device that looks into its queue or, under emulation, the delivery of an interrupt. libvirt then waits for an answer
-//! in the middle of its last step and does not even notice the break. `migrate-recover` may overtake everything else on a
-//! monitor that allows it (out of band), which libvirt 9.0 does not ask for. So a target that a guest may come to by
-//! post-copy has a second monitor, which is this launcher's. QEMU serves it in a thread of its own.
+//! QEMU has to listen again. The command for that is `migrate-recover`, but libvirt's monitor only works as long as
+//! QEMU's main loop does. Usually it is blocked: whatever holds the main lock and touches a missing page waits for that
+//! page, be it a device reading its queue or, under emulation, the delivery of an interrupt. libvirt then waits for an
+//! answer in the middle of its last step and does not even notice the break. `migrate-recover` can be sent out of band
+//! on a monitor that enables it, which libvirt 9.0 does not. So a target that may receive a guest by post-copy has a
+//! second monitor for this launcher, which QEMU serves in a separate thread.
 
 use std::io;
 use std::path::Path;
@@ -18,12 +18,12 @@ use tokio::net::UnixStream;
 
 /// The character device behind the monitor.
 const DEVICE: &str = "recovery";
-/// Until QEMU is there, and between two attempts.
+/// Retry interval, until QEMU is there and between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
-/// More than QEMU says about anything here.
+/// More than QEMU ever sends here.
 const LINE_MAX: u64 = 256 << 10;
 
-/// The domain with the second monitor. One that came by post-copy before has it already.
+/// Adds the second monitor to a domain. One that came by post-copy before already has it.
 pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
     let chardev = format!("socket,id={DEVICE},path={},server=on,wait=off", socket.display());
     let monitor = format!("chardev={DEVICE},mode=control");
@@ -33,13 +33,13 @@ pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
     }
     let Some((inside, "")) = xml.trim_end().rsplit_once("</domain>") else { return xml.to_owned() };
     let words: String = words.iter().map(|word| format!("<qemu:arg value='{word}'/>")).collect();
-    // Declared where it is used: whether the root has declared it before does not matter.
+    // The namespace is declared locally, so it does not matter whether the root element declares it too.
     format!("{inside}<qemu:commandline xmlns:qemu='{QEMU_NAMESPACE}'>{words}</qemu:commandline></domain>\n")
 }
 
-/// Has QEMU wait for the source again, each time that the connection breaks. Does not end.
+/// Makes QEMU listen for the source again whenever the connection breaks. Never returns.
 ///
-/// Has to begin before that: the conversation is opened by QEMU's main loop.
+/// Must be started before a break: opening the monitor session needs QEMU's main loop.
 pub(super) async fn keep_listening(monitor: &Path, uri: &str) {
     loop {
         if let Ok(stream) = UnixStream::connect(monitor).await

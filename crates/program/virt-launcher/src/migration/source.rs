@@ -1,4 +1,4 @@
-//! The source of a migration: one at a time, each by its UID, and each UID once.
+//! The source of a migration: one at a time, identified by UID, each UID only once.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::session::Session;
 use crate::state::StateStore;
 
-/// Cheap to clone; all clones are about the same guest.
+/// Cheap to clone; all clones refer to the same guest.
 #[derive(Clone)]
 pub(crate) struct Source(Arc<Inner>);
 
@@ -30,12 +30,12 @@ struct Inner {
     running: Mutex<Option<Running>>,
 }
 
-/// The levers of a migration that is under way.
+/// Controls of a migration in progress.
 #[derive(Clone)]
 struct Running {
     uid: String,
     abort: CancellationToken,
-    /// The node agent's word on how it ended at the target.
+    /// virt-handler's report on how the migration ended at the target.
     settled: watch::Sender<Option<bool>>,
 }
 
@@ -48,12 +48,12 @@ impl Source {
         self.0.running.lock()
     }
 
-    /// Whether the guest is being sent away, so that its state is not for others to change.
+    /// Whether a migration is in progress, during which others must not change the guest's state.
     pub(crate) fn is_busy(&self) -> bool {
         self.running().is_some()
     }
 
-    /// Begins the migration, unless it has begun already.
+    /// Starts the migration, unless it has already started.
     pub(crate) async fn start(&self, request: MigrateRequest) -> Result<(), Error> {
         let MigrateRequest { vmi_uid, migration_uid: uid, options, destination } = request;
         self.0.session.refresh().await?;
@@ -97,7 +97,7 @@ impl Source {
     }
 
     async fn ended(&self, uid: &str, outcome: Outcome) {
-        // The domain's last state is shown together with the outcome, not after it.
+        // The domain's final state must appear together with the outcome, not after it.
         if let Err(error) = self.0.session.refresh().await {
             tracing::warn!(error = crate::error::chain(&error), "the state after a migration is not known yet");
         }
@@ -109,7 +109,7 @@ impl Source {
                 Outcome::Moved(stats) => {
                     migration.phase = MigrationPhase::Completed;
                     if let Some(stats) = stats {
-                        // QEMU's last word on everything but the brake, which it has released.
+                        // QEMU's final statistics, except for the throttle, which it has released.
                         let throttle_percent = migration.progress.throttle_percent;
                         migration.progress = Progress { throttle_percent, ..*stats };
                     }
@@ -132,7 +132,7 @@ impl Source {
         self.running().take();
     }
 
-    /// Asks for the end of the transfer. One that is over, or that nobody began, needs none.
+    /// Aborts the transfer. No-op if it is over or was never started.
     pub(crate) fn abort(&self, uid: &str) {
         let Some(running) = self.running().clone().filter(|running| running.uid == uid) else { return };
         self.0.state.update(|state| {
@@ -145,7 +145,7 @@ impl Source {
         running.abort.cancel();
     }
 
-    /// The node agent knows how a switch-over ended at the target.
+    /// Called when virt-handler knows how a switch-over ended at the target.
     pub(crate) fn settle(&self, uid: &str, target_runs: bool) -> Result<(), Error> {
         let running = self.running().clone().filter(|running| running.uid == uid);
         let Some(running) = running else {

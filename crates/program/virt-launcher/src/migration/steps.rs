@@ -1,6 +1,6 @@
-//! Carries out what [`transfer::Source`] decides: each command is one call, each answer one event.
+//! Executes what [`transfer::Source`] decides: each command is one call, each response one event.
 //!
-//! Nothing here knows who may run the guest.
+//! Nothing here knows which side may run the guest.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::error::{Error, chain};
 use crate::session::{self, Session, URI};
 use crate::state::StateStore;
 
-/// A link that carries nothing for this long is dead.
+/// A connection without traffic for this long is dead.
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count: 4 };
 
 /// How a migration ended.
@@ -30,7 +30,7 @@ const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count
 pub(super) enum Outcome {
     /// The guest is at the target; nothing of it runs here.
     Moved(Option<Progress>),
-    /// The guest is here, or has ended here by itself.
+    /// The guest is still here, or has ended here by itself.
     Stayed(String),
 }
 
@@ -40,24 +40,24 @@ pub(super) struct Driver {
     pub(super) domain_name: String,
     pub(super) sockets: Sockets,
     pub(super) options: MigrationOptions,
-    /// Set if the guest becomes another instance's.
+    /// Set if the guest moves to another VMI.
     pub(super) readdress: Option<Readdress>,
     pub(super) abort: CancellationToken,
     pub(super) settled: watch::Receiver<Option<bool>>,
 }
 
-/// What one call leaves for the next.
+/// State passed from one call to the next.
 #[derive(Default)]
 struct Papers {
     source: Option<(Connection, Domain)>,
-    /// A QEMU that was prepared there ends with this connection.
+    /// A QEMU prepared at the target exits when this connection closes.
     target: Option<Connection>,
     begun: Option<Begun>,
     params: Params,
     cookie: Cookie,
 }
 
-/// One migration under way.
+/// A migration in progress.
 struct Run<'a> {
     driver: &'a Driver,
     plan: Plan,
@@ -84,9 +84,10 @@ impl Driver {
         let observed = domain::Observed::parse(&xml).map_err(Error::Convert)?;
         let seen = self.state.get().domain.ok_or(Error::NoDomain)?;
         let mut options = self.options.clone();
-        // Asked for only if it matters: libvirt tries out every emulator it finds before it answers, for half a second.
+        // Asked only if it matters: libvirt probes every installed emulator before it answers, which takes half a
+        // second.
         if options.parallel_connections > 1 {
-            // Before 8.0 QEMU told its connections apart by the order of their arrival, which no network keeps.
+            // Before 8.0 QEMU identified connections by the order of their arrival, which no network guarantees.
             let (major, _, _) = connection.hypervisor_version().await.map_err(libvirt("ask for QEMU's version"))?;
             options.parallel_connections = if major >= 8 { options.parallel_connections } else { 0 };
         }
@@ -211,7 +212,7 @@ impl Run<'_> {
         if pass.resumes { flags | flags::MIGRATE_POSTCOPY_RESUME } else { flags }
     }
 
-    /// The connection and the domain that the migration began with.
+    /// The connection and domain with which the migration started.
     fn source(&self) -> Result<(Connection, Domain), Failure> {
         self.papers().source.clone().ok_or_else(|| unable(&Error::NoDomain))
     }
@@ -355,7 +356,7 @@ impl Run<'_> {
     }
 }
 
-/// The kernel's word for processes without privileges, which QEMU is.
+/// Whether the kernel allows userfaultfd to unprivileged processes such as QEMU.
 fn post_copy_here() -> PostCopy {
     let allowed = std::fs::read_to_string("/proc/sys/vm/unprivileged_userfaultfd");
     if allowed.is_ok_and(|allowed| allowed.trim() == "1") { PostCopy::Possible } else { PostCopy::Impossible }
@@ -372,12 +373,12 @@ fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
     move |source| Error::Libvirt { action, source }
 }
 
-/// A call that could not even be made.
+/// A call that could not be made.
 fn unable(error: &Error) -> Failure {
     Failure { how: How::Lost, text: chain(error) }
 }
 
-/// An error of a call whose own words are enough.
+/// A libvirt error whose message is sufficient.
 fn answered(error: libvirt_io::Error) -> Failure {
     Failure { how: how(&error), text: chain(&error) }
 }
@@ -388,7 +389,7 @@ fn said(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Failure {
 
 fn how(error: &libvirt_io::Error) -> How {
     match error {
-        // libvirt passes QEMU's words on; there is no code for it.
+        // libvirt passes on QEMU's message; there is no error code for it.
         libvirt_io::Error::Remote { source, .. }
             if source.message.to_lowercase().contains("postcopy is not supported") =>
         {

@@ -1,4 +1,4 @@
-//! The target of a migration: gets ready, and notices when the guest has come.
+//! The target of a migration: prepares, and detects when the guest has arrived.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use crate::error::{Error, chain};
 use crate::session::Session;
 use crate::state::StateStore;
 
-/// How often libvirt is asked whether it has answered the source.
+/// How often to poll libvirt's job at the target.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
-/// Nothing but a change of the state is of interest.
+/// Wait for state changes only.
 const FOREVER: Duration = Duration::from_secs(3600);
 
 #[derive(Clone)]
@@ -29,7 +29,7 @@ impl Target {
         Target { session, state, sockets }
     }
 
-    /// Whether this launcher was made to take a guest over, and its own guest has not come yet.
+    /// Whether this launcher was created as a migration target and its guest has not arrived yet.
     pub(crate) fn is_waiting(&self) -> bool {
         self.state.get().migration.is_some_and(|migration| {
             migration.role == MigrationRole::Target && migration.phase != MigrationPhase::Completed
@@ -48,7 +48,7 @@ impl Target {
         }
     }
 
-    /// Disks and network are there: makes the directory of the sockets and says that the guest may come.
+    /// Called when disks and network are prepared: creates the socket directory and reports that the guest may come.
     pub(crate) fn ready(&self, uid: &str) -> Result<(), Error> {
         if self.is_waiting() {
             return Ok(());
@@ -79,7 +79,8 @@ impl Target {
         }
     }
 
-    /// Follows the guest's arrival. Sets `started` when it runs here, and ends when nothing of it is at the source.
+    /// Follows the guest's arrival. Sets `started` when it runs here, and returns when nothing of it is left at the
+    /// source.
     pub(crate) async fn watch(self, started: watch::Sender<bool>) {
         let (monitor, uri) =
             (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(Channel::Memory).display()));
@@ -106,7 +107,7 @@ impl Target {
         }
     }
 
-    /// Whether libvirt has not answered the source yet, as far as can be told.
+    /// Whether libvirt has not yet answered the source, as far as can be determined.
     async fn is_receiving(&self) -> bool {
         let asked = async {
             let connection = self.session.connection().await?;

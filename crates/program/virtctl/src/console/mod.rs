@@ -1,4 +1,4 @@
-//! `virtctl console`: the guest's serial line on this terminal.
+//! `virtctl console`: the guest's serial console on this terminal.
 //!
 //! ```text
 //! wait until the guest runs ─► open the stream ─► raw terminal, splice ─► Ctrl+] or a signal: detach
@@ -43,8 +43,8 @@ pub(crate) async fn run(connect: &ConnectArgs, args: ConsoleArgs) -> anyhow::Res
     }
 }
 
-/// Opens the console, waiting for the guest to run. The guest may stop between the look at it and the call, which the
-/// server answers with 400, 404 or 409; then the objects tell again whether waiting makes sense.
+/// Opens the console, waiting for the guest to run. The guest may stop between the check and the call, which the server
+/// answers with 400, 404 or 409; then the objects are read again to decide whether to wait.
 async fn open(session: &Session, name: &str, deadline: Instant) -> anyhow::Result<Stream> {
     let path = subresource::path(Kind::VirtualMachineInstance, &session.namespace, name, "console");
     loop {
@@ -62,7 +62,7 @@ async fn open(session: &Session, name: &str, deadline: Instant) -> anyhow::Resul
     }
 }
 
-/// The server ended the stream. A stopped guest is the good reason for it.
+/// The server closed the stream, usually because the guest stopped.
 async fn closed(session: &Session, name: &str) -> anyhow::Result<ExitCode> {
     match guest::look(session, name).await {
         Ok(Outlook::Running) => anyhow::bail!(

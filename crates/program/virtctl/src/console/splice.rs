@@ -1,4 +1,4 @@
-//! Copying between a stream and the user, until one side ends it.
+//! Copies between a stream and the user until one side closes.
 
 use bytes::Bytes;
 use futures::{SinkExt as _, StreamExt as _};
@@ -11,7 +11,7 @@ use tokio_tungstenite::tungstenite::{Error, Message};
 /// Ctrl+].
 const ESCAPE: u8 = 0x1d;
 
-/// Who ended the session.
+/// How the session ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// The user, with the escape key, or by closing the output.
@@ -24,8 +24,8 @@ pub(super) enum Ended {
     Expelled(String),
 }
 
-/// Copies until the escape byte in the input, the end of the stream, or a signal that ends programs. The end of the
-/// input alone does not end it: the guest's output may still be wanted.
+/// Copies until the escape byte in the input, the end of the stream, or a termination signal. EOF of the input does not
+/// end it: the guest's output may still be wanted.
 pub(super) async fn run<S, W>(
     stream: WebSocketStream<S>,
     mut input: mpsc::Receiver<Vec<u8>>,
@@ -51,7 +51,7 @@ where
                     return Ok(Ended::Closed);
                 }
                 if escaped {
-                    // Politeness only: the session is over for us either way.
+                    // Best effort: the session is over either way.
                     let _ = to_guest.close().await;
                     return Ok(Ended::Detached);
                 }
@@ -69,13 +69,13 @@ where
                 }
                 Some(Err(error)) if peer_is_gone(&error) => return Ok(Ended::Closed),
                 Some(Err(error)) => return Err(anyhow::Error::new(error).context("the connection to the console broke")),
-                Some(Ok(_)) => {} // pings are answered below us
+                Some(Ok(_)) => {} // pings are answered by the WebSocket layer
             },
         }
     }
 }
 
-/// Whether the error only says that the peer left: a server that dies does so without a closing handshake.
+/// Whether the error only means that the peer is gone: a dying server skips the closing handshake.
 fn peer_is_gone(error: &Error) -> bool {
     use tokio_tungstenite::tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
     matches!(
@@ -98,7 +98,7 @@ fn up_to_escape(mut typed: Vec<u8>) -> (Bytes, bool) {
     (typed.into(), escape.is_some())
 }
 
-/// The signals that end a program; the terminal has to be restored first.
+/// Termination signals; the terminal has to be restored first.
 struct Signals([(u8, Signal); 4]);
 
 impl Signals {

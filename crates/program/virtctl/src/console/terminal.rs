@@ -8,10 +8,10 @@ use parking_lot::Mutex;
 use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcsetattr};
 use tokio::sync::mpsc;
 
-/// The terminal to restore, for the panic hook: the panic's message should be readable.
+/// The terminal to restore in the panic hook, so that the panic message is readable.
 static RAW: Mutex<Option<(OwnedFd, Termios)>> = Mutex::new(None);
 
-/// Raw mode while it lives. Standard input that is not a terminal is left alone.
+/// Raw mode as long as it lives. No-op if standard input is not a terminal.
 pub(super) struct RawTerminal(());
 
 impl RawTerminal {
@@ -25,7 +25,7 @@ impl RawTerminal {
         raw.make_raw();
         restore_on_panic();
         *RAW.lock() = Some((terminal.try_clone()?, saved));
-        let entered = RawTerminal(()); // from here on an error restores too
+        let entered = RawTerminal(()); // from here on an error restores the terminal too
         tcsetattr(&terminal, OptionalActions::Now, &raw)?;
         Ok(entered)
     }
@@ -39,7 +39,7 @@ impl Drop for RawTerminal {
 
 fn restore() {
     if let Some((terminal, saved)) = RAW.lock().take() {
-        // Nothing to be done about a terminal that is gone.
+        // Nothing can be done about a terminal that is gone.
         let _ = tcsetattr(&terminal, OptionalActions::Flush, &saved);
     }
 }
@@ -55,10 +55,10 @@ fn restore_on_panic() {
     });
 }
 
-/// Standard input as it is typed; the channel closes at its end.
+/// Standard input as it is typed; the channel closes at EOF.
 ///
-/// A thread of its own, not the runtime's standard input: a read cannot be interrupted, and the runtime would wait for
-/// it at the end of the program.
+/// Uses a dedicated thread instead of the runtime's standard input: a read cannot be interrupted, and the runtime would
+/// wait for it at the end of the program.
 pub(super) fn read_input() -> mpsc::Receiver<Vec<u8>> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {

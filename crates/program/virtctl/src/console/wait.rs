@@ -1,4 +1,4 @@
-//! Waiting until a guest runs, telling what it waits for.
+//! Waits until a guest runs, reporting what it waits for.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ async fn of_guest(session: &Session, name: &str) -> anyhow::Result<Chain> {
     if vm.is_none() && vmi.is_none() {
         bail!("there is no VirtualMachine and no VirtualMachineInstance {name} in namespace {}", session.namespace);
     }
-    // One that is over tells nothing about what the guest waits for.
+    // A finished migration does not explain what the guest waits for.
     let under_way = migration::of_instance(session, name).await?.into_iter().find(|one| !migration::is_final(one));
     let followed = match under_way.and_then(|migration| migration.metadata.name) {
         Some(migration) => Followed::look(session, &migration).await?,
@@ -66,7 +66,7 @@ where
     api.get_opt(name).await.map_err(|error| api_error(error, &session.server))
 }
 
-/// The Pod that the guest is in, or is to be started in: on the instance's node, or the only one.
+/// The Pod in which the guest runs or will start: the one on the VMI's node, or the only one.
 async fn launcher(
     session: &Session,
     name: &str,

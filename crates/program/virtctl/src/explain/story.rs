@@ -1,4 +1,4 @@
-//! The chain as text: pure.
+//! Renders the chain as text. Pure.
 
 use std::fmt::Write as _;
 
@@ -19,10 +19,10 @@ pub(super) struct Chain {
     pub(super) name: String,
     pub(super) vm: Option<VirtualMachine>,
     pub(super) vmi: Option<VirtualMachineInstance>,
-    /// The Pod that the guest is in.
+    /// The Pod in which the guest runs.
     pub(super) pod: Option<Pod>,
     pub(super) migration: Option<VirtualMachineInstanceMigration>,
-    /// The Pod that it is to move to.
+    /// The target Pod of its migration.
     pub(super) target: Option<Pod>,
 }
 
@@ -35,7 +35,7 @@ enum End {
     Stuck(String),
 }
 
-/// The chain, a line per object, and how it goes on.
+/// The chain, one line per object, and what comes next.
 pub(super) fn tell(chain: &Chain, now: Timestamp) -> String {
     let mut rows = vec![];
     if let Some(vm) = &chain.vm {
@@ -119,7 +119,7 @@ fn end(chain: &Chain) -> End {
     }
 }
 
-/// The guest runs; what was changed may still have to reach it.
+/// The guest runs; changes may still be pending.
 fn running(chain: &Chain) -> End {
     if let Some(wait) = chain.vmi.as_ref().and_then(change) {
         return End::Waits(wait);
@@ -135,7 +135,7 @@ fn running(chain: &Chain) -> End {
     })
 }
 
-/// Something that the guest gets by migrating, and has not got yet.
+/// A pending change that is applied by migrating.
 fn change(vmi: &VirtualMachineInstance) -> Option<Wait> {
     let changes = [
         conditions::HOT_VCPU_CHANGE,
@@ -153,7 +153,7 @@ fn change(vmi: &VirtualMachineInstance) -> Option<Wait> {
     Some(Wait { what: condition.message().to_owned(), since, unblock: Some(unblock) })
 }
 
-/// An instance that is to leave its node and has no migration yet.
+/// A VMI that must leave its node and has no migration yet.
 fn evacuation(vmi: &VirtualMachineInstance) -> Option<Wait> {
     let node = vmi.status.as_ref()?.evacuation_node_name.as_deref().filter(|node| !node.is_empty())?;
     let what = format!("the guest is to leave node {node}, and virt-controller has to make a migration for it");

@@ -1,4 +1,4 @@
-//! Moving guests: asking for it, following it, giving it up.
+//! Migrations: starting, following and cancelling them.
 
 mod progress;
 mod standing;
@@ -24,7 +24,7 @@ use crate::connect::{ConnectArgs, Session};
 use crate::lifecycle::options;
 use crate::subresource::{self, Kind};
 
-/// How often a migration that is followed is looked at.
+/// Polling interval of a followed migration.
 const LOOK: Duration = Duration::from_millis(250);
 
 pub(crate) async fn migrate(connect: &ConnectArgs, args: MigrateArgs) -> anyhow::Result<()> {
@@ -37,7 +37,7 @@ pub(crate) async fn migrate(connect: &ConnectArgs, args: MigrateArgs) -> anyhow:
             args.added_node_selector.into_iter().map(|(key, value)| (key, json!(value))).collect();
         options.insert("addedNodeSelector".into(), Value::Object(selector));
     }
-    // The answer does not name the migration: it is the one that was not there before.
+    // The response does not name the migration: it is the one that did not exist before.
     let before: BTreeSet<String> = match args.wait {
         true => of_instance(&session, name).await?.into_iter().filter_map(|one| one.metadata.uid).collect(),
         false => BTreeSet::new(),
@@ -56,7 +56,7 @@ pub(crate) async fn migrate(connect: &ConnectArgs, args: MigrateArgs) -> anyhow:
     follow(&session, &made).await.with_context(doing)
 }
 
-/// Shows a migration until it is over.
+/// Shows the progress of a migration until it is over.
 async fn follow(session: &Session, migration: &str) -> anyhow::Result<()> {
     let started = tokio::time::Instant::now();
     let mut line = Line::default();
@@ -97,7 +97,7 @@ fn shown_phase(migration: &VirtualMachineInstanceMigration) -> String {
     phase(migration).map_or_else(|| "New".to_owned(), ToString::to_string)
 }
 
-/// One line that is overwritten on a terminal; elsewhere a line per sentence.
+/// A single line that is overwritten on a terminal; otherwise one line per message.
 #[derive(Default)]
 struct Line {
     shown: String,
@@ -112,7 +112,7 @@ impl Line {
             true => eprint!("\r\x1b[K{text}"),
             false => eprintln!("{text}"),
         }
-        // A line that cannot be shown is no reason to stop following.
+        // Failing to show a line must not stop the command.
         let _ = std::io::stderr().flush();
         self.shown = text.to_owned();
     }
@@ -124,7 +124,7 @@ impl Line {
     }
 }
 
-/// A migration with what it is about, at one moment.
+/// A migration with its related objects, at one moment.
 pub struct Followed {
     pub migration: VirtualMachineInstanceMigration,
     pub vmi: Option<VirtualMachineInstance>,
@@ -133,7 +133,7 @@ pub struct Followed {
 }
 
 impl Followed {
-    /// Looks; `None` if there is no such migration.
+    /// Reads the objects; `None` if there is no such migration.
     pub async fn look(session: &Session, name: &str) -> anyhow::Result<Option<Self>> {
         let migrations: Api<VirtualMachineInstanceMigration> =
             Api::namespaced(session.client.clone(), &session.namespace);
@@ -145,7 +145,7 @@ impl Followed {
         Ok(Some(Self { migration, vmi, target }))
     }
 
-    /// What the node that the guest leaves tells; `None` if it cannot be asked, which is no reason to stop.
+    /// The progress reported by the source node; `None` if it cannot be read, which is not an error.
     pub async fn progress(&self, session: &Session) -> Option<Progress> {
         let name = self.migration.spec.vmi_name.as_deref()?;
         let path = subresource::path(Kind::VirtualMachineInstance, &session.namespace, name, "migrationprogress");
@@ -163,7 +163,7 @@ async fn target_pod(session: &Session, migration: &VirtualMachineInstanceMigrati
     Ok(found.items.into_iter().next())
 }
 
-/// The migrations of an instance, the newest first.
+/// The migrations of a VMI, newest first.
 pub async fn of_instance(session: &Session, name: &str) -> anyhow::Result<Vec<VirtualMachineInstanceMigration>> {
     let migrations: Api<VirtualMachineInstanceMigration> = Api::namespaced(session.client.clone(), &session.namespace);
     let selector = format!("{}={name}", labels::VMI_NAME);
@@ -209,7 +209,7 @@ pub(crate) async fn cancel_evacuation(connect: &ConnectArgs, args: PauseArgs) ->
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get(&name).await.map_err(|error| api_error(error, &session.server)).with_context(doing)?;
     let status = vmi.status.unwrap_or_default();
-    // The node that is to be left, which need not be the one the guest runs on by now.
+    // The node to be evacuated, which may not be the one the guest runs on by now.
     let node = status.evacuation_node_name.filter(|node| !node.is_empty()).or(status.node_name);
     let Some(node) = node.filter(|node| !node.is_empty()) else { bail!("VMI {name} is on no node") };
     call_off(&session, kind, &name, &node, options(dry_run)).await.with_context(doing)?;
@@ -217,7 +217,7 @@ pub(crate) async fn cancel_evacuation(connect: &ConnectArgs, args: PauseArgs) ->
     Ok(())
 }
 
-/// Lets an instance stay that is to leave `node`.
+/// Cancels the evacuation of a VMI from `node`.
 pub async fn unmark(session: &Session, name: &str, node: &str) -> anyhow::Result<()> {
     call_off(session, Kind::VirtualMachineInstance, name, node, Map::new()).await
 }
@@ -235,7 +235,7 @@ async fn call_off(
     asked.map_err(|error| api_error(error, &session.server))
 }
 
-/// The node that a migration was made to empty, if it was made for that.
+/// The node that a migration is to evacuate, if it was created for that.
 pub fn evacuates(migration: &VirtualMachineInstanceMigration) -> Option<&str> {
     let annotations = migration.metadata.annotations.as_ref()?;
     annotations.get(annotations::EVACUATION_MIGRATION).map(String::as_str)

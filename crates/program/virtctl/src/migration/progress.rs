@@ -1,4 +1,4 @@
-//! How far the memory of a guest has come, as the node it leaves tells it.
+//! Progress of a migration, as reported by the source node.
 
 use std::fmt;
 use std::time::Duration;
@@ -7,27 +7,27 @@ use serde::Deserialize;
 
 const MIB: u64 = 1 << 20;
 
-/// One look at a migration under way. What the node does not know is zero.
+/// A snapshot of a migration in progress. Unknown values are zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Progress {
     /// `PreCopy`, `PostCopy` or `Paused`.
     pub mode: String,
-    /// Bytes that there are to send.
+    /// Total bytes to send.
     pub data_total: u64,
-    /// Bytes that were sent; more than there are, if the guest is busy.
+    /// Bytes sent; exceeds the total if the guest keeps writing.
     pub data_processed: u64,
-    /// Bytes that are still to be sent.
+    /// Bytes left to send.
     pub data_remaining: u64,
-    /// Bytes of memory per second that the guest changes.
+    /// Bytes per second that the guest dirties.
     pub dirty_rate: u64,
-    /// Bytes per second that are sent.
+    /// Bytes per second sent.
     pub bandwidth: u64,
-    /// Passes over the memory.
+    /// Iterations over the memory.
     pub iteration: u64,
-    /// Milliseconds for which the guest would stand still if it were switched over now.
+    /// Expected downtime in milliseconds if the switch-over happened now.
     pub expected_downtime: u64,
-    /// Per cent by which the guest is slowed down so that it can be caught up with.
+    /// Percentage by which the guest is throttled to let the migration converge.
     pub throttle_percent: u64,
 }
 
@@ -37,10 +37,10 @@ impl Progress {
         self.data_total > 0
     }
 
-    /// When the rest will be there, if things stay as they are; `None` if the guest changes its memory faster than it is
-    /// sent, or nothing is sent.
+    /// Estimated time to completion at the current rates; `None` if the guest dirties memory faster than it is sent, or
+    /// nothing is sent.
     pub fn eta(&self) -> Option<Duration> {
-        // After the switch the guest's changes are made where they belong.
+        // After the switch-over the guest writes at the target.
         let dirtied = if self.mode == "PreCopy" || self.mode.is_empty() { self.dirty_rate } else { 0 };
         let gained = self.bandwidth.checked_sub(dirtied).filter(|gained| *gained > 0)?;
         Some(Duration::from_secs(self.data_remaining.div_ceil(gained)))

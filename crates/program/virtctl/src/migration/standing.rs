@@ -1,4 +1,4 @@
-//! Where a migration stands: read from the objects, pure.
+//! The state of a migration, derived from the objects. Pure.
 
 use api::v1::{
     Condition, VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase,
@@ -17,16 +17,16 @@ pub struct Wait {
     pub what: String,
     /// When the wait began.
     pub since: Option<Timestamp>,
-    /// What would end it, if somebody can do something; a sentence without its end.
+    /// What would unblock it, if somebody can do something; a sentence without its end.
     pub unblock: Option<String>,
 }
 
-/// What is to be said about a migration.
+/// The state of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// Nothing moves yet.
+    /// Not started yet.
     Waiting(Wait),
-    /// The guest's memory is on its way.
+    /// The guest's memory is being transferred.
     Moving { source: String, target: String, since: Option<Timestamp> },
     /// The guest runs on the target.
     Succeeded { source: String, target: String },
@@ -34,7 +34,7 @@ pub enum Standing {
     Failed { why: String },
 }
 
-/// Where `migration` stands. `target` is its target Pod, if there is one.
+/// The state of `migration`. `target` is its target Pod, if there is one.
 pub fn standing(
     migration: &VirtualMachineInstanceMigration,
     vmi: Option<&VirtualMachineInstance>,
@@ -56,7 +56,7 @@ pub fn standing(
     }
 }
 
-/// What both nodes report about this migration, from the instance or, once it is over, from the migration.
+/// What both nodes report about this migration, from the VMI or, once it is over, from the migration.
 fn state<'a>(
     migration: &'a VirtualMachineInstanceMigration,
     vmi: Option<&'a VirtualMachineInstance>,
@@ -100,7 +100,7 @@ fn wait(
     })
 }
 
-/// The condition that explains a wait: KubeVirt's own first, for they are the more particular ones.
+/// The condition that explains a wait: KubeVirt's own first, since they are more specific.
 fn told(migration: &VirtualMachineInstanceMigration) -> Option<&Condition> {
     let all = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let types = [
@@ -113,7 +113,7 @@ fn told(migration: &VirtualMachineInstanceMigration) -> Option<&Condition> {
     types.into_iter().find_map(|type_| conditions::find(all, type_).filter(|condition| condition.is_true()))
 }
 
-/// What ends a wait for this reason, beyond patience.
+/// What resolves a wait for this reason, besides waiting.
 fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<String> {
     let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
     let name = migration.metadata.name.as_deref().unwrap_or_default();
@@ -173,17 +173,17 @@ fn failure(
         })
 }
 
-/// The phase; `None` before the controller has looked.
+/// The phase; `None` before the controller has processed it.
 pub fn phase(migration: &VirtualMachineInstanceMigration) -> Option<&Phase> {
     migration.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
 }
 
-/// Whether it is over, one way or the other.
+/// Whether it has succeeded or failed.
 pub fn is_final(migration: &VirtualMachineInstanceMigration) -> bool {
     matches!(phase(migration), Some(Phase::Succeeded | Phase::Failed))
 }
 
-/// When the present phase was reached.
+/// When the current phase was reached.
 pub fn since(migration: &VirtualMachineInstanceMigration) -> Option<Timestamp> {
     let status = migration.status.as_ref();
     let reached = status.map(|status| status.phase_transition_timestamps.as_slice()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! The two node agents of a migration between instances: the sender's and the receiver's. Each writes to its own instance
-//! alone and hears of the other one by what virt-controller carries over.
+//! The two virt-handlers of a migration between VMIs: the sender's and the receiver's. Each writes only to its own VMI
+//! and learns about the other one through what virt-controller copies.
 //!
-//! The journey (`journey.rs`) goes by the UID of the sender's migration. What the agents may not know of it they do not act
-//! upon: a sender whose launcher is gone asks, and a receiver tells.
+//! The journey (`journey.rs`) is identified by the UID of the sender's migration. The virt-handlers do not use what
+//! they could not know: a sender whose launcher is gone asks, and a receiver answers.
 
 use api::annotations::{CREATE_MIGRATION_TARGET, MIGRATION_SOURCE_GONE};
 use api::labels;
@@ -24,12 +24,12 @@ use crate::hub::lock;
 use crate::kinds::{Object, uid};
 use crate::server::Writer;
 
-/// Whether the instance waits for a guest from elsewhere: it never starts one of its own.
+/// Whether the VMI waits for a guest from another VMI: it never starts one itself.
 pub(super) fn receives(vmi: &VirtualMachineInstance) -> bool {
     annotation(&vmi.metadata, CREATE_MIGRATION_TARGET) == Some("true")
 }
 
-/// Whether the instance sends its guest to another one, or has.
+/// Whether the VMI sends its guest to another one, or has sent it.
 pub(super) fn sends(vmi: &VirtualMachineInstance) -> bool {
     state(vmi).is_some_and(|state| state.migration_uid.is_some() && state.between() == Some(Between::Sends))
 }
@@ -38,13 +38,13 @@ fn state(vmi: &VirtualMachineInstance) -> Option<&State> {
     vmi.status.as_ref()?.migration_state.as_ref()
 }
 
-/// The migration of the sender, as the receiver's instance names it.
+/// The sender's migration, as named by the receiving VMI.
 fn sender(state: &State) -> Option<&str> {
     state.source_state.as_ref()?.migration_uid.as_deref()
 }
 
 impl Sim {
-    /// One step of the sender's agent. Says whether the usual care is to be left out.
+    /// One step of the sender's virt-handler. Returns whether the usual handling is to be skipped.
     pub(super) fn send_guest(&mut self, vmi: &VirtualMachineInstance) -> bool {
         let (Some(state), Some(node)) = (state(vmi).cloned(), label(&vmi.metadata, labels::NODE_NAME)) else {
             return false;
@@ -70,12 +70,12 @@ impl Sim {
         self.bring_forward(vmi, &state, &migration, stage)
     }
 
-    /// The launcher is there, and nobody has said that it is over.
+    /// The launcher exists, and the migration has not been declared over.
     fn bring_forward(&mut self, vmi: &VirtualMachineInstance, state: &State, migration: &str, stage: Stage) -> bool {
         let mut new = vmi.clone();
         let now = lock(&self.hub).server.time();
         match stage {
-            Stage::Arrived => return true, // the receiver's word is awaited
+            Stage::Arrived => return true, // waiting for the receiver's report
             Stage::Lost => {
                 self.lose(vmi, "the transfer broke off when the guest was on both sides");
                 return true;
@@ -112,7 +112,7 @@ impl Sim {
         false
     }
 
-    /// The Pods of both sides and the receiving instance, if all are as they must be for the guest to leave.
+    /// The Pods of both sides and the receiving VMI, if everything is ready for the guest to leave.
     fn both_ends(&self, vmi: &VirtualMachineInstance, state: &State) -> Option<(Pod, Pod, Object)> {
         let source = self.pod_named(vmi, state.source_pod.as_deref()).filter(|pod| !has_ended(pod))?;
         let there = state.target_state.as_ref()?.virtual_machine_instance_uid.clone();
@@ -127,7 +127,7 @@ impl Sim {
         (up && reached && self.takes_guests(&receiver)).then_some((source, target, receiver))
     }
 
-    /// Whether the receiving instance has not been told otherwise.
+    /// Whether the receiving VMI still accepts the guest.
     pub(super) fn takes_guests(&self, receiver: &Object) -> bool {
         let found = self.live::<VirtualMachineInstance>(&receiver.key(), receiver.uid());
         found.is_some_and(|vmi| {
@@ -136,7 +136,7 @@ impl Sim {
         })
     }
 
-    /// The guest is another instance's. What is left of it here ends, and then this instance.
+    /// The guest belongs to another VMI. What is left of it here ends, and then this VMI.
     fn let_go(&mut self, vmi: &VirtualMachineInstance, state: &State, gone: bool) {
         self.judge.guests.ends(uid(&vmi.metadata));
         if let Some(pod) = self.pod_named(vmi, state.source_pod.as_deref()).filter(|pod| !gone && !has_ended(pod)) {
@@ -148,7 +148,8 @@ impl Sim {
         }
     }
 
-    /// It has failed: the guest goes on here, if it is not lost. A launcher whose guest stands still believes what it is told.
+    /// It has failed: the guest continues here, if it is not lost. A launcher with a stopped guest trusts what it is
+    /// told.
     fn keep(&mut self, vmi: &VirtualMachineInstance, state: &State, gone: bool) -> bool {
         let own = uid(&vmi.metadata);
         let stage = state.migration_uid.as_deref().map(|migration| self.journey(migration).stage);
@@ -163,7 +164,7 @@ impl Sim {
         false
     }
 
-    /// The launcher is gone and the guest may be at the receiver: says so, and waits for its word.
+    /// The launcher is gone and the guest may be at the receiver: asks, and waits for the answer.
     fn ask_receiver(&mut self, vmi: &VirtualMachineInstance, migration: &str) {
         if annotation(&vmi.metadata, MIGRATION_SOURCE_GONE) == Some(migration) {
             return;
@@ -179,7 +180,7 @@ impl Sim {
         stored.expect("written right after it was read");
     }
 
-    /// One step of the receiver's agent, once the migration was handed to it.
+    /// One step of the receiver's virt-handler, once the migration was handed to it.
     pub(super) fn receive_guest(&mut self, vmi: &VirtualMachineInstance) {
         let Some(state) = state(vmi).cloned() else { return };
         let node = label(&vmi.metadata, labels::MIGRATION_TARGET_NODE_NAME).filter(|node| self.answers(node));
@@ -223,7 +224,7 @@ impl Sim {
         self.write_and_return(new);
     }
 
-    /// Ends what is here, then lets the instance go.
+    /// Stops what is here, then lets the VMI go.
     fn give_up(&mut self, vmi: &VirtualMachineInstance, pod: Option<&Pod>, migration: &str) {
         let journey = self.journey(migration);
         if matches!(journey.stage, Stage::Copying | Stage::Following) {
@@ -245,7 +246,7 @@ impl Sim {
     }
 }
 
-/// Tells where the guest can be sent to.
+/// Publishes where the guest can be sent to.
 fn listen(state: &mut State) {
     let address = Some("10.0.0.2".to_owned());
     let ports = [("49152".to_owned(), 0)];
@@ -256,7 +257,7 @@ fn listen(state: &mut State) {
     side.direct_migration_node_ports = ports.into();
 }
 
-/// The guest is this instance's, which is like any other from now on.
+/// The guest belongs to this VMI, which is like any other from now on.
 fn finish(vmi: &mut VirtualMachineInstance) {
     if let Some(labels) = &mut vmi.metadata.labels {
         labels.remove(labels::MIGRATION_TARGET_NODE_NAME);

@@ -1,4 +1,4 @@
-//! The objects a history starts with, and those the user makes.
+//! The initial objects of a history, and those the user creates.
 
 use std::sync::OnceLock;
 
@@ -94,12 +94,12 @@ pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk, keeps: bool) ->
     vm
 }
 
-/// The guest has a TPM whose secrets outlive it.
+/// The guest has a persistent TPM.
 fn keep_state(spec: &mut VirtualMachineInstanceSpec) {
     spec.domain.devices.tpm = Some(TPMDevice { enabled: None, persistent: Some(true) });
 }
 
-/// One that waits for a guest. Not every owner says how it is to be run when it has come.
+/// A VM that waits for a guest. Not every owner sets how it is to run afterwards.
 pub(crate) fn receiver(number: u8) -> VirtualMachine {
     let mut vm = vm(number, &RunStrategy::WaitAsReceiver, Disk::Image, false);
     if !number.is_multiple_of(4) || number.is_multiple_of(8) {
@@ -114,7 +114,7 @@ pub(crate) fn namespace(name: &str) -> Namespace {
     read(json!({"metadata": {"name": name}}))
 }
 
-/// Guests differ: in memory, in how they may be moved, and in what is to become of them when their node is emptied.
+/// Guests differ: in memory, in how they may migrate, and in their eviction strategy.
 fn give_character(vm: &mut VirtualMachine, number: u8) {
     let template = &mut vm.spec.template;
     let amount = Quantity(["128Mi", "512Mi", "1Gi", "2Gi"][usize::from(number % 4)].to_owned());
@@ -132,7 +132,7 @@ fn give_character(vm: &mut VirtualMachine, number: u8) {
     }
 }
 
-/// An instance that belongs to no virtual machine.
+/// A VMI without a VM.
 pub(crate) fn vmi(number: u8, keeps: bool) -> VirtualMachineInstance {
     let template = &templates()[Disk::Image as usize];
     let mut vmi = VirtualMachineInstance { spec: template.spec.template.spec.clone(), ..Default::default() };
@@ -145,7 +145,7 @@ pub(crate) fn vmi(number: u8, keeps: bool) -> VirtualMachineInstance {
     vmi
 }
 
-/// A claim that is bound already.
+/// A claim that is already bound.
 pub(crate) fn claim(name: &str) -> PersistentVolumeClaim {
     read(json!({
         "metadata": {"name": name, "namespace": NAMESPACE},
@@ -177,12 +177,12 @@ pub(crate) fn node(number: u8, heartbeat: &str) -> Node {
     }))
 }
 
-/// What leaves no room for target Pods.
+/// A quota without room for target Pods.
 pub(crate) fn quota() -> ResourceQuota {
     read(json!({"metadata": {"name": "targets", "namespace": NAMESPACE}, "spec": {"hard": {"pods": "1"}}}))
 }
 
-/// A budget of an instance, as earlier versions made them.
+/// A budget for a VMI, as created by earlier versions.
 pub(crate) fn budget(vmi: &VirtualMachineInstance) -> PodDisruptionBudget {
     let name = format!("kubevirt-disruption-budget-{}", vmi.metadata.name.as_deref().unwrap_or_default());
     let mut budget: PodDisruptionBudget =
@@ -191,7 +191,7 @@ pub(crate) fn budget(vmi: &VirtualMachineInstance) -> PodDisruptionBudget {
     budget
 }
 
-/// The more a policy asks of a guest, the better it fits. `policies.rs` among the invariants knows these.
+/// The more specific a policy is, the better it fits. The invariant in `policies.rs` knows these.
 fn policies() -> [MigrationPolicy; 2] {
     let policy = |name: &str, labels: Value, post_copy: bool| {
         read(json!({
@@ -205,7 +205,7 @@ fn policies() -> [MigrationPolicy; 2] {
     ]
 }
 
-/// The cluster before anybody came.
+/// The initial cluster.
 pub(crate) fn furniture(server: &mut Server, script: &Script) {
     let seed = script.seed;
     let heartbeat = server.time().0.to_string();
@@ -217,7 +217,7 @@ pub(crate) fn furniture(server: &mut Server, script: &Script) {
         "volumeBindingMode": "WaitForFirstConsumer"
     }));
     server.create(Writer::User, class).expect(put);
-    // Now and then both sides of a migration can use one claim.
+    // Sometimes both sides of a migration can share one claim.
     if !script.keeps.is_empty() && seed.is_multiple_of(5) {
         let profile: StorageProfile = read(json!({
             "metadata": {"name": "standard"},

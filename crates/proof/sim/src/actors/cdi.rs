@@ -1,4 +1,4 @@
-//! The importer: fills the claims of DataVolumes.
+//! CDI: fills the claims of DataVolumes.
 
 use api::cdi::{Condition, DataVolume, DataVolumePhase, DataVolumeStatus};
 use api::v1::ConditionStatus;
@@ -15,7 +15,7 @@ use crate::script::VolumeFate;
 use crate::server::{Verb, Writer};
 
 impl Sim {
-    /// Brings a DataVolume one step further.
+    /// Advances a DataVolume by one step.
     pub(super) fn import(&mut self, key: &Key, uid: &str) {
         let Some(volume) = self.live::<DataVolume>(key, uid).filter(|volume| !is_deleting(&volume.metadata)) else {
             return;

@@ -1,4 +1,4 @@
-//! The garbage collector: dependents follow their owners, or are let go.
+//! The garbage collector: deletes or orphans dependents.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::server::{Propagation, Server, Writer};
 const BY: Writer = Writer::GarbageCollector;
 
 impl Sim {
-    /// Looks at all dependents once.
+    /// Checks all dependents once.
     pub(super) fn collect(&mut self) {
         let server = &mut lock(&self.hub).server;
         let leaving: Vec<_> = server
@@ -55,7 +55,7 @@ fn sweep<K: Resource<DynamicType = ()> + Clone + 'static>(server: &mut Server) {
     }
 }
 
-/// Whatever the object owns loses that owner.
+/// Removes this owner from all of its dependents.
 fn orphan(server: &mut Server, owner: &str) {
     release::<api::v1::VirtualMachineInstance>(server, owner);
     release::<api::cdi::DataVolume>(server, owner);

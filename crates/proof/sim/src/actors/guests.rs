@@ -1,26 +1,26 @@
-//! Where guests really run, whatever the API says. Only their Pods' ends and the nodes' own deeds change it.
+//! Where guests really run, whatever the API says. Only the end of their Pods and actions of the nodes change it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// A guest that runs.
+/// A running guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Guest {
     /// The instance's UID.
     pub(crate) vmi: String,
-    /// Namespace and name, which it shares with the virtual machine, and so with every other guest of the same disks.
+    /// Namespace and name, shared with the VM, and so with all guests that use the same disks.
     pub(crate) name: String,
-    /// Who it was before: what it was sent from, and by which migration of the sender.
+    /// Its earlier VMIs, each with the sender's migration.
     pub(crate) earlier: Vec<Earlier>,
 }
 
-/// A stay of a guest in an instance that has sent it away.
+/// A guest's stay in a VMI that has sent it away.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Earlier {
-    /// As that of a guest.
+    /// Same as the guest's.
     pub(crate) name: String,
     /// The UID of the sender's migration.
     pub(crate) migration: String,
-    /// How many changes there had been when it left.
+    /// The number of changes when it left.
     pub(crate) left: usize,
 }
 
@@ -31,19 +31,19 @@ pub(crate) struct Guests {
     pub(crate) kept: Kept,
 }
 
-/// Which claims really have what guests keep, whatever labels say. Claims go by their UIDs.
+/// Which claims really hold the guests' state, whatever labels say. Claims are identified by UID.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// By the guest's name: where it wrote last.
+    /// By guest name: where it wrote last.
     latest: BTreeMap<String, String>,
-    /// Claims in which a source has noted that its guest has left.
+    /// Claims in which a source has recorded that its guest has left.
     left: BTreeSet<String>,
-    /// A guest that was started without what it had kept.
+    /// A guest that was started without its state.
     pub(crate) forgotten: Option<String>,
 }
 
 impl Kept {
-    /// A guest starts with what is in a claim. If its last one still exists, that must be the one.
+    /// A guest starts with the state in a claim. If its last claim still exists, it must be the same.
     pub(crate) fn starts(&mut self, name: &str, claim: Option<String>, exists: impl Fn(&str) -> bool) {
         let Some(claim) = claim else { return };
         if let Some(last) = self.latest.insert(name.to_owned(), claim.clone())
@@ -54,7 +54,7 @@ impl Kept {
         }
     }
 
-    /// What the guest keeps goes with it, and the source leaves a note.
+    /// The guest's state moves with it, and the source leaves a mark.
     pub(crate) fn moves(&mut self, name: &str, from: String, to: String) {
         if from != to {
             self.left.insert(from);
@@ -78,7 +78,7 @@ impl Guests {
         self.by_pod.insert(pod.to_owned(), guest);
     }
 
-    /// The guest of an instance goes on in another Pod, in one moment.
+    /// The guest of a VMI continues in another Pod, instantly.
     pub(crate) fn moves(&mut self, vmi: &str, to: &str) {
         let from = self.of(vmi).map(str::to_owned).next();
         if let Some(guest) = from.and_then(|from| self.by_pod.remove(&from)) {
@@ -86,7 +86,7 @@ impl Guests {
         }
     }
 
-    /// The guest of an instance goes on in a Pod of another instance, in one moment.
+    /// The guest of a VMI continues in a Pod of another VMI, instantly.
     pub(crate) fn passes(&mut self, vmi: &str, to: &str, receiver: (&str, String), (migration, left): (&str, usize)) {
         let from = self.of(vmi).map(str::to_owned).next();
         let Some(mut guest) = from.and_then(|from| self.by_pod.remove(&from)) else { return };
@@ -100,12 +100,12 @@ impl Guests {
         self.all().find(|guest| guest.earlier.iter().any(|stay| stay.migration == migration))
     }
 
-    /// Whatever ran in the Pod ends with it.
+    /// Whatever runs in the Pod ends with it.
     pub(crate) fn ends_in(&mut self, pod: &str) {
         self.by_pod.remove(pod);
     }
 
-    /// The guest of an instance ends, wherever it is.
+    /// The guest of a VMI ends, wherever it is.
     pub(crate) fn ends(&mut self, vmi: &str) {
         self.by_pod.retain(|_, guest| guest.vmi != vmi);
     }
@@ -114,7 +114,7 @@ impl Guests {
         self.by_pod.get(pod)
     }
 
-    /// The Pods in which the instance's guest runs.
+    /// The Pods in which the VMI's guest runs.
     pub(crate) fn of<'a>(&'a self, vmi: &'a str) -> impl Iterator<Item = &'a str> {
         self.by_pod.iter().filter(move |(_, guest)| guest.vmi == vmi).map(|(pod, _)| pod.as_str())
     }

@@ -1,9 +1,9 @@
-//! Guests between two nodes: how their memory is sent, and when they change sides.
+//! Guests between two nodes: how their memory is sent, and when they switch over.
 //!
-//! Memory is sent in rounds; what the guest writes during one is sent in the next. Rounds get shorter if the guest writes
-//! slower than it is sent. When the last one fits into the pause that a guest may have, the guest changes sides. One that
-//! does not get there within its budget stays, unless post-copy is allowed: then it changes sides at once, and its memory
-//! follows. All guests that leave a node share its link.
+//! Memory is sent in rounds; what the guest dirties during one is sent in the next. Rounds get shorter if the guest
+//! dirties memory slower than it is sent. When the last round fits into the allowed downtime, the guest switches over.
+//! A guest that exceeds its time budget stays, unless post-copy is allowed: then it switches over at once and its
+//! memory follows. All guests that leave a node share its link.
 
 use std::time::Duration;
 
@@ -19,42 +19,42 @@ use crate::hub::lock;
 use crate::kinds::{Object, uid};
 use crate::script::{Fault, JourneyFate};
 
-/// What a node sends, in MiB per second.
+/// Bandwidth of a node, in MiB per second.
 const LINK: u64 = 64;
-/// What a guest writes to its memory unless a fault says otherwise, in MiB per second.
+/// Default dirty rate of a guest, in MiB per second.
 const IDLE: u64 = 4;
-/// How long a guest may pause, in milliseconds.
+/// Maximum downtime of a guest, in milliseconds.
 const PAUSE: u64 = 300;
-/// No round is shorter, in milliseconds.
+/// Minimum length of a round, in milliseconds.
 const ROUND: u64 = 250;
 
-/// How far a guest has come. It is known here alone: what the agents write about it comes later, or never.
+/// The true state of a migrating guest. The virt-handlers report it later, or never.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Stage {
     #[default]
     Preparing,
-    /// It runs at the source, and its memory is sent.
+    /// It runs at the source while its memory is sent.
     Copying,
-    /// It runs at the target, and its memory follows.
+    /// It runs at the target and its memory follows (post-copy).
     Following,
     Arrived,
-    /// The transfer broke off for this reason, and it stayed.
+    /// The transfer failed for this reason, and the guest stayed.
     Broken(&'static str),
-    /// The transfer broke off when it was on both sides.
+    /// The transfer failed when the guest was on both sides.
     Lost,
 }
 
-/// A guest on its way.
+/// A migrating guest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journey {
     number: u64,
     fate: Option<JourneyFate>,
-    /// What the guest writes to its memory, in MiB per second.
+    /// Dirty rate of the guest, in MiB per second.
     writes: u64,
     pub(super) stage: Stage,
     /// The instance's UID.
     vmi: String,
-    /// The receiving instance, if it is another one.
+    /// The receiving VMI, if it is another one.
     pub(super) receiver: Option<Object>,
     source_node: String,
     source_pod: String,
@@ -76,7 +76,7 @@ fn memory(vmi: &VirtualMachineInstance) -> u64 {
     u64::try_from(bytes).unwrap_or(0) >> 20
 }
 
-/// How long the guest may take before something is done about it.
+/// The time budget of the transfer.
 fn budget(vmi: &VirtualMachineInstance, state: &State) -> Duration {
     let per_gib = state.migration_configuration.as_ref().and_then(|settings| settings.completion_timeout_per_gib);
     Duration::from_secs(memory(vmi).div_ceil(1024) * u64::try_from(per_gib.unwrap_or(150)).unwrap_or(0))
@@ -87,7 +87,7 @@ fn state_of(vmi: &VirtualMachineInstance) -> Option<&State> {
 }
 
 impl Sim {
-    /// The journey of a migration, whose fate is drawn when a node first hears of it.
+    /// The journey of a migration; its fate is drawn when a node first sees it.
     pub(super) fn journey(&mut self, migration: &str) -> &mut Journey {
         let number = self.world.journeys.len() as u64;
         let script = &self.script;
@@ -102,12 +102,12 @@ impl Sim {
         })
     }
 
-    /// The source begins to send.
+    /// The source starts to send.
     pub(super) fn depart(&mut self, vmi: &VirtualMachineInstance, migration: &str, pods: [&Pod; 2]) {
         self.depart_to(vmi, migration, pods, None);
     }
 
-    /// The same, perhaps to another instance.
+    /// The same, possibly to another VMI.
     pub(super) fn depart_to(
         &mut self,
         vmi: &VirtualMachineInstance,
@@ -130,7 +130,7 @@ impl Sim {
         self.begin_round(vmi, migration, memory(vmi));
     }
 
-    /// Sends so many MiB, as fast as others let it.
+    /// Sends this many MiB, as fast as the shared link allows.
     fn begin_round(&mut self, vmi: &VirtualMachineInstance, migration: &str, mib: u64) {
         let now = self.now;
         let journey = self.journey(migration);
@@ -140,7 +140,7 @@ impl Sim {
         self.act_after(takes, Actor::Sends { journey: number }, &Object::Vmi(vmi.clone().into()));
     }
 
-    /// What one guest gets of the link.
+    /// A guest's share of the link.
     fn share(&self, node: &str) -> u64 {
         let leaving = self.world.journeys.values().filter(|other| other.is_sending() && other.source_node == node);
         (LINK / (leaving.count() as u64).max(1)).max(1)
@@ -242,7 +242,7 @@ impl Sim {
         }
         let source = self.pod_named(vmi, state_of(vmi).and_then(|state| state.source_pod.as_deref()));
         if let Some(source) = source.map(|pod| Object::Pod(pod.into())) {
-            // The launcher without a guest ends by itself; one that dies is taken away with its Pod before anybody tells.
+            // A launcher without a guest exits by itself; one that dies is removed with its Pod before anybody reports.
             if matches!(journey.fate, Some(JourneyFate::SourceDies | JourneyFate::BothDie)) {
                 self.act_after(Duration::from_millis(1), Actor::KubeletKill, &source);
                 self.act_after(Duration::from_millis(2), Actor::KubeletEvict, &source);
@@ -260,7 +260,7 @@ impl Sim {
         self.act_after(after, Actor::NodeAgent, &teller);
     }
 
-    /// The transfer ends without having come to its end.
+    /// The transfer ends prematurely.
     pub(super) fn break_off(&mut self, migration: &str, why: &'static str) {
         let journey = self.journey(migration);
         journey.stage = if journey.stage == Stage::Following { Stage::Lost } else { Stage::Broken(why) };
@@ -279,7 +279,7 @@ impl Sim {
             let vmi = tables.vmis.all().find(|vmi| uid(&vmi.metadata) == journey.vmi).cloned();
             (vmi, tables.pods.all().find(|pod| uid(&pod.metadata) == journey.target_pod).cloned())
         };
-        // A launcher that waits for a guest ends when nobody sends one any more.
+        // A launcher that waits for a guest exits when nobody sends one any more.
         if let Some(target) = target {
             let after = self.some_ms(500, 5_000);
             self.act_after(after, Actor::KubeletReap, &Object::Pod(target));
@@ -303,7 +303,7 @@ impl Sim {
         }
     }
 
-    /// A side that is gone takes with it what the guest had there.
+    /// When a side is gone, its part of the guest is lost.
     pub(super) fn end_of_side(&mut self, pod: &str) {
         let touched = |journey: &Journey| {
             journey.is_sending() && [&journey.source_pod, &journey.target_pod].iter().any(|side| *side == pod)

@@ -1,4 +1,4 @@
-//! The kubelet of every node: runs the containers of Pods, ends them, and takes Pods away that are to go.
+//! The kubelet of every node: starts and stops the containers of Pods, and removes terminating Pods.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::script::PodFate;
 use crate::server::{Propagation, Verb, Writer};
 
 impl Sim {
-    /// Brings the Pod one step further: containers start, readiness follows the gates, helpers complete.
+    /// Advances the Pod by one step: containers start, readiness follows the gates, helpers complete.
     pub(super) fn run_pod(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.live::<Pod>(key, uid) else { return };
         let Some(node) = node_of(&pod) else { return };
@@ -70,7 +70,7 @@ impl Sim {
         lock(&self.hub).server.write_whole(Writer::Kubelet, Verb::PatchStatus, new);
     }
 
-    /// The containers die of themselves.
+    /// The containers die by themselves.
     pub(super) fn kill_pod(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.live::<Pod>(key, uid) else { return };
         if has_ended(&pod) || !node_of(&pod).is_some_and(|node| self.answers(node)) {
@@ -82,15 +82,15 @@ impl Sim {
     }
 
     pub(super) fn evict_pod(&mut self, key: &Key, uid: &str) {
-        // It may have gone meanwhile; then there is nothing to evict.
+        // It may be gone already; then there is nothing to evict.
         let _ = lock(&self.hub).server.delete::<Pod>(Writer::Kubelet, key, Some(uid), None, Propagation::Background);
     }
 
-    /// A Pod that is to go ends and goes; a launcher without a guest ends.
+    /// A terminating Pod ends and is removed; a launcher without a guest exits.
     pub(super) fn reap_pod(&mut self, key: &Key, uid: &str) {
         let Some(pod) = self.live::<Pod>(key, uid) else { return };
         if !node_of(&pod).is_none_or(|node| self.answers(node)) {
-            return; // when the node is back, or gone for good
+            return; // retried when the node is back, or gone for good
         }
         let deleting = is_deleting(&pod.metadata);
         if !has_ended(&pod) && (!deleting || !is_attachment(&pod)) {
@@ -103,7 +103,7 @@ impl Sim {
             }
         } else if deleting {
             let server = &mut lock(&self.hub).server;
-            // Somebody may have taken it away already.
+            // It may already have been removed.
             let _ = server.delete::<Pod>(Writer::Kubelet, key, Some(uid), Some(0), Propagation::Background);
         }
     }
@@ -186,8 +186,8 @@ fn set_ready(pod: &mut Pod, ready: bool) {
     }
 }
 
-/// What every image of the simulated cluster is.
+/// The digest of every image in the simulated cluster.
 const DIGEST: &str = "0123456789abcdef";
 
-/// How long a node may be silent before its Pods are evicted from it.
+/// How long a node may be silent before its Pods are evicted.
 pub(super) const EVICTED_AFTER: Duration = Duration::from_secs(300);

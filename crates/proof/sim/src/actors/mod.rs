@@ -1,7 +1,7 @@
-//! Everybody but the controllers: scheduler, kubelet, node agent, importer of volumes, garbage collector, user.
+//! All actors but the controllers: scheduler, kubelet, virt-handler, CDI, garbage collector, user.
 //!
-//! Each hears of changes at once, decides when it will do something about them, and then looks at what is true by that
-//! time. They are honest and slow; what goes wrong with them is in the script.
+//! Each is notified of changes at once, decides when to act on them, and then acts on the state at that time. They are
+//! correct but slow; their failures are in the script.
 
 mod between;
 mod build;
@@ -39,10 +39,10 @@ pub(crate) use guests::Guests;
 pub(crate) use state::answer_job;
 pub(crate) use user::ask_to_leave;
 
-/// What the actors know beyond the API.
+/// State of the actors besides the API.
 #[derive(Default)]
 pub(crate) struct World {
-    /// Nodes that do not answer.
+    /// Nodes that do not respond.
     pub(crate) silent: BTreeSet<String>,
     launchers: u64,
     attended: BTreeSet<String>,
@@ -52,20 +52,20 @@ pub(crate) struct World {
     pod_fates: BTreeMap<String, PodFate>,
     guest_fates: BTreeMap<String, GuestFate>,
     volume_fates: BTreeMap<String, VolumeFate>,
-    /// Jobs that end without an answer, by UID, and how.
+    /// Jobs that end without a result, by UID, and how.
     mute: BTreeMap<String, &'static str>,
     /// By the migration's UID.
     journeys: BTreeMap<String, journey::Journey>,
 }
 
 impl World {
-    /// Guests that arrived on another node.
+    /// Guests that migrated to another node.
     pub(crate) fn arrivals(&self) -> u64 {
         self.journeys.values().filter(|journey| journey.stage == journey::Stage::Arrived).count() as u64
     }
 }
 
-/// Whether the Pod is there to run a guest.
+/// Whether the Pod is a launcher Pod.
 pub(crate) fn is_launcher(pod: &Pod) -> bool {
     label(&pod.metadata, labels::APP) == Some(labels::app::LAUNCHER) && !is_ephemeral(pod)
 }
@@ -75,7 +75,7 @@ pub(crate) fn is_ephemeral(pod: &Pod) -> bool {
     annotation(&pod.metadata, annotations::EPHEMERAL_PROVISIONING).is_some()
 }
 
-/// Whether the Pod is there to receive a guest.
+/// Whether the Pod is a migration target.
 pub(crate) fn is_target(pod: &Pod) -> bool {
     is_launcher(pod) && label(&pod.metadata, labels::MIGRATION_JOB_UID).is_some()
 }
@@ -102,13 +102,13 @@ pub(crate) fn claims_of(pod: &Pod) -> impl Iterator<Item = &str> {
     volumes.filter_map(|volume| volume.persistent_volume_claim.as_ref()).map(|source| source.claim_name.as_str())
 }
 
-/// The launcher Pods of an instance that exist, oldest first.
+/// The existing launcher Pods of a VMI, oldest first.
 pub(crate) fn launchers_of<'a>(server: &'a Server, vmi_uid: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
     server.tables.pods.all().filter(move |pod| is_controlled_by(&pod.metadata, vmi_uid) && is_launcher(pod))
 }
 
 impl Sim {
-    /// The cluster before anybody came.
+    /// Creates the initial cluster.
     pub(crate) fn furnish(&mut self) {
         furniture(&mut lock(&self.hub).server, &self.script);
         for node in 0..build::NODES {
@@ -142,7 +142,7 @@ impl Sim {
         }
     }
 
-    /// Lets everybody hear of a change.
+    /// Notifies all actors of a change.
     pub(crate) fn notice(&mut self, change: &Change) {
         match &change.last {
             Object::Pod(pod) => self.notice_pod(change, &pod.clone()),
@@ -200,7 +200,7 @@ impl Sim {
         }
     }
 
-    /// The node agent hears of a Pod's change through the instance.
+    /// virt-handler learns of a Pod's change through the VMI.
     fn notice_owner(&mut self, pod: &Pod) {
         let Some(owner) = controller_of(&pod.metadata) else { return };
         let event = Event::Act {
@@ -247,7 +247,7 @@ impl Sim {
         }
     }
 
-    /// The fate of a guest is drawn when its node first looks at it.
+    /// The fate of a guest is drawn when its node first sees it.
     fn draw_guest_fate(&mut self, vmi_uid: &str) {
         let number = self.world.guests;
         self.world.guests += 1;
@@ -272,7 +272,7 @@ impl Sim {
         }
     }
 
-    /// The object, if it is still the one that was meant.
+    /// The object, if it still has this UID.
     fn live<K: kube::Resource<DynamicType = ()> + 'static>(&self, at: &Key, wanted: &str) -> Option<Arc<K>> {
         let found = lock(&self.hub).server.lookup::<K>(at)?;
         (uid(found.meta()) == wanted && key(found.meta()) == *at).then_some(found)

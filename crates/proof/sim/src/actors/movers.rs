@@ -1,5 +1,5 @@
-//! The two node agents of a migration: one prepares and takes over, the other sends. Either tells what it knows of the
-//! journey (`journey.rs`), which is less than the truth and later.
+//! The two virt-handlers of a migration: one prepares and takes over, the other sends. Both report what they know of
+//! the journey (`journey.rs`), which is less than the truth and later.
 
 use api::v1::{
     MigrationAbortStatus, MigrationMode, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State,
@@ -20,7 +20,7 @@ use crate::kinds::{Object, uid};
 use crate::server::Writer;
 
 impl Sim {
-    /// Looks after a migration of the instance: one step of either side. Says whether the usual care is to be left out.
+    /// Handles a migration of the VMI: one step of either side. Returns whether the usual handling is to be skipped.
     pub(super) fn escort(&mut self, vmi: &VirtualMachineInstance) -> bool {
         let Some(state) = vmi.status.as_ref().and_then(|status| status.migration_state.clone()) else { return false };
         let Some(migration) = state.migration_uid.clone().filter(|_| state.target_node.is_some()) else { return false };
@@ -36,7 +36,7 @@ impl Sim {
         let mut new = vmi.clone();
         let now = lock(&self.hub).server.time();
         match stage {
-            Stage::Arrived if !on_target => return target_lives || !on_source, // nobody can tell; the Pod's end is the guest's
+            Stage::Arrived if !on_target => return target_lives || !on_source, // unknown; the guest ends with the Pod
             Stage::Arrived if state.end_timestamp.is_none() => take_over(&mut new, &now),
             Stage::Arrived => state_of(&mut new).completed = Some(true),
             Stage::Lost if on_source || on_target => {
@@ -81,7 +81,7 @@ impl Sim {
         self.act_after(after, Actor::NodeAgent, &stored);
     }
 
-    /// The target's node lets go of a migration that is over.
+    /// The target's node releases a finished migration.
     fn clean_up(&mut self, vmi: &VirtualMachineInstance, state: &State, target: Option<&Pod>) {
         let node = label(&vmi.metadata, labels::MIGRATION_TARGET_NODE_NAME).filter(|node| self.answers(node));
         if node.is_none() || node != state.target_node.as_deref() {
@@ -97,14 +97,14 @@ impl Sim {
             labels.remove(labels::MIGRATION_TARGET_NODE_NAME);
         }
         if !failed {
-            // The guest has got what it was to get by moving.
+            // The change that required the migration has been applied.
             new.status_mut().conditions.retain(|condition| condition.type_ != conditions::HOT_MEMORY_CHANGE);
         }
         let stored = lock(&self.hub).server.update(Writer::NodeAgent, Part::Object, new);
         stored.expect("written right after it was read");
     }
 
-    /// Whether the guest has left the Pod it was said to be in, and lives where it went.
+    /// Whether the guest has left its recorded Pod and runs elsewhere.
     pub(super) fn lives_elsewhere(&self, vmi: &VirtualMachineInstance) -> bool {
         let Some(state) = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref()) else { return false };
         let journey = state.migration_uid.as_ref().and_then(|uid| self.world.journeys.get(uid));
@@ -120,7 +120,7 @@ impl Sim {
         found.filter(|pod| node_of(pod).is_some()).map(|pod| (**pod).clone())
     }
 
-    /// The guest died on its way, or where it had gone to before its node could say that it was there.
+    /// The guest died during the migration, or at the target before its node could report its arrival.
     pub(super) fn lose(&mut self, vmi: &VirtualMachineInstance, why: &str) {
         self.judge.guests.ends(uid(&vmi.metadata));
         let mut new = vmi.clone();
@@ -138,7 +138,7 @@ pub(super) fn state_of(vmi: &mut VirtualMachineInstance) -> &mut State {
     vmi.status_mut().migration_state.get_or_insert_default()
 }
 
-/// The target's node says that the guest is there.
+/// The target's node reports that the guest is there.
 pub(super) fn take_over(vmi: &mut VirtualMachineInstance, now: &Time) {
     let status = vmi.status_mut();
     let state = status.migration_state.get_or_insert_default();

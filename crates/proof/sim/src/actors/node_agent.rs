@@ -1,4 +1,4 @@
-//! The node agent of every node: starts guests that were handed over, and tells how they end.
+//! The virt-handler of every node: starts guests that were handed over, and reports how they end.
 
 use std::sync::Arc;
 
@@ -20,13 +20,13 @@ use crate::kinds::{Object, uid};
 use crate::script::GuestFate;
 use crate::server::{Server, Writer};
 
-/// A migration is under way whose transfer has begun.
+/// A migration is in progress whose transfer has started.
 fn has_left(vmi: &VirtualMachineInstance) -> bool {
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     state.is_some_and(|state| state.start_timestamp.is_some() && state.end_timestamp.is_none())
 }
 
-/// What the agent finds of the launcher.
+/// State of the launcher, as virt-handler sees it.
 #[derive(PartialEq, Eq)]
 pub(super) enum Launcher {
     Absent,
@@ -35,7 +35,7 @@ pub(super) enum Launcher {
     Alive,
 }
 
-/// The launcher of the instance on its node. A guest that comes back leaves the one of its earlier stay there.
+/// The VMI's launcher on its node. A guest that migrates back may find the launcher of its earlier stay there.
 fn launcher_on<'a>(server: &'a Server, vmi: &'a str, node: Option<&'a str>) -> Option<&'a Arc<Pod>> {
     launchers_of(server, vmi)
         .filter(|pod| node_of(pod) == node)
@@ -52,9 +52,9 @@ pub(super) fn set_phase(vmi: &mut VirtualMachineInstance, phase: Phase, now: Tim
     status.phase = Some(phase);
 }
 
-/// What the agent finds out about a guest that runs.
+/// What virt-handler reports about a running guest.
 pub(super) fn examine(vmi: &mut VirtualMachineInstance, now: &Time) {
-    // What is on one node only does not follow the guest.
+    // Node-local storage does not follow the guest.
     let bound = vmi.spec.volumes.iter().any(|volume| volume.source().container_disk().is_none());
     let status = vmi.status_mut();
     status.selinux_context = Some("none".to_owned());
@@ -67,7 +67,7 @@ pub(super) fn examine(vmi: &mut VirtualMachineInstance, now: &Time) {
 }
 
 impl Sim {
-    /// Looks after one instance: one step, and another look if there is more to do.
+    /// Handles one VMI: one step, and another one later if there is more to do.
     pub(super) fn attend(&mut self, key: &Key, uid: &str) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
         if between::receives(&vmi) {
@@ -93,7 +93,7 @@ impl Sim {
             (Some(Phase::Running), Launcher::Ended) => Phase::Failed,
             (Some(Phase::Running), Launcher::Ending) => Phase::Succeeded,
             (Some(Phase::Running), Launcher::Alive) if is_deleting(&vmi.metadata) => Phase::Succeeded,
-            // The launcher may be one that waits for a guest from elsewhere, beside the place where this one ended.
+            // The launcher may be one that waits for a guest from elsewhere, next to where this one ended.
             (Some(Phase::Running), Launcher::Alive) if self.judge.guests.of(uid).next().is_none() => Phase::Failed,
             (Some(Phase::Running), Launcher::Alive) => return self.attend_volumes(&vmi),
             _ => return,
@@ -114,7 +114,7 @@ impl Sim {
     pub(super) fn set_guest_phase(&mut self, vmi: &VirtualMachineInstance, phase: Phase) {
         let mut new = vmi.clone();
         if phase == Phase::Running {
-            // Nothing is attached to a guest whose label is not known.
+            // Nothing is attached to a guest whose SELinux label is unknown.
             new.status_mut().selinux_context = Some("none".to_owned());
             self.begin_guest(vmi);
         } else {
@@ -160,7 +160,7 @@ impl Sim {
         self.set_guest_phase(&started, Phase::Running);
     }
 
-    /// The backup has read what it was to read.
+    /// The backup has finished.
     pub(super) fn end_backup(&mut self, key: &Key, uid: &str) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
         let mut new = (*vmi).clone();
@@ -175,14 +175,14 @@ impl Sim {
     pub(super) fn end_guest(&mut self, key: &Key, uid: &str, crashed: bool) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid).filter(|vmi| vmi.is_running()) else { return };
         if between::sends(&vmi) && self.judge.guests.of(uid).next().is_none() {
-            return; // it is another instance's by now
+            return; // it belongs to another VMI by now
         }
         if label(&vmi.metadata, labels::NODE_NAME).is_some_and(|node| self.answers(node)) {
             self.set_guest_phase(&vmi, if crashed { Phase::Failed } else { Phase::Succeeded });
         }
     }
 
-    /// Mounts and attaches what was brought to the node; lets go of what left the spec.
+    /// Mounts and attaches volumes that are on the node; detaches those that left the spec.
     fn attend_volumes(&mut self, vmi: &VirtualMachineInstance) {
         let mut new = vmi.clone();
         let ours = vmi.spec.utility_volumes.iter().map(|volume| &volume.name);

@@ -1,4 +1,4 @@
-//! Nodes that live, fall silent, come back or are removed.
+//! Nodes that run, become unresponsive, come back or are removed.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::server::{Propagation, Writer};
 const HEARTBEAT: Duration = Duration::from_secs(100);
 
 impl Sim {
-    /// The agent says that it is alive, and takes instances again.
+    /// virt-handler sends a heartbeat, which makes the node schedulable again.
     pub(crate) fn heartbeat(&mut self, node: u8) {
         self.schedule(HEARTBEAT, Event::Heartbeat { node });
         let name = node_name(node);
@@ -48,7 +48,7 @@ impl Sim {
         here.cloned().map(Object::Pod).collect()
     }
 
-    /// The node answers again and does what it missed.
+    /// The node responds again and catches up.
     pub(crate) fn return_node(&mut self, node: u8) {
         let name = node_name(node);
         if lock(&self.hub).server.lookup::<Node>(&Key::new("", &name)).is_none() {
@@ -84,11 +84,11 @@ impl Sim {
         self.schedule(after, Event::Heartbeat { node });
     }
 
-    /// Target Pods are refused from now on.
+    /// Target Pods are rejected from now on.
     pub(crate) fn refuse_targets(&mut self, quota: bool) {
         let server = &mut lock(&self.hub).server;
         server.target_ban = Some("violates PodSecurity \"restricted:latest\"");
-        // Two faults may overlap: there is one quota.
+        // Two faults may overlap, but there is only one quota.
         if quota && server.create(Writer::User, build::quota()).is_ok() {
             server.target_ban = Some("exceeded quota: targets, requested: pods=1, used: pods=1, limited: pods=1");
         }
@@ -98,16 +98,16 @@ impl Sim {
         let server = &mut lock(&self.hub).server;
         server.target_ban = None;
         let quota = Key::new(crate::script::NAMESPACE, "targets");
-        // There is none if something else refused them.
+        // There is no quota if something else rejected them.
         let _ = server.delete::<ResourceQuota>(Writer::User, &quota, None, None, Propagation::Background);
     }
 
-    /// Somebody removes the node, and with it the Pods it can no longer have.
+    /// Removes the node and its Pods.
     pub(crate) fn remove_node(&mut self, node: u8) {
         let name = node_name(node);
         let gone = Key::new("", &name);
         let mut hub = lock(&self.hub);
-        // Two faults may mean the same node.
+        // Two faults may remove the same node.
         if hub.server.delete::<Node>(Writer::Kubelet, &gone, None, None, Propagation::Background).is_err() {
             return;
         }

@@ -1,4 +1,4 @@
-//! The scheduler: finds a node for a Pod, or says why not.
+//! The scheduler: finds a node for a Pod, or reports why there is none.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ impl Sim {
         self.schedule(retry, event);
     }
 
-    /// A Pod that uses a claim was bound: whoever waits for the first consumer goes on.
+    /// A Pod that uses a claim was bound: binding modes that wait for the first consumer proceed.
     pub(super) fn notice_consumer(&mut self, pod: &Pod) {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let waiting: Vec<Object> = {
@@ -95,7 +95,7 @@ impl Sim {
     }
 }
 
-/// A migration's target does not go where another Pod of its guest is.
+/// A migration target avoids nodes with another Pod of its guest.
 fn keeps_away(server: &Server, pod: &Pod, node: &str) -> bool {
     let guest = label(&pod.metadata, api::labels::CREATED_BY);
     let is_target = label(&pod.metadata, api::labels::MIGRATION_JOB_UID).is_some();
@@ -105,7 +105,7 @@ fn keeps_away(server: &Server, pod: &Pod, node: &str) -> bool {
     is_target && (avoids(pod, node) || server.tables.pods.all().any(|other| beside(other)))
 }
 
-/// Its affinity names the node as one that it must not go to.
+/// Whether its affinity excludes the node.
 fn avoids(pod: &Pod, node: &str) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
@@ -116,7 +116,7 @@ fn avoids(pod: &Pod, node: &str) -> bool {
     })
 }
 
-/// Helpers of a launcher Pod go where it is.
+/// Helpers of a launcher Pod run on its node.
 fn beside(server: &Server, pod: &Pod) -> Option<String> {
     let owner = controller_of(&pod.metadata).filter(|owner| owner.kind == "Pod")?;
     let key = Key::new(pod.metadata.namespace.clone().unwrap_or_default(), &owner.name);
@@ -124,7 +124,7 @@ fn beside(server: &Server, pod: &Pod) -> Option<String> {
     node_of(launcher).map(str::to_owned)
 }
 
-/// Sets the condition `PodScheduled`. Says whether that changed it.
+/// Sets the condition `PodScheduled`. Returns whether it changed.
 fn set_scheduled(pod: &mut Pod, status: &str, why: Option<&str>) -> bool {
     let conditions = pod.status.get_or_insert_default().conditions.get_or_insert_default();
     let known = conditions.iter().position(|condition| condition.type_ == "PodScheduled");

@@ -1,6 +1,6 @@
-//! What guests keep beyond their disks: the claims it lies in, and the Jobs that look where a guest was last.
+//! Backend storage of guests: its claims, and the Jobs that determine where a guest ran last.
 //!
-//! A Job finds what is true, if it finds anything: whether the source has noted in its claim that the guest left.
+//! A Job reports the truth, if it reports anything: whether the source has recorded in its claim that the guest left.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::kinds::{Object, key, uid};
 use crate::script::{Fault, JobFate};
 use crate::server::{Propagation, Server, Verb, Writer};
 
-/// How long a Job may take, and how long it is kept when it has ended.
+/// Timeout of a Job, and how long it is kept after it has ended.
 const JOB: Duration = Duration::from_secs(30);
 
-/// The UID of the claim in which a launcher Pod's guest keeps its state.
+/// The UID of the backend-storage claim of a launcher Pod.
 pub(super) fn claim_of(server: &Server, pod: &Pod) -> Option<String> {
     let volumes = pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten());
     let state = volumes.into_iter().find(|volume| volume.name == "vm-state")?;
@@ -36,7 +36,7 @@ fn beside(pod: &Pod, name: &str) -> Key {
     Key::new(pod.metadata.namespace.clone().unwrap_or_default(), name)
 }
 
-/// How a Job has ended.
+/// Sets the result of a Job.
 pub(crate) fn answer_job(job: &mut Job, type_: &str, reason: &str) {
     let condition = JobCondition {
         type_: type_.to_owned(),
@@ -52,7 +52,7 @@ fn has_ended(job: &Job) -> bool {
 }
 
 impl Sim {
-    /// A Pod was bound: the claims that it is the first to use are, too.
+    /// A Pod was bound: so are the claims of which it is the first consumer.
     pub(super) fn notice_state_claims(&mut self, pod: &Pod) {
         let unbound: Vec<Object> = {
             let hub = lock(&self.hub);
@@ -96,7 +96,7 @@ impl Sim {
         self.act_after(after, Actor::Job, &object);
     }
 
-    /// The Job looks, and says what it has found.
+    /// The Job checks and reports its result.
     pub(super) fn run_job(&mut self, at: &Key, job_uid: &str) {
         let Some(job) = self.live::<Job>(at, job_uid).filter(|job| !has_ended(job)) else { return };
         let mut new = (*job).clone();

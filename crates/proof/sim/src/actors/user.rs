@@ -1,4 +1,4 @@
-//! The user, and the API front end that turns wishes into requests.
+//! The user, and virt-api, which turns actions into requests.
 
 use api::config::ClusterConfig;
 use api::v1::{
@@ -34,7 +34,7 @@ impl Sim {
     pub(crate) fn deed(&mut self, number: usize) {
         let deed = self.script.user[number].1.clone();
         self.timeline.line(self.now, "user", &deed.to_string());
-        // A wish that cannot be granted now (no such object, name taken) is answered with an error and forgotten.
+        // An action that is not possible now (no such object, name taken) fails and is dropped.
         self.try_deed(&deed);
     }
 
@@ -119,7 +119,7 @@ impl Sim {
                 let vmi = server.lookup::<VirtualMachineInstance>(&at(*vm)).filter(|vmi| vmi.is_running())?;
                 let moving = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
                 if moving.is_some_and(|state| !state.is_over()) {
-                    return None; // the node refuses
+                    return None; // the node rejects it
                 }
                 let mut new = (*vmi).clone();
                 let tracking = new.status_mut().changed_block_tracking.get_or_insert_default();
@@ -151,7 +151,7 @@ impl Sim {
         Some(())
     }
 
-    /// The front end asks the node agent, which tells of it in a condition.
+    /// virt-api asks virt-handler, which reports it in a condition.
     fn pause(&mut self, server: &mut Server, vm: u8, paused: bool) -> Option<()> {
         let vmi = server.lookup::<VirtualMachineInstance>(&at(vm)).filter(|vmi| vmi.is_running())?;
         label(&vmi.metadata, labels::NODE_NAME).filter(|node| self.answers(node))?;
@@ -179,12 +179,12 @@ where
     server.delete::<K>(USER, key, None, None, propagation).ok()
 }
 
-/// By what the two sides of an exchange find each other. It is used again by those that try again.
+/// The ID shared by both sides of a migration between VMIs. It is reused by later attempts.
 fn exchange(from: u8, to: u8) -> String {
     format!("exchange-{from}-{to}")
 }
 
-/// The namespace is made with the first who lives there.
+/// The namespace is created with its first VM.
 fn wait_for_guest(server: &mut Server, vm: u8) -> Option<()> {
     let namespace = vm_namespace(vm);
     if server.lookup::<Namespace>(&Key::new("", namespace)).is_none() {
@@ -201,8 +201,8 @@ fn migrate(server: &mut Server, key: &Key) -> Option<()> {
     ask_to_move(server, key, "move", |_| {})
 }
 
-/// As admission has it: an instance that can move, and no other migration of it under way. Admission looks into a cache, so
-/// another one may have come a moment ago. What is bound to its node by its disks can be sent with them.
+/// Like admission: requires a migratable VMI without another unfinished migration. Admission reads a cache, so another
+/// one may just have been created. VMIs that are not migratable because of their disks can be sent with them.
 fn ask_to_move(
     server: &mut Server,
     key: &Key,
@@ -244,7 +244,7 @@ fn abort_migrations(server: &mut Server, key: &Key) {
     }
 }
 
-/// Takes the mark away from every guest that is to leave the same node. What was to move them is left to the controllers.
+/// Removes the evacuation mark from all guests of the same node. Their migrations are left to the controllers.
 fn call_off(server: &mut Server, key: &Key) -> Option<()> {
     let mark = |vmi: &VirtualMachineInstance| vmi.status.as_ref()?.evacuation_node_name.clone();
     let node = mark(&*server.lookup::<VirtualMachineInstance>(key)?)?;
@@ -257,7 +257,7 @@ fn call_off(server: &mut Server, key: &Key) -> Option<()> {
     Some(())
 }
 
-/// Asks for every launcher Pod of the guest. What is refused is asked for again some other time.
+/// Evicts all launcher Pods of the guest. Rejected evictions are retried some other time.
 fn evict(server: &mut Server, guest: &str, dry_run: bool) {
     let pods: Vec<_> = launchers_of(server, guest).cloned().collect();
     for pod in pods.iter().filter(|pod| matches!(eviction::subject(pod), Subject::Launcher { .. })) {
@@ -265,7 +265,7 @@ fn evict(server: &mut Server, guest: &str, dry_run: bool) {
     }
 }
 
-/// An eviction as the front end answers it. In a dry run nobody may write.
+/// An eviction as handled by the API. In a dry run nobody may write.
 pub(crate) fn ask_to_leave(server: &mut Server, at: &Key, uid: &str, dry_run: bool) -> Answer<()> {
     let by = if dry_run { Writer::DryRun } else { Writer::Eviction };
     let config = ClusterConfig::from_kubevirt(server.tables.kubevirts.all().next().expect("the cluster has one"));
@@ -356,7 +356,7 @@ fn extra_disk(name: &str) -> Disk {
     Disk { name: name.to_owned(), disk: Some(target), ..Disk::default() }
 }
 
-/// Plugs a claim: through the virtual machine if there is one, else into the instance itself.
+/// Hotplugs a claim: through the VM if there is one, otherwise into the VMI itself.
 fn plug(server: &mut Server, vm: u8, volume: u8) -> Option<()> {
     let (key, name) = (at(vm), volume_name(volume));
     let vmi = server.lookup::<VirtualMachineInstance>(&key).filter(|vmi| vmi.is_running())?;
@@ -407,7 +407,7 @@ fn unplug(server: &mut Server, vm: u8, volume: u8) -> Option<()> {
     Some(())
 }
 
-/// As the front end does it: one request per volume name at a time.
+/// Like virt-api: one request per volume name at a time.
 fn request_volume(server: &mut Server, key: &Key, request: VirtualMachineVolumeRequest) -> Option<()> {
     let mut vm = (*server.lookup::<VirtualMachine>(key)?).clone();
     let requests = &mut vm.status_mut().volume_requests;

@@ -1,4 +1,4 @@
-//! Volumes for purposes of ours: whoever backs a guest up plugs one in and takes it out again.
+//! Utility volumes: plugged in for a backup and unplugged afterwards.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::hub::lock;
 use crate::script::{NAMESPACE, utility_name, vm_name};
 use crate::server::{Server, Writer};
 
-/// Plugs one in, unless the nodes are moving the guest or there is one already.
+/// Plugs one in, unless the nodes are migrating the guest or there is one already.
 pub(super) fn plug_utility(server: &mut Server, vm: u8) -> Option<Arc<VirtualMachineInstance>> {
     let key = Key::new(NAMESPACE, vm_name(vm));
     let vmi = server.lookup::<VirtualMachineInstance>(&key).filter(|vmi| vmi.is_running())?;
@@ -34,7 +34,7 @@ pub(super) fn plug_utility(server: &mut Server, vm: u8) -> Option<Arc<VirtualMac
 }
 
 impl Sim {
-    /// It has served its purpose.
+    /// It is no longer needed.
     pub(super) fn end_utility(&mut self, key: &Key, uid: &str) {
         let Some(vmi) = self.live::<VirtualMachineInstance>(key, uid) else { return };
         let mut new = (*vmi).clone();

@@ -1,4 +1,4 @@
-//! What goes wrong with processes, watches and requests.
+//! Faults of processes, watches and requests.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::script::{Fault, vm_name};
 use crate::server::{Server, Writer};
 
 impl Sim {
-    /// A fault sets in.
+    /// A fault begins.
     pub(super) fn fault(&mut self, number: usize) {
         let fault = self.script.faults[number];
         self.timeline.line(self.now, "fault", &fault.to_string());
@@ -57,7 +57,7 @@ impl Sim {
         }
     }
 
-    /// How much later than usual events of this kind arrive now.
+    /// Additional delay of events of this kind.
     pub(super) fn lag(&self, kind: Kind) -> Duration {
         let lags = self.script.faults.iter().filter_map(|fault| match fault {
             Fault::Lag { kind: of, from, until, by } if *of == kind && (*from..*until).contains(&self.now) => Some(*by),
@@ -66,7 +66,7 @@ impl Sim {
         lags.max().unwrap_or_default()
     }
 
-    /// How long one way between a controller and the server takes for this key.
+    /// One-way latency between a controller and the server for this key.
     pub(super) fn latency(&mut self, key: &Key) -> Duration {
         let slow = self.script.faults.iter().filter_map(|fault| match fault {
             Fault::SlowKey { vm, from, until, latency }
@@ -79,7 +79,7 @@ impl Sim {
         slow.max().unwrap_or_default() + self.some_ms(1, 25)
     }
 
-    /// Faults that wait for a request of some number, as long as something may go wrong.
+    /// Faults that are triggered by a request number, until the calm phase.
     fn faults_of_requests(&self) -> &[Fault] {
         if self.now < self.script.calm { &self.script.faults } else { &[] }
     }

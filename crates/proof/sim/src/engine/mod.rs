@@ -1,7 +1,7 @@
-//! Plays a script: one thread, one clock, one event after the other.
+//! Plays a script: one thread, one clock, one event at a time.
 //!
-//! Events lie in a queue ordered by virtual time. Each is played to its end; what it changed on the server is then told to
-//! the watches (which schedules deliveries), to the actors (which schedule what they will do) and to the judge.
+//! Events are queued by virtual time. After each event its changes on the server are passed to the watches (which
+//! schedule deliveries), to the actors (which schedule their actions) and to the judge.
 
 mod faults;
 mod replica;
@@ -28,14 +28,14 @@ use crate::timeline::Timeline;
 
 pub(crate) use replica::{PassInfo, Replica, Task};
 
-/// What can happen at a time.
+/// An event of the simulation.
 #[derive(Clone, Debug)]
 pub(crate) enum Event {
     /// The user's deed of this number.
     Deed(usize),
     /// The fault of this number begins.
     Fault(usize),
-    /// A process takes the lead.
+    /// A process becomes leader.
     Lead,
     /// Change number `nth` of a kind reaches the cache of a process.
     Deliver {
@@ -43,25 +43,25 @@ pub(crate) enum Event {
         kind: Kind,
         nth: usize,
     },
-    /// The watch of a kind begins, or begins anew.
+    /// The watch of a kind starts or restarts.
     List {
         replica: u32,
         kind: Kind,
     },
-    /// Workers look for keys.
+    /// Workers take keys from the queue.
     Work {
         replica: u32,
     },
-    /// A pass goes on.
+    /// A pass continues.
     Resume {
         replica: u32,
         task: u64,
     },
-    /// A request of a process that leads no more arrives.
+    /// A request of a former leader arrives.
     Straggler {
         task: u64,
     },
-    /// An actor does something about an object.
+    /// An actor acts on an object.
     Act {
         actor: Actor,
         key: Key,
@@ -76,9 +76,9 @@ pub(crate) enum Event {
     NodeBack {
         node: u8,
     },
-    /// Target Pods are taken again.
+    /// Target Pods are accepted again.
     TargetsAllowed,
-    /// Everything runs in the newest version.
+    /// The upgrade is complete.
     Upgraded,
 }
 
@@ -93,11 +93,11 @@ pub(crate) enum Actor {
     GuestEnds {
         crashed: bool,
     },
-    /// A round of a guest's memory was sent.
+    /// A round of a guest's memory has been sent.
     Sends {
         journey: u64,
     },
-    /// Something cuts a guest's journey short.
+    /// A guest's transfer is interrupted.
     Severs {
         journey: u64,
     },
@@ -105,15 +105,15 @@ pub(crate) enum Actor {
     UtilityEnds,
     /// Binds a claim that a Pod uses.
     Binder,
-    /// A Job has looked.
+    /// A Job finishes.
     Job,
-    /// A Job that has ended is kept for a while.
+    /// A finished Job expires.
     JobExpires,
     Cdi,
     Collector,
 }
 
-/// How a history ended.
+/// The outcome of a history.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub violation: Option<Violation>,
@@ -123,24 +123,24 @@ pub struct Outcome {
     pub passes: u64,
     /// Requests of controllers.
     pub requests: u64,
-    /// Guests that arrived on another node.
+    /// Guests that migrated to another node.
     pub moved: u64,
     pub timeline: Vec<String>,
     /// What exists at the end, if a timeline was kept.
     pub left: Vec<String>,
 }
 
-/// What is fixed before a history begins.
+/// Options of a history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     pub plant: Option<Plant>,
     /// Keep a timeline of everything that happens.
     pub verbose: bool,
-    /// Keep a timeline of the API's writes alone.
+    /// Keep a timeline of API writes only.
     pub writes: bool,
 }
 
-/// A history that takes more events than this goes in circles.
+/// A history with more events than this does not terminate.
 const MAX_STEPS: u64 = 60_000;
 
 /// See the module.
@@ -155,13 +155,13 @@ pub(crate) struct Sim {
     pub(crate) replica: Option<Replica>,
     stragglers: Vec<Task>,
     replicas: u32,
-    /// The launcher image the process brings.
+    /// The launcher image of the process.
     image: u32,
     pub(crate) requests: u64,
-    /// Requests that would change something.
+    /// Number of modifying requests.
     writes: u64,
     passes: u64,
-    /// Changes already told to everybody.
+    /// Number of changes already passed on.
     told: usize,
     /// The same by kind.
     told_of: Vec<usize>,
@@ -173,7 +173,7 @@ pub(crate) struct Sim {
     steps: u64,
 }
 
-/// The time of day when every history begins.
+/// The wall-clock time at which every history begins.
 const START: &str = "2026-01-05T08:00:00Z";
 
 impl Sim {
@@ -223,7 +223,7 @@ impl Sim {
         self.events.insert((self.now + after, self.sequence), event);
     }
 
-    /// A time between the two, in milliseconds.
+    /// A random duration between the two, in milliseconds.
     pub(crate) fn some_ms(&mut self, low: u64, high: u64) -> Duration {
         self.luck += 1;
         Duration::from_millis(low + self.rng.at("ms", self.luck) % (high - low + 1))
@@ -244,7 +244,7 @@ impl Sim {
         self.tell();
     }
 
-    /// Plays until everything has settled, or until something is wrong.
+    /// Plays until everything has settled or an invariant is broken.
     fn play(&mut self) -> Result<(), Violation> {
         self.begin();
         loop {
@@ -293,7 +293,7 @@ impl Sim {
         }
     }
 
-    /// Tells everybody what has changed on the server.
+    /// Passes on what has changed on the server.
     fn tell(&mut self) {
         loop {
             let change = {
@@ -316,7 +316,7 @@ impl Sim {
     }
 }
 
-/// When a fault sets in by itself; others wait for a request or an object.
+/// When a fault begins by itself; others are triggered by a request or an object.
 fn begins(fault: &Fault) -> Option<Duration> {
     match fault {
         Fault::Outage { at, .. }

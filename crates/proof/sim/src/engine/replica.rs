@@ -1,4 +1,4 @@
-//! A process of virt-controller: the real controllers over caches that we feed.
+//! A virt-controller process: the real controllers over caches that the simulation feeds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use crate::server::Writer;
 
 type Pass = Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send>>;
 
-/// A pass, as the judge knows it.
+/// A pass, as the judge sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct PassInfo {
     pub id: u64,
@@ -30,20 +30,20 @@ pub(crate) struct PassInfo {
     /// By its short name.
     pub controller: &'static str,
     pub key: Key,
-    /// How many changes of each kind the caches had taken in when it began.
+    /// Number of changes of each kind in the caches when it began.
     pub seen: Vec<usize>,
-    /// How many changes there had been in all.
+    /// Total number of changes at that time.
     pub begun: usize,
 }
 
-/// Where a pass stands.
+/// The state of a pass.
 #[derive(Debug)]
 enum Stage {
-    /// Its request is on the way to the server; `number` among all requests.
+    /// Its request is in flight to the server; `number` among all requests.
     Sent { number: u64 },
-    /// The answer is on its way back.
+    /// The response is in flight.
     Answered { lost: bool },
-    /// It waits for something that is no request.
+    /// It waits for something other than a request.
     Waiting,
 }
 
@@ -62,20 +62,20 @@ pub(crate) struct Replica {
     pub(crate) controllers: Controllers,
     feeds: Feeds,
     pub(crate) stores: Stores,
-    /// By kind: changes taken in.
+    /// By kind: number of changes received.
     taken: Vec<usize>,
     /// By kind: whether there is a watch.
     watched: Vec<bool>,
-    /// By kind: when the last delivery that is on its way arrives. Events of one kind keep their order.
+    /// By kind: when the last delivery in flight arrives. Events of one kind stay in order.
     due: Vec<Duration>,
     pub(crate) tasks: BTreeMap<u64, Task>,
-    /// Keys whose last pass failed, and which are tried again.
+    /// Keys whose last pass failed and that will be retried.
     failed: BTreeSet<(&'static str, Key)>,
     next_look: Option<Duration>,
 }
 
 impl Replica {
-    /// Whether some key waits for its next attempt after a failure.
+    /// Whether some key waits for a retry after a failure.
     pub(super) fn tries_again(&self) -> bool {
         !self.failed.is_empty()
     }
@@ -126,7 +126,7 @@ macro_rules! frame {
     };
 }
 
-/// Pods without the label are not in the controllers' selector.
+/// Pods without the label do not match the controllers' selector.
 fn is_watched(object: &Object) -> bool {
     let Object::Pod(pod) = object else { return true };
     pod.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(api::labels::APP))
@@ -155,7 +155,7 @@ impl Replica {
 }
 
 impl Sim {
-    /// A new process: empty caches, no memory of what its predecessor did.
+    /// Starts a new process: empty caches, no memory of its predecessor.
     pub(super) fn lead(&mut self) {
         if self.replica.is_some() {
             return;
@@ -196,8 +196,8 @@ impl Sim {
         self.replica.as_mut().filter(|replica| replica.id == id)
     }
 
-    /// The watch of a kind begins with a list. While events of the kind come late, the server that is asked is behind
-    /// as well: it shows what was so long ago, though nothing older than what this process has seen before.
+    /// The watch of a kind starts with a list. While events of the kind are delayed, the server is equally stale: it
+    /// returns an old state, but nothing older than what this process has seen before.
     pub(super) fn list(&mut self, id: u32, kind: Kind) {
         let until = self.now.saturating_sub(self.lag(kind));
         let hub = self.hub.clone();
@@ -216,7 +216,7 @@ impl Sim {
         late.for_each(|nth| self.announce(kind, nth));
     }
 
-    /// A change of this kind was stored: it will reach the cache, after those before it.
+    /// Schedules delivery of a stored change to the cache, in order.
     pub(super) fn announce(&mut self, kind: Kind, nth: usize) {
         if !kind.is_watched() {
             return;
@@ -259,7 +259,7 @@ impl Sim {
         self.schedule(lasts, Event::List { replica, kind });
     }
 
-    /// Workers look for keys a moment from now.
+    /// Schedules the workers.
     pub(super) fn look_soon(&mut self) {
         let after = self.some_ms(0, 20);
         self.look_after(after);
@@ -277,7 +277,7 @@ impl Sim {
         self.schedule(after, Event::Work { replica });
     }
 
-    /// Takes what is ready from the queues and begins passes.
+    /// Takes ready keys from the queues and starts passes.
     pub(super) fn work(&mut self, id: u32) {
         let Some(replica) = self.leader(id) else { return };
         if !replica.synced() {
@@ -324,7 +324,7 @@ impl Sim {
         self.advance(task, None);
     }
 
-    /// Polls a pass with a permit, and files it under what it waits for now.
+    /// Polls a pass with a permit, and records what it waits for now.
     fn advance(&mut self, mut task: Task, permit: Option<Permit>) {
         let Some(replica) = &self.replica else { return };
         let seen = replica.seen();
@@ -415,7 +415,7 @@ impl Sim {
         self.advance(task, permit);
     }
 
-    /// What the workers of `informer` do with the end of a pass.
+    /// Handles the end of a pass like the workers of `informer`.
     fn end_pass(&mut self, task: Task, result: Result<Requeue, Error>) {
         let Some(replica) = &mut self.replica else { return };
         let queue = &task.queue;
@@ -435,14 +435,14 @@ impl Sim {
         self.look_soon();
     }
 
-    /// The process and all it knew are gone; another one starts.
+    /// The process crashes with all its state; another one starts.
     pub(super) fn crash(&mut self) {
         self.replica = None;
         let after = self.some_ms(200, 9_000);
         self.schedule(after, Event::Lead);
     }
 
-    /// Another process leads at once. What the old one had sent is still on its way.
+    /// Another process becomes leader at once. Requests of the old one are still in flight.
     pub(super) fn change_leader(&mut self, in_flight: Duration) {
         let Some(old) = self.replica.take() else { return };
         for (id, task) in old.tasks {
@@ -454,7 +454,7 @@ impl Sim {
         self.lead();
     }
 
-    /// The request has its effect; nobody hears the answer.
+    /// The request takes effect, but nobody receives the response.
     pub(super) fn straggle(&mut self, id: u64) {
         let Some(at) = self.stragglers.iter().position(|task| task.info.id == id) else { return };
         let mut task = self.stragglers.swap_remove(at);
@@ -472,7 +472,7 @@ impl Sim {
         lock(&self.hub).plant
     }
 
-    /// [`Plant::NoExpectations`]: the handlers hear of the object for a moment, the cache is as before.
+    /// [`Plant::NoExpectations`]: the handlers briefly see the object; the cache stays the same.
     fn plant_seen(&mut self, task: &Task) {
         let change = lock(&self.hub).server.log.last().cloned();
         let Some(change) = change.filter(|change| change.by == task.writer) else { return };
@@ -485,7 +485,7 @@ impl Sim {
 }
 
 impl Replica {
-    /// The caches were complete once; a broken watch later does not stop the workers.
+    /// The caches have synced once; a watch that breaks later does not stop the workers.
     fn synced(&self) -> bool {
         Kind::ALL.iter().all(|&kind| self.was_listed(kind))
     }
@@ -500,7 +500,7 @@ impl Replica {
     }
 }
 
-/// Polls once. A panic is told, not passed on.
+/// Polls once. Catches panics and returns them.
 fn poll(future: &mut Pass) -> Result<Poll<Result<Requeue, Error>>, String> {
     let waker = noop_waker();
     let mut context = Context::from_waker(&waker);

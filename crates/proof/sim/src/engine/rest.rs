@@ -1,4 +1,4 @@
-//! The end of a history: after the last fault everything must settle, and then stay as it is.
+//! The end of a history: after the last fault everything must settle and then stay unchanged.
 
 use std::time::Duration;
 
@@ -9,9 +9,10 @@ use crate::controllers;
 use crate::hub::lock;
 use crate::invariants::Violation;
 
-/// Nobody wrote for so long: longer than expectations last and a crash loop pauses. A key that failed may pause for longer.
+/// Quiet time without writes: longer than expectations and crash-loop back-offs last. A failed key may back off for
+/// longer.
 const QUIET: Duration = Duration::from_secs(330);
-/// Everything settles within this time after the last fault, or never.
+/// Time limit for settling after the last fault.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 impl Sim {
@@ -27,7 +28,7 @@ impl Sim {
         Violation { invariant: "settles", at: self.now, message: why.to_owned() }
     }
 
-    /// Looks at what is left, then makes every key run once more: nothing may be written.
+    /// Checks the final state, then reconciles every key once more: nothing may be written.
     pub(super) fn rest(&mut self) -> Result<(), Violation> {
         if self.now.saturating_sub(self.last_write) <= QUIET && self.now > self.script.calm + PATIENCE - QUIET {
             return Err(self.unsettled("an hour after the last fault there is still no rest"));

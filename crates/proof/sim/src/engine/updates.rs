@@ -1,4 +1,4 @@
-//! The installation itself: it is updated, and says what becomes of guests then.
+//! Upgrades of the installation, and the workload update methods.
 
 use api::v1::KubeVirt;
 use serde_json::json;
@@ -9,7 +9,8 @@ use crate::hub::lock;
 use crate::server::Writer;
 
 impl Sim {
-    /// An administrator has guests brought to newer launchers: by moving them, or by ending all that cannot or need not.
+    /// An administrator enables workload updates: by migration, or by evicting everything that cannot or need not
+    /// migrate.
     pub(super) fn choose_updates(&mut self, evict: bool) {
         let methods = if evict { vec!["Evict"] } else { vec!["LiveMigrate", "Evict"] };
         let strategy =
@@ -18,7 +19,7 @@ impl Sim {
         self.edit_kubevirt(Part::Object, |kubevirt| kubevirt.spec.workload_update_strategy = Some(strategy));
     }
 
-    /// What runs is not what shall run, until everything was replaced.
+    /// The observed version differs from the target version until the upgrade is complete.
     pub(super) fn begin_upgrade(&mut self) {
         let version = self.image.to_string();
         self.edit_kubevirt(Part::Status, |kubevirt| {

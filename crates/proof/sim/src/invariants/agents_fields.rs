@@ -1,5 +1,5 @@
-//! 7: once the node agent owns an instance, the instance controller leaves alone what is the agent's or frozen: spec, node,
-//! topology hints, QoS class, times of phases, the condition `Synchronized`.
+//! 7: once virt-handler owns a VMI, the VMI controller does not touch fields that are virt-handler's or frozen: spec,
+//! node, topology hints, QoS class, phase transition timestamps, the condition `Synchronized`.
 
 use api::conditions;
 

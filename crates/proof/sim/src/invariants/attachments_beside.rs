@@ -1,4 +1,4 @@
-//! 21: attachment Pods belong to the launcher Pod and ask for its node.
+//! 21: attachment Pods are owned by the launcher Pod and require its node.
 
 use machinery::meta::controller_of;
 use informer::Key;

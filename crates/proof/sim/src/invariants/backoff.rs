@@ -1,4 +1,4 @@
-//! 25: failed starts are counted once per instance; the pause after the n-th lies within 10n² and 15n² seconds, at most
+//! 25: failed starts are counted once per VMI; the back-off after the n-th is between 10n² and 15n² seconds, at most
 //! 300, and nothing starts before it is over.
 
 use api::v1::RunStrategy;
@@ -44,7 +44,7 @@ fn counts_once(scene: &Scene<'_>, was: &api::v1::VirtualMachine, is: &api::v1::V
     let n = count(&new);
     let Some(retry) = &new.retry_after_timestamp else { return Err(format!("{name}: a failure without a pause")) };
     let pause = retry.0.as_second() - scene.server.time().0.as_second();
-    // The pause was counted when the pass began; the write may have taken a while.
+    // The back-off was computed when the pass began; the write may have taken a while.
     let (least, most) = ((10 * n * n).min(300), (15 * n * n).min(300));
     ensure(pause <= most && pause >= least - 30, || format!("{name}: a pause of {pause} s after {n} failures"))
 }

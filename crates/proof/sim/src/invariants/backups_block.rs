@@ -1,5 +1,5 @@
-//! 50: a guest whose disks a backup reads, or that has utility volumes, is not handed off; when they have gone, nothing says
-//! that they are in the way.
+//! 50: a guest with a running backup or with utility volumes is not handed off; once they are gone, nothing claims that
+//! they block it.
 
 use api::conditions;
 use api::v1::VirtualMachineInstance;

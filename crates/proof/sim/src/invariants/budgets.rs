@@ -1,4 +1,4 @@
-//! 55: no controller makes a disruption budget, and at rest none is controlled by an instance.
+//! 55: no controller creates a disruption budget, and at rest none is controlled by a VMI.
 
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::Resource as _;

@@ -1,5 +1,5 @@
-//! 75: passes leave cached objects as they are, and the caches end up equal to the server. Objects in caches are shared and
-//! cannot be changed in place, so equality at the end is what is left to check.
+//! 75: passes do not modify cached objects, and the caches end up equal to the server. Cached objects are shared and
+//! immutable, so only the equality at the end is checked.
 
 use kube::Resource;
 use virt_controller::Stores;

@@ -1,5 +1,5 @@
-//! 74: whoever meets a conflict gives up the pass and starts from the cache again: the pass ends with an error, and nothing
-//! is sent a second time as it is.
+//! 74: on a conflict the pass is aborted and starts again from the cache: it ends with an error, and nothing is resent
+//! unchanged.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::hub::Request;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// What a pass was refused for a conflict.
+    /// The request of a pass that failed with a conflict.
     refused: BTreeMap<u64, String>,
 }
 

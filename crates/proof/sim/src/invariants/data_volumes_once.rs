@@ -1,4 +1,4 @@
-//! 33: the DataVolume of a template is created once in the life of its virtual machine, however stale the cache is.
+//! 33: the DataVolume of a template is created once in the lifetime of its VM, however stale the cache is.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ impl Invariant for Rule {
         let Some(owner) = controller_of(&volume.metadata) else { return Ok(()) };
         let name = change.last.key().name;
         let again = !self.made.insert((owner.uid.clone(), name.clone()));
-        // Made again because somebody deleted it: that is right. The simulation's user deletes none.
+        // It is right to recreate one that somebody deleted, but the simulated user deletes none.
         let deleted = scene.server.stream(Kind::DataVolume).iter().any(|&at| {
             let old = &scene.server.log[at];
             old.is.is_none() && old.last.key().name == name

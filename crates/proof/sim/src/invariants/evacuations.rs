@@ -1,5 +1,5 @@
-//! 52, 53: the evacuation controller makes at most one migration at a time for an instance, however far behind its caches
-//! are, and none for one whose guest it must not or cannot move, or that has a second Pod already.
+//! 52, 53: the evacuation controller creates at most one migration at a time for a VMI, however stale its caches are,
+//! and none for a VMI that must not or cannot migrate, or that already has a second Pod.
 
 use api::conditions;
 use machinery::meta::is_controlled_by;

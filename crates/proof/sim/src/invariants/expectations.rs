@@ -1,6 +1,6 @@
-//! 3, 22: while something that a controller created or deleted for a key is not yet in its cache, it creates and deletes
-//! nothing for that key, for five minutes at most. What is expected is known by its name: an earlier object of the name that a
-//! late watch brings is taken for it, and what is asked for then meets the one that is there.
+//! 3, 22: while something that a controller created or deleted for a key is not yet in its cache, it creates and
+//! deletes nothing for that key, for at most five minutes. Expectations are tracked by name: an earlier object of the
+//! same name that a late watch delivers satisfies them, and the next request then meets the existing object.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -23,7 +23,7 @@ struct Expected {
     pass: u64,
     kind: Kind,
     key: Key,
-    /// How many changes of the kind the cache had when it was done.
+    /// Number of changes of the kind in the cache at that time.
     seen: usize,
     /// The number of the change among those of its kind.
     nth: usize,
@@ -35,14 +35,14 @@ fn counts(request: &Request) -> Option<Kind> {
     matches!(request.op, Op::Create | Op::Delete { .. }).then_some(kind)
 }
 
-/// The change that shows a deletion: the first with the mark, whoever set it.
+/// The change that shows a deletion: the first with a deletion timestamp, whoever set it.
 fn shows(scene: &Scene<'_>, kind: Kind, request: &Request) -> Option<usize> {
     let Op::Delete { uid } = &request.op else { return None };
     let changes = scene.server.stream(kind).iter().map(|&at| &scene.server.log[at]);
     changes.map(|change| &change.last).position(|object| object.uid() == uid && is_deleting(object.meta()))
 }
 
-/// Whether the cache has got another object of the name since.
+/// Whether the cache has received another object of the name since.
 fn met_another(scene: &Scene<'_>, expected: &Expected, seen: usize) -> bool {
     let stream = scene.server.stream(expected.kind);
     let since = stream.get(expected.seen..seen.min(stream.len())).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! 31: a template without a firmware UUID gets one that follows from its name, and keeps it.
+//! 31: a template without a firmware UUID gets one derived from its name, and keeps it.
 
 use virt_controller::Stores;
 

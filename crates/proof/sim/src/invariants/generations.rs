@@ -1,4 +1,4 @@
-//! 30: desired and observed generation differ only while the template differs from the one the instance was started with.
+//! 30: desired and observed generation differ only while the template differs from the one the VMI was started with.
 
 use informer::Key;
 use virt_controller::Stores;

@@ -1,5 +1,5 @@
-//! 13: what is to be deleted disappears once nothing holds it. (That a settled object is left alone is checked by the
-//! engine at the end of every history.)
+//! 13: a terminating object disappears once nothing holds it. (The engine checks at the end of every history that
+//! settled objects are not written.)
 
 use machinery::meta::is_deleting;
 use virt_controller::Stores;

@@ -1,5 +1,4 @@
-//! 6: once the node agent owns an instance, the controllers write it only by JSON patches in which every replaced value
-//! was tested before.
+//! 6: once virt-handler owns a VMI, the controllers only write it with JSON patches that test every value they replace.
 
 use json_patch::PatchOperation;
 use virt_controller::api::Patch;
@@ -29,7 +28,7 @@ impl Invariant for Rule {
         match &request.op {
             Op::Replace => Err(format!("instance {} was handed over and is replaced as a whole", request.key)),
             Op::Patch(Patch::Json(patch)) => check(patch).map_err(|why| format!("instance {}: {why}", request.key)),
-            // An adoption carries the UID as its guard.
+            // An adoption is guarded by the UID.
             _ => Ok(()),
         }
     }

@@ -1,5 +1,5 @@
-//! 8: the hand-over to a node is one write: phase, label, node and the volumes' status together, all of the node on which
-//! the launcher Pod is.
+//! 8: the hand-over to a node is a single write of phase, label, node and volume status, and the node is that of the
+//! launcher Pod.
 
 use api::labels;
 use api::v1::VirtualMachineInstancePhase as Phase;
@@ -30,7 +30,7 @@ impl Invariant for Rule {
         ensure(label(&is.metadata, labels::NODE_NAME) == Some(node), || {
             format!("instance {} is Scheduled to {node}, but its label says otherwise", name(is))
         })?;
-        // A receiver may have others of earlier attempts.
+        // A receiver may have Pods of earlier attempts.
         let pods = pods_of(scene.server, uid(&is.metadata)).filter(|pod| is_launcher(pod));
         let pods: Vec<_> = pods.filter(|pod| !is_receiver(is) || !has_ended(pod)).collect();
         let some = is_receiver(is) && pods.iter().any(|pod| node_of(pod) == Some(node));

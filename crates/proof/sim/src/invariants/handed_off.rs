@@ -57,7 +57,7 @@ fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachine
     })
 }
 
-/// Unless the guest has ended, and nobody has said so yet.
+/// Unless the guest has ended and nobody has reported it yet.
 fn names_the_guests_pod(scene: &Scene<'_>, vmi: &VirtualMachineInstance, state: &State) -> bool {
     let Some(home) = scene.guests.of(uid(&vmi.metadata)).next() else { return true };
     let named = scene.server.tables.pods.all().find(|pod| pod.metadata.name == state.source_pod);

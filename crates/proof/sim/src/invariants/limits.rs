@@ -1,5 +1,5 @@
-//! 35: when a target Pod is made, no more migrations run or have a target than may, in the cluster and from the guest's
-//! node, going by what is stored and not by what the controller had seen.
+//! 35: when a target Pod is created, the migrations that run or have a target stay within the limits of the cluster and
+//! of the source node, judged by what is stored and not by what the controller had seen.
 
 use api::labels;
 use api::v1::VirtualMachineInstance;
@@ -12,7 +12,7 @@ use super::{Invariant, Scene, Verdict};
 use crate::actors::is_target;
 use crate::server::{Change, Server};
 
-/// What the simulated cluster allows.
+/// The limits of the simulated cluster.
 pub(super) struct Limits {
     pub(super) cluster: usize,
     pub(super) outbound: usize,
@@ -57,7 +57,7 @@ pub(super) fn takes_room(server: &Server, migration: &Migration) -> bool {
     let uid = migration.metadata.uid.as_deref();
     let has_target =
         server.tables.pods.all().any(|pod| is_target(pod) && label(&pod.metadata, labels::MIGRATION_JOB_UID) == uid);
-    // One that sends has its room with the receiver's, who makes the target.
+    // A sending migration shares the slot of the receiving one, which creates the target.
     let sends = kind(migration) == Migrates::Sends;
     !sends && !plan::migration::is_final(migration) && (plan::migration::is_running(migration) || has_target)
 }
@@ -66,7 +66,7 @@ pub(super) fn guest<'a>(server: &'a Server, migration: &Migration) -> Option<&'a
     server.tables.vmis.get(&instance_key(migration)?).map(AsRef::as_ref)
 }
 
-/// The node that a migration takes its guest away from. One that has arrived leaves no other.
+/// The source node of a migration. One whose guest has arrived leaves no other node.
 pub(super) fn leaves<'a>(server: &'a Server, migration: &Migration) -> Option<&'a str> {
     let vmi = guest(server, migration)?;
     if kind(migration) == Migrates::Receives {

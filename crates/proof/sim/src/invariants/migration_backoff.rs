@@ -1,4 +1,4 @@
-//! 46: automatic migrations keep their distance after failures, 20 s and twice as much after each; a user's are not put off.
+//! 46: automatic migrations back off after failures, 20 s and twice as long after each; those of users are not delayed.
 
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;

@@ -1,7 +1,7 @@
-//! What must hold in every history, one file each.
+//! The invariants of every history, one file each.
 //!
-//! An invariant hears of every change, every request and every pass, in order, and looks at the server's truth and at
-//! what the pass could know. The first one that is broken ends the history.
+//! An invariant sees every change, every request and every pass, in order, together with the true state of the server
+//! and what the pass could know. The first violation ends the history.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use crate::hub::Request;
 use crate::kinds::{Kind, Object};
 use crate::server::{Change, Server, Writer};
 
-/// What went wrong.
+/// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: &'static str,
@@ -33,31 +33,31 @@ impl fmt::Display for Violation {
 
 pub(crate) type Verdict = Result<(), String>;
 
-/// What an invariant may look at.
+/// What an invariant can inspect.
 pub(crate) struct Scene<'a> {
     pub(crate) server: &'a Server,
     passes: &'a BTreeMap<u64, Arc<PassInfo>>,
-    /// The launcher image that the leading process brings.
+    /// The launcher image of the leader.
     pub(crate) image: &'a String,
     /// Where guests really run.
     pub(crate) guests: &'a Guests,
 }
 
 impl Scene<'_> {
-    /// The pass that wrote, if it was one.
+    /// The pass that made a write, if it was one.
     pub(crate) fn pass(&self, by: Writer) -> Option<&PassInfo> {
         let Writer::Controller { pass, .. } = by else { return None };
         self.passes.get(&pass).map(Arc::as_ref)
     }
 
-    /// The object as the pass had it in its cache when it began.
+    /// The object as cached when the pass began.
     pub(crate) fn cached(&self, pass: &PassInfo, kind: Kind, key: &Key) -> Option<Object> {
         let stream = &self.server.stream(kind)[..pass.seen[kind as usize]];
         let last = stream.iter().rev().map(|&at| &self.server.log[at]).find(|change| change.last.key() == *key)?;
         last.is.clone()
     }
 
-    /// All objects of a kind as the pass had them in its cache when it began.
+    /// All objects of a kind as cached when the pass began.
     pub(crate) fn all_cached(&self, pass: &PassInfo, kind: Kind) -> Vec<Object> {
         self.server.seen(kind, pass.seen[kind as usize]).into_values().collect()
     }
@@ -72,7 +72,7 @@ pub(crate) trait Invariant: Send {
         Ok(())
     }
 
-    /// A guest has started, or changed sides.
+    /// A guest has started or switched over.
     fn guests(&mut self, _scene: &Scene<'_>) -> Verdict {
         Ok(())
     }
@@ -82,7 +82,7 @@ pub(crate) trait Invariant: Send {
         Ok(())
     }
 
-    /// The server has answered it: done, or this code.
+    /// The server has responded: success, or this status code.
     fn answer(
         &mut self,
         _scene: &Scene<'_>,
@@ -179,7 +179,7 @@ invariants!(
     budgets,
 );
 
-/// Asks all invariants, and remembers the first that was broken.
+/// Runs all invariants and records the first violation.
 pub(crate) struct Judge {
     all: Vec<Box<dyn Invariant>>,
     passes: BTreeMap<u64, Arc<PassInfo>>,

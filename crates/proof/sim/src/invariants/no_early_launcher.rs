@@ -1,6 +1,5 @@
-//! 3: no launcher Pod is created for an instance that is being deleted or past Pending, nor while a volume it needs is
-//! not ready: judged by what the pass had in its cache. (That open expectations hold it back as well is in
-//! `expectations.rs`.)
+//! 3: no launcher Pod is created for a VMI that is being deleted or past Pending, nor while a volume it needs is not
+//! ready, judged by what the pass had in its cache. (Open expectations are checked in `expectations.rs`.)
 
 use api::cdi::{DataVolume, DataVolumePhase};
 use api::v1::VirtualMachineInstance;

@@ -1,5 +1,5 @@
-//! 19: a volume that is plugged in and stays is never without a running Pod that holds it: the successor runs before the
-//! last predecessor goes.
+//! 19: a volume that stays plugged in always has a running Pod that holds it: the successor runs before the last
+//! predecessor is deleted.
 
 use api::v1::VolumePhase;
 use machinery::meta::is_deleting;

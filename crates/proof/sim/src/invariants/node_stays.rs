@@ -1,4 +1,4 @@
-//! 9, 38: an instance changes its node only by the word of a node agent, to where a migration of it goes that has not failed.
+//! 9, 38: only virt-handler changes the node of a VMI, to the target of a migration that has not failed.
 
 use super::support::{ensure, is_receiver, name, vmi_change};
 use super::{Invariant, Scene, Verdict};
@@ -19,7 +19,7 @@ impl Invariant for Rule {
         let moved = state.is_some_and(|state| {
             state.target_node == node(is) && state.source_node == node(was) && state.failed != Some(true)
         });
-        // One that waits for a guest has no node before it comes, whatever an earlier attempt left.
+        // A VMI that waits for a guest has no node yet, whatever an earlier attempt left.
         let waits = is_receiver(was) && !was.is_running();
         let by_agent = change.by.name() == "agent";
         ensure(node(was).is_none_or(|node| node.is_empty()) || node(was) == node(is) || (moved && by_agent) || waits, || {

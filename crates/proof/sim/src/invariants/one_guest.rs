@@ -1,6 +1,6 @@
-//! 38: a guest runs in one place. Two never run with the same disks, and no controller ends one that runs: it neither
-//! deletes the Pod with the guest, nor gives up the instance or the migration that the guest has gone with, whatever it
-//! knows of the journey. At rest guests run where the API says, and nowhere else.
+//! 38: a guest runs in one place. Two guests never run with the same disks, and no controller ends a running one: it
+//! neither deletes the Pod with the guest nor fails the VMI or the migration that the guest has moved with, whatever it
+//! knows about the transfer. At rest guests run exactly where the API says.
 
 use std::collections::BTreeSet;
 

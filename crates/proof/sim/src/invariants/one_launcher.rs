@@ -1,15 +1,14 @@
-//! 1, 2: in the life of an instance (one UID) one launcher Pod is created and no other; so there is never more than one
-//! that has not ended. Pods that only make storage bind do not count, nor do those that a migration brings (see
-//! `one_target.rs`).
+//! 1, 2: in the lifetime of a VMI (one UID) exactly one launcher Pod is created, so there is never more than one that
+//! has not ended. Pods that only make storage bind do not count, nor do migration targets (see `one_target.rs`).
 //!
-//! Two cases are left. A controller dies after it has made the Pod and before it could say so on the instance, and the Pod
-//! is gone before the next one looks. Nobody can know of it then, and no guest was ever started in it, since that takes
-//! an instance that was handed over.
+//! There are two exceptions. First, a controller may crash after it has created the Pod and before it has updated the
+//! VMI, and the Pod is gone before the next controller looks. Then nobody can know of it, and no guest was ever started
+//! in it, since that requires a VMI that was handed over.
 //!
-//! And a request that a deposed leader has sent may arrive when the instance is gone, and the Pod of that name with it: nobody
-//! refuses a Pod because its owner does not exist. It is nobody's: no instance has its owner's UID any more, none ever names
-//! it, and node agents speak only to launchers that an instance names. So no guest starts in it; and the garbage
-//! collector deletes what has no owner, and lets go of the volumes with it.
+//! Second, a request of a former leader may arrive after the VMI, and the Pod of that name, are gone: a Pod is not
+//! rejected because its owner does not exist. It belongs to nobody: no VMI has its owner's UID any more, none ever
+//! names it, and virt-handler only talks to launchers that a VMI names. So no guest starts in it, and the garbage
+//! collector deletes it, which releases its volumes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +25,9 @@ use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// The launcher, its name and UID, by the instance's UID.
+    /// Name and UID of the launcher, by the VMI's UID.
     launchers: BTreeMap<String, (String, String)>,
-    /// The UIDs of Pods that came when their instance was gone.
+    /// The UIDs of Pods created after their VMI was gone.
     late: BTreeSet<String>,
 }
 
@@ -73,7 +72,7 @@ impl Invariant for Rule {
     }
 }
 
-/// The instance does not show that there ever was such a Pod.
+/// The VMI does not show that there ever was such a Pod.
 fn never_knew(vmi: &VirtualMachineInstance, pod: &str) -> bool {
     vmi.is_unprocessed() && vmi.status.as_ref().is_none_or(|status| !status.active_pods.contains_key(pod))
 }

@@ -1,4 +1,4 @@
-//! 17: no attachment Pod is created while another one of the same launcher has not begun to run.
+//! 17: no attachment Pod is created while another one of the same launcher is not running yet.
 
 use machinery::meta::{controller_of, is_deleting};
 

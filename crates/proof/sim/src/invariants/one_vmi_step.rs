@@ -1,4 +1,4 @@
-//! 22: a pass never creates and deletes an instance both.
+//! 22: a pass never both creates and deletes a VMI.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! 73: only the process that leads sends requests. (What it had sent before it lost the lease may still arrive.)
+//! 73: only the leader sends requests. (Those sent before it lost the lease may still arrive.)
 
 use super::{Invariant, Scene, Verdict};
 use crate::engine::PassInfo;

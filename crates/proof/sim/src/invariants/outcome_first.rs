@@ -1,5 +1,5 @@
-//! 12: the virtual machine's finalizer leaves an instance only after the virtual machine has recorded how the instance
-//! ended, or when there is no such virtual machine.
+//! 12: the VM's finalizer is removed from a VMI only after the VM has recorded how the VMI ended, or if there is no
+//! such VM.
 
 use api::finalizers::VIRTUAL_MACHINE_CONTROLLER;
 use api::v1::{RunStrategy, VirtualMachineInstancePhase as Phase, VirtualMachinePrintableStatus as Printable};
@@ -23,7 +23,7 @@ impl Invariant for Rule {
         let left = has_finalizer(&was.metadata, VIRTUAL_MACHINE_CONTROLLER)
             && !has_finalizer(&is.metadata, VIRTUAL_MACHINE_CONTROLLER);
         let Some(vm) = owner_vm(scene.server, is).filter(|_| left) else { return Ok(()) };
-        // One whose guest never came has no outcome.
+        // A VMI whose guest never came has no outcome.
         let never = is_receiver(is) && is_deleting(&is.metadata) && is.phase() == Some(&Phase::WaitingForSync);
         if never {
             return Ok(());

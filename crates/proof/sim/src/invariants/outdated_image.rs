@@ -1,4 +1,4 @@
-//! 14: an instance carries the label of an outdated launcher exactly if its launcher's image is not the controller's.
+//! 14: a VMI has the outdated-launcher label exactly if its launcher's image is not the controller's.
 
 use api::labels::OUTDATED_LAUNCHER_IMAGE;
 use machinery::meta::label;
@@ -19,7 +19,7 @@ impl Invariant for Rule {
 
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         for vmi in scene.server.tables.vmis.all().filter(|vmi| !vmi.is_final()) {
-            // A guest that has moved leaves a launcher behind.
+            // A migrated guest leaves its old launcher behind.
             let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref()).filter(|node| !node.is_empty());
             let launchers = pods_of(scene.server, uid(&vmi.metadata)).filter(|pod| is_launcher(pod));
             let here = launchers.filter(|pod| node.is_none() || node_of(pod) == node);

@@ -1,4 +1,4 @@
-//! 76: whatever a controller creates has a controller of its own, so that garbage collection alone cleans up after it.
+//! 76: everything a controller creates has a controller owner reference, so that garbage collection alone cleans up.
 
 use machinery::meta::controller_of;
 
@@ -21,10 +21,10 @@ impl Invariant for Rule {
         let wanted = match &change.last {
             Object::Vmi(_) | Object::Revision(_) | Object::DataVolume(_) => &["VirtualMachine"][..],
             Object::Pod(_) => &["VirtualMachineInstance", "Pod"],
-            // What a migration prepares is its own until the guest has come.
+            // What is prepared for a migration is owned by it until the guest has arrived.
             Object::Claim(_) => &["VirtualMachine", "VirtualMachineInstance", "VirtualMachineInstanceMigration"],
             Object::Job(_) => &["VirtualMachineInstanceMigration"],
-            // They belong to nobody, and go when their instance has gone.
+            // They have no owner, and are deleted when their VMI is gone.
             Object::Migration(_) => return Ok(()),
             _ => return Err(format!("{} was created", change.last.title())),
         };

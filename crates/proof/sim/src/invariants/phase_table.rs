@@ -1,4 +1,4 @@
-//! 5: phases of an instance move along the table, each step by the one who may make it; Succeeded and Failed are the end.
+//! 5: the phases of a VMI follow the table, each step made by a permitted writer; Succeeded and Failed are final.
 
 use api::v1::VirtualMachineInstancePhase as Phase;
 
@@ -43,7 +43,7 @@ impl Invariant for Rule {
         if waits && !is_receiver(was) {
             return Err(format!("instance {} waits for no guest, and went from {} to {}", name(is), phase(was), phase(is)));
         }
-        // Its launcher has ended with nobody in it: that the guest was sent is in `between.rs`.
+        // Its launcher exited without a guest: `between.rs` checks that the guest was sent.
         let sent = was.is_running() && is.phase() == Some(&Phase::Succeeded) && has_sent(is);
         let known = TABLE.iter().find(|(from, to, _)| was.phase() == Some(from) && is.phase() == Some(to));
         match known {

@@ -1,4 +1,4 @@
-//! 11: the finalizer of an instance leaves only when none of its Pods exists.
+//! 11: the finalizer of a VMI is removed only when none of its Pods exists.
 
 use api::finalizers::VIRTUAL_MACHINE_INSTANCE;
 use machinery::meta::has_finalizer;

@@ -1,4 +1,4 @@
-//! 29: the word that users see agrees with what is.
+//! 29: the printable status matches the actual state.
 
 use api::conditions;
 use api::v1::{RunStrategy, VirtualMachineInstancePhase as Phase};
@@ -14,7 +14,7 @@ use crate::kinds::uid;
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// The words that may be shown once everything has settled.
+/// The values allowed once everything has settled.
 fn allowed(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> &'static [Printable] {
     let failures = vm.status.as_ref().and_then(|status| status.start_failure.as_ref()).is_some();
     let awaits = vm.run_strategy() == Ok(RunStrategy::WaitAsReceiver);
@@ -24,7 +24,7 @@ fn allowed(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>) -> &'stati
         Some(vmi) if vmi.is_running() && vmi.has_condition(conditions::PAUSED) => &[Printable::Paused],
         Some(vmi) if vmi.is_running() => &[Printable::Running],
         Some(vmi) if vmi.is_final() && failures => &[Printable::CrashLoopBackOff, Printable::Stopped, Printable::DataVolumeError],
-        // An adopted one may have run from other volumes than the machine's own, which need not be there.
+        // An adopted VMI may have used other volumes than the VM's own, which need not exist.
         Some(vmi) if vmi.is_final() => &[
             Printable::Stopped,
             Printable::DataVolumeError,

@@ -1,4 +1,4 @@
-//! 16: an instance is Ready only while it is Running, and its launcher's readiness gate is open exactly while it is not
+//! 16: a VMI is Ready only while it is Running, and its launcher's readiness gate is open exactly while it is not
 //! paused.
 
 use api::conditions;
@@ -26,7 +26,7 @@ impl Invariant for Rule {
         let Some((Some(was), is)) = vmi_change(change) else { return Ok(()) };
         let became = is.has_condition(conditions::READY) && !was.has_condition(conditions::READY);
         let Some(pass) = pass_of(scene, change, controllers::VMI).filter(|_| became) else { return Ok(()) };
-        // The guest may have ended between look and write; the next pass takes it back.
+        // The guest may have ended between read and write; the next pass corrects that.
         ensure(cached_vmi(scene, pass).is_some_and(|vmi| vmi.is_running()), || {
             format!("instance {} became Ready in phase {}", name(is), phase(is))
         })

@@ -1,5 +1,5 @@
-//! 28: a running virtual machine asks for a restart exactly if its template differs from the one it was started with. (The
-//! user of the simulation only makes changes that cannot be applied live.)
+//! 28: a running VM requires a restart exactly if its template differs from the one it was started with. (The simulated
+//! user only makes changes that cannot be applied live.)
 
 use virt_controller::Stores;
 
@@ -17,7 +17,7 @@ impl Invariant for Rule {
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         for vmi in scene.server.tables.vmis.all().filter(|vmi| vmi.is_running()) {
             let Some(vm) = owner_vm(scene.server, vmi) else { continue };
-            // An adopted instance was started by nobody who kept its template.
+            // There is no recorded template for an adopted VMI.
             if own_revision(vm, vmi).is_none() {
                 continue;
             }

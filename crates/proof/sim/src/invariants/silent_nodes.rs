@@ -1,5 +1,5 @@
-//! 72: an instance is failed for its node's silence only if the node is silent, and if no Pod of the instance is alive
-//! there; and that is looked up live.
+//! 72: a VMI is failed because of an unresponsive node only if the node is unresponsive and no Pod of the VMI is alive
+//! there, confirmed by a live read.
 
 use api::annotations::HEARTBEAT;
 use api::v1::VirtualMachineInstancePhase as Phase;
@@ -16,7 +16,7 @@ use crate::server::Change;
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// A node that was heard of within this time is not silent; some time may pass between look and write.
+/// A node with a heartbeat within this time is responsive; some time may pass between read and write.
 const HEARD: i64 = 240;
 
 impl Invariant for Rule {

@@ -1,4 +1,4 @@
-//! 27: a started virtual machine has exactly one start revision, and its instance was built from what is in it.
+//! 27: a started VM has exactly one start revision, and its VMI was built from it.
 
 use serde_json::Value;
 use virt_controller::Stores;

@@ -1,5 +1,5 @@
-//! 24: only the first state change request counts, and a stop that means another instance never ends this one: whenever
-//! a virtual machine's controller deletes an instance, there is a reason.
+//! 24: only the first state change request counts, and a stop request for another VMI never stops this one: whenever
+//! the VM controller deletes a VMI, there is a reason.
 
 use api::v1::{RunStrategy, StateChangeRequestAction as Action};
 use machinery::meta::is_deleting;

@@ -1,5 +1,5 @@
-//! 23: a virtual machine starts only when its strategy says so: Halted never, Manual on request, RerunOnFailure on request
-//! or when it was just set to it; and never while the last instance is there.
+//! 23: a VM starts only when its run strategy says so: Halted never, Manual on request, RerunOnFailure on request or
+//! when it was just set; and never while the last VMI exists.
 
 use api::v1::{RunStrategy, StateChangeRequestAction as Action, VirtualMachine};
 use machinery::meta::is_deleting;

@@ -1,4 +1,4 @@
-//! Questions that several invariants ask.
+//! Helpers shared by invariants.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::engine::PassInfo;
 use crate::kinds::{Kind, Object, uid};
 use crate::server::{Change, Server};
 
-/// A change of an instance: before, after.
+/// A change of a VMI: before, after.
 pub(super) fn vmi_change(
     change: &Change,
 ) -> Option<(Option<&Arc<VirtualMachineInstance>>, &Arc<VirtualMachineInstance>)> {
@@ -28,7 +28,7 @@ pub(super) fn vmi_change(
     Some((was, last))
 }
 
-/// A change of a virtual machine: before, after.
+/// A change of a VM: before, after.
 pub(super) fn vm_change(change: &Change) -> Option<(Option<&Arc<VirtualMachine>>, &Arc<VirtualMachine>)> {
     let Object::Vm(last) = &change.last else { return None };
     let was = match &change.was {
@@ -38,12 +38,12 @@ pub(super) fn vm_change(change: &Change) -> Option<(Option<&Arc<VirtualMachine>>
     Some((was, last))
 }
 
-/// The instance that a migration moves.
+/// The VMI of a migration.
 pub(super) fn instance_key(migration: &Migration) -> Option<Key> {
     Some(Key::new(migration.metadata.namespace.clone()?, migration.spec.vmi_name.clone()?))
 }
 
-/// A Pod that has just been created.
+/// A newly created Pod.
 pub(super) fn new_pod(change: &Change) -> Option<&Arc<Pod>> {
     match (&change.last, &change.was) {
         (Object::Pod(pod), None) => Some(pod),
@@ -51,7 +51,7 @@ pub(super) fn new_pod(change: &Change) -> Option<&Arc<Pod>> {
     }
 }
 
-/// An instance that has just been created.
+/// A newly created VMI.
 pub(super) fn new_vmi(change: &Change) -> Option<&Arc<VirtualMachineInstance>> {
     match (&change.last, &change.was) {
         (Object::Vmi(vmi), None) => Some(vmi),
@@ -59,17 +59,17 @@ pub(super) fn new_vmi(change: &Change) -> Option<&Arc<VirtualMachineInstance>> {
     }
 }
 
-/// The pass behind a change, if it is one of this controller.
+/// The pass that made a change, if it was one of this controller.
 pub(super) fn pass_of<'a>(scene: &'a Scene<'_>, change: &Change, controller: &str) -> Option<&'a PassInfo> {
     scene.pass(change.by).filter(|pass| pass.controller == controller)
 }
 
-/// The Pods that an object with this UID controls and that exist.
+/// The existing Pods controlled by the object with this UID.
 pub(super) fn pods_of<'a>(server: &'a Server, owner: &'a str) -> impl Iterator<Item = &'a Arc<Pod>> {
     server.tables.pods.all().filter(move |pod| is_controlled_by(&pod.metadata, owner))
 }
 
-/// The Pods that an object with this UID controlled, as the pass had them in its cache.
+/// The cached Pods of a pass controlled by the object with this UID.
 pub(super) fn cached_pods_of(scene: &Scene<'_>, pass: &PassInfo, owner: &str) -> Vec<Arc<Pod>> {
     let pods = scene.all_cached(pass, Kind::Pod).into_iter().filter_map(|object| match object {
         Object::Pod(pod) => Some(pod),
@@ -78,7 +78,7 @@ pub(super) fn cached_pods_of(scene: &Scene<'_>, pass: &PassInfo, owner: &str) ->
     pods.filter(|pod| is_controlled_by(&pod.metadata, owner)).collect()
 }
 
-/// The instance the pass works on, as its cache had it.
+/// The VMI of the pass, as cached.
 pub(super) fn cached_vmi(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<VirtualMachineInstance>> {
     match scene.cached(pass, Kind::Vmi, &pass.key)? {
         Object::Vmi(vmi) => Some(vmi),
@@ -86,7 +86,7 @@ pub(super) fn cached_vmi(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<Virtu
     }
 }
 
-/// The virtual machine the pass works on, as its cache had it.
+/// The VM of the pass, as cached.
 pub(super) fn cached_vm(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<VirtualMachine>> {
     match scene.cached(pass, Kind::Vm, &pass.key)? {
         Object::Vm(vm) => Some(vm),
@@ -94,12 +94,12 @@ pub(super) fn cached_vm(scene: &Scene<'_>, pass: &PassInfo) -> Option<Arc<Virtua
     }
 }
 
-/// Whether the node agent owns the instance.
+/// Whether virt-handler owns the VMI.
 pub(super) fn is_handed_over(vmi: &VirtualMachineInstance) -> bool {
     matches!(vmi.phase(), Some(Phase::Scheduled | Phase::Running))
 }
 
-/// Whether the instance waits for a guest that another one sends.
+/// Whether the VMI waits for a guest of another one.
 pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
     annotation(&vmi.metadata, CREATE_MIGRATION_TARGET) == Some("true")
 }
@@ -108,12 +108,12 @@ pub(super) fn migration_state(vmi: &VirtualMachineInstance) -> Option<&State> {
     vmi.status.as_ref()?.migration_state.as_ref()
 }
 
-/// Where the guest is that a receiver is to get, as its sender has told.
+/// The node of the guest that a receiver is to get, as reported by its sender.
 pub(super) fn sender_node(receiver: &VirtualMachineInstance) -> Option<&str> {
     migration_state(receiver)?.source_state.as_ref()?.node.as_deref()
 }
 
-/// Whether the instance says that its guest has become another instance's.
+/// Whether the VMI reports that its guest has moved to another VMI.
 pub(super) fn has_sent(vmi: &VirtualMachineInstance) -> bool {
     let state = migration_state(vmi).filter(|state| state.between() == Some(Between::Sends));
     state.is_some_and(|state| state.completed == Some(true) && state.failed != Some(true))
@@ -127,13 +127,13 @@ pub(super) fn name(vmi: &VirtualMachineInstance) -> &str {
     vmi.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// The virtual machine that controls the instance, if it exists.
+/// The VM that controls the VMI, if it exists.
 pub(super) fn owner_vm<'a>(server: &'a Server, vmi: &VirtualMachineInstance) -> Option<&'a Arc<VirtualMachine>> {
     let owner = machinery::meta::controller_of(&vmi.metadata)?;
     server.tables.vms.all().find(|vm| uid(&vm.metadata) == owner.uid)
 }
 
-/// Whether a Job has found that the guest of a migration had left its source, if one has answered.
+/// Whether a Job has found that the guest of a migration had left its source; `None` without a result.
 pub(super) fn job_said(server: &Server, migration: &Migration) -> Option<bool> {
     let changes = server.stream(Kind::Job).iter().rev().map(|&at| &server.log[at].last);
     changes.filter(|job| is_controlled_by(job.meta(), uid(&migration.metadata))).find_map(|job| {

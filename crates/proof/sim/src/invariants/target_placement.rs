@@ -1,5 +1,5 @@
-//! 37: a target Pod is kept away from every node that has a Pod of its guest, and asks for a CPU of the same vendor as the
-//! guest's. (That it is never bound to the guest's node is in `one_target.rs`.)
+//! 37: a target Pod avoids all nodes with a Pod of its guest and requires a CPU of the same vendor as the guest's.
+//! (`one_target.rs` checks that it is never bound to the guest's node.)
 
 use api::labels;
 use k8s_openapi::api::core::v1::Pod;
@@ -13,7 +13,7 @@ use crate::server::Change;
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// The Pod names the node as one that it must not go to.
+/// Whether the Pod's affinity excludes the node.
 fn avoids(pod: &Pod, node: &str) -> bool {
     let affinity = pod.spec.as_ref().and_then(|spec| spec.affinity.as_ref()?.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());

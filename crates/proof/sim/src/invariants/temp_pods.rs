@@ -1,4 +1,4 @@
-//! 4: a Pod that only makes storage bind never brings its instance to Scheduling, and is never taken for the launcher.
+//! 4: a Pod that only makes storage bind never moves its VMI to Scheduling, and is never mistaken for the launcher.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// Instances that have had a launcher.
+    /// VMIs that have had a launcher.
     launched: BTreeSet<String>,
 }
 

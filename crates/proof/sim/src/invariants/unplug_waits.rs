@@ -1,5 +1,5 @@
-//! 18: an attachment Pod is not deleted while a volume that left the spec is still mounted from it, unless the launcher or
-//! the instance is at its end.
+//! 18: an attachment Pod is not deleted while a volume that left the spec is still mounted from it, unless the launcher
+//! or the VMI is ending.
 
 use api::v1::VolumePhase;
 use machinery::meta::{controller_of, is_deleting};

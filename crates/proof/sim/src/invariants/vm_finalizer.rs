@@ -1,4 +1,4 @@
-//! 34: the finalizer leaves a virtual machine only without an instance of its own, or if the instance is to stay.
+//! 34: the finalizer of a VM is removed only if it has no VMI, or if the VMI is to be orphaned.
 
 use api::finalizers::{ORPHAN, VIRTUAL_MACHINE_CONTROLLER};
 use machinery::meta::{has_finalizer, is_controlled_by};

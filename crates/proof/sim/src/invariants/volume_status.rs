@@ -1,4 +1,4 @@
-//! 20: from the hand-over on every volume of the spec has exactly one entry in the volumes' status, sorted by name.
+//! 20: after the hand-over every volume of the spec has exactly one entry in the volume status, sorted by name.
 
 
 use super::support::{ensure, is_handed_over, name, pass_of, vmi_change};
@@ -31,7 +31,7 @@ impl Invariant for Rule {
             if let Some(volume) = missing {
                 return Err(format!("instance {}: volume {} has no status", name(vmi), volume.name));
             }
-            // What the guest itself keeps has an entry, too.
+            // Backend storage has an entry, too.
             let stale = entries.iter().find(|entry| {
                 let ours = vmi.spec.utility_volumes.iter().map(|volume| &volume.name);
                 let known = vmi.spec.volumes.iter().map(|volume| &volume.name).chain(ours).any(|name| name == *entry);

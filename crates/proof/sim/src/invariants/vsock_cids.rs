@@ -1,4 +1,4 @@
-//! 15: no two living instances have the same address for guest sockets, and none has a reserved one.
+//! 15: no two running VMIs have the same vsock CID, and none has a reserved one.
 
 use super::support::{ensure, name, vmi_change};
 use super::{Invariant, Scene, Verdict};

@@ -1,5 +1,5 @@
-//! Every wait says why (the fifth of the design's decisions): at rest, whatever does not run carries a condition with a
-//! reason, and instances a sentence as well.
+//! Every wait is explained (the fifth of the design's decisions): at rest, whatever does not run has a condition with a
+//! reason, and VMIs a message as well.
 
 use api::conditions;
 use informer::Key;

@@ -1,4 +1,4 @@
-//! The two node agents, which decide as virt-handler does, and what they see and write.
+//! The two virt-handlers, with their real decisions, and what they see and write.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ pub(super) const NODES: [&str; 2] = ["node0", "node1"];
 const PODS: [&str; 2] = ["virt-launcher-a", "virt-launcher-b"];
 const UID: &str = "m";
 const BEGIN: i64 = 1_800_000_000;
-/// A guest that ran at the target for longer does not go back.
+/// A guest that has run at the target for longer does not go back.
 const LONG: Duration = Duration::from_secs(9);
 
-/// A launcher, as its node's agent knows it, and the agent.
+/// A launcher, as its virt-handler sees it, and that virt-handler.
 pub(super) struct Side {
     pub(super) launcher: bool,
     pub(super) agent: bool,
@@ -95,7 +95,7 @@ fn at(time: Duration) -> Timestamp {
     Timestamp::from_millisecond(BEGIN * 1_000 + millis).expect("a history is short")
 }
 
-/// The guest runs at the source, and the controller has handed its migration off.
+/// The guest runs at the source, and the controller has handed off its migration.
 pub(super) fn handed_off() -> VirtualMachineInstance {
     let vmi = json!({
         "metadata": {
@@ -120,12 +120,12 @@ impl Move {
         at(self.now)
     }
 
-    /// Whether the target's node has written that the guest is its own.
+    /// Whether the target's node has taken over the guest.
     pub(super) fn is_taken(&self) -> bool {
         self.vmi.status.as_ref().and_then(|status| status.node_name.as_deref()) == Some(NODES[TARGET])
     }
 
-    /// Whether the guest has run at the target for so long that it does not go back.
+    /// Whether the guest has run at the target for too long to go back.
     pub(super) fn has_long_run(&self) -> bool {
         let migration = self.sides[TARGET].state.migration.as_ref();
         let arrived = migration.and_then(|migration| migration.ended_at);
@@ -133,7 +133,7 @@ impl Move {
             .is_some_and(|arrived| Duration::try_from(self.time().duration_since(arrived)).unwrap_or_default() > LONG)
     }
 
-    /// Both launchers show what they see; whoever watches is told.
+    /// Publishes the state of both launchers to their watchers.
     pub(super) fn show(&mut self) {
         let now = self.time();
         for (side, seen) in [(SOURCE, Some(self.here.domain())), (TARGET, self.there.domain())] {
@@ -184,13 +184,13 @@ impl Move {
         self.look_soon(side);
     }
 
-    /// The agent hears of a change.
+    /// Notifies virt-handler of a change.
     pub(super) fn look_soon(&mut self, side: usize) {
         let wait = Duration::from_millis(self.rng.within(1, 400));
         self.look_after(side, wait);
     }
 
-    /// The agent looks at the latest after so long.
+    /// Schedules the next check of virt-handler after this time at the latest.
     fn look_after(&mut self, side: usize, wait: Duration) {
         let (at, known) = (self.now + wait, &mut self.sides[side].looks_at);
         if known.is_none_or(|known| at < known) {

@@ -1,4 +1,4 @@
-//! The two libvirts with their QEMUs, and the link between the Pods.
+//! The two libvirt daemons with their QEMUs, and the link between the Pods.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ pub(super) enum Here {
     Running,
     /// Stopped for the switch-over; all of it is here.
     Standing,
-    /// Runs elsewhere; part of its memory is here.
+    /// Runs at the target; part of its memory is still here.
     HandedOver,
     /// The same, and nothing is sent any more.
     Broken,
@@ -30,7 +30,7 @@ pub(super) enum There {
     Running,
     /// Runs, and fetches memory.
     Fetching,
-    /// The same, and gets nothing any more.
+    /// The same, but receives nothing any more.
     Starving,
     Down(Reason),
 }
@@ -72,7 +72,7 @@ fn lost() -> Failure {
     Failure { how: How::Lost, text: "the connection is closed".to_owned() }
 }
 
-/// The event of a call that was not answered; none if nobody waits for it.
+/// The event of a call without a response; `None` if nobody waits for it.
 fn unanswered(command: &Command) -> Option<Event> {
     Some(match command {
         Command::Reach => Event::Reached(Err(lost())),
@@ -101,7 +101,7 @@ fn is_remote(command: &Command) -> bool {
 }
 
 impl Move {
-    /// Whether the source's launcher reaches the target's libvirt: through both agents.
+    /// Whether the source's launcher reaches the target's libvirt, through both virt-handlers.
     fn is_open(&self) -> bool {
         let [source, target] = &self.sides;
         self.now >= self.link_down_until
@@ -112,7 +112,7 @@ impl Move {
             && target.listening.is_some()
     }
 
-    /// A call reaches its daemon, or not; its answer reaches the caller, or not.
+    /// A call may or may not reach its daemon, and its response the caller.
     pub(super) fn call(&mut self, command: Command) {
         if !self.sides[SOURCE].launcher {
             return;
@@ -144,14 +144,14 @@ impl Move {
         }
     }
 
-    /// A QEMU that waits for memory ends with the connection of whoever prepared it.
+    /// A QEMU that waits for memory exits when the connection that prepared it closes.
     fn disconnect(&mut self) {
         if self.there == There::Waiting && !self.finishing {
             self.target_ends(There::Nothing);
         }
     }
 
-    /// QEMU ends at the target; whoever waits for it notices.
+    /// QEMU exits at the target; whoever waits for it notices.
     pub(super) fn target_ends(&mut self, left: There) {
         self.there = left;
         if self.here == Here::HandedOver {
@@ -165,7 +165,7 @@ impl Move {
         }
     }
 
-    /// None if the answer comes later, or never.
+    /// `None` if the response comes later, or never.
     fn carry_out(&mut self, command: &Command) -> Option<Event> {
         Some(match command {
             Command::Reach => Event::Reached(Ok(())),
@@ -266,7 +266,7 @@ impl Move {
         Ok(())
     }
 
-    /// The last of the memory is there.
+    /// The last of the memory has arrived.
     pub(super) fn sent(&mut self) {
         if self.here == Here::HandedOver && self.there == There::Fetching {
             self.there = There::Running;
@@ -357,7 +357,7 @@ impl Move {
         self.starve();
     }
 
-    /// The target gets no memory any more. A Finish that waits for it fails.
+    /// The target receives no memory any more. A pending Finish fails.
     fn starve(&mut self) {
         if self.there == There::Fetching {
             self.there = There::Starving;
@@ -392,7 +392,8 @@ impl Move {
         self.disconnect();
     }
 
-    /// Whether the guest outlives its QEMU at the target: all of it is at the source, and nobody has said otherwise.
+    /// Whether the guest survives the end of QEMU at the target: all of it is at the source, and nobody was told
+    /// otherwise.
     fn outlives_target(&self) -> bool {
         let whole = matches!(self.here, Here::Standing | Here::Running);
         whole && self.sides[SOURCE].launcher && !self.told && !self.is_taken()

@@ -1,17 +1,17 @@
-//! Both launchers of one migration, and both node agents, over a link that loses, delays and breaks.
+//! Both launchers and both virt-handlers of one migration, over a link with losses, delays and breaks.
 //!
-//! The launchers are the machines of [`transfer`], the agents those of [`vmstate`], as they ship. What is between them is a
-//! model: two libvirts with a QEMU each (`daemons.rs`), the link, and a VMI that both agents read and write (`agents.rs`).
-//! Any call or answer may get lost, either QEMU, launcher or agent may die at any moment. Until a history gets calm; then
-//! everything must come to its end.
+//! The launchers are the state machines of [`transfer`], the virt-handlers those of [`vmstate`], as shipped. What is
+//! between them is a model: two libvirt daemons with a QEMU each (`daemons.rs`), the link, and a VMI that both
+//! virt-handlers read and write (`agents.rs`). Any call or response may get lost, and either QEMU, launcher or
+//! virt-handler may die at any moment, until the calm phase; then everything must terminate.
 //!
 //! ```text
-//!  agent ── vmstate ──┐            VMI             ┌── vmstate ── agent
-//!                     ▼                            ▼
+//!  virt-handler ── vmstate ──┐     VMI     ┌── vmstate ── virt-handler
+//!                            ▼             ▼
 //!  transfer::Source ── libvirt, QEMU ══ link ══ libvirt, QEMU ── transfer::Target
 //! ```
 //!
-//! What must hold at every moment, whatever anybody was told:
+//! Invariants at every moment, whatever anybody was told:
 //!
 //! - `one_guest`: the guest runs once.
 //! - `guest_kept`: nobody ends a guest that only the source has. A QEMU that dies at the target as the guest arrives does
@@ -43,33 +43,33 @@ pub const ABOUT: &str = "both launchers of one migration, over a link that loses
 
 const SOURCE: usize = 0;
 const TARGET: usize = 1;
-/// From here on nothing goes wrong any more.
+/// From here on there are no faults.
 const CALM: Duration = Duration::from_secs(60);
-/// By then everything has come to its end: a post-copy may take five minutes to be given up.
+/// By then everything has terminated: giving up a post-copy may take five minutes.
 const END: Duration = Duration::from_secs(460);
-/// A history with more events goes in circles.
+/// A history with more events than this does not terminate.
 const MAX_STEPS: u64 = 20_000;
 
-/// What can happen at a time.
+/// An event of the simulation.
 #[derive(Clone, Debug)]
 enum Happening {
     /// A call reaches its daemon.
     Call(Command),
-    /// An answer, or other news, reaches the source's launcher.
+    /// A response, or another event, reaches the source's launcher.
     Hears(Event),
     Wake,
     /// Memory has been sent; the number is that of the transfer.
     Sent(u64),
-    /// libvirt at the target comes to the end of Finish.
+    /// libvirt at the target finishes Finish.
     Finishes,
-    /// The target's launcher looks at its domain.
+    /// The target's launcher checks its domain.
     TargetLooks,
     AgentLooks(usize),
     AgentReturns(usize),
     Goes(Trouble),
 }
 
-/// What goes wrong.
+/// Faults.
 #[derive(Clone, Copy, Debug)]
 enum Trouble {
     LinkBreaks(Duration),
@@ -100,16 +100,16 @@ struct Move {
 
     here: Here,
     there: There,
-    /// libvirt at the target has not come to the end of Finish.
+    /// libvirt at the target has not finished Finish.
     receiving: bool,
     finishing: bool,
     performing: bool,
     transfer: u64,
-    /// The guest writes faster than its memory can be sent.
+    /// The guest dirties memory faster than it can be sent.
     busy: bool,
     takes: Duration,
     link_down_until: Duration,
-    /// The source was told that the guest runs at the target, or will be.
+    /// The source was told that the guest runs, or will run, at the target.
     told: bool,
     /// Why the guest may have ended.
     excuse: Option<&'static str>,
@@ -206,7 +206,7 @@ impl Move {
         self.queue.insert((self.now + wait, self.sequence), happening);
     }
 
-    /// The same, after a time between the two, in milliseconds.
+    /// The same, after a random time between the two, in milliseconds.
     fn soon(&mut self, low: u64, high: u64, happening: Happening) {
         let wait = Duration::from_millis(self.rng.within(low, high));
         self.after(wait, happening);
@@ -247,7 +247,7 @@ impl Move {
         }
     }
 
-    /// The source's agent has the launcher send the guest.
+    /// The source's virt-handler tells the launcher to send the guest.
     fn depart(&mut self) {
         let setup = Setup { options: self.options.clone(), bytes: 1, paused: false, post_copy: PostCopy::Possible };
         let mut machine = transfer::Source::new(setup);

@@ -1,6 +1,6 @@
-//! Guests that keep state of their own, and what else came to histories that move guests.
+//! Guests with backend storage, and later additions to histories with migrations.
 //!
-//! All of it is drawn from a source of its own, so that the other deeds and faults of a seed stay what they are.
+//! All of it uses a separate random generator, so that the other deeds and faults of a seed stay the same.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::script::{Deed, Fault, JobFate, JourneyFate};
 
 impl Profile {
-    /// Says which guests keep state.
+    /// Chooses the guests with backend storage.
     pub(super) fn state(&self, rng: &mut Rng, deeds: &mut Vec<(Duration, Deed)>, faults: &mut Vec<Fault>) -> Vec<u8> {
         if self.state == 0 {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Deleting: grace, finalizers, preconditions.
+//! Deletion: grace periods, finalizers, preconditions.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use machinery::status;
 
 use super::{Answer, Server, Verb, Writer, about};
 
-/// What becomes of the dependents.
+/// What happens to the dependents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// They go when the object has gone.
+    /// They are deleted after the object is gone.
     Background,
-    /// They stay, ownerless.
+    /// They stay, without an owner.
     Orphan,
 }
 
-/// How long a Pod may take to end if nobody says otherwise.
+/// Default grace period of Pods.
 const POD_GRACE: i64 = 30;
 
 impl Server {
-    /// Deletes the object, if it has this UID.
+    /// Deletes the object if its UID matches.
     pub(crate) fn delete<K>(
         &mut self,
         by: Writer,
@@ -64,7 +64,7 @@ impl Server {
     }
 }
 
-/// Only a Pod on a node that has not ended has anything to do before it goes.
+/// Only a Pod that is bound to a node and has not ended needs a grace period.
 fn grace_of<K: 'static>(object: &Arc<K>, asked: Option<i64>) -> i64 {
     let Some(pod) = (object as &dyn Any).downcast_ref::<Arc<Pod>>() else { return 0 };
     let (spec, phase) = (pod.spec.as_ref(), pod.status.as_ref().and_then(|status| status.phase.as_deref()));

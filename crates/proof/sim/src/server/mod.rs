@@ -7,8 +7,8 @@
 //! | JSON, merge and strategic patches, by `machinery` | `patch.rs` |
 //!
 //! The embedded server's registry works on JSON bytes in a store on disk; here a history must take milliseconds in a
-//! debug build, so objects stay typed and shared, and only patches go through JSON. What both share is in `machinery`: the
-//! patches, the selectors and the answers.
+//! debug build, so objects stay typed and shared, and only patches go through JSON. The patches, selectors and
+//! responses that both share are in `machinery`.
 
 mod delete;
 mod patch;
@@ -28,13 +28,13 @@ use crate::kinds::{Kind, Object, Tables};
 
 pub(crate) use delete::Propagation;
 
-/// What the server says when it refuses.
+/// The server's response, or its error.
 pub(crate) type Answer<T> = Result<T, Box<Status>>;
 
 /// Who writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Writer {
-    /// A pass of a controller in a process of virt-controller.
+    /// A pass of a controller in a virt-controller process.
     Controller {
         replica: u32,
         pass: u64,
@@ -44,13 +44,13 @@ pub(crate) enum Writer {
     Scheduler,
     Kubelet,
     NodeAgent,
-    /// Whoever asks for a Pod to be evicted.
+    /// A request to evict a Pod.
     Eviction,
-    /// The same, without meaning it.
+    /// The same in a dry run.
     DryRun,
     Cdi,
     GarbageCollector,
-    /// Somebody else who happens to touch the same object.
+    /// Somebody else who happens to write the same object.
     Stranger,
 }
 
@@ -75,7 +75,7 @@ impl Writer {
     }
 }
 
-/// By which request an object changed.
+/// The request that changed an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Create,
@@ -94,9 +94,9 @@ pub(crate) struct Change {
     pub by: Writer,
     pub verb: Verb,
     pub was: Option<Object>,
-    /// Nothing if the object is gone.
+    /// `None` if the object is gone.
     pub is: Option<Object>,
-    /// The last state: what it is, or what it was when it went.
+    /// The latest state: the current one, or the last one before the deletion.
     pub last: Object,
 }
 
@@ -106,11 +106,11 @@ impl Change {
     }
 }
 
-/// See the module.
+/// See the module docs.
 #[derive(Default)]
 pub(crate) struct Server {
     pub tables: Tables,
-    /// All changes in order. A watch of one kind is a walk over those of its kind.
+    /// All changes in order. A watch iterates over those of its kind.
     pub log: Vec<Change>,
     /// Positions in `log`, by kind.
     streams: BTreeMap<Kind, Vec<usize>>,
@@ -119,7 +119,7 @@ pub(crate) struct Server {
     alive: BTreeSet<String>,
     /// Since the history began.
     pub now: Duration,
-    /// Why target Pods are refused now, if they are.
+    /// Why target Pods are currently rejected, if they are.
     pub target_ban: Option<&'static str>,
     pub start: Timestamp,
 }
@@ -129,7 +129,7 @@ impl Server {
         Self { start, ..Self::default() }
     }
 
-    /// The time of day as objects carry it: whole seconds.
+    /// The wall-clock time in whole seconds, as in objects.
     pub(crate) fn time(&self) -> Time {
         Time(self.start + Duration::from_secs(self.now.as_secs()))
     }
@@ -148,7 +148,7 @@ impl Server {
         self.tables.of::<K>()?.get(key).cloned()
     }
 
-    /// The objects of a kind in a namespace (or in all, if it is empty) that the selector matches.
+    /// The objects of a kind in a namespace (or in all, if it is empty) that match the selector.
     pub(crate) fn list<K: kube::Resource<DynamicType = ()> + 'static>(
         &self,
         namespace: &str,
@@ -157,7 +157,7 @@ impl Server {
         select(self.table::<K>()?.all(), namespace, labels)
     }
 
-    /// The objects of a kind as a watcher knew them that had taken in the first `seen` changes of it.
+    /// The objects of a kind as known to a watcher that has received its first `seen` changes.
     pub(crate) fn seen(&self, kind: Kind, seen: usize) -> BTreeMap<Key, Object> {
         let mut objects = BTreeMap::new();
         for &position in self.stream(kind).iter().take(seen) {
@@ -200,7 +200,7 @@ impl Server {
     }
 }
 
-/// The objects in a namespace (or in all, if it is empty) that the selector matches.
+/// The objects in a namespace (or in all, if it is empty) that match the selector.
 pub(crate) fn select<'a, K>(all: impl Iterator<Item = &'a Arc<K>>, namespace: &str, labels: &str) -> Answer<Vec<Arc<K>>>
 where
     K: kube::Resource<DynamicType = ()> + 'static,
@@ -215,7 +215,7 @@ where
     Ok(all.filter(matches).cloned().collect())
 }
 
-/// What an answer is about.
+/// The subject of a response.
 pub(crate) fn about<K: kube::Resource<DynamicType = ()>>(
     key: &Key,
     answer: impl FnOnce(About<'_>) -> Status,

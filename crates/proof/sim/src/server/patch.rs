@@ -1,4 +1,4 @@
-//! Patching: the one place where objects become JSON.
+//! Patching: the only place where objects become JSON.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ impl Server {
         };
         let internal = |error: serde_json::Error| Box::new(status::internal(&error.to_string()));
         let mut document = serde_json::to_value(old.as_ref()).map_err(internal)?;
-        // The version must not guard a patch that does not name one.
+        // A patch that does not set a resource version must not be guarded by one.
         if let Some(meta) = document.get_mut("metadata").and_then(|meta| meta.as_object_mut())
             && !matches!(patch, Patch::Json(_))
         {

@@ -47,7 +47,7 @@ impl Server {
         self.put(by, Verb::Create, None, key, object)
     }
 
-    /// Replaces the object, or only its status, if the resource version in it is the stored one or none.
+    /// Replaces the object, or only its status, if its resource version is unset or matches the stored one.
     pub(crate) fn update<K>(&mut self, by: Writer, part: Part, object: K) -> Answer<Arc<K>>
     where
         K: Resource<DynamicType = ()> + Clone + 'static,
@@ -101,7 +101,7 @@ impl Server {
         self.put(by, verb, Some(old), key, new)
     }
 
-    /// Stores the new state, or takes the object away if nothing holds it any more.
+    /// Stores the new state, or removes a terminating object that nothing holds any more.
     pub(super) fn put<K>(&mut self, by: Writer, verb: Verb, old: Option<Arc<K>>, key: Key, mut new: K) -> Answer<Arc<K>>
     where
         K: Resource<DynamicType = ()> + Clone + 'static,
@@ -124,7 +124,7 @@ impl Server {
     }
 }
 
-/// What the server alone decides stays as it was.
+/// Fields owned by the server stay as they were.
 fn carry_over(new: &mut ObjectMeta, old: &ObjectMeta) {
     new.uid.clone_from(&old.uid);
     new.resource_version.clone_from(&old.resource_version);
@@ -146,10 +146,10 @@ fn adds_finalizer(new: &ObjectMeta, old: &ObjectMeta) -> bool {
 }
 
 impl Server {
-    /// Stores object and status at once, as only the cluster's own parts can: binding a Pod, reporting its containers.
+    /// Stores object and status together, for components of the cluster: binding a Pod, reporting its containers.
     ///
     /// # Panics
-    /// If the object was not read from this server a moment ago.
+    /// If the object was not just read from this server.
     pub(crate) fn write_whole<K>(&mut self, by: Writer, verb: Verb, object: K) -> Arc<K>
     where
         K: Resource<DynamicType = ()> + Clone + 'static,

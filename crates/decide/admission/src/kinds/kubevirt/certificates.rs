@@ -1,4 +1,4 @@
-//! How long certificates of the installation live.
+//! Lifetimes of the installation's certificates.
 
 use api::v1::KubeVirtSelfSignConfiguration;
 use machinery::duration::Duration;
@@ -7,7 +7,7 @@ use machinery::field::{Cause, FieldError, FieldPath};
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 const WEEK: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// What is wrong with the lifetimes.
+/// Validates the lifetimes.
 pub(super) fn check(field: &FieldPath, strategy: &KubeVirtSelfSignConfiguration) -> Vec<FieldError> {
     let ca = strategy.ca.clone().unwrap_or_default();
     let server = strategy.server.clone().unwrap_or_default();
@@ -29,7 +29,7 @@ pub(super) fn check(field: &FieldPath, strategy: &KubeVirtSelfSignConfiguration)
         return errors;
     }
     errors.extend(old_and_new(field, strategy));
-    // The old fields come first, so that an upgrade changes nothing.
+    // The deprecated fields take precedence, so that an upgrade changes nothing.
     let duration = rotate.or(duration).unwrap_or(WEEK);
     let before = overlap.or(before).unwrap_or_else(|| a_fifth_of(duration));
     let server_duration = rotate_server.or(server_duration).unwrap_or(DAY);
@@ -45,7 +45,7 @@ pub(super) fn check(field: &FieldPath, strategy: &KubeVirtSelfSignConfiguration)
     errors
 }
 
-/// When a certificate is renewed unless the configuration says.
+/// The default renewal time of a certificate.
 fn a_fifth_of(duration: Duration) -> Duration {
     Duration::from_nanos(duration.nanos() / 5)
 }

@@ -1,5 +1,5 @@
-//! The cluster-wide configuration. Gates are looked up in the configuration that is judged, so a gate and what it guards
-//! can be set together.
+//! The cluster-wide configuration. Feature gates are looked up in the configuration being validated, so a gate and the
+//! settings it guards can be set together.
 
 use api::gates::{self, Stage};
 use api::v1::{DeveloperConfiguration, KubeVirtConfiguration, SeccompConfiguration, TLSConfiguration};
@@ -7,7 +7,7 @@ use machinery::field::{Cause, FieldError, FieldPath};
 
 use super::super::migration_policy::downtime;
 
-/// Names of ciphers as Go's TLS library spells them, the weak ones included.
+/// Cipher names as Go's TLS library spells them, including weak ones.
 const CIPHERS: [&str; 25] = [
     "TLS_AES_128_GCM_SHA256",
     "TLS_AES_256_GCM_SHA384",
@@ -36,7 +36,7 @@ const CIPHERS: [&str; 25] = [
     "TLS_RSA_WITH_RC4_128_SHA",
 ];
 
-/// What is wrong with a configuration, given the one before.
+/// Validates a configuration against the previous one.
 pub(super) fn check(field: &FieldPath, new: &KubeVirtConfiguration, old: &KubeVirtConfiguration) -> Vec<FieldError> {
     let developer = new.developer_configuration.clone().unwrap_or_default();
     let is_open = |gate: &str| gates::is_enabled(gate, &developer.feature_gates, &developer.disabled_feature_gates);
@@ -64,7 +64,7 @@ fn overhead_ratio(field: &FieldPath, configuration: &KubeVirtConfiguration) -> O
     (!fine).then(|| FieldError::new(Cause::NotSupported, field.child("additionalGuestMemoryOverheadRatio"), message))
 }
 
-/// Settings that need an open gate.
+/// Settings that need a feature gate.
 fn guarded(
     field: &FieldPath,
     configuration: &KubeVirtConfiguration,
@@ -84,7 +84,7 @@ fn guarded(
     errors.collect()
 }
 
-/// TLS 1.3 has ciphers of its own that nobody chooses among.
+/// The ciphers of TLS 1.3 are not configurable.
 fn ciphers(field: &FieldPath, tls: &TLSConfiguration) -> Option<FieldError> {
     let ciphers = field.child("ciphers");
     if matches!(tls.min_tls_version.as_deref(), None | Some("" | "VersionTLS13")) {
@@ -92,7 +92,7 @@ fn ciphers(field: &FieldPath, tls: &TLSConfiguration) -> Option<FieldError> {
         return (!tls.ciphers.is_empty()).then(|| FieldError::new(Cause::NotSupported, ciphers, message));
     }
     let (index, unknown) = tls.ciphers.iter().enumerate().find(|(_, cipher)| !CIPHERS.contains(&cipher.as_str()))?;
-    // Clients know the place in the list in this spelling.
+    // Clients know the index in this spelling.
     let field = FieldPath::new(format!("{ciphers}#{index}"));
     Some(FieldError::new(Cause::NotSupported, field, format!("{unknown} is not a valid cipher")))
 }
@@ -114,7 +114,7 @@ fn seccomp(field: &FieldPath, configuration: &SeccompConfiguration) -> Vec<Field
     errors.collect()
 }
 
-/// The gates, if their lists changed. That the section they are in is gone is no change.
+/// The feature gates, if their lists changed. Removing the whole section is not a change.
 fn changed_gates<'a>(
     new: &'a KubeVirtConfiguration,
     old: &KubeVirtConfiguration,
@@ -132,7 +132,7 @@ fn contradictions(field: &FieldPath, developer: &DeveloperConfiguration) -> Vec<
     both.map(|gate| FieldError::forbidden(field.clone(), &detail(gate))).collect()
 }
 
-/// What an administrator should know about a configuration that passes.
+/// Warnings about a valid configuration.
 pub(super) fn warnings(field: &FieldPath, new: &KubeVirtConfiguration, old: &KubeVirtConfiguration) -> Vec<String> {
     let gates = changed_gates(new, old).map(|developer| developer.feature_gates.as_slice()).unwrap_or_default();
     let mut warnings: Vec<String> = gates.iter().filter_map(|gate| gate_warning(gate)).collect();
@@ -154,7 +154,7 @@ pub(super) fn warnings(field: &FieldPath, new: &KubeVirtConfiguration, old: &Kub
     warnings
 }
 
-/// What there is to know about asking for a gate; nothing about one that decides something.
+/// The warning about a feature gate; `None` for one that has an effect.
 fn gate_warning(gate: &str) -> Option<String> {
     let why = match gates::stage(gate)? {
         Stage::Alpha | Stage::Beta => return None,

@@ -1,7 +1,7 @@
-//! The object that configures the installation.
+//! The KubeVirt object, which configures the installation.
 //!
-//! KubeVirt judges changes of it only: its webhook is installed when the first object is already there. Here it is
-//! judged from the start, as a change from nothing.
+//! KubeVirt only validates updates of it: its webhook is installed after the first object exists. Here it is validated
+//! from the start, as an update from an empty object.
 
 mod certificates;
 mod configuration;
@@ -21,19 +21,19 @@ use super::{Case, Found, is_json};
 use crate::decode::{encode, stored};
 use crate::{Judged, Refusal, Wanted, unsupported};
 
-/// What an uninstallation would take down, in the order in which it is looked for.
+/// Workloads that block an uninstallation, in the order in which they are looked up.
 const WORKLOADS: [(&str, &str); 3] = [
     (VirtualMachineInstance::KIND, "Virtual Machine Instances"),
     (VirtualMachine::KIND, "Virtual Machines"),
     (VirtualMachineInstanceReplicaSet::KIND, "Virtual Machine Instance Replica Sets"),
 ];
 
-/// Whether there is an installation already.
+/// Existing installations.
 pub(super) fn wanted_to_create() -> Vec<Wanted> {
     vec![Wanted::all(v1::GROUP, KubeVirt::KIND, "")]
 }
 
-/// Whether anything runs on it.
+/// Existing workloads.
 pub(super) fn wanted_to_delete(object: &Value) -> Vec<Wanted> {
     let kinds = WORKLOADS.iter().filter(|_| workloads_block(object));
     kinds.map(|(kind, _)| Wanted::all(v1::GROUP, kind, "")).collect()
@@ -51,7 +51,7 @@ pub(super) fn deletion(case: &Case<'_>) -> Result<Judged, Refusal> {
     }
 }
 
-/// Whether the installation is to stay as long as something runs on it.
+/// Whether workloads block the deletion of the installation.
 fn workloads_block(object: &Value) -> bool {
     let Some(kubevirt) = stored::<KubeVirt>(object) else { return false };
     let strategy = kubevirt.spec.uninstall_strategy.unwrap_or_default();
@@ -113,8 +113,8 @@ fn placement_of(component: &Option<ComponentConfig>) -> Option<&NodePlacement> {
     component.as_ref()?.node_placement.as_ref()
 }
 
-/// A configuration nobody can use would leave the last good one in force without a word. `known` is what was said
-/// already.
+/// Rejects a configuration that cannot be used, which would otherwise silently leave the previous one in force. `known`
+/// are the errors already found.
 fn usable(kubevirt: &KubeVirt, known: &[FieldError]) -> Option<FieldError> {
     match ClusterConfig::from_kubevirt(kubevirt).err()? {
         ConfigError::Invalid { field, value, remedy } => {

@@ -1,7 +1,7 @@
-//! Where components may run.
+//! Placement of components.
 //!
-//! KubeVirt lets the API server try out a Deployment and a DaemonSet with the placement. Nothing is tried out here: the
-//! rules that a Pod's placement has are applied to it, and say which part is wrong.
+//! KubeVirt validates the placement with a dry run of a Deployment and a DaemonSet. Here the rules of a Pod's placement
+//! are applied directly, and report which part is wrong.
 
 use api::config::ClusterConfig;
 use api::v1::{NodePlacement, VirtualMachineInstanceSpec};
@@ -26,7 +26,7 @@ pub(super) fn check(field: &FieldPath, placement: &NodePlacement, config: &Clust
     errors
 }
 
-/// An instance's affinity ends up in a Pod as it is, so its rules are those of a Pod.
+/// A VMI's affinity is copied to its Pod, so its rules are those of a Pod.
 fn affinity(field: &FieldPath, placement: &NodePlacement, config: &ClusterConfig) -> Vec<FieldError> {
     let part = field.child("affinity");
     let stand_in = VirtualMachineInstanceSpec { affinity: placement.affinity.clone(), ..Default::default() };

@@ -1,13 +1,13 @@
-//! How guests come to newer launchers.
+//! The workload update strategy.
 
 use api::v1::KubeVirtWorkloadUpdateStrategy;
 use machinery::duration::Duration;
 use machinery::field::{FieldError, FieldPath};
 
-/// What the updater knows to do.
+/// The methods that the updater supports.
 const METHODS: [&str; 2] = ["LiveMigrate", "Evict"];
 
-/// What is wrong with the strategy. KubeVirt cannot read an interval that is none, and falls over a negative number later.
+/// Validates the strategy. KubeVirt cannot parse an invalid interval, and crashes on a negative number later.
 pub(super) fn check(field: &FieldPath, strategy: &KubeVirtWorkloadUpdateStrategy) -> Vec<FieldError> {
     let mut errors = Vec::new();
     if let Some(text) = &strategy.batch_eviction_interval {
@@ -26,7 +26,7 @@ pub(super) fn check(field: &FieldPath, strategy: &KubeVirtWorkloadUpdateStrategy
     errors
 }
 
-/// KubeVirt takes any method and leaves those alone that it does not know.
+/// KubeVirt accepts any method and ignores unknown ones.
 pub(super) fn warnings(field: &FieldPath, strategy: &KubeVirtWorkloadUpdateStrategy) -> Vec<String> {
     let methods = strategy.workload_update_methods.iter().enumerate();
     let unknown = methods.filter(|(_, method)| !METHODS.contains(&method.as_str()));

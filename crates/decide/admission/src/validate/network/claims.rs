@@ -1,4 +1,4 @@
-//! Networks whose device a resource claim of the Pod allocates.
+//! Networks whose device is allocated by a resource claim of the Pod.
 
 use std::collections::BTreeSet;
 

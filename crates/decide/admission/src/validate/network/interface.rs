@@ -1,4 +1,4 @@
-//! One interface: how it is bound, what the guest sees of it, and what is forwarded to it.
+//! One interface: its binding, its device in the guest, and its forwarded ports.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -13,15 +13,15 @@ use super::super::{needs_gate, pci_address};
 const MODELS: [&str; 7] = ["e1000", "e1000e", "igb", "ne2k_pci", "pcnet", "rtl8139", "virtio"];
 const PROTOCOLS: [&str; 2] = ["TCP", "UDP"];
 
-/// The address the masquerade binding gives to the Pod's end of the wire.
+/// The MAC address that the masquerade binding uses for the Pod's side.
 const RESERVED_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0];
 
-/// DHCP options a site may use as it likes.
+/// DHCP options for private use.
 const PRIVATE_DHCP_OPTIONS: std::ops::RangeInclusive<i64> = 224..=254;
 
 const MAX_PORT_RANGES: usize = 10;
 
-/// How the interface reaches its network.
+/// The interface's binding.
 pub(super) fn binding(
     found: &mut Findings,
     field: &Path<'_>,
@@ -30,7 +30,7 @@ pub(super) fn binding(
     config: &ClusterConfig,
 ) {
     let plugin = interface.plugin().is_some();
-    // Those that are gone have a refusal of their own, and count as what an old object is bound by.
+    // Removed bindings are rejected separately, and still count as the binding of an old object.
     let gone = interface.bindings().filter(|binding| binding.discontinued().is_some()).count();
     let methods = interface.bindings().count() - gone - usize::from(plugin);
     if plugin && methods > 0 {

@@ -13,7 +13,7 @@ use super::findings::{Findings, given};
 
 const STATES: [&str; 3] = ["absent", "down", "up"];
 
-/// Bindings that are gone. An old virtual machine keeps its one until somebody changes it.
+/// Removed bindings. An existing VM keeps its binding until it is changed.
 pub(super) fn discontinued(found: &mut Findings, devices: &Path<'_>, spec: &VirtualMachineInstanceSpec) {
     let field = devices.child("interfaces");
     for (index, interface) in spec.domain.devices.interfaces.iter().enumerate() {
@@ -70,7 +70,7 @@ fn unique<'a>(found: &mut Findings, field: &Path<'_>, names: impl Iterator<Item 
     }
 }
 
-/// Each network is of one kind, and one of them at most is the Pod's first.
+/// Each network has exactly one type, and at most one of them is the primary one.
 fn sources(found: &mut Findings, field: &Path<'_>, networks: &[Network]) {
     let pod = networks.iter().filter(|network| is_pod(network)).count();
     let default = networks.iter().filter(|network| is_multus_default(network)).count();

@@ -1,7 +1,7 @@
-//! More CPUs and memory for a running guest.
+//! CPU and memory hotplug.
 //!
-//! The instance's spec says what is wanted; whoever runs the guest then brings it about, usually by migrating it to a Pod
-//! that is large enough. One change at a time: the next waits until the guest has the last one.
+//! The VMI's spec holds the desired size; it is then usually applied by migrating the guest to a larger Pod. Changes
+//! are serialized: the next one waits until the last one has reached the guest.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(super) fn cpu(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let template = with_sizes(w)?;
     let Some(vmi) = &mut draft.vmi else { return Ok(()) };
     let (Some(wanted), Some(current)) = (&template.spec.domain.cpu, &mut vmi.spec.domain.cpu) else { return Ok(()) };
-    // A template that names no sockets leaves their number to the instance's defaults.
+    // A template without sockets leaves their number to the VMI's defaults.
     let (sockets, now) = (wanted.sockets.unwrap_or(0), current.sockets.unwrap_or(0));
     if sockets == 0 || sockets == now {
         return Ok(());
@@ -106,8 +106,8 @@ pub(super) fn memory(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// The request grows with the guest, and is never less than it: memory taken away may not all have come back. Where that
-/// floor applies, the limit has room enough already.
+/// The request grows with the guest, and never falls below the guest's memory: unplugged memory may not all have been
+/// returned. Where that minimum applies, the limit is already large enough.
 fn grow(resources: &mut Option<ResourceRequirements>, guest: Quantity, delta: Quantity, limited: bool) {
     let mut delta = delta;
     let request = quantity(resources.as_ref().and_then(|resources| resources.requests.get(MEMORY)));
@@ -134,7 +134,7 @@ fn one_at_a_time(w: &World, condition: &str, what: &str) -> Result<(), Obstacle>
     Ok(())
 }
 
-/// All parts that are named, multiplied.
+/// The product of all specified parts.
 fn vcpus(cpu: &CPU) -> i64 {
     let parts = [cpu.sockets, cpu.cores, cpu.threads].into_iter().flatten().filter(|part| *part != 0);
     let parts: Vec<i64> = parts.map(i64::from).collect();

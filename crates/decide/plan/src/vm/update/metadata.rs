@@ -1,4 +1,4 @@
-//! Labels and annotations that follow a change while the guest runs.
+//! Labels and annotations that are updated while the guest runs.
 
 use api::annotations;
 
@@ -6,10 +6,10 @@ use super::{Draft, Obstacle};
 use crate::meta;
 use crate::vm::world::World;
 
-/// What a descheduler reads from a running guest's Pod.
+/// Annotations that the descheduler reads from a running guest's Pod.
 const FOLLOWED: [&str; 2] = [annotations::DESCHEDULER_EVICT, annotations::DESCHEDULER_PREFER_NO_EVICTION];
 
-/// Template to instance; and from the machine itself whether backups leave the guest alone.
+/// From the template to the VMI; and from the VM itself whether backups skip the guest.
 pub(super) fn to_instance(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let Some(vmi) = &mut draft.vmi else { return Ok(()) };
     let template = draft.spec.template.metadata.clone().unwrap_or_default();
@@ -24,7 +24,7 @@ pub(super) fn to_instance(w: &World, draft: &mut Draft) -> Result<(), Obstacle> 
     Ok(())
 }
 
-/// A guest's PCI layout is for life: what its first start chose goes into the template.
+/// A guest keeps its PCI layout for life: the layout of its first start is recorded in the template.
 pub(super) fn to_template(_: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let chosen = draft.vmi.as_ref().and_then(|vmi| vmi.metadata.annotations.as_ref());
     let Some(version) = chosen.and_then(|chosen| chosen.get(annotations::PCI_TOPOLOGY_VERSION)) else { return Ok(()) };

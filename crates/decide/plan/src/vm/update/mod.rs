@@ -1,11 +1,11 @@
-//! Bringing what changed to the running instance, and what the instance decided back to the template.
+//! Applies changes of the VM to the running VMI, and values chosen for the VMI back to the template.
 //!
-//! Each step works on drafts of the virtual machine and its instance; at the end each draft that differs becomes one
-//! guarded patch, however many steps had a part in it. A step that cannot go on stops those after it, and its reason
-//! becomes the virtual machine's condition `Failure`.
+//! Each step works on drafts of the VM and its VMI; at the end each draft that differs becomes one guarded patch,
+//! however many steps contributed to it. A step that cannot continue stops those after it, and its reason becomes the
+//! VM's condition `Failure`.
 //!
-//! Volumes are plugged by a patch of the instance and not through its subresources: those make the same patch with
-//! our words instead of our guards, and the API front end would have to be up for a guest to keep its disks.
+//! Volumes are hot-plugged by patching the VMI and not through its subresources: those make the same patch with weaker
+//! guards, and virt-api would have to be up for a guest to keep its disks.
 
 mod compute;
 mod metadata;
@@ -30,26 +30,26 @@ use crate::{Note, SyncError, meta};
 
 pub(super) use volumes::is_done;
 
-/// Between looks at an instance whose migration holds a change up.
+/// How often to check a VMI whose migration delays a change.
 const WHILE_MIGRATING: Duration = Duration::from_secs(5);
 
-/// What the steps work on.
+/// The drafts that the steps work on.
 pub(super) struct Draft {
     pub(super) spec: VirtualMachineSpec,
-    /// The instance, unless it is on its way out.
+    /// The VMI, unless it is being deleted.
     pub(super) vmi: Option<VirtualMachineInstance>,
     /// Annotations for claims.
     pub(super) claims: Vec<Action>,
-    /// A change that only a restart can bring.
+    /// A change that requires a restart.
     pub(super) restart: Option<String>,
 }
 
-/// Why a step cannot go on.
+/// Why a step cannot continue.
 pub(super) type Obstacle = String;
 
 type Step = fn(&World, &mut Draft) -> Result<(), Obstacle>;
 
-/// Done in every pass, in this order.
+/// Run in every pass, in this order.
 const ALWAYS: [(Step, &str); 6] = [
     (network::sync, reasons::HOT_PLUG_NETWORK_INTERFACE_ERROR),
     (volumes::requested, reasons::HOT_PLUG_VOLUME_ERROR),
@@ -59,7 +59,7 @@ const ALWAYS: [(Step, &str); 6] = [
     (metadata::to_template, reasons::ANNOTATIONS_LABELS_CHANGE_ERROR),
 ];
 
-/// Done after those, if the cluster lets changes reach running guests and this guest needs no restart.
+/// Run after those, if the cluster enables live updates and this guest needs no restart.
 const LIVE: [(Step, &str); 4] = [
     (compute::cpu, reasons::HOT_PLUG_CPU_ERROR),
     (placement::affinity, reasons::AFFINITY_CHANGE_ERROR),
@@ -67,7 +67,7 @@ const LIVE: [(Step, &str); 4] = [
     (compute::memory, reasons::HOT_PLUG_MEMORY_ERROR),
 ];
 
-/// Adds what has to change to the plan.
+/// Adds the necessary changes to the plan.
 pub(super) fn update(w: &World, plan: &mut Plan) {
     let mut draft = Draft { spec: w.vm.spec.clone(), vmi: w.living_instance().cloned(), claims: vec![], restart: None };
     if let Some(vmi) = &mut draft.vmi
@@ -92,7 +92,7 @@ pub(super) fn update(w: &World, plan: &mut Plan) {
     }
 }
 
-/// Runs steps until one meets an obstacle. `reason` becomes that of the first step that changes anything.
+/// Runs steps until one fails. `reason` becomes that of the first step that changes anything.
 fn run(w: &World, steps: &[(Step, &'static str)], draft: &mut Draft, reason: &mut &'static str) -> Option<SyncError> {
     for (step, own) in steps {
         let before = (*reason == BOOKKEEPING).then(|| (draft.spec.clone(), draft.vmi.clone()));
@@ -106,7 +106,7 @@ fn run(w: &World, steps: &[(Step, &'static str)], draft: &mut Draft, reason: &mu
     None
 }
 
-/// A restart brings all changes at once; until then none is brought by itself.
+/// A restart applies all changes at once; while one is required, no live update is made.
 fn is_live(w: &World, plan: &Plan) -> bool {
     let said = || w.vm.condition(api::conditions::RESTART_REQUIRED).is_some_and(|condition| condition.is_true());
     let restart = match &plan.restart {
@@ -127,7 +127,7 @@ fn fail(w: &World, plan: &mut Plan, error: SyncError) {
     plan.error = Some(error);
 }
 
-/// The instance first: a template that is ahead of it would read as a change to undo.
+/// The VMI first: a template that is ahead of it would look like a change to revert.
 fn patches(w: &World, draft: &Draft, reason: &'static str) -> Vec<Action> {
     let vmi = w.living_instance().zip(draft.vmi.as_ref());
     let of_instance = vmi.and_then(|(old, new)| {

@@ -1,4 +1,4 @@
-//! Interfaces that come, go and change their state while the guest runs.
+//! Interface hotplug, unplug and state changes.
 
 use api::v1::{Binding, Interface, Network, VirtualMachineInstance, VirtualMachineInstanceSpec};
 
@@ -9,7 +9,7 @@ const ABSENT: &str = "absent";
 
 pub(super) fn sync(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     if w.instance().is_some() && draft.vmi.is_none() {
-        return Ok(()); // it is on its way out, and the template waits for the next one
+        return Ok(()); // it is being deleted, and the template applies to the next one
     }
     let template = &mut draft.spec.template.spec;
     if let Some(vmi) = &mut draft.vmi {
@@ -32,7 +32,7 @@ fn interface<'a>(spec: &'a VirtualMachineInstanceSpec, name: &str) -> Option<&'a
     spec.domain.devices.interfaces.iter().find(|interface| interface.name == name)
 }
 
-/// Whether an interface with this binding can come to a running guest.
+/// Whether an interface with this binding can be hot-plugged.
 fn is_pluggable(binding: Binding<'_>) -> bool {
     match binding {
         Binding::Bridge | Binding::Sriov => true,
@@ -46,12 +46,12 @@ fn is_pluggable(binding: Binding<'_>) -> bool {
     }
 }
 
-/// The interfaces that somebody has seen at the guest.
+/// The interfaces reported in the guest's domain.
 fn reported(vmi: &VirtualMachineInstance) -> impl Iterator<Item = &str> {
     vmi.status.iter().flat_map(|status| &status.interfaces).filter_map(|interface| interface.name.as_deref())
 }
 
-/// New interfaces that can be plugged, and new states of old ones.
+/// Hot-plugs new interfaces where possible, and updates the state of existing ones.
 fn plug(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance) {
     let ordinal = has_ordinal_names(vmi);
     for wanted in &template.domain.devices.interfaces {
@@ -65,7 +65,7 @@ fn plug(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance)
                     vmi.spec.networks.push(network.clone());
                 }
             }
-            // With names by order, one that goes would rename all that follow.
+            // With ordinal names, removing an interface would rename all that follow.
             Some(current) if !(is_absent(current) || ordinal && is_absent(wanted)) => {
                 current.state.clone_from(&wanted.state);
             }
@@ -81,7 +81,7 @@ fn has_ordinal_names(vmi: &VirtualMachineInstance) -> bool {
     interfaces.into_iter().filter_map(|interface| interface.pod_interface_name.as_deref()).any(is_ordinal)
 }
 
-/// A network may lead elsewhere if the guest can follow by migrating.
+/// Replaces a network if the guest can follow by migrating.
 fn lead(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstance) {
     if !vmi.has_condition(api::conditions::LIVE_MIGRATABLE) {
         return;

@@ -1,4 +1,4 @@
-//! Where a running guest may move to. It takes effect with its next Pod.
+//! Placement constraints of a running guest. They take effect with its next Pod.
 
 use super::{Draft, Obstacle, compute::with_sizes};
 use crate::vm::world::World;

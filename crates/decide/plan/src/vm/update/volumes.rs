@@ -1,4 +1,4 @@
-//! Volumes that come and go while the guest runs: by request, or because the template says so.
+//! Volume hotplug and unplug: by request, or because the template has changed.
 
 use api::v1::{Disk, VirtualMachineInstance, VirtualMachineInstanceSpec, VirtualMachineVolumeRequest, Volume};
 
@@ -6,7 +6,7 @@ use super::{Draft, Obstacle};
 use crate::claims;
 use crate::vm::world::World;
 
-/// Requests on record, applied to the template and to the instance. They are dropped when the template shows them.
+/// Applies recorded requests to the template and to the VMI. They are dropped when the template reflects them.
 pub(super) fn requested(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let requests = w.vm.status.as_ref().map(|status| status.volume_requests.as_slice()).unwrap_or_default();
     for request in requests {
@@ -31,7 +31,7 @@ fn apply(request: &VirtualMachineVolumeRequest, spec: &mut VirtualMachineInstanc
     }
 }
 
-/// Whether the template shows what a request asks for.
+/// Whether the template reflects a request.
 pub(in crate::vm) fn is_done(request: &VirtualMachineVolumeRequest, spec: &VirtualMachineInstanceSpec) -> bool {
     let volume = |name: &str| spec.volumes.iter().any(|volume| volume.name == name);
     let disk = |name: &str| spec.domain.devices.disks.iter().any(|disk| disk.name == name);
@@ -42,7 +42,7 @@ pub(in crate::vm) fn is_done(request: &VirtualMachineVolumeRequest, spec: &Virtu
     }
 }
 
-/// The template's pluggable volumes become the running instance's.
+/// Applies the template's hotpluggable volumes to the running VMI.
 pub(super) fn declared(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     let active = !w.config.feature_gate("HotplugVolumes") && w.config.feature_gate("DeclarativeHotplugVolumes");
     let migrates = draft.spec.update_volumes_strategy.as_deref() == Some("Migration");
@@ -52,7 +52,7 @@ pub(super) fn declared(w: &World, draft: &mut Draft) -> Result<(), Obstacle> {
     Ok(())
 }
 
-/// Claims for memory dumps come and go by requests of their own.
+/// Claims for memory dumps are plugged and unplugged by requests of their own.
 fn is_pluggable(volume: &Volume) -> bool {
     !volume.is_memory_dump() && claims::is_hotpluggable(volume)
 }
@@ -66,7 +66,7 @@ fn follow(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstanc
     };
     let mut volumes = vmi.spec.volumes.clone();
     volumes.retain(stays);
-    // A volume still on its way out is not plugged again before it is gone.
+    // A volume that is still being unplugged is not plugged again before it is gone.
     let reported = |name: &str| vmi.status.iter().flat_map(|status| &status.volume_status).any(|v| v.name == name);
     let before = |name: &str| vmi.spec.volumes.iter().any(|volume| volume.name == name);
     let new = template.volumes.iter().filter(|volume| is_pluggable(volume));
@@ -76,7 +76,7 @@ fn follow(template: &VirtualMachineInstanceSpec, vmi: &mut VirtualMachineInstanc
     vmi.spec.domain.devices.disks = disks;
 }
 
-/// The disks that go with the new volumes. The tray of a CD-ROM stays when its disc changes or goes.
+/// The disks of the new volumes. A CD-ROM drive stays when its medium is changed or ejected.
 fn disks(template: &VirtualMachineInstanceSpec, vmi: &VirtualMachineInstance, volumes: &[Volume]) -> Vec<Disk> {
     let wanted = |name: &str| template.domain.devices.disks.iter().find(|disk| disk.name == name);
     let has_volume = |name: &str| volumes.iter().any(|volume| volume.name == name);
