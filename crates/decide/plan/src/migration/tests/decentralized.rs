@@ -128,7 +128,7 @@ fn a_receiver_gets_a_pod_only_if_a_live_read_finds_its_instance() {
     assert!(needs_stored_instance(&w()));
     let creates = |stored: VirtualMachineInstance| {
         let live = with_stored_instance(w(), Some(stored)).expect("the same instance");
-        start(&live, Some(&source())).iter().any(|action| matches!(action, Action::Create { .. }))
+        start(&live, Some(&source())).iter().any(|action| matches!(action, Action::Own(Own::CreateTarget { .. })))
     };
     assert!(creates(waits()));
     let mut deleted = waits();
