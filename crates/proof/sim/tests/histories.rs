@@ -73,6 +73,14 @@ fn both_launchers_of_twenty_thousand_migrations_hold() {
     println!("launchers: {} histories, {} guests moved, {:?}", report.histories, report.moved, report.took);
 }
 
+/// Histories that once broke an invariant. docs/dev/simulator.md tells what happened in each.
+#[test]
+fn histories_that_once_broke_hold() {
+    for start in [7_031_958, 7_035_918, 7_058_731, 7_066_960, 7_094_834, 7_114_567, 7_147_238] {
+        assert_hold(&Campaign { start, ..campaign("mixed", 1, None) });
+    }
+}
+
 /// Here a process took the lead while Pods came late: it did not count the targets that its predecessor had made.
 #[test]
 fn a_new_leader_counts_what_was_started_before() {

@@ -126,9 +126,11 @@ fn a_receiver_gets_a_pod_only_if_a_live_read_finds_its_instance() {
     let waits = || empty("WaitingForSync", told());
     let w = || receives(receiver("Pending"), waits(), vec![]);
     assert!(needs_stored_instance(&w()));
+    let mut sent_from = source();
+    sent_from.metadata.name = Some("p".into());
     let creates = |stored: VirtualMachineInstance| {
         let live = with_stored_instance(w(), Some(stored)).expect("the same instance");
-        start(&live, Some(&source())).iter().any(|action| matches!(action, Action::Own(Own::CreateTarget { .. })))
+        start(&live, Some(&sent_from)).iter().any(|action| matches!(action, Action::Own(Own::CreateTarget { .. })))
     };
     assert!(creates(waits()));
     let mut deleted = waits();
