@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
 use std::net::TcpListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::rights::Program;
@@ -78,7 +78,7 @@ impl TestServer {
     }
 
     /// Writes a kubeconfig of a user into the server's directory.
-    pub fn write_kubeconfig(&self, file: &str, name: &str, groups: &[&str]) -> std::path::PathBuf {
+    pub fn write_kubeconfig(&self, file: &str, name: &str, groups: &[&str]) -> PathBuf {
         let path = self.dir().join(file);
         let document = self.authority.kubeconfig(&self.url(), Some(&self.authority.issue(name, groups)));
         std::fs::write(&path, document.to_string()).unwrap();
@@ -95,7 +95,7 @@ impl TestServer {
 }
 
 /// The configuration of a server with its store in this directory.
-pub fn config(authority: &Authority, dir: &Path, hooks: Vec<Arc<dyn Hook>>) -> Config {
+fn config(authority: &Authority, dir: &Path, hooks: Vec<Arc<dyn Hook>>) -> Config {
     let Pair { cert, key } = authority.issue("apiserver", &[]);
     let store_path = dir.join("store.redb");
     Config { store_path, client_ca_pem: authority.pem().to_owned(), cert_pem: cert, key_pem: key, hooks }
