@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-migration faults sim fuzz peers setup-demo setup-test setup-bench setup-fuzz clean
+.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-migration faults sim fuzz peers kube-demo kube-test kube-up kube-down setup-demo setup-test setup-bench setup-fuzz setup-kube images install setup-images clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -27,7 +27,7 @@ up: setup-demo build guest ## a cluster of two nodes in the foreground, with the
 down: ## shut the guests down in order and take the cluster away
 	bin/ferrovirt down
 
-nightly: setup-test setup-fuzz guest ## what `make test` leaves out for its length: all 52,000 histories, the fault matrix, fuzzing; about an hour
+nightly: setup-test setup-fuzz guest ## what `make test` leaves out for its length: all 52,000 histories, the fault matrix, lost nodes of a real cluster, fuzzing; about an hour
 	$(CARGO) run -q -p xtask -- nightly
 
 verify: setup-test ## format, lints and tests: what CI runs, changing no file
@@ -67,6 +67,28 @@ fuzz: setup-fuzz ## 60 s of mutated manifests through reader, schemas, defaults 
 peers: ## KubeVirt's virtctl and judge, Kubernetes' control plane and etcd, in a cache outside the work tree
 	@$(CARGO) run -q -p xtask -- peers
 
+kube-demo: setup-test build guest ## a real Kubernetes cluster, an installation, a VM that boots and moves between nodes, and nothing left
+	@$(CARGO) run -q -p xtask -- kube-demo
+
+kube-test: setup-test guest ## every end-to-end scenario on a real Kubernetes cluster
+	$(CARGO) run -q -p xtask -- kube-test
+
+kube-up: setup-kube ## a real Kubernetes cluster in the background; ARGS="--nodes 2 --image FILE"
+	@$(CARGO) run -q -p xtask -- kube-up $(ARGS)
+
+kube-down: ## end that cluster; ARGS=--wipe removes its logs, too
+	@$(CARGO) run -q -p xtask -- kube-down $(ARGS)
+
+images: PREFIX ?= registry.local/ferrovirt
+images: setup-images guest ## our images, in build/images; PREFIX=registry.local/ferrovirt TAG=v1 ARGS=--quick
+	$(CARGO) run -q -p xtask -- images --prefix $(PREFIX) $(if $(TAG),--tag $(TAG)) $(ARGS)
+
+install: PREFIX ?= /usr/local
+install: setup-images ## the optimised static program onto this machine; DESTDIR= PREFIX=/usr/local
+	$(CARGO) run -q -p xtask -- program
+	install -D -m 755 target/x86_64-unknown-linux-musl/dist/ferrovirt $(DESTDIR)$(PREFIX)/bin/ferrovirt
+	ln -sf ferrovirt $(DESTDIR)$(PREFIX)/bin/virtctl
+
 setup-demo:
 	@tools/setup.sh demo
 
@@ -78,6 +100,12 @@ setup-bench:
 
 setup-fuzz:
 	@tools/setup.sh fuzz
+
+setup-kube:
+	@tools/setup.sh kube
+
+setup-images:
+	@tools/setup.sh images
 
 clean: ## remove what was built
 	rm -rf bin build

@@ -4,6 +4,8 @@
 #   tools/setup.sh test    the same, and what only the tests use
 #   tools/setup.sh bench   what counts instructions
 #   tools/setup.sh fuzz    what compiles the fuzzer's driver
+#   tools/setup.sh kube    what nodes of a test cluster call; `test` has it, too
+#   tools/setup.sh images  what `demo` has, and what makes the static program and the images
 # Toolchains (Rust, and a C compiler for the TLS library) are not installed here: a missing or old one gets one sentence.
 set -euo pipefail
 
@@ -28,8 +30,23 @@ LIST
   case $want in
     bench) echo valgrind valgrind ;;
     fuzz) echo c++ g++ ;;
+    images) echo musl-gcc musl-tools; echo mmdebstrap mmdebstrap; needs_guests ;;
+    kube) needs_nodes ;;
     *) needs_guests ;;
   esac
+}
+
+needs_nodes() {
+  cat <<'LIST'
+/usr/lib/x86_64-linux-gnu/libc.a libc6-dev
+runc runc
+nft nftables
+ip iproute2
+nsenter util-linux
+sysctl procps
+pidof sysvinit-utils
+busybox busybox-static
+LIST
 }
 
 needs_guests() {
@@ -55,9 +72,18 @@ virsh libvirt-clients
 xmllint libxml2-utils
 isoinfo genisoimage
 kubectl kubernetes-client
+mmdebstrap mmdebstrap
+strip binutils
+script bsdutils
 LIST
+  [ "$want" = test ] && needs_nodes
   return 0
 }
+
+if [ "$want" = images ] && ! rustc --print target-libdir --target x86_64-unknown-linux-musl | xargs test -d; then
+  command -v rustup >/dev/null || fail "this Rust has no target x86_64-unknown-linux-musl and there is no rustup to add it; the static program needs it."
+  rustup target add x86_64-unknown-linux-musl || fail "rustup could not add the target x86_64-unknown-linux-musl; check the network."
+fi
 
 missing=()
 while read -r probe package; do

@@ -4,6 +4,7 @@
 #   OUTDIR/vmlinuz, OUTDIR/initrd.gz            for direct kernel boot
 #   OUTDIR/kernel/boot/{vmlinuz,initrd.gz}      the same as an image's root file system (kernelBoot)
 #   OUTDIR/containerdisk/disk/disk.qcow2        the same as a bootable BIOS disk (containerDisk)
+#   OUTDIR/packages                             dpkg's status and the copyright files of what is in it
 #
 # Packages are kept in ${XDG_CACHE_HOME:-~/.cache}/ferrovirt/guest. Nothing is done when the output was built from
 # the same sources; delete OUTDIR to take up newer packages. See rootfs/init for what the guest does.
@@ -58,6 +59,7 @@ unpack() {
         deb=$(ls -t "${package}"_*.deb 2>/dev/null | head -n 1)
         [ -n "$deb" ] || die "the package $package is not in $PWD and could not be downloaded"
         dpkg-deb -x "$deb" "$debs"
+        { dpkg-deb -f "$deb"; echo; } >>"$work/status"
     done
     cd "$here"
 }
@@ -117,6 +119,15 @@ make_disk() {
     qemu-img convert -O qcow2 "$image" "$3"
 }
 
+# As in an installed system, for who reads it there.
+list_packages() {
+    local file
+    rm -rf "$1"
+    mkdir -p "$1/var/lib/dpkg"
+    cp "$work/status" "$1/var/lib/dpkg/"
+    (cd "$debs" && find usr/share/doc -name copyright) | while read -r file; do install -D -m 644 "$debs/$file" "$1/$file"; done
+}
+
 main() {
     [ $# -eq 1 ] || die "usage: build.sh OUTDIR"
     mkdir -p "$1"
@@ -125,7 +136,7 @@ main() {
     exec 9>"$out/.lock"
     flock 9
     stamp=$(cd "$here" && find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum)
-    if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ] && [ -e "$out/containerdisk/disk/disk.qcow2" ]; then
+    if [ "$(cat "$out/.stamp" 2>/dev/null)" = "$stamp" ] && [ -e "$out/containerdisk/disk/disk.qcow2" ] && [ -e "$out/packages" ]; then
         echo "guest: $out is up to date"
         return
     fi
@@ -149,6 +160,7 @@ main() {
     chmod 644 "$out/vmlinuz" "$out/initrd.gz"
     ln "$out/vmlinuz" "$out/initrd.gz" "$out/kernel/boot/"
     make_disk "$out/vmlinuz" "$out/initrd.gz" "$out/containerdisk/disk/disk.qcow2"
+    list_packages "$out/packages"
     echo "$stamp" >"$out/.stamp"
     du -h "$out/vmlinuz" "$out/initrd.gz" "$out/containerdisk/disk/disk.qcow2"
 }

@@ -1,6 +1,6 @@
 //! Other projects' programs, to compare ourselves with and to test against: KubeVirt's `virtctl` and `virt-controller`, a judge
-//! that tells what KubeVirt makes of an object, and Kubernetes' own programs with etcd. Each set is built from a Go module
-//! under `tools` into a cache outside the work tree, under a digest of the module's files: a changed module is built anew,
+//! that tells what KubeVirt makes of an object, Kubernetes' own programs with etcd, and what nodes need beside them. Each set
+//! is built from a Go module under `tools` into a cache outside the work tree, under a digest of the module's files: a changed module is built anew,
 //! an unchanged one costs nothing. To make room, delete the cache's folder `peers`.
 
 use std::fs::{self, File};
@@ -22,18 +22,29 @@ struct Peers {
     programs: &'static [Program],
     /// What is built for `--all` or by its name only: hardly a test needs it.
     on_request: &'static [Program],
+    /// Build tags, separated by spaces.
+    tags: &'static str,
+    /// Whether the whole set is built only for those who name it.
+    only_by_name: bool,
 }
 
 // Built from modules, the programs cannot know their own versions.
 const KUBEVIRT: &str = "-X kubevirt.io/client-go/version.gitVersion=v1.8.2";
 const KUBERNETES: &str =
     "-X k8s.io/component-base/version.gitVersion=v1.36.3 -X k8s.io/client-go/pkg/version.gitVersion=v1.36.3";
+const CONTAINERD: &str = "-X github.com/containerd/containerd/v2/version.Version=v2.4.2";
+const CNI: &str = "-X github.com/containernetworking/plugins/pkg/utils/buildversion.BuildVersion=v1.9.1";
 
-const PEERS: [Peers; 2] = [
+/// All that a cluster with nodes needs, by one name. The folders are printed in this order; `tests/peers` reads them.
+const NODES: (&str, [&str; 5]) = ("nodes", ["kube", "containerd", "cni", "multus", "coredns"]);
+
+const PEERS: [Peers; 6] = [
     Peers {
         name: "kubevirt",
         programs: &[("judge", "./judge", ""), ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", KUBEVIRT)],
         on_request: &[("virt-controller", "kubevirt.io/kubevirt/cmd/virt-controller", KUBEVIRT)],
+        tags: "",
+        only_by_name: false,
     },
     Peers {
         name: "kube",
@@ -48,7 +59,43 @@ const PEERS: [Peers; 2] = [
             ("kubelet", "k8s.io/kubernetes/cmd/kubelet", KUBERNETES),
             ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy", KUBERNETES),
         ],
+        tags: "",
+        only_by_name: false,
     },
+    Peers {
+        name: "containerd",
+        programs: &[
+            ("containerd", "github.com/containerd/containerd/v2/cmd/containerd", CONTAINERD),
+            ("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2", CONTAINERD),
+            ("ctr", "github.com/containerd/containerd/v2/cmd/ctr", CONTAINERD),
+        ],
+        on_request: &[],
+        // Only overlayfs is used; the others would need C libraries.
+        tags: "no_btrfs no_zfs no_devmapper no_tracing",
+        only_by_name: true,
+    },
+    Peers {
+        name: "cni",
+        programs: &[
+            ("bridge", "github.com/containernetworking/plugins/plugins/main/bridge", CNI),
+            ("loopback", "github.com/containernetworking/plugins/plugins/main/loopback", CNI),
+            ("host-local", "github.com/containernetworking/plugins/plugins/ipam/host-local", CNI),
+            ("static", "github.com/containernetworking/plugins/plugins/ipam/static", CNI),
+            ("portmap", "github.com/containernetworking/plugins/plugins/meta/portmap", CNI),
+            ("tuning", "github.com/containernetworking/plugins/plugins/meta/tuning", CNI),
+        ],
+        on_request: &[],
+        tags: "",
+        only_by_name: true,
+    },
+    Peers {
+        name: "multus",
+        programs: &[("multus", "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus", "")],
+        on_request: &[],
+        tags: "",
+        only_by_name: true,
+    },
+    Peers { name: "coredns", programs: &[("coredns", ".", "")], on_request: &[], tags: "", only_by_name: true },
 ];
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
@@ -75,8 +122,10 @@ enum Wanted<'a> {
 pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
     let (flags, names): (Vec<&str>, Vec<&str>) = args.iter().map(String::as_str).partition(|arg| arg.starts_with('-'));
     let usual = if flags.is_empty() { Wanted::Usual } else { Wanted::All };
+    let (group, members) = NODES;
     let asked: Vec<(&str, Wanted<'_>)> = match names.is_empty() {
-        true => PEERS.iter().map(|peers| (peers.name, usual)).collect(),
+        true => PEERS.iter().filter(|peers| !peers.only_by_name).map(|peers| (peers.name, usual)).collect(),
+        false if names == [group] => members.into_iter().map(|set| (set, Wanted::All)).collect(),
         false => names
             .iter()
             .map(|name| name.split_once('/').map_or((*name, usual), |(set, program)| (set, Wanted::One(program))))
@@ -88,7 +137,8 @@ pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
         unknown.or_else(|| names.iter().zip(&asked).find(|(_, ask)| !known(ask)).map(|(name, _)| *name))
     {
         eprintln!(
-            "peers: there is no {unknown}; ask for {}, for one program as in kubevirt/judge, or give no name for all",
+            "peers: there is no {unknown}; ask for {}, for one program as in kubevirt/judge, for {group} alone, or give no name \
+             for what most tests use",
             PEERS.map(|p| p.name).join(" or ")
         );
         return ExitCode::from(2);
@@ -105,9 +155,10 @@ pub(crate) fn main(workspace: &Path, args: &[String]) -> ExitCode {
 }
 
 /// Builds what tests ask for, before the first one asks. A machine that cannot is told of; its tests are skipped, or fail in CI.
-pub(crate) fn build_usual(workspace: &Path) -> Result<()> {
+pub(crate) fn build_for_tests(workspace: &Path) -> Result<()> {
     for peers in &PEERS {
-        match peers.build(workspace, Wanted::Usual) {
+        let wanted = if NODES.1.contains(&peers.name) { Wanted::All } else { Wanted::Usual };
+        match peers.build(workspace, wanted) {
             Ok(_) => {}
             Err(Failure::Unavailable(err)) => eprintln!("peers: {err:#}"),
             Err(Failure::Broken(err)) => return Err(err),
@@ -156,19 +207,14 @@ impl Peers {
         let missing = missing(); // Somebody else may have built them while we waited.
         if !missing.is_empty() {
             fetch(self.name, &module).map_err(Failure::Unavailable)?;
-            build(&module, &folder, &missing).map_err(Failure::Broken)?;
+            build(&module, &folder, self.tags, &missing).map_err(Failure::Broken)?;
         }
         Ok(folder)
     }
 
     /// The cache of peers, and the folder in it for this very module.
     fn places(&self, module: &Path) -> Result<(PathBuf, PathBuf)> {
-        let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let cache = set("FERROVIRT_CACHE")
-            .or_else(|| set("XDG_CACHE_HOME").map(|home| home.join("ferrovirt")))
-            .or_else(|| set("HOME").map(|home| home.join(".cache/ferrovirt")))
-            .ok_or_else(|| anyhow!("none of FERROVIRT_CACHE, XDG_CACHE_HOME and HOME says where to keep them"))?
-            .join("peers");
+        let cache = crate::cache("peers")?;
         fs::create_dir_all(&cache).with_context(|| format!("cannot make {}", cache.display()))?;
         let folder = cache.join(self.digest(module)?);
         Ok((cache, folder))
@@ -181,6 +227,7 @@ impl Peers {
         files.sort();
         let mut hasher = Sha256::new();
         hasher.update(format!("{:?}", self.programs));
+        hasher.update(self.tags);
         for file in files {
             let text = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
             let name = file.strip_prefix(module).unwrap_or(&file).display().to_string();
@@ -238,11 +285,11 @@ fn fetch(name: &str, module: &Path) -> Result<()> {
 }
 
 /// Builds each program beside its final place and moves it there at the end: what is there is complete.
-fn build(module: &Path, folder: &Path, programs: &[Program]) -> Result<()> {
+fn build(module: &Path, folder: &Path, tags: &str, programs: &[Program]) -> Result<()> {
     let unfinished = folder.with_extension("unfinished");
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     for (name, package, flags) in programs {
-        compile(name, module, &unfinished, package, flags).with_context(|| format!("cannot build {name}"))?;
+        compile(name, module, &unfinished, package, tags, flags).with_context(|| format!("cannot build {name}"))?;
         let program = folder.join(name);
         fs::rename(&unfinished, &program)
             .with_context(|| format!("cannot move {} to {}", unfinished.display(), program.display()))?;
@@ -252,11 +299,11 @@ fn build(module: &Path, folder: &Path, programs: &[Program]) -> Result<()> {
 
 /// Runs the compiler and says now and then how far it is. With `-v` it names each package on a line of its own; what is
 /// no such name is a complaint.
-fn compile(name: &str, module: &Path, output: &Path, package: &str, flags: &str) -> Result<()> {
+fn compile(name: &str, module: &Path, output: &Path, package: &str, tags: &str, flags: &str) -> Result<()> {
     eprintln!("peers: building {name} (minutes when nothing is in Go's own cache)");
     let started = Instant::now();
     let mut child = go(module)
-        .args(["build", "-v", "-trimpath", "-ldflags", &format!("-s -w {flags}"), "-o"])
+        .args(["build", "-v", "-trimpath", "-tags", tags, "-ldflags", &format!("-s -w {flags}"), "-o"])
         .arg(output)
         .arg(package)
         .stdout(Stdio::null())

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use role_tls::Identity;
+use role_tls::{Identity, Source};
 use test_support::{Authority, Pair};
 use virt_handler::loopback::Way;
 
@@ -63,7 +63,7 @@ fn over_tcp() -> Result<Cost> {
     Ok(Cost { ends, proxies: 0.0, wall: started.elapsed().as_secs_f64() })
 }
 
-fn through_proxies(identity: &Identity, encrypted: bool) -> Result<Cost> {
+fn through_proxies(identity: &Source, encrypted: bool) -> Result<Cost> {
     let dir = tempfile::tempdir().context("cannot make a directory")?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -71,7 +71,8 @@ fn through_proxies(identity: &Identity, encrypted: bool) -> Result<Cost> {
         .enable_all()
         .build()
         .context("cannot start the proxies' runtime")?;
-    let way = runtime.block_on(Way::open(dir.path(), identity, encrypted)).context("cannot open the proxies")?;
+    let way =
+        runtime.block_on(Way::open(dir.path(), identity.clone(), encrypted)).context("cannot open the proxies")?;
     let listener = way.listen().context("cannot listen in the target's Pod")?;
     let before = time_of_proxies()?;
     let started = Instant::now();
@@ -143,8 +144,8 @@ fn time_of(path: &str) -> Result<f64> {
 }
 
 /// A certificate that node agents take for one of theirs, signed by an authority made here.
-fn identity() -> Result<Identity> {
+fn identity() -> Result<Source> {
     let authority = Authority::new();
     let Pair { cert, key } = authority.issue(role_tls::NODE_AGENT, &[]);
-    Ok(Identity::from_pem(authority.pem(), &cert, &key)?)
+    Ok(Identity::from_pem(authority.pem(), &cert, &key)?.into())
 }

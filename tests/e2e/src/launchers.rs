@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use drive::Access;
 use hostfs::process::ProcessId;
 use launcher_contract::types::{DomainStatus, LauncherState};
 use launcher_rpc::Client;
 use parking_lot::Mutex;
-use supervisor::cluster::layout::Layout;
 
 use crate::processes;
 
 /// The launcher of a guest on a node, as a process. The newest, if an older one is about to end.
-pub fn process_on(layout: &Layout, guest: &str, node: &str) -> Option<ProcessId> {
-    let pods = layout.pods(node).to_string_lossy().into_owned();
+pub fn process_on(cluster: &Access, guest: &str, node: &str) -> Option<ProcessId> {
+    let pods = cluster.pods(node).to_string_lossy().into_owned();
     let here = |process: &ProcessId| {
         let mounts = std::fs::read_to_string(format!("/proc/{}/mountinfo", process.pid)).unwrap_or_default();
         mounts.contains(&pods)
@@ -43,9 +43,9 @@ fn beside(launcher: &ProcessId, comm: &str, word: &str) -> Option<ProcessId> {
 }
 
 /// What the launcher of a Pod says now; none if it does not answer.
-pub async fn state(layout: &Layout, node: &str, pod_uid: &str) -> Option<LauncherState> {
+pub async fn state(cluster: &Access, node: &str, pod_uid: &str) -> Option<LauncherState> {
     // The path is longer than a socket's may be, so it is connected to beneath its directory.
-    let directory = layout.pods(node).join(pod_uid).join("volumes/kubernetes.io~empty-dir/sockets");
+    let directory = cluster.pods(node).join(pod_uid).join("volumes/kubernetes.io~empty-dir/sockets");
     let stream = hostfs::beneath::Root::open(directory).ok()?.connect_unix("launcher-sock").ok()?;
     stream.set_nonblocking(true).ok()?;
     let stream = Arc::new(Mutex::new(Some(stream)));
@@ -67,13 +67,13 @@ pub struct Lookout {
 }
 
 impl Lookout {
-    pub fn post(layout: &Layout, vmi_uid: &str) -> Self {
+    pub fn post(cluster: &Access, vmi_uid: &str) -> Self {
         let (stop, twice) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-        let (ended, seen, layout, uid) = (stop.clone(), twice.clone(), layout.clone(), vmi_uid.to_owned());
+        let (ended, seen, cluster, uid) = (stop.clone(), twice.clone(), cluster.clone(), vmi_uid.to_owned());
         tokio::spawn(async move {
             let mut in_a_row = 0;
             while !ended.load(Ordering::Relaxed) {
-                let running = running(&layout, &uid).await;
+                let running = running(&cluster, &uid).await;
                 in_a_row = if running.len() > 1 { in_a_row + 1 } else { 0 };
                 // Two looks at two launchers are not one moment: one of them may have stopped in between.
                 if in_a_row == 3 {
@@ -98,12 +98,12 @@ impl Drop for Lookout {
 }
 
 /// The Pods whose launchers say that this guest runs in them.
-pub async fn running(layout: &Layout, vmi_uid: &str) -> Vec<String> {
+pub async fn running(cluster: &Access, vmi_uid: &str) -> Vec<String> {
     let mut running = Vec::new();
     for node in ["n1", "n2"] {
-        for pod in std::fs::read_dir(layout.pods(node)).into_iter().flatten().flatten() {
+        for pod in std::fs::read_dir(cluster.pods(node)).into_iter().flatten().flatten() {
             let Ok(pod) = pod.file_name().into_string() else { continue };
-            let Some(state) = state(layout, node, &pod).await else { continue };
+            let Some(state) = state(cluster, node, &pod).await else { continue };
             if state.domain.is_some_and(|domain| domain.status == DomainStatus::Running && domain.uid == vmi_uid) {
                 running.push(format!("{pod} on {node}"));
             }

@@ -2,6 +2,8 @@
 //!
 //! A test reads like `Guest::spawn → wait_to_boot → run_shell_command`; what drives the cluster is `drive`.
 
+pub mod cluster;
+pub mod kubernetes;
 pub mod launchers;
 pub mod manifest;
 pub mod processes;

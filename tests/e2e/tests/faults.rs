@@ -13,13 +13,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ListParams};
 use libtest_mimic::Trial;
 
+use crate::embedded;
 use crate::guests::{no_gap, the_only_qemu, virtctl};
-use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("faults_supervisor_killed_at_six_points_of_a_start", killed_while_starting),
-        trial("faults_supervisor_killed_at_six_points_of_a_stop", killed_while_stopping),
+        embedded("faults_supervisor_killed_at_six_points_of_a_start", killed_while_starting),
+        embedded("faults_supervisor_killed_at_six_points_of_a_stop", killed_while_stopping),
     ]
 }
 

@@ -1,14 +1,14 @@
 //! Guests on one healthy cluster of two nodes.
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use drive::{ClientPod, Embedded, Guest, LIMIT, poll};
+use drive::{Access, ClientPod, Guest, LIMIT, poll};
+use e2e::cluster::Cluster;
 use e2e::manifest::Manifest;
 use e2e::processes;
 use libtest_mimic::Trial;
-use tokio::sync::Mutex;
+use tokio::sync::MappedMutexGuard;
 
 use crate::trial;
 
@@ -31,23 +31,9 @@ pub(crate) fn trials() -> Vec<Trial> {
     ]
 }
 
-static CLUSTER: OnceLock<Mutex<Option<Embedded>>> = OnceLock::new();
-
-/// The shared cluster, started by the first scenario that needs it.
-pub(crate) async fn cluster() -> Result<tokio::sync::MappedMutexGuard<'static, Embedded>> {
-    let mut slot = CLUSTER.get_or_init(Mutex::default).lock().await;
-    if slot.is_none() {
-        let dir = std::path::PathBuf::from(format!("/tmp/fv-e2e-{}", std::process::id()));
-        *slot = Some(Embedded::start(&e2e::program()?, &dir, 2, Some(&e2e::guest_dir()?)).await?);
-    }
-    Ok(tokio::sync::MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made")))
-}
-
-/// Ends the shared cluster, if there is one.
-pub(crate) fn take_away() {
-    if let Some(slot) = CLUSTER.get() {
-        drop(crate::runtime().block_on(slot.lock()).take());
-    }
+/// The cluster of these scenarios.
+pub(crate) async fn cluster() -> Result<MappedMutexGuard<'static, Cluster>> {
+    crate::cluster("e2e").await
 }
 
 async fn boots_and_is_reached() -> Result<()> {
@@ -80,7 +66,7 @@ async fn emulation_is_said(guest: &Guest) -> Result<()> {
 }
 
 /// The guest's own count of seconds.
-pub(crate) async fn counter(cluster: &Embedded, client: &ClientPod, address: &str) -> Result<u64> {
+pub(crate) async fn counter(cluster: &Access, client: &ClientPod, address: &str) -> Result<u64> {
     let body = client.http(cluster, &format!("http://{address}/cgi-bin/tick")).await?;
     body.split_whitespace().next().and_then(|word| word.parse().ok()).with_context(|| format!("no counter in `{body}`"))
 }
@@ -232,7 +218,7 @@ async fn paused() -> Result<()> {
     guest.delete().await
 }
 
-pub(crate) fn virtctl(cluster: &Embedded, args: &[&str]) -> Result<()> {
+pub(crate) fn virtctl(cluster: &Access, args: &[&str]) -> Result<()> {
     let output = cluster.command(&["virtctl"]).args(args).output().context("cannot run virtctl")?;
     ensure!(output.status.success(), "virtctl {args:?} failed: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())

@@ -8,13 +8,13 @@ use e2e::manifest::Manifest;
 use e2e::processes;
 use libtest_mimic::Trial;
 
+use crate::embedded;
 use crate::guests::{counter, no_gap, the_only_qemu};
-use crate::trial;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("lifecycle_guests_outlive_the_cluster_and_down_leaves_nothing", outlives_and_down),
-        trial("lifecycle_interrupted_demonstration_leaves_nothing", interrupted),
+        embedded("lifecycle_guests_outlive_the_cluster_and_down_leaves_nothing", outlives_and_down),
+        embedded("lifecycle_interrupted_demonstration_leaves_nothing", interrupted),
     ]
 }
 

@@ -1,12 +1,16 @@
 //! The whole chain with real parts: QEMU, libvirt, netlink, nftables, and real processes killed for real.
 //!
-//! Scenarios of one group share a cluster and run one after another. Each group takes its cluster away again, also when a
-//! scenario failed; the last check is that nothing is left. `cargo xtask test` runs two lanes of groups at a time.
+//! Scenarios share a cluster and run one after another. The cluster is taken away again, also when a scenario failed; the
+//! last check is that nothing is left. `cargo xtask test` runs three lanes at a time.
+//!
+//! The same scenarios run on an embedded cluster and, with `FERROVIRT_E2E_SHAPE=kubernetes`, on a real Kubernetes cluster.
 
 mod faults;
 mod guests;
+mod installed;
 mod lifecycle;
 mod migrations;
+mod quickstart;
 mod refusals;
 mod waiting;
 
@@ -14,21 +18,27 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anyhow::Result;
+use e2e::cluster::{Cluster, Shape};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
+use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
 
 /// A lane's scenarios.
 type Lane = (&'static str, fn() -> Vec<Trial>);
 
 /// Lanes can run side by side, each in a process of its own with `FERROVIRT_E2E_LANE`: they share neither a cluster nor
-/// the name of a guest nor a setting of the machine. The last one must run alone, since it looks at the whole machine.
-const LANES: [Lane; 4] = [
+/// the name of a guest nor a setting of the machine. Those that look at the whole machine, or
+/// have nodes with kubelets, must run alone.
+const LANES: [Lane; 6] = [
     ("moves", migrations::trials),
+    ("drains", migrations::departures),
     ("guests", || {
-        [refusals::trials(), guests::trials(), waiting::trials(), faults::trials()].into_iter().flatten().collect()
+        let all = [refusals::trials(), guests::trials(), waiting::trials(), faults::trials(), installed::trials()];
+        all.into_iter().flatten().collect()
     }),
     ("struck", migrations::struck),
     ("alone", lifecycle::trials),
+    ("quickstart", quickstart::trials),
 ];
 
 fn main() -> ExitCode {
@@ -43,16 +53,50 @@ fn main() -> ExitCode {
     let lane = std::env::var("FERROVIRT_E2E_LANE").ok();
     let wanted = |name: &str| lane.as_deref().is_none_or(|lane| lane == name);
     let lanes = LANES.iter().filter(|(name, _)| wanted(name));
-    let trials: Vec<Trial> = lanes.flat_map(|(_, trials)| trials()).collect();
+    let shape = match Shape::chosen() {
+        Ok(shape) => shape,
+        Err(err) => {
+            eprintln!("{err:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let elsewhere = match shape {
+        Shape::Embedded => KUBERNETES,
+        Shape::Kubernetes => EMBEDDED,
+    };
+    let here = |trial: &Trial| trial.kind() != elsewhere;
+    let trials: Vec<Trial> = lanes.flat_map(|(_, trials)| trials()).filter(here).collect();
     if trials.is_empty() {
         let names = LANES.map(|(name, _)| name).join(", ");
         eprintln!("FERROVIRT_E2E_LANE is {lane:?}, and the lanes are {names}");
         return ExitCode::FAILURE;
     }
     let conclusion = libtest_mimic::run(&arguments, trials);
-    guests::take_away();
     migrations::take_away();
+    take_away();
     conclusion.exit_code()
+}
+
+/// The kind of scenarios that are about an embedded cluster itself.
+const EMBEDDED: &str = "embedded";
+
+/// The kind of those that are about an installation on Kubernetes.
+const KUBERNETES: &str = "kubernetes";
+
+/// One that makes no sense on an embedded cluster.
+fn kubernetes<F>(name: impl Into<String>, body: impl FnOnce() -> F + Send + 'static) -> Trial
+where
+    F: Future<Output = Result<()>>,
+{
+    trial(name, body).with_kind(KUBERNETES)
+}
+
+/// One that makes no sense on Kubernetes.
+fn embedded<F>(name: impl Into<String>, body: impl FnOnce() -> F + Send + 'static) -> Trial
+where
+    F: Future<Output = Result<()>>,
+{
+    trial(name, body).with_kind(EMBEDDED)
 }
 
 /// A trial whose body is asynchronous.
@@ -77,4 +121,22 @@ where
 fn runtime() -> &'static Runtime {
     static RUNTIME: OnceLock<Runtime> = OnceLock::new();
     RUNTIME.get_or_init(|| Runtime::new().expect("a runtime can be made"))
+}
+
+static CLUSTER: OnceLock<Mutex<Option<Cluster>>> = OnceLock::new();
+
+/// The cluster that scenarios share, started by the first one that needs it.
+async fn cluster(name: &str) -> Result<MappedMutexGuard<'static, Cluster>> {
+    let mut slot = CLUSTER.get_or_init(Mutex::default).lock().await;
+    if slot.is_none() {
+        *slot = Some(Cluster::start(name).await?);
+    }
+    Ok(MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made")))
+}
+
+/// Ends the shared cluster, if there is one.
+fn take_away() {
+    if let Some(slot) = CLUSTER.get() {
+        drop(runtime().block_on(slot.lock()).take());
+    }
 }

@@ -9,20 +9,18 @@ mod stage;
 mod transfers;
 mod waits;
 
-use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use api::migrations::MigrationPolicy;
 use api::v1::{KubeVirt, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationState};
-use drive::{Embedded, Guest, LIMIT, poll};
+use drive::{Access, Guest, LIMIT, poll};
+use e2e::cluster::Cluster;
 use e2e::manifest::Manifest;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
-use supervisor::cluster::fabric::FABRIC;
-use tokio::sync::{MappedMutexGuard, Mutex, MutexGuard};
+use tokio::sync::MappedMutexGuard;
 
 /// A migration under emulation, with both cores taken.
 const MOVE_LIMIT: Duration = Duration::from_secs(180);
@@ -32,9 +30,14 @@ pub(crate) fn trials() -> Vec<Trial> {
     trials.extend(transfers::trials());
     trials.extend(postcopy::trials());
     trials.extend(waits::trials());
-    trials.extend(drains::trials());
-    trials.extend(decentralized::trials());
     trials.extend(faults::post_copy_trials());
+    trials
+}
+
+/// Those in which guests leave a node or a machine, not one guest that all scenarios of `trials` move.
+pub(crate) fn departures() -> Vec<Trial> {
+    let mut trials = drains::trials();
+    trials.extend(decentralized::trials());
     trials
 }
 
@@ -44,22 +47,15 @@ pub(crate) fn struck() -> Vec<Trial> {
     faults::trials()
 }
 
-static CLUSTER: OnceLock<Mutex<Option<Embedded>>> = OnceLock::new();
-
-/// The cluster of these scenarios, started by the first one.
-async fn cluster() -> Result<MappedMutexGuard<'static, Embedded>> {
-    let mut slot = CLUSTER.get_or_init(Mutex::default).lock().await;
-    if slot.is_none() {
-        let dir = PathBuf::from(format!("/tmp/fv-mig-{}", std::process::id()));
-        *slot = Some(Embedded::start(&e2e::program()?, &dir, 2, Some(&e2e::guest_dir()?)).await?);
-    }
-    let cluster = MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made"));
+/// The cluster of these scenarios, as the one before has found it.
+async fn cluster() -> Result<MappedMutexGuard<'static, Cluster>> {
+    let cluster = crate::cluster("mig").await?;
     clean(&cluster).await?;
     Ok(cluster)
 }
 
 /// What a scenario that failed may have left to the next one.
-async fn clean(cluster: &Embedded) -> Result<()> {
+async fn clean(cluster: &Access) -> Result<()> {
     let client = cluster.client().await?;
     for node in ["n1", "n2"] {
         set_cordon(cluster, node, false).await?;
@@ -72,16 +68,13 @@ async fn clean(cluster: &Embedded) -> Result<()> {
     stage::clear(cluster).await
 }
 
-/// Ends the cluster, if there is one.
+/// Lets go of what the scenarios share.
 pub(crate) fn take_away() {
-    if let Some(slot) = CLUSTER.get() {
-        crate::runtime().block_on(stage::take_away());
-        drop(crate::runtime().block_on(slot.lock()).take());
-    }
+    crate::runtime().block_on(stage::take_away());
 }
 
 /// Starts a guest and waits until its node says that it can be moved.
-async fn movable(cluster: &Embedded, manifest: &Manifest) -> Result<Guest> {
+async fn movable(cluster: &Access, manifest: &Manifest) -> Result<Guest> {
     let guest = Guest::spawn(cluster, manifest.json()).await?;
     guest.wait_to_boot().await?;
     guest
@@ -102,7 +95,7 @@ fn other(node: &str) -> &'static str {
 }
 
 /// Runs a command of ours and returns what it printed, errors last.
-async fn command(cluster: &Embedded, args: &[&str]) -> Result<String> {
+async fn command(cluster: &Access, args: &[&str]) -> Result<String> {
     let mut command = cluster.command(args);
     let output = tokio::task::spawn_blocking(move || command.output()).await?.context("cannot run ferrovirt")?;
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -111,7 +104,7 @@ async fn command(cluster: &Embedded, args: &[&str]) -> Result<String> {
 }
 
 /// Moves a guest and waits until it has moved.
-async fn migrate(cluster: &Embedded, guest: &Guest) -> Result<()> {
+async fn migrate(cluster: &Access, guest: &Guest) -> Result<()> {
     let from = guest.node().await?;
     let told = command(cluster, &["virtctl", "migrate", &guest.name, "--wait"]).await?;
     ensure!(told.contains(&format!("the guest moved from {from} to {}", other(&from))), "it printed: {told}");
@@ -131,7 +124,7 @@ async fn alone(guest: &Guest) -> Result<()> {
 }
 
 /// Asks for a migration, with a name of its own to follow it by.
-async fn begin(cluster: &Embedded, guest: &Guest, name: &str, spec: Value) -> Result<()> {
+async fn begin(cluster: &Access, guest: &Guest, name: &str, spec: Value) -> Result<()> {
     let mut spec = spec;
     spec["vmiName"] = json!(guest.name);
     let migration = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
@@ -139,12 +132,12 @@ async fn begin(cluster: &Embedded, guest: &Guest, name: &str, spec: Value) -> Re
     Ok(())
 }
 
-async fn migrations(cluster: &Embedded) -> Result<Api<VirtualMachineInstanceMigration>> {
+async fn migrations(cluster: &Access) -> Result<Api<VirtualMachineInstanceMigration>> {
     Ok(Api::default_namespaced(cluster.client().await?))
 }
 
 /// Waits for a phase of a migration; one that ends in another way fails at once.
-async fn wait_for(cluster: &Embedded, name: &str, wanted: &[&str]) -> Result<VirtualMachineInstanceMigration> {
+async fn wait_for(cluster: &Access, name: &str, wanted: &[&str]) -> Result<VirtualMachineInstanceMigration> {
     let api = migrations(cluster).await?;
     let started = std::time::Instant::now();
     loop {
@@ -167,7 +160,7 @@ fn phase(migration: &VirtualMachineInstanceMigration) -> String {
 }
 
 /// Waits for a condition of a migration that holds, and returns its reason and message.
-async fn wait_for_condition(cluster: &Embedded, name: &str, types: &[&str], reason: &str) -> Result<String> {
+async fn wait_for_condition(cluster: &Access, name: &str, types: &[&str], reason: &str) -> Result<String> {
     let api = migrations(cluster).await?;
     poll(&format!("migration {name}: {reason}"), LIMIT, || async {
         let migration = api.get(name).await.map_err(|err| err.to_string())?;
@@ -187,7 +180,7 @@ async fn state(guest: &Guest) -> Result<VirtualMachineInstanceMigrationState> {
 }
 
 /// Settings of migrations in the KubeVirt object.
-async fn configure(cluster: &Embedded, migrations: Value) -> Result<()> {
+async fn configure(cluster: &Access, migrations: Value) -> Result<()> {
     let kubevirts: Api<KubeVirt> = Api::namespaced(cluster.client().await?, "kubevirt");
     let patch = Patch::Merge(json!({"spec": {"configuration": {"migrations": migrations}}}));
     kubevirts.patch("kubevirt", &PatchParams::default(), &patch).await.context("cannot configure migrations")?;
@@ -195,7 +188,7 @@ async fn configure(cluster: &Embedded, migrations: Value) -> Result<()> {
 }
 
 /// A policy for guests with the label `app` of this value.
-async fn policy(cluster: &Embedded, name: &str, app: &str, settings: Value) -> Result<()> {
+async fn policy(cluster: &Access, name: &str, app: &str, settings: Value) -> Result<()> {
     let mut spec = settings;
     spec["selectors"] = json!({"virtualMachineInstanceSelector": {"app": app}});
     let policies: Api<MigrationPolicy> = Api::all(cluster.client().await?);
@@ -205,34 +198,20 @@ async fn policy(cluster: &Embedded, name: &str, app: &str, settings: Value) -> R
 }
 
 /// Lets the migrations of a guest last until somebody ends them.
-async fn slow_down(cluster: &Embedded, name: &str) -> Result<()> {
+async fn slow_down(cluster: &Access, name: &str) -> Result<()> {
     policy(cluster, &format!("slow-{name}"), name, json!({"bandwidthPerMigration": "2Mi"})).await
 }
 
-async fn speed_up(cluster: &Embedded, name: &str) -> Result<()> {
+async fn speed_up(cluster: &Access, name: &str) -> Result<()> {
     let policies: Api<MigrationPolicy> = Api::all(cluster.client().await?);
     policies.delete(&format!("slow-{name}"), &DeleteParams::default()).await.context("cannot delete a policy")?;
     Ok(())
 }
 
-async fn set_cordon(cluster: &Embedded, node: &str, cordoned: bool) -> Result<()> {
+async fn set_cordon(cluster: &Access, node: &str, cordoned: bool) -> Result<()> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(cluster.client().await?);
     let value = if cordoned { json!(true) } else { json!(null) };
     let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));
     nodes.patch(node, &PatchParams::default(), &patch).await.with_context(|| format!("node {node}"))?;
-    Ok(())
-}
-
-/// Takes a node's link to all others down, or up.
-fn set_link(cluster: &Embedded, node: &str, state: &str) -> Result<()> {
-    in_fabric(&cluster.layout().netns(FABRIC), &["ip", "link", "set", node, state])
-}
-
-/// Runs a command where the links of all nodes meet.
-fn in_fabric(netns: &Path, words: &[&str]) -> Result<()> {
-    let mut command = std::process::Command::new("nsenter");
-    command.arg(format!("--net={}", netns.display())).args(words);
-    let output = command.output().context("cannot run nsenter")?;
-    ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }

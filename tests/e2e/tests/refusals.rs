@@ -10,17 +10,17 @@ use e2e::manifest::Manifest;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use crate::trial;
+use crate::embedded;
 
 /// Not root, and nobody in particular.
 const NOBODY: u32 = 65534;
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        trial("refusal_of_up_without_root", without_root),
-        trial("refusal_of_up_without_qemu", without_qemu),
-        trial("refusal_of_up_on_a_full_disk", full_disk),
-        trial("refusal_of_a_second_up_and_of_bad_manifests", on_a_cluster),
+        embedded("refusal_of_up_without_root", without_root),
+        embedded("refusal_of_up_without_qemu", without_qemu),
+        embedded("refusal_of_up_on_a_full_disk", full_disk),
+        embedded("refusal_of_a_second_up_and_of_bad_manifests", on_a_cluster),
     ]
 }
 

@@ -14,7 +14,7 @@ use kube::{Client, Config};
 use serde_json::json;
 
 use crate::keeper::Process;
-use crate::pki::Pki;
+use crate::pki::{FRONT_PROXY, Pki};
 use crate::workdir::Workdir;
 
 /// How long a busy machine may take. A free one is ready in a few seconds.
@@ -293,6 +293,15 @@ fn apiserver(programs: &Path, folder: &Path, pki: &Pki, etcd: u16, secure: u16) 
         flag("client-ca-file", &pki.ca),
         flag("service-account-key-file", &pki.tokens.public),
         flag("service-account-signing-key-file", &pki.tokens.key),
+        flag("requestheader-client-ca-file", &pki.front_ca),
+        flag("proxy-client-cert-file", &pki.front_proxy.public),
+        flag("proxy-client-key-file", &pki.front_proxy.key),
+    ]);
+    command.args([
+        &format!("--requestheader-allowed-names={FRONT_PROXY}"),
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
     ]);
     command.args([
         "--bind-address=127.0.0.1",

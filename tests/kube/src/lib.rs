@@ -7,6 +7,7 @@
 
 mod control_plane;
 mod fake_nodes;
+pub mod installed;
 mod keeper;
 mod pki;
 mod workdir;

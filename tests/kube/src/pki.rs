@@ -13,6 +13,9 @@ use test_support::pki::{Authority, MASTERS};
 /// The name of the second administrator.
 pub const CONTROLLER: &str = "controller";
 
+/// The name of the API server as a front proxy.
+pub(crate) const FRONT_PROXY: &str = "front-proxy";
+
 /// The files an API server on loopback and its first user need.
 pub struct Pki {
     pub ca: PathBuf,
@@ -22,6 +25,10 @@ pub struct Pki {
     pub controller: Pair,
     /// Signs the tokens of service accounts, and tells a good signature.
     pub tokens: Pair,
+    /// The authority of front proxies, which is nobody else's: who has a certificate of it speaks for any user.
+    pub front_ca: PathBuf,
+    /// The API server as a front proxy of aggregated APIs.
+    pub front_proxy: Pair,
     authority: Authority,
     folder: PathBuf,
 }
@@ -37,7 +44,10 @@ impl Pki {
     pub fn new(folder: &Path) -> Result<Pki> {
         let authority = Authority::new();
         let tokens = KeyPair::generate()?;
+        let front = Authority::new();
         Ok(Pki {
+            front_ca: write(folder, "front-ca.crt", front.pem())?,
+            front_proxy: issue(&front, FRONT_PROXY, &[], folder)?,
             ca: write(folder, "ca.crt", authority.pem())?,
             server: issue(&authority, "server", &[], folder)?,
             admin: issue(&authority, "admin", &[MASTERS], folder)?,

@@ -4,6 +4,7 @@
 
 mod cluster;
 mod definitions;
+mod install;
 mod kubectl;
 mod nodes;
 mod parity;
@@ -30,10 +31,17 @@ fn main() -> ExitCode {
             }
         }
     }
-    let trials =
-        [definitions::trials(), kubectl::trials(), nodes::trials(), parity::trials(), pods::trials(), schema::trials()]
-            .into_iter()
-            .flatten();
+    let trials = [
+        definitions::trials(),
+        install::trials(),
+        kubectl::trials(),
+        nodes::trials(),
+        parity::trials(),
+        pods::trials(),
+        schema::trials(),
+    ]
+    .into_iter()
+    .flatten();
     let trials = trials.map(|trial| trial.with_ignored_flag(skipped)).collect();
     let conclusion = libtest_mimic::run(&arguments, trials);
     cluster::take_away();

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose,
+    KeyUsagePurpose, SanType,
 };
 use serde_json::{Value, json};
 
@@ -45,9 +45,15 @@ impl Authority {
 
     /// For a user with this name in these groups, or a server on the loopback that calls itself so.
     pub fn issue(&self, name: &str, groups: &[&str]) -> Pair {
+        self.issue_with_uris(name, groups, &[])
+    }
+
+    /// The same, for something that has these URIs, too.
+    pub fn issue_with_uris(&self, name: &str, groups: &[&str], uris: &[String]) -> Pair {
         let mut params = named(name, groups);
         let names = CertificateParams::new(vec!["127.0.0.1".to_owned(), "localhost".to_owned()]).unwrap();
         params.subject_alt_names = names.subject_alt_names;
+        params.subject_alt_names.extend(uris.iter().map(|uri| SanType::URI(uri.as_str().try_into().unwrap())));
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         self.sign(params)
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! build ─► peers ─► quick: all binaries but end-to-end ─► guests: lanes of end-to-end scenarios ─► alone
-//!                   two at a time, the longest first       two at a time                          one at a time
+//!                   two at a time, the longest first       three at a time                        one at a time
 //! ```
 //!
 //! `cargo test` runs one binary after the other and leaves a core idle most of the time; guests that boot, move and
@@ -25,11 +25,18 @@ const LONGEST_FIRST: &[&str] =
     &["sim::histories", "controller-tests::controller", "virt-launcher::launcher", "differential::differential"];
 
 /// Groups of end-to-end scenarios that share nothing with each other: see `tests/e2e/tests/main.rs`.
-const LANES: &[&str] = &["moves", "guests", "struck"];
+const LANES: &[&str] = &["moves", "guests", "drains", "struck"];
+/// One more than there are cores: guests that boot and are waited for leave a third of them idle.
+const LANES_AT_ONCE: usize = 3;
 /// Scenarios that look at the machine as a whole.
 const ALONE: &str = "alone";
+/// A cluster with nodes of its own, whose kubelets must not be kept waiting.
+const CLUSTER: &str = "test-cluster::cluster";
 
 const LANE: &str = "FERROVIRT_E2E_LANE";
+const SHAPE: &str = "FERROVIRT_E2E_SHAPE";
+/// The short way through everything on a real cluster.
+const QUICKSTART: &str = "quickstart";
 
 /// What `xtask test` was asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,11 +55,23 @@ struct Timing {
 pub(crate) fn test(root: &Path, options: Options) -> Result<()> {
     let mut stages = Vec::new();
     let binaries = stage(&mut stages, "build", || binaries::build(root))?;
-    stage(&mut stages, "peers", || crate::peers::build_usual(root))?;
+    stage(&mut stages, "peers", || crate::peers::build_for_tests(root))?;
+    stage(&mut stages, "images", || crate::images::for_tests(root))?;
     let quick = stage(&mut stages, "quick", || run::all(quick(&binaries, root), 2))?;
-    let guests = stage(&mut stages, "guests", || run::all(guests(&binaries, root)?, 2))?;
-    let alone = stage(&mut stages, "alone", || run::all(vec![lane(&binaries, root, ALONE)?], 1))?;
+    let guests = stage(&mut stages, "guests", || run::all(guests(&binaries, root)?, LANES_AT_ONCE))?;
+    let alone = stage(&mut stages, "alone", || run::all(alone(&binaries, root)?, 1))?;
     conclude(stages, quick.into_iter().chain(guests).chain(alone).collect(), options)
+}
+
+/// All scenarios on a real Kubernetes cluster.
+pub(crate) fn kube_test(root: &Path) -> Result<()> {
+    let mut stages = Vec::new();
+    let binaries = stage(&mut stages, "build", || binaries::build(root))?;
+    stage(&mut stages, "images", || crate::images::for_tests(root))?;
+    let lanes = [&[QUICKSTART][..], LANES].concat();
+    let jobs = lanes.iter().map(|lane| on_kubernetes(&binaries, root, lane)).collect::<Result<Vec<_>>>()?;
+    let outcomes = stage(&mut stages, "kubernetes", || run::all(jobs, 1))?;
+    conclude(stages, outcomes, Options { timings: true })
 }
 
 /// What `test` leaves out for its length: all simulated histories, and each party of a migration killed at each point.
@@ -63,8 +82,10 @@ pub(crate) fn nightly(root: &Path) -> Result<()> {
     let histories = find(&optimised, "sim::histories")?.job(root).with_env("FERROVIRT_SIM_PERCENT", "100");
     let histories = stage(&mut stages, "histories", || run::all(vec![histories], 1))?;
     let faults = stage(&mut stages, "faults", || run::all(vec![matrix(&binaries, root)?], 1))?;
+    let cluster = find(&binaries, CLUSTER)?.job(root).with_args(&["--include-ignored"]);
+    let cluster = stage(&mut stages, "cluster", || run::all(vec![cluster], 1))?;
     stage(&mut stages, "fuzz", || crate::fuzz::run(root, "60"))?;
-    conclude(stages, histories.into_iter().chain(faults).collect(), Options { timings: true })
+    conclude(stages, histories.into_iter().chain(faults).chain(cluster).collect(), Options { timings: true })
 }
 
 /// Each party of a migration killed at each point of it.
@@ -88,7 +109,8 @@ fn stage<T>(stages: &mut Vec<Timing>, what: &str, work: impl FnOnce() -> Result<
 }
 
 fn quick(binaries: &[Binary], root: &Path) -> Vec<Job> {
-    let mut quick: Vec<&Binary> = binaries.iter().filter(|binary| binary.package != "e2e").collect();
+    let mut quick: Vec<&Binary> =
+        binaries.iter().filter(|binary| binary.package != "e2e" && binary.name() != CLUSTER).collect();
     let rank = |binary: &Binary| LONGEST_FIRST.iter().position(|name| *name == binary.name());
     quick.sort_by_key(|binary| rank(binary).unwrap_or(LONGEST_FIRST.len()));
     quick.into_iter().map(|binary| binary.job(root)).collect()
@@ -96,6 +118,16 @@ fn quick(binaries: &[Binary], root: &Path) -> Vec<Job> {
 
 fn guests(binaries: &[Binary], root: &Path) -> Result<Vec<Job>> {
     LANES.iter().map(|name| lane(binaries, root, name)).collect()
+}
+
+fn alone(binaries: &[Binary], root: &Path) -> Result<Vec<Job>> {
+    let quickstart = on_kubernetes(binaries, root, QUICKSTART)?;
+    Ok(vec![lane(binaries, root, ALONE)?, find(binaries, CLUSTER)?.job(root), quickstart])
+}
+
+fn on_kubernetes(binaries: &[Binary], root: &Path, name: &str) -> Result<Job> {
+    let job = lane(binaries, root, name)?.named(format!("e2e::kubernetes::{name}"));
+    Ok(job.with_env(SHAPE, "kubernetes"))
 }
 
 fn lane(binaries: &[Binary], root: &Path, lane: &str) -> Result<Job> {

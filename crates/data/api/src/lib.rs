@@ -24,6 +24,7 @@ pub mod reasons;
 pub mod resources;
 pub mod schema;
 pub mod snapshot;
+pub mod users;
 pub mod v1;
 
 pub use crds::crds;

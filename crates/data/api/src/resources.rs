@@ -4,6 +4,9 @@
 
 use crate::{backup, clone, export, instancetype, migrations, plugin, pool, snapshot, v1};
 
+/// The group of start, stop, console and the other subresources, which an API server of its own serves.
+pub const SUBRESOURCES_GROUP: &str = "subresources.kubevirt.io";
+
 /// A kind as the API serves it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Resource {

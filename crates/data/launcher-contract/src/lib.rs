@@ -8,7 +8,9 @@
 //! | [`paths`] | directories inside the launcher's container, and the Pod's volumes behind them |
 //! | [`sockets`] | names of sockets and files in those directories |
 //! | [`channel`] | what travels between two launchers during a migration |
+//! | [`devices`] | the node's devices that a launcher opens, and the resources that grant them |
 //! | [`flags`] | the launcher's command line |
+//! | [`seccomp`] | the system calls that a launcher may make |
 //! | [`streams`] | the WebSocket protocol of serial console and VNC |
 //!
 //! The launcher pushes nothing. virt-handler long-polls one state document with a sequence number, so it simply asks
@@ -16,10 +18,12 @@
 //! launcher rejects commands for another VMI.
 
 pub mod channel;
+pub mod devices;
 pub mod flags;
 pub mod migration;
 pub mod paths;
 pub mod routes;
+pub mod seccomp;
 pub mod sockets;
 pub mod streams;
 pub mod types;

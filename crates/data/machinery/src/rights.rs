@@ -141,6 +141,17 @@ impl std::fmt::Display for Grant {
     }
 }
 
+/// A rule written by hand; verbs and resources are separated by spaces.
+pub fn rule(verbs: &str, group: &str, resources: &str) -> PolicyRule {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+    PolicyRule {
+        api_groups: Some(vec![group.to_owned()]),
+        resources: Some(words(resources)),
+        verbs: words(verbs),
+        ..PolicyRule::default()
+    }
+}
+
 /// The rules that grant the rights of a scope: one per group and set of verbs, in alphabetical order.
 pub fn rules<'a>(rights: impl IntoIterator<Item = &'a Right>, scope: Scope) -> Vec<PolicyRule> {
     let mut verbs: BTreeMap<(&str, String), BTreeSet<Verb>> = BTreeMap::new();

@@ -55,8 +55,7 @@ fn create(
     let mut unsupported = unsupported::vmi_spec(&spec, &object["spec"]);
     unsupported.extend(unsupported::annotations(&FieldPath::new("metadata"), &vmi.metadata));
     unsupported.extend(validate::limits(&spec, &vmi.spec));
-    let mut warnings = warnings(&vmi.spec, config);
-    warnings.extend(presets::warning(&vmi));
+    let warnings = presets::warning(&vmi).into_iter().collect();
     Ok(Judged { object, warnings, causes, unsupported })
 }
 
@@ -109,16 +108,4 @@ fn own_node_only(
         return refuse("Node restriction: a node agent cannot choose a migration's target");
     }
     None
-}
-
-/// Warnings about a valid spec.
-pub(crate) fn warnings(spec: &api::v1::VirtualMachineInstanceSpec, config: &ClusterConfig) -> Vec<String> {
-    let devices = &spec.domain.devices;
-    let console = devices.autoattach_serial_console != Some(false);
-    if console && devices.log_serial_console.is_none() && !config.serial_console_log_disabled() {
-        let warning = "the serial console is not written to the Pod's log by this build; \
-                       set logSerialConsole: false, or disableSerialConsoleLog in the cluster's configuration";
-        return vec![warning.to_owned()];
-    }
-    Vec::new()
 }

@@ -21,7 +21,7 @@ use machinery::status::{self, About};
 use review::{Phase, Refusal, Review, Verdict};
 
 pub use images::{PIN_RULES, pin_images};
-pub use table::RULES;
+pub use table::{PATHS, RULES, path};
 
 /// The input of a review besides the write and the cluster's objects.
 #[derive(Clone, Copy, Debug)]

@@ -135,6 +135,15 @@ pub const RULES: &[Rule] = &[
     status(PLUGIN, "plugins"),
 ];
 
+/// Where virt-api answers for a webhook on Kubernetes. KubeVirt's paths are between its own programs; derived ones need
+/// no second table.
+pub fn path(rule: &Rule) -> String {
+    format!("{PATHS}{}", rule.name)
+}
+
+/// What the paths of all webhooks begin with.
+pub const PATHS: &str = "/webhooks/";
+
 /// The name of the webhook of this phase that handles a write.
 pub(crate) fn name(review: &Review<'_>, phase: Phase) -> Option<&'static str> {
     RULES.iter().find(|rule| rule.phase == phase && rule.matches(review)).map(|rule| rule.name)

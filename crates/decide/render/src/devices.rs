@@ -3,15 +3,12 @@
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::ResourceClaim;
+use launcher_contract::devices::{TUN, VHOST_NET, VHOST_VSOCK, resource};
 
 use crate::context::Context;
 use crate::error::Error;
 use crate::resources::is_networked;
 use crate::traits::{self, interfaces};
-
-fn resource(device: &str) -> String {
-    format!("devices.kubevirt.io/{device}")
-}
 
 /// Device nodes without which the launcher cannot run the guest.
 pub(crate) fn virtualization(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Vec<String> {
@@ -22,10 +19,10 @@ pub(crate) fn virtualization(vmi: &VirtualMachineInstance, config: &ClusterConfi
         name => name,
     };
     let needed = [
-        ("tun", is_networked(vmi)),
-        ("vhost-net", virtio && !emulation),
+        (TUN.name, is_networked(vmi)),
+        (VHOST_NET.name, virtio && !emulation),
         (hypervisor, !emulation),
-        ("vhost-vsock", vmi.spec.domain.devices.autoattach_vsock == Some(true)),
+        (VHOST_VSOCK.name, vmi.spec.domain.devices.autoattach_vsock == Some(true)),
     ];
     needed.into_iter().filter(|(_, needed)| *needed).map(|(device, _)| resource(device)).collect()
 }

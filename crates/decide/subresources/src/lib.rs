@@ -3,6 +3,7 @@
 //!
 //! virt-api's routes fetch the objects, call these functions, and execute the result.
 
+pub mod access;
 mod instance;
 mod lifecycle;
 mod migration;

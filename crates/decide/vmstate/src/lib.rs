@@ -48,6 +48,7 @@ mod io_retry;
 mod launcher;
 pub mod migration;
 mod phase;
+pub mod selinux;
 mod shutdown;
 mod status;
 mod world;

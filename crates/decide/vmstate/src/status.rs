@@ -41,6 +41,9 @@ fn from_launcher(
         status.guest_os_info = Some(os.clone());
     }
     machine_and_memory(domain, status);
+    if let Some(label) = w.selinux {
+        status.selinux_context = Some(label.to_owned());
+    }
     conditions::from_domain(w, domain, &mut status.conditions);
     let (migratable, method) = migration::live_migratable(vmi, w.now);
     api::conditions::set(&mut status.conditions, migratable);

@@ -18,6 +18,8 @@ pub struct World<'a> {
     pub network: Network<'a>,
     /// Why KVM cannot run a guest here; `Ok` if it can.
     pub kvm: Result<(), &'a str>,
+    /// The launcher's SELinux label, or [`selinux::OFF`](crate::selinux::OFF); `None` if it is not known yet.
+    pub selinux: Option<&'a str>,
     /// The node holds state of this launcher: a ghost record, network state.
     pub has_record: bool,
     /// Another launcher of the same VMI is on this node. Only one may have a domain.

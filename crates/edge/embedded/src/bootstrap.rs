@@ -1,6 +1,6 @@
 //! Initial objects of every cluster: namespaces, priority classes and RBAC.
 //!
-//! User roles are written here; those of programs are derived from the rights they declare. Roles are updated at every
+//! User roles are written here, or come from [`api::users`]; those of programs are derived from the rights they declare. Roles are updated at every
 //! start, so that an upgrade adds its new permissions; a role annotated with
 //! `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.
 
@@ -42,36 +42,7 @@ const PRIORITIES: &[(&str, i64, &str)] = &[
 
 const ALL: &str = "*";
 const READ: &str = "get list watch";
-const CRUD: &str = "get list watch create update patch delete";
 const CRUD_PLUS: &str = "get list watch create update patch delete deletecollection";
-const SUBRESOURCES: &str = "subresources.kubevirt.io";
-
-const VMI_VIEW: &str = "virtualmachineinstances/guestosinfo virtualmachineinstances/filesystemlist \
-    virtualmachineinstances/userlist virtualmachineinstances/sev/fetchcertchain \
-    virtualmachineinstances/sev/querylaunchmeasurement virtualmachineinstances/objectgraph virtualmachines/objectgraph \
-    virtualmachines/expand-spec virtualmachineinstances/migrationprogress";
-const VMI_STREAMS: &str = "virtualmachineinstances/console virtualmachineinstances/vnc \
-    virtualmachineinstances/portforward virtualmachineinstances/usbredir virtualmachines/portforward";
-const VMI_ACTIONS: &str = "virtualmachineinstances/pause virtualmachineinstances/unpause \
-    virtualmachineinstances/addvolume virtualmachineinstances/removevolume virtualmachineinstances/freeze \
-    virtualmachineinstances/unfreeze virtualmachineinstances/softreboot virtualmachineinstances/reset \
-    virtualmachineinstances/sev/setupsession virtualmachineinstances/sev/injectlaunchsecret \
-    virtualmachineinstances/evacuate/cancel";
-const VM_ACTIONS: &str = "virtualmachines/start virtualmachines/stop virtualmachines/restart virtualmachines/addvolume \
-    virtualmachines/removevolume virtualmachines/memorydump virtualmachines/removememorydump \
-    virtualmachines/evacuate/cancel";
-/// Kinds of the main group that users create.
-const MACHINES: &str = "virtualmachines virtualmachineinstances virtualmachineinstancepresets \
-    virtualmachineinstancereplicasets";
-/// Groups whose kinds all belong to users and get the same rules.
-const SISTERS: &str = "snapshot.kubevirt.io export.kubevirt.io clone.kubevirt.io pool.kubevirt.io \
-    instancetype.kubevirt.io backup.kubevirt.io";
-const SISTER_KINDS: &str = "virtualmachinesnapshots virtualmachinesnapshotcontents virtualmachinerestores \
-    virtualmachineexports virtualmachineclones virtualmachinepools virtualmachinebackups virtualmachinebackuptrackers \
-    virtualmachineinstancetypes virtualmachineclusterinstancetypes virtualmachinepreferences \
-    virtualmachineclusterpreferences";
-const CLUSTER_INSTANCETYPES: &str = "virtualmachineclusterinstancetypes virtualmachineclusterpreferences";
-const MIGRATIONS: &str = "virtualmachineinstancemigrations";
 
 /// Creates everything that is missing.
 pub(crate) async fn run(registry: &Registry) -> Result<(), Error> {
@@ -155,35 +126,6 @@ fn user_roles() -> Vec<Value> {
     let namespaced = "pods configmaps secrets services endpoints persistentvolumeclaims serviceaccounts";
     let visible = "pods configmaps services endpoints persistentvolumeclaims serviceaccounts events resourcequotas \
                    limitranges namespaces pods/status";
-    let plugins = |verbs| rule(verbs, "plugin.kubevirt.io", "plugins");
-    let vm_view = vec![
-        rule(READ, "kubevirt.io", &format!("{MACHINES} {MIGRATIONS}")),
-        rule(READ, SISTERS, SISTER_KINDS),
-        rule(READ, "migrations.kubevirt.io", "migrationpolicies"),
-        rule("get list", "kubevirt.io", "kubevirts"),
-        rule("get", SUBRESOURCES, VMI_VIEW),
-        rule("update", SUBRESOURCES, "expand-vm-spec"),
-    ];
-    let vm_edit = with(
-        &vm_view,
-        [
-            rule(CRUD, "kubevirt.io", MACHINES),
-            rule(CRUD, SISTERS, SISTER_KINDS),
-            rule("get", SUBRESOURCES, VMI_STREAMS),
-            rule("update", SUBRESOURCES, &format!("{VMI_ACTIONS} {VM_ACTIONS}")),
-        ],
-    );
-    let vm_admin = with(
-        &vm_edit,
-        [
-            rule(CRUD_PLUS, "kubevirt.io", MACHINES),
-            rule(CRUD_PLUS, SISTERS, SISTER_KINDS),
-            plugins(CRUD_PLUS),
-            rule("get", SUBRESOURCES, "virtualmachineinstances/vnc/screenshot"),
-        ],
-    );
-    // Editing VMs does not include plugins, which run inside all launchers.
-    let vm_view = with(&vm_view, [plugins(READ)]);
     let view = [rule(READ, "core", visible), rule(READ, "policy", "poddisruptionbudgets")];
     let edit = with(
         &view,
@@ -194,31 +136,22 @@ fn user_roles() -> Vec<Value> {
         ],
     );
     let admin = with(&edit, [rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings")]);
-    vec![
+    let machines = api::users::roles();
+    let of_machines = |name: &str| -> Vec<Value> {
+        let role = machines.iter().find(|role| role.metadata.name.as_deref() == Some(name));
+        role.and_then(|role| role.rules.as_ref()).into_iter().flatten().map(|rule| json!(rule)).collect()
+    };
+    let roles = vec![
         role("cluster-admin", vec![rule(ALL, ALL, ALL), json!({"verbs": ["*"], "nonResourceURLs": ["*"]})]),
         role("system:discovery", vec![paths(discovery)]),
         role("system:public-info-viewer", vec![paths("/healthz /livez /readyz /version /version/")]),
         role("system:basic-user", vec![rule("create", "authorization.k8s.io", "selfsubjectaccessreviews")]),
-        role(
-            "kubevirt.io:default",
-            vec![
-                rule("get list", "kubevirt.io", "kubevirts"),
-                rule("get list", SUBRESOURCES, "version guestfs healthz"),
-            ],
-        ),
-        role(
-            "kubevirt.io:migrate",
-            vec![rule("update", SUBRESOURCES, "virtualmachines/migrate"), rule(CRUD_PLUS, "kubevirt.io", MIGRATIONS)],
-        ),
-        role("instancetype.kubevirt.io:view", vec![rule(READ, "instancetype.kubevirt.io", CLUSTER_INSTANCETYPES)]),
         // Written out instead of aggregated as in Kubernetes.
-        role("view", with(&view, vm_view.clone())),
-        role("edit", with(&edit, vm_edit.clone())),
-        role("admin", with(&admin, vm_admin.clone())),
-        role("kubevirt.io:view", vm_view),
-        role("kubevirt.io:edit", vm_edit),
-        role("kubevirt.io:admin", vm_admin),
-    ]
+        role("view", with(&view, of_machines("kubevirt.io:view"))),
+        role("edit", with(&edit, of_machines("kubevirt.io:edit"))),
+        role("admin", with(&admin, of_machines("kubevirt.io:admin"))),
+    ];
+    roles.into_iter().chain(machines.into_iter().map(marked)).collect()
 }
 
 fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
@@ -227,14 +160,18 @@ fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
 
 /// The roles of a program and the bindings to them.
 fn program_objects(program: &Program) -> Vec<Value> {
-    let mut objects = vec![typed(program.cluster_role()), typed(program.cluster_binding(INSTALLATION))];
+    let mut objects = vec![marked(program.cluster_role()), marked(program.cluster_binding(INSTALLATION))];
     if let Some((role, binding)) = program.role(INSTALLATION) {
-        objects.extend([typed(role), typed(binding)]);
-    }
-    for object in &mut objects {
-        object["metadata"]["labels"] = bootstrapping();
+        objects.extend([marked(role), marked(binding)]);
     }
     objects
+}
+
+/// An object with the label of those that every start writes.
+fn marked<K: Resource + Serialize>(object: K) -> Value {
+    let mut object = typed(object);
+    object["metadata"]["labels"] = bootstrapping();
+    object
 }
 
 /// An object as clients send it, with its kind and API version.
@@ -261,14 +198,13 @@ fn binding(role: &str, subjects: Vec<Value>) -> Value {
 fn user_bindings() -> Vec<Value> {
     let group = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
     let everybody = "system:authenticated";
-    vec![
+    let bindings = vec![
         binding("cluster-admin", vec![group(crate::auth::MASTERS)]),
         binding("system:discovery", vec![group(everybody)]),
         binding("system:public-info-viewer", vec![group(everybody), group("system:unauthenticated")]),
         binding("system:basic-user", vec![group(everybody)]),
-        binding("kubevirt.io:default", vec![group(everybody)]),
-        binding("instancetype.kubevirt.io:view", vec![group(everybody)]),
-    ]
+    ];
+    bindings.into_iter().chain(api::users::bindings().into_iter().map(marked)).collect()
 }
 
 #[cfg(test)]

@@ -73,6 +73,11 @@ impl Hierarchies {
         v1 || self.v2.as_ref().is_some_and(|v2| v2.controllers.contains(&controller))
     }
 
+    /// Whether there is nothing but version 2.
+    pub fn is_unified(&self) -> bool {
+        self.v1.is_empty() && self.v2.is_some()
+    }
+
     /// The group of this name, such as `ferrovirt/pod1/compute`; it is not created yet.
     pub fn group(&self, name: &str) -> Result<Cgroup> {
         let plain = |part: &str| !part.is_empty() && part != "." && part != "..";

@@ -172,15 +172,16 @@ mod x86_64 {
     use std::mem::zeroed;
     use std::ptr::null_mut;
 
+    // A request has 32 bits; musl's type is signed.
     const GET_API_VERSION: libc::Ioctl = 0xae00;
     const CREATE_VM: libc::Ioctl = 0xae01;
     const GET_VCPU_MMAP_SIZE: libc::Ioctl = 0xae04;
-    const GET_SUPPORTED_CPUID: libc::Ioctl = 0xc008_ae05;
+    const GET_SUPPORTED_CPUID: libc::Ioctl = 0xc008_ae05_u32 as libc::Ioctl;
     const CREATE_VCPU: libc::Ioctl = 0xae41;
     const SET_USER_MEMORY_REGION: libc::Ioctl = 0x4020_ae46;
     const RUN: libc::Ioctl = 0xae80;
     const SET_REGS: libc::Ioctl = 0x4090_ae82;
-    const GET_SREGS: libc::Ioctl = 0x8138_ae83;
+    const GET_SREGS: libc::Ioctl = 0x8138_ae83_u32 as libc::Ioctl;
     const SET_SREGS: libc::Ioctl = 0x4138_ae84;
     const SET_CPUID2: libc::Ioctl = 0x4008_ae90;
     const EXIT_HLT: u32 = 5;

@@ -29,6 +29,8 @@ impl Rate {
     pub const CONTROLLER: Self = Self { per_second: 200.0, burst: 400.0 };
     /// Default limit of their events, in addition.
     pub const EVENTS: Self = Self { per_second: 50.0, burst: 200.0 };
+    /// Default limit of a virt-handler, of which there is one per node.
+    pub const HANDLER: Self = Self { per_second: 50.0, burst: 100.0 };
 }
 
 /// The rate limit of one client, adjustable at run time. Requests wait in FIFO order.

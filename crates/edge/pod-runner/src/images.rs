@@ -1,4 +1,4 @@
-//! The image store: root file systems imported by hand. Nothing is pulled from a registry.
+//! The image store: images and root file systems imported by hand. Nothing is pulled from a registry.
 //!
 //! ```text
 //! <images>/<escaped reference>/rootfs/…   the files
@@ -42,12 +42,16 @@ pub enum Error {
     BadReference(String),
     #[error("the reference {HOST_IMAGE} stands for the host itself and cannot be imported or removed")]
     HostImage,
-    #[error("failed to read {path} as a root file system; give a directory, a tar archive or a gzipped one")]
+    #[error(
+        "failed to read {path} as a root file system; give an OCI image, a directory, a tar archive or a gzipped one"
+    )]
     Unpack {
         path: PathBuf,
         #[source]
         err: io::Error,
     },
+    #[error(transparent)]
+    Image(#[from] oci_image::Error),
     #[error("failed to {doing} {path}")]
     Store {
         doing: &'static str,
@@ -123,8 +127,8 @@ fn with_digest(images_dir: &Path, digest: &str) -> Option<PathBuf> {
     all.map(|name| images_dir.join(name)).find(|dir| noted_digest(dir).as_deref() == Some(digest))
 }
 
-/// Imports a root file system into the store, replacing one of the same reference. `from` is a directory or a tar
-/// archive, optionally gzipped.
+/// Imports a root file system into the store, replacing one of the same reference. `from` is an OCI image (an archive, as
+/// `make images` writes it, or a layout), or the files themselves: a directory or a tar archive, optionally gzipped.
 pub fn import(images_dir: &Path, reference: &str, from: &Path) -> Result<(), Error> {
     let name = storable(reference)?;
     fs::create_dir_all(images_dir).map_err(store("make", images_dir))?;
@@ -261,7 +265,10 @@ fn fill(new: &Path, from: &Path) -> Result<(), Error> {
     let rootfs = new.join("rootfs");
     fs::create_dir(&rootfs).map_err(store("make", &rootfs))?;
     let unpack = |err| Error::Unpack { path: from.to_owned(), err };
-    if fs::metadata(from).map_err(unpack)?.is_dir() {
+    let directory = fs::metadata(from).map_err(unpack)?.is_dir();
+    if oci_image::is_image(from)? {
+        oci_image::unpack(from, &rootfs)?;
+    } else if directory {
         copy_tree(from, &rootfs).map_err(unpack)?;
     } else {
         unpack_archive(from, &rootfs).map_err(unpack)?;
@@ -460,6 +467,28 @@ mod tests {
         remove(&images, "example.com/a").unwrap();
         remove(&images, "example.com/a").unwrap();
         assert_eq!(list(&images).unwrap(), ["example.com/b:1"]);
+    }
+
+    #[test]
+    fn an_oci_image_gives_the_same_files_and_not_itself() {
+        let dir = tempfile::tempdir().unwrap();
+        let images = dir.path().join("images");
+        let layer = oci_image::Tree::from_dir(&tree(dir.path(), "a")).unwrap();
+        let layer = layer.write_layer(&dir.path().join("layers"), oci_image::Compression::Gzip).unwrap();
+        let image = oci_image::Image::new("example.com/other:1", oci_image::Run::default(), vec![layer]).unwrap();
+        let (archive, layout) = (dir.path().join("a.tar"), dir.path().join("layout"));
+        image.write_archive(&archive).unwrap();
+        image.write_layout(&layout).unwrap();
+        for (reference, from) in [("example.com/a:1", &archive), ("example.com/b:1", &layout)] {
+            import(&images, reference, from).unwrap();
+            assert_eq!(content(&images, reference), "a");
+            assert!(!resolve(&images, reference).unwrap().rootfs().join("oci-layout").exists());
+        }
+        // A cut-off one must not be taken for the files of an image.
+        let bytes = fs::read(&archive).unwrap();
+        fs::write(&archive, &bytes[..bytes.len() / 2]).unwrap();
+        assert!(import(&images, "example.com/a:1", &archive).is_err());
+        assert_eq!(content(&images, "example.com/a:1"), "a");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use launcher_contract::devices::{KVM, TUN, VHOST_NET};
 use machinery::quantity::{Format, Quantity};
 use serde_json::json;
 
@@ -51,12 +52,11 @@ impl Capacity {
             ("memory", Quantity::bytes(self.memory_bytes)),
             ("ephemeral-storage", Quantity::bytes(self.ephemeral_storage_bytes)),
             ("pods", Quantity::new(MOST_PODS, Format::DecimalSi)),
-            ("devices.kubevirt.io/tun", Quantity::new(DEVICE_COUNT, Format::DecimalSi)),
         ]);
-        let devices = [("kvm", self.kvm), ("vhost-net", fs::metadata("/dev/vhost-net").is_ok())];
-        for (name, _) in devices.into_iter().filter(|(_, present)| *present) {
+        let devices = [(TUN, true), (KVM, self.kvm), (VHOST_NET, fs::metadata(VHOST_NET.path()).is_ok())];
+        for (device, _) in devices.into_iter().filter(|(_, works)| *works) {
             let count = Quantity::new(DEVICE_COUNT, Format::DecimalSi);
-            all.insert(format!("devices.kubevirt.io/{name}"), count.into());
+            all.insert(device.resource(), count.into());
         }
         all
     }

@@ -1,9 +1,13 @@
 //! Mutual TLS between our own programs: each presents a certificate of the cluster's CA that names its role.
 //!
 //! Virt-handlers are reached at whatever address they publish, and addresses change, so certificates name a role
-//! instead of a host. The CA signs the certificates of all programs; the common name determines the role. Both ends are
+//! instead of a host. The CA signs the certificates of all programs; the common name determines the role. That of a
+//! virt-handler also names its node, so that the virt-handler of one node cannot pass for that of another. Both ends are
 //! ours, so only TLS 1.3 is supported.
 
+mod files;
+mod node;
+mod serving;
 mod verify;
 
 #[cfg(test)]
@@ -18,6 +22,10 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
+pub use files::{FilesError, IdentityFiles, Renewed, Source};
+pub use node::{NodeCheck, NodeClient, node_uri, nodes_of};
+pub use serving::{Certificate, CertificateError, Certificates};
+pub use verify::common_name;
 use verify::{ClientRole, ServerRole};
 
 /// Common name of every virt-handler, towards virt-api and other virt-handlers.
@@ -78,14 +86,28 @@ impl Identity {
             .map_err(Error::Rustls)
     }
 
-    /// Client configuration that accepts servers with the role `server`, at any address.
+    /// Client configuration that accepts servers with the role `server`, at any address and on any node.
     pub fn client(&self, server: &str) -> Result<ClientConfig, Error> {
+        self.client_with(self.verifier(server))
+    }
+
+    /// Client configurations that accept servers with the role `server` on the node that is asked for.
+    pub fn node_client(&self, server: &str, check: NodeCheck) -> Result<NodeClient, Error> {
+        let verifier = self.verifier(server);
+        Ok(NodeClient { base: self.client_with(verifier.clone())?, verifier, check })
+    }
+
+    fn verifier(&self, server: &str) -> ServerRole {
         let (roots, provider) = (self.roots.clone(), self.provider.clone());
+        ServerRole { roots, provider, role: server.to_owned(), node: None }
+    }
+
+    fn client_with(&self, verifier: ServerRole) -> Result<ClientConfig, Error> {
         ClientConfig::builder_with_provider(self.provider.clone())
             .with_protocol_versions(&[&TLS13])
             .map_err(Error::Rustls)?
             .dangerous() // verifies the role instead of the host name
-            .with_custom_certificate_verifier(Arc::new(ServerRole { roots, provider, role: server.to_owned() }))
+            .with_custom_certificate_verifier(Arc::new(verifier))
             .with_client_auth_cert(self.chain.clone(), self.key.clone_key())
             .map_err(Error::Rustls)
     }

@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 use test_support::pki::{self, Authority, Pair};
 
-use super::{Error, Identity, NODE_AGENT, NODE_AGENT_CLIENT};
+use super::{Error, Identity, NODE_AGENT, NODE_AGENT_CLIENT, NodeCheck, node_uri};
 
 /// A certificate with these common names.
 fn named(names: &[&str]) -> CertificateParams {
@@ -29,8 +29,12 @@ fn program(authority: &Authority, names: &[&str], trusted: &Authority) -> Identi
 
 /// Whether both are content: the client wants a node agent, the server whoever commands one.
 fn meet(client: &Identity, server: &Identity) -> bool {
+    meets(Arc::new(client.client(NODE_AGENT).unwrap()), server)
+}
+
+fn meets(client: Arc<rustls::ClientConfig>, server: &Identity) -> bool {
     let name = ServerName::try_from("somewhere.example").unwrap();
-    let mut client = ClientConnection::new(Arc::new(client.client(NODE_AGENT).unwrap()), name).unwrap();
+    let mut client = ClientConnection::new(client, name).unwrap();
     let mut server = ServerConnection::new(Arc::new(server.server(NODE_AGENT_CLIENT).unwrap())).unwrap();
     for _ in 0..10 {
         let mut wire = Vec::new();
@@ -66,6 +70,37 @@ fn only_the_right_roles_of_one_authority_meet() {
     ] {
         assert_eq!(meet(&client, &server), expected, "{what}");
     }
+}
+
+/// A node agent whose certificate names these nodes.
+fn agent_of(authority: &Authority, nodes: &[&str]) -> Identity {
+    let mut params = named(&[NODE_AGENT]);
+    let uri = |node: &&str| rcgen::SanType::URI(node_uri(node).try_into().unwrap());
+    params.subject_alt_names = nodes.iter().map(uri).collect();
+    let Pair { cert, key } = authority.sign(params);
+    Identity::from_pem(authority.pem(), &cert, &key).unwrap()
+}
+
+#[test]
+fn the_agent_of_one_node_does_not_pass_for_that_of_another() {
+    use NodeCheck::{IfNamed, Required};
+    let ours = Authority::new();
+    let commander = program(&ours, &[NODE_AGENT_CLIENT], &ours);
+    let cases: [(&[&str], NodeCheck, bool); 8] = [
+        (&["n1"], Required, true),
+        (&["n1"], IfNamed, true),
+        (&["n2"], Required, false),
+        (&["n2"], IfNamed, false),
+        (&[], Required, false),
+        (&[], IfNamed, true),
+        (&["n1", "n2"], Required, false),
+        (&["n1", "n2"], IfNamed, false),
+    ];
+    for (nodes, check, expected) in cases {
+        let client = commander.node_client(NODE_AGENT, check).unwrap();
+        assert_eq!(meets(client.to("n1"), &agent_of(&ours, nodes)), expected, "{nodes:?} {check:?}");
+    }
+    assert!(meet(&commander, &agent_of(&ours, &["n1"])), "a client that does not care");
 }
 
 #[test]

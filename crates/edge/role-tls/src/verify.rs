@@ -10,8 +10,10 @@ use rustls::server::ParsedCertificate;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
-/// A certificate with several common names is rejected.
-fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
+use crate::node::NodeCheck;
+
+/// The common name of a certificate; none if there are several.
+pub fn common_name(certificate: &CertificateDer<'_>) -> Option<String> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let mut names = parsed.subject().iter_common_name();
     let name = names.next()?.as_str().ok()?.to_owned();
@@ -69,11 +71,13 @@ impl ClientCertVerifier for ClientRole {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ServerRole {
     pub(crate) roots: Arc<RootCertStore>,
     pub(crate) provider: Arc<CryptoProvider>,
     pub(crate) role: String,
+    /// The node it must be on.
+    pub(crate) node: Option<(String, NodeCheck)>,
 }
 
 impl ServerCertVerifier for ServerRole {
@@ -88,7 +92,11 @@ impl ServerCertVerifier for ServerRole {
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let algorithms = self.provider.signature_verification_algorithms.all;
         verify_server_cert_signed_by_trust_anchor(&parsed, &self.roots, intermediates, now, algorithms)?;
-        has_role(end_entity, &self.role).map(|()| ServerCertVerified::assertion())
+        has_role(end_entity, &self.role)?;
+        if let Some((node, check)) = &self.node {
+            check.check(end_entity, node)?;
+        }
+        Ok(ServerCertVerified::assertion())
     }
 
     fn verify_tls12_signature(

@@ -8,21 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
-use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE};
+use api::config::ClusterConfig;
 use clap::{Args as _, FromArgMatches as _};
 use informer::Clock;
 use informer::client::{Rate, RateLimit, RequestCounter, client};
 use informer::leader::LeaseTimes;
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use virt_controller::controller::Flag;
-use virt_controller::{Certificate, Config, Controller, Endpoints, InstanceSettings, Status};
+use virt_controller::{Config, Controller, Endpoints, InstanceSettings, Status};
 
 use terminal::signals;
 
-/// File with the namespace of a Pod's service account.
-const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+use crate::pod::{self, certificate, one_heap, trim};
+
 /// Where an operator puts the certificate of the endpoints.
 const CERT: &str = "/etc/virt-controller/certificates/tls.crt";
 const KEY: &str = "/etc/virt-controller/certificates/tls.key";
@@ -40,12 +39,8 @@ const COMPATIBILITY: &str = "Accepted for compatibility; no effect in this build
 /// One of several such processes works, the others wait for its lease. It ends when it loses the lease.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Path of the kubeconfig file [default: the Pod's service account, or $KUBECONFIG]
-    #[arg(long, value_name = "FILE")]
-    kubeconfig: Option<PathBuf>,
-    /// Namespace of the installation [default: the Pod's own, or kubevirt]
-    #[arg(long, value_name = "NAME")]
-    namespace: Option<String>,
+    #[command(flatten)]
+    cluster: pod::Cluster,
     /// Address to listen on for /healthz, /leader and /metrics, all over TLS
     #[arg(long, default_value = "0.0.0.0", value_name = "ADDRESS")]
     listen: IpAddr,
@@ -226,17 +221,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// Configures the allocator to use a single heap and to trim free memory at its end.
-fn one_heap() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: sets numbers inside the allocator, before there is a second thread.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
-    }
-}
-
 /// After a burst of work the heap has free pages between used ones; the allocator keeps them unless told to trim.
 async fn give_memory_back(status: Arc<Status>) {
     let mut before = 0;
@@ -250,16 +234,8 @@ async fn give_memory_back(status: Arc<Status>) {
     }
 }
 
-fn trim() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: returns free pages to the system; does not touch memory in use.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 async fn control(args: Args) -> Result<()> {
-    let namespace = args.namespace.clone().unwrap_or_else(install_namespace);
+    let namespace = args.cluster.install_namespace();
     let times = LeaseTimes {
         lease_duration: args.election.leader_elect_lease_duration,
         renew_deadline: args.election.leader_elect_renew_deadline,
@@ -275,7 +251,7 @@ async fn control(args: Args) -> Result<()> {
         tracing::warn!("some flags have no effect in this build; see --help");
     }
 
-    let cluster = cluster(args.kubeconfig.as_deref()).await?;
+    let cluster = args.cluster.config().await?;
     let status = Arc::new(Status::default());
     let limit = RateLimit::new(Rate::CONTROLLER, Clock::system());
     let requests =
@@ -290,7 +266,11 @@ async fn control(args: Args) -> Result<()> {
     let listener = TcpListener::bind(address).await.with_context(|| {
         format!("cannot listen on {address} for health and metrics; choose another with --listen and --port")
     })?;
-    let endpoints = Endpoints::new(certificate(&args)?, status.clone(), election.clone())?;
+    let endpoints = Endpoints::new(
+        certificate((&args.prom_cert_file, CERT), (&args.prom_key_file, KEY), "virt-controller")?,
+        status.clone(),
+        election.clone(),
+    )?;
     let shutdown = CancellationToken::new();
     tokio::spawn(endpoints.serve(listener, shutdown.clone()));
 
@@ -345,39 +325,11 @@ fn config(
     }
 }
 
-/// The cluster of the kubeconfig, or the one we run in.
-async fn cluster(kubeconfig: Option<&std::path::Path>) -> Result<kube::Config> {
-    let Some(path) = kubeconfig else {
-        return kube::Config::infer().await.context("no cluster is known: give --kubeconfig");
-    };
-    let shown = path.display();
-    let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read the kubeconfig {shown}"))?;
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
-    config.with_context(|| format!("the kubeconfig {shown} cannot be used"))
-}
-
-fn install_namespace() -> String {
-    let pod = std::fs::read_to_string(POD_NAMESPACE).unwrap_or_default();
-    if pod.trim().is_empty() { DEFAULT_INSTALL_NAMESPACE.to_owned() } else { pod.trim().to_owned() }
-}
-
 /// The hostname, which is the Pod's name in a Pod. Elsewhere several processes may share a host and must not mistake
 /// each other's lease for their own.
 fn identity() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() { host } else { format!("{host}_{}", std::process::id()) }
-}
-
-/// The given files, or those at the default path, or a self-signed certificate.
-fn certificate(args: &Args) -> Result<Certificate> {
-    let (cert, key) = (args.prom_cert_file.clone(), args.prom_key_file.clone());
-    if cert.exists() || key.exists() {
-        return Ok(Certificate::Files { cert, key });
-    }
-    if cert.as_os_str() == CERT && key.as_os_str() == KEY {
-        return Ok(Certificate::SelfSigned);
-    }
-    bail!("there is neither {} nor {}; name a certificate and its key", cert.display(), key.display())
 }
 
 #[cfg(test)]
@@ -448,11 +400,5 @@ mod tests {
         assert!(!parse(&["--leader-elect=false"]).unwrap().election.leader_elect);
         assert!(parse(&["--leader-elect-retry-period=soon"]).is_err());
         assert!(parse(&["--leader-elect-resource-lock=endpoints"]).is_err());
-    }
-
-    #[test]
-    fn a_certificate_that_was_named_must_be_there() {
-        let named = parse(&["--prom-cert-file", "/nonexistent/tls.crt"]).unwrap();
-        assert!(certificate(&named).is_err());
     }
 }

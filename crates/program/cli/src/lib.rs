@@ -1,5 +1,6 @@
 //! Commands that talk to a cluster like kubectl does, and commands that inspect manifests without one.
 
+pub mod api_server;
 mod apply;
 pub mod controller;
 mod delete;
@@ -8,9 +9,13 @@ mod drain;
 mod errors;
 mod explain;
 mod get;
+pub mod handler;
+pub mod installation;
 mod judge;
 mod manifest;
 mod nearest;
+pub mod operator;
+mod pod;
 mod render;
 mod resources;
 mod start;
@@ -18,6 +23,7 @@ mod table;
 mod targets;
 mod three_way;
 mod uncordon;
+pub mod uninstall;
 mod validate;
 
 use std::process::ExitCode;
@@ -36,6 +42,8 @@ pub enum Command {
     Explain(explain::Args),
     Validate(validate::Args),
     Render(render::Args),
+    Install(Box<installation::Args>),
+    Uninstall(uninstall::Args),
     /// Print the definitions of our kinds, for a Kubernetes cluster
     Crds,
 }
@@ -52,6 +60,8 @@ pub async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Explain(args) => explain::run(&args),
         Command::Validate(args) => validate::run(args),
         Command::Render(args) => render::run(args),
+        Command::Install(args) => installation::run(*args).await,
+        Command::Uninstall(args) => uninstall::run(args).await,
         Command::Crds => crds(),
     }
 }

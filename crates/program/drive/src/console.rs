@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
-use super::Embedded;
+use super::Access;
 
 /// Collects the guest's output and sends input.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ type OnLine = Box<dyn Fn(&str) + Send>;
 
 impl Console {
     /// Attaches; `virtctl` itself waits until the guest runs.
-    pub fn attach(cluster: &Embedded, namespace: &str, name: &str, on_line: Option<OnLine>) -> Result<Self> {
+    pub fn attach(cluster: &Access, namespace: &str, name: &str, on_line: Option<OnLine>) -> Result<Self> {
         let mut virtctl = cluster
             .command(&["virtctl", "console", name, "--namespace", namespace])
             .stdin(Stdio::piped())

@@ -1,38 +1,67 @@
 //! A cluster as a child process that is always removed afterwards.
 
 use std::io::{BufRead as _, BufReader};
+use std::ops::Deref;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
 
-use supervisor::cluster::kubeconfig;
 use supervisor::cluster::layout::Layout;
 use supervisor::up::{READY, READY_FD};
+
+use super::{Access, Nodes, PodPlace};
 
 /// `ferrovirt up` with its own data directory.
 #[derive(Debug)]
 pub struct Embedded {
-    exe: PathBuf,
+    access: Access,
     layout: Layout,
     supervisor: Option<Child>,
     nodes: u8,
 }
 
-/// The program and the directories of a cluster.
-#[derive(Clone, Debug)]
-pub(super) struct Place {
-    pub(super) exe: PathBuf,
-    pub(super) layout: Layout,
+/// Its Pods are below its data directory.
+#[derive(Debug)]
+struct EmbeddedNodes {
+    exe: PathBuf,
+    layout: Layout,
+}
+
+impl Nodes for EmbeddedNodes {
+    fn pods(&self, node: &str) -> PathBuf {
+        self.layout.pods(node)
+    }
+
+    fn client_spec(&self) -> Value {
+        json!({"containers": [{"name": "client", "image": "ferrovirt.io/host", "command": ["sleep", "infinity"]}]})
+    }
+
+    fn run_in_pod(&self, pod: &PodPlace, argv: &[String]) -> Result<Output> {
+        Ok(pod_runner::exec_in_pod(&self.exe, &self.pods(&pod.node), &pod.uid, "client", argv)?)
+    }
+}
+
+impl Deref for Embedded {
+    type Target = Access;
+
+    fn deref(&self) -> &Access {
+        &self.access
+    }
 }
 
 impl Embedded {
     /// Starts a cluster and returns when it is ready. The path of the data directory must be short: Unix sockets live
     /// below it.
     pub async fn start(exe: &Path, data_dir: &Path, nodes: u8, guest: Option<&Path>) -> Result<Self> {
-        let mut cluster = Self { exe: exe.to_owned(), layout: Layout::new(data_dir), supervisor: None, nodes };
+        let layout = Layout::new(data_dir);
+        let below = Arc::new(EmbeddedNodes { exe: exe.to_owned(), layout: layout.clone() });
+        let access = Access::new(exe.to_owned(), layout.kubeconfig(), below);
+        let mut cluster = Self { access, layout, supervisor: None, nodes };
         if let Some(guest) = guest {
             supervisor::guests::import(&cluster.layout, guest)?;
         }
@@ -46,7 +75,7 @@ impl Embedded {
         std::fs::create_dir_all(self.layout.root())
             .with_context(|| format!("cannot make {}", self.layout.root().display()))?;
         let stderr = std::fs::File::options().create(true).append(true).open(&log).context("cannot open a log")?;
-        let mut command = Command::new(&self.exe);
+        let mut command = Command::new(self.exe());
         command.args(["up", "--nodes", &self.nodes.to_string(), "--data-dir"]).arg(self.layout.root());
         if supervisor::cluster::record::Record::load(&self.layout)?.is_none() {
             command.args(["--port", "0"]);
@@ -58,7 +87,7 @@ impl Embedded {
             .stderr(stderr)
             .process_group(0)
             .spawn()
-            .with_context(|| format!("cannot start {}", self.exe.display()))?;
+            .with_context(|| format!("cannot start {}", self.exe().display()))?;
         let stdout = child.stdout.take().context("the supervisor has no standard output")?;
         self.supervisor = Some(child);
         let ready = tokio::task::spawn_blocking(move || {
@@ -76,27 +105,6 @@ impl Embedded {
 
     pub fn layout(&self) -> &Layout {
         &self.layout
-    }
-
-    pub fn exe(&self) -> &Path {
-        &self.exe
-    }
-
-    /// Where the Pods of this cluster are, as an owned value.
-    pub(super) fn place(&self) -> Place {
-        Place { exe: self.exe.clone(), layout: self.layout.clone() }
-    }
-
-    /// A client with admin rights.
-    pub async fn client(&self) -> Result<kube::Client> {
-        kubeconfig::client_from_file(&self.layout.kubeconfig()).await
-    }
-
-    /// A command of the program, with this cluster's kubeconfig.
-    pub fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(&self.exe);
-        command.args(args).env("KUBECONFIG", self.layout.kubeconfig());
-        command
     }
 
     /// Kills the supervisor, like a crash.
@@ -139,7 +147,7 @@ impl Embedded {
     }
 
     fn down_command(&self, flags: &[&str]) -> Command {
-        let mut command = Command::new(&self.exe);
+        let mut command = Command::new(self.exe());
         // Not in the foreground process group: interrupting the caller must not interrupt its cleanup.
         command.arg("down").args(flags).arg("--data-dir").arg(self.layout.root()).stdin(Stdio::null()).process_group(0);
         command

@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams, PostParams};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Console, Embedded, poll};
+use super::{Access, Console, poll};
 
 /// Boot timeout, under emulation on a loaded machine.
 pub const BOOT_LIMIT: Duration = Duration::from_secs(180);
@@ -32,7 +32,7 @@ pub struct Guest {
 
 impl Guest {
     /// Creates the object in this manifest and attaches to its console.
-    pub async fn spawn(cluster: &Embedded, manifest: &Value) -> Result<Self> {
+    pub async fn spawn(cluster: &Access, manifest: &Value) -> Result<Self> {
         let client = cluster.client().await?;
         let name = manifest["metadata"]["name"].as_str().context("the manifest has no name")?.to_owned();
         match manifest["kind"].as_str() {
@@ -44,7 +44,7 @@ impl Guest {
     }
 
     /// Attaches to an existing one.
-    pub async fn attach(cluster: &Embedded, name: &str) -> Result<Self> {
+    pub async fn attach(cluster: &Access, name: &str) -> Result<Self> {
         let client = cluster.client().await?;
         Ok(Self {
             name: name.to_owned(),
@@ -57,7 +57,7 @@ impl Guest {
     }
 
     /// Attaches a new console, after the guest was migrated, or it or the cluster was restarted.
-    pub fn reattach(&mut self, cluster: &Embedded) -> Result<()> {
+    pub fn reattach(&mut self, cluster: &Access) -> Result<()> {
         self.console = Console::attach(cluster, "default", &self.name, None)?;
         self.logged_in = false;
         Ok(())

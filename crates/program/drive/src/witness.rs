@@ -1,7 +1,6 @@
 //! Polls a guest continuously, to tell afterwards whether it was ever unreachable.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -10,7 +9,7 @@ use kube::api::Api;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{ClientPod, Embedded};
+use super::{Access, ClientPod};
 
 /// Pause between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -35,9 +34,9 @@ pub struct Testimony {
 
 impl Witness {
     /// Polls the guest `name` from `client` until [`Witness::finish`].
-    pub async fn start(cluster: &Embedded, client: ClientPod, name: &str) -> Result<Self> {
+    pub async fn start(cluster: &Access, client: ClientPod, name: &str) -> Result<Self> {
         let vmis: Api<VirtualMachineInstance> = Api::default_namespaced(cluster.client().await?);
-        let asker = Arc::new(cluster.place());
+        let asker = cluster.clone();
         let (stop, name) = (CancellationToken::new(), name.to_owned());
         let stopped = stop.clone();
         let task = tokio::spawn(async move {
@@ -66,16 +65,11 @@ impl Witness {
     }
 }
 
-async fn ask(
-    place: &super::embedded::Place,
-    client: &ClientPod,
-    vmis: &Api<VirtualMachineInstance>,
-    name: &str,
-) -> Result<u64> {
+async fn ask(cluster: &Access, client: &ClientPod, vmis: &Api<VirtualMachineInstance>, name: &str) -> Result<u64> {
     let vmi = vmis.get(name).await.context("cannot read the instance")?;
     let status = vmi.status.unwrap_or_default();
     let address = status.interfaces.first().and_then(|first| first.ip_address.clone()).context("it has no address")?;
-    let body = client.ping_and_http(place, &address, "/cgi-bin/tick").await?;
+    let body = client.ping_and_http(cluster, &address, "/cgi-bin/tick").await?;
     body.split_whitespace().next().and_then(|word| word.parse().ok()).with_context(|| format!("no counter in `{body}`"))
 }
 

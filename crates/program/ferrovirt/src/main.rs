@@ -34,6 +34,9 @@ enum Command {
     /// Start, stop, pause VMs and attach to their consoles: KubeVirt's command line
     Virtctl(virtctl::Cli),
     Controller(Box<ferrovirt_cli::controller::Args>),
+    Api(Box<ferrovirt_cli::api_server::Args>),
+    Handler(Box<ferrovirt_cli::handler::Args>),
+    Operator(Box<ferrovirt_cli::operator::Args>),
 }
 
 fn main() -> ExitCode {
@@ -77,6 +80,9 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Virtctl(cli) => block_on(virtctl::run(cli)),
         Command::Controller(args) => ferrovirt_cli::controller::run(*args),
+        Command::Api(args) => ferrovirt_cli::api_server::run(*args),
+        Command::Handler(args) => block_on(ferrovirt_cli::handler::run(*args)),
+        Command::Operator(args) => ferrovirt_cli::operator::run(*args),
     }
 }
 

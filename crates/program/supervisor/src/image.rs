@@ -24,7 +24,8 @@ enum Command {
     Import {
         /// The name that Pods and virtual machines use, for example example.com/disk:1
         reference: String,
-        /// A directory, a tar archive or a gzipped one; a containerDisk has its image in /disk
+        /// An OCI image (archive or layout), or the files themselves: a directory, a tar archive or a gzipped one; a
+        /// containerDisk has its image in /disk
         from: PathBuf,
     },
     /// List images

@@ -5,6 +5,8 @@
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use ipnet::Ipv4Net;
@@ -84,7 +86,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             kvm_finding: layout.kvm_finding(),
             client: handler,
             listen,
-            identity,
+            identity: identity.into(),
+            node_check: role_tls::NodeCheck::Required,
+            annotate_address: true,
+            kubelet: None,
+            // Whoever stops a node stops its supervisor too, and does not wait.
+            drain: Duration::ZERO,
+            status: Arc::default(),
+            on_configuration: None,
         },
         shutdown.clone(),
     );

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 /// Name of the group.
-pub(crate) const GROUP: &str = "subresources.kubevirt.io";
+pub(crate) const GROUP: &str = api::resources::SUBRESOURCES_GROUP;
 /// Served versions, preferred one first. They are equivalent.
 pub(crate) const VERSIONS: [&str; 2] = ["v1", "v1alpha3"];
 
@@ -22,6 +22,18 @@ const VMI_OPERATIONS: &[&str] = &[
     "evacuate/cancel",
     "migrationprogress",
 ];
+
+/// The listed operations: path below the namespace, and method. Reading and streaming is `get`, the rest `put`.
+pub(crate) fn operations() -> impl Iterator<Item = (String, &'static str)> {
+    const READS: &[&str] = &["vnc", "console", "portforward", "guestosinfo", "migrationprogress"];
+    let of = |kind: &'static str, operations: &'static [&'static str]| {
+        operations.iter().map(move |operation| {
+            let method = if READS.contains(operation) { "get" } else { "put" };
+            (format!("{kind}/{{name}}/{operation}"), method)
+        })
+    };
+    of("virtualmachines", VM_OPERATIONS).chain(of("virtualmachineinstances", VMI_OPERATIONS))
+}
 
 /// Subresources of KubeVirt that are not implemented here, to give a better answer than "not found".
 pub(crate) const UNSUPPORTED: &[&str] = &[

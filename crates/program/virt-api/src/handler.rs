@@ -18,6 +18,7 @@ use subresources::Refusal;
 use tokio_rustls::TlsConnector;
 use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_accept_key};
 
+use crate::HandlerTls;
 use crate::dial::Dialer;
 use crate::stream::{Raw, SUBPROTOCOL};
 
@@ -38,9 +39,16 @@ const MAX_ANSWER: usize = 16 * 1024 * 1024;
 pub(crate) struct Handlers {
     pub(crate) client: kube::Client,
     pub(crate) dialer: Arc<dyn Dialer>,
-    pub(crate) tls: TlsConnector,
+    pub(crate) tls: HandlerTls,
     /// The namespace of the virt-handler Pods.
     pub(crate) namespace: String,
+}
+
+/// The virt-handler of a node.
+#[derive(Clone, Debug)]
+pub(crate) struct NodeAgent {
+    node: String,
+    address: SocketAddr,
 }
 
 /// Why a request to virt-handler failed.
@@ -75,8 +83,13 @@ impl From<HandlerError> for Refusal {
 }
 
 impl Handlers {
+    /// A node's virt-handler.
+    pub(crate) async fn of_node(&self, node: &str) -> Result<NodeAgent, Refusal> {
+        Ok(NodeAgent { node: node.to_owned(), address: self.address(node).await? })
+    }
+
     /// Address of a node's virt-handler: its Pod on that node, or the node's annotation.
-    pub(crate) async fn address(&self, node: &str) -> Result<SocketAddr, Refusal> {
+    async fn address(&self, node: &str) -> Result<SocketAddr, Refusal> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let selector = ListParams::default().labels(&format!("{}=virt-handler", labels::APP));
         let pods = pods.list(&selector).await.map_err(|error| lookup_failed(node, &error))?;
@@ -108,17 +121,18 @@ impl Handlers {
     /// Sends an ordinary request; returns the response body on success.
     pub(crate) async fn request(
         &self,
-        address: SocketAddr,
+        agent: &NodeAgent,
         method: Method,
         path: &str,
         body: Bytes,
     ) -> Result<Bytes, HandlerError> {
+        let address = agent.address;
         let call = async {
             let request = Request::builder().method(method).uri(path);
             let request =
                 request.header(header::HOST, address.to_string()).header(header::CONTENT_TYPE, "application/json");
             let request = request.body(Full::new(body)).map_err(HandlerError::Request)?;
-            let response = self.send(address, request).await?;
+            let response = self.send(agent, request).await?;
             let code = response.status();
             let body = read(response).await?;
             if code.is_success() {
@@ -130,7 +144,8 @@ impl Handlers {
     }
 
     /// Opens a stream: performs a WebSocket handshake and returns the connection.
-    pub(crate) async fn stream(&self, address: SocketAddr, path: &str) -> Result<Raw, HandlerError> {
+    pub(crate) async fn stream(&self, agent: &NodeAgent, path: &str) -> Result<Raw, HandlerError> {
+        let address = agent.address;
         let call = async {
             let key = generate_key();
             let request = Request::get(path)
@@ -142,7 +157,7 @@ impl Handlers {
                 .header(header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL)
                 .body(Full::new(Bytes::new()))
                 .map_err(HandlerError::Request)?;
-            let response = self.send(address, request).await?;
+            let response = self.send(agent, request).await?;
             if response.status() != StatusCode::SWITCHING_PROTOCOLS {
                 let code = response.status();
                 let body = read(response).await?;
@@ -161,16 +176,15 @@ impl Handlers {
         tokio::time::timeout(TIMEOUT, call).await.unwrap_or(Err(HandlerError::Timeout(address)))
     }
 
-    async fn send(
-        &self,
-        address: SocketAddr,
-        request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, HandlerError> {
+    async fn send(&self, agent: &NodeAgent, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, HandlerError> {
+        let address = agent.address;
         let tcp = self.dialer.dial(address).await.map_err(|err| HandlerError::Connect(address, err))?;
         // Console keystrokes are single bytes; Nagle's algorithm would add noticeable latency.
         tcp.set_nodelay(true).map_err(|err| HandlerError::Connect(address, err))?;
         let name = ServerName::IpAddress(address.ip().into());
-        let tls = self.tls.connect(name, tcp).await.map_err(|err| HandlerError::Connect(address, err))?;
+        let config = (self.tls)(&agent.node).map_err(|err| HandlerError::Connect(address, err))?;
+        let tls =
+            TlsConnector::from(config).connect(name, tcp).await.map_err(|err| HandlerError::Connect(address, err))?;
         let (mut sender, connection) =
             http1::handshake(TokioIo::new(tls)).await.map_err(|err| HandlerError::Http(address, err))?;
         tokio::spawn(async move {

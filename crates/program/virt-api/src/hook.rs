@@ -1,4 +1,5 @@
-//! KubeVirt's admission hooks for an API server in the same process. Decisions are made in [`hooks`].
+//! KubeVirt's admission hooks under the current configuration: for an API server in the same process, and for
+//! [`crate::server`]. Decisions are made in [`hooks`].
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +29,12 @@ impl Admission {
         self.pass_unsupported.store(true, Ordering::Relaxed);
     }
 
+    /// Reviews a write; the world holds what it needs.
+    pub(crate) fn judge(&self, review: &Review<'_>, world: &World) -> Verdict {
+        let pass_unsupported = self.pass_unsupported.load(Ordering::Relaxed);
+        hooks::review(review, Settings { config: &self.config(), pass_unsupported }, world)
+    }
+
     fn config(&self) -> Arc<ClusterConfig> {
         self.config.read().clone()
     }
@@ -39,9 +46,7 @@ impl Hook for Admission {
     }
 
     fn review(&self, review: &Review<'_>, objects: &dyn Objects) -> Verdict {
-        let world = world(review, objects);
-        let pass_unsupported = self.pass_unsupported.load(Ordering::Relaxed);
-        hooks::review(review, Settings { config: &self.config(), pass_unsupported }, &world)
+        self.judge(review, &world(review, objects))
     }
 }
 

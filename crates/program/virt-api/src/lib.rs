@@ -6,8 +6,8 @@
 //!                       ─► patch the objects, or ask virt-handler, or join two streams
 //! ```
 //!
-//! Requests reach the router authenticated and authorised: by the embedded API server, or on Kubernetes by a layer that
-//! reads the aggregation headers. This crate does not check the user.
+//! Requests reach the router authenticated and authorised: by the embedded API server, or on Kubernetes by a layer of
+//! [`server`]. The routes do not check the user.
 
 mod dial;
 mod discovery;
@@ -16,19 +16,28 @@ mod hook;
 mod portforward;
 mod rights;
 mod routes;
+pub mod server;
 mod stream;
 
 use std::sync::Arc;
 
 use serde::Serialize;
-use tokio_rustls::TlsConnector;
 use tokio_util::sync::CancellationToken;
 
 pub use dial::{Dialer, LocalDialer};
 pub use handler::{HANDLER_ADDRESS_ANNOTATION, HANDLER_PORT};
 pub use hook::{Admission, PinImage, PinImages};
-pub use rights::program;
+pub use rights::{program, program_on_kubernetes};
 pub use stream::SUBPROTOCOL;
+
+/// The current TLS configuration for connections to the virt-handler of a node; certificates may be replaced while we
+/// run.
+pub type HandlerTls = Arc<dyn Fn(&str) -> std::io::Result<Arc<rustls::ClientConfig>> + Send + Sync>;
+
+/// One that never changes.
+pub fn fixed(client: role_tls::NodeClient) -> HandlerTls {
+    Arc::new(move |node| Ok(client.to(node)))
+}
 
 /// Dependencies of the router.
 #[derive(Clone)]
@@ -37,8 +46,9 @@ pub struct State {
     pub client: kube::Client,
     /// Dials virt-handlers and guests.
     pub dialer: Arc<dyn Dialer>,
-    /// Mutual TLS with virt-handler: this server authenticates as virt-api, the peer as virt-handler.
-    pub handler_tls: Arc<rustls::ClientConfig>,
+    /// Mutual TLS with virt-handler: this server authenticates as virt-api, the peer as the virt-handler
+    /// of the node that is asked for.
+    pub handler_tls: HandlerTls,
     /// The namespace the components run in.
     pub namespace: String,
     /// The response of `version`.
@@ -67,12 +77,24 @@ pub struct Version {
     pub platform: String,
 }
 
+impl Version {
+    /// The version of this program.
+    pub fn of_this_build() -> Version {
+        Version {
+            git_version: format!("v{}", env!("CARGO_PKG_VERSION")),
+            compiler: "rustc".to_owned(),
+            platform: "linux/amd64".to_owned(),
+            ..Version::default()
+        }
+    }
+}
+
 /// The routes below `/apis/subresources.kubevirt.io`.
 pub fn router(state: State) -> axum::Router {
     let handlers = handler::Handlers {
         client: state.client.clone(),
         dialer: state.dialer,
-        tls: TlsConnector::from(state.handler_tls),
+        tls: state.handler_tls,
         namespace: state.namespace.clone(),
     };
     routes::router(routes::Server {

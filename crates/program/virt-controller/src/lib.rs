@@ -45,7 +45,7 @@ pub use crate::config::LiveConfig;
 pub use crate::context::{Context, Shared};
 pub use crate::controller::Controller;
 pub use crate::controllers::{ALL, Controllers, Running, Settings};
-pub use crate::endpoints::{Certificate, Endpoints, EndpointsError};
+pub use crate::endpoints::{Endpoints, EndpointsError};
 pub use crate::error::Error;
 pub use crate::memory::Memory;
 pub use crate::rights::program;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use role_tls::Certificate;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -16,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use virt_controller::{Certificate, Endpoints, Status};
+use virt_controller::{Endpoints, Status};
 
 /// Remembers who answered and trusts everybody.
 #[derive(Debug)]
@@ -80,6 +81,10 @@ fn api(works: bool) -> Client {
     Client::new(service, "default")
 }
 
+fn self_signed() -> Certificate {
+    Certificate::SelfSigned { names: vec!["virt-controller".to_owned()] }
+}
+
 struct Running {
     address: std::net::SocketAddr,
     _stop: DropGuard,
@@ -115,22 +120,22 @@ impl Running {
 
 #[tokio::test]
 async fn whoever_is_not_elected_says_so_with_a_good_code() {
-    let running = serve(Certificate::SelfSigned, true).await;
+    let running = serve(self_signed(), true).await;
     assert_eq!(running.get_json("/leader").await, (200, json!({"apiserver": {"leader": "false"}})));
 }
 
 #[tokio::test]
 async fn health_is_that_of_the_way_to_the_api_server() {
-    let (code, body) = serve(Certificate::SelfSigned, true).await.get_json("/healthz").await;
+    let (code, body) = serve(self_signed(), true).await.get_json("/healthz").await;
     assert_eq!((code, &body["apiserver"]["connectivity"]), (200, &json!("ok")));
     assert_eq!(body["apiserver"]["version"]["minor"], "36");
-    let (code, body) = serve(Certificate::SelfSigned, false).await.get_json("/healthz").await;
+    let (code, body) = serve(self_signed(), false).await.get_json("/healthz").await;
     assert_eq!((code, &body["apiserver"]["connectivity"]), (500, &json!("failed")));
 }
 
 #[tokio::test]
 async fn metrics_are_in_the_form_that_scrapers_read() {
-    let (code, text) = serve(Certificate::SelfSigned, true).await.get("/metrics").await;
+    let (code, text) = serve(self_signed(), true).await.get("/metrics").await;
     assert_eq!(code, 200);
     for line in ["# TYPE workqueue_depth gauge", "kubevirt_virt_controller_leading_status 0"] {
         assert!(text.lines().any(|other| other == line), "no line {line:?} in\n{text}");
@@ -145,7 +150,7 @@ async fn metrics_are_in_the_form_that_scrapers_read() {
 
 #[tokio::test]
 async fn other_paths_are_not_found_and_http2_is_not_spoken() {
-    let running = serve(Certificate::SelfSigned, true).await;
+    let running = serve(self_signed(), true).await;
     assert_eq!(running.get("/start-profiler").await.0, 404);
     let stream = TcpStream::connect(running.address).await.unwrap();
     let name = ServerName::try_from("virt-controller").unwrap();

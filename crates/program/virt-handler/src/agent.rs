@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceStatus};
+use hostfs::process::ProcessId;
 use informer::EventType;
 use jiff::Timestamp;
 use kube::api::PostParams;
@@ -17,12 +18,14 @@ use vmstate::{
 };
 
 use crate::agents::{Node, is_handed_over};
+use crate::devices;
 use crate::error::chain;
 use crate::launcher::{Launcher, Report, has_directory, has_socket, last_state};
 use crate::migration;
 use crate::network::{self, NetworkError};
 use crate::proxy::Side;
 use crate::records::{GhostRecord, NetworkRecord};
+use crate::selinux;
 
 /// Maximum number of rounds without a pause; a state machine that needs more is broken.
 const ROUNDS: usize = 20;
@@ -45,6 +48,8 @@ pub(crate) struct Agent {
     sent: Sent,
     failure: Option<Failure>,
     io_retry: Option<IoRetry>,
+    /// The SELinux label of this process.
+    selinux: Option<(ProcessId, String)>,
 }
 
 /// All observations, from which a [`World`] is built.
@@ -92,6 +97,7 @@ impl Agent {
             sent: Sent::default(),
             failure: None,
             io_retry: None,
+            selinux: None,
         }
     }
 
@@ -180,6 +186,11 @@ impl Agent {
                 tracing::warn!(pod = %self.record.pod_uid, error = chain(&error), "ghost record is stale");
             }
         }
+        if let Some(process) = report.process
+            && self.selinux.as_ref().is_none_or(|(of, _)| *of != process)
+        {
+            self.selinux = selinux::context(process).map(|label| (process, label));
+        }
         let vmi = self.observe_vmi().await;
         let pods = &self.node.pods;
         let rival = match &vmi {
@@ -266,6 +277,7 @@ impl Agent {
                 Ok(()) => Ok(()),
                 Err(why) => Err(why),
             },
+            selinux: self.selinux.as_ref().map(|(_, label)| label.as_str()),
             has_record: self.recorded,
             rival: seen.rival,
             recorded_grace_seconds: self.record.grace_period_seconds,
@@ -375,6 +387,10 @@ impl Agent {
         let vmi = Arc::clone(present(seen)?);
         let Some(process) = launcher.report().process else { return Err(gone()) };
         let (records, pod_uid) = (self.node.records.clone(), self.record.pod_uid.clone());
+        if self.node.owns_devices {
+            let given = self.node.tasks.spawn_blocking(move || devices::give(process)).await;
+            given.map_err(|err| transient(&err))?.map_err(|err| transient(&err))?;
+        }
         let configure = move || network::configure(&records, &pod_uid, &vmi, process);
         let outcome = self.node.tasks.spawn_blocking(configure).await.map_err(|err| transient(&err))?;
         match outcome {

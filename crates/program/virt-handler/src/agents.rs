@@ -38,13 +38,15 @@ pub(crate) struct Node {
     pub(crate) vmis: Store<VirtualMachineInstance>,
     /// VMIs being migrated to this node.
     pub(crate) incoming: Store<VirtualMachineInstance>,
-    pub(crate) proxies: Proxies,
+    pub(crate) proxies: Arc<Proxies>,
     /// The address at which other nodes reach this one.
     pub(crate) address: IpAddr,
     pub(crate) config: CurrentConfig,
     pub(crate) recorder: Recorder,
     /// Why KVM is not usable here.
     pub(crate) kvm: Result<(), String>,
+    /// Whether launchers get the device nodes of their containers from us, rather than from the Pod runner.
+    pub(crate) owns_devices: bool,
     /// Tasks that must finish before virt-handler exits.
     pub(crate) tasks: TaskTracker,
 }

@@ -1,23 +1,79 @@
-//! The current cluster configuration.
+//! The configuration of the process, and the current one of the cluster.
 
+use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::config::ClusterConfig;
 use api::v1::{KubeVirt, MigrationConfiguration};
 use informer::Store;
+use kube::Client;
 use launcher_contract::types::SyncOptions;
-use parking_lot::RwLock;
+use tokio::sync::watch;
 
-/// The last valid configuration.
+use crate::status::Status;
+
+/// Called with each new cluster configuration.
+pub type Observer = Arc<dyn Fn(&ClusterConfig) + Send + Sync>;
+
+/// Configuration of virt-handler.
+pub struct Config {
+    pub node_name: String,
+    /// The kubelet's Pod directory, or one with the same layout.
+    pub pods_dir: PathBuf,
+    /// Directory of virt-handler's own records.
+    pub private_dir: PathBuf,
+    /// File that caches whether KVM works, once per boot of the host.
+    pub kvm_finding: PathBuf,
+    pub client: Client,
+    /// Listens for virt-api; bound by the caller, which knows the right network namespace.
+    pub listen: TcpListener,
+    /// Identity towards virt-api and other virt-handlers.
+    pub identity: role_tls::Source,
+    /// Whether the certificates of other virt-handlers have to name their nodes.
+    pub node_check: role_tls::NodeCheck,
+    /// Writes the address of `listen` to the Node object, where virt-api finds a virt-handler that has no Pod.
+    pub annotate_address: bool,
+    /// The kubelet of the node, if there is one.
+    pub kubelet: Option<Kubelet>,
+    /// How long migrations in progress may go on after the shutdown.
+    pub drain: Duration,
+    /// Told what this virt-handler is up to.
+    pub status: Arc<Status>,
+    pub on_configuration: Option<Observer>,
+}
+
+/// What virt-handler does with a kubelet.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    /// The directory of device plugins, as this process sees it.
+    pub device_plugins: PathBuf,
+    /// The same directory as the kubelet sees it.
+    pub device_plugins_on_node: PathBuf,
+    /// The node's root directory, as this process sees it.
+    pub node_root: PathBuf,
+    /// Devices per plugin.
+    pub max_devices: u32,
+    /// The directory of seccomp profiles, as this process sees it.
+    pub seccomp: PathBuf,
+}
+
+/// The last valid configuration of the cluster.
 #[derive(Clone, Default)]
-pub(crate) struct CurrentConfig(Arc<RwLock<ClusterConfig>>);
+pub(crate) struct CurrentConfig(Arc<watch::Sender<ClusterConfig>>);
 
 impl CurrentConfig {
-    pub(crate) fn follow(kubevirts: &Store<KubeVirt>) -> Self {
+    pub(crate) fn follow(kubevirts: &Store<KubeVirt>, observer: Option<Observer>) -> Self {
         let current = CurrentConfig::default();
         let held = current.clone();
         kubevirts.subscribe(move |change| match ClusterConfig::from_kubevirt(change.object()) {
-            Ok(config) => *held.0.write() = config,
+            Ok(config) => {
+                if let Some(observer) = &observer {
+                    observer(&config);
+                }
+                held.0.send_replace(config);
+            }
             Err(error) => {
                 tracing::warn!(%error, "the KubeVirt object is invalid; keeping the last valid configuration")
             }
@@ -25,19 +81,24 @@ impl CurrentConfig {
         current
     }
 
+    /// This configuration and those to come.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<ClusterConfig> {
+        self.0.subscribe()
+    }
+
     /// The cluster's defaults for migrations.
     pub(crate) fn migrations(&self) -> MigrationConfiguration {
-        self.0.read().migrations()
+        self.0.borrow().migrations()
     }
 
     /// Whether a feature gate is enabled.
     pub(crate) fn gate(&self, name: &str) -> bool {
-        self.0.read().feature_gate(name)
+        self.0.borrow().feature_gate(name)
     }
 
     /// The options to send to a launcher.
     pub(crate) fn sync_options(&self, kvm_usable: bool) -> SyncOptions {
-        let config = self.0.read();
+        let config = self.0.borrow();
         SyncOptions {
             smbios: config.smbios(),
             mem_balloon_stats_period: config.mem_balloon_stats_period(),

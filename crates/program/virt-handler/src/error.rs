@@ -16,8 +16,8 @@ pub enum Error {
     },
     #[error(transparent)]
     Host(#[from] hostfs::Error),
-    #[error("failed to set up TLS for the node agent")]
-    Tls(#[source] role_tls::Error),
+    #[error("failed to serve device plugins")]
+    DevicePlugins(#[from] device_plugin::Error),
     #[error("failed to find out whether KVM works")]
     Probe(#[source] tokio::task::JoinError),
 }

@@ -92,6 +92,11 @@ fn netns_of(launcher: ProcessId) -> Result<OwnedFd, NetworkError> {
     if hostfs::ns::same(&path, "/proc/self/ns/net").map_err(NetworkError::Namespace)? {
         return Err(NetworkError::NodeNetwork);
     }
+    // In a Pod our own namespace is not the node's, but that of the node's first process is. Elsewhere that may be
+    // hidden from us, and says nothing.
+    if hostfs::ns::same(&path, "/proc/1/ns/net").unwrap_or(false) {
+        return Err(NetworkError::NodeNetwork);
+    }
     Ok(netns)
 }
 

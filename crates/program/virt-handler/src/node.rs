@@ -1,4 +1,4 @@
-//! The Node object: whether VMs can be scheduled here, where virt-handler listens, and its heartbeat.
+//! The Node object: whether VMs can be scheduled here, where a virt-handler without a Pod listens, and its heartbeat.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,7 +10,10 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Map, Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+
+use crate::plugins::changed;
 
 /// Where virt-api finds a virt-handler that does not run in a Pod.
 const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
@@ -23,7 +26,8 @@ const GOODBYE: Duration = Duration::from_secs(2);
 pub(crate) struct Presence {
     pub(crate) client: Client,
     pub(crate) node_name: String,
-    pub(crate) address: SocketAddr,
+    /// Published, if there is no Pod whose address virt-api could look up.
+    pub(crate) address: Option<SocketAddr>,
     /// Labels for the machine types and CPUs available to guests.
     pub(crate) abilities: Vec<String>,
 }
@@ -37,17 +41,25 @@ const OWN: [&str; 4] = [
 ];
 
 impl Presence {
-    /// Marks the node schedulable, sends a heartbeat every minute, and withdraws the node on shutdown.
-    pub(crate) async fn keep(&self, shutdown: CancellationToken) {
+    /// Marks the node schedulable while it is ready for VMs, sends a heartbeat every minute, and withdraws the node on
+    /// shutdown.
+    pub(crate) async fn keep(&self, mut ready: watch::Receiver<bool>, shutdown: CancellationToken) {
         loop {
-            let pause = match self.patch(true).await {
+            let schedulable = *ready.borrow_and_update();
+            let pause = match self.patch(schedulable).await {
                 Ok(()) => HEARTBEAT,
                 Err(error) => {
                     tracing::warn!(node = self.node_name, error = crate::error::chain(&error), "no heartbeat");
                     RETRY
                 }
             };
-            if shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            let due = async {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = changed(&mut ready) => {}
+                }
+            };
+            if shutdown.run_until_cancelled(due).await.is_none() {
                 return self.withdraw().await;
             }
         }
@@ -76,15 +88,12 @@ impl Presence {
         // Only once all are known: a restarting node keeps its labels.
         let mut labels = if schedulable { self.ability_labels(&before) } else { Map::new() };
         labels.insert(labels::SCHEDULABLE.to_owned(), json!(schedulable.to_string()));
-        let patch = json!({
-            "metadata": {
-                "labels": labels,
-                "annotations": {
-                    annotations::HEARTBEAT: Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string(),
-                    HANDLER_ADDRESS: self.address.to_string(),
-                },
-            },
-        });
+        let heartbeat = Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
+        let mut annotations = Map::from_iter([(annotations::HEARTBEAT.to_owned(), json!(heartbeat))]);
+        if let Some(address) = self.address {
+            annotations.insert(HANDLER_ADDRESS.to_owned(), json!(address.to_string()));
+        }
+        let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         nodes.patch(&self.node_name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
     }
 }

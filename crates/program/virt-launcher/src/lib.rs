@@ -15,6 +15,7 @@
 mod agent;
 mod args;
 mod children;
+mod console_log;
 mod dhcp;
 mod disks;
 mod error;

@@ -32,7 +32,7 @@ use crate::error::{Error, chain};
 use crate::migration::{Sockets, Source, Target};
 use crate::session::Session;
 use crate::state::StateStore;
-use crate::{agent, dhcp, podnet};
+use crate::{agent, console_log, dhcp, podnet};
 
 /// Maximum number of concurrent guest agent commands from clients, so that a guest that never answers cannot use up the
 /// daemon's call limit.
@@ -71,6 +71,8 @@ pub(crate) struct Manager {
 struct Inner {
     paused_by_user: bool,
     dhcp: Vec<AbortOnDropHandle<()>>,
+    /// Keeps the log of the guest's console short.
+    console_log: Option<AbortOnDropHandle<()>>,
 }
 
 impl Manager {
@@ -250,6 +252,10 @@ impl Manager {
         let sockets = paths.sockets(vmi);
         std::fs::create_dir_all(&sockets)
             .map_err(|source| Error::System { action: format!("make {sockets}"), source })?;
+        if !options.serial_console_log_disabled && inner.console_log.is_none() {
+            let log = PathBuf::from(&sockets).join(launcher_contract::sockets::SERIAL_LOG);
+            inner.console_log = Some(AbortOnDropHandle::new(tokio::spawn(console_log::keep_short(log))));
+        }
         let interfaces = self.prepare_network(vmi, inner)?;
         let preparer = Preparer {
             children: &self.children,

@@ -16,7 +16,7 @@ pub(crate) struct Link {
 /// Looks up a link in this netns; `None` if it does not exist.
 pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0)))?;
-    let ask = |request: libc::Ioctl| -> io::Result<Option<libc::ifreq>> {
+    let ask = |request: libc::c_ulong| -> io::Result<Option<libc::ifreq>> {
         // SAFETY: an all-zero ifreq is a valid value of this plain C struct.
         let mut ifreq: libc::ifreq = unsafe { std::mem::zeroed() };
         if name.len() >= ifreq.ifr_name.len() {
@@ -26,7 +26,7 @@ pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
             *to = from as libc::c_char;
         }
         // SAFETY: both requests read the name from the ifreq and write into it; it lives across the call.
-        if unsafe { libc::ioctl(socket.as_raw_fd(), request, &raw mut ifreq) } == 0 {
+        if unsafe { libc::ioctl(socket.as_raw_fd(), request as _, &raw mut ifreq) } == 0 {
             return Ok(Some(ifreq));
         }
         match io::Error::last_os_error() {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
-use drive::{Console, Embedded, LIMIT, poll};
+use drive::{Access, Console, LIMIT, poll};
 use e2e::manifest::Manifest;
 use e2e::processes::find;
 use k8s_openapi::api::core::v1::Namespace;
@@ -85,20 +85,20 @@ async fn sends() -> Result<()> {
     qemus(0, 0).await
 }
 
-async fn vms(cluster: &Embedded, namespace: &str) -> Result<Api<VirtualMachine>> {
+async fn vms(cluster: &Access, namespace: &str) -> Result<Api<VirtualMachine>> {
     Ok(Api::namespaced(cluster.client().await?, namespace))
 }
 
-async fn instances(cluster: &Embedded) -> Result<Api<VirtualMachineInstance>> {
+async fn instances(cluster: &Access) -> Result<Api<VirtualMachineInstance>> {
     Ok(Api::namespaced(cluster.client().await?, THERE))
 }
 
-async fn migrations(cluster: &Embedded, namespace: &str) -> Result<Api<Migration>> {
+async fn migrations(cluster: &Access, namespace: &str) -> Result<Api<Migration>> {
     Ok(Api::namespaced(cluster.client().await?, namespace))
 }
 
 /// A VM that waits for a guest, in a namespace of its own.
-async fn receiver(cluster: &Embedded) -> Result<()> {
+async fn receiver(cluster: &Access) -> Result<()> {
     let namespaces: Api<Namespace> = Api::all(cluster.client().await?);
     if namespaces.get_opt(THERE).await?.is_none() {
         let namespace = serde_json::from_value(json!({"metadata": {"name": THERE}}))?;
@@ -111,23 +111,23 @@ async fn receiver(cluster: &Embedded) -> Result<()> {
     wait_for_instance(cluster, "WaitingForSync").await.map(drop)
 }
 
-async fn receive(cluster: &Embedded, name: &str, id: &str) -> Result<()> {
+async fn receive(cluster: &Access, name: &str, id: &str) -> Result<()> {
     create(cluster, THERE, name, json!({"vmiName": "there", "receive": {"migrationID": id}})).await
 }
 
-async fn send(cluster: &Embedded, name: &str, id: &str) -> Result<()> {
+async fn send(cluster: &Access, name: &str, id: &str) -> Result<()> {
     let to = json!({"migrationID": id, "connectURL": format!("this-cluster/{THERE}")});
     create(cluster, "default", name, json!({"vmiName": "here", "sendTo": to})).await
 }
 
-async fn create(cluster: &Embedded, namespace: &str, name: &str, spec: Value) -> Result<()> {
+async fn create(cluster: &Access, namespace: &str, name: &str, spec: Value) -> Result<()> {
     let migration = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
     let api = migrations(cluster, namespace).await?;
     api.create(&PostParams::default(), &migration).await.with_context(|| format!("cannot create {name}"))?;
     Ok(())
 }
 
-async fn wait(cluster: &Embedded, namespace: &str, name: &str, wanted: &str) -> Result<()> {
+async fn wait(cluster: &Access, namespace: &str, name: &str, wanted: &str) -> Result<()> {
     let api = migrations(cluster, namespace).await?;
     poll(&format!("{name} to be {wanted}"), MOVE_LIMIT, || async {
         let found = api.get(name).await.map_err(|err| err.to_string())?;
@@ -137,7 +137,7 @@ async fn wait(cluster: &Embedded, namespace: &str, name: &str, wanted: &str) -> 
     .await
 }
 
-async fn gone(cluster: &Embedded, namespace: &str, name: &str) -> Result<()> {
+async fn gone(cluster: &Access, namespace: &str, name: &str) -> Result<()> {
     let api = migrations(cluster, namespace).await?;
     poll(&format!("the end of {name}"), MOVE_LIMIT, || async {
         match api.get_opt(name).await.map_err(|err| err.to_string())? {
@@ -149,7 +149,7 @@ async fn gone(cluster: &Embedded, namespace: &str, name: &str) -> Result<()> {
 }
 
 /// What keeps a migration from finding its other side.
-async fn blocked(cluster: &Embedded, namespace: &str, name: &str) -> Result<String> {
+async fn blocked(cluster: &Access, namespace: &str, name: &str) -> Result<String> {
     let api = migrations(cluster, namespace).await?;
     poll(&format!("what {name} waits for"), LIMIT, || async {
         let found = api.get(name).await.map_err(|err| err.to_string())?;
@@ -160,7 +160,7 @@ async fn blocked(cluster: &Embedded, namespace: &str, name: &str) -> Result<Stri
     .await
 }
 
-async fn wait_for_instance(cluster: &Embedded, wanted: &str) -> Result<VirtualMachineInstance> {
+async fn wait_for_instance(cluster: &Access, wanted: &str) -> Result<VirtualMachineInstance> {
     let api = instances(cluster).await?;
     poll(&format!("the receiver to be {wanted}"), LIMIT, || async {
         let found = api.get("there").await.map_err(|err| err.to_string())?;
@@ -170,7 +170,7 @@ async fn wait_for_instance(cluster: &Embedded, wanted: &str) -> Result<VirtualMa
     .await
 }
 
-async fn wait_for_strategy(cluster: &Embedded, namespace: &str, name: &str, wanted: &str) -> Result<()> {
+async fn wait_for_strategy(cluster: &Access, namespace: &str, name: &str, wanted: &str) -> Result<()> {
     let api = vms(cluster, namespace).await?;
     poll(&format!("{name} to be {wanted}"), LIMIT, || async {
         let found = api.get(name).await.map_err(|err| err.to_string())?.spec.run_strategy;

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::VirtualMachineInstanceMigration;
-use drive::{Embedded, Guest, LIMIT, poll};
+use drive::{Access, Guest, LIMIT, poll};
+use e2e::cluster::Cluster;
 use e2e::launchers::{self, Lookout};
 use e2e::processes;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,10 +17,9 @@ use kube::api::{Api, DeleteParams, ListParams};
 use launcher_contract::migration::MigrationPhase;
 use libtest_mimic::Trial;
 use serde_json::json;
-use supervisor::cluster::record::Record;
 
-use super::postcopy::{self, Narrow, UserFaults};
-use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy, set_link};
+use super::postcopy::{self, UserFaults};
+use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy};
 use crate::trial;
 
 /// The guest of most cases, and that of the cases in post-copy, which run beside them.
@@ -168,7 +168,7 @@ async fn struck(victim: Victim, point: Point) -> Result<()> {
 }
 
 /// The guest of the case before, if that left it well, or else a new one.
-async fn guest(cluster: &Embedded, name: &str) -> Result<Guest> {
+async fn guest(cluster: &Access, name: &str) -> Result<Guest> {
     let vmis: Api<api::v1::VirtualMachineInstance> = Api::default_namespaced(cluster.client().await?);
     match vmis.get_opt(name).await? {
         Some(_) => Guest::attach(cluster, name).await,
@@ -180,16 +180,16 @@ async fn guest(cluster: &Embedded, name: &str) -> Result<Guest> {
 }
 
 /// Says whether the guest has lived through it.
-async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Point) -> Result<bool> {
+async fn case(cluster: &mut Cluster, guest: &Guest, victim: Victim, point: Point) -> Result<bool> {
     let migration = "fault".to_owned();
     forget(cluster, &migration).await?;
     let vmi = guest.instance().await?.context("the guest is gone")?;
     let uid = vmi.metadata.uid.context("the instance has no UID")?;
     let source = guest.node().await?;
     let last = last_tick(guest).await?;
-    let lookout = Lookout::post(cluster.layout(), &uid);
+    let lookout = Lookout::post(cluster, &uid);
 
-    let narrow = (point == Point::PostCopy).then(|| Narrow::link(cluster, other(&source))).transpose()?;
+    let narrow = (point == Point::PostCopy).then(|| cluster.narrow(other(&source))).transpose()?;
     begin(cluster, guest, &migration, json!({})).await?;
     reach(cluster, guest, &migration, point, &source).await.with_context(|| format!("on the way to {point:?}"))?;
     strike(cluster, guest, &migration, victim, &source).await.with_context(|| format!("striking {victim:?}"))?;
@@ -221,7 +221,7 @@ async fn case(cluster: &mut Embedded, guest: &Guest, victim: Victim, point: Poin
 }
 
 /// Takes a finished migration of this name away.
-async fn forget(cluster: &Embedded, name: &str) -> Result<()> {
+async fn forget(cluster: &Access, name: &str) -> Result<()> {
     let api = migrations(cluster).await?;
     if api.get_opt(name).await?.is_some() {
         api.delete(name, &DeleteParams::default()).await.context("cannot delete an old migration")?;
@@ -244,7 +244,7 @@ async fn last_tick(guest: &Guest) -> Result<u64> {
 }
 
 /// Waits for a point; one that is passed in a moment is as good as the next one.
-async fn reach(cluster: &Embedded, guest: &Guest, migration: &str, point: Point, source: &str) -> Result<()> {
+async fn reach(cluster: &Access, guest: &Guest, migration: &str, point: Point, source: &str) -> Result<()> {
     let later = |phases: &'static [&'static str]| super::wait_for(cluster, migration, phases);
     const PHASES: &[&str] = &["Scheduling", "Scheduled", "PreparingTarget", "TargetReady", "Running", "Succeeded"];
     match point {
@@ -271,7 +271,7 @@ async fn reach(cluster: &Embedded, guest: &Guest, migration: &str, point: Point,
 }
 
 /// Follows the source's launcher, which knows before the API does.
-async fn under_way(cluster: &Embedded, guest: &Guest, migration: &str, point: Point, source: &str) -> Result<()> {
+async fn under_way(cluster: &Access, guest: &Guest, migration: &str, point: Point, source: &str) -> Result<()> {
     let started = Instant::now();
     let wanted = migrations(cluster).await?.get(migration).await?.metadata.uid;
     let pod = loop {
@@ -286,7 +286,7 @@ async fn under_way(cluster: &Embedded, guest: &Guest, migration: &str, point: Po
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     let uid = pods.get(&pod).await?.metadata.uid.context("the source Pod has no UID")?;
     loop {
-        let state = launchers::state(cluster.layout(), source, &uid).await.and_then(|state| state.migration);
+        let state = launchers::state(cluster, source, &uid).await.and_then(|state| state.migration);
         if let Some(state) = state.filter(|state| Some(&state.uid) == wanted.as_ref()) {
             let progress = &state.progress;
             let half = progress.data_total > 0 && progress.data_remaining * 2 <= progress.data_total;
@@ -301,19 +301,16 @@ async fn under_way(cluster: &Embedded, guest: &Guest, migration: &str, point: Po
 }
 
 /// Kills the victim, as soon as there is one. A migration that ends first has been quicker.
-async fn strike(cluster: &mut Embedded, guest: &Guest, migration: &str, victim: Victim, source: &str) -> Result<()> {
+async fn strike(cluster: &mut Cluster, guest: &Guest, migration: &str, victim: Victim, source: &str) -> Result<()> {
     let target = other(source);
     match victim {
-        Victim::Controller => {
-            cluster.kill()?;
-            return cluster.up().await;
-        }
-        Victim::SourceHandler => return kill_node(cluster, source),
-        Victim::TargetHandler => return kill_node(cluster, target),
+        Victim::Controller => return cluster.kill_controller().await,
+        Victim::SourceHandler => return cluster.kill_agent(source),
+        Victim::TargetHandler => return cluster.kill_agent(target),
         Victim::Link => {
-            set_link(cluster, target, "down")?;
+            cluster.cut(target)?;
             tokio::time::sleep(CUT_FOR).await;
-            return set_link(cluster, target, "up");
+            return cluster.join(target);
         }
         _ => {}
     }
@@ -324,7 +321,7 @@ async fn strike(cluster: &mut Embedded, guest: &Guest, migration: &str, victim: 
             Victim::SourceLauncher | Victim::SourceLibvirtd | Victim::SourceQemu => source,
             _ => target,
         };
-        let launcher = launchers::process_on(cluster.layout(), &guest.name, node);
+        let launcher = launchers::process_on(cluster, &guest.name, node);
         let found = launcher.and_then(|launcher| match victim {
             Victim::SourceLibvirtd | Victim::TargetLibvirtd => launchers::libvirtd_of(&launcher),
             Victim::SourceQemu | Victim::TargetQemu => launchers::qemu_of(&launcher),
@@ -343,18 +340,12 @@ async fn strike(cluster: &mut Embedded, guest: &Guest, migration: &str, victim: 
     }
 }
 
-fn kill_node(cluster: &Embedded, node: &str) -> Result<()> {
-    let record = Record::load(cluster.layout())?.context("the cluster has no record")?;
-    let process = record.nodes.into_iter().find(|one| one.name == node).and_then(|node| node.process);
-    processes::kill(&process.with_context(|| format!("node {node} has no process"))?)
-}
-
 fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
     ["Succeeded", "Failed"].contains(&phase(migration).as_str())
 }
 
 /// Waits until the migration has ended, without anybody's help.
-async fn over(cluster: &Embedded, migration: &str) -> Result<VirtualMachineInstanceMigration> {
+async fn over(cluster: &Access, migration: &str) -> Result<VirtualMachineInstanceMigration> {
     let api = migrations(cluster).await?;
     poll("the migration's end", MOVE_LIMIT, || async {
         let migration = api.get(migration).await.map_err(|err| err.to_string())?;
@@ -365,7 +356,7 @@ async fn over(cluster: &Embedded, migration: &str) -> Result<VirtualMachineInsta
 
 /// What became of the guest, and whether the objects say so.
 async fn verdict(
-    cluster: &Embedded,
+    cluster: &Access,
     guest: &Guest,
     victim: Victim,
     point: Point,
@@ -379,8 +370,8 @@ async fn verdict(
         let instance = guest.instance().await.map_err(|err| format!("{err:#}"))?.ok_or("it is gone")?;
         let node = instance.status.as_ref().and_then(|status| status.node_name.clone()).unwrap_or_default();
         // A QEMU that stands still in post-copy is not a guest that lives.
-        let running = launchers::running(cluster.layout(), instance.metadata.uid.as_deref().unwrap_or_default()).await;
-        let launcher = launchers::process_on(cluster.layout(), &guest.name, &node);
+        let running = launchers::running(cluster, instance.metadata.uid.as_deref().unwrap_or_default()).await;
+        let launcher = launchers::process_on(cluster, &guest.name, &node);
         let qemu = launcher.and_then(|launcher| launchers::qemu_of(&launcher));
         let qemus = processes::qemus_of(&guest.name);
         match (instance.is_final(), qemus.as_slice(), running.as_slice()) {
@@ -405,7 +396,7 @@ async fn verdict(
 }
 
 /// One Pod, one launcher, one libvirtd: what was made for the migration is gone.
-pub(super) async fn tidy(cluster: &Embedded, guest: &Guest) -> Result<()> {
+pub(super) async fn tidy(cluster: &Access, guest: &Guest) -> Result<()> {
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
     poll("everything else to be gone", LIMIT, || async {
         let all = pods.list(&ListParams::default().labels("kubevirt.io=virt-launcher")).await;

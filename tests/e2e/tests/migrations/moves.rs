@@ -4,13 +4,13 @@ use std::path::Path;
 use std::pin::pin;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use drive::{ClientPod, Embedded, Guest, LIMIT, Witness, poll};
+use drive::{Access, ClientPod, Guest, LIMIT, Witness, poll};
+use e2e::cluster::Cluster;
 use e2e::manifest::Manifest;
 use futures::future::Either;
 use kube::api::DeleteParams;
 use libtest_mimic::Trial;
 use serde_json::json;
-use supervisor::cluster::record::Record;
 
 use super::stage::{count, restless, went_on};
 use super::{cluster, migrate, movable, other, policy, state};
@@ -91,19 +91,17 @@ fn sums(printed: &str) -> Vec<String> {
 }
 
 /// Sockets that the node agents hold.
-fn sockets(cluster: &Embedded) -> Result<usize> {
-    let record = Record::load(cluster.layout())?.context("the cluster has no record")?;
-    let agents = record.nodes.into_iter().filter_map(|node| node.process);
+fn sockets(cluster: &Cluster) -> Result<usize> {
     let of = |pid: i32| {
         let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let targets = files.filter_map(|file| std::fs::read_link(file.path()).ok());
         targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
     };
-    Ok(agents.map(|process| of(process.pid)).sum())
+    Ok(cluster.agents()?.into_iter().map(|(_, process)| of(process.pid)).sum())
 }
 
 /// The node agents hold about as many sockets as before: 18 migrations would have left more than this.
-async fn closed(cluster: &Embedded, before: usize) -> Result<()> {
+async fn closed(cluster: &Cluster, before: usize) -> Result<()> {
     poll("the node agents to close what they used", LIMIT, || async {
         match sockets(cluster).map_err(|err| err.to_string())? {
             now if now <= before + ROUNDS => Ok(()),
@@ -114,7 +112,7 @@ async fn closed(cluster: &Embedded, before: usize) -> Result<()> {
 }
 
 /// No process, Pod directory or socket of the guest is left.
-async fn nothing_left(cluster: &Embedded, name: &str) -> Result<()> {
+async fn nothing_left(cluster: &Access, name: &str) -> Result<()> {
     poll("nothing to be left of the guest", LIMIT, || async {
         let mut left = vec![];
         for program in ["qemu-system-x86", "virt-launcher"] {
@@ -122,7 +120,7 @@ async fn nothing_left(cluster: &Embedded, name: &str) -> Result<()> {
             left.extend(found.iter().map(|process| format!("{program} {}", process.pid)));
         }
         for node in ["n1", "n2"] {
-            sockets_below(&cluster.layout().pods(node), &mut left);
+            sockets_below(&cluster.pods(node), &mut left);
         }
         if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
     })
@@ -141,7 +139,7 @@ fn sockets_below(dir: &Path, found: &mut Vec<String>) {
     }
 }
 
-async fn reached(cluster: &Embedded, client: &ClientPod, guest: &Guest) -> Result<()> {
+async fn reached(cluster: &Access, client: &ClientPod, guest: &Guest) -> Result<()> {
     let address = guest.address().await?;
     poll("an answer", LIMIT, || async { client.ping(cluster, &address).await.map(drop).map_err(|err| err.to_string()) })
         .await
@@ -152,7 +150,7 @@ const HOLD: &str = "exec 3<>/dev/tcp/$0/22; while printf x >&3; do sleep 0.5; do
 
 /// Bytes on the client's connection to the guest's SSH server that nobody has acknowledged; nothing if there is no such
 /// connection.
-async fn unanswered(cluster: &Embedded, client: &ClientPod) -> Result<Option<u64>> {
+async fn unanswered(cluster: &Access, client: &ClientPod) -> Result<Option<u64>> {
     let output = client.exec(cluster, &["cat", "/proc/net/tcp"]).await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
@@ -185,7 +183,7 @@ async fn connections() -> Result<()> {
     went_on(&cluster, &mut guest, before).await
 }
 
-async fn moved_while_connected(cluster: &Embedded, client: &ClientPod, guest: &Guest) -> Result<()> {
+async fn moved_while_connected(cluster: &Access, client: &ClientPod, guest: &Guest) -> Result<()> {
     let address = guest.address().await?;
     let look = || async { unanswered(cluster, client).await.map_err(|err| format!("{err:#}")) };
     poll("a connection that is answered", LIMIT, || async {

@@ -1,24 +1,20 @@
 //! Post-copy that does not go as planned: the guest runs at the target while the rest of its memory is at the source.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::{MigrationMode, VirtualMachineInstance};
-use drive::{BOOT_LIMIT, Embedded, Guest, LIMIT, poll};
+use drive::{Access, BOOT_LIMIT, Guest, LIMIT, poll};
 use e2e::launchers::{self, Lookout};
 use e2e::processes;
 use kube::api::{Api, DeleteParams};
 use launcher_contract::types::DomainReason;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
-use supervisor::cluster::fabric::FABRIC;
 
 use super::faults::{CUT_FOR, tidy};
 use super::stage::{count, restless, went_on};
-use super::{
-    MOVE_LIMIT, alone, begin, cluster, in_fabric, migrate, migrations, other, policy, set_link, state, wait_for,
-};
+use super::{MOVE_LIMIT, alone, begin, cluster, migrate, migrations, other, policy, state, wait_for};
 use crate::trial;
 
 pub(super) fn trials() -> Vec<Trial> {
@@ -42,18 +38,18 @@ async fn link_cut() -> Result<()> {
     let mut guest = restless(&cluster).await?;
     let before = count(&cluster, &mut guest).await?;
     let uid = guest.instance().await?.and_then(|one| one.metadata.uid).context("the instance has no UID")?;
-    let lookout = Lookout::post(cluster.layout(), &uid);
+    let lookout = Lookout::post(&cluster, &uid);
     policy(&cluster, POLICY, &guest.name, settings()).await?;
     let source = guest.node().await?;
     let target = other(&source);
 
-    let narrow = Narrow::link(&cluster, target)?;
+    let narrow = cluster.narrow(target)?;
     begin(&cluster, &guest, "breaks", json!({})).await?;
     ahead(&cluster, &guest, "breaks").await?;
-    set_link(&cluster, target, "down")?;
+    cluster.cut(target)?;
     let broken = broken(&cluster, &guest, &source).await;
     tokio::time::sleep(CUT_FOR.saturating_sub(*broken.as_ref().unwrap_or(&CUT_FOR))).await;
-    set_link(&cluster, target, "up")?;
+    cluster.join(target)?;
     println!("the source noticed after {:?}", broken?);
     drop(narrow);
     wait_for(&cluster, "breaks", &["Succeeded"]).await?;
@@ -76,7 +72,7 @@ async fn link_cut() -> Result<()> {
 }
 
 /// Waits until the guest runs at the target and has begun to fetch.
-pub(super) async fn ahead(cluster: &Embedded, guest: &Guest, migration: &str) -> Result<()> {
+pub(super) async fn ahead(cluster: &Access, guest: &Guest, migration: &str) -> Result<()> {
     let wanted = migrations(cluster).await?.get(migration).await?.metadata.uid;
     let runs = guest.wait_for_instance("to run at the target", MOVE_LIMIT, |instance| {
         let state = instance.and_then(|one| one.status.as_ref()?.migration_state.as_ref());
@@ -97,14 +93,14 @@ fn ensure_unfinished(completed: Option<bool>) -> Result<(), String> {
 }
 
 /// Waits until the source's launcher says that it gets nothing through any more, and tells how long that took.
-async fn broken(cluster: &Embedded, guest: &Guest, source: &str) -> Result<Duration> {
+async fn broken(cluster: &Access, guest: &Guest, source: &str) -> Result<Duration> {
     let started = std::time::Instant::now();
-    let pods = cluster.layout().pods(source);
+    let pods = cluster.pods(source);
     poll("the source to notice", LIMIT, || async {
         let mut said = vec![];
         for pod in std::fs::read_dir(&pods).into_iter().flatten().flatten() {
             let Ok(pod) = pod.file_name().into_string() else { continue };
-            let domain = launchers::state(cluster.layout(), source, &pod).await.and_then(|state| state.domain);
+            let domain = launchers::state(cluster, source, &pod).await.and_then(|state| state.domain);
             let Some(domain) = domain.filter(|domain| domain.name == format!("default_{}", guest.name)) else {
                 continue;
             };
@@ -138,15 +134,14 @@ async fn source_dies() -> Result<()> {
     let cluster = cluster().await?;
     let guest = restless(&cluster).await?;
     let uid = guest.instance().await?.and_then(|one| one.metadata.uid).context("the instance has no UID")?;
-    let lookout = Lookout::post(cluster.layout(), &uid);
+    let lookout = Lookout::post(&cluster, &uid);
     policy(&cluster, POLICY, &guest.name, settings()).await?;
     let source = guest.node().await?;
 
-    let narrow = Narrow::link(&cluster, other(&source))?;
+    let narrow = cluster.narrow(other(&source))?;
     begin(&cluster, &guest, "orphaned", json!({})).await?;
     ahead(&cluster, &guest, "orphaned").await?;
-    let launcher =
-        launchers::process_on(cluster.layout(), &guest.name, &source).context("the source has no launcher")?;
+    let launcher = launchers::process_on(&cluster, &guest.name, &source).context("the source has no launcher")?;
     processes::kill(&launcher)?;
     drop(narrow);
     let failed = wait_for(&cluster, "orphaned", &["Failed"]).await?;
@@ -162,29 +157,6 @@ async fn source_dies() -> Result<()> {
     alone(&guest).await?;
     ensure!(lookout.seen_twice().is_none(), "the guest ran twice: {:?}", lookout.seen_twice());
     Ok(())
-}
-
-/// The link to a node is slow as long as this lives: post-copy knows no limit of its own.
-pub(super) struct Narrow {
-    netns: PathBuf,
-    node: &'static str,
-}
-
-impl Narrow {
-    pub(super) fn link(cluster: &Embedded, node: &'static str) -> Result<Self> {
-        let netns = cluster.layout().netns(FABRIC);
-        let limit = ["rate", "40mbit", "burst", "64kb", "latency", "100ms"];
-        in_fabric(&netns, &[&["tc", "qdisc", "replace", "dev", node, "root", "tbf"], &limit[..]].concat())?;
-        Ok(Self { netns, node })
-    }
-}
-
-impl Drop for Narrow {
-    fn drop(&mut self) {
-        if let Err(err) = in_fabric(&self.netns, &["tc", "qdisc", "del", "dev", self.node, "root"]) {
-            eprintln!("cannot widen the link again: {err}");
-        }
-    }
 }
 
 /// QEMU without privileges may fetch pages on demand, as long as this lives.

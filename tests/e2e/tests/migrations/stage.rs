@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, ensure};
 use api::v1::VirtualMachine;
-use drive::{Embedded, Guest, LIMIT, poll};
+use drive::{Access, Guest, LIMIT, poll};
 use e2e::manifest::Manifest;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -35,7 +35,7 @@ async fn stage() -> MutexGuard<'static, Stage> {
 
 /// A guest that changes its memory all the time: by default quickly enough that a slow link does not keep up with it,
 /// and slowly enough that an unlimited one does.
-pub(super) async fn restless(cluster: &Embedded) -> Result<MappedMutexGuard<'static, Guest>> {
+pub(super) async fn restless(cluster: &Access) -> Result<MappedMutexGuard<'static, Guest>> {
     let mut stage = stage().await;
     send_home(&mut stage.crowd).await?;
     // One that an earlier scenario has broken is not to fail the next one, too.
@@ -57,7 +57,7 @@ pub(super) async fn restless(cluster: &Embedded) -> Result<MappedMutexGuard<'sta
 type Crowd = MappedMutexGuard<'static, Vec<Guest>>;
 
 /// Small guests that can be moved, all on one node, which is the second word.
-pub(super) async fn crowd(cluster: &Embedded) -> Result<(Crowd, String)> {
+pub(super) async fn crowd(cluster: &Access) -> Result<(Crowd, String)> {
     let guests = scattered(cluster).await?;
     let node = gather(cluster, &guests).await?;
     for guest in guests.iter() {
@@ -67,7 +67,7 @@ pub(super) async fn crowd(cluster: &Embedded) -> Result<(Crowd, String)> {
 }
 
 /// The same, wherever they are.
-pub(super) async fn scattered(cluster: &Embedded) -> Result<Crowd> {
+pub(super) async fn scattered(cluster: &Access) -> Result<Crowd> {
     let mut stage = stage().await;
     if let Some(restless) = stage.restless.take() {
         restless.delete().await?;
@@ -93,7 +93,7 @@ fn one_of_many(name: &str) -> Manifest {
 }
 
 /// Brings all of them to one node.
-async fn gather(cluster: &Embedded, guests: &[Guest]) -> Result<String> {
+async fn gather(cluster: &Access, guests: &[Guest]) -> Result<String> {
     let nodes = try_join_all(guests.iter().map(Guest::node)).await?;
     let first = nodes.first().context("the crowd is empty")?.clone();
     if nodes.iter().any(|node| *node != first) {
@@ -116,7 +116,7 @@ async fn send_home(guests: &mut Vec<Guest>) -> Result<()> {
 }
 
 /// Takes away what a scenario that failed has left to the next one: migrations, guests of its own, client Pods.
-pub(super) async fn clear(cluster: &Embedded) -> Result<()> {
+pub(super) async fn clear(cluster: &Access) -> Result<()> {
     let mut stage = stage().await;
     let api = migrations(cluster).await?;
     let unfinished = |all: Vec<api::v1::VirtualMachineInstanceMigration>| {
@@ -158,7 +158,7 @@ pub(super) async fn take_away() {
 }
 
 /// The newest number that a guest has shown on its console, after everything that it showed before.
-pub(super) async fn count(cluster: &Embedded, guest: &mut Guest) -> Result<u64> {
+pub(super) async fn count(cluster: &Access, guest: &mut Guest) -> Result<u64> {
     guest.reattach(cluster)?;
     let end = guest.console.wait_for("tick ", 0, LIMIT).await?;
     guest.console.wait_for("\n", end, LIMIT).await?;
@@ -168,7 +168,7 @@ pub(super) async fn count(cluster: &Embedded, guest: &mut Guest) -> Result<u64> 
 }
 
 /// The guest has gone on counting: it is the one that it was before.
-pub(super) async fn went_on(cluster: &Embedded, guest: &mut Guest, before: u64) -> Result<()> {
+pub(super) async fn went_on(cluster: &Access, guest: &mut Guest, before: u64) -> Result<()> {
     let now = count(cluster, guest).await?;
     ensure!(now >= before, "{} counts {now} after {before}: it was started again", guest.name);
     Ok(())

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use drive::{Embedded, Guest, LIMIT, poll};
+use drive::{Access, Guest, LIMIT, poll};
 use futures::StreamExt as _;
 use kube::api::{DeleteParams, WatchEvent, WatchParams};
 use libtest_mimic::Trial;
@@ -17,7 +17,7 @@ use super::{
     speed_up, state, wait_for,
 };
 use crate::guests::the_only_qemu;
-use crate::trial;
+use crate::{embedded, trial};
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -26,7 +26,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("migration_slows_a_guest_down_that_it_cannot_keep_up_with", auto_converge),
         trial("migration_that_may_disturb_its_guest_stops_it_for_the_rest", stopped_for_the_rest),
         trial("migration_with_post_copy_lets_the_guest_go_ahead", post_copy),
-        trial("migration_takes_the_network_that_is_for_migrations", own_network),
+        embedded("migration_takes_the_network_that_is_for_migrations", own_network),
         trial("migration_without_progress_fails_and_the_guest_stays", no_progress),
         trial("migration_given_up_in_any_phase_leaves_the_guest_where_it_was", given_up),
     ]
@@ -36,7 +36,7 @@ pub(super) fn trials() -> Vec<Trial> {
 const TOO_SLOW: &str = "12Mi";
 
 /// The figures that the guest's node tells now.
-async fn progress(cluster: &Embedded, guest: &Guest) -> Result<Progress> {
+async fn progress(cluster: &Access, guest: &Guest) -> Result<Progress> {
     let path = format!(
         "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/{}/migrationprogress",
         guest.name
@@ -99,7 +99,7 @@ async fn too_long() -> Result<()> {
 }
 
 /// The guest goes on in the QEMU that it was in.
-async fn stayed(cluster: &Embedded, guest: &mut Guest, qemu: &hostfs::process::ProcessId, before: u64) -> Result<()> {
+async fn stayed(cluster: &Access, guest: &mut Guest, qemu: &hostfs::process::ProcessId, before: u64) -> Result<()> {
     alone(guest).await?;
     ensure!(the_only_qemu(&guest.name)? == *qemu, "the guest is in another QEMU");
     went_on(cluster, guest, before).await
@@ -198,14 +198,14 @@ async fn no_progress() -> Result<()> {
 }
 
 /// Gives a migration up and waits until it is gone.
-async fn give_up(cluster: &Embedded, name: &str) -> Result<()> {
+async fn give_up(cluster: &Access, name: &str) -> Result<()> {
     let api = migrations(cluster).await?;
     api.delete(name, &DeleteParams::default()).await.context("cannot delete a migration")?;
     super::waits::gone(cluster, name).await
 }
 
 /// Deletes a migration as soon as it is seen in one of these phases, and tells in which one that was.
-async fn give_up_when(cluster: &Embedded, guest: &Guest, name: &str, wanted: &[&str]) -> Result<String> {
+async fn give_up_when(cluster: &Access, guest: &Guest, name: &str, wanted: &[&str]) -> Result<String> {
     let api = migrations(cluster).await?;
     let only = WatchParams::default().fields(&format!("metadata.name={name}"));
     let mut events = Box::pin(api.watch(&only, "0").await.context("cannot watch migrations")?);

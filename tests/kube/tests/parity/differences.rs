@@ -27,7 +27,6 @@ pub(super) const DIFFERENCES: &[Known] = &[
     known("*", "*/resources/*/storageVersionHash", "there is one server, so stored versions are not migrated"),
     // Things this kube-apiserver does not have.
     known("*", "*/spec/serviceAccount*", "it runs without the plugin that fills it in"),
-    known("*", "warnings", "admission is a webhook there and part of the embedded server, where it warns"),
     known("*", "*/spec/template/*", "admission is part of the embedded server, where it fills in defaults"),
     // Freedoms that clients do not notice.
     known("*", "*/items/*/apiVersion", "an item of a list says what it is, also where its list says it"),

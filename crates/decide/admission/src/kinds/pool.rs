@@ -7,7 +7,7 @@ use machinery::field::{Cause, FieldError, FieldPath};
 use serde_json::Value;
 
 use super::{Case, Found, selects};
-use crate::{Judged, Operation, Refusal, accounts, defaults, validate, vm, vmi};
+use crate::{Judged, Operation, Refusal, accounts, defaults, validate, vm};
 
 /// Validates a pool in the version that its rules are written for. A server that serves others converts first.
 pub(super) fn judge(case: &Case<'_>) -> Result<Judged, Refusal> {
@@ -48,7 +48,7 @@ fn rules(case: &Case<'_>, pool: &mut VirtualMachinePool, old: Option<&VirtualMac
             causes.extend(validate::new_spec(&field, &machine.template.spec, case.config));
         }
     }
-    Ok(Found { causes, warnings: vmi::warnings(&machine.template.spec, case.config), ..Found::default() })
+    Ok(Found { causes, ..Found::default() })
 }
 
 fn max_unavailable(field: &FieldPath, spec: &VirtualMachinePoolSpec) -> Option<FieldError> {

@@ -4,7 +4,7 @@ use api::v1::VirtualMachineInstanceReplicaSet;
 use machinery::field::FieldPath;
 
 use super::{Case, Found, selects};
-use crate::{Refusal, defaults, validate, vmi};
+use crate::{Refusal, defaults, validate};
 
 pub(super) fn rules(
     case: &Case<'_>,
@@ -22,5 +22,5 @@ pub(super) fn rules(
     if old.is_none() {
         causes.extend(validate::new_spec(&spec_field, &spec, case.config));
     }
-    Ok(Found { causes, warnings: vmi::warnings(&spec, case.config), ..Found::default() })
+    Ok(Found { causes, ..Found::default() })
 }

@@ -22,7 +22,7 @@ use machinery::field::{FieldError, FieldPath};
 use machinery::meta;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, unsupported, vmi};
+use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, unsupported};
 use lookup::Lookup;
 use rules::Rules;
 pub(crate) use rules::check as spec_rules;
@@ -75,7 +75,7 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
         let (operation, old, now) = (request.operation, old.as_ref(), &request.now);
         Rules { operation, old, vm: &vm, object: &object, own, config, resolved, lookup: &lookup, now }.check()?
     };
-    let mut warnings = vmi::warnings(&vm.spec.template.spec, config);
+    let mut warnings = Vec::new();
     if vm.spec.running.is_some() {
         warnings.push("spec.running is deprecated, please use spec.runStrategy instead.".to_owned());
     }

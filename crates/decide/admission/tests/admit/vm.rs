@@ -112,18 +112,6 @@ fn an_update_adds_no_identity() {
 }
 
 #[test]
-fn a_console_log_nobody_writes_is_warned_about() {
-    let mut logging = config();
-    logging.configuration.virtual_machine_options = None;
-    let warned = judge("virtualmachines", &someone(), None, &vm(json!({})), &logging).expect("it passes").warnings;
-    assert_eq!(warned.len(), 1, "{warned:?}");
-    let devices =
-        json!({ "spec": { "template": { "spec": { "domain": { "devices": { "logSerialConsole": false } } } } } });
-    let silent = judge("virtualmachines", &someone(), None, &vm(devices), &logging).expect("it passes").warnings;
-    assert_eq!(silent, Vec::<String>::new());
-}
-
-#[test]
 fn a_machine_needs_a_template() {
     for template in [json!({}), json!({ "template": null })] {
         let mut bare = json!({

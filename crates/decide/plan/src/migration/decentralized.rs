@@ -155,7 +155,11 @@ pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if let Some(wait) = moves_first(w) {
         return wait;
     }
-    let (Some(old), Some(pod)) = (w.state(), w.source().filter(|pod| !pods::is_down(pod))) else { return waiting };
+    let (Some(old), Some(pod)) = (w.state(), w.source().filter(|pod| !pods::is_down(pod))) else {
+        // Nothing wakes the migration when the cache has the Pod, which is not one of its own.
+        let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "the Pod that runs the guest is not known yet");
+        return waiting.again(start::patience(w), kinds::spec_priority(&w.migration));
+    };
     let node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
     let known = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node.as_deref());
     let labels = known.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();

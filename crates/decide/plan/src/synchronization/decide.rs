@@ -3,7 +3,10 @@ use api::conditions::{self, DECENTRALIZED_LIVE_MIGRATION_FAILURE};
 use api::finalizers::MIGRATION_SYNCHRONIZATION;
 use api::reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
-use api::v1::{Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
+use api::v1::{
+    Condition, ConditionStatus, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration,
+    VirtualMachineInstanceMigrationState as State,
+};
 
 use super::action::{Action, Look};
 use super::copy;
@@ -29,11 +32,13 @@ pub fn decide(w: &World) -> Vec<Action> {
         return vec![];
     }
     let ended = is_final(&w.migration) || (meta::is_deleting(&w.migration.metadata) && w.vmi.is_none());
+    // The guest of a sender that failed just as it was handed off is on its way: the outcome is still to be read.
+    let leaving = w.vmi.as_deref().is_some_and(|vmi| awaits_outcome(vmi, &w.migration));
     // A peer that relies on this migration has to see how it ended.
-    let read = || w.peers.iter().any(|peer| !is_final(&peer.migration) && relies_on(peer, w.uid()));
-    let mut actions: Vec<Action> = finalizer(w, !ended || read()).into_iter().collect();
+    let read = || w.peers.iter().any(|peer| relies_on(peer, w.uid()));
+    let mut actions: Vec<Action> = finalizer(w, !ended || leaving || read()).into_iter().collect();
     let Some(vmi) = w.vmi.as_deref() else { return actions };
-    if ended {
+    if ended && !leaving {
         let mut new = vmi.clone();
         if !is_anothers(w, vmi) {
             tell(w, &mut new, None);
@@ -53,8 +58,8 @@ pub fn decide(w: &World) -> Vec<Action> {
         let why = Why { because: because.into(), on_failure: None };
         Action::delete(Of::Migration, &w.migration.metadata, why)
     });
-    let then: Vec<Action> =
-        write.into_iter().chain(give_up.filter(|_| !meta::is_deleting(&w.migration.metadata))).collect();
+    let live = !ended && !meta::is_deleting(&w.migration.metadata);
+    let then: Vec<Action> = write.into_iter().chain(give_up.filter(|_| live)).collect();
     if !then.is_empty() {
         actions.push(Action::confirm(Look::CurrentMigrations, then));
     }
@@ -70,8 +75,18 @@ fn is_anothers(w: &World, vmi: &VirtualMachineInstance) -> bool {
     (source.is_some() || target.is_some()) && own != Some(w.uid())
 }
 
-/// Whether the other side has met the migration with this UID.
+/// Whether the VMI of a sender shows that the guest was handed off, and not yet how that ended.
+fn awaits_outcome(vmi: &VirtualMachineInstance, migration: &Migration) -> bool {
+    let state = state_of(vmi, migration).filter(|_| kind(migration) == Kind::Sends && !vmi.is_final());
+    state.is_some_and(|state| is_handed_off(state) && !state.is_over())
+}
+
+/// Whether the other side has met the migration with this UID, and has yet to see how it ends.
 fn relies_on(peer: &Peer, uid: &str) -> bool {
+    let awaits = |vmi: &VirtualMachineInstance| !is_final(&peer.migration) || awaits_outcome(vmi, &peer.migration);
+    if !peer.vmi.as_deref().is_some_and(awaits) {
+        return false;
+    }
     let state = peer.vmi.as_deref().and_then(|vmi| state_of(vmi, &peer.migration)).filter(|state| !state.is_over());
     let met = |state: &State| match kind(&peer.migration) {
         Kind::Sends => state.target_state.as_ref().and_then(|target| target.migration_uid.clone()),
@@ -202,6 +217,8 @@ fn fetch(w: &World, other: &Other<'_>, new: &mut VirtualMachineInstance) {
     if let Other::Found(peer) = other {
         let status = new.status_mut();
         match &w.migration.spec.send_to {
+            // One that is being deleted must not start any more.
+            Some(_) if meta::is_deleting(&w.migration.metadata) && !is_handed_off(state) => {}
             Some(send) => copy::from_receiver(status, peer, &send.connect_url),
             None => copy::from_sender(status, peer, &address(meta::namespace(&peer.migration.metadata))),
         }

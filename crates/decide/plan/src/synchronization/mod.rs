@@ -14,7 +14,9 @@
 //!
 //! # Guarantees
 //!
-//! - Nothing is written for a finished migration, to a VMI that belongs to another one, or after `completed`.
+//! - Nothing is written for a finished migration, to a VMI that belongs to another one, or after `completed`. One
+//!   exception: a sender that failed just as it was handed off still reads what became of the guest.
+//! - A sender that is being deleted is not handed off any more.
 //! - Before a VMI is written, both migrations are read live: one that was aborted meanwhile must not start.
 //! - `failed` never follows `endTimestamp`: a guest that has arrived stays where it is.
 //! - If one of the migrations is deleted, fails or disappears, the other one is deleted, which aborts it.

@@ -330,3 +330,34 @@ fn a_migration_is_held_until_the_other_side_has_read_its_end() {
     sender.migration = Arc::new(migration("here", json!({"metadata": {"finalizers": null}})));
     assert!(drops(&sender), "a live one gets it");
 }
+
+#[test]
+fn a_sender_that_is_being_deleted_is_not_handed_off_any_more() {
+    let [mut sender, _] = both(sent(json!({})), received(json!({})));
+    assert_eq!(state_after(&sender).target_node.as_deref(), Some("n2"));
+    sender.migration = Arc::new(migration("here", json!({"metadata": {"deletionTimestamp": time(50)}})));
+    assert_eq!(state_after(&sender).target_node, None);
+    let arrived = received(json!({"endTimestamp": time(9), "completed": true}));
+    let [mut sender, _] = both(handed_off(), arrived);
+    sender.migration = Arc::new(migration("here", json!({"metadata": {"deletionTimestamp": time(50)}})));
+    assert!(state_after(&sender).is_over(), "what has been handed off takes its course");
+}
+
+#[test]
+fn a_sender_that_failed_as_it_was_handed_off_still_reads_what_became_of_the_guest() {
+    let failed = json!({"metadata": {"deletionTimestamp": time(50)}, "status": {"phase": "Failed"}});
+    let drops =
+        |w: &World| decide(w).iter().any(|action| matches!(action, Action::Patch { kind: Kind::Migration, .. }));
+    let arrived = json!({"endTimestamp": time(9), "completed": true});
+    let [mut sender, mut receiver] = both(handed_off(), received(arrived.clone()));
+    sender.migration = Arc::new(migration("here", failed.clone()));
+    receiver.peers[0].migration = sender.migration.clone();
+    receiver.migration = Arc::new(migration("there", json!({"status": {"phase": "Succeeded"}})));
+    assert!(!drops(&sender) && !drops(&receiver), "neither goes before the outcome is read");
+    assert!(state_after(&sender).is_over());
+    let [mut sender, mut receiver] = both(merged(handed_off(), &arrived), received(arrived));
+    sender.migration = Arc::new(migration("here", failed));
+    receiver.peers[0].migration = sender.migration.clone();
+    receiver.migration = Arc::new(migration("there", json!({"status": {"phase": "Succeeded"}})));
+    assert!(drops(&sender) && drops(&receiver));
+}

@@ -18,6 +18,8 @@ pub type Action = Effect<Look>;
 pub enum Look {
     /// The VMI has no Pods of this sort.
     NoPods(Sort),
+    /// The VM that controls the VMI is gone.
+    NoOwner,
     /// No claim holds this guest's state.
     NoStateClaim,
     /// The migration with this UID is gone.
@@ -51,14 +53,19 @@ impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {
         let meta = &w.vmi.metadata;
         let (namespace, name) = (meta::namespace(meta), meta::name(meta));
-        vec![match self {
+        let query = match self {
             Self::NoPods(_) => Query::list(Kind::Pod, namespace, format!("{}={}", labels::CREATED_BY, meta::uid(meta))),
+            Self::NoOwner => {
+                let Some(owner) = meta::controller_of(meta) else { return vec![] };
+                Query::get(Kind::Vm, namespace, owner.name.as_str())
+            }
             Self::NoStateClaim => {
                 Query::list(Kind::Claim, namespace, format!("{}={name}", labels::PERSISTENT_STATE_FOR))
             }
             Self::NoMigration { .. } => Query::list(Kind::Migration, namespace, ""),
             Self::Current => Query::get(Kind::Vmi, namespace, name),
-        }]
+        };
+        vec![query]
     }
 
     fn holds(&self, w: &World, found: &[Object]) -> bool {
@@ -68,6 +75,7 @@ impl Doubt<World> for Look {
                 let Object::Pod(pod) = object else { return false };
                 meta::is_controlled_by(&pod.metadata, meta::uid(own)) && sort.includes(pod)
             }),
+            Self::NoOwner => found.iter().all(|vm| !meta::is_controlled_by(own, meta::uid(vm.meta()))),
             Self::NoStateClaim => found.iter().all(|claim| meta::is_deleting(claim.meta())),
             Self::NoMigration { uid } => found.iter().all(|migration| meta::uid(migration.meta()) != uid),
             Self::Current => {
@@ -81,6 +89,7 @@ impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoPods(_) => f.write_str("no Pod is left"),
+            Self::NoOwner => f.write_str("its virtual machine is gone"),
             Self::NoStateClaim => f.write_str("no claim keeps the guest's state"),
             Self::NoMigration { uid } => write!(f, "migration {uid} is gone"),
             Self::Current => f.write_str("the instance is as the cache has it"),

@@ -36,8 +36,8 @@ struct Report {
     new: VirtualMachineInstance,
     error: Option<SyncError>,
     notes: Vec<Note>,
-    /// The write happens only if a live read finds no Pod of this sort.
-    confirm: Option<Sort>,
+    /// The write happens only if live reads confirm all of these.
+    confirm: Vec<Look>,
     /// A requeue, whether or not anything is written.
     again: Option<Action>,
 }
@@ -46,7 +46,8 @@ struct Report {
 ///
 /// They come last: an earlier failure is cleared once everything before them has succeeded.
 pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
-    let mut report = Report { new: (*w.vmi).clone(), error: error.cloned(), notes: vec![], confirm: None, again: None };
+    let mut report =
+        Report { new: (*w.vmi).clone(), error: error.cloned(), notes: vec![], confirm: vec![], again: None };
     observe(w, &mut report.new);
     advance(w, next(w), &mut report);
     let Report { new, error, notes, confirm, again } = report;
@@ -56,8 +57,8 @@ pub(super) fn report(w: &World, error: Option<&SyncError>) -> Vec<Action> {
     if !then.is_empty() {
         then.extend(notes.into_iter().map(Action::Note));
     }
-    if let Some(sort) = confirm.filter(|_| !then.is_empty()) {
-        then = vec![Action::confirm(Look::NoPods(sort), then)];
+    if !then.is_empty() {
+        then = confirm.into_iter().rev().fold(then, |then, look| vec![Action::confirm(look, then)]);
     }
     pod.into_iter().chain(then).chain(again).collect()
 }
@@ -89,14 +90,14 @@ fn advance(w: &World, to: Move, report: &mut Report) {
             // A Pod that is gone no longer waits for a node.
             conditions::remove(&mut report.new.status_mut().conditions, conditions::POD_SCHEDULED);
             report.notes.push(note);
-            report.confirm = Some(Sort::Launchers { node: w.node().map(str::to_owned) });
+            report.confirm.push(no_launchers(w));
         }
         Move::WaitAgain => wait_again(w, &mut report.new),
         Move::WaitAgainIfPodGone => {
             wait_again(w, &mut report.new);
-            report.confirm = Some(Sort::Launchers { node: w.node().map(str::to_owned) });
+            report.confirm.push(no_launchers(w));
         }
-        Move::Release => report.confirm = release(w, &mut report.new).then_some(Sort::All),
+        Move::Release => report.confirm = release(w, &mut report.new),
         Move::Blocked(why) => report.error = Some(why),
         Move::Refused(why) => {
             report.notes.extend((!w.shows(&why)).then(|| Note::warning(&why.reason, why.message.clone())));
@@ -226,19 +227,28 @@ fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
     }
 }
 
-/// Releases the object. Returns whether that needs a live read of the Pods first.
-fn release(w: &World, new: &mut VirtualMachineInstance) -> bool {
-    let held = meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
-    meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
+fn no_launchers(w: &World) -> Look {
+    Look::NoPods(Sort::Launchers { node: w.node().map(str::to_owned) })
+}
+
+/// Releases the object. Returns what live reads must confirm first.
+fn release(w: &World, new: &mut VirtualMachineInstance) -> Vec<Look> {
+    let mut confirm = vec![];
+    if meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE) {
+        meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
+        confirm.push(Look::NoPods(Sort::All));
+    }
     // An orphan keeps the finalizer of the VM that released it.
-    if w.owner != Owner::Alive {
+    if w.owner != Owner::Alive && meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_CONTROLLER) {
         meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_CONTROLLER);
+        // The VM may only be missing from the cache, and must see how the VMI ended.
+        confirm.extend((w.owner == Owner::Gone).then_some(Look::NoOwner));
     }
     if let Some(labels) = &mut new.metadata.labels {
         labels.remove(labels::OUTDATED_LAUNCHER_IMAGE);
     }
     new.status_mut().launcher_container_image_version = None;
-    held
+    confirm
 }
 
 fn replace_legacy_finalizer(vmi: &mut VirtualMachineInstance) {

@@ -52,6 +52,15 @@ fn a_running_guest_that_does_not_say_its_pci_layout_gets_it_back() {
 }
 
 #[test]
+fn the_launchers_label_is_shown_once_it_is_known() {
+    let scene = Scene::new(vmi(Phase::Running), full_domain());
+    assert_eq!(stored_status(&scene)["selinuxContext"], Value::Null);
+    let label = "system_u:system_r:container_t:s0:c1,c2";
+    let scene = scene.but(|scene| scene.selinux = Some(label.to_string()));
+    assert_eq!(stored_status(&scene)["selinuxContext"], label);
+}
+
+#[test]
 fn the_domain_fills_machine_memory_interfaces_and_volume_targets() {
     let volumes = json!([{"name": "root", "target": ""}, {"name": "cloudinit", "target": "vdb"}]);
     let scene = Scene::new(with(vmi(Phase::Running), json!({"volumeStatus": volumes})), full_domain());

@@ -5,7 +5,7 @@ use http::Method;
 use crate::auth::{Attributes, Target, User};
 
 /// The aggregated API group, whose requests are forwarded.
-pub(crate) const SUBRESOURCES: &str = "subresources.kubevirt.io";
+pub(crate) const SUBRESOURCES: &str = api::resources::SUBRESOURCES_GROUP;
 
 /// A path below a group version: `[namespaces/<namespace>/]<resource>[/<name>[/<subresource>]]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

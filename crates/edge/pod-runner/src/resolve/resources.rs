@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hostfs::cgroup::Limits;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
+use launcher_contract::devices::{self, Device};
 use machinery::quantity::Quantity;
 use podstate::{Blocked, limit, qos_class, request};
 
@@ -12,14 +13,6 @@ use super::misconfigured;
 
 /// Enough for any guest, but limits a fork bomb.
 const MOST_PROCESSES: u64 = 8192;
-
-/// Device files by the resource that grants them.
-const DEVICES: [(&str, &str); 4] = [
-    ("devices.kubevirt.io/kvm", "kvm"),
-    ("devices.kubevirt.io/tun", "net/tun"),
-    ("devices.kubevirt.io/vhost-net", "vhost-net"),
-    ("devices.kubevirt.io/vhost-vsock", "vhost-vsock"),
-];
 
 fn parse(quantity: &Wire) -> Result<Quantity, Blocked> {
     Quantity::try_from(quantity).map_err(|e| misconfigured(e.to_string()))
@@ -43,9 +36,10 @@ pub(super) fn limits(container: &Container) -> Result<Limits, Blocked> {
     })
 }
 
+/// Device files below `/dev` that the container's resources grant.
 pub(super) fn devices(container: &Container) -> Vec<String> {
-    let granted = |(resource, _): &(&str, &str)| request(container, resource).is_some_and(|q| q.0 != "0");
-    DEVICES.iter().filter(|d| granted(d)).map(|(_, path)| (*path).to_owned()).collect()
+    let granted = |device: &&Device| request(container, &device.resource()).is_some_and(|q| q.0 != "0");
+    devices::ALL.iter().filter(granted).map(|device| device.node.to_owned()).collect()
 }
 
 /// `limits.cpu` and the like for environment variables, in units of the divisor, rounded up.

@@ -203,14 +203,14 @@ async fn serve(
     let api_client = kubeconfig::client(identity("virt-api", &identities::API)?).await?;
     let handler_pair = pki.pair("virt-api-handler-client", &identities::HANDLER_CLIENT)?;
     let handler_tls = role_tls::Identity::from_pem(pki.ca_pem(), &handler_pair.cert, &handler_pair.key)
-        .and_then(|identity| identity.client(role_tls::NODE_AGENT))
+        .and_then(|identity| identity.node_client(role_tls::NODE_AGENT, role_tls::NodeCheck::Required))
         .context("cannot set up TLS towards node agents")?;
     server.mount_subresources(virt_api::router(virt_api::State {
         client: api_client.clone(),
         dialer: Arc::new(dialer.clone()),
-        handler_tls: Arc::new(handler_tls),
+        handler_tls: virt_api::fixed(handler_tls),
         namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
-        version: version(),
+        version: virt_api::Version::of_this_build(),
         shutdown: shutdown.clone(),
     }));
     let on_fabric = dialer
@@ -252,13 +252,4 @@ fn base_configuration() -> ClusterConfig {
     options.disable_serial_console_log = Some(Empty::default());
     base.configuration.migrations.get_or_insert_default().match_selinux_level_on_migration = Some(false);
     base
-}
-
-fn version() -> virt_api::Version {
-    virt_api::Version {
-        git_version: format!("v{}", env!("CARGO_PKG_VERSION")),
-        compiler: "rustc".to_owned(),
-        platform: "linux/amd64".to_owned(),
-        ..virt_api::Version::default()
-    }
 }

@@ -60,13 +60,14 @@ pub fn write_credentials(layout: &Layout, record: &Record, pki: &Pki) -> Result<
             let document = kubeconfig::document(&url, pki.ca_pem(), &pki.pair(&name, subject)?);
             kubeconfig::write(&dir.join(file), &document)?;
         }
-        let address = node.address().to_string();
+        let (address, uri) = (node.address().to_string(), role_tls::node_uri(&node.name));
         let server = Subject {
             common_name: HANDLER_SERVER_NAME,
             organization: None,
-            serves: &[address.as_str(), HANDLER_SERVER_NAME],
+            serves: &[address.as_str(), HANDLER_SERVER_NAME, uri.as_str()],
         };
-        let pair = pki.pair(&format!("handler-server-{}", node.name), &server)?;
+        // Another name than before certificates named their node: those are not taken any more.
+        let pair = pki.pair(&format!("virt-handler-{}", node.name), &server)?;
         for (file, text, mode) in [
             (files::CA, pki.ca_pem(), 0o644),
             (files::HANDLER_CERT, pair.cert.as_str(), 0o644),

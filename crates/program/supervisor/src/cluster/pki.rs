@@ -33,7 +33,7 @@ pub struct Pair {
 pub struct Subject<'a> {
     pub common_name: &'a str,
     pub organization: Option<&'a str>,
-    /// Addresses and DNS names for a server; empty for a pure client.
+    /// Addresses, DNS names and URIs for a server; empty for a pure client.
     pub serves: &'a [&'a str],
 }
 
@@ -81,6 +81,7 @@ impl Pki {
         for name in subject.serves {
             params.subject_alt_names.push(match name.parse::<IpAddr>() {
                 Ok(ip) => SanType::IpAddress(ip),
+                Err(_) if name.contains("://") => SanType::URI((*name).try_into()?),
                 Err(_) => SanType::DnsName((*name).try_into()?),
             });
         }

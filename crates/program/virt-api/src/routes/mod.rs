@@ -34,7 +34,8 @@ pub(crate) type Target = axum::extract::Path<(String, String)>;
 pub(crate) type Shared = axum::extract::State<Arc<Server>>;
 
 pub(crate) fn router(server: Server) -> Router {
-    let mut root = Router::new().route(&format!("/apis/{GROUP}"), get(about::group));
+    let mut root =
+        Router::new().route(&format!("/apis/{GROUP}"), get(about::group)).route("/healthz", get(about::healthz));
     for version in VERSIONS {
         let resources = move || about::resources(version);
         root = root.route(&format!("/apis/{GROUP}/{version}"), get(resources));

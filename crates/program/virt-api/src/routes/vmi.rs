@@ -116,8 +116,8 @@ impl Server {
     }
 
     async fn call(&self, vmi: &VirtualMachineInstance, method: Method, operation: &str) -> Result<Bytes, Refusal> {
-        let address = self.handlers.address(subresources::handler_node(vmi)?).await?;
-        Ok(self.handlers.request(address, method, &agent_path(vmi, operation), Bytes::new()).await?)
+        let agent = self.handlers.of_node(subresources::handler_node(vmi)?).await?;
+        Ok(self.handlers.request(&agent, method, &agent_path(vmi, operation), Bytes::new()).await?)
     }
 
     /// Connects the client to a stream of virt-handler, which is dialled first.
@@ -128,8 +128,8 @@ impl Server {
         mut request: Request,
     ) -> Result<Response, Refused> {
         let client = ClientUpgrade::from_request(&mut request)?;
-        let address = self.handlers.address(subresources::handler_node(vmi)?).await?;
-        let agent = self.handlers.stream(address, &agent_path(vmi, operation)).await?;
+        let agent = self.handlers.of_node(subresources::handler_node(vmi)?).await?;
+        let agent = self.handlers.stream(&agent, &agent_path(vmi, operation)).await?;
         let shutdown = self.shutdown.clone();
         Ok(client.accept(async move |client| splice(client, agent, &shutdown).await))
     }

@@ -52,7 +52,7 @@ impl Cluster {
         cluster.server.server.mount_subresources(virt_api::router(virt_api::State {
             client: cluster.client(APISERVER).await,
             dialer: Arc::new(Redirect::to(cluster.agent.address)),
-            handler_tls: Arc::new(cluster.pki.handler_client_config()),
+            handler_tls: virt_api::fixed(cluster.pki.handler_client()),
             namespace: "kubevirt".to_owned(),
             version: virt_api::Version::default(),
             shutdown: cluster.server.stopping.clone(),

@@ -150,6 +150,15 @@ async fn an_agent_with_another_role_is_not_trusted() {
 }
 
 #[tokio::test]
+async fn the_agent_of_another_node_does_not_answer_for_this_one() {
+    let pki = Pki::new();
+    let agent = crate::support::agent::Agent::start_on(&pki, role_tls::NODE_AGENT, "n2").await;
+    let server = Server::start(running(), &pki, agent.address).await;
+    assert_eq!(server.request("PUT", &vmi("pause"), "").await.0, 500);
+    assert_eq!(agent.seen(), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn an_agent_of_another_authority_is_not_trusted() {
     let agent = crate::support::agent::Agent::start(&Pki::new(), role_tls::NODE_AGENT).await;
     let server = Server::start(running(), &Pki::new(), agent.address).await;

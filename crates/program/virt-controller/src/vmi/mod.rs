@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
+use api::v1::{VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceMigration};
 use informer::{EXPIRY, Key};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -39,6 +39,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
     expects: Expected { creations: &[Kind::Pod, Kind::Claim], deletions: &[Kind::Pod, Kind::Claim] },
     tracks: &[Kind::Vmi, Kind::Pod],
     reads: &[
+        Right::on::<VirtualMachine>(&[Verb::Get]),
         Right::on::<VirtualMachineInstance>(&[Verb::Get]),
         Right::on::<VirtualMachineInstanceMigration>(&[Verb::List]),
         Right::on::<Pod>(&[Verb::Get, Verb::List]),

@@ -13,7 +13,7 @@ use vmstate::Action;
 use crate::agent::{Failed, refused, transient};
 use crate::agents::Node;
 use crate::launcher::Launcher;
-use crate::proxy::{ProxyError, Side};
+use crate::proxy::{Bond, ProxyError, Side};
 use crate::records::GhostRecord;
 use crate::uid::{PodUid, VmiUid};
 
@@ -40,12 +40,13 @@ pub(crate) async fn act(
             let configuration = configuration(node, vmi);
             let address = own_address(node, &configuration).await;
             let key = socket_key(vmi, &record.vmi_uid)?;
-            let opened = node.proxies.listen(&record.pod_uid, &key, address, uses_tls(&configuration)).await;
+            let bond = bond(vmi, Side::Target, &configuration)?;
+            let opened = node.proxies.listen(&record.pod_uid, &key, address, bond).await;
             return opened.map(drop).map_err(not_opened);
         }
         Action::OpenSourceProxy(target) => {
-            let tls = uses_tls(&configuration(node, vmi));
-            return node.proxies.dial(&record.pod_uid, &record.vmi_uid, &target, tls).await.map_err(not_opened);
+            let bond = bond(vmi, Side::Source, &configuration(node, vmi))?;
+            return node.proxies.dial(&record.pod_uid, &record.vmi_uid, &target, bond).await.map_err(not_opened);
         }
         Action::PrepareTarget { uid } => {
             tracing::info!(vmi = %key, migration = uid, "preparing for the guest");
@@ -121,8 +122,22 @@ fn configuration(node: &Node, vmi: &VirtualMachineInstance) -> MigrationConfigur
     state.and_then(|state| state.migration_configuration.clone()).unwrap_or_else(|| node.config.migrations())
 }
 
-fn uses_tls(configuration: &MigrationConfiguration) -> bool {
-    configuration.disable_tls != Some(true)
+/// What the two sides of the migration know each other by.
+fn bond(vmi: &VirtualMachineInstance, side: Side, configuration: &MigrationConfiguration) -> Result<Bond, Failed> {
+    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
+    let state = state.ok_or_else(|| Failed { message: "the VMI has no migration".to_owned(), critical: false })?;
+    let (source, target) = (state.source_state.as_ref(), state.target_state.as_ref());
+    // Each side goes by a migration of its own, if there are two VMIs: both know the sender's.
+    let senders = source.filter(|_| state.between().is_some()).and_then(|source| source.migration_uid.clone());
+    let peer = match side {
+        Side::Source => state.target_node.clone().or_else(|| target.and_then(|target| target.node.clone())),
+        Side::Target => state.source_node.clone().or_else(|| source.and_then(|source| source.node.clone())),
+    };
+    Ok(Bond {
+        migration: senders.or_else(|| state.migration_uid.clone()).unwrap_or_default(),
+        peer: peer.filter(|node| !node.is_empty()),
+        encrypted: configuration.disable_tls != Some(true),
+    })
 }
 
 fn cpus() -> u32 {

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use hostfs::beneath::Root;
 use launcher_contract::{Channel, USER};
-use role_tls::Identity;
+use role_tls::{NodeCheck, Source};
 
-use super::{Peers, Proxies, migrations, socket_path};
+use super::{Bond, Peers, Proxies, migrations, socket_path};
 use crate::uid::{PodUid, VmiUid};
 
 /// Both proxies of one migration. Dropping it closes them.
@@ -24,18 +24,19 @@ pub struct Way {
 
 impl Way {
     /// Opens both ends below `directory`, with one virt-handler certificate for both.
-    pub async fn open(directory: &Path, identity: &Identity, encrypted: bool) -> io::Result<Way> {
+    pub async fn open(directory: &Path, identity: Source, encrypted: bool) -> io::Result<Way> {
         let pod = |text: &str| PodUid::new(text).map_err(io::Error::other);
         let (source, target, vmi) = (pod("source")?, pod("target")?, VmiUid::new("vmi").map_err(io::Error::other)?);
         let pods = Arc::new(Root::open(directory).map_err(io::Error::other)?);
         for one in [&source, &target] {
             pods.mkdir_all(migrations(one), 0o750, USER, USER).map_err(io::Error::other)?;
         }
-        let peers = Peers::new(identity).map_err(io::Error::other)?;
+        let peers = Peers::new(identity, NodeCheck::IfNamed);
+        let bond = Bond { migration: "migration".to_owned(), peer: None, encrypted };
         let (there, here) = (Proxies::new(pods.clone(), peers.clone()), Proxies::new(pods.clone(), peers));
-        let endpoint = there.listen(&target, &vmi, Ipv4Addr::LOCALHOST.into(), encrypted).await;
+        let endpoint = there.listen(&target, &vmi, Ipv4Addr::LOCALHOST.into(), bond.clone()).await;
         let endpoint = endpoint.map_err(io::Error::other)?;
-        here.dial(&source, &vmi, &endpoint, encrypted).await.map_err(io::Error::other)?;
+        here.dial(&source, &vmi, &endpoint, bond).await.map_err(io::Error::other)?;
         Ok(Way { pods, source, target, vmi, _proxies: (here, there) })
     }
 

@@ -7,6 +7,9 @@
 //!   QEMU ─────► …-49153-source.sock ─► dial ═══════► :port (channel 49153) ─► …-49153-source.sock (QEMU)
 //! ```
 //!
+//! Each connection begins with a proof that its two ends take part in the same migration ([`bond`]), whether it is
+//! encrypted or not.
+//!
 //! A channel takes any number of connections. Each is a pair of copy loops with a small buffer, so a slow reader slows
 //! down its writer and nothing is queued in between. The end of one direction is passed on and leaves the other one
 //! open. TCP detects a dead peer.
@@ -15,6 +18,8 @@
 //! with the old process have ended the transfer, and the guest keeps running at the source; in post-copy the source
 //! reconnects.
 
+mod bond;
+mod gate;
 mod join;
 pub mod loopback;
 mod tls;
@@ -27,6 +32,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hostfs::beneath::Root;
@@ -36,17 +42,24 @@ use tokio::net::{TcpListener, UnixListener, UnixStream};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use vmstate::Endpoint;
 
+pub(crate) use gate::Bond;
 pub(crate) use tls::Peers;
 
 use crate::launcher::{connect, volume};
+use crate::proxy::gate::{Entrance, Exit};
 use crate::uid::{PodUid, VmiUid};
 
 /// How long to wait for QEMU's socket: QEMU creates it shortly before it is needed, and later under load.
 const QEMU_WITHIN: Duration = Duration::from_secs(5);
 const AGAIN: Duration = Duration::from_millis(50);
 
+/// How often to look whether migrations have ended.
+const DRAIN_POLL: Duration = Duration::from_millis(500);
+
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxyError {
+    #[error("the node agent is shutting down and begins no more migrations")]
+    Closing,
     #[error("failed to listen for migrations on {address}")]
     Listen { address: IpAddr, source: io::Error },
     #[error("failed to make socket {path} in the launcher's Pod")]
@@ -76,15 +89,39 @@ pub(crate) struct Proxies {
     pods: Arc<Root>,
     peers: Peers,
     open: Mutex<HashMap<(PodUid, Side), Open>>,
+    /// No more are opened.
+    closing: AtomicBool,
 }
 
 impl Proxies {
     pub(crate) fn new(pods: Arc<Root>, peers: Peers) -> Proxies {
-        Proxies { pods, peers, open: Mutex::default() }
+        Proxies { pods, peers, open: Mutex::default(), closing: AtomicBool::new(false) }
     }
 
     fn open(&self) -> MutexGuard<'_, HashMap<(PodUid, Side), Open>> {
         self.open.lock()
+    }
+
+    /// Opens no more proxies, and waits until those that are open have done their work, at most for `limit`.
+    pub(crate) async fn drain(&self, limit: Duration) {
+        self.closing.store(true, Ordering::Relaxed);
+        let until = tokio::time::Instant::now() + limit;
+        let mut told = false;
+        while !self.open().is_empty() {
+            let now = tokio::time::Instant::now();
+            if now >= until {
+                return tracing::warn!(proxies = self.open().len(), "migrations in progress are interrupted");
+            }
+            if !told {
+                tracing::info!(proxies = self.open().len(), ?limit, "waiting for migrations in progress");
+                told = true;
+            }
+            tokio::time::sleep(DRAIN_POLL.min(until - now)).await;
+        }
+    }
+
+    fn accepts_more(&self) -> Result<(), ProxyError> {
+        if self.closing.load(Ordering::Relaxed) { Err(ProxyError::Closing) } else { Ok(()) }
     }
 
     /// The open endpoint of a launcher.
@@ -104,9 +141,11 @@ impl Proxies {
         pod_uid: &PodUid,
         vmi_uid: &VmiUid,
         address: IpAddr,
-        tls: bool,
+        bond: Bond,
     ) -> Result<Endpoint, ProxyError> {
+        self.accepts_more()?;
         let failed = |source| ProxyError::Listen { address, source };
+        let entrance = Arc::new(Entrance::new(self.peers.clone(), bond.clone()).map_err(failed)?);
         let stop = CancellationToken::new();
         let mut ports = BTreeMap::new();
         let mut listeners = Vec::new();
@@ -120,15 +159,16 @@ impl Proxies {
                 Channel::Libvirt => volume(pod_uid, paths::LIBVIRT_VOLUME).join(sockets::LIBVIRT),
                 Channel::Memory | Channel::Disks => socket_path(pod_uid, vmi_uid, channel),
             };
-            let (pods, acceptor) = (self.pods.clone(), tls.then(|| self.peers.acceptor.clone()));
-            let accept = join::accept_tcp(listener, acceptor, move || connect_soon(pods.clone(), path.clone()));
+            let (pods, entrance) = (self.pods.clone(), entrance.clone());
+            let accept =
+                join::accept_tcp(listener, entrance, channel, move || connect_soon(pods.clone(), path.clone()));
             let stop = stop.clone();
             tokio::spawn(async move { stop.run_until_cancelled(accept).await });
         }
         let endpoint = Endpoint { address: address.to_string(), ports };
         let open = Open { endpoint: endpoint.clone(), _stop: stop.drop_guard() };
         self.open().insert((pod_uid.clone(), Side::Target), open);
-        tracing::info!(pod = %pod_uid, ?endpoint, tls, "waiting for a migration");
+        tracing::info!(pod = %pod_uid, ?endpoint, ?bond, "waiting for a migration");
         Ok(endpoint)
     }
 
@@ -138,8 +178,9 @@ impl Proxies {
         pod_uid: &PodUid,
         vmi_uid: &VmiUid,
         endpoint: &Endpoint,
-        tls: bool,
+        bond: Bond,
     ) -> Result<(), ProxyError> {
+        self.accepts_more()?;
         let address: IpAddr = endpoint.address.parse().map_err(|_| ProxyError::BadAddress(endpoint.address.clone()))?;
         // Close those of an earlier migration first: their sockets have the same names.
         self.close(pod_uid, Side::Source);
@@ -147,19 +188,19 @@ impl Proxies {
         self.pods
             .mkdir_all(&directory, 0o750, USER, USER)
             .map_err(|source| ProxyError::Socket { path: directory.display().to_string(), source })?;
-        let stop = CancellationToken::new();
+        let (stop, exit) = (CancellationToken::new(), Arc::new(Exit::new(self.peers.clone(), bond.clone())));
         for (port, channel) in &endpoint.ports {
             let bad = || ProxyError::BadPort { port: port.clone(), channel: *channel };
             let to = SocketAddr::new(address, port.parse().map_err(|_| bad())?);
             let channel = Channel::from_number(*channel).ok_or_else(bad)?;
             let listener = self.bind(&socket_path(pod_uid, vmi_uid, channel))?;
-            let accept = join::accept_unix(listener, to, tls.then(|| self.peers.connector.clone()));
+            let accept = join::accept_unix(listener, to, channel, exit.clone());
             let stop = stop.clone();
             tokio::spawn(async move { stop.run_until_cancelled(accept).await });
         }
         let open = Open { endpoint: endpoint.clone(), _stop: stop.drop_guard() };
         self.open().insert((pod_uid.clone(), Side::Source), open);
-        tracing::info!(pod = %pod_uid, ?endpoint, tls, "connected to the target");
+        tracing::info!(pod = %pod_uid, ?endpoint, ?bond, "connected to the target");
         Ok(())
     }
 

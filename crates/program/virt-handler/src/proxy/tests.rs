@@ -3,7 +3,7 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
-use role_tls::{Identity, NODE_AGENT, NODE_AGENT_CLIENT};
+use role_tls::{Identity, NODE_AGENT, NODE_AGENT_CLIENT, NodeCheck, node_uri};
 use test_support::{Authority, Pair};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -14,8 +14,17 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 /// What a program with this common name makes of its peers.
 fn peers(authority: &Authority, common_name: &str, trusts: &Authority) -> Peers {
-    let Pair { cert, key } = authority.issue(common_name, &[]);
-    Peers::new(&Identity::from_pem(trusts.pem(), &cert, &key).unwrap()).unwrap()
+    peers_of(authority, common_name, trusts, "n1")
+}
+
+fn peers_of(authority: &Authority, common_name: &str, trusts: &Authority, node: &str) -> Peers {
+    let Pair { cert, key } = authority.issue_with_uris(common_name, &[], &[node_uri(node)]);
+    Peers::new(Identity::from_pem(trusts.pem(), &cert, &key).unwrap().into(), NodeCheck::Required)
+}
+
+/// What both sides of the migration go by. Both nodes of these tests call themselves `n1`.
+fn bond() -> Bond {
+    Bond { migration: "migration-1".to_owned(), peer: Some("n1".to_owned()), encrypted: true }
 }
 
 fn pod_uid(text: &str) -> PodUid {
@@ -51,13 +60,30 @@ impl Setup {
     }
 
     async fn open(&self) {
+        self.open_with(bond(), bond()).await;
+    }
+
+    async fn open_with(&self, source: Bond, target: Bond) {
         let here = Ipv4Addr::LOCALHOST.into();
-        let endpoint = self.target.listen(&pod_uid("target"), &vmi(), here, true).await.unwrap();
+        let endpoint = self.target.listen(&pod_uid("target"), &vmi(), here, target).await.unwrap();
         assert_eq!(
             endpoint.ports.values().copied().collect::<std::collections::BTreeSet<_>>(),
             [0, 49152, 49153].into()
         );
-        self.source.dial(&pod_uid("source"), &vmi(), &endpoint, true).await.unwrap();
+        self.source.dial(&pod_uid("source"), &vmi(), &endpoint, source).await.unwrap();
+    }
+
+    /// Whether something sent in the source's Pod arrives in the target's.
+    async fn passes(&self) -> bool {
+        let listener = self.listen(Channel::Memory);
+        let mut inner = self.connect(Channel::Memory).await;
+        let _ = inner.write_all(b"guest").await;
+        let arrives = async { read(&mut accepted(&listener).await, 5).await == b"guest" };
+        let refused = async { rest(&mut inner).await.is_empty() };
+        tokio::select! {
+            arrived = arrives => arrived,
+            ended = refused => !ended,
+        }
     }
 
     /// A listener in the target's Pod. The paths are too long for socket addresses, as on a node.
@@ -218,6 +244,61 @@ async fn only_node_agents_of_this_cluster_talk_to_each_other() {
 }
 
 #[tokio::test]
+async fn only_the_two_sides_of_one_migration_are_joined() {
+    let other = || Bond { migration: "migration-2".to_owned(), ..bond() };
+    let elsewhere = || Bond { peer: Some("n2".to_owned()), ..bond() };
+    let open = |bond: Bond| Bond { encrypted: false, ..bond };
+    for (name, source, target, expected) in [
+        ("the two sides", bond(), bond(), true),
+        ("the two sides without encryption", open(bond()), open(bond()), true),
+        ("a source of another migration", other(), bond(), false),
+        ("a source of another migration without encryption", open(other()), open(bond()), false),
+        ("a target of another node", elsewhere(), bond(), false),
+        ("a target of another node without encryption", open(elsewhere()), open(bond()), false),
+        ("a source of another node", bond(), elsewhere(), false),
+        ("a source of another node without encryption", open(bond()), open(elsewhere()), false),
+        ("a source that does not encrypt", open(bond()), bond(), false),
+        ("a source that encrypts without need", bond(), open(bond()), true),
+    ] {
+        let setup = Setup::agents();
+        setup.open_with(source, target).await;
+        assert_eq!(setup.passes().await, expected, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn without_encryption_a_stranger_reaches_nothing() {
+    let setup = Setup::agents();
+    let here = Ipv4Addr::LOCALHOST.into();
+    let open = Bond { encrypted: false, ..bond() };
+    let endpoint = setup.target.listen(&pod_uid("target"), &vmi(), here, open).await.unwrap();
+    let listener = setup.listen(Channel::Libvirt);
+    let port = endpoint.ports.iter().find(|(_, channel)| **channel == 0).unwrap().0.parse::<u16>().unwrap();
+    for words in [&b"\x20\x00\x80\x86 libvirt's protocol"[..], b"fv-tick1\x0bmigration-1", &[b'x'; 200]] {
+        let mut stranger = tokio::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await.unwrap();
+        stranger.write_all(words).await.unwrap();
+        let mut answer = Vec::new();
+        let _ = timeout(LIMIT, stranger.read_to_end(&mut answer)).await.expect("the connection ends");
+        assert_eq!(answer, b"", "{words:?}");
+    }
+    assert!(timeout(Duration::from_millis(200), listener.accept()).await.is_err(), "a stranger reached libvirt");
+}
+
+#[tokio::test]
+async fn a_node_agent_that_stops_opens_nothing_and_waits_for_what_is_open() {
+    let setup = Setup::agents();
+    setup.open().await;
+    let drained = setup.target.drain(LIMIT);
+    tokio::pin!(drained);
+    assert!(timeout(Duration::from_millis(100), &mut drained).await.is_err(), "one migration is in progress");
+    let refused = setup.target.listen(&pod_uid("other"), &vmi(), Ipv4Addr::LOCALHOST.into(), bond()).await;
+    assert!(matches!(refused, Err(ProxyError::Closing)), "{refused:?}");
+    setup.target.close(&pod_uid("target"), Side::Target);
+    timeout(LIMIT, drained).await.expect("the last migration has ended");
+    timeout(LIMIT, setup.source.drain(Duration::ZERO)).await.expect("nobody waits for ever");
+}
+
+#[tokio::test]
 async fn nonsense_in_the_vmi_is_refused() {
     let setup = Setup::agents();
     let endpoint = |address: &str, port: &str, channel: i64| Endpoint {
@@ -230,7 +311,7 @@ async fn nonsense_in_the_vmi_is_refused() {
         endpoint("127.0.0.1", "../../x", 0),
         endpoint("127.0.0.1", "1", 22),
     ] {
-        assert!(setup.source.dial(&pod_uid("source"), &vmi(), &bad, true).await.is_err(), "{bad:?}");
+        assert!(setup.source.dial(&pod_uid("source"), &vmi(), &bad, bond()).await.is_err(), "{bad:?}");
     }
     assert!(Path::new(setup.dir.path()).exists());
 }

@@ -19,7 +19,8 @@ use http::StatusCode;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use informer::Key;
-use role_tls::{Identity, NODE_AGENT_CLIENT};
+use role_tls::{NODE_AGENT_CLIENT, Renewed, Source};
+use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
@@ -43,22 +44,24 @@ pub(crate) struct Server {
     shutdown: CancellationToken,
 }
 
-/// Accepts virt-api only.
-pub(crate) fn acceptor(identity: &Identity) -> Result<TlsAcceptor, role_tls::Error> {
-    Ok(TlsAcceptor::from(Arc::new(identity.server(NODE_AGENT_CLIENT)?)))
+/// TLS that accepts virt-api only.
+pub(crate) type Tls = Arc<Renewed<ServerConfig>>;
+
+pub(crate) fn tls(identity: Source) -> Tls {
+    Arc::new(Renewed::new(identity, |identity| identity.server(NODE_AGENT_CLIENT)))
 }
 
 /// Serves until the shutdown, which also closes open streams.
-pub(crate) async fn serve(listen: TcpListener, acceptor: TlsAcceptor, agents: Agents, shutdown: CancellationToken) {
+pub(crate) async fn serve(listen: TcpListener, tls: Tls, agents: Agents, shutdown: CancellationToken) {
     let server = Server { agents, sessions: Arc::default(), shutdown: shutdown.clone() };
     let router = router(server);
     let connections = TaskTracker::new();
     while let Some(accepted) = shutdown.run_until_cancelled(listen.accept()).await {
         match accepted {
             Ok((stream, _)) => {
-                let (acceptor, router, shutdown) = (acceptor.clone(), router.clone(), shutdown.clone());
+                let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
                 connections.spawn(async move {
-                    shutdown.run_until_cancelled(connection(stream, acceptor, router)).await;
+                    shutdown.run_until_cancelled(connection(stream, &tls, router)).await;
                 });
             }
             Err(error) => {
@@ -88,9 +91,13 @@ fn router(server: Server) -> Router {
         .with_state(server)
 }
 
-async fn connection(stream: TcpStream, acceptor: TlsAcceptor, router: Router) {
+async fn connection(stream: TcpStream, tls: &Renewed<ServerConfig>, router: Router) {
     // Console keystrokes are single bytes.
     let _ = stream.set_nodelay(true);
+    let acceptor = match tls.current() {
+        Ok(config) => TlsAcceptor::from(config),
+        Err(error) => return tracing::warn!(error = chain(&error), "no certificate to show to virt-api"),
+    };
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::info!(%error, "refused a client"),

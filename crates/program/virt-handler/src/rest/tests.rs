@@ -56,7 +56,7 @@ struct Setup {
 impl Setup {
     async fn new() -> Self {
         let authority = Authority::new();
-        let acceptor = rest::acceptor(&agent(&authority)).unwrap();
+        let tls = rest::tls(agent(&authority).into());
         let dir = tempfile::tempdir().unwrap();
         for volume in ["sockets", "private/vmi-1"] {
             std::fs::create_dir_all(volumes(dir.path()).join(volume)).unwrap();
@@ -67,7 +67,7 @@ impl Setup {
         let (agents, cache) = agents(dir.path(), &authority, fake_api(stored.clone()).await, shutdown.clone());
         let listen = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listen.local_addr().unwrap();
-        tokio::spawn(rest::serve(listen, acceptor, agents.clone(), shutdown.clone()));
+        tokio::spawn(rest::serve(listen, tls, agents.clone(), shutdown.clone()));
         eventually("the launcher answers", async || agents.launcher_of(VMI).is_some()).await;
         Setup { authority, address, dir, cache, stored, _stop: shutdown.drop_guard() }
     }
@@ -196,7 +196,10 @@ fn agents(
     let client = kube::Client::try_from(kube::Config::new(api)).unwrap();
     let node = Node {
         name: "node01".to_string(),
-        proxies: crate::proxy::Proxies::new(pods.clone(), crate::proxy::Peers::new(&agent(authority)).unwrap()),
+        proxies: Arc::new(crate::proxy::Proxies::new(
+            pods.clone(),
+            crate::proxy::Peers::new(agent(authority).into(), role_tls::NodeCheck::IfNamed),
+        )),
         address: std::net::Ipv4Addr::LOCALHOST.into(),
         incoming,
         pods,
@@ -206,6 +209,7 @@ fn agents(
         recorder: Recorder::start(client.clone(), "virt-handler", "node01", shutdown.clone()),
         client,
         kvm: Ok(()),
+        owns_devices: false,
         tasks: TaskTracker::new(),
     };
     (Agents::start(node, shutdown), ingest)

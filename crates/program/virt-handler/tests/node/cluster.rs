@@ -13,6 +13,7 @@ use test_server::TestServer;
 use test_support::Pair;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+use virt_handler::Kubelet;
 
 pub(crate) const NODE: &str = "node01";
 
@@ -89,11 +90,28 @@ impl Cluster {
 
     /// The agent of any node, with directories of its own.
     pub(crate) async fn handler_of(&self, node: &str, pods_dir: PathBuf, private_dir: PathBuf) -> Handler {
+        self.start_handler(node, pods_dir, private_dir, None).await
+    }
+
+    /// The agent of the node in a Pod beside a kubelet.
+    #[allow(dead_code, reason = "shared with the tests of migrations, which have no kubelet")]
+    pub(crate) async fn handler_beside(&self, kubelet: Kubelet) -> Handler {
+        self.start_handler(NODE, self.pods_dir(), self.private_dir(), Some(kubelet)).await
+    }
+
+    async fn start_handler(
+        &self,
+        node: &str,
+        pods_dir: PathBuf,
+        private_dir: PathBuf,
+        kubelet: Option<Kubelet>,
+    ) -> Handler {
         let group = format!("ferrovirt:node:{node}");
         let client = self.client("system:serviceaccount:kubevirt:kubevirt-handler", &group).await;
         let listen = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listen.local_addr().unwrap();
-        let Pair { cert, key } = self.server.authority.issue(role_tls::NODE_AGENT, &[]);
+        let Pair { cert, key } =
+            self.server.authority.issue_with_uris(role_tls::NODE_AGENT, &[], &[role_tls::node_uri(node)]);
         let config = virt_handler::Config {
             node_name: node.to_string(),
             pods_dir,
@@ -101,7 +119,13 @@ impl Cluster {
             kvm_finding: self.private_dir().join("kvm.json"),
             client,
             listen,
-            identity: role_tls::Identity::from_pem(self.server.authority.pem(), &cert, &key).unwrap(),
+            identity: role_tls::Identity::from_pem(self.server.authority.pem(), &cert, &key).unwrap().into(),
+            node_check: role_tls::NodeCheck::Required,
+            annotate_address: kubelet.is_none(),
+            kubelet,
+            drain: Duration::ZERO,
+            status: Default::default(),
+            on_configuration: None,
         };
         let shutdown = CancellationToken::new();
         let task = tokio::spawn(virt_handler::run(config, shutdown.clone()));

@@ -105,6 +105,35 @@ async fn a_node_says_that_its_agent_is_there_and_when_it_leaves() {
 }
 
 #[tokio::test]
+async fn beside_a_kubelet_the_node_takes_vms_only_when_its_devices_are_known() {
+    let cluster = Cluster::start().await;
+    let nodes: Api<Node> = Api::all(cluster.admin().await);
+    let kubelet = tempfile::tempdir().unwrap();
+    let handler = cluster
+        .handler_beside(virt_handler::Kubelet {
+            device_plugins: kubelet.path().to_owned(),
+            device_plugins_on_node: kubelet.path().to_owned(),
+            node_root: "/".into(),
+            max_devices: 3,
+            seccomp: kubelet.path().to_owned(),
+        })
+        .await;
+    let sockets = ["kvm", "tun", "vhost-net"].map(|name| kubelet.path().join(format!("kubevirt-{name}.sock")));
+    eventually("the plugins listen", async || sockets.iter().all(|socket| socket.exists())).await;
+    eventually("the agent has a heartbeat", async || {
+        let annotations = nodes.get(NODE).await.unwrap().metadata.annotations.unwrap_or_default();
+        annotations.contains_key("kubevirt.io/heartbeat")
+    })
+    .await;
+    let node = nodes.get(NODE).await.unwrap().metadata;
+    assert_eq!(node.labels.unwrap()["kubevirt.io/schedulable"], "false", "no kubelet knows the devices");
+    let annotations = node.annotations.unwrap();
+    assert!(!annotations.contains_key("ferrovirt.io/handler-address"), "virt-api finds the Pod");
+    handler.stop().await;
+    assert!(sockets.iter().all(|socket| !socket.exists()), "no socket is left behind");
+}
+
+#[tokio::test]
 async fn a_guest_runs_survives_its_agent_and_ends_with_its_vmi() {
     let (scene, handler) = running(true).await;
     let vmi = scene.vmi().await.unwrap();

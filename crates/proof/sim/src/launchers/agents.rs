@@ -80,6 +80,7 @@ impl Side {
             proxy: Proxy { listening: self.listening.as_ref(), dialling: self.dialling.as_ref() },
             network: Network::Finished(&self.network),
             kvm: Ok(()),
+            selinux: Some(vmstate::selinux::OFF),
             has_record: true,
             rival: false,
             recorded_grace_seconds: None,

@@ -99,6 +99,17 @@ fn a_sender_publishes_where_its_guest_is() {
     assert_eq!((next("Scheduling"), next("Scheduled")), ("Scheduled".to_owned(), "PreparingTarget".to_owned()));
 }
 
+/// The launcher Pod of a guest does not wake its migrations, and the cache of a new leader may not have it yet.
+#[test]
+fn a_sender_that_does_not_know_its_pod_looks_again() {
+    let known = json!({"sourceState": {"migrationUID": "uid-of-m"}, "targetState": {"migrationUID": "theirs"}});
+    let mut w = world(sender("Scheduling"), vmi(known), vec![]);
+    w.pods.clear();
+    let actions = decide(&w);
+    assert!(patched_vmi(&w).is_none(), "{actions:#?}");
+    assert!(actions.iter().any(|action| matches!(action, Action::Own(Own::RequeueAfter { .. }))), "{actions:#?}");
+}
+
 /// The guest goes on elsewhere when its instance has ended: an instance that comes under the name knows nothing of it.
 #[test]
 fn each_side_notes_which_instance_it_is_about() {

@@ -77,10 +77,11 @@ pub(super) fn update(w: &World, plan: &mut Plan) {
         plan.restart = restart_required::judge(w, vmi, &started);
         plan.actions.extend(revision::drop_earlier(w, vmi));
     }
+    let begun = draft.vmi.clone();
     let mut reason = BOOKKEEPING;
-    let mut stopped = run(w, &ALWAYS, &mut draft, &mut reason);
+    let mut stopped = run(w, &ALWAYS, &mut draft, begun.as_ref(), &mut reason);
     if stopped.is_none() && is_live(w, plan) {
-        stopped = run(w, &LIVE, &mut draft, &mut reason);
+        stopped = run(w, &LIVE, &mut draft, begun.as_ref(), &mut reason);
     }
     if let Some(message) = draft.restart.take() {
         plan.restart = Restart::Required(message);
@@ -92,14 +93,21 @@ pub(super) fn update(w: &World, plan: &mut Plan) {
     }
 }
 
-/// Runs steps until one fails. `reason` becomes that of the first step that changes anything.
-fn run(w: &World, steps: &[(Step, &'static str)], draft: &mut Draft, reason: &mut &'static str) -> Option<SyncError> {
+/// Runs steps until one fails. `reason` becomes that of the first step that changes anything; `begun` is the VMI before all
+/// steps.
+fn run(
+    w: &World,
+    steps: &[(Step, &'static str)],
+    draft: &mut Draft,
+    begun: Option<&VirtualMachineInstance>,
+    reason: &mut &'static str,
+) -> Option<SyncError> {
     for (step, own) in steps {
-        let before = (*reason == BOOKKEEPING).then(|| (draft.spec.clone(), draft.vmi.clone()));
         if let Err(obstacle) = step(w, draft) {
             return Some(SyncError::new(own, obstacle));
         }
-        if before.is_some_and(|before| before.0 != draft.spec || before.1 != draft.vmi) {
+        // Until then nothing has changed, so the beginning is what the draft was before this step.
+        if *reason == BOOKKEEPING && (draft.spec != w.vm.spec || draft.vmi.as_ref() != begun) {
             *reason = own;
         }
     }

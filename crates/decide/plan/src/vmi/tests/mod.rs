@@ -22,7 +22,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
 use super::{Action, Look, Owner, World};
-use crate::effect::{Part, Patch};
+use crate::effect::{Doubt as _, Part, Patch, Query};
 use crate::object::{Kind, Object};
 
 fn time(seconds: i64) -> Time {

@@ -91,8 +91,8 @@ impl Cluster {
 
     fn carry_out(&mut self, w: &World, actions: &[Action]) {
         for action in actions {
-            self.writes +=
-                usize::from(!matches!(action, Action::RequeueAfter(_) | Action::Confirm { look: Look::NoPods(_), .. }));
+            let reads = matches!(action, Action::Confirm { look: Look::NoPods(_) | Look::NoOwner, .. });
+            self.writes += usize::from(!reads && !matches!(action, Action::RequeueAfter(_)));
             match action {
                 Action::Replace(Object::Vmi(_)) | Action::Patch { kind: Kind::Vmi, .. } => {
                     let new = written(w, std::slice::from_ref(action)).unwrap();
@@ -112,6 +112,11 @@ impl Cluster {
                 }
                 Action::Confirm { look: Look::NoPods(sort), then } => {
                     if !self.pods.iter().any(|pod| sort.includes(pod)) {
+                        self.carry_out(w, then);
+                    }
+                }
+                Action::Confirm { look: Look::NoOwner, then } => {
+                    if self.owner == Owner::Gone {
                         self.carry_out(w, then);
                     }
                 }

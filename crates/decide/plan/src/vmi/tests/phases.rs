@@ -161,6 +161,26 @@ fn a_finalizer_under_its_old_name_is_renamed() {
 }
 
 #[test]
+fn a_vm_that_is_missing_from_the_cache_is_looked_for_before_its_finalizer_is_removed() {
+    let mut ended = vmi("Failed");
+    ended.metadata.finalizers = Some(vec![finalizers::VIRTUAL_MACHINE_CONTROLLER.into()]);
+    let owner = |uid: &str| json!({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm", "uid": uid, "controller": true});
+    ended.metadata.owner_references = serde_json::from_value(json!([owner("vm-1")])).unwrap();
+    let w = World { owner: Owner::Gone, ..world(ended, vec![]) };
+    let actions = decide(&w);
+    let [Action::Confirm { look, .. }] = actions.as_slice() else { panic!("{actions:#?}") };
+    assert_eq!(look.queries(&w), [Query::get(Kind::Vm, "ns", "vm")]);
+    let vm = |uid: &str| -> Object {
+        let vm: api::v1::VirtualMachine =
+            serde_json::from_value(json!({"metadata": {"name": "vm", "uid": uid}, "spec": {}})).unwrap();
+        vm.into()
+    };
+    assert!(look.holds(&w, &[]), "there is none of that name");
+    assert!(look.holds(&w, &[vm("vm-2")]), "it is another one");
+    assert!(!look.holds(&w, &[vm("vm-1")]), "the cache is behind");
+}
+
+#[test]
 fn finalizers_leave_with_the_last_pod_and_the_vms_own_only_if_the_vm_is_gone() {
     let mut ended = vmi("Succeeded");
     ended.metadata.finalizers.as_mut().unwrap().push(finalizers::VIRTUAL_MACHINE_CONTROLLER.into());

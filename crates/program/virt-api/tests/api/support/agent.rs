@@ -29,10 +29,15 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    /// The agent of node `n1`.
     pub(crate) async fn start(pki: &Pki, common_name: &str) -> Agent {
+        Agent::start_on(pki, common_name, "n1").await
+    }
+
+    pub(crate) async fn start_on(pki: &Pki, common_name: &str, node: &str) -> Agent {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let tls = TlsAcceptor::from(Arc::new(pki.agent_config(common_name)));
+        let tls = TlsAcceptor::from(Arc::new(pki.agent_config(common_name, node)));
         let agent = Agent { address, seen: Arc::default(), answers: Arc::default() };
         let (seen, answers) = (agent.seen.clone(), agent.answers.clone());
         tokio::spawn(async move {

@@ -75,7 +75,7 @@ impl Server {
         let router = virt_api::router(State {
             client: cluster.client(),
             dialer: dialer.clone(),
-            handler_tls: Arc::new(pki.handler_client_config()),
+            handler_tls: virt_api::fixed(pki.handler_client()),
             namespace: "kubevirt".to_owned(),
             version: Version { git_version: "v1.2.3".to_owned(), ..Version::default() },
             shutdown: shutdown.clone(),

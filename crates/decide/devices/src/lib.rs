@@ -1,0 +1,20 @@
+//! Device plugins of a node: which resources it offers to launcher Pods, whether their devices work, and what a plugin
+//! does next. The edge crate `device-plugin` looks at the node, asks here, and acts.
+//!
+//! ```text
+//!   KubeVirt configuration ─► plugins ─► changes ─► start and stop plugins
+//!   device nodes ─► judge ─► Health ┐
+//!   sockets, kubelet's watch ───────┴► decide ─► report, serve, register
+//!   the kubelet's Allocate ─► Plugin::allocate ─► device nodes for a container
+//! ```
+
+mod allocate;
+mod catalogue;
+mod health;
+mod step;
+
+pub use allocate::Refused;
+pub use catalogue::{Change, Check, MAX_DEVICES, Node, Plugin, changes, initialized, plugins};
+pub use catalogue::{MOST_DEVICES, SOCKET_NAME_MAX};
+pub use health::{Health, Identity, Judgement, Seen, Tried, judge};
+pub use step::{Action, Failed, Registered, Socket, Watch, World, decide};

@@ -1,0 +1,186 @@
+//! What virt-handler may write, beyond what RBAC can say: only what is on its own node.
+//!
+//! All virt-handlers have one service account. Their tokens name the node of the Pod they were issued for, which the API
+//! server tells us with each request.
+
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
+    ValidatingAdmissionPolicyBinding, ValidatingAdmissionPolicyBindingSpec, ValidatingAdmissionPolicySpec, Validation,
+    Variable,
+};
+use serde_json::Value;
+
+use crate::object::{of_cluster, typed};
+use crate::{Settings, names};
+
+/// The node that the requesting virt-handler runs on; empty if its token does not tell.
+const NODE: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'].orValue([''])[0]";
+
+/// What a policy protects, and how.
+struct Policy {
+    name: &'static str,
+    group: &'static str,
+    versions: &'static [&'static str],
+    resources: &'static [&'static str],
+    variables: &'static [(&'static str, &'static str)],
+    /// Expressions that must hold, with what is said to virt-handler if they do not.
+    validations: &'static [(&'static str, &'static str)],
+}
+
+const POLICIES: &[Policy] = &[
+    Policy {
+        name: "kubevirt-node-restriction-policy",
+        group: "",
+        versions: &["v1"],
+        resources: &["nodes", "nodes/status"],
+        variables: &[
+            ("labels", "object.metadata.?labels.orValue({})"),
+            ("oldLabels", "oldObject.metadata.?labels.orValue({})"),
+            ("annotations", "object.metadata.?annotations.orValue({})"),
+            ("oldAnnotations", "oldObject.metadata.?annotations.orValue({})"),
+            (
+                "changedLabels",
+                "variables.labels.filter(k, !(k in variables.oldLabels) || variables.labels[k] != variables.oldLabels[k]) + \
+                 variables.oldLabels.filter(k, !(k in variables.labels))",
+            ),
+            (
+                "changedAnnotations",
+                "variables.annotations.filter(k, !(k in variables.oldAnnotations) || \
+                 variables.annotations[k] != variables.oldAnnotations[k]) + \
+                 variables.oldAnnotations.filter(k, !(k in variables.annotations))",
+            ),
+        ],
+        validations: &[
+            ("request.operation == 'UPDATE'", "virt-handler neither creates nor deletes nodes"),
+            (
+                "request.operation != 'UPDATE' || object.metadata.name == variables.node",
+                "this node is not virt-handler's own",
+            ),
+            (
+                "request.operation != 'UPDATE' || object.spec == oldObject.spec",
+                "virt-handler does not change the spec of a node",
+            ),
+            (
+                "request.operation != 'UPDATE' || \
+                 (object.metadata.?finalizers == oldObject.metadata.?finalizers && \
+                 object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)",
+                "virt-handler changes neither finalizers nor owners of a node",
+            ),
+            (
+                "request.operation != 'UPDATE' || \
+                 variables.changedLabels.all(k, k.contains('kubevirt.io/') || k == 'cpumanager')",
+                "virt-handler changes only labels of kubevirt.io and cpumanager",
+            ),
+            (
+                "request.operation != 'UPDATE' || variables.changedAnnotations.all(k, k.contains('kubevirt.io/'))",
+                "virt-handler changes only annotations of kubevirt.io",
+            ),
+        ],
+    },
+    Policy {
+        name: "kubevirt-instance-restriction-policy",
+        group: api::v1::GROUP,
+        versions: &["v1", "v1alpha3"],
+        resources: &["virtualmachineinstances"],
+        variables: &[
+            ("labels", "oldObject.metadata.?labels.orValue({})"),
+            // The node that runs the guest, the target of a migration, and the source until it has reported its end.
+            (
+                "nodes",
+                "[variables.labels[?'kubevirt.io/nodeName'].orValue(''), \
+                 variables.labels[?'kubevirt.io/migrationTargetNodeName'].orValue(''), \
+                 string(oldObject.?status.?nodeName.orValue('')), \
+                 string(oldObject.?status.?migrationState.?sourceNode.orValue('')), \
+                 string(oldObject.?status.?migrationState.?targetNode.orValue(''))]",
+            ),
+        ],
+        validations: &[
+            ("request.operation == 'UPDATE'", "virt-handler neither creates nor deletes VirtualMachineInstances"),
+            (
+                "request.operation != 'UPDATE' || (variables.node != '' && variables.node in variables.nodes)",
+                "this VirtualMachineInstance is not on virt-handler's own node",
+            ),
+            (
+                "request.operation != 'UPDATE' || object.spec == oldObject.spec",
+                "virt-handler does not change the spec of a VirtualMachineInstance",
+            ),
+        ],
+    },
+    Policy {
+        name: "kubevirt-pod-restriction-policy",
+        group: "",
+        versions: &["v1"],
+        resources: &["pods", "pods/status"],
+        variables: &[],
+        validations: &[
+            ("request.operation != 'CREATE'", "virt-handler does not create Pods"),
+            (
+                "request.operation == 'CREATE' || \
+                 (variables.node != '' && oldObject.?spec.?nodeName.orValue('') == variables.node)",
+                "this Pod is not on virt-handler's own node",
+            ),
+        ],
+    },
+];
+
+/// The policies, then what puts them into force.
+pub(crate) fn policies(settings: &Settings) -> Vec<Value> {
+    let policies = POLICIES.iter().map(|policy| typed(&restriction(policy, settings), settings));
+    policies.chain(POLICIES.iter().map(|policy| typed(&binding(policy), settings))).collect()
+}
+
+fn restriction(policy: &Policy, settings: &Settings) -> ValidatingAdmissionPolicy {
+    let handler = names::user(names::account::HANDLER, &settings.namespace);
+    let spec = ValidatingAdmissionPolicySpec {
+        failure_policy: Some("Fail".to_owned()),
+        match_conditions: Some(vec![MatchCondition {
+            name: "virt-handler".to_owned(),
+            expression: format!("request.userInfo.username == '{handler}'"),
+        }]),
+        match_constraints: Some(MatchResources {
+            match_policy: Some("Equivalent".to_owned()),
+            resource_rules: Some(vec![rule(policy)]),
+            ..MatchResources::default()
+        }),
+        variables: Some(variables(policy)),
+        validations: Some(policy.validations.iter().map(validation).collect()),
+        ..ValidatingAdmissionPolicySpec::default()
+    };
+    ValidatingAdmissionPolicy { metadata: of_cluster(policy.name), spec: Some(spec), status: None }
+}
+
+fn rule(policy: &Policy) -> NamedRuleWithOperations {
+    let owned = |list: &[&str]| Some(list.iter().map(|&text| text.to_owned()).collect());
+    NamedRuleWithOperations {
+        api_groups: owned(&[policy.group]),
+        api_versions: owned(policy.versions),
+        operations: owned(&["CREATE", "UPDATE", "DELETE"]),
+        resources: owned(policy.resources),
+        ..NamedRuleWithOperations::default()
+    }
+}
+
+fn variables(policy: &Policy) -> Vec<Variable> {
+    let variable =
+        |&(name, expression): &(&str, &str)| Variable { name: name.to_owned(), expression: expression.to_owned() };
+    [("node", NODE)].iter().chain(policy.variables).map(variable).collect()
+}
+
+fn validation(&(expression, message): &(&str, &str)) -> Validation {
+    Validation {
+        expression: expression.to_owned(),
+        message: Some(message.to_owned()),
+        reason: Some("Forbidden".to_owned()),
+        ..Validation::default()
+    }
+}
+
+fn binding(policy: &Policy) -> ValidatingAdmissionPolicyBinding {
+    let spec = ValidatingAdmissionPolicyBindingSpec {
+        policy_name: Some(policy.name.to_owned()),
+        validation_actions: Some(vec!["Deny".to_owned()]),
+        ..ValidatingAdmissionPolicyBindingSpec::default()
+    };
+    let name = policy.name.replace("-policy", "-binding");
+    ValidatingAdmissionPolicyBinding { metadata: of_cluster(&name), spec: Some(spec) }
+}

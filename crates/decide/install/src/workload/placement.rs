@@ -1,0 +1,96 @@
+//! Which nodes Pods of an installation run on.
+
+use api::v1::NodePlacement;
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodAffinityTerm, PodAntiAffinity,
+    PodSpec, PreferredSchedulingTerm, Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
+};
+
+use super::selector;
+use crate::Settings;
+
+/// Labels and taints of nodes of the control plane.
+const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+const WORKER: &str = "node-role.kubernetes.io/worker";
+const OS: (&str, &str) = ("kubernetes.io/os", "linux");
+const ZONE: &str = "topology.kubernetes.io/zone";
+
+/// Replicas on nodes and in zones of their own, as far as there are any; on nodes of the control plane, unless settings
+/// say otherwise.
+pub(super) fn infra(spec: &mut PodSpec, app: &str, settings: &Settings) {
+    let control_plane = control_plane();
+    place(spec, settings.infra.as_ref().unwrap_or(&control_plane));
+    let affinity = spec.affinity.get_or_insert_default();
+    affinity.pod_anti_affinity.get_or_insert_with(|| apart(app));
+    spec.topology_spread_constraints = Some(vec![TopologySpreadConstraint {
+        label_selector: Some(selector(app)),
+        max_skew: 1,
+        topology_key: ZONE.to_owned(),
+        when_unsatisfiable: "ScheduleAnyway".to_owned(),
+        ..TopologySpreadConstraint::default()
+    }]);
+}
+
+/// On every Linux node, unless settings say otherwise.
+pub(super) fn workloads(spec: &mut PodSpec, settings: &Settings) {
+    place(spec, settings.workloads.as_ref().unwrap_or(&NodePlacement::default()));
+}
+
+fn place(spec: &mut PodSpec, placement: &NodePlacement) {
+    let mut node_selector = placement.node_selector.clone();
+    node_selector.entry(OS.0.to_owned()).or_insert_with(|| OS.1.to_owned());
+    spec.node_selector = Some(node_selector);
+    spec.affinity = placement.affinity.clone();
+    let critical = Toleration {
+        key: Some("CriticalAddonsOnly".to_owned()),
+        operator: Some("Exists".to_owned()),
+        ..Toleration::default()
+    };
+    spec.tolerations = Some([critical].into_iter().chain(placement.tolerations.iter().cloned()).collect());
+}
+
+fn control_plane() -> NodePlacement {
+    let exists = |key: &str, operator: &str| NodeSelectorTerm {
+        match_expressions: Some(vec![NodeSelectorRequirement {
+            key: key.to_owned(),
+            operator: operator.to_owned(),
+            values: None,
+        }]),
+        match_fields: None,
+    };
+    let node_affinity = NodeAffinity {
+        required_during_scheduling_ignored_during_execution: Some(NodeSelector {
+            node_selector_terms: CONTROL_PLANE.iter().map(|key| exists(key, "Exists")).collect(),
+        }),
+        preferred_during_scheduling_ignored_during_execution: Some(vec![PreferredSchedulingTerm {
+            preference: exists(WORKER, "DoesNotExist"),
+            weight: 100,
+        }]),
+    };
+    let tolerated = |key: &&str| Toleration {
+        key: Some((*key).to_owned()),
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoSchedule".to_owned()),
+        ..Toleration::default()
+    };
+    NodePlacement {
+        affinity: Some(Affinity { node_affinity: Some(node_affinity), ..Affinity::default() }),
+        tolerations: CONTROL_PLANE.iter().map(tolerated).collect(),
+        ..NodePlacement::default()
+    }
+}
+
+fn apart(app: &str) -> PodAntiAffinity {
+    let term = PodAffinityTerm {
+        label_selector: Some(selector(app)),
+        topology_key: api::labels::HOSTNAME.to_owned(),
+        ..PodAffinityTerm::default()
+    };
+    PodAntiAffinity {
+        preferred_during_scheduling_ignored_during_execution: Some(vec![WeightedPodAffinityTerm {
+            pod_affinity_term: term,
+            weight: 100,
+        }]),
+        ..PodAntiAffinity::default()
+    }
+}

@@ -1,0 +1,269 @@
+//! One pass over everything that is to be there.
+//!
+//! ```text
+//! first:   definitions that exist, ground, rights, services, policies ─► certificates
+//!          ─► virt-api ─► webhooks, aggregated API ─► definitions that are new ─► virt-controller, virt-handler
+//! update:  the same ─► virt-handler, canary first ─► virt-controller ─► virt-api ─► webhooks, aggregated API ─► new definitions
+//! ```
+//!
+//! A kind is defined once virt-api reviews its objects, so that none is stored that nobody has looked at. What is
+//! registered with the API server answers.
+
+use install::{Step, names};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::certificates;
+use crate::drift::{difference, stamped};
+use crate::effect::Effect;
+use crate::rollout::{Canary, Rollout, canary};
+use crate::target::{Desired, Target};
+use crate::world::{Id, Objects, World};
+
+/// Why a pass does not go on.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Halt {
+    /// Something takes time; what.
+    Waiting(String),
+    /// Something is wrong.
+    Failed(String),
+}
+
+/// What a pass has decided so far.
+pub(crate) struct Pass<'a> {
+    pub(crate) w: &'a World<'a>,
+    pub(crate) target: &'a Target,
+    /// Whether the target was rolled out before: then nothing waits for anything.
+    pub(crate) settled: bool,
+    pub(crate) effects: Vec<Effect>,
+}
+
+impl Pass<'_> {
+    /// Everything in the order of a first installation, or of an update.
+    pub(crate) fn run(&mut self, update: bool) -> Result<(), Halt> {
+        self.definitions(Kinds::Known);
+        for step in [Step::Ground, Step::Rights, Step::Services, Step::Policies] {
+            self.apply(step);
+        }
+        if update {
+            self.refresh_registrations();
+            self.handler()?;
+            self.rolled_out(Step::Controller)?;
+            self.rolled_out(Step::Api)?;
+            self.register()?;
+            return Ok(());
+        }
+        self.rolled_out(Step::Api)?;
+        self.register()?;
+        self.apply(Step::Controller);
+        self.handler()?;
+        self.wait_for(Step::Controller)
+    }
+
+    /// Applies what differs of a step.
+    fn apply(&mut self, step: Step) {
+        let different: Vec<Effect> = self.target.of(step).filter_map(|desired| self.change(desired)).collect();
+        self.effects.extend(different);
+    }
+
+    fn change(&self, desired: &Desired) -> Option<Effect> {
+        let because = difference(&desired.object, self.w.live.get(&desired.id))?;
+        Some(Effect::Apply { object: desired.object.clone(), because })
+    }
+
+    fn definitions(&mut self, kinds: Kinds) {
+        let is_known = |desired: &&Desired| self.w.live.contains_key(&desired.id);
+        let chosen = self.target.of(Step::Definitions).filter(|desired| is_known(desired) == (kinds == Kinds::Known));
+        let different: Vec<Effect> = chosen.filter_map(|desired| self.change(desired)).collect();
+        self.effects.extend(different);
+    }
+
+    /// Applies a Deployment, and halts until it is rolled out.
+    fn rolled_out(&mut self, step: Step) -> Result<(), Halt> {
+        self.apply(step);
+        self.wait_for(step)
+    }
+
+    fn wait_for(&self, step: Step) -> Result<(), Halt> {
+        let unfinished = self.target.of(step).find(|desired| !self.is_rolled_out(desired));
+        match unfinished.filter(|_| !self.settled) {
+            Some(desired) => Err(Halt::Waiting(format!("Waiting for {} to be rolled out.", desired.id.name))),
+            None => Ok(()),
+        }
+    }
+
+    /// What is no workload needs no roll-out. One that is yet to be changed is not rolled out.
+    fn is_rolled_out(&self, desired: &Desired) -> bool {
+        if !is_workload(desired) {
+            return true;
+        }
+        let live = self.w.live.get(&desired.id);
+        let changes = match desired.id.kind.as_str() {
+            "DaemonSet" => difference(&self.canary(desired).object, live).is_some(),
+            _ => difference(&desired.object, live).is_some(),
+        };
+        !changes && live.is_some_and(|live| Rollout::of(live).is_finished())
+    }
+
+    fn canary(&self, desired: &Desired) -> Canary {
+        canary(&desired.object, self.w.live.get(&desired.id), &self.w.handlers)
+    }
+
+    fn handler(&mut self) -> Result<(), Halt> {
+        let target = self.target;
+        for desired in target.of(Step::Handler) {
+            let Canary { object, stuck } = self.canary(desired);
+            if let Some(because) = difference(&object, self.w.live.get(&desired.id)) {
+                self.effects.push(Effect::Apply { object, because });
+            }
+            if let Some(stuck) = stuck.filter(|_| !self.settled) {
+                let message = format!("virt-handler does not come up on its first node. {stuck}");
+                self.effects.push(Effect::Warn { reason: "FailedUpdate", message: message.clone() });
+                return Err(Halt::Failed(message));
+            }
+        }
+        self.wait_for(Step::Handler)
+    }
+
+    /// Registers webhooks and the aggregated API with those who answer, then defines new kinds.
+    fn register(&mut self) -> Result<(), Halt> {
+        let target = self.target;
+        let answers = |app: &str| answers(&self.w.live, &target.settings.namespace, app);
+        let (api, operator) = (answers(names::app::API), answers(names::app::OPERATOR));
+        let mut waiting = None;
+        for desired in target.of(Step::Webhooks).chain(target.of(Step::Aggregation)) {
+            let answered = if is_operators(&desired.object) { operator } else { api };
+            match self.w.live.contains_key(&desired.id) || answered {
+                true => self.effects.extend(self.change(desired)),
+                false => waiting = Some(&desired.id),
+            }
+        }
+        if let Some(id) = waiting {
+            return Err(Halt::Waiting(format!("Waiting for an answer from the server of {id}.")));
+        }
+        self.definitions(Kinds::New);
+        let mut definitions = target.of(Step::Definitions);
+        match definitions.find(|desired| !is_established(self.w.live.get(&desired.id))).filter(|_| !self.settled) {
+            Some(desired) => Err(Halt::Waiting(format!("Waiting for {} to be established.", desired.id))),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the API server trust the current CAs, whatever version of the webhooks is registered.
+    pub(crate) fn refresh_registrations(&mut self) {
+        let refreshed = refreshed(&self.w.live, self.target.settings.ca_bundle.as_deref());
+        self.effects.extend(refreshed);
+    }
+
+    /// Deletes what no longer belongs to the installation, in its namespace. Elsewhere it may delete what it knows by
+    /// name, and only that.
+    pub(crate) fn delete_obsolete(&mut self) {
+        let namespace = &self.target.settings.namespace;
+        let is_kept = |id: &Id| {
+            let certificate = matches!(id.kind.as_str(), "Secret" | "ConfigMap" | "Pod");
+            certificate
+                || self.w.operator.own.contains(id)
+                || self.target.objects.iter().any(|desired| desired.id == *id)
+        };
+        let obsolete = self.w.live.iter().filter(|(id, live)| {
+            id.namespace == *namespace && !is_kept(id) && live["metadata"]["deletionTimestamp"].is_null()
+        });
+        let because = "it no longer belongs to the installation";
+        let delete = |(id, _): (&Id, &Value)| Effect::Delete { id: id.clone(), because: because.to_owned() };
+        let effects: Vec<Effect> = obsolete.map(delete).collect();
+        self.effects.extend(effects);
+    }
+
+    /// Whether every object is there.
+    pub(crate) fn all_created(&self) -> bool {
+        self.target.objects.iter().all(|desired| self.w.live.contains_key(&desired.id))
+    }
+
+    /// Components that are not as ready as they should be.
+    pub(crate) fn not_ready(&self) -> Vec<&str> {
+        let workloads = self.target.objects.iter().filter(|desired| is_workload(desired));
+        workloads.filter(|desired| !self.is_rolled_out(desired)).map(|desired| desired.id.name.as_str()).collect()
+    }
+
+    /// Whether users can work: virt-api and virt-controller answer.
+    pub(crate) fn is_available(&self) -> bool {
+        let namespace = &self.target.settings.namespace;
+        [names::app::API, names::app::CONTROLLER].iter().all(|app| answers(&self.w.live, namespace, app))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kinds {
+    Known,
+    New,
+}
+
+fn is_workload(desired: &Desired) -> bool {
+    matches!(desired.id.kind.as_str(), "Deployment" | "DaemonSet")
+}
+
+/// Whether a Pod of one of our Deployments is ready.
+fn answers(live: &Objects, namespace: &str, app: &str) -> bool {
+    let (group, kind) = ("apps".to_owned(), "Deployment".to_owned());
+    let id = Id { group, kind, namespace: namespace.to_owned(), name: app.to_owned() };
+    live.get(&id).is_some_and(|live| Rollout::of(live).answers())
+}
+
+/// Whether virt-operator serves it itself.
+fn is_operators(registration: &Value) -> bool {
+    let service = registration.pointer("/webhooks/0/clientConfig/service/name");
+    service.and_then(Value::as_str) == Some(names::service::OPERATOR_WEBHOOK)
+}
+
+fn is_established(definition: Option<&Value>) -> bool {
+    let conditions = definition.and_then(|definition| definition.pointer("/status/conditions")?.as_array());
+    conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
+}
+
+/// Registered webhooks and APIs whose servers the API server would not trust any more, with the current CAs.
+pub(crate) fn refreshed(live: &Objects, bundle: Option<&str>) -> Vec<Effect> {
+    let Some(bundle) = bundle else { return vec![] };
+    let bundle = json!(install::ca_bundle(bundle));
+    let because = "the CAs have changed";
+    let merge = |id: &Id, patch: Value| Effect::Merge { id: id.clone(), patch, because: because.to_owned() };
+    let refresh = |(id, live): (&Id, &Value)| match id.kind.as_str() {
+        "APIService" if live["spec"]["caBundle"] != bundle => {
+            Some(merge(id, json!({"spec": {"caBundle": bundle.clone()}})))
+        }
+        "ValidatingWebhookConfiguration" | "MutatingWebhookConfiguration" => {
+            let mut webhooks = live["webhooks"].as_array()?.clone();
+            for webhook in &mut webhooks {
+                webhook["clientConfig"]["caBundle"] = bundle.clone();
+            }
+            (live["webhooks"] != json!(webhooks)).then(|| merge(id, json!({"webhooks": webhooks})))
+        }
+        _ => None,
+    };
+    live.iter().filter_map(refresh).collect()
+}
+
+/// The effects on certificates, and the bundle of CAs if there is a CA.
+pub(crate) struct Certificates {
+    pub(crate) effects: Vec<Effect>,
+    /// The current bundle, once it is spread: nothing is registered or started before.
+    pub(crate) bundle: Option<String>,
+    pub(crate) next: Option<Timestamp>,
+    /// Whether every certificate is there.
+    pub(crate) complete: bool,
+}
+
+pub(crate) fn certificates(w: &World<'_>, rotation: &certificates::Rotation) -> Certificates {
+    let namespace = &w.operator.base.namespace;
+    let plan = certificates::plan(&w.certificates, rotation, namespace, w.now);
+    let complete = names::CERTIFICATES.iter().all(|one| w.certificates.leaves.contains_key(one.secret));
+    let mut effects = Vec::new();
+    if let Some(bundle) = &plan.bundle {
+        let object = stamped(install::ca_config_map(&w.operator.base, bundle));
+        let id = Id::of(&object);
+        if let Some(because) = difference(&object, w.live.get(&id)) {
+            effects.push(Effect::Apply { object, because });
+        }
+    }
+    effects.extend(plan.renewals.into_iter().map(Effect::Renew));
+    Certificates { effects, bundle: plan.bundle, next: plan.next, complete }
+}

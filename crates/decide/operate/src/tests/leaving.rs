@@ -1,0 +1,94 @@
+//! The end of an installation.
+
+use api::v1::KubeVirtPhase;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use serde_json::json;
+
+use super::cluster::Cluster;
+use crate::{by_hand, removable};
+
+fn deleted(strategy: &str) -> Cluster {
+    let mut cluster = Cluster::deployed();
+    let now = cluster.now;
+    cluster.kubevirt().metadata.deletion_timestamp = Some(Time(now));
+    cluster.kubevirt().spec.uninstall_strategy = Some(strategy.to_owned());
+    cluster.labelled_nodes = vec!["n1".to_owned()];
+    cluster
+}
+
+/// The last object of every kind is gone.
+fn clean_up(cluster: &mut Cluster) {
+    for live in cluster.live.values_mut() {
+        if let Some(finalizers) = live["metadata"]["finalizers"].as_array_mut() {
+            finalizers.retain(|one| *one != "customresourcecleanup.apiextensions.k8s.io");
+        }
+    }
+}
+
+#[test]
+fn programs_run_until_the_last_vm_is_gone_then_everything_goes() {
+    let mut cluster = deleted("RemoveWorkloads");
+    cluster.workloads = vec!["VirtualMachine".to_owned()];
+    cluster.run(|_| {});
+    assert_eq!(cluster.phase(), Some(KubeVirtPhase::Deleting));
+    assert_eq!(cluster.told().1, "DeletionInProgress");
+    assert!(
+        cluster.has("DaemonSet", "virt-handler")
+            && cluster.has("CustomResourceDefinition", "virtualmachines.kubevirt.io")
+    );
+    // Objects of one kind are gone before those of another.
+    let definition = cluster.object("CustomResourceDefinition", "virtualmachinepools.pool.kubevirt.io");
+    definition["metadata"]["finalizers"] = json!(["kubevirt.io/virtOperatorFinalizer"]);
+    cluster.run(|_| {});
+    assert!(cluster.has("CustomResourceDefinition", "virtualmachinepools.pool.kubevirt.io"), "all go together");
+    clean_up(&mut cluster);
+    cluster.run(|_| {});
+    assert!(cluster.kubevirts.is_empty(), "{:#?}", cluster.log);
+    assert!(removable(&cluster.world()).is_empty());
+    assert!(
+        cluster.has("Deployment", "virt-operator") && cluster.has("CustomResourceDefinition", "kubevirts.kubevirt.io")
+    );
+    let order = [
+        "merge CustomResourceDefinition",
+        "delete CustomResourceDefinition",
+        "delete DaemonSet kubevirt/virt-handler",
+        "delete ClusterRole",
+        "unlabel n1",
+    ];
+    assert!(order.map(|what| cluster.first(what)).is_sorted(), "{:#?}", cluster.log);
+}
+
+#[test]
+fn workloads_block_the_end_if_the_strategy_says_so() {
+    let mut cluster = deleted("BlockUninstallIfWorkloadsExist");
+    cluster.workloads = vec!["VirtualMachine".to_owned()];
+    cluster.run(|_| {});
+    let (_, reason, message) = cluster.told();
+    assert_eq!(reason, "DeletionFailed");
+    assert!(message.contains("objects of kind VirtualMachine: delete them"), "{message}");
+    assert_eq!(cluster.log, Vec::<String>::new());
+    cluster.workloads.clear();
+    cluster.run(clean_up);
+    assert!(cluster.kubevirts.is_empty());
+}
+
+#[test]
+fn an_object_without_our_finalizer_is_left_to_go() {
+    let mut cluster = deleted("RemoveWorkloads");
+    cluster.kubevirt().metadata.finalizers = Some(vec!["example.com/other".to_owned()]);
+    cluster.run(|_| {});
+    assert_eq!(cluster.log, Vec::<String>::new());
+}
+
+#[test]
+fn by_hand_registrations_go_first_and_the_namespace_last() {
+    let cluster = Cluster::deployed();
+    let all = by_hand(&cluster.operator.base, &cluster.operator.programs);
+    let kinds: Vec<&str> = all.iter().map(|id| id.kind.as_str()).collect();
+    let first = |kind: &str| kinds.iter().position(|one| *one == kind).unwrap();
+    let order = ["APIService", "CustomResourceDefinition", "DaemonSet", "ClusterRole", "Namespace"];
+    assert!(order.map(first).is_sorted(), "{kinds:?}");
+    assert_eq!(kinds.last(), Some(&"Namespace"));
+    let left: Vec<&crate::Id> = cluster.live.keys().filter(|id| !all.contains(id) && id.kind != "ConfigMap").collect();
+    assert!(left.is_empty(), "{left:?}");
+}

@@ -1,0 +1,178 @@
+//! The end of an installation.
+//!
+//! ```text
+//! workloads block ─► wait, and say so
+//! definitions, each held by our finalizer ─► the API server deletes their objects; controllers and handlers still run
+//!   ─► all objects of all definitions are gone: the finalizers come off
+//!   ─► virt-handler, Deployments ─► registrations, services, rights, certificates, policies, labels of nodes
+//!   ─► Deleted; the KubeVirt object goes
+//! ```
+
+use api::finalizers;
+use api::v1::KubeVirt;
+use install::{Programs, Settings};
+use serde_json::{Value, json};
+
+use crate::certificates::Rotation;
+use crate::decide::{again, report, set_finalizers};
+use crate::effect::{Decision, Effect};
+use crate::status::Standing;
+use crate::sync::{certificates, refreshed};
+use crate::world::{Id, Objects, Operator, World};
+
+/// The strategy that keeps the system as long as there are workloads.
+const BLOCK: &str = "BlockUninstallIfWorkloadsExist";
+/// The API server's finalizer of a definition that is being deleted, until all of its objects are gone.
+const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// Kinds in the order of their end, after definitions. Workloads go first: they need all the rest to finish.
+const ORDER: &[&[&str]] = &[
+    &["DaemonSet", "PodDisruptionBudget", "Deployment"],
+    &[
+        "ValidatingWebhookConfiguration",
+        "MutatingWebhookConfiguration",
+        "APIService",
+        "Service",
+        "ClusterRoleBinding",
+        "ClusterRole",
+        "RoleBinding",
+        "Role",
+        "ServiceAccount",
+        "Secret",
+        "ConfigMap",
+        "ValidatingAdmissionPolicyBinding",
+        "ValidatingAdmissionPolicy",
+        "PriorityClass",
+    ],
+];
+
+pub(crate) fn decide(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) {
+    let standing = match next(w, kubevirt, decision) {
+        Some(standing) => standing,
+        None => Standing::Gone,
+    };
+    decision.effects.extend(report(w, kubevirt, &standing, None, false));
+    if standing == Standing::Gone {
+        let old = kubevirt.metadata.finalizers.clone().unwrap_or_default();
+        let is_ours = |one: &String| one == finalizers::KUBEVIRT || one == finalizers::KUBEVIRT_LEGACY;
+        let new = old.iter().filter(|one| !is_ours(one)).cloned().collect();
+        decision.effects.push(set_finalizers(kubevirt, old, new));
+    }
+}
+
+/// What is left to be done; nothing when everything is gone.
+fn next(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) -> Option<Standing> {
+    if kubevirt.spec.uninstall_strategy.as_deref() == Some(BLOCK) && !w.workloads.is_empty() {
+        let why = format!(
+            "The uninstall strategy keeps the system while there are objects of kind {}: delete them, or set \
+             spec.uninstallStrategy to RemoveWorkloads.",
+            w.workloads.join(", ")
+        );
+        trust(w, kubevirt, decision);
+        return Some(Standing::Stays { why });
+    }
+    let doomed = removable(w);
+    let definitions: Vec<(&Id, &Value)> = doomed.iter().filter(|(id, _)| is_definition(id)).collect();
+    if !definitions.is_empty() {
+        trust(w, kubevirt, decision);
+        return Some(remove_definitions(&definitions, decision));
+    }
+    for kinds in ORDER {
+        let left: Vec<&Id> = doomed.keys().filter(|id| kinds.contains(&id.kind.as_str())).collect();
+        if !left.is_empty() {
+            let waiting = format!("Waiting for {} to go.", left[0]);
+            decision.effects.extend(left.into_iter().filter(|id| is_left(&doomed[*id])).map(delete));
+            return Some(Standing::Leaving { waiting });
+        }
+    }
+    decision.effects.extend(w.labelled_nodes.iter().map(|node| Effect::Unlabel { node: node.clone() }));
+    None
+}
+
+/// Programs that end VMs still have to trust each other.
+fn trust(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) {
+    let Ok(rotation) = Rotation::of(&kubevirt.spec) else { return };
+    let found = certificates(w, &rotation);
+    decision.again = again(w, found.next);
+    decision.effects.extend(found.effects);
+    decision.effects.extend(refreshed(&w.live, found.bundle.as_deref()));
+}
+
+/// Definitions go together, when the last object of the last of them is gone: controllers look at several kinds.
+fn remove_definitions(definitions: &[(&Id, &Value)], decision: &mut Decision) -> Standing {
+    for (id, live) in definitions.iter().filter(|(_, live)| is_left(live)) {
+        let finalizers = finalizers_of(live);
+        if !finalizers.iter().any(|one| one == finalizers::OPERATOR) {
+            let new: Vec<&str> = finalizers.iter().map(String::as_str).chain([finalizers::OPERATOR]).collect();
+            decision.effects.push(hold(id, live, &json!(new)));
+        }
+        decision.effects.push(delete(id));
+    }
+    let holds = |live: &Value| is_left(live) || finalizers_of(live).iter().any(|one| one == CLEANUP);
+    if let Some((id, _)) = definitions.iter().find(|(_, live)| holds(live)) {
+        let kind = id.name.split('.').next().unwrap_or_default();
+        return Standing::Leaving { waiting: format!("Waiting for the last of {kind} to go.") };
+    }
+    for (id, live) in definitions {
+        let rest: Vec<String> = finalizers_of(live).into_iter().filter(|one| one != finalizers::OPERATOR).collect();
+        if rest != finalizers_of(live) {
+            decision.effects.push(hold(id, live, &json!(rest)));
+        }
+    }
+    Standing::Leaving { waiting: "Waiting for the definitions to go.".to_owned() }
+}
+
+fn hold(id: &Id, live: &Value, finalizers: &Value) -> Effect {
+    let version = &live["metadata"]["resourceVersion"];
+    let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+    Effect::Merge { id: id.clone(), patch, because: "the system is removed".to_owned() }
+}
+
+fn delete(id: &Id) -> Effect {
+    Effect::Delete { id: id.clone(), because: "the system is removed".to_owned() }
+}
+
+fn is_definition(id: &Id) -> bool {
+    id.kind == "CustomResourceDefinition"
+}
+
+fn is_left(live: &Value) -> bool {
+    live["metadata"]["deletionTimestamp"].is_null()
+}
+
+fn finalizers_of(live: &Value) -> Vec<String> {
+    let all = live["metadata"]["finalizers"].as_array().into_iter().flatten();
+    all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// What virt-operator made and is still there: what it manages by name, what it made of certificates, and in its
+/// namespace whatever bears its label. What comes with virt-operator itself is the administrator's.
+pub fn removable(w: &World<'_>) -> Objects {
+    let Operator { own, managed, base, .. } = w.operator;
+    let is_ours = |id: &Id| managed.contains(id) || id.namespace == base.namespace && id.kind != "Pod";
+    let ours = w.live.iter().filter(|(id, _)| is_ours(id) && !own.contains(id));
+    ours.map(|(id, live)| (id.clone(), live.clone())).collect()
+}
+
+/// Everything of an installation but the KubeVirt object, in the order in which somebody removes it without virt-operator:
+/// registrations first, because nobody may answer for them; the namespace last, with whatever is left in it.
+pub fn by_hand(settings: &Settings, programs: &Programs) -> Vec<Id> {
+    let managed = install::managed(settings, programs);
+    let operators = install::with_operator(settings, programs);
+    let mut all: Vec<Id> = managed.iter().chain(&operators).map(|manifest| Id::of(&manifest.object)).collect();
+    all.retain(|id| id.kind != "KubeVirt");
+    all.sort_by_key(|id| (place(&id.kind), id.clone()));
+    all.dedup();
+    all
+}
+
+/// Where a kind stands in the order of [`by_hand`].
+fn place(kind: &str) -> usize {
+    const FIRST: &[&str] = &["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService"];
+    match kind {
+        kind if FIRST.contains(&kind) => 0,
+        "CustomResourceDefinition" => 1,
+        "Namespace" => 4,
+        kind => 2 + ORDER.iter().position(|kinds| kinds.contains(&kind)).unwrap_or(1),
+    }
+}

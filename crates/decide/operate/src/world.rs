@@ -1,0 +1,89 @@
+//! Everything a decision may see.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use api::v1::KubeVirt;
+use install::{Manifest, Programs, Settings};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::Value;
+
+use crate::certificates::Facts;
+
+/// Names an object of the cluster.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Id {
+    pub group: String,
+    pub kind: String,
+    /// Empty for objects of the cluster.
+    pub namespace: String,
+    pub name: String,
+}
+
+impl Id {
+    /// The name of an object that says its kind.
+    pub fn of(object: &Value) -> Self {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let api_version = text("/apiVersion");
+        let group = api_version.split_once('/').map(|(group, _)| group.to_owned()).unwrap_or_default();
+        Self { group, kind: text("/kind"), namespace: text("/metadata/namespace"), name: text("/metadata/name") }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => write!(f, "{} {}", self.kind, self.name),
+            namespace => write!(f, "{} {namespace}/{}", self.kind, self.name),
+        }
+    }
+}
+
+/// Objects by name.
+pub type Objects = BTreeMap<Id, Value>;
+
+/// What virt-operator knows about itself.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    /// The version of this build, such as `v0.1.0`.
+    pub version: String,
+    /// What it installs unless the KubeVirt object says otherwise.
+    pub base: Settings,
+    /// The CPU architecture it runs on, in Kubernetes' words.
+    pub architecture: String,
+    pub programs: Programs,
+    /// The objects that come with virt-operator. They are the administrator's, who applied them.
+    pub(crate) own: BTreeSet<Id>,
+    /// The objects that it makes, whatever the KubeVirt object says.
+    pub(crate) managed: BTreeSet<Id>,
+}
+
+impl Operator {
+    pub fn new(version: String, base: Settings, architecture: String, programs: Programs) -> Self {
+        let ids = |manifests: Vec<Manifest>| manifests.iter().map(|manifest| Id::of(&manifest.object)).collect();
+        let own: BTreeSet<Id> = ids(install::with_operator(&base, &programs));
+        let managed: BTreeSet<Id> = ids(install::managed(&base, &programs));
+        Self { version, base, architecture, programs, managed: &managed - &own, own }
+    }
+}
+
+/// What a pass sees.
+#[derive(Clone, Debug)]
+pub struct World<'a> {
+    pub now: Timestamp,
+    pub operator: &'a Operator,
+    /// Every KubeVirt object of the cluster.
+    pub kubevirts: Vec<KubeVirt>,
+    /// Every object with the label of virt-operator, whoever made it; and the bundle of CAs.
+    pub live: Objects,
+    /// virt-handler's Pods.
+    pub handlers: Vec<Pod>,
+    pub certificates: Facts,
+    /// Nodes that can run VMs.
+    pub nodes: u32,
+    /// Nodes that carry labels of ours.
+    pub labelled_nodes: Vec<String>,
+    /// Kinds of workloads of which there are some: VirtualMachine and the like. Known while the system is removed.
+    pub workloads: Vec<String>,
+}

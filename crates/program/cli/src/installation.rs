@@ -1,0 +1,214 @@
+//! `install`: the manifests of an installation on Kubernetes, and whether a cluster can take them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context as _, ensure};
+use api::v1::NodePlacement;
+use install::check::{self, Facts, Finding, Level, NodeFacts};
+use install::{Manifest, Programs, Settings, Step};
+use k8s_openapi::api::core::v1::{LocalObjectReference, Node};
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+use machinery::names::{check_dns1123_label, check_dns1123_subdomain};
+use terminal::output::print;
+use virtctl::connect::ConnectArgs;
+
+use super::errors::server_error;
+use super::manifest::to_yaml;
+
+/// CA bundles beyond this size are something else.
+const CA_BUNDLE_MAX: u64 = 1 << 20;
+/// Label of nodes of the control plane.
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// Print the manifests that install the system on a Kubernetes cluster
+///
+/// virt-operator, its rights, and the KubeVirt object that configures the system:
+///
+///   ferrovirt install --only operator | kubectl apply -f -
+///   kubectl wait crd kubevirts.kubevirt.io --for condition=Established
+///   ferrovirt install --only kubevirt | kubectl apply -f -
+///   kubectl -n kubevirt wait kubevirt kubevirt --for condition=Available --timeout 10m
+///
+/// kubectl looks up the kinds of all documents before it applies the first one. Where the KubeVirt kind is known, one
+/// command does it all, as for an update: ferrovirt install | kubectl apply -f -
+///
+/// virt-operator makes everything else, certificates included. With --without-operator everything is printed at once,
+/// but for certificates; see docs/install.md.
+#[derive(Debug, clap::Args)]
+#[command(verbatim_doc_comment)]
+pub struct Args {
+    #[command(flatten)]
+    connect: ConnectArgs,
+    /// What the images' names begin with
+    #[arg(long, default_value_t = Settings::default().image_prefix, value_name = "PREFIX")]
+    image_prefix: String,
+    /// Tag of the images
+    #[arg(long, default_value_t = Settings::default().image_tag, value_name = "TAG")]
+    image_tag: String,
+    /// When to pull the images
+    #[arg(long, default_value_t = Settings::default().image_pull_policy, value_parser = ["Always", "IfNotPresent", "Never"], value_name = "POLICY")]
+    image_pull_policy: String,
+    /// Secret to pull the images with; can be repeated
+    #[arg(long, value_parser = object_name, value_name = "NAME")]
+    image_pull_secret: Vec<String>,
+    /// Replicas of each Deployment [default: 2]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..), value_name = "NUMBER")]
+    replicas: Option<u8>,
+    /// Label of the nodes for virt-api, virt-controller and virt-operator; can be repeated [default: the control plane]
+    #[arg(long, value_parser = pair, value_name = "KEY=VALUE")]
+    infra_node_selector: Vec<(String, String)>,
+    /// Label of the nodes for virt-handler and VMs; can be repeated [default: all Linux nodes]
+    #[arg(long, value_parser = pair, value_name = "KEY=VALUE")]
+    workloads_node_selector: Vec<(String, String)>,
+    /// Root directory of the kubelets
+    #[arg(long, default_value_t = Settings::default().kubelet_root, value_parser = absolute, value_name = "DIR")]
+    kubelet_root: String,
+    /// Print virt-operator with its rights alone, or the KubeVirt object alone
+    #[arg(long, value_name = "PART", conflicts_with_all = ["without_operator", "check"])]
+    only: Option<Part>,
+    /// Print what virt-operator would make, too, but for certificates, and no virt-operator
+    #[arg(long)]
+    without_operator: bool,
+    /// File with the CAs, in PEM, of the certificate kubevirt-virt-api-certs; the API server trusts these
+    #[arg(long, requires = "without_operator", value_name = "FILE")]
+    ca_bundle: Option<PathBuf>,
+    /// Print no manifests, but whether the cluster has what they need
+    #[arg(long, conflicts_with = "without_operator")]
+    check: bool,
+}
+
+/// One of the two manifests that KubeVirt has, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    Operator,
+    Kubevirt,
+}
+
+pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if args.check {
+        return tell(&findings(&args).await?);
+    }
+    print(&manifests(&args)?)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The manifests, as YAML documents in the order of application.
+pub fn manifests(args: &Args) -> anyhow::Result<String> {
+    let (settings, programs) = (settings(args)?, programs());
+    let manifests = match args.without_operator {
+        true => install::without_operator(&settings, &programs),
+        false => install::with_operator(&settings, &programs),
+    };
+    let is_printed = |manifest: &&Manifest| match args.only {
+        None => true,
+        Some(part) => (part == Part::Kubevirt) == (manifest.step == Step::Installation),
+    };
+    documents(manifests.iter().filter(is_printed))
+}
+
+fn documents<'a>(manifests: impl Iterator<Item = &'a Manifest>) -> anyhow::Result<String> {
+    manifests.map(|manifest| Ok(format!("---\n{}", to_yaml(&manifest.object)?))).collect()
+}
+
+/// Our programs, with the rights that their code declares.
+pub fn programs() -> Programs {
+    Programs {
+        api: virt_api::program_on_kubernetes(),
+        controller: virt_controller::program(virt_controller::ALL),
+        handler: virt_handler::program_on_kubernetes(),
+    }
+}
+
+fn settings(args: &Args) -> anyhow::Result<Settings> {
+    let namespace = args.connect.namespace.clone().unwrap_or_else(|| install::names::NAMESPACE.to_owned());
+    let wrong = check_dns1123_label(&namespace);
+    ensure!(wrong.is_empty(), "--namespace {namespace:?} is not the name of a namespace: {}", wrong.join(", "));
+    let pull_secrets = args.image_pull_secret.iter().map(|name| LocalObjectReference { name: name.clone() });
+    Ok(Settings {
+        namespace,
+        image_prefix: args.image_prefix.clone(),
+        image_tag: args.image_tag.clone(),
+        image_pull_policy: args.image_pull_policy.clone(),
+        image_pull_secrets: pull_secrets.collect(),
+        replicas: args.replicas,
+        infra: placement(&args.infra_node_selector),
+        workloads: placement(&args.workloads_node_selector),
+        kubelet_root: args.kubelet_root.clone(),
+        ca_bundle: args.ca_bundle.as_deref().map(ca_bundle).transpose()?,
+        ..Settings::default()
+    })
+}
+
+fn placement(labels: &[(String, String)]) -> Option<NodePlacement> {
+    let node_selector: BTreeMap<String, String> = labels.iter().cloned().collect();
+    (!labels.is_empty()).then(|| NodePlacement { node_selector, ..NodePlacement::default() })
+}
+
+fn ca_bundle(path: &Path) -> anyhow::Result<String> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).with_context(|| format!("cannot read the CA bundle {shown}"))?.len();
+    ensure!(size <= CA_BUNDLE_MAX, "the CA bundle {shown} has {size} bytes; the limit is {CA_BUNDLE_MAX}");
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the CA bundle {shown}"))?;
+    ensure!(text.contains("-----BEGIN CERTIFICATE-----"), "the CA bundle {shown} holds no certificate in PEM");
+    Ok(text)
+}
+
+fn object_name(text: &str) -> Result<String, String> {
+    match check_dns1123_subdomain(text) {
+        wrong if wrong.is_empty() => Ok(text.to_owned()),
+        wrong => Err(wrong.join(", ")),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write KEY=VALUE".to_owned()),
+    }
+}
+
+fn absolute(text: &str) -> Result<String, String> {
+    match text.starts_with('/') && !text.split('/').any(|part| part == "..") {
+        true => Ok(text.to_owned()),
+        false => Err("write an absolute path".to_owned()),
+    }
+}
+
+/// What the cluster has of what an installation needs.
+pub async fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
+    let session = args.connect.connect().await?;
+    let failed = |error| server_error(error, &session.server);
+    let version =
+        session.client.apiserver_version().await.map_err(failed).context("cannot read the cluster's version")?;
+    let nodes = Api::<Node>::all(session.client.clone()).list(&ListParams::default()).await;
+    let nodes = nodes.map_err(failed).context("cannot list the nodes")?;
+    let nodes = nodes.items.iter().map(node_facts).collect();
+    Ok(check::judge(&Facts { server: version.git_version, nodes }))
+}
+
+fn tell(findings: &[Finding]) -> anyhow::Result<ExitCode> {
+    for finding in findings {
+        let mark = match finding.level {
+            Level::Fine => "ok   ",
+            Level::Depends => "check",
+            Level::Wrong => "wrong",
+        };
+        print(&format!("{mark}  {}\n", finding.message))?;
+    }
+    let worst = findings.iter().map(|finding| finding.level).max();
+    Ok(if worst == Some(Level::Wrong) { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn node_facts(node: &Node) -> NodeFacts {
+    let info = node.status.as_ref().and_then(|status| status.node_info.clone()).unwrap_or_default();
+    NodeFacts {
+        name: node.name_any(),
+        os: info.operating_system,
+        kubelet: info.kubelet_version,
+        runtime: info.container_runtime_version,
+        control_plane: node.labels().contains_key(CONTROL_PLANE),
+    }
+}

@@ -1,0 +1,89 @@
+//! What our programs share when they run in a Pod: the cluster they are in, their certificate, their heap.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use api::config::DEFAULT_INSTALL_NAMESPACE;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use role_tls::Certificate;
+
+/// File with the namespace of a Pod's service account.
+const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+
+/// The flags that say which cluster and which installation a program works for.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Cluster {
+    /// Path of the kubeconfig file [default: the Pod's service account, or $KUBECONFIG]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespace of the installation [default: the Pod's own, or kubevirt]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+impl Cluster {
+    /// How to reach the cluster: by the kubeconfig, or as a Pod of it.
+    pub(crate) async fn config(&self) -> Result<kube::Config> {
+        let Some(path) = &self.kubeconfig else {
+            return kube::Config::infer().await.context("no cluster is known: give --kubeconfig");
+        };
+        let shown = path.display();
+        let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read the kubeconfig {shown}"))?;
+        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await;
+        config.with_context(|| format!("the kubeconfig {shown} cannot be used"))
+    }
+
+    pub(crate) fn install_namespace(&self) -> String {
+        let pod = || std::fs::read_to_string(POD_NAMESPACE).ok().map(|text| text.trim().to_owned());
+        let given = self.namespace.clone().or_else(pod).filter(|name| !name.is_empty());
+        given.unwrap_or_else(|| DEFAULT_INSTALL_NAMESPACE.to_owned())
+    }
+}
+
+/// The given files, or those at the default path, or a self-signed certificate for `name`.
+pub(crate) fn certificate(
+    (cert, usual_cert): (&Path, &str),
+    (key, usual_key): (&Path, &str),
+    name: &str,
+) -> Result<Certificate> {
+    if cert.exists() || key.exists() {
+        return Ok(Certificate::Files { cert: cert.to_owned(), key: key.to_owned() });
+    }
+    if cert.as_os_str() == usual_cert && key.as_os_str() == usual_key {
+        return Ok(Certificate::SelfSigned { names: vec![name.to_owned(), "localhost".to_owned()] });
+    }
+    bail!("there is neither {} nor {}; name a certificate and its key", cert.display(), key.display())
+}
+
+/// Configures the allocator to use a single heap and to trim free memory at its end.
+pub(crate) fn one_heap() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: sets numbers inside the allocator, before there is a second thread.
+    unsafe {
+        libc::mallopt(libc::M_ARENA_MAX, 1);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 256 * 1024);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 128 * 1024);
+    }
+}
+
+/// Returns free pages to the system.
+pub(crate) fn trim() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: returns free pages to the system; does not touch memory in use.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_that_was_named_must_be_there() {
+        let usual = ("/nonexistent/usual.crt", "/nonexistent/usual.key");
+        let of = |cert: &str| certificate((Path::new(cert), usual.0), (Path::new(usual.1), usual.1), "virt-api");
+        assert!(matches!(of(usual.0), Ok(Certificate::SelfSigned { .. })));
+        assert!(of("/nonexistent/tls.crt").is_err());
+    }
+}

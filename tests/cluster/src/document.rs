@@ -1,0 +1,102 @@
+//! Documents whose commands are run as they stand.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Commands between two fences.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The heading above.
+    pub under: String,
+    /// The line that the commands begin on, from 1.
+    pub line: usize,
+    pub commands: String,
+}
+
+/// The blocks marked `sh`, in their order.
+pub fn blocks(markdown: &str) -> Result<Vec<Block>> {
+    let mut blocks: Vec<Block> = Vec::new();
+    let (mut under, mut open) = (String::new(), None);
+    for (number, line) in markdown.lines().enumerate() {
+        match (&mut open, line) {
+            (None, "```sh") => open = Some(Block { under: under.clone(), line: number + 2, commands: String::new() }),
+            (Some(_), "```") => blocks.extend(open.take()),
+            (Some(block), _) => {
+                block.commands.push_str(line);
+                block.commands.push('\n');
+            }
+            (None, _) => {
+                if let Some(heading) = line.strip_prefix("## ") {
+                    under = heading.to_owned();
+                }
+            }
+        }
+    }
+    if let Some(block) = open {
+        bail!("the commands from line {} on have no end", block.line);
+    }
+    Ok(blocks)
+}
+
+/// Runs blocks one after the other, with these programs before all others.
+pub struct Runner<'a> {
+    /// Where paths in the document begin.
+    pub folder: &'a Path,
+    pub programs: &'a Path,
+    pub kubeconfig: &'a Path,
+    /// Is told what is run, and what that prints.
+    pub show: bool,
+}
+
+/// A console wants a terminal and somebody who looks at it and leaves again. KubeVirt's virtctl takes `^]` only where it
+/// comes alone, so it must not follow a line at once.
+const PRELUDE: &str = r#"set -euo pipefail
+virtctl() {
+  if [ "$1" != console ]; then command virtctl "$@"; return; fi
+  local log; log=$(mktemp)
+  { for _ in $(seq 240); do grep -aq 'login: ' "$log" && break; sleep 1; printf '\n'; done
+    for _ in 1 2 3 4 5; do sleep 1; printf '\035'; done; } |
+    timeout 250 script -qefc "virtctl $*" "$log" || true
+  grep -aq 'login: ' "$log" || { echo "the console shows no login" >&2; return 1; }
+  rm -f "$log"
+}
+"#;
+
+impl Runner<'_> {
+    /// Runs a block to its end.
+    pub fn run(&self, block: &Block) -> Result<Duration> {
+        let started = Instant::now();
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut bash = Command::new("bash");
+        bash.arg("-c").arg(format!("{PRELUDE}set -v\n{}", block.commands)).current_dir(self.folder);
+        bash.env("PATH", format!("{}:{path}", self.programs.display())).env("KUBECONFIG", self.kubeconfig);
+        bash.stdin(Stdio::null());
+        let doing = || format!("the commands in line {}, under {:?}", block.line, block.under);
+        if self.show {
+            let status = bash.status().with_context(doing)?;
+            ensure!(status.success(), "{} failed ({status})", doing());
+            return Ok(started.elapsed());
+        }
+        let output = bash.output().with_context(doing)?;
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        ensure!(output.status.success(), "{} failed ({}):\n{text}", doing(), output.status);
+        Ok(started.elapsed())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_commands_are_taken_with_the_place_where_they_stand() {
+        let text = "# A\n\n## One\n\n```sh\nfirst\nsecond\n```\n\n```yaml\nkind: X\n```\n\n## Two\n```sh\nthird\n```\n";
+        let found = blocks(text).unwrap();
+        let summary: Vec<_> = found.iter().map(|b| (b.under.as_str(), b.line, b.commands.as_str())).collect();
+        assert_eq!(summary, [("One", 6, "first\nsecond\n"), ("Two", 16, "third\n")]);
+        assert!(blocks("```sh\nnever ends\n").is_err());
+    }
+}

@@ -1,0 +1,135 @@
+//! A real Kubernetes cluster with an installation of ours on it.
+//!
+//! n1 and n2 run guests, as in the embedded cluster; n3 is the node of the control plane, as `kubeadm` would mark it, and has
+//! virt-api, virt-controller and virt-operator.
+
+pub mod images;
+mod installation;
+pub mod quickstart;
+
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use drive::{Access, Nodes, PodPlace};
+use serde_json::{Value, json};
+use test_cluster::{Cluster, NodePrograms, Options};
+
+/// The node of the control plane.
+pub const CONTROL_PLANE: &str = "n3";
+const NODES: u8 = 3;
+
+/// The cluster and everything on it go with this value.
+pub struct Kubernetes {
+    access: Access,
+    kubectl: PathBuf,
+    cluster: Cluster,
+}
+
+/// The same machine is below all nodes.
+#[derive(Debug)]
+struct RealNodes {
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+    /// The directory of the nodes' disks.
+    disks: PathBuf,
+}
+
+impl Kubernetes {
+    /// Starts a cluster and installs the program on it. None where the machine cannot run one, which is told loudly.
+    pub fn start(program: &Path) -> Result<Option<Self>> {
+        let Some(kubernetes) = Self::bare(program)? else { return Ok(None) };
+        installation::install(&kubernetes).with_context(|| kubernetes.report())?;
+        Ok(Some(kubernetes))
+    }
+
+    /// A cluster that has our images, and nothing of ours installed.
+    pub fn bare(program: &Path) -> Result<Option<Self>> {
+        if let Some(missing) = test_cluster::missing() {
+            eprintln!("SKIPPED: guests on a real cluster: {missing}");
+            return Ok(None);
+        }
+        let programs = NodePrograms::build_or_skip("guests on a real cluster").map_err(anyhow::Error::msg)?;
+        let Some(programs) = programs else { return Ok(None) };
+        let folder = tempfile::tempdir().context("cannot make a directory")?;
+        let images = images::all(folder.path())?;
+        let kubectl = programs.kube.join("kubectl");
+        let progress = |what: &str| eprintln!("{what}");
+        let cluster = Cluster::start(Options { nodes: NODES, images, progress, ..Options::new(programs) })?;
+        let kubeconfig = cluster.kubeconfig().to_owned();
+        let nodes = RealNodes {
+            kubectl: kubectl.clone(),
+            kubeconfig: kubeconfig.clone(),
+            disks: cluster.folder().join("nodes"),
+        };
+        let access = Access::new(program.to_owned(), kubeconfig, Arc::new(nodes));
+        installation::mark_control_plane(&cluster)?;
+        Ok(Some(Self { access, kubectl, cluster }))
+    }
+
+    pub fn kubectl(&self) -> &Path {
+        &self.kubectl
+    }
+
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    pub fn cluster_mut(&mut self) -> &mut Cluster {
+        &mut self.cluster
+    }
+
+    /// What the cluster looks like, for an error: Pods, events, and the ends of all logs.
+    pub fn report(&self) -> String {
+        let looks = [
+            &["get", "pods", "-A", "-o", "wide"][..],
+            &["get", "events", "-A", "--sort-by=.lastTimestamp"],
+            &["-n", "kubevirt", "logs", "-l", "kubevirt.io", "--prefix", "--tail=40"],
+            &["get", "vm,vmi,vmim", "-A"],
+        ];
+        let look = |args: &&[&str]| {
+            let seen = self.cluster.kubectl(args).unwrap_or_else(|err| format!("{err:#}"));
+            format!("$ kubectl {}\n{seen}\n", args.join(" "))
+        };
+        looks.iter().map(look).collect::<String>() + &self.cluster.logs()
+    }
+
+    /// Makes the guest's kernel available under another name.
+    pub fn import_kernel(&self, reference: &str) -> Result<()> {
+        let folder = tempfile::tempdir().context("cannot make a directory")?;
+        self.cluster.import(&images::kernel(folder.path(), reference)?)
+    }
+}
+
+impl Deref for Kubernetes {
+    type Target = Access;
+
+    fn deref(&self) -> &Access {
+        &self.access
+    }
+}
+
+impl Nodes for RealNodes {
+    fn pods(&self, node: &str) -> PathBuf {
+        self.disks.join(node).join("var/lib/kubelet/pods")
+    }
+
+    /// Programs and libraries are the node's own: those of this machine.
+    fn client_spec(&self) -> Value {
+        json!({
+            "containers": [{
+                "name": "client", "image": images::HOST, "command": ["sleep", "infinity"],
+                "volumeMounts": [{"name": "usr", "mountPath": "/usr", "readOnly": true}],
+            }],
+            "volumes": [{"name": "usr", "hostPath": {"path": "/usr"}}],
+        })
+    }
+
+    fn run_in_pod(&self, pod: &PodPlace, argv: &[String]) -> Result<Output> {
+        let mut kubectl = Command::new(&self.kubectl);
+        kubectl.env("KUBECONFIG", &self.kubeconfig).args(["exec", "-n", &pod.namespace, &pod.name, "--"]).args(argv);
+        kubectl.output().context("cannot run kubectl exec")
+    }
+}
