@@ -33,6 +33,9 @@ const ALONE: &str = "alone";
 /// A cluster with nodes of its own, whose kubelets must not be kept waiting.
 const CLUSTER: &str = "test-cluster::cluster";
 
+/// For a hundred migrations one after another, and for all histories: half an hour each on an idle machine.
+const NIGHTLY_LIMIT: Duration = Duration::from_hours(2);
+
 const LANE: &str = "FERROVIRT_E2E_LANE";
 const SHAPE: &str = "FERROVIRT_E2E_SHAPE";
 /// The short way through everything on a real cluster.
@@ -80,6 +83,7 @@ pub(crate) fn nightly(root: &Path) -> Result<()> {
     let binaries = stage(&mut stages, "build", || binaries::build(root))?;
     let optimised = stage(&mut stages, "build of the simulator", || binaries::build_optimised(root, "sim"))?;
     let histories = find(&optimised, "sim::histories")?.job(root).with_env("FERROVIRT_SIM_PERCENT", "100");
+    let histories = histories.with_limit(NIGHTLY_LIMIT);
     let histories = stage(&mut stages, "histories", || run::all(vec![histories], 1))?;
     let faults = stage(&mut stages, "faults", || run::all(vec![matrix(&binaries, root)?], 1))?;
     let cluster = find(&binaries, CLUSTER)?.job(root).with_args(&["--include-ignored"]);
@@ -98,12 +102,13 @@ pub(crate) fn faults(root: &Path) -> Result<()> {
 
 fn matrix(binaries: &[Binary], root: &Path) -> Result<Job> {
     let job = find(binaries, "e2e::e2e")?.job(root).named("e2e::faults".to_owned());
-    Ok(job.with_args(&["fault_", "--include-ignored"]))
+    Ok(job.with_args(&["fault_", "--include-ignored"]).with_limit(NIGHTLY_LIMIT))
 }
 
 fn stage<T>(stages: &mut Vec<Timing>, what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
     let begun = Instant::now();
     let done = work()?;
+    println!("stage {what} took {:.0} s", begun.elapsed().as_secs_f64());
     stages.push(Timing { what: what.to_owned(), took: begun.elapsed() });
     Ok(done)
 }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -13,10 +13,16 @@ use parking_lot::Mutex;
 /// Below the folder of built things.
 const LOGS: &str = "target/test-logs";
 
+/// How long a binary may take: several times what the longest one needs. One that hangs is ended and named, where it would
+/// otherwise use up the time of the whole run and nobody would know which one it was.
+const LIMIT: Duration = Duration::from_mins(25);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// One run of a test binary.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) name: String,
+    limit: Duration,
     executable: PathBuf,
     folder: PathBuf,
     args: Vec<String>,
@@ -37,7 +43,7 @@ pub(super) struct Outcome {
 
 impl Job {
     pub(super) fn new(name: String, executable: PathBuf, folder: PathBuf) -> Self {
-        Self { name, executable, folder, args: Vec::new(), environment: Vec::new() }
+        Self { name, limit: LIMIT, executable, folder, args: Vec::new(), environment: Vec::new() }
     }
 
     pub(super) fn named(self, name: String) -> Self {
@@ -54,31 +60,41 @@ impl Job {
         self
     }
 
+    /// For a binary that is known to take longer than others.
+    pub(super) fn with_limit(self, limit: Duration) -> Self {
+        Self { limit, ..self }
+    }
+
     fn log(&self) -> PathBuf {
         crate::workspace().join(LOGS).join(format!("{}.log", self.name.replace("::", "-")))
     }
 
-    /// Runs the binary to its end. Its output is in the log, and on the terminal too if it fails.
+    /// Runs the binary to its end, or to that of its time. Its output is in the log, and on the terminal too if it fails.
     fn run(self) -> Result<Outcome> {
         let begun = Instant::now();
         let path = self.log();
         let log = File::create(&path).with_context(|| format!("cannot create {}", path.display()))?;
         let errors = log.try_clone().with_context(|| format!("cannot open {} twice", path.display()))?;
-        let status = Command::new(&self.executable)
+        let mut child = Command::new(&self.executable)
             .current_dir(&self.folder)
             .args(&self.args)
             .envs(self.environment.iter().map(|(name, value)| (*name, value.as_os_str())))
             .stdin(Stdio::null())
             .stdout(log)
             .stderr(errors)
-            .status()
+            .spawn()
             .with_context(|| format!("cannot run {}", self.executable.display()))?;
-        let text = String::from_utf8_lossy(&fs::read(&path).context("cannot read the log")?).into_owned();
+        let status = wait(&mut child, begun + self.limit)
+            .with_context(|| format!("cannot wait for {}", self.executable.display()))?;
+        let mut text = String::from_utf8_lossy(&fs::read(&path).context("cannot read the log")?).into_owned();
+        if status.is_none() {
+            text += &format!("\n{} was ended: it ran for more than {} s\n", self.name, self.limit.as_secs());
+        }
         let [passed, failed, skipped] = counts(&text);
         let outcome = Outcome {
             name: self.name,
             log: path,
-            success: status.success(),
+            success: status.is_some_and(|status| status.success()),
             took: begun.elapsed(),
             passed,
             failed,
@@ -86,6 +102,22 @@ impl Job {
         };
         outcome.print(&text);
         Ok(outcome)
+    }
+}
+
+/// The status of a process that has ended, or none of one that had to be ended. What it had started is cleaned up by its
+/// own keepers, as after a crash.
+fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        if Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 
@@ -157,5 +189,12 @@ mod tests {
         let outcomes = all(jobs, 1).expect("a shell can be run");
         let seen: Vec<(bool, u64)> = outcomes.iter().map(|outcome| (outcome.success, outcome.passed)).collect();
         assert_eq!(seen, [(false, 0), (true, 1)]);
+    }
+
+    #[test]
+    fn a_job_that_hangs_is_ended_and_fails() {
+        let job = Job::new("suite-test::hangs".to_owned(), "/bin/sleep".into(), "/".into()).with_args(&["1000"]);
+        let outcomes = all(vec![job.with_limit(Duration::from_millis(200))], 1).expect("sleep can be run");
+        assert_eq!(outcomes.iter().map(|outcome| outcome.success).collect::<Vec<_>>(), [false]);
     }
 }
