@@ -189,6 +189,20 @@ fn trusted<'a>(
     (trusted, ends)
 }
 
+/// When the current CA may sign: once peers that trust another one know it. Nothing if there is no other one.
+fn spread_at(current: &Authority, trusted: &[&Authority], rotation: &Rotation) -> Option<Timestamp> {
+    let others = trusted.iter().any(|authority| authority.key_id != current.key_id);
+    others.then(|| current.created + rotation.propagation())
+}
+
+/// How long the CA has to wait before it signs the certificate of a node; nothing if it may now.
+pub fn signs_in(facts: &Facts, rotation: &Rotation, now: Timestamp) -> Option<Duration> {
+    let current = facts.authority.as_ref()?;
+    let (trusted, _) = trusted(current, &facts.bundle, rotation, now);
+    let wait = spread_at(current, &trusted, rotation)?.duration_since(now);
+    Duration::try_from(wait).ok().filter(|wait| !wait.is_zero())
+}
+
 enum Due {
     Now(String),
     At(Timestamp),
@@ -205,9 +219,6 @@ fn leaf_due(
 ) -> Due {
     let because = |text: &str| Due::Now(text.to_owned());
     let Some(leaf) = facts.leaves.get(certificate.secret) else { return because("it is missing or cannot be read") };
-    if leaf.duration.as_deref() != Some(text(rotation.duration).as_str()) {
-        return because("its duration was changed");
-    }
     let mut names = certificate.dns_names(namespace);
     names.sort();
     let mut found = leaf.dns_names.clone();
@@ -218,13 +229,22 @@ fn leaf_due(
     let Some(signer) = trusted.iter().find(|authority| authority.key_id == leaf.authority) else {
         return because("nobody trusts the CA that signed it");
     };
+    let changed = leaf.duration.as_deref() != Some(text(rotation.duration).as_str());
+    let spread = spread_at(current, trusted, rotation).filter(|_| signer.key_id != current.key_id);
+    if let Some(spread) = spread
+        && spread + rotation.propagation() < leaf.not_after
+    {
+        // Due or not: who does not know the new CA yet would refuse what it signs, and this one is good until then.
+        return if now >= spread { because("there is a new CA") } else { Due::At(spread) };
+    }
+    if changed {
+        return because("its duration was changed");
+    }
     let mut at = leaf.not_after - rotation.renew_before;
     if signer.not_after < leaf.not_after {
         at = at.min(signer.not_after - rotation.overlap / 2);
     }
-    if signer.key_id != current.key_id {
-        at = at.min(current.created + rotation.propagation());
-    }
+    at = spread.map_or(at, |spread| at.min(spread));
     if now >= at { because("it expires soon, or its CA does") } else { Due::At(at) }
 }
 
@@ -343,6 +363,29 @@ mod tests {
             let plan = plan(&facts(authority("a", 0), &[], all), &rotation(), NAMESPACE, at(1));
             assert_eq!(made(&plan).len(), 1, "{case}");
         }
+    }
+
+    #[test]
+    fn a_ca_signs_nothing_before_everybody_knows_it() {
+        let (old, new) = (authority("a", 0), authority("b", 135));
+        let minutes = |count: u64| at(135) + Duration::from_secs(60 * count);
+        // Made a day less a fifth before the new CA: due at the same time.
+        let due = || facts(new.clone(), std::slice::from_ref(&old), leaves("a", 115));
+        let mut changed = due();
+        changed.leaves.values_mut().for_each(|leaf| leaf.duration = Some("1h0m0s".to_owned()));
+        for (case, facts) in [("due", due()), ("another duration", changed)] {
+            let early = plan(&facts, &rotation(), NAMESPACE, minutes(2));
+            assert_eq!((made(&early), early.next), (vec![], Some(minutes(3))), "{case}");
+            let late = plan(&facts, &rotation(), NAMESPACE, minutes(3));
+            assert_eq!(made(&late).len(), CERTIFICATES.len(), "{case}");
+        }
+        // One that expires meanwhile does not wait.
+        let expires = facts(new.clone(), std::slice::from_ref(&old), leaves("a", 111));
+        assert_eq!(made(&plan(&expires, &rotation(), NAMESPACE, minutes(0))).len(), CERTIFICATES.len());
+        let wait = |facts: &Facts, now| signs_in(facts, &rotation(), now);
+        assert_eq!(wait(&due(), minutes(1)), Some(Duration::from_secs(120)));
+        assert_eq!(wait(&due(), minutes(3)), None);
+        assert_eq!(wait(&facts(new, &[], BTreeMap::new()), minutes(0)), None, "the first CA of an installation");
     }
 
     #[test]

@@ -112,7 +112,8 @@ async fn workloads(client: &Client) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-fn certificates(live: &Objects, namespace: &str) -> Facts {
+/// The certificates that are there.
+pub(crate) fn certificates(live: &Objects, namespace: &str) -> Facts {
     let object = |kind: &str, name: &str| {
         let (group, kind) = (String::new(), kind.to_owned());
         live.get(&Id { group, kind, namespace: namespace.to_owned(), name: name.to_owned() })

@@ -1,6 +1,7 @@
 //! Certificates of nodes, by the API of CertificateSigningRequests.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::v1::KubeVirt;
 use informer::{Informer, Key, Requeue, Store, WorkQueue, run_workers};
@@ -11,13 +12,14 @@ use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateS
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use operate::certificates::{Rotation, signs_in};
 use operate::requests::{Request, Verdict, judge};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
 use crate::execute::node_duration;
 use crate::mirror::Mirror;
-use crate::observe::pair;
+use crate::observe::{certificates, pair};
 use crate::pki;
 
 /// Why it was approved or denied, in the condition.
@@ -43,29 +45,40 @@ pub(crate) async fn run(client: Client, mirror: Mirror, namespace: String, shutd
     let signer = Arc::new(Signer { client, mirror, namespace, requests });
     run_workers(queue, 2, shutdown, move |key: Key| {
         let signer = signer.clone();
-        async move { signer.reconcile(&key).await.map(|()| Requeue::No) }
+        async move { signer.reconcile(&key).await }
     })
     .await;
 }
 
 impl Signer {
-    async fn reconcile(&self, key: &Key) -> Result<(), Error> {
-        let Some(request) = self.requests.get(key) else { return Ok(()) };
+    async fn reconcile(&self, key: &Key) -> Result<Requeue, Error> {
+        let Some(request) = self.requests.get(key) else { return Ok(Requeue::No) };
         let request = (*request).clone();
         match judge(&facts(&request), &self.namespace) {
-            Verdict::Ignore => Ok(()),
+            Verdict::Ignore => Ok(Requeue::No),
             Verdict::Deny { message } => {
                 tracing::warn!(request = %key, message, "deny a certificate");
-                self.conclude(request, "Denied", &message).await.map(drop)
+                self.conclude(request, "Denied", &message).await.map(|_| Requeue::No)
             }
             Verdict::Grant { node, approve } => {
+                if let Some(wait) = self.waits() {
+                    tracing::info!(request = %key, seconds = wait.as_secs(), "sign it once every Pod knows the new CA");
+                    return Ok(Requeue::After(wait));
+                }
                 let request = match approve {
                     true => self.conclude(request, "Approved", "virt-handler asks for its own node").await?,
                     false => request,
                 };
-                self.sign(request, &node).await
+                self.sign(request, &node).await.map(|()| Requeue::No)
             }
         }
+    }
+
+    /// How long the CA has to wait before it signs.
+    fn waits(&self) -> Option<Duration> {
+        let spec = self.kubevirt().map(|kubevirt| kubevirt.spec).unwrap_or_default();
+        let rotation = Rotation::of(&spec).ok()?;
+        signs_in(&certificates(&self.mirror.objects(), &self.namespace), &rotation, Timestamp::now())
     }
 
     async fn conclude(
