@@ -173,9 +173,10 @@ fn config(args: Args, client: kube::Client, status: Arc<Status>) -> Result<(Conf
         node: node_name.clone(),
         signer,
         dir: kubevirt_private_dir.join(CERTIFICATE),
+        ca: ca.clone(),
     });
     let identity = match &requested {
-        Some(requested) => requested.files(ca),
+        Some(requested) => requested.files(),
         None => IdentityFiles { ca, cert, key },
     };
     let config = Config {

@@ -1,7 +1,8 @@
 //! A certificate of this node's own: requested from the cluster's API, kept on the node, renewed in time.
 //!
 //! virt-operator signs a request only if the API server says that it comes from a virt-handler on the node that the
-//! request names. The key never leaves the node.
+//! request names. The key never leaves the node. A new CA in the bundle is a reason to renew it, too: what the CA before
+//! has signed is good only as long as that one stays in the bundle.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,6 +18,7 @@ use role_tls::{IdentityFiles, NODE_AGENT};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio_util::sync::CancellationToken;
+use x509_parser::extensions::ParsedExtension;
 
 use crate::error::chain;
 
@@ -26,8 +28,8 @@ const POLL: Duration = Duration::from_secs(1);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(10);
-/// The longest sleep: the clock may be set meanwhile.
-const LOOK_AGAIN: Duration = Duration::from_secs(3600);
+/// The longest sleep: the clock may be set, and the CA replaced meanwhile.
+const LOOK_AGAIN: Duration = Duration::from_secs(20);
 /// What the certificate is for, in the words of Kubernetes.
 const USAGES: [&str; 3] = ["digital signature", "client auth", "server auth"];
 
@@ -39,6 +41,8 @@ pub struct Requested {
     pub signer: String,
     /// Where certificate and key are kept.
     pub dir: PathBuf,
+    /// The file with the CAs that everybody trusts.
+    pub ca: PathBuf,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -57,8 +61,8 @@ enum CertificateError {
 
 impl Requested {
     /// Where the certificate will be.
-    pub fn files(&self, ca: PathBuf) -> IdentityFiles {
-        IdentityFiles { ca, cert: self.dir.join("tls.crt"), key: self.dir.join("tls.key") }
+    pub fn files(&self) -> IdentityFiles {
+        IdentityFiles { ca: self.ca.clone(), cert: self.dir.join("tls.crt"), key: self.dir.join("tls.key") }
     }
 
     /// Gets the certificate and renews it, until `shutdown`.
@@ -67,11 +71,18 @@ impl Requested {
     }
 
     async fn renew(&self) {
+        // One request for each CA, whoever signs it in the end.
+        let mut asked = None;
         loop {
-            let pause = match due_in(&self.dir, &self.node, Timestamp::now()) {
+            let newest = newest(&self.ca);
+            let signed = newest.is_none() || newest == asked || signer(&self.dir) == newest;
+            let pause = match due_in(&self.dir, &self.node, Timestamp::now()).filter(|_| signed) {
                 Some(left) => left,
                 None => match self.request().await {
-                    Ok(()) => continue,
+                    Ok(()) => {
+                        asked = newest;
+                        continue;
+                    }
                     Err(error) => {
                         tracing::warn!(node = self.node, error = chain(&error), "no certificate for this node");
                         RETRY
@@ -159,6 +170,30 @@ fn due_in(dir: &Path, node: &str, now: Timestamp) -> Option<Duration> {
     left(begin, end, now).filter(|_| role_tls::nodes_of(&certificate) == [node])
 }
 
+/// The key of the youngest CA in a bundle.
+fn newest(bundle: &Path) -> Option<Vec<u8>> {
+    let all = CertificateDer::pem_file_iter(bundle).ok()?;
+    let of = |der: CertificateDer<'_>| {
+        let (_, parsed) = x509_parser::parse_x509_certificate(&der).ok()?;
+        let key = parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+            ParsedExtension::SubjectKeyIdentifier(id) => Some(id.0.to_vec()),
+            _ => None,
+        })?;
+        Some((parsed.validity().not_before.timestamp(), key))
+    };
+    all.filter_map(|one| of(one.ok()?)).max().map(|(_, key)| key)
+}
+
+/// The key of the CA that signed the stored certificate.
+fn signer(dir: &Path) -> Option<Vec<u8>> {
+    let certificate = CertificateDer::from_pem_file(dir.join("tls.crt")).ok()?;
+    let (_, parsed) = x509_parser::parse_x509_certificate(&certificate).ok()?;
+    parsed.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(id) => Some(id.key_identifier.as_ref()?.0.to_vec()),
+        _ => None,
+    })
+}
+
 /// A certificate is renewed after two thirds of its time.
 fn left(begin: Timestamp, end: Timestamp, now: Timestamp) -> Option<Duration> {
     let whole = end.duration_since(begin);
@@ -193,6 +228,37 @@ mod tests {
         assert_eq!(signed.as_deref(), Some(&b"cert"[..]));
         let denied = request(json!({"conditions": [{"type": "Denied", "status": "True", "message": "not your node"}]}));
         assert!(answer("a", &denied).unwrap_err().to_string().ends_with("refused: not your node"));
+    }
+
+    #[test]
+    fn a_certificate_of_another_than_the_youngest_ca_is_told() {
+        let authority = |year: i32| {
+            let mut params = CertificateParams::default();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.not_before = rcgen::date_time_ymd(year, 1, 1);
+            let key = KeyPair::generate().unwrap();
+            let pem = params.self_signed(&key).unwrap().pem();
+            (pem.clone(), rcgen::Issuer::from_ca_cert_pem(&pem, key).unwrap())
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let bundle = dir.path().join("ca-bundle");
+        assert_eq!((newest(&bundle), signer(dir.path())), (None, None));
+        let ((old, old_signer), (new, new_signer)) = (authority(2020), authority(2021));
+        let mut leaf = params("n1").unwrap();
+        leaf.use_authority_key_identifier_extension = true;
+        let by = |issuer: &rcgen::Issuer<'_, KeyPair>| {
+            let key = KeyPair::generate().unwrap();
+            std::fs::write(dir.path().join("tls.crt"), leaf.signed_by(&key, issuer).unwrap().pem()).unwrap();
+            signer(dir.path())
+        };
+        std::fs::write(&bundle, &old).unwrap();
+        let first = by(&old_signer);
+        assert!(first.is_some() && newest(&bundle) == first);
+        for both in [format!("{old}{new}"), format!("{new}{old}")] {
+            std::fs::write(&bundle, both).unwrap();
+            assert_ne!(newest(&bundle), first);
+            assert_eq!(newest(&bundle), by(&new_signer));
+        }
     }
 
     #[test]
