@@ -247,6 +247,21 @@ fn a_single_replica_has_no_budget_that_would_keep_it_on_its_node() {
     assert_eq!((count(&single), count(&Settings::default())), (0, 2));
 }
 
+#[test]
+fn a_single_replica_goes_when_its_successor_is_ready() {
+    for (replicas, unavailable) in [(Some(1), 0), (None, 1), (Some(3), 1)] {
+        let settings = Settings { replicas, ..Settings::default() };
+        let manifests = [managed(&settings, &programs()), with_operator(&settings, &programs())].concat();
+        let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object).collect();
+        let deployments = of_kind(&objects, "Deployment");
+        assert!(!deployments.is_empty());
+        for deployment in deployments {
+            let rolling = &deployment["spec"]["strategy"]["rollingUpdate"];
+            assert_eq!(rolling["maxUnavailable"], unavailable, "{replicas:?}: {deployment}");
+        }
+    }
+}
+
 /// Each webhook of a list of objects, by its name.
 fn webhooks(objects: &[Value]) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();

@@ -127,7 +127,8 @@ fn deployment(workload: Workload, replicas: i32, settings: &Settings) -> Vec<Val
             type_: Some("RollingUpdate".to_owned()),
             rolling_update: Some(RollingUpdateDeployment {
                 max_surge: Some(IntOrString::Int(1)),
-                max_unavailable: Some(IntOrString::Int(1)),
+                // A single one goes when its successor is ready.
+                max_unavailable: Some(IntOrString::Int((replicas - 1).clamp(0, 1))),
             }),
         }),
         template,
