@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use control_plane::ControlPlane;
+use ferrovirt_cli::installation::programs;
 use http::{Method, Request};
-use install::{Manifest, Programs, Settings, Step, names};
+use install::{Manifest, Settings, Step, names};
 use kube::Client;
 use kube::client::Body;
 use kube::core::{ApiResource, GroupVersionKind};
@@ -47,11 +48,7 @@ async fn an_installation_is_taken_and_restricts() -> Result<()> {
     let client = plane.client()?;
     let ca = Authority::new().pem().to_owned();
     let settings = Settings { ca_bundle: Some(ca), ..Settings::default() };
-    let programs = Programs {
-        api: virt_api::program(),
-        controller: virt_controller::program(virt_controller::ALL),
-        handler: virt_handler::program(),
-    };
+    let programs = programs();
     apply(&client, &User::Admin, &install::with_operator(&settings, &programs), "").await?;
     let managed = install::managed(&settings, &programs);
     let (before, after): (Vec<Manifest>, Vec<Manifest>) =
@@ -82,7 +79,7 @@ async fn apply(client: &Client, user: &User<'_>, manifests: &[Manifest], more: &
 }
 
 /// Where an object is served.
-fn path(object: &Value) -> Result<String> {
+pub(crate) fn path(object: &Value) -> Result<String> {
     let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
     let (group, version) = text("/apiVersion").split_once('/').unwrap_or(("", text("/apiVersion")));
     let kind = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("/kind")));

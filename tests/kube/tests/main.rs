@@ -9,6 +9,7 @@ mod kubectl;
 mod nodes;
 mod parity;
 mod pods;
+mod rights;
 mod schema;
 
 use std::process::ExitCode;
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
         nodes::trials(),
         parity::trials(),
         pods::trials(),
+        rights::trials(),
         schema::trials(),
     ]
     .into_iter()
