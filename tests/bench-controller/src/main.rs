@@ -4,7 +4,6 @@
 //!
 //! Admission webhooks are not installed on these clusters, so instances are created as admission would leave them.
 
-mod audit;
 mod cluster;
 mod cost;
 mod instances;

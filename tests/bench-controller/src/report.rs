@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use crate::audit::writes;
+use control_plane::audit::writes;
+
 use crate::run::{Figures, Load, Until};
 
 /// What the figures were measured on.

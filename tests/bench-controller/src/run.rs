@@ -6,9 +6,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use control_plane::audit::{Audit, Calls, writes};
 use control_plane::{CONTROLLER, Process};
 
-use crate::audit::{Audit, Calls, writes};
 use crate::cluster::Cluster;
 use crate::cost::Cost;
 use crate::instances::{self, Pods};
@@ -115,7 +115,7 @@ pub(crate) async fn run(
 ) -> Result<Figures> {
     let nodes = if until == Until::Scheduled { nodes } else { 0 };
     let cluster = Cluster::start(kube, nodes).await?;
-    let mut audit = Audit::new(cluster.plane.audit_log(), CONTROLLER);
+    let mut audit = Audit::new(cluster.plane.audit_log());
     let process = program.start(&cluster)?;
     // One instance to begin with: caches are filled, connections are open, code is paged in.
     instances::create(&cluster.client, "first", 1, 1).await?;
@@ -178,7 +178,7 @@ async fn steady(audit: &mut Audit, process: &Process) -> Result<(Calls, Instant)
     loop {
         tokio::time::sleep(pause).await;
         process.check()?;
-        let asked = audit.read()?;
+        let asked = audit.read()?.remove(CONTROLLER).unwrap_or_default();
         let cpu = Cost::of(process.pid())?.cpu;
         let busy = cpu.saturating_sub(listed).as_secs_f64() / pause.as_secs_f64() > BUSY;
         listed = cpu;

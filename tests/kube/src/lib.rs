@@ -5,6 +5,7 @@
 //! that ends. The directory goes with the `ControlPlane` too; one whose test was killed is removed by the next test that
 //! starts a control plane.
 
+pub mod audit;
 mod control_plane;
 mod fake_nodes;
 pub mod installed;
