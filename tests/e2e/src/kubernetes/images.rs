@@ -15,17 +15,43 @@ pub const TAG: &str = "latest";
 
 const OURS: [&str; 4] = ["ferrovirt", "virt-launcher", "guest-disk", "guest-kernel"];
 
+/// How the program in our images is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Build {
+    /// With the tests.
+    Dev,
+    /// Optimised and static, as it ships.
+    Dist,
+}
+
+impl Build {
+    fn flag(self) -> Option<&'static str> {
+        match self {
+            Build::Dev => Some("--dev"),
+            Build::Dist => None,
+        }
+    }
+
+    fn folder(self) -> &'static str {
+        match self {
+            Build::Dev => "build/images-dev",
+            Build::Dist => "build/images",
+        }
+    }
+}
+
 /// Makes all archives that are not up to date; small ones in this folder.
-pub fn all(folder: &Path) -> Result<Vec<PathBuf>> {
+pub fn all(folder: &Path, build: Build) -> Result<Vec<PathBuf>> {
     let workspace = crate::workspace();
     let status = Command::new(env!("CARGO"))
         .current_dir(&workspace)
-        .args(["run", "-q", "-p", "xtask", "--", "images", "--dev", "--prefix", PREFIX, "--tag", TAG])
+        .args(["run", "-q", "-p", "xtask", "--", "images", "--prefix", PREFIX, "--tag", TAG])
+        .args(build.flag())
         .stdin(Stdio::null())
         .status()
         .context("cannot run cargo")?;
-    ensure!(status.success(), "`cargo xtask images --dev` failed (see above)");
-    let ours = OURS.iter().map(|name| workspace.join(format!("build/images-dev/{name}.tar")));
+    ensure!(status.success(), "`cargo xtask images {}` failed (see above)", build.flag().unwrap_or_default());
+    let ours = OURS.iter().map(|name| workspace.join(build.folder()).join(format!("{name}.tar")));
     Ok(ours.chain([host(folder)?]).collect())
 }
 

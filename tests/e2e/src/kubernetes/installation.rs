@@ -23,9 +23,10 @@ pub(super) fn mark_control_plane(cluster: &Cluster) -> Result<()> {
 }
 
 /// Installs everything and waits until it is ready.
-pub(super) fn install(kubernetes: &Kubernetes) -> Result<()> {
+pub(super) fn install(kubernetes: &Kubernetes, replicas: u8) -> Result<()> {
     let cluster = &kubernetes.cluster;
-    let flags = ["--image-prefix", images::PREFIX, "--image-tag", images::TAG, "--replicas", "1"];
+    let replicas = replicas.to_string();
+    let flags = ["--image-prefix", images::PREFIX, "--image-tag", images::TAG, "--replicas", &replicas];
     let manifests = printed(kubernetes.command(&["install"]).args(flags))?;
     apply(cluster, &printed(&mut kubernetes.command(&["crds"]))?)?;
     // The API server serves a kind a moment after its definition is stored.

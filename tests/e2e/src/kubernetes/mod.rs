@@ -28,6 +28,24 @@ pub struct Kubernetes {
     cluster: Cluster,
 }
 
+/// What is installed, and on what.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    pub build: images::Build,
+    /// Of each Deployment.
+    pub replicas: u8,
+    /// What a node says it has; the cluster's own choice if there is none.
+    pub node_memory_mib: Option<u64>,
+    /// Further flags of kube-apiserver.
+    pub apiserver_flags: Vec<String>,
+}
+
+impl Default for Wanted {
+    fn default() -> Self {
+        Self { build: images::Build::Dev, replicas: 1, node_memory_mib: None, apiserver_flags: Vec::new() }
+    }
+}
+
 /// The same machine is below all nodes.
 #[derive(Debug)]
 struct RealNodes {
@@ -40,13 +58,21 @@ struct RealNodes {
 impl Kubernetes {
     /// Starts a cluster and installs the program on it. None where the machine cannot run one, which is told loudly.
     pub fn start(program: &Path) -> Result<Option<Self>> {
-        let Some(kubernetes) = Self::bare(program)? else { return Ok(None) };
-        installation::install(&kubernetes).with_context(|| kubernetes.report())?;
+        Self::start_with(program, &Wanted::default())
+    }
+
+    pub fn start_with(program: &Path, wanted: &Wanted) -> Result<Option<Self>> {
+        let Some(kubernetes) = Self::bare_with(program, wanted)? else { return Ok(None) };
+        installation::install(&kubernetes, wanted.replicas).with_context(|| kubernetes.report())?;
         Ok(Some(kubernetes))
     }
 
     /// A cluster that has our images, and nothing of ours installed.
     pub fn bare(program: &Path) -> Result<Option<Self>> {
+        Self::bare_with(program, &Wanted::default())
+    }
+
+    fn bare_with(program: &Path, wanted: &Wanted) -> Result<Option<Self>> {
         if let Some(missing) = test_cluster::missing() {
             eprintln!("SKIPPED: guests on a real cluster: {missing}");
             return Ok(None);
@@ -54,10 +80,13 @@ impl Kubernetes {
         let programs = NodePrograms::build_or_skip("guests on a real cluster").map_err(anyhow::Error::msg)?;
         let Some(programs) = programs else { return Ok(None) };
         let folder = tempfile::tempdir().context("cannot make a directory")?;
-        let images = images::all(folder.path())?;
+        let images = images::all(folder.path(), wanted.build)?;
         let kubectl = programs.kube.join("kubectl");
         let progress = |what: &str| eprintln!("{what}");
-        let cluster = Cluster::start(Options { nodes: NODES, images, progress, ..Options::new(programs) })?;
+        let mut options = Options { nodes: NODES, images, progress, ..Options::new(programs) };
+        options.node_memory_mib = wanted.node_memory_mib.unwrap_or(options.node_memory_mib);
+        options.apiserver_flags.extend(wanted.apiserver_flags.iter().cloned());
+        let cluster = Cluster::start(options)?;
         let kubeconfig = cluster.kubeconfig().to_owned();
         let nodes = RealNodes {
             kubectl: kubectl.clone(),
