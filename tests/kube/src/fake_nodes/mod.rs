@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
-use kube::runtime::watcher;
+use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Client, ResourceExt};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -152,7 +152,9 @@ struct Driver {
 async fn drive(driver: Driver) {
     let pods: Api<Pod> = Api::all(driver.client.clone());
     let bound = watcher::Config::default().fields("spec.nodeName!=");
-    let events = watcher(pods, bound).filter_map(async |event| match event {
+    // Without pauses a client that fails at once, as it does when the runtime ends, would be asked again for ever, and the
+    // runtime would wait for this task for ever.
+    let events = watcher(pods, bound).default_backoff().filter_map(async |event| match event {
         Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => Some(pod),
         _ => None,
     });
@@ -220,5 +222,34 @@ fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<()> {
     match result {
         Err(kube::Error::Api(answer)) if matches!(answer.code, 404 | 409) => Ok(()),
         result => Ok(result.map(drop)?),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_runtime_ends_while_pods_are_followed() {
+        let (ended, end) = mpsc::channel();
+        std::thread::spawn(move || {
+            let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let runtime = runtime.expect("a runtime can be made");
+            runtime.block_on(async {
+                let nowhere = kube::Config::new(http::Uri::from_static("http://127.0.0.1:1"));
+                let client = Client::try_from(nowhere).expect("a client can be made");
+                let fate: ChooseFate = Box::new(|_| Fate::Run);
+                let driver = Driver { client, names: HashSet::new(), fate: Arc::new(Mutex::new(fate)) };
+                tokio::spawn(drive(driver));
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            });
+            drop(runtime);
+            let _ = ended.send(());
+        });
+        end.recv_timeout(Duration::from_secs(30)).expect("the runtime ends");
     }
 }
