@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod kubernetes;
 pub mod launchers;
 pub mod manifest;
+pub mod outages;
 pub mod processes;
 
 use std::path::PathBuf;

@@ -12,6 +12,7 @@ mod lifecycle;
 mod migrations;
 mod quickstart;
 mod refusals;
+mod upgrade;
 mod waiting;
 
 use std::process::ExitCode;
@@ -29,7 +30,7 @@ type Lane = (&'static str, fn() -> Vec<Trial>);
 /// Lanes can run side by side, each in a process of its own with `FERROVIRT_E2E_LANE`: they share neither a cluster nor
 /// the name of a guest nor a setting of the machine. Those that look at the whole machine, or
 /// have nodes with kubelets, must run alone.
-const LANES: [Lane; 6] = [
+const LANES: [Lane; 7] = [
     ("moves", migrations::trials),
     ("drains", migrations::departures),
     ("guests", || {
@@ -39,6 +40,7 @@ const LANES: [Lane; 6] = [
     ("struck", migrations::struck),
     ("alone", lifecycle::trials),
     ("quickstart", quickstart::trials),
+    ("upgrade", upgrade::trials),
 ];
 
 fn main() -> ExitCode {
@@ -127,9 +129,17 @@ static CLUSTER: OnceLock<Mutex<Option<Cluster>>> = OnceLock::new();
 
 /// The cluster that scenarios share, started by the first one that needs it.
 async fn cluster(name: &str) -> Result<MappedMutexGuard<'static, Cluster>> {
+    cluster_by(|| Cluster::start(name)).await
+}
+
+/// The same, started in another way.
+async fn cluster_by<F>(start: impl FnOnce() -> F) -> Result<MappedMutexGuard<'static, Cluster>>
+where
+    F: Future<Output = Result<Cluster>>,
+{
     let mut slot = CLUSTER.get_or_init(Mutex::default).lock().await;
     if slot.is_none() {
-        *slot = Some(Cluster::start(name).await?);
+        *slot = Some(start().await?);
     }
     Ok(MutexGuard::map(slot, |slot| slot.as_mut().expect("it was just made")))
 }

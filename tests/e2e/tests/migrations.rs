@@ -74,7 +74,7 @@ pub(crate) fn take_away() {
 }
 
 /// Starts a guest and waits until its node says that it can be moved.
-async fn movable(cluster: &Access, manifest: &Manifest) -> Result<Guest> {
+pub(crate) async fn movable(cluster: &Access, manifest: &Manifest) -> Result<Guest> {
     let guest = Guest::spawn(cluster, manifest.json()).await?;
     guest.wait_to_boot().await?;
     guest
@@ -90,7 +90,7 @@ async fn movable(cluster: &Access, manifest: &Manifest) -> Result<Guest> {
     Ok(guest)
 }
 
-fn other(node: &str) -> &'static str {
+pub(crate) fn other(node: &str) -> &'static str {
     if node == "n1" { "n2" } else { "n1" }
 }
 
@@ -113,7 +113,7 @@ async fn migrate(cluster: &Access, guest: &Guest) -> Result<()> {
 }
 
 /// One QEMU is left of the guest.
-async fn alone(guest: &Guest) -> Result<()> {
+pub(crate) async fn alone(guest: &Guest) -> Result<()> {
     poll("one QEMU", LIMIT, || async {
         match e2e::processes::qemus_of(&guest.name).len() {
             1 => Ok(()),
@@ -124,7 +124,7 @@ async fn alone(guest: &Guest) -> Result<()> {
 }
 
 /// Asks for a migration, with a name of its own to follow it by.
-async fn begin(cluster: &Access, guest: &Guest, name: &str, spec: Value) -> Result<()> {
+pub(crate) async fn begin(cluster: &Access, guest: &Guest, name: &str, spec: Value) -> Result<()> {
     let mut spec = spec;
     spec["vmiName"] = json!(guest.name);
     let migration = serde_json::from_value(json!({"metadata": {"name": name}, "spec": spec}))?;
@@ -132,12 +132,12 @@ async fn begin(cluster: &Access, guest: &Guest, name: &str, spec: Value) -> Resu
     Ok(())
 }
 
-async fn migrations(cluster: &Access) -> Result<Api<VirtualMachineInstanceMigration>> {
+pub(crate) async fn migrations(cluster: &Access) -> Result<Api<VirtualMachineInstanceMigration>> {
     Ok(Api::default_namespaced(cluster.client().await?))
 }
 
 /// Waits for a phase of a migration; one that ends in another way fails at once.
-async fn wait_for(cluster: &Access, name: &str, wanted: &[&str]) -> Result<VirtualMachineInstanceMigration> {
+pub(crate) async fn wait_for(cluster: &Access, name: &str, wanted: &[&str]) -> Result<VirtualMachineInstanceMigration> {
     let api = migrations(cluster).await?;
     let started = std::time::Instant::now();
     loop {
@@ -154,7 +154,7 @@ async fn wait_for(cluster: &Access, name: &str, wanted: &[&str]) -> Result<Virtu
     }
 }
 
-fn phase(migration: &VirtualMachineInstanceMigration) -> String {
+pub(crate) fn phase(migration: &VirtualMachineInstanceMigration) -> String {
     let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
     phase.map(ToString::to_string).unwrap_or_default()
 }
@@ -208,7 +208,7 @@ async fn speed_up(cluster: &Access, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn set_cordon(cluster: &Access, node: &str, cordoned: bool) -> Result<()> {
+pub(crate) async fn set_cordon(cluster: &Access, node: &str, cordoned: bool) -> Result<()> {
     let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(cluster.client().await?);
     let value = if cordoned { json!(true) } else { json!(null) };
     let patch = Patch::Merge(json!({"spec": {"unschedulable": value}}));

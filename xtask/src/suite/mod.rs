@@ -40,6 +40,8 @@ const LANE: &str = "FERROVIRT_E2E_LANE";
 const SHAPE: &str = "FERROVIRT_E2E_SHAPE";
 /// The short way through everything on a real cluster.
 const QUICKSTART: &str = "quickstart";
+/// An installation that is made, updated and removed by the commands of the documents.
+const UPGRADE: &str = "upgrade";
 
 /// What `xtask test` was asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +73,7 @@ pub(crate) fn kube_test(root: &Path) -> Result<()> {
     let mut stages = Vec::new();
     let binaries = stage(&mut stages, "build", || binaries::build(root))?;
     stage(&mut stages, "images", || crate::images::for_tests(root))?;
-    let lanes = [&[QUICKSTART][..], LANES].concat();
+    let lanes = [&[QUICKSTART][..], LANES, &[UPGRADE]].concat();
     let jobs = lanes.iter().map(|lane| on_kubernetes(&binaries, root, lane)).collect::<Result<Vec<_>>>()?;
     let outcomes = stage(&mut stages, "kubernetes", || run::all(jobs, 1))?;
     conclude(stages, outcomes, Options { timings: true })

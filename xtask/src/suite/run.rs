@@ -105,8 +105,8 @@ impl Job {
     }
 }
 
-/// The status of a process that has ended, or none of one that had to be ended. What it had started is cleaned up by its
-/// own keepers, as after a crash.
+/// The status of a process that has ended, or none of one that had to be ended. Clusters that it had started may be left,
+/// as after a crash: `ferrovirt down --data-dir` ends an embedded one, and a real one ends by itself.
 fn wait(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
     loop {
         if let Some(status) = child.try_wait()? {

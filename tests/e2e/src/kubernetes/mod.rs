@@ -3,9 +3,11 @@
 //! n1 and n2 run guests, as in the embedded cluster; n3 is the node of the control plane, as `kubeadm` would mark it, and has
 //! virt-api, virt-controller and virt-operator.
 
+pub mod documents;
 pub mod images;
 mod installation;
 pub mod quickstart;
+pub mod versions;
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,399 @@
+//! An installation on Kubernetes that is made, updated and removed by the commands of the documents, and whose
+//! certificates are replaced, while guests run and somebody asks the API all the time.
+//!
+//! ```text
+//! docs/install.md ─► ten guests ─► docs/upgrade.md, Updating ─► certificates ─► docs/upgrade.md, Removing
+//! ```
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use api::v1::VirtualMachine;
+use drive::{Access, Guest, LIMIT, poll};
+use e2e::cluster::Cluster;
+use e2e::kubernetes::documents::Document;
+use e2e::kubernetes::{Kubernetes, images, versions};
+use e2e::manifest::Manifest;
+use e2e::outages::{Lookout, Question, Record};
+use futures::future::try_join_all;
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+use libtest_mimic::Trial;
+use serde_json::{Value, json};
+use tokio::sync::MappedMutexGuard;
+
+use crate::kubernetes;
+use crate::migrations::{alone, begin, migrations, movable, other, phase, set_cordon, wait_for};
+
+pub(crate) fn trials() -> Vec<Trial> {
+    vec![
+        kubernetes("upgrade_moves_ten_guests_to_new_launchers_and_restarts_none", upgraded),
+        kubernetes("certificates_are_replaced_under_an_open_console_and_a_migration", rotated),
+        kubernetes("removal_document_works_as_it_stands", removed),
+    ]
+}
+
+const INSTALL: &str = "docs/install.md";
+const UPGRADE: &str = "docs/upgrade.md";
+/// What the documents say in place of a registry.
+const EXAMPLE: &str = "registry.example/ferrovirt";
+/// The version in the document.
+const EXAMPLE_VERSION: &str = "v0.2.0";
+
+/// How long the API may leave a kind of request unanswered.
+const OUTAGE: Duration = Duration::from_secs(5);
+/// Migrations at a time.
+const AT_ONCE: usize = 3;
+const GUESTS: usize = 10;
+/// More would only boot each other out of time.
+const BOOTS: usize = 4;
+/// The least that the test guest boots with.
+const TINY: &str = "96Mi";
+/// All guests move, one after another if need be, under emulation.
+const MOVES: Duration = Duration::from_secs(900);
+
+/// Settings of the installation. Nodes have no `/dev/kvm`. A migration that lasts as long as the test wants must not be
+/// given up.
+fn settings() -> Value {
+    json!({"spec": {
+        "configuration": {
+            "developerConfiguration": {"useEmulation": true},
+            "migrations": {
+                "parallelMigrationsPerCluster": AT_ONCE, "progressTimeout": 3600, "completionTimeoutPerGiB": 36000,
+            },
+        },
+        "workloadUpdateStrategy": {
+            "workloadUpdateMethods": ["LiveMigrate"], "batchEvictionSize": AT_ONCE, "batchEvictionInterval": "10s",
+        },
+    }})
+}
+
+/// The cluster of these scenarios, with an installation of the first version and no guest.
+async fn cluster() -> Result<MappedMutexGuard<'static, Cluster>> {
+    let cluster = crate::cluster_by(start).await?;
+    for node in ["n1", "n2"] {
+        set_cordon(&cluster, node, false).await?;
+    }
+    let vms: Api<VirtualMachine> = Api::default_namespaced(cluster.client().await?);
+    for vm in vms.list(&ListParams::default()).await.context("cannot list VMs")?.items {
+        Guest::attach(&cluster, &vm.name_any()).await?.delete().await?;
+    }
+    Ok(cluster)
+}
+
+async fn start() -> Result<Cluster> {
+    let program = e2e::program()?;
+    let work = move || {
+        let Some(kubernetes) = Kubernetes::bare(&program)? else { bail!("there is no cluster to run on") };
+        install(&kubernetes).with_context(|| kubernetes.report())?;
+        Ok(Cluster::Kubernetes(Box::new(kubernetes)))
+    };
+    tokio::task::spawn_blocking(work).await.context("the start of the cluster panicked")?
+}
+
+fn install(kubernetes: &Kubernetes) -> Result<()> {
+    let version = versions::before(kubernetes)?;
+    let document = Document::open(INSTALL, kubernetes)?.with_program("ferrovirt", version.program())?;
+    document.with(EXAMPLE, &flags(version.tag))?.run(kubernetes, false)?;
+    change(kubernetes, &settings())
+}
+
+/// What follows `--image-prefix`.
+fn flags(tag: &str) -> String {
+    format!("{} --image-tag {tag}", images::PREFIX)
+}
+
+fn change(kubernetes: &Kubernetes, patch: &Value) -> Result<()> {
+    let patch = patch.to_string();
+    let words = ["-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "-p", &patch];
+    kubernetes.cluster().kubectl(&words).map(drop)
+}
+
+fn of(cluster: &Cluster) -> Result<&Kubernetes> {
+    match cluster {
+        Cluster::Kubernetes(kubernetes) => Ok(kubernetes),
+        Cluster::Embedded(_) => bail!("this scenario is about an installation on Kubernetes"),
+    }
+}
+
+fn tiny(name: &str) -> Manifest {
+    Manifest::vm(name, "Always").memory(TINY)
+}
+
+/// What tells a guest from the same one after a restart.
+#[derive(Debug, PartialEq, Eq)]
+struct Life {
+    instance: String,
+    boot: String,
+}
+
+async fn life(guest: &mut Guest) -> Result<Life> {
+    let instance = guest.instance().await?.and_then(|instance| instance.metadata.uid).context("it has no instance")?;
+    Ok(Life { instance, boot: guest.run_shell_command("cat /proc/sys/kernel/random/boot_id").await? })
+}
+
+/// Starts half of the guests on each node.
+async fn spread(cluster: &Access) -> Result<Vec<Guest>> {
+    let names: Vec<String> = (1..=GUESTS).map(|number| format!("u{number}")).collect();
+    let mut guests = Vec::new();
+    for (names, elsewhere) in names.chunks(GUESTS / 2).zip(["n2", "n1"]) {
+        set_cordon(cluster, elsewhere, true).await?;
+        let manifests: Vec<Manifest> = names.iter().map(|name| tiny(name)).collect();
+        let boots = manifests.iter().map(|manifest| movable(cluster, manifest));
+        let started: Result<Vec<Guest>> = futures::stream::iter(boots).buffered(BOOTS).try_collect().await;
+        set_cordon(cluster, elsewhere, false).await?;
+        guests.extend(started?);
+    }
+    Ok(guests)
+}
+
+/// One question for each way through the API: to the API server alone, past a webhook, and past the aggregated API.
+fn questions(guest: &str) -> Vec<Question> {
+    let all = "/apis/kubevirt.io/v1/namespaces/default";
+    vec![
+        Question::get("an instance", format!("{all}/virtualmachineinstances/{guest}")),
+        Question::post(
+            "a dry run past the webhooks",
+            format!("{all}/virtualmachines?dryRun=All"),
+            tiny("never-there").json(),
+        ),
+        Question::get("a subresource", "/apis/subresources.kubevirt.io/v1/version"),
+    ]
+}
+
+fn check(records: &[Record]) -> Result<()> {
+    for record in records {
+        println!("{record}");
+    }
+    match records.iter().find(|record| record.longest > OUTAGE) {
+        Some(long) => bail!("the API left a kind of request unanswered for too long: {long}"),
+        None => Ok(()),
+    }
+}
+
+/// Looks how many migrations are on their way at a time, until it is dropped.
+struct Lanes {
+    most: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Lanes {
+    async fn watch(cluster: &Access) -> Result<Self> {
+        let api = migrations(cluster).await?;
+        let watch = Self { most: Arc::default(), stop: Arc::default() };
+        let (most, stop) = (watch.most.clone(), watch.stop.clone());
+        tokio::spawn(async move {
+            while !stop.load(Ordering::Relaxed) {
+                // What cannot be listed now is listed a moment later.
+                if let Ok(all) = api.list(&ListParams::default()).await {
+                    let waiting_or_over = ["", "Pending", "Succeeded", "Failed"];
+                    let begun = all.iter().filter(|one| !waiting_or_over.contains(&phase(one).as_str())).count();
+                    most.fetch_max(begun, Ordering::Relaxed);
+                }
+                tokio::time::sleep(Duration::from_millis(250)).await;
+            }
+        });
+        Ok(watch)
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The images of launchers that run, by the name of their Pod.
+async fn launchers(cluster: &Access) -> Result<BTreeMap<String, String>> {
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
+    let all =
+        pods.list(&ListParams::default().labels("kubevirt.io=virt-launcher")).await.context("cannot list Pods")?;
+    let is_over = |pod: &Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let image = |pod: &Pod| {
+        let compute = pod.spec.as_ref()?.containers.iter().find(|container| container.name == "compute")?;
+        compute.image.clone()
+    };
+    let running = all.items.iter().filter(|pod| !is_over(pod));
+    Ok(running.map(|pod| (pod.name_any(), image(pod).unwrap_or_default())).collect())
+}
+
+async fn upgraded() -> Result<()> {
+    let cluster = cluster().await?;
+    let kubernetes = of(&cluster)?;
+    let done = upgrade(&cluster, kubernetes).await;
+    done.map_err(|err| err.context(kubernetes.report()))
+}
+
+async fn upgrade(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
+    let mut guests = spread(cluster).await?;
+    let mut lives = Vec::new();
+    for guest in &mut guests {
+        lives.push(life(guest).await?);
+    }
+    let version = versions::after(kubernetes)?;
+    let old = launchers(cluster).await?;
+    ensure!(old.len() == GUESTS && old.values().all(|image| *image != version.launcher()), "they run in {old:?}");
+
+    let client = cluster.client().await?;
+    let (lookout, lanes) = (Lookout::start(&client, questions("u1")), Lanes::watch(cluster).await?);
+    let begun = Instant::now();
+    let document = Document::open(UPGRADE, kubernetes)?.with_program("ferrovirt", version.program())?;
+    document.with(EXAMPLE, images::PREFIX)?.with(EXAMPLE_VERSION, version.tag)?.run_under(kubernetes, "Updating")?;
+    println!("the programs were updated in {:.1} s", begun.elapsed().as_secs_f64());
+    poll("all guests in new launchers", MOVES, || async {
+        let images = launchers(cluster).await.map_err(|err| format!("{err:#}"))?;
+        let new = images.values().filter(|image| **image == version.launcher()).count();
+        if new == images.len() && new == GUESTS { Ok(()) } else { Err(format!("{new} of {images:?} are new")) }
+    })
+    .await?;
+    println!("all launchers are new after {:.1} s", begun.elapsed().as_secs_f64());
+    let answers = check(&lookout.finish().await?);
+
+    let most = lanes.most.load(Ordering::Relaxed);
+    ensure!((1..=AT_ONCE).contains(&most), "{most} migrations were on their way at a time, and not {AT_ONCE}");
+    let made = migrations(cluster).await?.list(&ListParams::default()).await.context("cannot list migrations")?;
+    let failed = made.iter().filter(|one| phase(one) == "Failed").count();
+    println!("at most {most} migrations at a time; of {} in all, {failed} failed", made.items.len());
+    for (guest, before) in guests.iter_mut().zip(lives) {
+        guest.reattach(cluster)?;
+        let after = life(guest).await?;
+        ensure!(after == before, "{} was {before:?} and is {after:?}: it was started again", guest.name);
+        alone(guest).await?;
+    }
+    answers?;
+    try_join_all(guests.iter().map(Guest::delete)).await.map(drop)
+}
+
+/// Lifetimes of minutes: an old CA is trusted for four, and a new one signs after two.
+fn short_lives() -> Value {
+    json!({"ca": {"duration": "8m", "renewBefore": "4m"}, "server": {"duration": "8m", "renewBefore": "2m"}})
+}
+
+/// Until everything that the first CA signed is replaced, and nobody trusts it any more.
+const ROTATION: Duration = Duration::from_secs(480);
+
+/// The certificates of an installation.
+#[derive(Clone, Debug)]
+struct Certificates {
+    ca: String,
+    bundle: String,
+    /// By the name of their Secret, or of their node.
+    others: BTreeMap<String, String>,
+}
+
+impl Certificates {
+    fn read(kubernetes: &Kubernetes) -> Result<Self> {
+        let cluster = kubernetes.cluster();
+        let secret = |name: &str| {
+            let template = r#"--template={{index .data "tls.crt" | base64decode}}"#;
+            cluster.kubectl(&["-n", "kubevirt", "get", "secret", name, template])
+        };
+        let template = r#"--template={{index .data "ca-bundle"}}"#;
+        let bundle = cluster.kubectl(&["-n", "kubevirt", "get", "configmap", "kubevirt-ca", template])?;
+        let mut others = BTreeMap::new();
+        for name in ["kubevirt-virt-api-certs", "kubevirt-controller-certs", "kubevirt-virt-handler-certs"] {
+            others.insert(name.to_owned(), secret(name)?);
+        }
+        for node in [1, 2] {
+            let mut cat = cluster.in_node(node, "cat")?;
+            let output = cat.arg("/var/run/kubevirt-private/certificate/tls.crt").output().context("cannot run cat")?;
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "the certificate of node {node}: {}", complaint.trim());
+            others.insert(format!("n{node}"), String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Ok(Self { ca: secret("kubevirt-ca")?, bundle, others })
+    }
+
+    /// What of it is still as it was; nothing once all is new and the old CA is not trusted any more.
+    fn kept(&self, before: &Self) -> Vec<&str> {
+        let same = self.others.iter().filter(|(name, pem)| before.others.get(*name) == Some(pem));
+        let trusted = self.bundle.contains(before.ca.trim());
+        same.map(|(name, _)| name.as_str()).chain(trusted.then_some("the old CA in the bundle")).collect()
+    }
+}
+
+async fn rotated() -> Result<()> {
+    let cluster = cluster().await?;
+    let kubernetes = of(&cluster)?;
+    let done = rotate(&cluster, kubernetes).await;
+    let back = change(kubernetes, &json!({"spec": {"certificateRotateStrategy": null}}));
+    done.and(back).map_err(|err| err.context(kubernetes.report()))
+}
+
+async fn rotate(cluster: &Cluster, kubernetes: &Kubernetes) -> Result<()> {
+    // It changes its memory more quickly than a narrow link can follow, and more slowly than others can.
+    let wanders =
+        movable(cluster, &Manifest::vm("wanders", "Always").kernel_args("dirty=48 rate=16 spin=2000")).await?;
+    let (source, target) = (wanders.node().await?, other(&wanders.node().await?));
+    set_cordon(cluster, target, true).await?;
+    let talks = movable(cluster, &tiny("talks")).await;
+    set_cordon(cluster, target, false).await?;
+    let mut talks = talks?;
+    ensure!(talks.run_shell_command("echo before").await? == "before", "the console does not answer");
+
+    let narrow = cluster.narrow(target)?;
+    begin(cluster, &wanders, "in-flight", json!({})).await?;
+    wait_for(cluster, "in-flight", &["Running"]).await?;
+    let before = Certificates::read(kubernetes)?;
+    let mut questions = questions("talks");
+    // virt-api has virt-handler look for a guest agent, which is not there.
+    let agent = "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachineinstances/talks/guestosinfo";
+    let to_handler = Question::get("a question to virt-handler", agent);
+    println!("virt-handler's answer before: {:?}", to_handler.ask(&cluster.client().await?).await);
+    questions.push(to_handler.or_refused_with(409));
+    let lookout = Lookout::start(&cluster.client().await?, questions);
+    let begun = Instant::now();
+    change(kubernetes, &json!({"spec": {"certificateRotateStrategy": {"selfSigned": short_lives()}}}))?;
+    poll("new certificates", ROTATION, || async {
+        let now = Certificates::read(kubernetes).map_err(|err| format!("{err:#}"))?;
+        let kept = now.kept(&before);
+        if kept.is_empty() { Ok(()) } else { Err(format!("still as before: {}", kept.join(", "))) }
+    })
+    .await?;
+    println!("all certificates are new after {:.1} s", begun.elapsed().as_secs_f64());
+
+    wait_for(cluster, "in-flight", &["Running"]).await.context("the migration did not last until now")?;
+    drop(narrow);
+    wait_for(cluster, "in-flight", &["Succeeded"]).await?;
+    ensure!(wanders.node().await? != source, "the guest is still on {source}");
+    alone(&wanders).await?;
+    let answer = talks.run_shell_command("echo after").await.context("the console that was open all the time")?;
+    ensure!(answer == "after", "the console that was open all the time answers `{answer}`");
+    for guest in ["talks", "wanders"] {
+        let mut again = Guest::attach(cluster, guest).await?;
+        let answer = again.run_shell_command("echo new").await.with_context(|| format!("a new console of {guest}"))?;
+        ensure!(answer == "new", "a new console of {guest} answers `{answer}`");
+    }
+    check(&lookout.finish().await?)?;
+    talks.delete().await?;
+    wanders.delete().await
+}
+
+async fn removed() -> Result<()> {
+    let cluster = cluster().await?;
+    let kubernetes = of(&cluster)?;
+    let remove = || {
+        let document = Document::open(UPGRADE, kubernetes)?;
+        let unknown = document.headings().into_iter().find(|heading| !["Updating", "Removing"].contains(heading));
+        ensure!(unknown.is_none(), "nobody runs the commands of {UPGRADE} under {unknown:?}");
+        document.run_under(kubernetes, "Removing")
+    };
+    remove().map_err(|err| err.context(kubernetes.report()))?;
+    poll("the end of the namespace", LIMIT, || async {
+        let found = kubernetes.cluster().kubectl(&["get", "namespace,crd", "-o", "name"]);
+        let left = found.map_err(|err| format!("{err:#}"))?;
+        match left.lines().find(|name| name.contains("kubevirt")) {
+            None => Ok(()),
+            Some(name) => Err(format!("{name} is there")),
+        }
+    })
+    .await
+}
