@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, ListParams};
 use kube::core::DynamicObject;
 use tokio::time::Instant;
 use virtctl::connect::{ConnectArgs, Session};
-use virtctl::waiting::{self, Seen};
+use waits::guest::Seen;
 
 use super::errors::server_error;
 use super::manifest;
@@ -178,6 +178,6 @@ async fn explain(session: &Session, object: &Doomed, live: &DynamicObject) -> St
         _ => None,
     };
     let left = Seen { vmi: vmi.as_ref().filter(|_| kind == "VirtualMachine"), pod: pod.as_ref(), vm: None };
-    waiting::deletion(kind, &live.metadata, left)
+    waits::guest::deletion(kind, &live.metadata, left)
         .unwrap_or_else(|| format!("{kind} {} has not been marked for deletion yet", object.name))
 }

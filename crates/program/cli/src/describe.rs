@@ -11,7 +11,7 @@ use machinery::age::since;
 use serde_json::{Map, Value};
 use terminal::output::print;
 use virtctl::connect::{ConnectArgs, Session};
-use virtctl::waiting::{self, Outlook};
+use waits::guest::Outlook;
 
 use super::errors::server_error;
 use super::manifest::to_yaml;
@@ -88,7 +88,7 @@ async fn waits_for(session: &Session, object: &Value) -> Option<String> {
                 Outlook::Waiting(sentence) | Outlook::Never(sentence) => Some(sentence),
             }
         }
-        "Pod" => waiting::pod(&serde_json::from_value::<Pod>(object.clone()).ok()?),
+        "Pod" => waits::guest::pod(&serde_json::from_value::<Pod>(object.clone()).ok()?),
         _ => None,
     }
 }

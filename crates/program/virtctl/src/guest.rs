@@ -4,10 +4,10 @@ use api::v1::{VirtualMachine, VirtualMachineInstance};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
+use waits::guest::{Outlook, Seen, outlook};
 
 use crate::api_error;
 use crate::connect::Session;
-use crate::waiting::{Outlook, Seen, outlook};
 
 /// Reads the objects that determine the guest's state.
 pub async fn look(session: &Session, name: &str) -> anyhow::Result<Outlook> {

@@ -14,7 +14,6 @@ pub mod migration;
 mod subresource;
 mod version;
 mod vnc;
-pub mod waiting;
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -17,7 +17,9 @@ use plan::eviction::{Subject, Verdict, World, judge, subject};
 use serde_json::json;
 use tokio::time::Instant;
 use virtctl::connect::{ConnectArgs, Session};
-use virtctl::migration::{self, Followed, Standing, Wait, standing};
+use virtctl::migration::{self, Followed};
+use waits::Wait;
+use waits::migration::{Standing, is_final, standing};
 
 use self::overview::{Left, State, line};
 use super::errors::server_error;
@@ -190,8 +192,7 @@ impl Drain {
     /// What a guest that is to be migrated is doing.
     async fn guest(&self, namespace: &str, guest: &str, refusal: String) -> anyhow::Result<State> {
         let session = in_namespace(&self.session, namespace);
-        let under_way =
-            migration::of_instance(&session, guest).await?.into_iter().find(|one| !migration::is_final(one));
+        let under_way = migration::of_instance(&session, guest).await?.into_iter().find(|one| !is_final(one));
         let Some(name) = under_way.and_then(|migration| migration.metadata.name) else {
             return Ok(match self.has_left(&session, guest).await? {
                 true => State::Ending,

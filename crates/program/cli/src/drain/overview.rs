@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use virtctl::migration::{Progress, Wait};
+use virtctl::migration::Progress;
+use waits::Wait;
 
 /// A guest, or another Pod, that is still on the node.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use tokio::time::Instant;
+use waits::guest::Outlook;
 
 use crate::args::ConsoleArgs;
 use crate::connect::{ConnectArgs, Session};
 use crate::guest;
 use crate::subresource::{self, Kind, Stream};
-use crate::waiting::Outlook;
 use splice::Ended;
 use terminal::RawTerminal;
 

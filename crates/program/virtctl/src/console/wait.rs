@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use tokio::time::Instant;
+use waits::guest::Outlook;
 
 use crate::connect::Session;
 use crate::guest;
-use crate::waiting::Outlook;
 
 /// Returns when the guest runs; fails at once if it will not, or at the deadline.
 pub(super) async fn until_running(session: &Session, name: &str, deadline: Instant) -> anyhow::Result<()> {

@@ -1,7 +1,6 @@
 //! Migrations: starting, following and cancelling them.
 
 mod progress;
-mod standing;
 
 use std::collections::BTreeSet;
 use std::io::{IsTerminal as _, Write as _};
@@ -14,9 +13,9 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Map, Value, json};
+use waits::migration::{Standing, is_final, phase, standing};
 
 pub use progress::Progress;
-pub use standing::{Standing, Wait, is_final, phase, since, standing};
 
 use crate::api_error;
 use crate::args::{DryRunArgs, MigrateArgs, PauseArgs, Target};

@@ -1,7 +1,5 @@
 //! `virtctl explain`: the chain of objects behind a guest or a migration, and the step it waits at.
 
-mod story;
-
 use std::process::ExitCode;
 
 use anyhow::bail;
@@ -12,12 +10,13 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
+use waits::migration::is_final;
+use waits::story::{self, Chain};
 
 use crate::api_error;
 use crate::args::{ExplainArgs, ExplainTarget};
 use crate::connect::{ConnectArgs, Session};
 use crate::migration::{self, Followed};
-use story::Chain;
 use terminal::output::print;
 
 pub(crate) async fn run(connect: &ConnectArgs, args: ExplainArgs) -> anyhow::Result<ExitCode> {
@@ -37,7 +36,7 @@ async fn of_guest(session: &Session, name: &str) -> anyhow::Result<Chain> {
         bail!("there is no VirtualMachine and no VirtualMachineInstance {name} in namespace {}", session.namespace);
     }
     // A finished migration does not explain what the guest waits for.
-    let under_way = migration::of_instance(session, name).await?.into_iter().find(|one| !migration::is_final(one));
+    let under_way = migration::of_instance(session, name).await?.into_iter().find(|one| !is_final(one));
     let followed = match under_way.and_then(|migration| migration.metadata.name) {
         Some(migration) => Followed::look(session, &migration).await?,
         None => None,

@@ -8,18 +8,7 @@ use api::{conditions, reasons};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::waiting;
-
-/// What something waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
-    /// A sentence without its end.
-    pub what: String,
-    /// When the wait began.
-    pub since: Option<Timestamp>,
-    /// What would unblock it, if somebody can do something; a sentence without its end.
-    pub unblock: Option<String>,
-}
+use crate::{Wait, guest};
 
 /// The state of a migration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +73,7 @@ fn wait(
             unblock: remedy(condition.reason(), migration),
         };
     }
-    if let Some(waiting) = target.and_then(waiting::pod) {
+    if let Some(waiting) = target.and_then(guest::pod) {
         return plain(waiting);
     }
     plain(match phase {

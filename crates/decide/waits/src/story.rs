@@ -9,21 +9,22 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::age;
 
-use crate::migration::{self, Standing, Wait, standing};
-use crate::waiting::{Outlook, Seen, outlook};
+use crate::Wait;
+use crate::guest::{Outlook, Seen, outlook};
+use crate::migration::{self, Standing, standing};
 
 /// The objects behind a guest, as far as they exist.
 #[derive(Default)]
-pub(super) struct Chain {
+pub struct Chain {
     /// The guest's name.
-    pub(super) name: String,
-    pub(super) vm: Option<VirtualMachine>,
-    pub(super) vmi: Option<VirtualMachineInstance>,
+    pub name: String,
+    pub vm: Option<VirtualMachine>,
+    pub vmi: Option<VirtualMachineInstance>,
     /// The Pod in which the guest runs.
-    pub(super) pod: Option<Pod>,
-    pub(super) migration: Option<VirtualMachineInstanceMigration>,
+    pub pod: Option<Pod>,
+    pub migration: Option<VirtualMachineInstanceMigration>,
     /// The target Pod of its migration.
-    pub(super) target: Option<Pod>,
+    pub target: Option<Pod>,
 }
 
 /// Where things stand.
@@ -36,7 +37,7 @@ enum End {
 }
 
 /// The chain, one line per object, and what comes next.
-pub(super) fn tell(chain: &Chain, now: Timestamp) -> String {
+pub fn tell(chain: &Chain, now: Timestamp) -> String {
     let mut rows = vec![];
     if let Some(vm) = &chain.vm {
         let status = vm.status.as_ref().and_then(|status| status.printable_status.as_ref());
