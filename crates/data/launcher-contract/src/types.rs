@@ -1,5 +1,7 @@
 //! The documents of the protocol. Fields are only ever added; unknown fields are ignored.
 
+use std::net::Ipv4Addr;
+
 use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -192,6 +194,29 @@ pub struct SyncOptions {
     pub allow_emulation: bool,
     /// KVM can actually run a vCPU on this node.
     pub kvm_usable: bool,
+    /// Of the bridged networks on which the Pod has an IPv4 address.
+    pub leases: Vec<Lease>,
+}
+
+/// What a network plugin has given the Pod on a bridged network, for the guest to have.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Lease {
+    /// The network's name in the VMI.
+    pub network: String,
+    pub address: Ipv4Addr,
+    pub prefix_len: u8,
+    /// Without the one to the network of the address.
+    pub routes: Vec<LeaseRoute>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseRoute {
+    pub destination: Ipv4Addr,
+    pub prefix_len: u8,
+    /// `None` for what is reached without a router.
+    pub gateway: Option<Ipv4Addr>,
 }
 
 /// A command for the launcher of one VMI.

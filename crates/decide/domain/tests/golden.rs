@@ -56,6 +56,12 @@ fn kernel_boot_with_an_empty_disk_cloud_init_and_a_network() {
 }
 
 #[test]
+fn each_attached_network_has_its_card() {
+    let xml = check("two-networks", HostFacts::example);
+    assert_eq!(xml.matches("<interface type=\"ethernet\">").count(), 3);
+}
+
+#[test]
 fn container_disk_on_kvm() {
     let xml = check("container-disk", HostFacts::example);
     assert!(xml.contains("<domain type=\"kvm\">"));

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use api::v1::{DHCPOptions, VirtualMachineInstance};
+use launcher_contract::types::{Lease, LeaseRoute};
 
-use crate::binding::{Attached, attached};
-use crate::{LinkName, PlanError, PodNet, cidr};
+use crate::binding::{Attached, Bound, attached, guest_mac};
+use crate::{LinkName, MacAddr, PlanError, PodNet, bridge, cidr};
 
 /// 999 days: the address never changes while the guest runs, so there is nothing to renew.
 const LEASE_SECONDS: u32 = 999 * 24 * 60 * 60;
@@ -26,7 +27,12 @@ pub struct DhcpConfig {
     /// The address that it leases.
     pub client: Ipv4Addr,
     pub prefix_len: u8,
-    pub router: Ipv4Addr,
+    pub router: Option<Ipv4Addr>,
+    /// Routes besides the one to the client's own network, the default route last. A client that is told of any ignores
+    /// `router`.
+    pub routes: Vec<LeaseRoute>,
+    /// Who is answered; on a bridged network others can be heard, too.
+    pub client_mac: Option<MacAddr>,
     pub dns: Vec<Ipv4Addr>,
     /// Fits one DHCP option when encoded without compression.
     pub search: Vec<String>,
@@ -41,13 +47,69 @@ pub struct DhcpConfig {
     pub private: Vec<(u8, String)>,
 }
 
-/// The DHCP servers the launcher has to run, one per interface.
-pub fn config(vmi: &VirtualMachineInstance, pod: &PodNet) -> Result<Vec<DhcpConfig>, PlanError> {
-    attached(vmi)?.iter().map(|interface| one(vmi, interface, pod)).collect()
+/// The DHCP servers the launcher has to run, one per interface. Bridged interfaces have one if there is a lease.
+pub fn config(vmi: &VirtualMachineInstance, pod: &PodNet, leases: &[Lease]) -> Result<Vec<DhcpConfig>, PlanError> {
+    let mut servers = Vec::new();
+    for interface in attached(vmi)? {
+        let offer = match interface.bound {
+            Bound::Masquerade(network) => {
+                let net = cidr::ipv4(network, &interface.pod_field())?;
+                Some(Offer {
+                    server: net.gateway,
+                    client: net.guest,
+                    prefix_len: net.prefix_len,
+                    router: Some(net.gateway),
+                    routes: Vec::new(),
+                    client_mac: None,
+                })
+            }
+            Bound::Bridge => match leases.iter().find(|lease| lease.network == interface.spec.name) {
+                Some(lease) => Some(of_lease(vmi, &interface, pod, lease)?),
+                None => None,
+            },
+        };
+        if let Some(offer) = offer {
+            servers.push(one(vmi, &interface, pod, offer)?);
+        }
+    }
+    Ok(servers)
 }
 
-fn one(vmi: &VirtualMachineInstance, interface: &Attached<'_>, pod: &PodNet) -> Result<DhcpConfig, PlanError> {
-    let net = cidr::ipv4(interface.pod_network, &interface.network_field)?;
+/// The part that depends on the binding.
+struct Offer {
+    server: Ipv4Addr,
+    client: Ipv4Addr,
+    prefix_len: u8,
+    router: Option<Ipv4Addr>,
+    routes: Vec<LeaseRoute>,
+    client_mac: Option<MacAddr>,
+}
+
+fn of_lease(
+    vmi: &VirtualMachineInstance,
+    interface: &Attached<'_>,
+    pod: &PodNet,
+    lease: &Lease,
+) -> Result<Offer, PlanError> {
+    let mut routes = lease.routes.clone();
+    let is_default = |route: &LeaseRoute| route.prefix_len == 0;
+    routes.sort_by_key(is_default);
+    Ok(Offer {
+        server: bridge::advertised(interface)?,
+        client: lease.address,
+        prefix_len: lease.prefix_len,
+        router: routes.iter().find(|route| is_default(route)).and_then(|route| route.gateway),
+        routes,
+        client_mac: Some(guest_mac(vmi, interface, pod.link(interface)?)?),
+    })
+}
+
+fn one(
+    vmi: &VirtualMachineInstance,
+    interface: &Attached<'_>,
+    pod: &PodNet,
+    offer: Offer,
+) -> Result<DhcpConfig, PlanError> {
     let resolv_conf = ResolvConf::parse(&pod.resolv_conf);
     let domain = resolv_conf.longest_search().map(str::to_string);
     let subdomain = vmi.spec.subdomain.as_deref().unwrap_or_default();
@@ -55,14 +117,16 @@ fn one(vmi: &VirtualMachineInstance, interface: &Attached<'_>, pod: &PodNet) -> 
     let options = interface.spec.dhcp_options.as_ref().unwrap_or(&no_options);
     Ok(DhcpConfig {
         bridge: interface.bridge.clone(),
-        server: net.gateway,
-        client: net.guest,
-        prefix_len: net.prefix_len,
-        router: net.gateway,
+        server: offer.server,
+        client: offer.client,
+        prefix_len: offer.prefix_len,
+        router: offer.router,
+        routes: offer.routes,
+        client_mac: offer.client_mac,
         dns: resolv_conf.dns(),
         search: resolv_conf.search_with(subdomain),
         domain,
-        mtu: u16::try_from(pod.mtu).unwrap_or(u16::MAX),
+        mtu: u16::try_from(pod.link(interface)?.mtu).unwrap_or(u16::MAX),
         hostname: pod.hostname.clone(),
         lease_seconds: LEASE_SECONDS,
         tftp_server: options.tftp_server_name.clone(),

@@ -1,29 +1,42 @@
 use std::net::IpAddr;
 
 use api::v1::VirtualMachineInstance;
+use launcher_contract::types::Lease;
 
-use crate::binding::attached;
-use crate::{LinkName, Observed, ObservedLink, PlanError};
+use crate::binding::{Bound, attached};
+use crate::{LinkName, Observed, ObservedLink, PlanError, bridge};
 
 /// Addresses under which a network of the VMI is reachable in the cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PodInterface {
     pub network: String,
     pub link: LinkName,
-    /// The first global IPv4 and the first global IPv6 address, in this order.
+    /// The first global IPv4 and the first global IPv6 address, in this order. There is no IPv6 address for a bridged
+    /// guest, since nothing tells it of one.
     pub addresses: Vec<IpAddr>,
+    /// What a bridged guest is told by DHCP.
+    pub lease: Option<Lease>,
 }
 
-/// Reads the Pod's addresses, before phase 1 or after.
+/// Reads the Pod's addresses, before phase 1 or after. Only before it there are the routes of a bridged network.
 pub fn discover(vmi: &VirtualMachineInstance, observed: &Observed) -> Result<Vec<PodInterface>, PlanError> {
     attached(vmi)?
         .into_iter()
         .map(|interface| {
-            let network = interface.spec.name.clone();
-            let Some(link) = observed.link(&interface.pod_interface) else {
-                return Err(PlanError::NoPodLink { network, link: interface.pod_interface.to_string() });
+            let found = match interface.bound {
+                Bound::Masquerade(_) => observed.link(&interface.pod_interface),
+                Bound::Bridge => bridge::original(&interface, &bridge::nic(&interface)?, observed),
             };
-            Ok(PodInterface { network, addresses: global_addresses(link), link: interface.pod_interface })
+            let link = found.ok_or_else(|| interface.no_pod_link())?;
+            let mut addresses = global_addresses(link);
+            let lease = match interface.bound {
+                Bound::Masquerade(_) => None,
+                Bound::Bridge => {
+                    addresses.retain(IpAddr::is_ipv4);
+                    bridge::lease(&interface, link, observed)
+                }
+            };
+            Ok(PodInterface { network: interface.spec.name.clone(), addresses, lease, link: interface.pod_interface })
         })
         .collect()
 }

@@ -3,9 +3,9 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use api::v1::{Interface, VirtualMachineInstance};
+use api::v1::{Interface, PodNetwork};
 
-use crate::binding::{Attached, attached};
+use crate::binding::Attached;
 use crate::cidr::{self, GuestNet};
 use crate::discovery::global_addresses;
 use crate::nft::{Base, Chain, Family, Hook, Match, Protocol, Rule, Table, Verdict};
@@ -18,19 +18,12 @@ const BRIDGE_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 0]);
 const PREINBOUND: &str = "KUBEVIRT_PREINBOUND";
 const POSTINBOUND: &str = "KUBEVIRT_POSTINBOUND";
 
-/// The desired state of the Pod's network namespace for the guest.
-///
-/// IPv6 is set up when the Pod has an IPv6 address, but nothing in the Pod sends router advertisements: the guest
-/// needs a static address and default route (`vmIPv6NetworkCIDR`, first and second host).
-pub fn phase1(vmi: &VirtualMachineInstance, observed: &Observed) -> Result<NetPlan, PlanError> {
-    let mut plan = NetPlan::default();
-    for interface in attached(vmi)? {
-        masquerade(&interface, observed, &mut plan)?;
-    }
-    Ok(plan)
-}
-
-fn masquerade(interface: &Attached<'_>, observed: &Observed, plan: &mut NetPlan) -> Result<(), PlanError> {
+pub(crate) fn add(
+    interface: &Attached<'_>,
+    pod_network: &PodNetwork,
+    observed: &Observed,
+    plan: &mut NetPlan,
+) -> Result<(), PlanError> {
     let network = || interface.spec.name.clone();
     let link = || interface.pod_interface.to_string();
     let pod = observed
@@ -45,7 +38,7 @@ fn masquerade(interface: &Attached<'_>, observed: &Observed, plan: &mut NetPlan)
     for address in addresses {
         match address {
             IpAddr::V4(_) => {
-                let net = cidr::ipv4(interface.pod_network, &interface.network_field)?;
+                let net = cidr::ipv4(pod_network, &interface.pod_field())?;
                 bridge_addresses.push(net.gateway_net());
                 // Routes the Pod's own loopback traffic to the guest.
                 let route_localnet = format!("net/ipv4/conf/{}/route_localnet", interface.bridge);
@@ -54,7 +47,7 @@ fn masquerade(interface: &Attached<'_>, observed: &Observed, plan: &mut NetPlan)
                 plan.nft.push(nat(Family::Ip, interface, net, Ipv4Addr::LOCALHOST, &ports));
             }
             IpAddr::V6(_) => {
-                let net = cidr::ipv6(interface.pod_network, &interface.network_field)?;
+                let net = cidr::ipv6(pod_network, &interface.pod_field())?;
                 bridge_addresses.push(net.gateway_net());
                 plan.sysctls.push(Sysctl::new("net/ipv6/conf/all/forwarding", "1"));
                 plan.nft.push(nat(Family::Ip6, interface, net, Ipv6Addr::LOCALHOST, &ports));

@@ -9,6 +9,7 @@ const PRIMARY_POD_INTERFACE: &str = "eth0";
 const PRIMARY_TAP: &str = "tap0";
 const SECONDARY_PREFIX: &str = "pod";
 const BRIDGE_PREFIX: &str = "k6t-";
+const NIC_SUFFIX: &str = "-nic";
 /// `pod` and these leave a name of 14 bytes; the bridge's prefix is one byte longer than `pod`.
 const HASH_DIGITS: usize = 11;
 
@@ -29,6 +30,12 @@ pub fn pod_interface(vmi: &VirtualMachineInstance, network: &Network) -> Result<
 pub fn bridge(pod_interface: &LinkName) -> Result<LinkName, InvalidLinkName> {
     let rest = pod_interface.strip_prefix(SECONDARY_PREFIX).unwrap_or(pod_interface);
     LinkName::new(format!("{BRIDGE_PREFIX}{rest}"))
+}
+
+/// The Pod's link once a bridge has taken its place.
+pub fn nic(pod_interface: &LinkName) -> Result<LinkName, InvalidLinkName> {
+    let rest = pod_interface.strip_prefix(SECONDARY_PREFIX).unwrap_or(pod_interface);
+    LinkName::new(format!("{rest}{NIC_SUFFIX}"))
 }
 
 /// The tap device QEMU opens.
@@ -92,6 +99,7 @@ mod tests {
         assert_eq!(pod.as_str(), "pod16477688c0e");
         assert_eq!(bridge(&pod).unwrap().as_str(), "k6t-16477688c0e");
         assert_eq!(tap(&network, &pod).unwrap().as_str(), "tap16477688c0e");
+        assert_eq!(nic(&pod).unwrap().as_str(), "16477688c0e-nic");
     }
 
     #[test]

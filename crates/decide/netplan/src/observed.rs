@@ -1,3 +1,5 @@
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 
 use crate::MacAddr;
@@ -6,6 +8,18 @@ use crate::MacAddr;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     pub links: Vec<ObservedLink>,
+    /// Unicast routes of the main table, in the kernel's order.
+    pub routes: Vec<ObservedRoute>,
+}
+
+/// One route as the kernel reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObservedRoute {
+    /// Index of the link that it leaves by.
+    pub link: u32,
+    pub destination: IpNet,
+    /// `None` for what is reached without a router.
+    pub gateway: Option<IpAddr>,
 }
 
 /// One link as the kernel reports it.

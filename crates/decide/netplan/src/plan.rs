@@ -9,10 +9,18 @@ use crate::{LinkName, MacAddr};
 /// a bridge comes before its ports. Everything else is left alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NetPlan {
+    pub renames: Vec<Rename>,
     pub links: Vec<Link>,
     pub routes: Vec<Route>,
     pub sysctls: Vec<Sysctl>,
     pub nft: Vec<nft::Table>,
+}
+
+/// A link gets another name. Done if there is a link of the new name, also if another one has the old name by now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rename {
+    pub from: LinkName,
+    pub to: LinkName,
 }
 
 /// A link that exists, is up, and has exactly these addresses (link-local IPv6 addresses are left to the kernel).
@@ -32,6 +40,10 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkKind {
     Bridge,
+    /// Holds a name and addresses, and drops what is sent to it.
+    Dummy,
+    /// A link of any kind that is there already, to become a port of a bridge that does not learn addresses from it.
+    Port,
     Tap(TapOptions),
 }
 

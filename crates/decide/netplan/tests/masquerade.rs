@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 use api::v1::VirtualMachineInstance;
-use netplan::{MacAddr, Observed, ObservedLink, PlanError, PodNet};
+use netplan::{MacAddr, Observed, ObservedLink, PlanError, PodLink, PodNet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -29,13 +29,13 @@ fn pod(addresses: &[&str]) -> Observed {
         master: None,
         addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
     };
-    Observed { links: vec![link(1, "lo", &["127.0.0.1/8", "::1/128"]), link(2, "eth0", addresses)] }
+    let links = vec![link(1, "lo", &["127.0.0.1/8", "::1/128"]), link(2, "eth0", addresses)];
+    Observed { links, routes: vec![] }
 }
 
 fn pod_net() -> PodNet {
     PodNet {
-        mtu: 1450,
-        mac: MacAddr([0x0a, 0x58, 10, 244, 1, 7]),
+        links: [("eth0".parse().unwrap(), PodLink { mtu: 1450, mac: MacAddr([0x0a, 0x58, 10, 244, 1, 7]) })].into(),
         resolv_conf: "nameserver 10.96.0.10\nsearch default.svc.cluster.local svc.cluster.local\n".to_string(),
         hostname: "testvm".to_string(),
     }
@@ -88,7 +88,7 @@ fn what_cannot_be_planned_is_refused_with_its_field() {
         (
             json!({"name": "default", "bridge": {}}),
             pod_network(),
-            "spec.domain.devices.interfaces[0]: the bridge binding",
+            "spec.domain.devices.interfaces[0]: the bridge binding on the Pod network",
         ),
         (
             json!({"name": "default"}),
@@ -182,6 +182,13 @@ fn the_domain_gets_the_pods_mac_and_mtu_unless_the_vmi_names_a_mac() {
     assert_eq!(with_mac("02-00-00-00-00-01").unwrap()[0].mac.to_string(), "02:00:00:00:00:01");
     let err = with_mac("nonsense").unwrap_err();
     assert_eq!(err.to_string(), "spec.domain.devices.interfaces[0].macAddress is not usable");
+
+    // As at the target of a migration, whose Pod has another one.
+    let mut moving = default_vmi();
+    moving.status_mut().interfaces =
+        serde_json::from_value(json!([{"name": "default", "mac": "0a:58:0a:f4:02:09"}])).unwrap();
+    let interfaces = netplan::domain_interfaces(&moving, &pod_net()).unwrap();
+    assert_eq!(interfaces[0].mac.to_string(), "0a:58:0a:f4:02:09");
 }
 
 #[test]
@@ -197,10 +204,10 @@ fn the_guest_is_told_everything_by_dhcp() {
         json!({"name": "default", "pod": {"vmNetworkCIDR": "10.11.12.0/24"}}),
     );
     vmi.spec.subdomain = Some("web".to_string());
-    insta::assert_debug_snapshot!("dhcp", netplan::dhcp::config(&vmi, &pod_net()).unwrap());
+    insta::assert_debug_snapshot!("dhcp", netplan::dhcp::config(&vmi, &pod_net(), &[]).unwrap());
 
     vmi.spec.domain.devices.interfaces[0].dhcp_options.as_mut().unwrap().private_options[0].option = 12;
-    let err = netplan::dhcp::config(&vmi, &pod_net()).unwrap_err().to_string();
+    let err = netplan::dhcp::config(&vmi, &pod_net(), &[]).unwrap_err().to_string();
     assert!(err.starts_with("spec.domain.devices.interfaces[0].dhcpOptions.privateOptions[0].option: 12"), "{err}");
 }
 
@@ -223,6 +230,6 @@ proptest! {
             prop_assert!(script.lines().all(|line| line.starts_with("add ") || line.starts_with("flush chain ")));
         }
         let _ = netplan::domain_interfaces(&vmi, &pod_net());
-        let _ = netplan::dhcp::config(&vmi, &PodNet { resolv_conf, ..pod_net() });
+        let _ = netplan::dhcp::config(&vmi, &PodNet { resolv_conf, ..pod_net() }, &[]);
     }
 }

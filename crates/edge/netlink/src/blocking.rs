@@ -5,13 +5,18 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use ipnet::IpNet;
-use netplan::{MacAddr, ObservedLink, Route, TapOptions};
+use netplan::{MacAddr, ObservedLink, ObservedRoute, Route, TapOptions};
 use rtnetlink::packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
-use rtnetlink::packet_route::RouteNetlinkMessage;
 use rtnetlink::packet_route::address::{AddressAttribute, AddressMessage};
-use rtnetlink::packet_route::link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
-use rtnetlink::packet_route::route::RouteScope;
-use rtnetlink::{AddressMessageBuilder, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
+use rtnetlink::packet_route::link::{
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo,
+    LinkMessage,
+};
+use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
+use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
+use rtnetlink::{
+    AddressMessageBuilder, LinkBridge, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
+};
 use rustix::io::Errno;
 
 use crate::error::{Error, KernelError};
@@ -42,8 +47,24 @@ impl Links {
         Ok(observed(message, &addresses))
     }
 
+    /// Unicast routes of the main table, those of IPv4 first.
+    pub fn routes(&mut self) -> Result<Vec<ObservedRoute>, Error> {
+        let mut routes = Vec::new();
+        for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+            let mut all = RouteMessage::default();
+            all.header.address_family = family;
+            let answer = self.netlink.dump(RouteNetlinkMessage::GetRoute(all)).map_err(failed("list", "routes"))?;
+            routes.extend(answer.into_iter().filter_map(route));
+        }
+        Ok(routes)
+    }
+
     pub fn create_bridge(&mut self, name: &str) -> Result<(), Error> {
         self.create(name, "bridge", LinkMessageBuilder::<LinkBridge>::new(name).build())
+    }
+
+    pub fn create_dummy(&mut self, name: &str) -> Result<(), Error> {
+        self.create(name, "dummy", LinkMessageBuilder::<LinkDummy>::new(name).build())
     }
 
     /// Creates a veth pair, with `peer` in `peer_netns` if given. The kernel creates both ends or none, so a pair is
@@ -93,6 +114,15 @@ impl Links {
         self.change(name, "set the master of link", |link| link.controller(index))
     }
 
+    /// The bridge of which the link is a port no longer learns addresses from it, and sends it every frame for an address
+    /// that no other port has.
+    pub fn stop_learning(&mut self, name: &str) -> Result<(), Error> {
+        self.change(name, "turn off learning on the port", |link| {
+            link.set_port_kind(InfoPortKind::Bridge)
+                .set_port_data(InfoPortData::BridgePort(vec![InfoBridgePort::Learning(false)]))
+        })
+    }
+
     pub fn set_mac(&mut self, name: &str, mac: MacAddr) -> Result<(), Error> {
         self.change(name, "set the MAC address of link", |link| link.address(mac.0.to_vec()))
     }
@@ -101,12 +131,21 @@ impl Links {
         self.change(name, "set the MTU of link", |link| link.mtu(mtu))
     }
 
-    /// The link should be down: kernels before 6.2 reject the change otherwise.
+    /// Done if there is a link of the new name. Kernels before 6.2 rename links only while they are down; then it stays
+    /// down, and loses its routes and IPv6 addresses.
     pub fn rename(&mut self, name: &str, new_name: &str) -> Result<(), Error> {
-        if self.find(name)?.is_none() && self.find(new_name)?.is_some() {
-            return Ok(()); // done by an earlier run
+        if self.find(new_name)?.is_some() {
+            return Ok(());
         }
-        self.change(name, "rename link", |link| link.name(new_name))
+        let index = self.index(name)?;
+        let message = LinkUnspec::new_with_index(index).name(new_name).build();
+        match self.netlink.change(RouteNetlinkMessage::NewLink(message), 0) {
+            Err(err) if err.is(Errno::BUSY) => {
+                self.set_down(name)?;
+                self.change(name, "rename link", |link| link.name(new_name))
+            }
+            other => other.map_err(failed("rename link", name)),
+        }
     }
 
     pub fn add_address(&mut self, name: &str, address: IpNet) -> Result<(), Error> {
@@ -225,6 +264,38 @@ fn address_message(index: u32, address: IpNet) -> AddressMessage {
             .index(index)
             .address(net.addr(), net.prefix_len())
             .build(),
+    }
+}
+
+/// None for routes of other tables, to this machine itself, or that end somewhere.
+fn route(message: RouteNetlinkMessage) -> Option<ObservedRoute> {
+    let RouteNetlinkMessage::NewRoute(message) = message else { return None };
+    let header = &message.header;
+    if header.kind != RouteType::Unicast || header.table != RouteHeader::RT_TABLE_MAIN {
+        return None;
+    }
+    let (mut destination, mut gateway, mut link) = (None, None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(to) => destination = ip(to),
+            RouteAttribute::Gateway(via) => gateway = ip(via),
+            RouteAttribute::Oif(index) => link = Some(*index),
+            _ => {}
+        }
+    }
+    let any = match header.address_family {
+        AddressFamily::Inet6 => IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED),
+        _ => IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED),
+    };
+    let destination = IpNet::new(destination.unwrap_or(any), header.destination_prefix_length).ok()?;
+    Some(ObservedRoute { link: link?, destination, gateway })
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some(IpAddr::V4(*ip)),
+        RouteAddress::Inet6(ip) => Some(IpAddr::V6(*ip)),
+        _ => None,
     }
 }
 

@@ -9,7 +9,7 @@ use informer::EventType;
 use jiff::Timestamp;
 use kube::api::PostParams;
 use kube::{Api, Resource};
-use launcher_contract::types::{Command, RefusalCode};
+use launcher_contract::types::{Command, RefusalCode, SyncOptions};
 use launcher_rpc::Error as RpcError;
 use tokio::sync::Notify;
 use tokio::time::timeout;
@@ -317,8 +317,7 @@ impl Agent {
             Action::SyncDomain { because } => {
                 tracing::info!(vmi = %self.record.vmi_key(), because, "starting or resuming the guest");
                 let vmi = present(seen)?;
-                let options = self.node.config.sync_options(self.node.kvm.is_ok());
-                let synced = launcher.client.sync(vmi, &options).await;
+                let synced = launcher.client.sync(vmi, &self.sync_options()).await;
                 launcher.refresh().await;
                 synced.map_err(refused)?;
                 self.sent.sync = Some(Timestamp::now());
@@ -355,7 +354,7 @@ impl Agent {
                     SeenVmi::Absent | SeenVmi::Unconfirmed => None,
                 };
                 let settles = matches!(action, Action::SettleMigration { .. });
-                migration::act(&self.node, &self.record, vmi, launcher, action).await?;
+                migration::act(&self.node, &self.record, vmi, launcher, &self.sync_options(), action).await?;
                 self.sent.settle = if settles { Some(Timestamp::now()) } else { self.sent.settle };
                 Ok(())
             }
@@ -381,6 +380,12 @@ impl Agent {
             }
             Action::RequeueAfter { .. } => Ok(()), // handled by the caller
         }
+    }
+
+    /// What to tell the launcher beside the VMI.
+    fn sync_options(&self) -> SyncOptions {
+        let leases = self.network.as_ref().map(NetworkRecord::leases).unwrap_or_default();
+        self.node.config.sync_options(self.node.kvm.is_ok(), leases)
     }
 
     async fn configure_network(&mut self, seen: &Seen, launcher: &Launcher) -> Result<(), Failed> {

@@ -9,7 +9,7 @@ use api::config::ClusterConfig;
 use api::v1::{KubeVirt, MigrationConfiguration};
 use informer::Store;
 use kube::Client;
-use launcher_contract::types::SyncOptions;
+use launcher_contract::types::{Lease, SyncOptions};
 use tokio::sync::watch;
 
 use crate::status::Status;
@@ -97,7 +97,7 @@ impl CurrentConfig {
     }
 
     /// The options to send to a launcher.
-    pub(crate) fn sync_options(&self, kvm_usable: bool) -> SyncOptions {
+    pub(crate) fn sync_options(&self, kvm_usable: bool, leases: Vec<Lease>) -> SyncOptions {
         let config = self.0.borrow();
         SyncOptions {
             smbios: config.smbios(),
@@ -106,6 +106,7 @@ impl CurrentConfig {
             free_page_reporting_disabled: config.free_page_reporting_disabled(),
             allow_emulation: config.use_emulation(),
             kvm_usable,
+            leases,
         }
     }
 }

@@ -1,4 +1,5 @@
-//! Phase 1 of a launcher's network: sets up a bridge, a tap device and NAT rules in its netns, once.
+//! Phase 1 of a launcher's network: sets up a bridge and a tap device for each of the guest's interfaces, and NAT rules,
+//! in its netns, once.
 //!
 //! ```text
 //! (no record) ──► Started ──► Finished
@@ -67,6 +68,7 @@ pub(crate) fn configure(
         network: interface.network,
         link: interface.link.to_string(),
         pod_ips: interface.addresses,
+        lease: interface.lease,
     });
     let finished = NetworkRecord::Finished { interfaces: interfaces.collect() };
     if plan != NetPlan::default() {

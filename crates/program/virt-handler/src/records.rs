@@ -16,6 +16,7 @@ use api::v1::VirtualMachineInstance;
 use hostfs::atomic;
 use hostfs::process::ProcessId;
 use informer::Key;
+use launcher_contract::types::Lease;
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -57,12 +58,24 @@ pub(crate) enum NetworkRecord {
     Finished { interfaces: Vec<PodInterface> },
 }
 
+impl NetworkRecord {
+    pub(crate) fn leases(&self) -> Vec<Lease> {
+        match self {
+            NetworkRecord::Started => Vec::new(),
+            NetworkRecord::Finished { interfaces } => interfaces.iter().filter_map(|i| i.lease.clone()).collect(),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct PodInterface {
     pub(crate) network: String,
     pub(crate) link: String,
     pub(crate) pod_ips: Vec<IpAddr>,
+    /// What a bridged guest is told by DHCP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lease: Option<Lease>,
 }
 
 /// The two directories of records.
@@ -146,6 +159,12 @@ mod tests {
                 network: "default".to_string(),
                 link: "eth0".to_string(),
                 pod_ips: vec!["10.244.1.7".parse().unwrap()],
+                lease: Some(Lease {
+                    network: "default".to_string(),
+                    address: "10.244.1.7".parse().unwrap(),
+                    prefix_len: 24,
+                    routes: vec![],
+                }),
             }],
         };
         {

@@ -1,7 +1,8 @@
 //! The DHCP server for one guest: one address, one answer.
 //!
-//! It listens on the bridge between the Pod's network and the guest's tap. The guest is the only possible client, so no
-//! leases are kept: every request gets the guest's address. Malformed requests are ignored. Only two options of a
+//! It listens on the bridge between the Pod's network and the guest's tap. On a bridged network others can be heard there,
+//! so only the guest's MAC address is answered. There is one client, so no leases are kept: every request gets the
+//! guest's address. Malformed requests are ignored. Only two options of a
 //! request matter, so they are parsed here: a general decoder does more with untrusted bytes than needed (the one used
 //! in the tests panics on some of them).
 
@@ -10,6 +11,7 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::AsRawFd;
 
+use launcher_contract::types::LeaseRoute;
 use netplan::dhcp::DhcpConfig;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -20,6 +22,8 @@ const REQUEST_MAX: usize = 2048;
 const REPLY_MIN: usize = 300;
 /// Size of the fixed header including the magic cookie.
 const HEADER: usize = 240;
+/// Bytes of an option.
+const OPTION_MAX: usize = 255;
 const MAGIC: [u8; 4] = [99, 130, 83, 99];
 const BOOT_REQUEST: u8 = 1;
 const BOOT_REPLY: u8 = 2;
@@ -28,7 +32,7 @@ const OFFER: u8 = 2;
 const REQUEST: u8 = 3;
 const ACK: u8 = 5;
 
-// Options, RFC 2132 and RFC 3397.
+// Options, RFC 2132, RFC 3397 and RFC 3442.
 const PAD: u8 = 0;
 const SUBNET_MASK: u8 = 1;
 const ROUTER: u8 = 3;
@@ -43,6 +47,7 @@ const SERVER_IDENTIFIER: u8 = 54;
 const TFTP_SERVER: u8 = 66;
 const BOOT_FILE: u8 = 67;
 const SEARCH_LIST: u8 = 119;
+const CLASSLESS_ROUTES: u8 = 121;
 const END: u8 = 255;
 
 /// A bound server. Dropping its task closes the socket.
@@ -95,6 +100,9 @@ fn bind_to_device(socket: i32, device: &str) -> io::Result<()> {
 /// The reply to a request and its destination; `None` if there is nothing to reply.
 fn answer(config: &DhcpConfig, request: &[u8]) -> Option<(Vec<u8>, Ipv4Addr)> {
     let request = Request::parse(request)?;
+    if config.client_mac.is_some_and(|mac| !request.hardware.starts_with(&mac.0)) {
+        return None;
+    }
     let kind = match request.kind {
         DISCOVER => OFFER,
         REQUEST if request.server.is_none_or(|server| server == config.server) => ACK,
@@ -184,8 +192,8 @@ impl<'a> Request<'a> {
 
 fn options(config: &DhcpConfig, kind: u8, out: &mut Vec<u8>) {
     let mut put = |code: u8, value: &[u8]| {
-        // An option holds 255 bytes; longer values are truncated.
-        let value = value.get(..255).unwrap_or(value);
+        // Longer values are truncated.
+        let value = value.get(..OPTION_MAX).unwrap_or(value);
         if !value.is_empty() {
             out.extend([code, value.len() as u8]);
             out.extend(value);
@@ -198,7 +206,7 @@ fn options(config: &DhcpConfig, kind: u8, out: &mut Vec<u8>) {
     put(SERVER_IDENTIFIER, &config.server.octets());
     put(LEASE_TIME, &config.lease_seconds.to_be_bytes());
     put(SUBNET_MASK, &mask.to_be_bytes());
-    put(ROUTER, &config.router.octets());
+    put(ROUTER, &addresses(config.router.as_slice()));
     put(NAME_SERVERS, &addresses(&config.dns));
     put(HOSTNAME, config.hostname.as_bytes());
     put(DOMAIN_NAME, &text(&config.domain));
@@ -207,10 +215,26 @@ fn options(config: &DhcpConfig, kind: u8, out: &mut Vec<u8>) {
     put(TFTP_SERVER, &text(&config.tftp_server));
     put(BOOT_FILE, &text(&config.boot_file));
     put(SEARCH_LIST, &search_list(&config.search));
+    put(CLASSLESS_ROUTES, &classless_routes(&config.routes));
     for (code, value) in &config.private {
         put(*code, value.as_bytes());
     }
     out.push(END);
+}
+
+/// Each with the bytes of its destination that matter. Those that do not fit in an option are left out whole.
+fn classless_routes(routes: &[LeaseRoute]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for route in routes {
+        let prefix_len = route.prefix_len.min(32);
+        let mut encoded = vec![prefix_len];
+        encoded.extend(route.destination.octets().iter().take(usize::from(prefix_len.div_ceil(8))));
+        encoded.extend(route.gateway.unwrap_or(Ipv4Addr::UNSPECIFIED).octets());
+        if out.len() + encoded.len() <= OPTION_MAX {
+            out.extend(encoded);
+        }
+    }
+    out
 }
 
 /// Encodes domain names in DNS format without compression. The plan has validated label and total lengths.
@@ -240,7 +264,9 @@ mod tests {
             server: Ipv4Addr::new(10, 0, 2, 1),
             client: Ipv4Addr::new(10, 0, 2, 2),
             prefix_len: 24,
-            router: Ipv4Addr::new(10, 0, 2, 1),
+            router: Some(Ipv4Addr::new(10, 0, 2, 1)),
+            routes: vec![],
+            client_mac: None,
             dns: vec![Ipv4Addr::new(10, 96, 0, 10)],
             search: vec!["default.svc.cluster.local".into(), "cluster.local".into()],
             domain: Some("default.svc.cluster.local".into()),
@@ -261,7 +287,11 @@ mod tests {
     }
 
     fn ask(message: &Message) -> Option<(Message, Ipv4Addr)> {
-        let (bytes, to) = answer(&config(), &message.to_vec().unwrap())?;
+        ask_of(&config(), message)
+    }
+
+    fn ask_of(config: &DhcpConfig, message: &Message) -> Option<(Message, Ipv4Addr)> {
+        let (bytes, to) = answer(config, &message.to_vec().unwrap())?;
         assert!(bytes.len() >= REPLY_MIN);
         Some((Message::decode(&mut Decoder::new(&bytes)).unwrap(), to))
     }
@@ -292,6 +322,41 @@ mod tests {
         assert_eq!(to, config().client);
         renew.set_flags(Flags::default().set_broadcast());
         assert_eq!(ask(&renew).unwrap().1, Ipv4Addr::BROADCAST);
+    }
+
+    #[test]
+    fn on_a_bridged_network_only_the_guest_is_answered_and_told_of_its_routes() {
+        let route = |destination: [u8; 4], prefix_len, gateway: Option<[u8; 4]>| LeaseRoute {
+            destination: destination.into(),
+            prefix_len,
+            gateway: gateway.map(Ipv4Addr::from),
+        };
+        let config = DhcpConfig {
+            router: None,
+            routes: vec![
+                route([10, 80, 0, 0], 15, Some([10, 79, 0, 9])),
+                route([192, 0, 2, 0], 24, None),
+                route([0, 0, 0, 0], 0, Some([10, 79, 0, 1])),
+            ],
+            client_mac: Some(netplan::MacAddr([2, 0, 0, 0, 0, 1])),
+            ..config()
+        };
+        let (offer, _) = ask_of(&config, &request(MessageType::Discover)).unwrap();
+        assert_eq!(offer.opts().get(OptionCode::Router), None);
+        let Some(DhcpOption::ClasslessStaticRoute(routes)) = offer.opts().get(OptionCode::ClasslessStaticRoute) else {
+            panic!("no routes")
+        };
+        let routes: Vec<String> = routes.iter().map(|(to, via)| format!("{to} {via}")).collect();
+        assert_eq!(routes, ["10.80.0.0/15 10.79.0.9", "192.0.2.0/24 0.0.0.0", "0.0.0.0/0 10.79.0.1"]);
+        let mut neighbour = request(MessageType::Discover);
+        neighbour.set_chaddr(&[2, 0, 0, 0, 0, 2]);
+        assert!(ask_of(&config, &neighbour).is_none());
+    }
+
+    #[test]
+    fn more_routes_than_an_option_holds_are_left_out_whole() {
+        let route = LeaseRoute { destination: Ipv4Addr::new(10, 1, 1, 0), prefix_len: 24, gateway: None };
+        assert_eq!(classless_routes(&vec![route; 100]).len(), 248);
     }
 
     #[test]

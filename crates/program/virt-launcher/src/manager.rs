@@ -20,7 +20,7 @@ use api::v1::VirtualMachineInstance;
 use domain::{HostFacts, InterfaceFacts, Paths};
 use jiff::Timestamp;
 use launcher_contract::migration::PrepareTargetRequest;
-use launcher_contract::types::{Command, DomainReason, DomainState, DomainStatus, SyncOptions};
+use launcher_contract::types::{Command, DomainReason, DomainState, DomainStatus, Lease, SyncOptions};
 use libvirt_io::{Connection, Domain, flags};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
@@ -256,7 +256,7 @@ impl Manager {
             let log = PathBuf::from(&sockets).join(launcher_contract::sockets::SERIAL_LOG);
             inner.console_log = Some(AbortOnDropHandle::new(tokio::spawn(console_log::keep_short(log))));
         }
-        let interfaces = self.prepare_network(vmi, inner)?;
+        let interfaces = self.prepare_network(vmi, &options.leases, inner)?;
         let preparer = Preparer {
             children: &self.children,
             paths,
@@ -278,22 +278,18 @@ impl Manager {
     }
 
     /// Finds the taps and starts the DHCP servers, once.
-    fn prepare_network(&self, vmi: &VirtualMachineInstance, inner: &mut Inner) -> Result<Vec<InterfaceFacts>, Error> {
-        let Some(network) = vmi.spec.networks.iter().find(|network| network.source().is_primary()) else {
-            return Ok(Vec::new());
-        };
-        if vmi.spec.domain.devices.interfaces.is_empty() {
-            return Ok(Vec::new());
-        }
-        let pod_interface = netplan::names::pod_interface(vmi, network)
-            .map_err(|err| Error::Network(netplan::PlanError::BadLinkName { network: network.name.clone(), err }))?;
+    fn prepare_network(
+        &self,
+        vmi: &VirtualMachineInstance,
+        leases: &[Lease],
+        inner: &mut Inner,
+    ) -> Result<Vec<InterfaceFacts>, Error> {
         let system = |action: &str| {
             let action = action.to_owned();
             move |source| Error::System { action, source }
         };
-        let pod = podnet::observe(&pod_interface)
-            .map_err(system("look at the Pod's network"))?
-            .ok_or_else(|| Error::LinkMissing(pod_interface.to_string()))?;
+        let links = netplan::pod_links(vmi).map_err(Error::Network)?;
+        let pod = podnet::observe(links).map_err(system("look at the Pod's network"))?;
         let interfaces = netplan::domain_interfaces(vmi, &pod).map_err(Error::Network)?;
         for interface in &interfaces {
             if podnet::link(&interface.tap).map_err(system("look for the tap device"))?.is_none() {
@@ -301,7 +297,7 @@ impl Manager {
             }
         }
         if inner.dhcp.is_empty() {
-            for config in netplan::dhcp::config(vmi, &pod).map_err(Error::Network)? {
+            for config in netplan::dhcp::config(vmi, &pod, leases).map_err(Error::Network)? {
                 tracing::info!(bridge = %config.bridge, client = %config.client, "serving DHCP");
                 let server = dhcp::Server::bind(config).map_err(system("open the DHCP server's port"))?;
                 inner.dhcp.push(AbortOnDropHandle::new(tokio::spawn(server.serve())));

@@ -1,20 +1,14 @@
 //! The Pod's network as seen from inside by an unprivileged process: two ioctls that anyone may call.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-use netplan::{MacAddr, PodNet};
-
-/// A link's MTU and MAC address.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
-    pub(crate) mtu: u32,
-    pub(crate) mac: MacAddr,
-}
+use netplan::{LinkName, MacAddr, PodLink, PodNet};
 
 /// Looks up a link in this netns; `None` if it does not exist.
-pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
+pub(crate) fn link(name: &str) -> io::Result<Option<PodLink>> {
     let socket = UdpSocket::bind(("127.0.0.1", 0)).or_else(|_| UdpSocket::bind(("0.0.0.0", 0)))?;
     let ask = |request: libc::c_ulong| -> io::Result<Option<libc::ifreq>> {
         // SAFETY: an all-zero ifreq is a valid value of this plain C struct.
@@ -41,18 +35,23 @@ pub(crate) fn link(name: &str) -> io::Result<Option<Link>> {
     for (to, from) in mac.iter_mut().zip(address) {
         *to = from as u8;
     }
-    Ok(Some(Link { mtu: u32::try_from(mtu).unwrap_or_default(), mac: MacAddr(mac) }))
+    Ok(Some(PodLink { mtu: u32::try_from(mtu).unwrap_or_default(), mac: MacAddr(mac) }))
 }
 
-/// The Pod's network as input for planning; `None` while its link is missing.
-pub(crate) fn observe(pod_interface: &str) -> io::Result<Option<PodNet>> {
-    let Some(Link { mtu, mac }) = link(pod_interface)? else { return Ok(None) };
+/// The Pod's networks as input for planning, with those of these links that exist.
+pub(crate) fn observe(names: Vec<LinkName>) -> io::Result<PodNet> {
+    let mut links = BTreeMap::new();
+    for name in names {
+        if let Some(found) = link(&name)? {
+            links.insert(name, found);
+        }
+    }
     let resolv_conf = match std::fs::read_to_string("/etc/resolv.conf") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         other => other?,
     };
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(Some(PodNet { mtu, mac, resolv_conf, hostname }))
+    Ok(PodNet { links, resolv_conf, hostname })
 }
 
 #[cfg(test)]

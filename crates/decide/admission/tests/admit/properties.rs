@@ -2,7 +2,7 @@
 
 use api::v1::VirtualMachineInstance;
 use domain::HostFacts;
-use netplan::{MacAddr, Observed, ObservedLink, PodNet};
+use netplan::{MacAddr, Observed, ObservedLink, PodLink, PodNet};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -159,12 +159,14 @@ fn pod_links() -> Observed {
         master: None,
         addresses: vec![address],
     };
-    Observed { links: vec![eth0] }
+    Observed { links: vec![eth0], routes: vec![] }
 }
 
 /// The same as the launcher finds it.
 fn pod_net() -> PodNet {
-    PodNet { mtu: 1450, mac: MacAddr([2, 0, 0, 0, 0, 5]), resolv_conf: String::new(), hostname: "web".to_owned() }
+    let eth0 = PodLink { mtu: 1450, mac: MacAddr([2, 0, 0, 0, 0, 5]) };
+    let links = [("eth0".parse().expect("a name"), eth0)].into();
+    PodNet { links, resolv_conf: String::new(), hostname: "web".to_owned() }
 }
 
 proptest! {
@@ -189,7 +191,7 @@ proptest! {
             prop_assert!(pod.is_ok(), "{:?}", pod.err());
             let plan = netplan::phase1(&vmi, &pod_links());
             prop_assert!(plan.is_ok(), "{:?}", plan.err());
-            let dhcp = netplan::dhcp::config(&vmi, &pod_net());
+            let dhcp = netplan::dhcp::config(&vmi, &pod_net(), &[]);
             prop_assert!(dhcp.is_ok(), "{:?}", dhcp.err());
             let interfaces = netplan::domain_interfaces(&vmi, &pod_net());
             prop_assert!(interfaces.is_ok(), "{:?}", interfaces.err());

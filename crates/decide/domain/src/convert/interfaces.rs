@@ -19,16 +19,15 @@ pub(super) fn interfaces(vmi: &VirtualMachineInstance, facts: &HostFacts) -> Res
 fn convert(vmi: &VirtualMachineInstance, facts: &HostFacts, index: usize, given: &Given) -> Result<Interface, Error> {
     let field = format!("spec.domain.devices.interfaces[{index}]");
     match given.bound_by() {
-        Binding::Masquerade => {}
-        Binding::Bridge
-        | Binding::Sriov
+        Binding::Masquerade | Binding::Bridge => {}
+        Binding::Sriov
         | Binding::Passt
         | Binding::Plugin(_)
         | Binding::Macvtap
         | Binding::OldPasst
         | Binding::Slirp
         | Binding::Unset => {
-            let detail = "only the masquerade binding is supported by this version";
+            let detail = "only the bindings masquerade and bridge are supported by this version";
             return Err(Error::unsupported(field, detail));
         }
     }

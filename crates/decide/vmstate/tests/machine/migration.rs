@@ -506,6 +506,12 @@ fn what_cannot_follow_its_guest_is_named() {
     let mut bridged = vmi(Phase::Running);
     bridged.spec.domain.devices.interfaces[0].masquerade = None;
     assert_eq!(condition(bridged).1, "InterfaceNotLiveMigratable");
+    let mut on_two = vmi(Phase::Running);
+    let devices = &mut on_two.spec.domain.devices;
+    devices.interfaces.push(serde_json::from_value(json!({"name": "blue", "bridge": {}})).unwrap());
+    let blue = json!({"name": "blue", "multus": {"networkName": "second"}});
+    on_two.spec.networks.push(serde_json::from_value(blue).unwrap());
+    assert!(condition(on_two).0, "a second network is bridged at the target, too");
     let mut with_disk = vmi(Phase::Running);
     with_disk.spec.volumes = serde_json::from_value(json!([{"name": "d", "emptyDisk": {"capacity": "1Gi"}}])).unwrap();
     with_disk.spec.domain.devices.disks = serde_json::from_value(json!([{"name": "d", "disk": {}}])).unwrap();

@@ -139,6 +139,34 @@ fn the_primary_network_stays_first_and_what_the_controller_wrote_stays() {
 }
 
 #[test]
+fn everybody_who_knows_of_a_second_network_adds_to_its_entry() {
+    let blue = Interface { name: "blue".into(), mac: "02:00:00:00:00:ab".into(), queues: 1, link_state: "up".into() };
+    let mut domain = full_domain();
+    domain.interfaces.push(blue);
+    let mut agent = guest(&["10.0.2.2"]);
+    let (name, mac) = ("eth1".to_string(), "02:00:00:00:00:AB".to_string());
+    let ips = vec!["10.79.0.1".to_string(), "fe80::1".to_string()];
+    agent.interfaces.push(GuestInterface { name, mac, ips });
+    let previous = json!([
+        {"name": "default", "podInterfaceName": "eth0"},
+        {"name": "blue", "infoSource": "multus-status", "podInterfaceName": "pod16477688c0e"},
+    ]);
+    let scene = Scene::new(with(vmi(Phase::Running), json!({"interfaces": previous})), domain)
+        .but(|s| s.state.as_mut().unwrap().guest_agent = Some(agent));
+    let expected = json!({
+        "name": "blue", "mac": "02:00:00:00:00:ab", "interfaceName": "eth1", "podInterfaceName": "pod16477688c0e",
+        "infoSource": "domain, guest-agent, multus-status", "queueCount": 1, "linkState": "up",
+        "ipAddress": "10.79.0.1", "ipAddresses": ["10.79.0.1", "fe80::1"],
+    });
+    assert_eq!(
+        stored_status(&scene)["interfaces"][1],
+        expected,
+        "link-local addresses are of use where nothing is masqueraded"
+    );
+    assert_eq!(settled(scene).decide(), []);
+}
+
+#[test]
 fn the_guests_operating_system_is_copied_and_kept() {
     let os: api::v1::VirtualMachineInstanceGuestOSInfo =
         serde_json::from_value(json!({"name": "Debian GNU/Linux", "id": "debian"})).unwrap();

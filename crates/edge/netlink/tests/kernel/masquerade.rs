@@ -2,51 +2,13 @@
 //! guest is a namespace on a veth pair instead of QEMU on the tap device; the rules cannot tell the difference.
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use api::v1::VirtualMachineInstance;
 use netlink::blocking::Links;
-use netplan::Route;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 
-/// A network namespace that lives as long as the descriptor.
-struct NetNs(std::fs::File);
-
-impl NetNs {
-    fn new() -> rustix::io::Result<Self> {
-        let made = std::thread::spawn(|| {
-            // SAFETY: only the network namespace of this thread changes; no file descriptors or memory are unshared.
-            unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
-            Ok(NetNs(std::fs::File::open("/proc/thread-self/ns/net").unwrap()))
-        });
-        made.join().unwrap()
-    }
-
-    fn run<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
-        std::thread::scope(|scope| {
-            let thread = scope.spawn(|| {
-                move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-                what()
-            });
-            thread.join().expect("work in the namespace failed")
-        })
-    }
-}
-
-fn address(link: &str, net: &str) {
-    let mut links = Links::new().unwrap();
-    links.add_address(link, net.parse().unwrap()).unwrap();
-    links.set_up(link).unwrap();
-    links.set_up("lo").unwrap();
-}
-
-fn default_route(gateway: Ipv4Addr) {
-    let route = Route { destination: "0.0.0.0/0".parse().unwrap(), gateway: Some(gateway.into()), link: None };
-    Links::new().unwrap().add_route(&route).unwrap();
-}
+use crate::spaces::{NetNs, address, ask, default_route, serve, spaces};
 
 fn vmi(ports: serde_json::Value) -> VirtualMachineInstance {
     serde_json::from_value(serde_json::json!({
@@ -66,13 +28,7 @@ struct Network {
 
 /// Client 192.0.2.1 ── 192.0.2.7 Pod (planned) 10.0.2.1 ── 10.0.2.2 guest.
 fn network(vmi: &VirtualMachineInstance) -> Option<Network> {
-    let (client, pod, guest) = match (NetNs::new(), NetNs::new(), NetNs::new()) {
-        (Ok(client), Ok(pod), Ok(guest)) => (client, pod, guest),
-        (Err(err), ..) | (_, Err(err), _) | (.., Err(err)) => {
-            eprintln!("skipped: cannot make a network namespace ({err}); run as root");
-            return None;
-        }
-    };
+    let [client, pod, guest] = spaces()?;
     pod.run(|| {
         Links::new().unwrap().create_veth("eth0", "eth0", Some(client.0.as_fd())).unwrap();
         address("eth0", "192.0.2.7/24");
@@ -89,29 +45,6 @@ fn network(vmi: &VirtualMachineInstance) -> Option<Network> {
         default_route(Ipv4Addr::new(10, 0, 2, 1));
     });
     Some(Network { client, pod, guest })
-}
-
-/// Answers every connection with the address it came from.
-fn serve(netns: &NetNs, port: u16) {
-    let listener = netns.run(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap());
-    std::thread::spawn(move || {
-        for stream in listener.incoming() {
-            let mut stream = stream.unwrap();
-            let peer = stream.peer_addr().unwrap().ip();
-            write!(stream, "{peer}").unwrap();
-        }
-    });
-}
-
-fn ask(netns: &NetNs, address: &str) -> std::io::Result<String> {
-    let address: SocketAddr = address.parse().unwrap();
-    netns.run(|| {
-        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(5))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    })
 }
 
 #[test]

@@ -240,6 +240,7 @@ fn masquerade_like_plan() -> NetPlan {
         ],
     };
     NetPlan {
+        renames: vec![],
         links: vec![
             Link {
                 name: name("k6t-eth0"),

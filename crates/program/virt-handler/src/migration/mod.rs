@@ -6,7 +6,7 @@ use std::net::IpAddr;
 
 use api::v1::{Between, MigrationConfiguration, VirtualMachineInstance};
 use launcher_contract::migration::Destination;
-use launcher_contract::types::RefusalCode;
+use launcher_contract::types::{RefusalCode, SyncOptions};
 use launcher_rpc::Error as RpcError;
 use vmstate::Action;
 
@@ -26,6 +26,7 @@ pub(crate) async fn act(
     record: &GhostRecord,
     vmi: Option<&VirtualMachineInstance>,
     launcher: &Launcher,
+    options: &SyncOptions,
     action: Action,
 ) -> Result<(), Failed> {
     if action == Action::CloseProxies {
@@ -50,7 +51,7 @@ pub(crate) async fn act(
         }
         Action::PrepareTarget { uid } => {
             tracing::info!(vmi = %key, migration = uid, "preparing for the guest");
-            client.prepare_target(vmi, &uid, &node.config.sync_options(node.kvm.is_ok())).await
+            client.prepare_target(vmi, &uid, options).await
         }
         Action::Migrate { uid } => {
             let gates = |name: &str| node.config.gate(name);
