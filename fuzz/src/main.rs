@@ -65,7 +65,7 @@ fn judge(kind: &Kind, object: &Value, world: &World) {
     for (operation, subresource, user, old, object, config) in cases {
         let (version, resource) = (kind.resource.storage_version(), kind.resource.plural);
         let now = Time(Timestamp::UNIX_EPOCH);
-        let request = Request { operation, version, resource, subresource, user, old, object, now };
+        let request = Request { operation, version, resource, subresource, user, old, object, now, shape: admission::Shape::Kubernetes };
         let _ = admission::wanted(&request, &World::default());
         let _ = admission::judge(&request, config, world);
     }

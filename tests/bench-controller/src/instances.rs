@@ -43,6 +43,7 @@ pub(crate) fn defaulted() -> Result<Value> {
         old: None,
         object: &example,
         now: Time(Timestamp::now()),
+        shape: admission::Shape::Kubernetes,
     };
     let judged = admission::judge(&request, &ClusterConfig::default(), &World::default());
     let mut object = judged.map_err(|refusal| anyhow!("the example is refused: {refusal}"))?.object;

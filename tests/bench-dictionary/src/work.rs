@@ -88,6 +88,7 @@ fn judge(object: &Value) -> Value {
         old: None,
         object,
         now: Time(Timestamp::UNIX_EPOCH),
+        shape: admission::Shape::Kubernetes,
     };
     let mut world = World::default();
     for wanted in admission::wanted(&request, &world) {

@@ -83,6 +83,7 @@ impl Env {
             old: None,
             object: &vm,
             now: Time(jiff::Timestamp::now()),
+            shape: admission::Shape::Kubernetes,
         };
         let judged = admission::judge(&request, &ClusterConfig::default(), &admission::World::default());
         let judged = judged.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;

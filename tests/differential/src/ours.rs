@@ -33,6 +33,7 @@ pub(crate) fn judged(
         old,
         object,
         now: NOW.clone(),
+        shape: admission::Shape::Kubernetes,
     };
     admission::judge(&request, config, world)
 }

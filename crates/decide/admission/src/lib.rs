@@ -29,6 +29,15 @@ pub use defaults::{firmware_uuid, memory_hotplug};
 pub use review::{Operation, User};
 pub use world::{Wanted, World};
 
+/// What our nodes are part of. Some features need what only one of them has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// One of our own clusters, in which no other software runs.
+    Embedded,
+    /// Kubernetes, with what its administrator has installed there.
+    Kubernetes,
+}
+
 /// A write to validate.
 #[derive(Clone, Debug)]
 pub struct Request<'a> {
@@ -48,6 +57,8 @@ pub struct Request<'a> {
     pub object: &'a Value,
     /// The current time.
     pub now: Time,
+    /// The nodes that the object would run on.
+    pub shape: Shape,
 }
 
 /// An object with its defaults, and all findings about it.
@@ -59,7 +70,7 @@ pub struct Judged {
     pub warnings: Vec<String>,
     /// Validation errors; empty if the object is valid.
     pub causes: Vec<FieldError>,
-    /// Valid fields that this build does not support.
+    /// Valid fields that this build does not support on nodes of this shape.
     pub unsupported: Vec<FieldError>,
 }
 

@@ -52,7 +52,7 @@ fn create(
     let causes = validate::instance(&vmi, own, config);
     let object = encode(&vmi);
     let spec = FieldPath::new("spec");
-    let mut unsupported = unsupported::vmi_spec(&spec, &object["spec"]);
+    let mut unsupported = unsupported::vmi_spec(&spec, &object["spec"], request.shape);
     unsupported.extend(unsupported::annotations(&FieldPath::new("metadata"), &vmi.metadata));
     unsupported.extend(validate::limits(&spec, &vmi.spec));
     let warnings = presets::warning(&vmi).into_iter().collect();

@@ -13,7 +13,7 @@ mod table;
 mod tests;
 
 use admission::unsupported::with_rules;
-use admission::{Judged, Request, Wanted, World};
+use admission::{Judged, Request, Shape, Wanted, World};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::field::FieldError;
@@ -30,13 +30,15 @@ pub struct Settings<'a> {
     pub config: &'a ClusterConfig,
     /// Whether valid objects are admitted even if they use features that this build does not support.
     pub pass_unsupported: bool,
+    /// The nodes that objects would run on.
+    pub shape: Shape,
 }
 
 /// The objects that a review needs in addition to those in the world.
 pub fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
     match is_eviction(review) {
         true => eviction::wanted(review, world),
-        false => admission::wanted(&request(review), world),
+        false => admission::wanted(&request(review, Shape::Kubernetes), world),
     }
 }
 
@@ -52,7 +54,7 @@ fn is_eviction(review: &Review<'_>) -> bool {
     review.subresource == "eviction" && review.resource == "pods"
 }
 
-fn request<'a>(review: &Review<'a>) -> Request<'a> {
+fn request<'a>(review: &Review<'a>, shape: Shape) -> Request<'a> {
     Request {
         operation: review.operation,
         version: review.version,
@@ -62,12 +64,13 @@ fn request<'a>(review: &Review<'a>) -> Request<'a> {
         old: review.old,
         object: review.object,
         now: review.now.clone(),
+        shape,
     }
 }
 
 /// Defaulting and validation of our own kinds.
 fn judge(review: &Review<'_>, settings: Settings<'_>, world: &World) -> Verdict {
-    match admission::judge(&request(review), settings.config, world) {
+    match admission::judge(&request(review, settings.shape), settings.config, world) {
         // If defaulting fails, the webhook that does the defaulting refuses.
         Err(refusal) => Refusal { by: by(review, completes(review)), status: refused(refusal) }.into(),
         Ok(Judged { object, warnings, causes, unsupported }) => {

@@ -29,7 +29,7 @@ fn ask((group, resource): (&str, &str), subresource: &str, object: &Value, objec
         now: Time(Timestamp::UNIX_EPOCH),
     };
     let config = ClusterConfig::default();
-    review(&write, Settings { config: &config, pass_unsupported: false }, &World::of(objects))
+    review(&write, Settings { config: &config, pass_unsupported: false, shape: Shape::Kubernetes }, &World::of(objects))
 }
 
 fn refusal(verdict: Verdict) -> (&'static str, i32, String) {
@@ -162,6 +162,7 @@ fn an_eviction_wants_the_pod_and_then_its_instance() {
     }
     assert_eq!(asked, ["Pod", "VirtualMachineInstance"]);
     let config = ClusterConfig::default();
-    let verdict = review(&write, Settings { config: &config, pass_unsupported: false }, &world);
+    let verdict =
+        review(&write, Settings { config: &config, pass_unsupported: false, shape: Shape::Kubernetes }, &world);
     assert!(verdict.refusal.is_some() && verdict.side_effect.is_none(), "a dry run marks nothing");
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use admission::{Judged, Operation, Refusal, Request, User, Wanted, World};
+use admission::{Judged, Operation, Refusal, Request, Shape, User, Wanted, World};
 use api::config::ClusterConfig;
 use api::resources::{self, RESOURCES, Resource};
 use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance};
@@ -33,6 +33,9 @@ pub(crate) struct Source {
     /// Manifest of the KubeVirt object whose configuration applies [default: KubeVirt's defaults]
     #[arg(long, value_name = "FILE")]
     kubevirt_config: Option<PathBuf>,
+    /// Judge for an embedded cluster [default: accept what is supported on Kubernetes only, with a warning]
+    #[arg(long)]
+    embedded: bool,
 }
 
 impl Source {
@@ -43,7 +46,7 @@ impl Source {
     /// A judge who knows of these objects.
     pub(crate) fn judge(&self, documents: &[Document]) -> Result<Judge, ReadError> {
         let config = self.kubevirt_config.as_deref().map(configuration).transpose()?;
-        Ok(Judge::new(config, documents))
+        Ok(Judge { embedded: self.embedded, ..Judge::new(config, documents) })
     }
 }
 
@@ -83,6 +86,8 @@ pub(crate) struct Judge {
     pub(crate) config: ClusterConfig,
     /// The same with every feature gate enabled, if no configuration was given.
     open: Option<ClusterConfig>,
+    /// Whether what only Kubernetes supports is unsupported.
+    embedded: bool,
     /// All objects of the input, which may refer to each other.
     objects: Vec<Value>,
 }
@@ -91,7 +96,7 @@ impl Judge {
     fn new(config: Option<ClusterConfig>, documents: &[Document]) -> Self {
         let open = config.is_none().then(all_gates_open);
         let objects = documents.iter().map(|document| received(resource_of(&document.object), &document.object));
-        Judge { config: config.unwrap_or_default(), open, objects: objects.collect() }
+        Judge { config: config.unwrap_or_default(), open, embedded: false, objects: objects.collect() }
     }
 
     /// The object with its defaults and remarks, or why it is rejected. `None` for kinds that are not ours.
@@ -110,12 +115,14 @@ impl Judge {
             old: None,
             object: &received(Some(resource), object),
             now: now(),
+            shape: if self.embedded { Shape::Embedded } else { Shape::Kubernetes },
         };
         let world = self.world(&request);
         let verdict = admission::judge(&request, &self.config, &world).map_err(causes);
         let verdict = self.with_gates_open(verdict, &request, &world);
         Some(verdict.map(|mut judged| {
             as_written(&mut judged.object, object);
+            judged.warnings.extend(self.only_on_kubernetes(&request, &world, &judged));
             judged.warnings.extend(deprecation(resource, object).map(str::to_owned));
             judged
         }))
@@ -136,6 +143,20 @@ impl Judge {
         }
         again.warnings.extend(gated.iter().map(|error| format!("{error} (unless --kubevirt-config says otherwise)")));
         Ok(again)
+    }
+
+    /// The manifest does not say where it is going to be applied: what only one shape supports is a warning.
+    fn only_on_kubernetes(&self, request: &Request<'_>, world: &World, judged: &Judged) -> Vec<String> {
+        if self.embedded {
+            return Vec::new();
+        }
+        let request = Request { shape: Shape::Embedded, ..request.clone() };
+        let Ok(there) = admission::judge(&request, self.open.as_ref().unwrap_or(&self.config), world) else {
+            return Vec::new();
+        };
+        let more =
+            there.unsupported.iter().filter(|error| judged.unsupported.iter().all(|known| known.field != error.field));
+        more.map(ToString::to_string).collect()
     }
 
     /// The other objects that a judgement needs. Missing ones are treated as unknown: they may exist in the cluster.
@@ -327,6 +348,25 @@ mod tests {
         let errors = judge().instance(&vm).unwrap_err();
         let field = "spec.template.spec.domain.devices.interfaces[0].bridge";
         assert!(errors.iter().any(|error| error.field.as_str() == field), "{errors:?}");
+    }
+
+    #[test]
+    fn a_network_of_multus_is_for_kubernetes_and_the_user_is_told() {
+        let mut vm = example("vm.yaml");
+        let spec = &mut vm["spec"]["template"]["spec"];
+        spec["networks"] = json!([{"name": "blue", "multus": {"networkName": "second"}}]);
+        spec["domain"]["devices"]["interfaces"] = json!([{"name": "blue", "bridge": {}}]);
+        let judged = judge().judge(&vm).unwrap().unwrap();
+        assert_eq!((judged.causes, judged.unsupported), (vec![], vec![]));
+        let fields = ["domain.devices.interfaces[0].bridge", "networks[0].multus.networkName"];
+        for (told, field) in judged.warnings.iter().zip(fields) {
+            assert!(told.starts_with(&format!("spec.template.spec.{field}: ")), "{told}");
+            assert!(told.contains("not supported on an embedded cluster") && told.contains("install"), "{told}");
+        }
+        assert_eq!(judged.warnings.len(), fields.len());
+
+        let strict = Judge { embedded: true, ..judge() }.judge(&vm).unwrap().unwrap();
+        assert_eq!((strict.unsupported.len(), strict.warnings.len()), (fields.len(), 0));
     }
 
     #[test]

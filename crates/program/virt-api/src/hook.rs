@@ -4,20 +4,36 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use admission::World;
+use admission::{Shape, World};
 use api::config::ClusterConfig;
 use hooks::Settings;
 use parking_lot::RwLock;
 use review::{Hook, Objects, Review, Rule, Verdict};
 
 /// Defaulting, validation and eviction admission under the current configuration.
-#[derive(Default)]
 pub struct Admission {
+    shape: Shape,
     config: RwLock<Arc<ClusterConfig>>,
     pass_unsupported: AtomicBool,
 }
 
+/// For an embedded cluster, whose API server calls it in process.
+impl Default for Admission {
+    fn default() -> Self {
+        Self::new(Shape::Embedded)
+    }
+}
+
 impl Admission {
+    fn new(shape: Shape) -> Self {
+        Self { shape, config: RwLock::default(), pass_unsupported: AtomicBool::default() }
+    }
+
+    /// For an installation on Kubernetes.
+    pub fn on_kubernetes() -> Self {
+        Self::new(Shape::Kubernetes)
+    }
+
     /// Sets the configuration for future reviews; until then the defaults apply.
     pub fn configure(&self, config: ClusterConfig) {
         *self.config.write() = Arc::new(config);
@@ -32,7 +48,7 @@ impl Admission {
     /// Reviews a write; the world holds what it needs.
     pub(crate) fn judge(&self, review: &Review<'_>, world: &World) -> Verdict {
         let pass_unsupported = self.pass_unsupported.load(Ordering::Relaxed);
-        hooks::review(review, Settings { config: &self.config(), pass_unsupported }, world)
+        hooks::review(review, Settings { config: &self.config(), pass_unsupported, shape: self.shape }, world)
     }
 
     fn config(&self) -> Arc<ClusterConfig> {

@@ -77,7 +77,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let (leads, synced) = (AtomicBool::new(false), AtomicBool::new(false));
     let told = Arc::new(Health { client: client.clone(), requests, leads, synced, checked: Mutex::new(None) });
     tokio::spawn(serve::serve(health, shown.acceptor()?, serve::health(told.clone()), stop.clone()));
-    let reviews = virt_api::server::reviews(client.clone(), Arc::new(Admission::default()), HONOURED);
+    let reviews = virt_api::server::reviews(client.clone(), Arc::new(Admission::on_kubernetes()), HONOURED);
     tokio::spawn(serve::serve(webhooks, shown.acceptor()?, reviews, stop.clone()));
 
     let leadership = match election {

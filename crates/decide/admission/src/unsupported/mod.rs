@@ -5,6 +5,7 @@
 //! effect. The table lists supported and unsupported fields, and a field that is in neither is rejected as well: a new
 //! field of the schema needs a decision before it can be used.
 
+mod networks;
 mod table;
 
 use std::collections::BTreeMap;
@@ -21,13 +22,18 @@ pub use table::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, MIGRATION_SPEC, Row, VM_SPEC,
 pub enum Support {
     /// Supported since a release, with everything below it.
     Since(&'static str),
+    /// Supported on Kubernetes since a release. On an embedded cluster it is not; with a description, up to and including
+    /// the verb.
+    OnKubernetes(&'static str, &'static str),
     /// These values are supported since a release; then the description of all others, up to and including the verb.
     Only(&'static str, &'static [&'static str], &'static str),
     /// Not supported; with a description, up to and including the verb.
     No(&'static str),
 }
 
-use Support::{No, Only, Since};
+use Support::{No, OnKubernetes, Only, Since};
+
+use crate::Shape;
 
 /// Annotation values that request nothing.
 const OFF: [&str; 2] = ["", "false"];
@@ -40,30 +46,32 @@ static KUBEVIRT_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(KUBEVIRT_SPEC,
 /// Why objects of a kind cannot be created, if they cannot.
 pub(crate) fn kind(kind: &str) -> Option<FieldError> {
     match KINDS.iter().find(|(name, _)| *name == kind) {
-        Some((_, Since(_) | Only(..))) => None,
+        Some((_, Since(_) | OnKubernetes(..) | Only(..))) => None,
         Some((_, No(what))) => Some(refusal(FieldPath::new("kind"), what)),
         None => Some(refusal(FieldPath::new("kind"), "this kind is")),
     }
 }
 
-/// Unsupported fields of a VMI's spec at `field`.
-pub(crate) fn vmi_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
-    VMI_TREE.refusals(field, spec)
+/// Unsupported fields of a VMI's spec at `field`, on nodes of this shape.
+pub(crate) fn vmi_spec(field: &FieldPath, spec: &Value, shape: Shape) -> Vec<FieldError> {
+    let combined = networks::refusals(field, spec);
+    with_rules(VMI_TREE.refusals(field, spec, shape), combined)
 }
 
 /// Unsupported fields of a VM's spec at `field`, without its template.
 pub(crate) fn vm_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
-    VM_TREE.refusals(field, spec)
+    VM_TREE.refusals(field, spec, Shape::Kubernetes)
 }
 
 /// Unsupported fields of a migration's spec at `field`.
 pub(crate) fn migration_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
-    MIGRATION_TREE.refusals(field, spec)
+    MIGRATION_TREE.refusals(field, spec, Shape::Kubernetes)
 }
 
 /// Settings of a KubeVirt object's spec at `field` without effect, as warnings.
 pub(crate) fn kubevirt_spec(field: &FieldPath, spec: &Value) -> Vec<String> {
-    KUBEVIRT_TREE.refusals(field, spec).iter().map(|error| format!("{error}: the setting has no effect")).collect()
+    let errors = KUBEVIRT_TREE.refusals(field, spec, Shape::Kubernetes);
+    errors.iter().map(|error| format!("{error}: the setting has no effect")).collect()
 }
 
 /// Unsupported annotations of the metadata at `field`.
@@ -71,7 +79,7 @@ pub(crate) fn annotations(field: &FieldPath, metadata: &ObjectMeta) -> Vec<Field
     let present = metadata.annotations.iter().flatten().filter(|(_, value)| !OFF.contains(&value.as_str()));
     let refused = present.filter_map(|(key, _)| match ANNOTATIONS.iter().find(|(listed, _)| key == listed)? {
         (_, No(what)) => Some(refusal(field.child("annotations").key(key), what)),
-        (_, Since(_) | Only(..)) => None,
+        (_, Since(_) | OnKubernetes(..) | Only(..)) => None,
     });
     refused.collect()
 }
@@ -86,6 +94,19 @@ pub fn with_rules(mut unsupported: Vec<FieldError>, rules: Vec<FieldError>) -> V
 /// An error for something that is not a field of its own.
 pub(crate) fn refusal(field: FieldPath, what: &str) -> FieldError {
     FieldError::new(Cause::Unsupported, field, format!("{what} not supported by this build"))
+}
+
+/// The remedy is the same for all of them.
+fn not_embedded(field: FieldPath, what: &str) -> FieldError {
+    let remedy = "an embedded cluster serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or install \
+                  Ferrovirt on Kubernetes with Multus";
+    FieldError::new(Cause::Unsupported, field, format!("{what} not supported on an embedded cluster: {remedy}"))
+}
+
+/// What a walk has found on nodes of a shape.
+struct Findings {
+    shape: Shape,
+    errors: Vec<FieldError>,
 }
 
 /// Rows as a tree, so that a walk over an object visits each field once and formats a path only for an error.
@@ -112,43 +133,48 @@ impl Tree {
         Tree { root, asks }
     }
 
-    fn refusals(&self, field: &FieldPath, value: &Value) -> Vec<FieldError> {
-        let mut errors = Vec::new();
-        self.walk(&self.root, &Path::new(field.as_str()), value, &mut errors);
-        errors
+    fn refusals(&self, field: &FieldPath, value: &Value, shape: Shape) -> Vec<FieldError> {
+        let mut found = Findings { shape, errors: Vec::new() };
+        self.walk(&self.root, &Path::new(field.as_str()), value, &mut found);
+        found.errors
     }
 
-    fn walk(&self, node: &Node, at: &Path<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+    fn walk(&self, node: &Node, at: &Path<'_>, value: &Value, found: &mut Findings) {
         match (node.support, value) {
             (Some(Since(_)), _) => {}
+            (Some(OnKubernetes(_, what)), _) => {
+                if found.shape == Shape::Embedded && (self.asks)(value) {
+                    found.errors.push(not_embedded(at.into(), what));
+                }
+            }
             (Some(Only(_, values, what)), _) => {
                 if (self.asks)(value) && !value.as_str().is_some_and(|value| values.contains(&value)) {
-                    errors.push(refusal(at.into(), what));
+                    found.errors.push(refusal(at.into(), what));
                 }
             }
             (Some(No(what)), _) => {
                 if (self.asks)(value) {
-                    errors.push(refusal(at.into(), what));
+                    found.errors.push(refusal(at.into(), what));
                 }
             }
             (None, Value::Object(fields)) => {
                 for (name, value) in fields {
-                    self.step(node.fields.get(name.as_str()), &at.child(name), value, errors);
+                    self.step(node.fields.get(name.as_str()), &at.child(name), value, found);
                 }
             }
             (None, Value::Array(items)) => {
                 for (index, value) in items.iter().enumerate() {
-                    self.step(node.items.as_deref(), &at.index(index), value, errors);
+                    self.step(node.items.as_deref(), &at.index(index), value, found);
                 }
             }
             (None, _) => {}
         }
     }
 
-    fn step(&self, node: Option<&Node>, at: &Path<'_>, value: &Value, errors: &mut Vec<FieldError>) {
+    fn step(&self, node: Option<&Node>, at: &Path<'_>, value: &Value, found: &mut Findings) {
         match node {
-            Some(node) => self.walk(node, at, value, errors),
-            None if (self.asks)(value) => errors.push(refusal(at.into(), "this field is")),
+            Some(node) => self.walk(node, at, value, found),
+            None if (self.asks)(value) => found.errors.push(refusal(at.into(), "this field is")),
             None => {}
         }
     }
@@ -192,6 +218,10 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn vmi_spec(field: &FieldPath, spec: &serde_json::Value) -> Vec<FieldError> {
+        super::vmi_spec(field, spec, Shape::Kubernetes)
+    }
 
     /// The tables of fields, each with the kind whose spec it speaks of.
     const SPECS: [(&str, &[Row]); 4] = [

@@ -1,8 +1,9 @@
 //! The table: what this build supports since which release, and what it does not, with descriptions.
 //!
-//! To support a field, replace its `No` with the release that introduces it.
+//! To support a field, replace its `No` with the release that introduces it. What needs software that only a Kubernetes
+//! cluster may have is `OnKubernetes`.
 
-use super::Support::{self, No, Only, Since};
+use super::Support::{self, No, OnKubernetes, Only, Since};
 
 /// A path, and its support.
 pub type Row = (&'static str, Support);
@@ -102,7 +103,7 @@ pub const VMI_SPEC: &[Row] = &[
     ("domain.devices.interfaces[].acpiIndex", V0_1),
     ("domain.devices.interfaces[].binding", No("network binding plugins are")),
     ("domain.devices.interfaces[].bootOrder", V0_1),
-    ("domain.devices.interfaces[].bridge", No("the bridge binding (use masquerade instead) is")),
+    ("domain.devices.interfaces[].bridge", OnKubernetes("0.1", "the bridge binding is")),
     ("domain.devices.interfaces[].dhcpOptions", V0_1),
     ("domain.devices.interfaces[].macAddress", V0_1),
     ("domain.devices.interfaces[].macvtap", No("the macvtap binding is")),
@@ -157,7 +158,8 @@ pub const VMI_SPEC: &[Row] = &[
     ("evictionStrategy", V0_1),
     ("hostname", V0_1),
     ("livenessProbe", No("probing the guest's health is")),
-    ("networks[].multus", No("a network other than the Pod's is")),
+    ("networks[].multus.default", No("a network of Multus in place of the Pod network is")),
+    ("networks[].multus.networkName", OnKubernetes("0.1", "a network of Multus is")),
     ("networks[].name", V0_1),
     ("networks[].pod", V0_1),
     ("networks[].resourceClaim", No("a network other than the Pod's is")),
@@ -303,7 +305,10 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
         "configuration.network.defaultNetworkInterface",
         Only("0.1", &["masquerade"], "another binding than masquerade is"),
     ),
-    ("configuration.network.permitBridgeInterfaceOnPodNetwork", No("the bridge binding (use masquerade instead) is")),
+    (
+        "configuration.network.permitBridgeInterfaceOnPodNetwork",
+        No("the bridge binding on the Pod network (use masquerade instead) is"),
+    ),
     ("configuration.network.permitSlirpInterface", No("the slirp binding is")),
     ("configuration.obsoleteCPUModels", No("a CPU model by name, for which nodes would have to be labelled, is")),
     ("configuration.ovmfPath", No("EFI firmware is")),

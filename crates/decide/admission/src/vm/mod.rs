@@ -72,8 +72,10 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
     let (unsupported, causes) = if judged {
         Default::default()
     } else {
-        let (operation, old, now) = (request.operation, old.as_ref(), &request.now);
-        Rules { operation, old, vm: &vm, object: &object, own, config, resolved, lookup: &lookup, now }.check()?
+        let Request { operation, now, shape, .. } = request;
+        let (operation, old, shape) = (*operation, old.as_ref(), *shape);
+        Rules { operation, old, vm: &vm, object: &object, own, config, resolved, lookup: &lookup, now, shape }
+            .check()?
     };
     let mut warnings = Vec::new();
     if vm.spec.running.is_some() {

@@ -13,7 +13,7 @@ use super::lookup::Lookup;
 use super::resolve::Resolved;
 use super::{data_volumes, guards, volume_requests};
 use crate::decode::encode;
-use crate::{Operation, Refusal, defaults, unsupported, validate};
+use crate::{Operation, Refusal, Shape, defaults, unsupported, validate};
 
 const RUN_STRATEGIES: [&str; 5] = ["Halted", "Manual", "Always", "RerunOnFailure", "Once"];
 
@@ -32,6 +32,7 @@ pub(super) struct Rules<'a> {
     pub(super) resolved: Resolved,
     pub(super) lookup: &'a Lookup<'a>,
     pub(super) now: &'a Time,
+    pub(super) shape: Shape,
 }
 
 impl Rules<'_> {
@@ -44,7 +45,7 @@ impl Rules<'_> {
         let field = FieldPath::new("spec");
         let (of_spec, of_metadata) = (field.child("template.spec"), field.child("template.metadata"));
         let mut refused = unsupported::vm_spec(&field, &self.object["spec"]);
-        refused.extend(unsupported::vmi_spec(&of_spec, &encode(&template.spec)));
+        refused.extend(unsupported::vmi_spec(&of_spec, &encode(&template.spec), self.shape));
         refused.extend(validate::limits(&of_spec, &template.spec));
         if let Some(metadata) = &template.metadata {
             refused.extend(unsupported::annotations(&of_metadata, metadata));

@@ -47,7 +47,17 @@ fn judge(
     config: &ClusterConfig,
 ) -> Result<Admitted, Vec<FieldError>> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request { operation, version: "v1", resource, subresource: "", user, old, object, now: now() };
+    let request = Request {
+        operation,
+        version: "v1",
+        resource,
+        subresource: "",
+        user,
+        old,
+        object,
+        now: now(),
+        shape: admission::Shape::Kubernetes,
+    };
     causes(admit(&request, config, &World::default()))
 }
 
@@ -61,7 +71,17 @@ fn validity(
     world: &World,
 ) -> Result<Judged, Refusal> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request { operation, version: "v1", resource, subresource: "", user, old, object, now: now() };
+    let request = Request {
+        operation,
+        version: "v1",
+        resource,
+        subresource: "",
+        user,
+        old,
+        object,
+        now: now(),
+        shape: admission::Shape::Kubernetes,
+    };
     admission::judge(&request, config, world)
 }
 

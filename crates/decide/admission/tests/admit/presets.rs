@@ -52,6 +52,7 @@ fn a_new_instance_wants_the_presets_of_its_namespace() {
         old: None,
         object: &object,
         now: now(),
+        shape: admission::Shape::Kubernetes,
     };
     let mut world = World::default();
     let presets = Wanted::all("kubevirt.io", "VirtualMachineInstancePreset", "ns");

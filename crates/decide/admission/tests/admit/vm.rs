@@ -26,7 +26,17 @@ fn judged(
     let operation = if old.is_some() || !subresource.is_empty() { Operation::Update } else { Operation::Create };
     let user = someone();
     let resource = "virtualmachines";
-    let request = Request { operation, version: "v1", resource, subresource, user: &user, old, object, now: now() };
+    let request = Request {
+        operation,
+        version: "v1",
+        resource,
+        subresource,
+        user: &user,
+        old,
+        object,
+        now: now(),
+        shape: admission::Shape::Kubernetes,
+    };
     admission::judge(&request, config, &World::of(world))
 }
 
@@ -204,6 +214,7 @@ fn the_status_is_only_held_against_the_schema() {
             old: Some(&object),
             object: &object,
             now: now(),
+            shape: admission::Shape::Kubernetes,
         };
         told(causes(admit(&request, &config(), &World::default())))
     };

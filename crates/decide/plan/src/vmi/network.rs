@@ -217,6 +217,8 @@ pub(super) fn refused(w: &World) -> Option<SyncError> {
         old: None,
         object: &object,
         now: w.now.clone(),
+        // Whether the nodes support it is not asked again.
+        shape: admission::Shape::Kubernetes,
     };
     let judged = admission::judge(&request, &w.config, &admission::World::default()).ok()?;
     let about_networks =

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use admission::unsupported::Support::{self, No, Only, Since};
+use admission::unsupported::Support::{self, No, OnKubernetes, Only, Since};
 use admission::unsupported::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, MIGRATION_SPEC, Row, VM_SPEC, VMI_SPEC};
 use api::resources::{RESOURCES, Resource};
 
@@ -16,6 +16,7 @@ const INTRODUCTION: &str = "\
 
 Ferrovirt serves KubeVirt's kinds with KubeVirt's fields, defaults and validation rules. Admission refuses an object with a field that
 this build does not support; the error names the field's path, with cause `FieldNotSupportedByThisBuild`. No field is silently ignored.
+What needs other software of the cluster, such as Multus, is honoured on Kubernetes and refused on an embedded cluster.
 `ferrovirt validate -f FILE` checks a manifest without a cluster, `ferrovirt explain KIND` shows the fields, `ferrovirt crds` prints the
 CustomResourceDefinitions.
 
@@ -55,7 +56,7 @@ fn kinds(text: &mut String) {
         let versions = versions(resource);
         let build = match support {
             Since(release) => format!("since {release}"),
-            Only(..) | No(_) => format!("refused: {}", reason(support)),
+            OnKubernetes(..) | Only(..) | No(_) => format!("refused: {}", reason(support)),
         };
         writeln!(text, "| {kind} | {group} | {versions} | {scope} | {short} | {build} |").unwrap();
     }
@@ -88,6 +89,12 @@ fn fields(text: &mut String, rows: &[Row]) {
     for (field, support) in honoured {
         match support {
             Since(release) => writeln!(text, "| `{field}` | {release} | |").unwrap(),
+            OnKubernetes(release, _) => writeln!(
+                text,
+                "| `{field}` | {release} | on Kubernetes only: {} on an embedded cluster |",
+                reason(support)
+            )
+            .unwrap(),
             Only(release, values, _) => {
                 let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
                 let (values, reason) = (values.join(", "), reason(support));
@@ -110,6 +117,6 @@ fn fields(text: &mut String, rows: &[Row]) {
 fn reason(support: &Support) -> String {
     match support {
         Since(_) => String::new(),
-        Only(_, _, what) | No(what) => format!("{what} not supported"),
+        Only(_, _, what) | OnKubernetes(_, what) | No(what) => format!("{what} not supported"),
     }
 }

@@ -87,7 +87,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     let proxies = FrontProxies::read(config.client.clone()).await?;
     tokio::spawn(proxies.clone().follow(end.clone()));
     let tls = tls::Tls::new(config.certificate, proxies.clone())?;
-    let admission = Arc::new(Admission::default());
+    let admission = Arc::new(Admission::on_kubernetes());
     let configuration = configuration::Follower {
         client: config.client.clone(),
         namespace: config.namespace.clone(),

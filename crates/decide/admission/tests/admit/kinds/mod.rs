@@ -60,7 +60,17 @@ impl On {
 
     fn request<'a>(&'a self, operation: Operation, old: Option<&'a Value>, object: &'a Value) -> Request<'a> {
         let (resource, version, user) = (self.resource, self.version, &self.user);
-        Request { operation, version, resource, subresource: "", user, old, object, now: now() }
+        Request {
+            operation,
+            version,
+            resource,
+            subresource: "",
+            user,
+            old,
+            object,
+            now: now(),
+            shape: admission::Shape::Kubernetes,
+        }
     }
 
     fn judge(&self, operation: Operation, old: Option<&Value>, object: &Value) -> Result<Judged, Refusal> {

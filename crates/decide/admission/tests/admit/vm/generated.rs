@@ -150,7 +150,17 @@ fn generated(kind: &str, seed: u64) -> Value {
 
 fn judged(resource: &str, user: &User, old: Option<&Value>, object: &Value) -> Result<Judged, Refusal> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request { operation, version: "v1", resource, subresource: "", user, old, object, now: now() };
+    let request = Request {
+        operation,
+        version: "v1",
+        resource,
+        subresource: "",
+        user,
+        old,
+        object,
+        now: now(),
+        shape: admission::Shape::Kubernetes,
+    };
     let world = World::of([
         cluster_instancetype("small", json!({})),
         cluster_preference(

@@ -223,6 +223,7 @@ fn rounds(object: &Value, objects: &[Value]) -> Vec<Vec<String>> {
         old: None,
         object,
         now: now(),
+        shape: admission::Shape::Kubernetes,
     };
     let mut world = World::default();
     let mut rounds = Vec::new();
