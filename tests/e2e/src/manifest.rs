@@ -59,6 +59,14 @@ impl Manifest {
         self
     }
 
+    /// One more network card, bridged to the network of this NetworkAttachmentDefinition.
+    pub fn bridged(mut self, name: &str, definition: &str) -> Self {
+        let spec = self.template();
+        push(&mut spec["networks"], json!({"name": name, "multus": {"networkName": definition}}));
+        push(&mut spec["domain"]["devices"]["interfaces"], json!({"name": name, "bridge": {}}));
+        self
+    }
+
     pub fn on_node(mut self, node: &str) -> Self {
         self.template()["nodeSelector"] = json!({"kubernetes.io/hostname": node});
         self

@@ -10,6 +10,7 @@ mod guests;
 mod installed;
 mod lifecycle;
 mod migrations;
+mod networks;
 mod quickstart;
 mod refusals;
 mod upgrade;
@@ -34,8 +35,9 @@ const LANES: [Lane; 7] = [
     ("moves", migrations::trials),
     ("drains", migrations::departures),
     ("guests", || {
-        let all = [refusals::trials(), guests::trials(), waiting::trials(), faults::trials(), installed::trials()];
-        all.into_iter().flatten().collect()
+        let anywhere = [refusals::trials(), guests::trials(), waiting::trials(), faults::trials()];
+        let on_kubernetes = [installed::trials(), networks::trials()];
+        anywhere.into_iter().chain(on_kubernetes).flatten().collect()
     }),
     ("struck", migrations::struck),
     ("alone", lifecycle::trials),

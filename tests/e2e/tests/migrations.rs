@@ -104,7 +104,7 @@ async fn command(cluster: &Access, args: &[&str]) -> Result<String> {
 }
 
 /// Moves a guest and waits until it has moved.
-async fn migrate(cluster: &Access, guest: &Guest) -> Result<()> {
+pub(crate) async fn migrate(cluster: &Access, guest: &Guest) -> Result<()> {
     let from = guest.node().await?;
     let told = command(cluster, &["virtctl", "migrate", &guest.name, "--wait"]).await?;
     ensure!(told.contains(&format!("the guest moved from {from} to {}", other(&from))), "it printed: {told}");
