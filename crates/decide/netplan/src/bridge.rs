@@ -4,10 +4,11 @@
 //! ```text
 //!   podHASH (veth)              HASH-nic ── k6t-HASH ── tapHASH
 //!   MAC, addresses      ──►                 169.254.75.1N, for the DHCP server
-//!                               podHASH (dummy): MAC, addresses
+//!                               podHASH: MAC, addresses
 //! ```
 //!
-//! The dummy keeps what the network plugin has given the Pod where plugins and the kubelet look for it.
+//! The new link of the Pod's name keeps what the network plugin has given the Pod where plugins look for it. It is a bridge
+//! without ports, where KubeVirt makes a dummy: not every kernel has that driver, and every kernel has this one.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -48,7 +49,7 @@ pub(crate) fn add(interface: &Attached<'_>, observed: &Observed, plan: &mut NetP
     plan.links.extend([
         Link { mac: Some(own_mac(mac)), addresses: own_address, ..link(&interface.bridge, LinkKind::Bridge) },
         // Before the renamed link loses them: until it is a port, its MAC and addresses are the ones to keep.
-        Link { mac: Some(mac), addresses: kept_addresses(pod), ..link(&interface.pod_interface, LinkKind::Dummy) },
+        Link { mac: Some(mac), addresses: kept_addresses(pod), ..link(&interface.pod_interface, LinkKind::Bridge) },
         // Another MAC, since the bridge keeps frames for the MAC of a port to itself, and the guest may have this one.
         Link { mac: Some(own_mac(mac)), master: Some(interface.bridge.clone()), ..link(&nic, LinkKind::Port) },
         Link {
@@ -57,7 +58,7 @@ pub(crate) fn add(interface: &Attached<'_>, observed: &Observed, plan: &mut NetP
         },
     ]);
     if has_ipv4 {
-        // The guest answers for the address that the dummy has as well.
+        // Only the guest answers for the address, which the placeholder has as well.
         let arp_ignore = Sysctl::new("net/ipv4/conf/all/arp_ignore", "1");
         plan.sysctls.retain(|sysctl| *sysctl != arp_ignore);
         plan.sysctls.push(arp_ignore);

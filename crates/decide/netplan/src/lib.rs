@@ -19,7 +19,7 @@
 //!  Pod IP         10.0.2.1
 //!
 //!  HASH-nic ═════ k6t-HASH ══ tapHASH ═══════ the MAC and the addresses that the Pod was given
-//!  podHASH        (a dummy, with the same MAC and addresses, for whoever looks for them in the Pod)
+//!  podHASH        (has the same MAC and addresses, and no ports, for whoever looks for them in the Pod)
 //! ```
 
 pub mod dhcp;

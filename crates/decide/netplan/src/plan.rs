@@ -40,8 +40,6 @@ pub struct Link {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LinkKind {
     Bridge,
-    /// Holds a name and addresses, and drops what is sent to it.
-    Dummy,
     /// A link of any kind that is there already, to become a port of a bridge that does not learn addresses from it.
     Port,
     Tap(TapOptions),

@@ -83,7 +83,7 @@ fn the_guest_takes_the_place_of_the_pod() {
 fn without_an_address_there_is_no_server_and_nothing_to_keep_to_itself() {
     let observed = pod(&["fe80::1/64"], &[]);
     let plan = netplan::phase1(&bridged(), &observed).unwrap();
-    let bridge = plan.links.iter().find(|link| link.kind == LinkKind::Bridge && link.name.contains("16477")).unwrap();
+    let bridge = plan.links.iter().find(|link| link.name.as_str() == "k6t-16477688c0e").unwrap();
     assert!(bridge.addresses.is_empty() && !plan.sysctls.iter().any(|sysctl| sysctl.key.contains("arp_ignore")));
     let found = netplan::discover(&bridged(), &observed).unwrap();
     assert_eq!((found[1].addresses.len(), &found[1].lease), (0, &None));
@@ -229,7 +229,6 @@ fn steps(plan: &NetPlan) -> Vec<Step> {
         };
         let kind = match link.kind {
             LinkKind::Bridge => "bridge",
-            LinkKind::Dummy => "dummy",
             LinkKind::Port => "",
             LinkKind::Tap(_) => "tun",
         };

@@ -30,7 +30,6 @@ fn apply_link(kernel: &mut Links, link: &Link) -> Result<(), Error> {
     let Link { name, kind, mac, mtu, master, addresses } = link;
     match kind {
         LinkKind::Bridge => kernel.create_bridge(name)?,
-        LinkKind::Dummy => kernel.create_dummy(name)?,
         LinkKind::Port => {}
         LinkKind::Tap(options) => kernel.create_tap(name, options)?,
     }

@@ -14,9 +14,7 @@ use rtnetlink::packet_route::link::{
 };
 use rtnetlink::packet_route::route::{RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteScope, RouteType};
 use rtnetlink::packet_route::{AddressFamily, RouteNetlinkMessage};
-use rtnetlink::{
-    AddressMessageBuilder, LinkBridge, LinkDummy, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder,
-};
+use rtnetlink::{AddressMessageBuilder, LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth, RouteMessageBuilder};
 use rustix::io::Errno;
 
 use crate::error::{Error, KernelError};
@@ -61,10 +59,6 @@ impl Links {
 
     pub fn create_bridge(&mut self, name: &str) -> Result<(), Error> {
         self.create(name, "bridge", LinkMessageBuilder::<LinkBridge>::new(name).build())
-    }
-
-    pub fn create_dummy(&mut self, name: &str) -> Result<(), Error> {
-        self.create(name, "dummy", LinkMessageBuilder::<LinkDummy>::new(name).build())
     }
 
     /// Creates a veth pair, with `peer` in `peer_netns` if given. The kernel creates both ends or none, so a pair is

@@ -5,7 +5,7 @@
 //! effect. The table lists supported and unsupported fields, and a field that is in neither is rejected as well: a new
 //! field of the schema needs a decision before it can be used.
 
-mod networks;
+pub(crate) mod networks;
 mod table;
 
 use std::collections::BTreeMap;
@@ -351,6 +351,40 @@ mod tests {
         let of =
             |model: &str| vmi_spec(&FieldPath::new("spec"), &json!({ "domain": { "cpu": { "model": model } } })).len();
         assert_eq!((of("host-model"), of("Haswell")), (0, 1));
+    }
+
+    #[test]
+    fn what_only_kubernetes_supports_is_refused_elsewhere_with_the_remedy() {
+        let spec = json!({
+            "domain": { "devices": { "interfaces": [{ "name": "a", "bridge": {} }] } },
+            "networks": [{ "name": "a", "multus": { "networkName": "n" } }],
+        });
+        let field = FieldPath::new("spec");
+        assert_eq!(super::vmi_spec(&field, &spec, Shape::Kubernetes), []);
+        let refused = super::vmi_spec(&field, &spec, Shape::Embedded);
+        let fields: Vec<&str> = refused.iter().map(|error| error.field.as_str()).collect();
+        assert_eq!(fields, ["spec.domain.devices.interfaces[0].bridge", "spec.networks[0].multus.networkName"]);
+        let told = refused[1].to_string();
+        let expected = "spec.networks[0].multus.networkName: a network of Multus is not supported on an embedded cluster: \
+                        an embedded cluster serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or \
+                        install Ferrovirt on Kubernetes with Multus";
+        assert_eq!(told, expected);
+        assert!(refused.iter().all(|error| error.cause == Cause::Unsupported));
+    }
+
+    #[test]
+    fn the_pod_network_is_not_bridged_anywhere_and_said_once() {
+        let spec = json!({
+            "domain": { "devices": { "interfaces": [{ "name": "a", "bridge": {} }] } },
+            "networks": [{ "name": "a", "pod": {} }],
+        });
+        for shape in [Shape::Kubernetes, Shape::Embedded] {
+            let refused = super::vmi_spec(&FieldPath::new("spec"), &spec, shape);
+            let told: Vec<String> = refused.iter().map(ToString::to_string).collect();
+            let expected = "spec.domain.devices.interfaces[0].bridge: the bridge binding on the Pod network (use masquerade \
+                            instead) is not supported by this build";
+            assert_eq!(told, [expected], "{shape:?}");
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
-//! What depends on more than one field: which bindings this build has on which networks.
+//! What depends on more than one field: which bindings this build has on which networks, and what changes of them.
 
+use api::v1::{Binding, Interface, VirtualMachineInstanceSpec};
 use machinery::field::{FieldError, FieldPath};
 use serde_json::Value;
 
@@ -20,6 +21,35 @@ pub(super) fn refusals(field: &FieldPath, spec: &Value) -> Vec<FieldError> {
         .map(|(index, _)| {
             let at = field.child("domain.devices.interfaces").index(index).child("bridge");
             refusal(at, "the bridge binding on the Pod network (use masquerade instead) is")
+        })
+        .collect()
+}
+
+/// What a change of a template at `field` would plug into, or out of, the running guest.
+pub(crate) fn plugged(
+    field: &FieldPath,
+    old: &VirtualMachineInstanceSpec,
+    new: &VirtualMachineInstanceSpec,
+) -> Vec<FieldError> {
+    let is_absent = |interface: &Interface| interface.state.as_deref() == Some("absent");
+    let before = |name: &str| old.domain.devices.interfaces.iter().find(|interface| interface.name == name);
+    let interfaces = new.domain.devices.interfaces.iter().enumerate();
+    // The others need a restart, and the controller says so.
+    let pluggable = interfaces.filter(|(_, interface)| interface.bound_by() == Binding::Bridge);
+    pluggable
+        .filter_map(|(index, interface)| {
+            let at = field.child("domain.devices.interfaces").index(index);
+            match (before(&interface.name), is_absent(interface)) {
+                (None, false) => Some(refusal(
+                    at,
+                    "plugging a network card into a running guest (stop the virtual machine first) is",
+                )),
+                (Some(before), true) if !is_absent(before) => Some(refusal(
+                    at.child("state"),
+                    "unplugging a network card from a running guest (stop the virtual machine first) is",
+                )),
+                _ => None,
+            }
         })
         .collect()
 }

@@ -47,6 +47,10 @@ impl Rules<'_> {
         let mut refused = unsupported::vm_spec(&field, &self.object["spec"]);
         refused.extend(unsupported::vmi_spec(&of_spec, &encode(&template.spec), self.shape));
         refused.extend(validate::limits(&of_spec, &template.spec));
+        let is_running = self.vm.status.as_ref().is_some_and(|status| status.created == Some(true));
+        if let Some(old) = self.old.filter(|_| is_running) {
+            refused.extend(unsupported::networks::plugged(&of_spec, &old.spec.template.spec, &template.spec));
+        }
         if let Some(metadata) = &template.metadata {
             refused.extend(unsupported::annotations(&of_metadata, metadata));
         }

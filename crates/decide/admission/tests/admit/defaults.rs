@@ -146,7 +146,12 @@ fn the_clusters_binding_must_be_one_this_build_has() {
     let result = judge("virtualmachineinstances", &someone(), None, &none, &ClusterConfig::default());
     let said = result.expect_err("bridge is not supported")[0].to_string();
     let field = "spec.domain.devices.interfaces[0].bridge";
-    assert_eq!(said, format!("{field}: the bridge binding (use masquerade instead) is not supported by this build"));
+    assert_eq!(
+        said,
+        format!(
+            "{field}: the bridge binding on the Pod network (use masquerade instead) is not supported by this build"
+        )
+    );
 }
 
 #[test]

@@ -45,6 +45,10 @@ fn pieces() -> Vec<Value> {
             json!({ "interfaces": [{ "name": "default", "masquerade": {}, "model": "e1000e", "macAddress": "02:00:00:00:00:07", "state": "down" }] }),
         ),
         devices(json!({ "interfaces": [{ "name": "default", "bridge": {} }] })),
+        json!({ "spec": {
+            "networks": [{ "name": "default", "pod": {} }, { "name": "blue", "multus": { "networkName": "second" } }],
+            "domain": { "devices": { "interfaces": [{ "name": "default", "masquerade": {} }, { "name": "blue", "bridge": {} }] } },
+        } }),
         json!({ "spec": { "networks": null, "domain": { "devices": { "interfaces": null } } } }),
         json!({ "spec": { "networks": [{ "name": "default", "pod": { "vmNetworkCIDR": "10.11.12.0/24" } }] } }),
         devices(
@@ -135,6 +139,9 @@ fn fields_of(kind: &str) -> Vec<String> {
     found
 }
 
+/// The Pod's link to the network `blue`.
+const BLUE: &str = "pod16477688c0e";
+
 /// Objects of a kind with a few fields replaced by anything.
 pub(crate) fn mangled(kind: &'static str, base: Value) -> impl Strategy<Value = Value> {
     let field = prop::sample::select(fields_of(kind));
@@ -159,13 +166,14 @@ fn pod_links() -> Observed {
         master: None,
         addresses: vec![address],
     };
-    Observed { links: vec![eth0], routes: vec![] }
+    let blue = ObservedLink { index: 3, name: BLUE.to_owned(), addresses: vec![], ..eth0.clone() };
+    Observed { links: vec![eth0, blue], routes: vec![] }
 }
 
 /// The same as the launcher finds it.
 fn pod_net() -> PodNet {
     let eth0 = PodLink { mtu: 1450, mac: MacAddr([2, 0, 0, 0, 0, 5]) };
-    let links = [("eth0".parse().expect("a name"), eth0)].into();
+    let links = ["eth0", BLUE].map(|name| (name.parse().expect("a name"), eth0)).into();
     PodNet { links, resolv_conf: String::new(), hostname: "web".to_owned() }
 }
 

@@ -123,7 +123,7 @@ fn applied_twice_or_after_any_part_of_itself_it_comes_to_the_same() {
         (plan, first)
     });
     let line = |start: &str| finished.iter().find(|line| line.starts_with(start)).unwrap().clone();
-    assert!(line(POD).contains("dummy") && line(POD).contains("0a:58:0a:4f:00:07"), "{finished:?}");
+    assert!(line(POD).contains("bridge") && line(POD).contains("0a:58:0a:4f:00:07"), "{finished:?}");
     assert!(line(POD).contains("[\"10.79.0.7/24\", \"fd00:79::7/64\"]"), "{finished:?}");
     assert!(line(NIC).contains(BRIDGE) && line(NIC).contains("[]") && line(BRIDGE).contains("169.254.75.10/32"));
 

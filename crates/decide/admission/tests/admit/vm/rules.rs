@@ -100,6 +100,42 @@ fn a_machine_that_names_its_most_memory_can_be_given_it() {
 }
 
 #[test]
+fn a_network_card_is_plugged_into_a_stopped_machine_only() {
+    let on_networks = |interfaces: Value, created: bool| {
+        let networks = ["default", "blue"].map(|name| json!({ "name": name, "multus": { "networkName": name } }));
+        let mut vm = domain(json!({ "devices": { "interfaces": interfaces } }));
+        let networks: Vec<_> = networks.into_iter().take(interfaces.as_array().map_or(0, Vec::len)).collect();
+        vm["spec"]["template"]["spec"]["networks"] = json!(networks);
+        vm["status"] = json!({ "created": created });
+        vm
+    };
+    let card = |name: &str, state: &str| json!({ "name": name, "bridge": {}, "state": state });
+    let one = json!([card("default", "")]);
+    let two = json!([card("default", ""), card("blue", "")]);
+    let none_left = json!([card("default", ""), card("blue", "absent")]);
+    let at = "spec.template.spec.domain.devices.interfaces[1]";
+    for (before, after, refused) in [
+        (&one, &two, Some(format!("{at}: plugging a network card"))),
+        (&two, &none_left, Some(format!("{at}.state: unplugging a network card"))),
+        (&none_left, &none_left, None),
+        (&two, &two, None),
+    ] {
+        let told = |created: bool| {
+            let mut new = on_networks(after.clone(), created);
+            new["spec"]["template"]["spec"]["hostname"] = json!("changed");
+            let judged = update(&on_networks(before.clone(), created), &new, []).unwrap();
+            assert_eq!(judged.causes, [], "{after}");
+            judged.unsupported.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(told(false), Vec::<String>::new(), "a stopped machine: {after}");
+        match refused {
+            Some(refused) => assert!(told(true)[0].starts_with(&refused), "{after}: {:?}", told(true)),
+            None => assert_eq!(told(true), Vec::<String>::new(), "{after}"),
+        }
+    }
+}
+
+#[test]
 fn what_is_gone_is_refused_to_new_machines_only() {
     let bound = |binding: &str| {
         let interfaces = json!([{ "name": "default", binding: {} }]);
