@@ -98,7 +98,7 @@ pub(crate) fn refusal(field: FieldPath, what: &str) -> FieldError {
 
 /// The remedy is the same for all of them.
 fn not_embedded(field: FieldPath, what: &str) -> FieldError {
-    let remedy = "an embedded cluster serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or install \
+    let remedy = "it serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or install \
                   Ferrovirt on Kubernetes with Multus";
     FieldError::new(Cause::Unsupported, field, format!("{what} not supported on an embedded cluster: {remedy}"))
 }
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(fields, ["spec.domain.devices.interfaces[0].bridge", "spec.networks[0].multus.networkName"]);
         let told = refused[1].to_string();
         let expected = "spec.networks[0].multus.networkName: a network of Multus is not supported on an embedded cluster: \
-                        an embedded cluster serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or \
+                        it serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or \
                         install Ferrovirt on Kubernetes with Multus";
         assert_eq!(told, expected);
         assert!(refused.iter().all(|error| error.cause == Cause::Unsupported));

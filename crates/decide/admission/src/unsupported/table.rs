@@ -103,7 +103,13 @@ pub const VMI_SPEC: &[Row] = &[
     ("domain.devices.interfaces[].acpiIndex", V0_1),
     ("domain.devices.interfaces[].binding", No("network binding plugins are")),
     ("domain.devices.interfaces[].bootOrder", V0_1),
-    ("domain.devices.interfaces[].bridge", OnKubernetes("0.1", "the bridge binding is")),
+    (
+        "domain.devices.interfaces[].bridge",
+        OnKubernetes(
+            "0.1",
+            "the bridge binding, which is for networks of Multus (on the Pod network use masquerade), is",
+        ),
+    ),
     ("domain.devices.interfaces[].dhcpOptions", V0_1),
     ("domain.devices.interfaces[].macAddress", V0_1),
     ("domain.devices.interfaces[].macvtap", No("the macvtap binding is")),
