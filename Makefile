@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-migration faults sim fuzz peers kube-demo kube-test kube-up kube-down setup-demo setup-test setup-bench setup-fuzz setup-kube images install setup-images clean
+.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-kube bench-migration faults sim fuzz peers kube-demo kube-test kube-up kube-down setup-demo setup-test setup-bench setup-fuzz setup-kube images install setup-images clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -39,7 +39,7 @@ fix: ## format and apply what clippy can
 	$(CARGO) fmt --all
 	$(CARGO) clippy --workspace --all-targets --fix --allow-dirty --allow-staged
 
-bench: bench-dictionary setup-demo guest bench-migration ## figures as ratios against a reference in the same run
+bench: bench-dictionary setup-demo guest bench-migration ## figures as ratios against a reference in the same run; bench-controller and bench-kube have their own
 	$(CARGO) build --profile bench-fast -p ferrovirt -p bench
 	FERROVIRT_BIN=target/bench-fast/ferrovirt FERROVIRT_GUEST_DIR=build/guest target/bench-fast/bench
 
@@ -54,6 +54,10 @@ bench-controller: ## what our controller costs beside KubeVirt's, on a real kube
 	$(CARGO) build --profile bench-fast -p ferrovirt
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduling $(ARGS)
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduled $(ARGS)
+
+bench-kube: setup-kube setup-images guest ## an installation on a real Kubernetes cluster: memory of its Pods, starts, 50 VMs at once; builds the images first, a quarter of an hour
+	$(CARGO) run -q -p xtask -- images --prefix ferrovirt.io --tag latest
+	FERROVIRT_BIN=target/x86_64-unknown-linux-musl/dist/ferrovirt FERROVIRT_GUEST_DIR=build/guest $(CARGO) run -q -p bench -- kubernetes
 
 faults: setup-test guest ## every party of a migration killed at each of ten points and in post-copy: a hundred real migrations, half an hour
 	$(CARGO) run -q -p xtask -- faults

@@ -1,6 +1,7 @@
-//! Figures of the embedded cluster, each beside a reference measured in the same run. Machines are noisy: ratios matter,
+//! Figures of the embedded cluster and of an installation on Kubernetes, each beside a reference measured in the same run. Machines are noisy: ratios matter,
 //! seconds do not. Results worth keeping go to `docs/performance.md`.
 
+mod kubernetes;
 mod memory;
 mod migrations;
 mod pair;
@@ -42,7 +43,8 @@ async fn run(what: Option<&str>) -> Result<()> {
         None => cluster().await,
         Some("migration") => migration().await,
         Some("proxies") => proxies().await,
-        Some(other) => bail!("{other} is nothing to measure: leave it out, or say migration or proxies"),
+        Some("kubernetes") => kubernetes::measure().await,
+        Some(other) => bail!("{other} is nothing to measure: leave it out, or say migration, proxies or kubernetes"),
     }
 }
 
