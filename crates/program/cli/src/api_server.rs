@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use virt_api::server::{self, Config};
 
-use crate::pod::{self, certificate, one_heap};
+use crate::pod::{self, certificate, forget_start, one_heap};
 
 /// Where an operator puts the certificates.
 const CERT: &str = "/etc/virt-api/certificates/tls.crt";
@@ -103,6 +103,7 @@ async fn serve(args: Args) -> Result<()> {
             terminal::log::at_verbosity(told.filter(|told| *told > 0).unwrap_or(verbosity));
         })),
     };
+    tokio::spawn(forget_start());
     let shutdown = CancellationToken::new();
     let serving = server::run(config, listener, shutdown.clone());
     tokio::pin!(serving);

@@ -20,7 +20,7 @@ use virt_controller::{Config, Controller, Endpoints, InstanceSettings, Status};
 
 use terminal::signals;
 
-use crate::pod::{self, certificate, one_heap, trim};
+use crate::pod::{self, certificate, forget_start, one_heap, trim};
 
 /// Where an operator puts the certificate of the endpoints.
 const CERT: &str = "/etc/virt-controller/certificates/tls.crt";
@@ -278,6 +278,7 @@ async fn control(args: Args) -> Result<()> {
     let config =
         Config { events: Some(events), ..config(args, requests, namespace, leader_election, times, status, limit) };
     tokio::spawn(give_memory_back(config.status.clone()));
+    tokio::spawn(forget_start());
     let controllers = virt_controller::run(config, shutdown.clone());
     tokio::pin!(controllers);
     tokio::select! {

@@ -16,7 +16,7 @@ use terminal::signals;
 use tokio_util::sync::CancellationToken;
 use virt_handler::{Config, Kubelet, Requested, Status};
 
-use crate::pod::{self, certificate};
+use crate::pod::{self, certificate, forget_start};
 
 /// Where an operator puts the certificates.
 const CERT: &str = "/etc/virt-handler/servercertificates/tls.crt";
@@ -137,6 +137,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
     let endpoints = virt_handler::status_endpoints(shown, status.clone(), probes)?;
     tokio::spawn(endpoints.serve(listener, end.clone()));
 
+    tokio::spawn(forget_start());
     let (config, requested) = config(args, requests, status)?;
     if let Some(requested) = requested {
         tokio::spawn(requested.keep(end));

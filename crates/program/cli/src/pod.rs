@@ -1,6 +1,7 @@
 //! What our programs share when they run in a Pod: the cluster they are in, their certificate, their heap.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use api::config::DEFAULT_INSTALL_NAMESPACE;
@@ -75,9 +76,70 @@ pub(crate) fn trim() {
     }
 }
 
+/// How long the start of a program takes at most: caches are filled, certificates read, connections open.
+const START: Duration = Duration::from_secs(30);
+
+/// Once the program has started, gives back the pages of its file that were mapped for that.
+///
+/// All programs are one file, and the kernel maps fifteen neighbours along with each page that is touched. Pages that are
+/// used later come back from the page cache without a read from the disk.
+pub(crate) async fn forget_start() {
+    tokio::time::sleep(START).await;
+    unmap_program();
+}
+
+/// Unmaps the pages of the program's file that nobody writes to: code and constants.
+fn unmap_program() {
+    // SAFETY: the callback is given what it expects, and keeps nothing of it.
+    unsafe { libc::dl_iterate_phdr(Some(unmap_segments), std::ptr::null_mut()) };
+}
+
+/// Called with the program first; libraries, if there are any, are left alone.
+unsafe extern "C" fn unmap_segments(
+    object: *mut libc::dl_phdr_info,
+    _size: libc::size_t,
+    _data: *mut libc::c_void,
+) -> libc::c_int {
+    const STOP: libc::c_int = 1;
+    let page = rustix::param::page_size();
+    // SAFETY: the loader describes the program that runs, which stays as long as it does.
+    let (base, headers) = unsafe {
+        let object = &*object;
+        (object.dlpi_addr, std::slice::from_raw_parts(object.dlpi_phdr, usize::from(object.dlpi_phnum)))
+    };
+    // A segment that may be written to has relocated addresses in it, which are not in the file.
+    for header in headers.iter().filter(|header| header.p_type == libc::PT_LOAD && header.p_flags & libc::PF_W == 0) {
+        let (Ok(start), Ok(length)) = (usize::try_from(base + header.p_vaddr), usize::try_from(header.p_memsz)) else {
+            continue;
+        };
+        let aligned = start - start % page;
+        // SAFETY: the mapping is one of the file and was never written to, so a page that is touched again is the same.
+        // A refusal would change nothing.
+        unsafe { libc::madvise(aligned as *mut libc::c_void, start + length - aligned, libc::MADV_DONTNEED) };
+    }
+    STOP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Resident bytes of the mappings of this program's file, and a sum over its constants.
+    #[test]
+    fn pages_of_the_program_are_given_back_and_come_again() {
+        let of_file = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).unwrap();
+            line.split_whitespace().next().unwrap().parse::<u64>().unwrap()
+        };
+        // Something of everything: arguments of all programs, messages, formatting.
+        let text = || <Cluster as clap::Args>::augment_args(clap::Command::new("x")).render_long_help().to_string();
+        let (shown, before) = (text(), of_file());
+        unmap_program();
+        let after = of_file();
+        assert!(after < before / 2, "{before} KiB before, {after} after");
+        assert_eq!(text(), shown);
+    }
 
     #[test]
     fn a_certificate_that_was_named_must_be_there() {

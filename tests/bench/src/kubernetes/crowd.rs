@@ -96,7 +96,7 @@ async fn all_running(client: &Client) -> Result<BTreeMap<String, usize>> {
         let name = instance.name_any();
         let Some(status) = instance.status else { continue };
         match status.phase.map(|phase| phase.to_string()).as_deref() {
-            Some("Running") if running.insert(name) => {
+            Some("Running") if running.insert(name.clone()) => {
                 *nodes.entry(status.node_name.unwrap_or_default()).or_default() += 1;
             }
             Some("Failed" | "Succeeded") => bail!("{name} has ended"),
