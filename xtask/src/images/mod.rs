@@ -90,9 +90,10 @@ pub(crate) fn run(workspace: &Path, options: &Options) -> Result<()> {
     };
     let cache = crate::cache("images")?;
     let places = Places { workspace: workspace.to_owned(), out, cache };
-    let _locks = [lock(&places.out)?, lock(&places.cache)?];
-
+    let _ours = lock(&places.out)?;
     let programs = step("program", || build_program(workspace, options.profile))?;
+    // Only now: other work trees need not wait for our compiler.
+    let _everyones = lock(&places.cache)?;
     program::image(&places, options, &programs)?;
     launcher::image(&places, options, &programs)?;
     guest::images(&places, options)
