@@ -20,7 +20,7 @@ use virt_controller::{Config, Controller, Endpoints, InstanceSettings, Status};
 
 use terminal::signals;
 
-use crate::pod::{self, certificate, forget_start, one_heap, trim};
+use crate::pod::{self, certificate, forget_start, give_memory_back, one_heap};
 
 /// Where an operator puts the certificate of the endpoints.
 const CERT: &str = "/etc/virt-controller/certificates/tls.crt";
@@ -28,9 +28,6 @@ const KEY: &str = "/etc/virt-controller/certificates/tls.key";
 
 /// Default verbosity, in klog's levels.
 const VERBOSITY: u64 = 2;
-
-/// How often free memory is returned, if there was work.
-const TRIM_PERIOD: Duration = Duration::from_secs(2);
 
 const COMPATIBILITY: &str = "Accepted for compatibility; no effect in this build";
 
@@ -221,19 +218,6 @@ pub fn run(args: Args) -> Result<ExitCode> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
-/// After a burst of work the heap has free pages between used ones; the allocator keeps them unless told to trim.
-async fn give_memory_back(status: Arc<Status>) {
-    let mut before = 0;
-    loop {
-        tokio::time::sleep(TRIM_PERIOD).await;
-        let requests = status.requests.total();
-        if requests != before {
-            before = requests;
-            trim();
-        }
-    }
-}
-
 async fn control(args: Args) -> Result<()> {
     let namespace = args.cluster.install_namespace();
     let times = LeaseTimes {
@@ -277,7 +261,7 @@ async fn control(args: Args) -> Result<()> {
     let leader_election = args.election.leader_elect.then_some(election);
     let config =
         Config { events: Some(events), ..config(args, requests, namespace, leader_election, times, status, limit) };
-    tokio::spawn(give_memory_back(config.status.clone()));
+    tokio::spawn(give_memory_back(config.status.requests.clone()));
     tokio::spawn(forget_start());
     let controllers = virt_controller::run(config, shutdown.clone());
     tokio::pin!(controllers);

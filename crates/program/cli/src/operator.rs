@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use virt_operator::Config;
 
 use crate::installation::programs;
-use crate::pod::{self, forget_start, one_heap};
+use crate::pod::{self, forget_start, give_memory_back, one_heap};
 
 /// Default verbosity, in klog's levels.
 const VERBOSITY: u64 = 2;
@@ -86,6 +86,7 @@ async fn operate(args: Args) -> Result<()> {
         webhooks: listen(args.listen, args.webhook_port, "--webhook-port").await?,
         requests,
     };
+    tokio::spawn(give_memory_back(config.requests.clone()));
     tokio::spawn(forget_start());
     let shutdown = CancellationToken::new();
     let operating = virt_operator::run(config, shutdown.clone());

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use api::config::DEFAULT_INSTALL_NAMESPACE;
+use informer::client::RequestCounter;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use role_tls::Certificate;
 
@@ -67,8 +68,24 @@ pub(crate) fn one_heap() {
     }
 }
 
+/// How often free memory is returned, if there was work.
+const TRIM_PERIOD: Duration = Duration::from_secs(2);
+
+/// After a burst of work the heap has free pages between used ones; the allocator keeps them unless told to trim.
+pub(crate) async fn give_memory_back(requests: RequestCounter) {
+    let mut before = 0;
+    loop {
+        tokio::time::sleep(TRIM_PERIOD).await;
+        let total = requests.total();
+        if total != before {
+            before = total;
+            trim();
+        }
+    }
+}
+
 /// Returns free pages to the system.
-pub(crate) fn trim() {
+fn trim() {
     #[cfg(target_env = "gnu")]
     // SAFETY: returns free pages to the system; does not touch memory in use.
     unsafe {

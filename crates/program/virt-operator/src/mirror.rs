@@ -1,10 +1,11 @@
 //! A copy of all objects that virt-operator looks at, kept up to date by watches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -22,6 +23,10 @@ fn selector() -> String {
     format!("{}={}", api::labels::MANAGED_BY, install::names::app::OPERATOR)
 }
 
+const DEFINITION: &str = "CustomResourceDefinition";
+/// Definitions that are listed at a time: a few of them are as large as hundreds of other objects.
+const PAGE: u32 = 5;
+
 /// The copy. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Mirror {
@@ -29,10 +34,14 @@ pub(crate) struct Mirror {
     changes: watch::Sender<u64>,
 }
 
+/// Objects as JSON. Definitions are large, and a tree of values takes ten times the memory of its text; a pass, which needs
+/// the trees, is rare.
+type Texts = BTreeMap<Id, Arc<str>>;
+
 #[derive(Default)]
 struct State {
-    objects: Objects,
-    nodes: Objects,
+    objects: Texts,
+    nodes: Texts,
     /// Kinds of which everything has been seen once.
     synced: BTreeSet<&'static str>,
 }
@@ -44,8 +53,9 @@ impl Mirror {
         for kind in MANAGED.iter().chain([&KUBEVIRT]) {
             let is_kubevirt = *kind == KUBEVIRT;
             let api = kind.api(client, if kind.namespaced && !is_kubevirt { namespace } else { "" });
-            let config =
-                if is_kubevirt { watcher::Config::default() } else { watcher::Config::default().labels(&selector()) };
+            let config = watcher::Config::default();
+            let config = if kind.kind == DEFINITION { config.page_size(PAGE) } else { config };
+            let config = if is_kubevirt { config } else { config.labels(&selector()) };
             mirror.spawn(kind, watcher(api, config).boxed(), shutdown);
         }
         // Of nodes only labels are of interest.
@@ -81,9 +91,9 @@ impl Mirror {
         match event {
             Event::Init => listed.clear(),
             Event::InitApply(object) => {
-                let object = value(kind, object);
-                listed.insert(Id::of(&object));
-                state.of(kind).insert(Id::of(&object), object);
+                let (id, text) = kept(kind, object);
+                listed.insert(id.clone());
+                state.of(kind).insert(id, text);
                 return;
             }
             Event::InitDone => {
@@ -91,11 +101,14 @@ impl Mirror {
                 state.synced.insert(kind.kind);
             }
             Event::Apply(object) => {
-                let object = value(kind, object);
-                state.of(kind).insert(Id::of(&object), object);
+                let (id, text) = kept(kind, object);
+                // Nodes change with every heartbeat, but not in what is kept of them.
+                if state.of(kind).insert(id, text.clone()) == Some(text) {
+                    return;
+                }
             }
             Event::Delete(object) => {
-                state.of(kind).remove(&Id::of(&value(kind, object)));
+                state.of(kind).remove(&kept(kind, object).0);
             }
         }
         drop(state);
@@ -121,24 +134,34 @@ impl Mirror {
 
     /// All objects but nodes.
     pub(crate) fn objects(&self) -> Objects {
-        self.state.lock().objects.clone()
+        let texts = self.state.lock().objects.clone();
+        trees(&texts)
     }
 
-    /// The nodes, with nothing but metadata.
+    /// The objects of some kinds.
+    pub(crate) fn of_kinds(&self, kinds: &[&str]) -> Objects {
+        let mut texts = self.state.lock().objects.clone();
+        texts.retain(|id, _| kinds.contains(&id.kind.as_str()));
+        trees(&texts)
+    }
+
+    /// The nodes, with nothing but names and labels.
     pub(crate) fn nodes(&self) -> Objects {
-        self.state.lock().nodes.clone()
+        let texts = self.state.lock().nodes.clone();
+        trees(&texts)
     }
 
     /// One object of the installation's namespace.
     pub(crate) fn secret(&self, namespace: &str, name: &str) -> Option<Value> {
         let (group, kind) = (String::new(), "Secret".to_owned());
         let id = Id { group, kind, namespace: namespace.to_owned(), name: name.to_owned() };
-        self.state.lock().objects.get(&id).cloned()
+        let text = self.state.lock().objects.get(&id).cloned()?;
+        serde_json::from_str(&text).ok()
     }
 }
 
 impl State {
-    fn of(&mut self, kind: &Kind) -> &mut Objects {
+    fn of(&mut self, kind: &Kind) -> &mut Texts {
         if kind.kind == NODE.kind { &mut self.nodes } else { &mut self.objects }
     }
 }
@@ -161,14 +184,64 @@ fn event_map(
 }
 
 fn dynamic(node: PartialObjectMeta<Node>) -> DynamicObject {
-    DynamicObject { types: None, metadata: node.metadata, data: Value::Null }
+    let ObjectMeta { name, labels, .. } = node.metadata;
+    DynamicObject { types: None, metadata: ObjectMeta { name, labels, ..ObjectMeta::default() }, data: Value::Null }
 }
 
-/// The object as its own kind: items of lists do not say it.
-fn value(kind: &Kind, mut object: DynamicObject) -> Value {
+fn trees(texts: &Texts) -> Objects {
+    texts.iter().filter_map(|(id, text)| Some((id.clone(), serde_json::from_str(text).ok()?))).collect()
+}
+
+/// The object as its own kind, which items of lists do not say.
+fn kept(kind: &Kind, mut object: DynamicObject) -> (Id, Arc<str>) {
     object.managed_fields_mut().clear();
     let mut value = serde_json::to_value(&object).unwrap_or_default();
     value["apiVersion"] = kind.resource().api_version.into();
     value["kind"] = kind.kind.into();
-    value
+    (Id::of(&value), value.to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::kinds::of_kind;
+
+    fn mirror() -> Mirror {
+        Mirror { state: Arc::default(), changes: watch::channel(0).0 }
+    }
+
+    #[test]
+    fn objects_come_back_as_they_were_without_their_managed_fields() {
+        let (mirror, kind) = (mirror(), of_kind("", "Secret").unwrap());
+        let secret = json!({
+            "metadata": {"name": "a", "namespace": "n", "managedFields": [{"manager": "m"}]}, "data": {"k": "dg=="},
+        });
+        mirror.take(kind, Event::Apply(serde_json::from_value(secret).unwrap()), &mut BTreeSet::new());
+        let expected = json!({
+            "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a", "namespace": "n"}, "data": {"k": "dg=="},
+        });
+        assert_eq!(mirror.secret("n", "a"), Some(expected.clone()));
+        assert_eq!(mirror.objects().into_values().collect::<Vec<_>>(), [expected]);
+        assert_eq!((mirror.of_kinds(&["Secret"]).len(), mirror.of_kinds(&["ConfigMap"]).len()), (1, 0));
+        assert_eq!(mirror.secret("n", "b"), None);
+    }
+
+    #[test]
+    fn the_heartbeat_of_a_node_is_no_change() {
+        let (mirror, mut listed) = (mirror(), BTreeSet::new());
+        let mut seen = |heartbeat: &str, schedulable: &str| {
+            let node: PartialObjectMeta<Node> = serde_json::from_value(json!({"metadata": {
+                "name": "n1", "resourceVersion": heartbeat,
+                "labels": {"kubevirt.io/schedulable": schedulable}, "annotations": {"kubevirt.io/heartbeat": heartbeat},
+            }}))
+            .unwrap();
+            mirror.take(&NODE, event_map(Event::Apply(node), dynamic), &mut listed);
+            *mirror.changes().borrow()
+        };
+        assert_eq!([seen("1", "true"), seen("2", "true"), seen("3", "false"), seen("4", "false")], [1, 1, 2, 2]);
+        let labels = mirror.nodes().into_values().map(|node| node["metadata"]["labels"].clone()).collect::<Vec<_>>();
+        assert_eq!(labels, [json!({"kubevirt.io/schedulable": "false"})]);
+    }
 }

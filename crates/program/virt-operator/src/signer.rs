@@ -78,7 +78,8 @@ impl Signer {
     fn waits(&self) -> Option<Duration> {
         let spec = self.kubevirt().map(|kubevirt| kubevirt.spec).unwrap_or_default();
         let rotation = Rotation::of(&spec).ok()?;
-        signs_in(&certificates(&self.mirror.objects(), &self.namespace), &rotation, Timestamp::now())
+        let objects = self.mirror.of_kinds(&["Secret", "ConfigMap"]);
+        signs_in(&certificates(&objects, &self.namespace), &rotation, Timestamp::now())
     }
 
     async fn conclude(
@@ -122,7 +123,7 @@ impl Signer {
     }
 
     fn kubevirt(&self) -> Option<KubeVirt> {
-        let objects = self.mirror.objects();
+        let objects = self.mirror.of_kinds(&["KubeVirt"]);
         let here =
             |(id, _): &(&operate::Id, &serde_json::Value)| id.kind == "KubeVirt" && id.namespace == self.namespace;
         objects.iter().find(here).and_then(|(_, object)| serde_json::from_value(object.clone()).ok())
