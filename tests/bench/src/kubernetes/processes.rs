@@ -52,7 +52,7 @@ fn of_pod(pod: &Pod) -> Result<Program> {
         for process in &processes {
             program.add(process).with_context(|| format!("cannot measure Pod {name}"))?;
         }
-        program.charged = program.charged.map(|before| before + charged(&processes[0]).unwrap_or_default());
+        program.charged = charged(&processes[0]).map(|bytes| bytes + program.charged.unwrap_or_default());
     }
     Ok(program)
 }
@@ -148,5 +148,6 @@ mod tests {
         program.add(Path::new("/proc/self")).unwrap();
         assert!(program.resident >= program.own && program.own > 0, "{program:?}");
         assert!(program.shared <= program.resident, "{program:?}");
+        assert!(charged(Path::new("/proc/self")).is_some_and(|bytes| bytes > 0));
     }
 }

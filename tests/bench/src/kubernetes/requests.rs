@@ -42,12 +42,17 @@ impl AuditLog {
         let mut asked = Asked::new();
         for (user, calls) in self.audit.read()? {
             let of_component = asked.entry(component(&user)).or_default();
-            for (call, count) in calls {
+            for (call, count) in calls.into_iter().filter(|((verb, resource), _)| !of_time(verb, resource)) {
                 *of_component.entry(call).or_default() += count;
             }
         }
         Ok(asked)
     }
+}
+
+/// Whether time alone decides how often it is asked: watches, which end after some minutes, and what probes ask for.
+fn of_time(verb: &str, resource: &str) -> bool {
+    verb == "watch" || resource.starts_with("/version")
 }
 
 /// The component behind a user name.
@@ -105,6 +110,12 @@ mod tests {
         ] {
             assert_eq!(component(user), expected);
         }
+    }
+
+    #[test]
+    fn what_time_alone_decides_is_not_counted() {
+        assert!(of_time("watch", "pods") && of_time("get", "/version"));
+        assert!(!of_time("list", "pods") && !of_time("get", "/apis"));
     }
 
     #[test]

@@ -2,8 +2,10 @@
 
 use admission::{Wanted, World};
 use api::resources;
+use api::v1::VirtualMachineInstancePreset;
+use k8s_openapi::Resource as _;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
-use review::Review;
+use review::{Phase, Review};
 use serde_json::Value;
 
 /// A kind of another project that reviews look at.
@@ -47,18 +49,27 @@ pub(crate) enum LookupError {
 }
 
 /// Reads what a review needs, following references round by round.
-pub(crate) async fn world(client: &kube::Client, review: &Review<'_>) -> Result<World, LookupError> {
+pub(crate) async fn world(client: &kube::Client, review: &Review<'_>, phase: Phase) -> Result<World, LookupError> {
     let mut world = World::default();
     loop {
         let wanted = hooks::wanted(review, &world);
         if wanted.is_empty() {
             return Ok(world);
         }
+        let (wanted, done): (Vec<_>, Vec<_>) = wanted.into_iter().partition(|wanted| needs(phase, wanted.kind));
+        for wanted in done {
+            world.learn(wanted, vec![]);
+        }
         let found = futures::future::try_join_all(wanted.iter().map(|wanted| find(client, wanted))).await?;
         for (wanted, found) in wanted.into_iter().zip(found) {
             world.learn(wanted, found);
         }
     }
+}
+
+/// Presets only complete a new VMI. That is done when the validating webhook sees it.
+fn needs(phase: Phase, kind: &str) -> bool {
+    phase == Phase::Mutating || kind != VirtualMachineInstancePreset::KIND
 }
 
 async fn find(client: &kube::Client, wanted: &Wanted) -> Result<Vec<Value>, LookupError> {
@@ -108,5 +119,17 @@ fn named(group: &str, version: &str, kind: &str, plural: &str) -> ApiResource {
         api_version: if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") },
         kind: kind.to_owned(),
         plural: plural.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn presets_are_read_once_for_a_new_instance() {
+        let preset = VirtualMachineInstancePreset::KIND;
+        assert!(needs(Phase::Mutating, preset) && !needs(Phase::Validating, preset));
+        assert!(needs(Phase::Validating, "VirtualMachineInstancetype"));
     }
 }

@@ -124,7 +124,7 @@ async fn respond(server: &Server, rule: &Rule, request: &AdmissionRequest) -> Va
         let why = format!("webhook {} does not review {what}", rule.name);
         return denied(&request.uid, &status::bad_request(why), &[]);
     }
-    let world = match objects::world(&server.client, &review).await {
+    let world = match objects::world(&server.client, &review, rule.phase).await {
         Ok(world) => world,
         Err(error) => {
             tracing::warn!(webhook = rule.name, %error, "cannot review a write");
