@@ -194,7 +194,7 @@ fn trees(texts: &Texts) -> Objects {
 
 /// The object as its own kind, which items of lists do not say.
 fn kept(kind: &Kind, mut object: DynamicObject) -> (Id, Arc<str>) {
-    object.managed_fields_mut().clear();
+    object.metadata.managed_fields = None;
     let mut value = serde_json::to_value(&object).unwrap_or_default();
     value["apiVersion"] = kind.resource().api_version.into();
     value["kind"] = kind.kind.into();
