@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, DynamicObject, PartialObjectMeta};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::{Client, ResourceExt as _};
+use kube::Client;
 use operate::{Id, Objects};
 use parking_lot::Mutex;
 use serde_json::Value;
