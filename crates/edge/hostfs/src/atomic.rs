@@ -51,6 +51,25 @@ pub fn remove(path: impl AsRef<Path>) -> Result<()> {
     absent_is_fine(fs::remove_file(path).and_then(|()| sync_parent(path)).doing("remove", path))
 }
 
+/// Removes what writers that were killed have left in a directory. For the directory's only writer, before it writes.
+pub fn sweep(directory: impl AsRef<Path>) -> Result<()> {
+    let directory = directory.as_ref();
+    for entry in fs::read_dir(directory).doing("list", directory)? {
+        let entry = entry.doing("list", directory)?;
+        if is_temporary(&entry.file_name().to_string_lossy()) {
+            absent_is_fine(fs::remove_file(entry.path()).doing("remove", &entry.path()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether [`temporary_beside`] has made the name.
+fn is_temporary(name: &str) -> bool {
+    let middle = name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp"));
+    let numbers = middle.and_then(|middle| middle.rsplit_once('.')).and_then(|(_, numbers)| numbers.split_once('-'));
+    numbers.is_some_and(|(pid, n)| pid.parse::<u32>().is_ok() && n.parse::<u64>().is_ok())
+}
+
 fn write_new(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
     // The umask restricted the mode of the open above.
@@ -100,6 +119,19 @@ mod tests {
         let error = write(&path, b"x").unwrap_err();
         assert_eq!(error.to_string(), format!("cannot write {}", path.display()));
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_swept_and_nothing_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let left = temporary_beside(&dir.path().join("a.b"));
+        let kept = [".hidden", ".hidden.tmp", ".a.7.tmp", "a.7-1.tmp", ".a.7-x.tmp"];
+        for name in kept.iter().map(|name| dir.path().join(name)).chain([left.clone()]) {
+            fs::write(name, "").unwrap();
+        }
+        sweep(dir.path()).unwrap();
+        assert!(!left.exists());
+        assert!(kept.iter().all(|name| dir.path().join(name).exists()));
     }
 
     #[test]

@@ -90,7 +90,10 @@ impl Records {
         let directory = |name: &str| {
             let path = private_dir.join(name);
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
-            made.map_err(|err| Error::Directory { path: path.clone(), err }).map(|()| Arc::from(path))
+            made.map_err(|err| Error::Directory { path: path.clone(), err })?;
+            // An earlier virt-handler may have been killed while it wrote.
+            atomic::sweep(&path)?;
+            Ok::<_, Error>(Arc::from(path))
         };
         Ok(Records { ghosts: directory("ghost-records")?, networks: directory("network-info-cache")? })
     }
@@ -192,9 +195,13 @@ mod tests {
         fs::write(ghosts.join("pod-2"), "{ not json").unwrap();
         fs::write(ghosts.join(".pod-3.tmp"), "{}").unwrap();
         fs::copy(ghosts.join("pod-1"), ghosts.join("pod-4")).unwrap();
+        fs::write(ghosts.join(".pod-4.17-0.tmp"), "{").unwrap();
         let hostile = fs::read_to_string(ghosts.join("pod-1")).unwrap().replace("vmi-1", "../../etc");
         fs::write(ghosts.join("pod-5"), hostile).unwrap();
         assert_eq!(records.ghosts().unwrap(), [record("pod-1")]);
+        assert!(ghosts.join("pod-2").exists());
+        Records::open(dir.path()).unwrap();
+        assert!(!ghosts.join(".pod-4.17-0.tmp").exists(), "its writer was killed");
         assert!(ghosts.join("pod-2").exists());
     }
 }
