@@ -166,6 +166,8 @@ fn kubelet(reserved_mib: u64) -> Value {
             "memory.available": "100Mi", "nodefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.available": "1%",
         },
         "systemReserved": {"memory": format!("{reserved_mib}Mi")},
+        // Tests kill programs on purpose, again and again, and wait for their return.
+        "crashLoopBackOff": {"maxContainerRestartPeriod": "3s"},
         "nodeStatusUpdateFrequency": "4s",
         // It is renewed every quarter of it.
         "nodeLeaseDurationSeconds": 12,
