@@ -13,7 +13,7 @@ use supervisor::cluster::fabric::FABRIC;
 use supervisor::cluster::record::Record;
 
 use crate::kubernetes::Kubernetes;
-use crate::processes;
+use crate::{processes, traces};
 
 /// What a cluster is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,19 @@ impl Shape {
             Ok(other) => bail!("FERROVIRT_E2E_SHAPE is {other:?}; the shapes are embedded and kubernetes"),
         }
     }
+}
+
+/// A program that looks after guests from outside of their Pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Component<'a> {
+    Api,
+    /// With the API server and virt-api: they are one process in the embedded shape.
+    Controller,
+    Operator,
+    /// The rest are those of a node.
+    Handler(&'a str),
+    Kubelet(&'a str),
+    Containerd(&'a str),
 }
 
 pub enum Cluster {
@@ -71,35 +84,57 @@ impl Cluster {
                 let nodes = record.nodes.into_iter();
                 Ok(nodes.filter_map(|node| Some((node.name, node.process?))).collect())
             }
-            Self::Kubernetes(_) => {
-                let node = |process: &ProcessId| {
-                    let words = std::fs::read_to_string(format!("/proc/{}/cmdline", process.pid)).ok()?;
-                    let named = words.split('\0').find_map(|word| word.strip_prefix("--hostname-override="))?;
-                    Some((named.to_owned(), *process))
+            Self::Kubernetes(cluster) => {
+                let on = |node: &'static str| {
+                    let found = cluster.processes_on(node, "ferrovirt", "\0handler\0");
+                    found.into_iter().map(move |process| (node.to_owned(), process))
                 };
-                Ok(processes::find("ferrovirt", "\0handler\0").iter().filter_map(node).collect())
+                Ok(["n1", "n2"].into_iter().flat_map(on).collect())
             }
         }
     }
 
-    /// Kills the node agent of a node. Somebody starts it again.
-    pub fn kill_agent(&self, node: &str) -> Result<()> {
-        let agent = self.agents()?.into_iter().find(|(name, _)| name == node);
-        processes::kill(&agent.with_context(|| format!("node {node} has no agent"))?.1)
-    }
-
-    /// Kills whatever runs virt-controller, and waits until it is back.
-    pub async fn kill_controller(&mut self) -> Result<()> {
+    /// Kills a component, on all nodes that have it unless it belongs to one. Somebody starts it again: the embedded cluster's
+    /// supervisor has been by then, everything else is soon.
+    pub async fn kill(&mut self, component: Component<'_>) -> Result<()> {
+        if let Component::Handler(node) = component {
+            let agent = self.agents()?.into_iter().find(|(name, _)| name == node);
+            return processes::kill(&agent.with_context(|| format!("node {node} has no agent"))?.1);
+        }
         match self {
             Self::Embedded(cluster) => {
+                ensure!(component == Component::Controller, "an embedded cluster has no {component:?} of its own");
                 cluster.kill()?;
                 cluster.up().await
             }
-            Self::Kubernetes(_) => {
-                let controllers = processes::find("ferrovirt", "\0controller\0");
-                ensure!(!controllers.is_empty(), "no virt-controller runs");
-                controllers.iter().try_for_each(processes::kill)
+            Self::Kubernetes(cluster) => {
+                let found = match component {
+                    Component::Api => cluster.processes("ferrovirt", "\0api\0"),
+                    Component::Controller => cluster.processes("ferrovirt", "\0controller\0"),
+                    Component::Operator => cluster.processes("ferrovirt", "\0operator\0"),
+                    Component::Handler(node) => cluster.processes_on(node, "ferrovirt", "\0handler\0"),
+                    Component::Kubelet(node) => cluster.processes_on(node, "kubelet", ""),
+                    Component::Containerd(node) => cluster.processes_on(node, "containerd", ""),
+                };
+                ensure!(!found.is_empty(), "no {component:?} runs");
+                found.iter().try_for_each(processes::kill)
             }
+        }
+    }
+
+    /// UIDs of Pods that something on a node is about, with what that is.
+    pub fn traces(&self, node: &str) -> Result<Vec<(&'static str, String)>> {
+        match self {
+            Self::Embedded(cluster) => {
+                let private = cluster.layout().handler_private(node);
+                let folders = [
+                    (traces::POD, cluster.pods(node)),
+                    (traces::RECORD, private.join("ghost-records")),
+                    (traces::RECORD, private.join("network-info-cache")),
+                ];
+                Ok(folders.iter().flat_map(|(what, folder)| traces::below(what, folder)).collect())
+            }
+            Self::Kubernetes(cluster) => cluster.traces(node),
         }
     }
 

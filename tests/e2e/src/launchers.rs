@@ -68,12 +68,32 @@ pub struct Lookout {
 
 impl Lookout {
     pub fn post(cluster: &Access, vmi_uid: &str) -> Self {
+        let (cluster, uid) = (cluster.clone(), vmi_uid.to_owned());
+        Self::with(move || {
+            let (cluster, uid) = (cluster.clone(), uid.clone());
+            async move { running(&cluster, &uid).await }
+        })
+    }
+
+    /// The same by the processes of a guest that does not move: it may have one instance after the other, but no two QEMUs.
+    pub fn over(guest: &str) -> Self {
+        let guest = guest.to_owned();
+        Self::with(move || {
+            let qemus = processes::qemus_of(&guest);
+            std::future::ready(qemus.iter().map(|qemu| format!("process {}", qemu.pid)).collect())
+        })
+    }
+
+    fn with<F>(look: impl Fn() -> F + Send + 'static) -> Self
+    where
+        F: Future<Output = Vec<String>> + Send,
+    {
         let (stop, twice) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(None)));
-        let (ended, seen, cluster, uid) = (stop.clone(), twice.clone(), cluster.clone(), vmi_uid.to_owned());
+        let (ended, seen) = (stop.clone(), twice.clone());
         tokio::spawn(async move {
             let mut in_a_row = 0;
             while !ended.load(Ordering::Relaxed) {
-                let running = running(&cluster, &uid).await;
+                let running = look().await;
                 in_a_row = if running.len() > 1 { in_a_row + 1 } else { 0 };
                 // Two looks at two launchers are not one moment: one of them may have stopped in between.
                 if in_a_row == 3 {

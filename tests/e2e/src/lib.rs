@@ -8,6 +8,7 @@ pub mod launchers;
 pub mod manifest;
 pub mod outages;
 pub mod processes;
+pub mod traces;
 
 use std::path::PathBuf;
 

@@ -23,6 +23,17 @@ pub fn find(comm: &str, word: &str) -> Vec<ProcessId> {
     found
 }
 
+/// Whether a process is in a control group below others of these names, each in the one before.
+pub fn in_group(process: &ProcessId, names: &[&str]) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{}/cgroup", process.pid)).unwrap_or_default();
+    groups.lines().any(|group| is_below(group, names))
+}
+
+fn is_below(group: &str, names: &[&str]) -> bool {
+    let path: Vec<&str> = group.splitn(3, ':').nth(2).unwrap_or_default().split('/').collect();
+    path.windows(names.len()).any(|part| part == names)
+}
+
 /// QEMU processes of one guest of the `default` namespace. libvirt puts the domain's name on their command lines.
 pub fn qemus_of(guest: &str) -> Vec<ProcessId> {
     find("qemu-system-x86", &format!("guest=default_{guest},"))

@@ -28,6 +28,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("guest_whose_qemu_is_killed_fails_and_always_starts_it_again", qemu_killed),
         trial("guest_does_not_notice_that_libvirtd_is_killed", libvirtd_killed),
         trial("guest_is_paused_and_resumed", paused),
+        trial("guest_is_stopped_started_and_restarted_as_its_user_asks", at_command),
     ]
 }
 
@@ -215,6 +216,26 @@ async fn paused() -> Result<()> {
     virtctl(&cluster, &["unpause", "vm", "sleepy"])?;
     guest.wait_for_status("Running", LIMIT).await?;
     guest.console.wait_for("tick ", stands, LIMIT).await?;
+    guest.delete().await
+}
+
+async fn at_command() -> Result<()> {
+    let cluster = cluster().await?;
+    let mut guest = Guest::spawn(&cluster, Manifest::vm("obeys", "Always").json()).await?;
+    guest.wait_to_boot().await?;
+    virtctl(&cluster, &["stop", "obeys"])?;
+    guest.wait_for_status("Stopped", LIMIT).await?;
+    ensure!(processes::qemus_of("obeys").is_empty(), "a stopped VM still runs");
+    virtctl(&cluster, &["start", "obeys"])?;
+    guest.wait_for_status("Running", LIMIT).await?;
+    guest.reattach(&cluster)?;
+    guest.wait_to_boot().await?;
+    let (first, qemu) = (uid(&guest).await?, the_only_qemu("obeys")?);
+    virtctl(&cluster, &["restart", "obeys"])?;
+    wait_for_another(&guest, &first).await?;
+    ensure!(the_only_qemu("obeys")? != qemu, "it is in the same QEMU");
+    guest.reattach(&cluster)?;
+    guest.wait_to_boot().await?;
     guest.delete().await
 }
 

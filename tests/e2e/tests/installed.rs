@@ -1,4 +1,4 @@
-//! Guests on Kubernetes by the programs that people have there, and nodes that are lost for a while.
+//! Guests by the programs that people have, what only an installation on Kubernetes does, and nodes that are lost for a while.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -7,19 +7,19 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use drive::{Guest, LIMIT, poll};
-use e2e::cluster::Cluster;
+use e2e::cluster::{Cluster, Component};
 use e2e::manifest::Manifest;
 use libtest_mimic::Trial;
 
 use crate::guests::{cluster, the_only_qemu};
-use crate::kubernetes;
+use crate::{kubernetes, trial};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
-        kubernetes("guest_is_reached_by_kubevirts_virtctl_over_forwarded_ports_and_vnc", reached_by_virtctl),
+        trial("guest_is_reached_by_kubevirts_virtctl_over_forwarded_ports_and_vnc", reached_by_virtctl),
         kubernetes("guest_writes_its_console_to_the_log_of_its_pod", console_in_log),
         kubernetes("guest_lives_through_the_end_of_each_program_of_the_installation", programs_killed),
-        kubernetes("guest_on_a_node_that_is_lost_and_comes_back_goes_on", node_lost_and_back),
+        trial("guest_on_a_node_that_is_lost_and_comes_back_goes_on", node_lost_and_back),
     ]
 }
 
@@ -106,10 +106,8 @@ async fn programs_killed() -> Result<()> {
     let mut guest = Guest::spawn(&cluster, Manifest::vm("outlives", "Always").on_node("n1").json()).await?;
     guest.wait_to_boot().await?;
     let qemu = the_only_qemu("outlives")?;
-    cluster.kill_agent("n1")?;
-    cluster.kill_controller().await?;
-    for api in e2e::processes::find("ferrovirt", "\0api\0") {
-        e2e::processes::kill(&api)?;
+    for component in [Component::Handler("n1"), Component::Controller, Component::Operator, Component::Api] {
+        cluster.kill(component).await?;
     }
     // Everybody is back when the console is.
     poll("the console's return", LIMIT, || async {
@@ -127,7 +125,7 @@ async fn answers(guest: &mut Guest) -> Result<(), String> {
     if answer == "still" { Ok(()) } else { Err(format!("it answered {answer:?}")) }
 }
 
-/// Longer than Kubernetes waits before it calls the node lost, and shorter than it takes to give its Pods up.
+/// Longer than it takes to call the node lost, and shorter than it takes to give its Pods up.
 const LOST_FOR: Duration = Duration::from_secs(40);
 
 async fn node_lost_and_back() -> Result<()> {

@@ -14,6 +14,7 @@ mod networks;
 mod quickstart;
 mod refusals;
 mod upgrade;
+mod victims;
 mod waiting;
 
 use std::process::ExitCode;
@@ -31,7 +32,7 @@ type Lane = (&'static str, fn() -> Vec<Trial>);
 /// Lanes can run side by side, each in a process of its own with `FERROVIRT_E2E_LANE`: they share neither a cluster nor
 /// the name of a guest nor a setting of the machine. Those that look at the whole machine, or
 /// have nodes with kubelets, must run alone.
-const LANES: [Lane; 7] = [
+const LANES: [Lane; 8] = [
     ("moves", migrations::trials),
     ("drains", migrations::departures),
     ("guests", || {
@@ -40,6 +41,7 @@ const LANES: [Lane; 7] = [
         anywhere.into_iter().chain(on_kubernetes).flatten().collect()
     }),
     ("struck", migrations::struck),
+    ("killed", faults::struck),
     ("alone", lifecycle::trials),
     ("quickstart", quickstart::trials),
     ("upgrade", upgrade::trials),

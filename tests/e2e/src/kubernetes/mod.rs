@@ -14,10 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use drive::{Access, Nodes, PodPlace};
+use hostfs::process::ProcessId;
 use serde_json::{Value, json};
 use test_cluster::{Cluster, NodePrograms, Options};
+
+use crate::{processes, traces};
 
 /// The node of the control plane.
 pub const CONTROL_PLANE: &str = "n3";
@@ -110,6 +113,44 @@ impl Kubernetes {
 
     pub fn cluster_mut(&mut self) -> &mut Cluster {
         &mut self.cluster
+    }
+
+    /// Processes of this cluster as [`processes::find`] finds them: others may run beside it.
+    pub fn processes(&self, comm: &str, word: &str) -> Vec<ProcessId> {
+        (1..=NODES).flat_map(|node| self.processes_on(self.cluster.node_name(node), comm, word)).collect()
+    }
+
+    /// The same on one node.
+    pub fn processes_on(&self, node: &str, comm: &str, word: &str) -> Vec<ProcessId> {
+        let mut found = processes::find(comm, word);
+        // Everything on a node is in control groups of its own.
+        found.retain(|process| processes::in_group(process, &[self.cluster.name(), node]));
+        found
+    }
+
+    /// What is left on a node of Pods: see [`Cluster::traces`](crate::cluster::Cluster::traces).
+    pub(crate) fn traces(&self, node: &str) -> Result<Vec<(&'static str, String)>> {
+        let number = node.strip_prefix('n').and_then(|number| number.parse().ok());
+        let number = number.with_context(|| format!("{node} is not the name of a node"))?;
+        let print = |program: &str, args: &[&str]| -> Result<String> {
+            let output = self.cluster.in_node(number, program)?.args(args).output();
+            let output = output.with_context(|| format!("cannot run {program} on {node}"))?;
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.success(), "{program} {args:?} on {node}: {}", complaint.trim());
+            Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        };
+        let mut traces: Vec<_> = traces::below(traces::POD, &self.pods(node));
+        let private = "/var/run/kubevirt-private";
+        for folder in ["ghost-records", "network-info-cache"] {
+            let names = print("ls", &["-1", &format!("{private}/{folder}")])?;
+            traces.extend(names.lines().map(|name| (traces::RECORD, name.to_owned())));
+        }
+        for mount in print("cat", &["/proc/self/mounts"])?.lines() {
+            let below = mount.split_once("/var/lib/kubelet/pods/").map(|(_, below)| below);
+            let uid = below.and_then(|below| below.split(['/', ' ']).next());
+            traces.extend(uid.map(|uid| (traces::MOUNT, uid.to_owned())));
+        }
+        Ok(traces)
     }
 
     /// What the cluster looks like, for an error: Pods, events, and the ends of all logs.

@@ -3,7 +3,6 @@
 //! Afterwards exactly one guest runs, or none if it was its QEMU that died; the objects say what happened; the next
 //! migration works; nothing is left behind. `make faults` plays all of them, `make test` a dozen.
 
-use std::fmt;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,44 +19,44 @@ use serde_json::json;
 
 use super::postcopy::{self, UserFaults};
 use super::{MOVE_LIMIT, begin, cluster, migrations, movable, other, phase, policy};
-use crate::trial;
+use crate::victims::{self, CENTRAL, ON_NODES, Victim, snake};
 
 /// The guest of most cases, and that of the cases in post-copy, which run beside them.
 const MOVER: &str = "mover";
 const AHEAD: &str = "mover-ahead";
 /// Enough for a transfer of some seconds, so that every point of it can be met.
 const BANDWIDTH: &str = "10Mi";
-/// Longer than the proxies wait for a peer that says nothing.
-pub(super) const CUT_FOR: Duration = Duration::from_secs(15);
 
+/// Who is struck, and on which side of the migration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Victim {
-    SourceLauncher,
-    TargetLauncher,
-    SourceHandler,
-    TargetHandler,
-    /// With the API server: they are one process in the embedded shape.
-    Controller,
-    SourceLibvirtd,
-    TargetLibvirtd,
-    SourceQemu,
-    TargetQemu,
-    /// Nobody dies, but the target's node hears nothing and is not heard for a while.
-    Link,
+enum Struck {
+    Source(Victim),
+    Target(Victim),
+    /// It belongs to no side.
+    Central(Victim),
 }
 
-const VICTIMS: [Victim; 10] = [
-    Victim::SourceLauncher,
-    Victim::TargetLauncher,
-    Victim::SourceHandler,
-    Victim::TargetHandler,
-    Victim::Controller,
-    Victim::SourceLibvirtd,
-    Victim::TargetLibvirtd,
-    Victim::SourceQemu,
-    Victim::TargetQemu,
-    Victim::Link,
-];
+impl Struck {
+    fn all() -> impl Iterator<Item = Self> {
+        let sides = ON_NODES.into_iter().flat_map(|victim| [Self::Source(victim), Self::Target(victim)]);
+        sides.chain(CENTRAL.into_iter().map(Self::Central))
+    }
+
+    fn victim(self) -> Victim {
+        match self {
+            Self::Source(victim) | Self::Target(victim) | Self::Central(victim) => victim,
+        }
+    }
+
+    /// As names of scenarios have it.
+    fn name(self) -> String {
+        match self {
+            Self::Source(victim) => format!("source_{}", snake(victim)),
+            Self::Target(victim) => format!("target_{}", snake(victim)),
+            Self::Central(victim) => snake(victim),
+        }
+    }
+}
 
 /// In the order in which a migration passes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,22 +88,29 @@ const POINTS: [Point; 10] = [
     Point::Over,
 ];
 
-/// What `make test` plays: each victim once, the switch-over from both sides, and both node agents in post-copy.
-const ALWAYS: [(Victim, Point); 14] = [
-    (Victim::SourceLauncher, Point::SwitchOver),
-    (Victim::SourceLauncher, Point::Arrived),
-    (Victim::TargetLauncher, Point::Half),
-    (Victim::SourceHandler, Point::Half),
-    (Victim::TargetHandler, Point::SwitchOver),
-    (Victim::Controller, Point::Scheduled),
-    (Victim::Controller, Point::Arrived),
-    (Victim::SourceLibvirtd, Point::Half),
-    (Victim::TargetLibvirtd, Point::Begun),
-    (Victim::SourceQemu, Point::Half),
-    (Victim::TargetQemu, Point::SwitchOver),
-    (Victim::Link, Point::Half),
-    (Victim::SourceHandler, Point::PostCopy),
-    (Victim::TargetHandler, Point::PostCopy),
+/// What is always played: each victim once, the switch-over from both sides, and both node agents in post-copy.
+const ALWAYS: [(Struck, Point); 21] = [
+    (Struck::Source(Victim::Launcher), Point::SwitchOver),
+    (Struck::Source(Victim::Launcher), Point::Arrived),
+    (Struck::Target(Victim::Launcher), Point::Half),
+    (Struck::Source(Victim::Handler), Point::Half),
+    (Struck::Target(Victim::Handler), Point::SwitchOver),
+    (Struck::Central(Victim::Controller), Point::Scheduled),
+    (Struck::Central(Victim::Controller), Point::Arrived),
+    (Struck::Source(Victim::Libvirtd), Point::Half),
+    (Struck::Target(Victim::Libvirtd), Point::Begun),
+    (Struck::Source(Victim::Qemu), Point::Half),
+    (Struck::Target(Victim::Qemu), Point::SwitchOver),
+    (Struck::Source(Victim::Link), Point::Half),
+    (Struck::Target(Victim::Link), Point::Half),
+    (Struck::Source(Victim::Handler), Point::PostCopy),
+    (Struck::Target(Victim::Handler), Point::PostCopy),
+    (Struck::Central(Victim::Api), Point::Scheduling),
+    (Struck::Central(Victim::Operator), Point::Scheduling),
+    (Struck::Source(Victim::Kubelet), Point::Half),
+    (Struck::Target(Victim::Kubelet), Point::Scheduling),
+    (Struck::Source(Victim::Containerd), Point::Arrived),
+    (Struck::Target(Victim::Containerd), Point::Scheduling),
 ];
 
 /// The cases at the ten points that every migration passes.
@@ -118,38 +124,26 @@ pub(super) fn post_copy_trials() -> Vec<Trial> {
 }
 
 fn cases(points: &[Point]) -> Vec<Trial> {
-    let all = VICTIMS.into_iter().flat_map(|victim| points.iter().map(move |point| (victim, *point)));
-    let case = |(victim, point)| {
-        let name = format!("fault_{}_{}", snake(victim), snake(point));
-        trial(name, move || struck(victim, point)).with_ignored_flag(!ALWAYS.contains(&(victim, point)))
+    let all = Struck::all().flat_map(|struck| points.iter().map(move |point| (struck, *point)));
+    let case = |(who, point): (Struck, Point)| {
+        let name = format!("fault_{}_{}", who.name(), snake(point));
+        let trial = victims::case(name, who.victim(), move || struck(who, point));
+        trial.with_ignored_flag(!ALWAYS.contains(&(who, point)))
     };
     all.map(case).collect()
 }
 
-fn snake(word: impl fmt::Debug) -> String {
-    let mut text = String::new();
-    for letter in format!("{word:?}").chars() {
-        if letter.is_uppercase() && !text.is_empty() {
-            text.push('_');
-        }
-        text.extend(letter.to_lowercase());
-    }
-    text
-}
-
 /// Whether the guest may die of it. Around the switch-over it depends on who was faster.
-fn may_be_lost(victim: Victim, point: Point) -> bool {
-    use Victim::{SourceLauncher, SourceQemu, TargetLauncher, TargetQemu};
-    match victim {
-        // What is on the other side is of no use alone.
-        SourceLauncher | SourceQemu | TargetLauncher | TargetQemu if point == Point::PostCopy => true,
-        Victim::SourceLauncher | Victim::SourceQemu => point <= Point::SwitchOver,
-        Victim::TargetLauncher | Victim::TargetQemu => point >= Point::SwitchOver,
+fn may_be_lost(struck: Struck, point: Point) -> bool {
+    match struck {
+        // In post-copy, what is on the other side is of no use alone.
+        Struck::Source(Victim::Launcher | Victim::Qemu) => point <= Point::PostCopy,
+        Struck::Target(Victim::Launcher | Victim::Qemu) => point >= Point::SwitchOver,
         _ => false,
     }
 }
 
-async fn struck(victim: Victim, point: Point) -> Result<()> {
+async fn struck(who: Struck, point: Point) -> Result<()> {
     let mut cluster = cluster().await?;
     let _allowed = (point == Point::PostCopy).then(UserFaults::allow).transpose()?;
     let settings = match point {
@@ -159,7 +153,7 @@ async fn struck(victim: Victim, point: Point) -> Result<()> {
     let name = if point == Point::PostCopy { AHEAD } else { MOVER };
     policy(&cluster, "measured", name, settings).await?;
     let guest = guest(&cluster, name).await?;
-    let outcome = case(&mut cluster, &guest, victim, point).await;
+    let outcome = case(&mut cluster, &guest, who, point).await;
     // Whatever it did to the guest, the next case is to find a good one.
     if !matches!(outcome, Ok(true)) {
         guest.delete().await?;
@@ -180,7 +174,7 @@ async fn guest(cluster: &Access, name: &str) -> Result<Guest> {
 }
 
 /// Says whether the guest has lived through it.
-async fn case(cluster: &mut Cluster, guest: &Guest, victim: Victim, point: Point) -> Result<bool> {
+async fn case(cluster: &mut Cluster, guest: &Guest, struck: Struck, point: Point) -> Result<bool> {
     let migration = "fault".to_owned();
     forget(cluster, &migration).await?;
     let vmi = guest.instance().await?.context("the guest is gone")?;
@@ -192,14 +186,14 @@ async fn case(cluster: &mut Cluster, guest: &Guest, victim: Victim, point: Point
     let narrow = (point == Point::PostCopy).then(|| cluster.narrow(other(&source))).transpose()?;
     begin(cluster, guest, &migration, json!({})).await?;
     reach(cluster, guest, &migration, point, &source).await.with_context(|| format!("on the way to {point:?}"))?;
-    strike(cluster, guest, &migration, victim, &source).await.with_context(|| format!("striking {victim:?}"))?;
+    strike(cluster, guest, &migration, struck, &source).await.with_context(|| format!("striking {struck:?}"))?;
     drop(narrow);
     let policies: Api<api::migrations::MigrationPolicy> = Api::all(cluster.client().await?);
     policies.delete("measured", &DeleteParams::default()).await.context("cannot delete the policy")?;
 
     let ended = over(cluster, &migration).await?;
     ensure!(lookout.seen_twice().is_none(), "the guest ran twice: {:?}", lookout.seen_twice());
-    let lives = verdict(cluster, guest, victim, point, &source, &ended).await?;
+    let lives = verdict(cluster, guest, struck, point, &source, &ended).await?;
     if lives {
         let now = poll("the guest's counter to go on", LIMIT, || async {
             // A new console each time: the last one may have broken with whoever it went through.
@@ -208,13 +202,15 @@ async fn case(cluster: &mut Cluster, guest: &Guest, victim: Victim, point: Point
             if now > last { Ok(now) } else { Err(format!("it is at {now} and was at {last}")) }
         })
         .await?;
-        println!("{victim:?} at {point:?}: {}, the guest counted on from {last} to {now}", phase(&ended));
+        println!("{struck:?} at {point:?}: {}, the guest counted on from {last} to {now}", phase(&ended));
         forget(cluster, "next").await?;
-        begin(cluster, guest, "next", json!({})).await?;
+        // Somebody who judges it may still be on the way back.
+        let again = || async { begin(cluster, guest, "next", json!({})).await.map_err(|err| format!("{err:#}")) };
+        poll("the next migration to be accepted", LIMIT, again).await?;
         super::wait_for(cluster, "next", &["Succeeded"]).await.context("the next migration")?;
         tidy(cluster, guest).await?;
     } else {
-        println!("{victim:?} at {point:?}: {}, and the guest died", phase(&ended));
+        println!("{struck:?} at {point:?}: {}, and the guest died", phase(&ended));
     }
     ensure!(lookout.seen_twice().is_none(), "the guest ran twice: {:?}", lookout.seen_twice());
     Ok(lives)
@@ -300,44 +296,12 @@ async fn under_way(cluster: &Access, guest: &Guest, migration: &str, point: Poin
     }
 }
 
-/// Kills the victim, as soon as there is one. A migration that ends first has been quicker.
-async fn strike(cluster: &mut Cluster, guest: &Guest, migration: &str, victim: Victim, source: &str) -> Result<()> {
-    let target = other(source);
-    match victim {
-        Victim::Controller => return cluster.kill_controller().await,
-        Victim::SourceHandler => return cluster.kill_agent(source),
-        Victim::TargetHandler => return cluster.kill_agent(target),
-        Victim::Link => {
-            cluster.cut(target)?;
-            tokio::time::sleep(CUT_FOR).await;
-            return cluster.join(target);
-        }
-        _ => {}
-    }
+/// Strikes whoever it is. A migration that ends first has been quicker.
+async fn strike(cluster: &mut Cluster, guest: &Guest, migration: &str, struck: Struck, source: &str) -> Result<()> {
+    let node = if matches!(struck, Struck::Target(_)) { other(source) } else { source };
     let api = migrations(cluster).await?;
-    let started = Instant::now();
-    loop {
-        let node = match victim {
-            Victim::SourceLauncher | Victim::SourceLibvirtd | Victim::SourceQemu => source,
-            _ => target,
-        };
-        let launcher = launchers::process_on(cluster, &guest.name, node);
-        let found = launcher.and_then(|launcher| match victim {
-            Victim::SourceLibvirtd | Victim::TargetLibvirtd => launchers::libvirtd_of(&launcher),
-            Victim::SourceQemu | Victim::TargetQemu => launchers::qemu_of(&launcher),
-            _ => Some(launcher),
-        });
-        if let Some(process) = found {
-            println!("killing {victim:?}, process {}", process.pid);
-            return processes::kill(&process);
-        }
-        let ended = api.get_opt(migration).await?.is_none_or(|one| is_over(&one));
-        if ended {
-            return Ok(());
-        }
-        ensure!(started.elapsed() < MOVE_LIMIT, "there is none to be killed");
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    let over = async || Ok(api.get_opt(migration).await?.is_none_or(|one| is_over(&one)));
+    victims::strike(cluster, struck.victim(), &guest.name, node, over).await
 }
 
 fn is_over(migration: &VirtualMachineInstanceMigration) -> bool {
@@ -358,7 +322,7 @@ async fn over(cluster: &Access, migration: &str) -> Result<VirtualMachineInstanc
 async fn verdict(
     cluster: &Access,
     guest: &Guest,
-    victim: Victim,
+    struck: Struck,
     point: Point,
     source: &str,
     migration: &VirtualMachineInstanceMigration,
@@ -385,7 +349,7 @@ async fn verdict(
         }
     })
     .await?;
-    ensure!(lives || may_be_lost(victim, point), "the guest died, and nothing of it was struck");
+    ensure!(lives || may_be_lost(struck, point), "the guest died, and nothing of it was struck");
     if phase(migration) == "Failed" {
         let state = migration.status.clone().and_then(|status| status.migration_state).unwrap_or_default();
         let why = state.failure_reason.unwrap_or_default();

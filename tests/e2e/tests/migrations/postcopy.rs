@@ -12,10 +12,11 @@ use launcher_contract::types::DomainReason;
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 
-use super::faults::{CUT_FOR, tidy};
+use super::faults::tidy;
 use super::stage::{count, restless, went_on};
 use super::{MOVE_LIMIT, alone, begin, cluster, migrate, migrations, other, policy, state, wait_for};
 use crate::trial;
+use crate::victims::CUT_FOR;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
