@@ -15,7 +15,8 @@ use anyhow::{Context, Result, bail};
 const HELP: &str = "usage: cargo xtask <job>
   test    every test of the workspace, the end-to-end ones last; --timings prints what took how long
   nightly what `test` leaves out for its length: all simulated histories, the whole fault matrix, a minute of fuzzing
-  kube-test  every scenario on a real Kubernetes cluster
+  kube-test  every scenario on a real Kubernetes cluster; --lane NAME for one group of them, --upgrade-from COMMIT to update
+          an installation of that commit's images
   kube-demo  a real cluster, an installation, a VM that boots and moves, and nothing left
   faults  every party of a migration killed at each point of it: the fault matrix alone
   docs    write the documents and recorded outputs that are generated from the tables of the API
@@ -35,7 +36,8 @@ fn main() -> ExitCode {
     let result = match job.as_deref() {
         Some("test") => test(&std::env::args().skip(2).collect::<Vec<_>>()),
         Some("nightly") => suite::nightly(&workspace()),
-        Some("kube-test") => suite::kube_test(&workspace()),
+        Some("kube-test") => suite::OnKubernetes::parse(&std::env::args().skip(2).collect::<Vec<_>>())
+            .and_then(|wanted| suite::kube_test(&workspace(), &wanted)),
         Some("kube-demo") => cargo(&["run", "-q", "-p", "e2e", "--bin", "kube-demo"], &[]),
         Some("faults") => suite::faults(&workspace()),
         Some("docs") => docs(),

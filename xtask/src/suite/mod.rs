@@ -10,12 +10,13 @@
 //! terminal when the binary has failed.
 
 mod binaries;
+mod previous;
 mod run;
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use binaries::Binary;
 use run::{Job, Outcome};
@@ -25,7 +26,7 @@ const LONGEST_FIRST: &[&str] =
     &["sim::histories", "controller-tests::controller", "virt-launcher::launcher", "differential::differential"];
 
 /// Groups of end-to-end scenarios that share nothing with each other: see `tests/e2e/tests/main.rs`.
-const LANES: &[&str] = &["moves", "guests", "drains", "struck"];
+const LANES: &[&str] = &["moves", "guests", "drains", "struck", "killed"];
 /// One more than there are cores: guests that boot and are waited for leave a third of them idle.
 const LANES_AT_ONCE: usize = 3;
 /// Scenarios that look at the machine as a whole.
@@ -38,6 +39,7 @@ const NIGHTLY_LIMIT: Duration = Duration::from_hours(2);
 
 const LANE: &str = "FERROVIRT_E2E_LANE";
 const SHAPE: &str = "FERROVIRT_E2E_SHAPE";
+const PREVIOUS: &str = "FERROVIRT_E2E_PREVIOUS";
 /// The short way through everything on a real cluster.
 const QUICKSTART: &str = "quickstart";
 /// An installation that is made, updated and removed by the commands of the documents.
@@ -68,13 +70,64 @@ pub(crate) fn test(root: &Path, options: Options) -> Result<()> {
     conclude(stages, quick.into_iter().chain(guests).chain(alone).collect(), options)
 }
 
+/// What `xtask kube-test` was asked for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OnKubernetes {
+    /// The one lane to run, instead of all.
+    lane: Option<String>,
+    /// The commit whose installation is updated, instead of one of this commit under another name.
+    upgrade_from: Option<String>,
+}
+
+impl OnKubernetes {
+    pub(crate) fn parse(args: &[String]) -> Result<Self> {
+        let mut wanted = Self::default();
+        let mut args = args.iter();
+        while let Some(arg) = args.next() {
+            let mut value = || args.next().filter(|value| !value.is_empty()).cloned();
+            match arg.as_str() {
+                "--lane" => {
+                    wanted.lane = Some(value().with_context(|| format!("--lane is one of {}", lanes().join(", ")))?)
+                }
+                "--upgrade-from" => {
+                    wanted.upgrade_from = Some(value().context("--upgrade-from needs a commit, such as HEAD~1")?)
+                }
+                other => bail!("`kube-test` has no flag {other}; it has --lane and --upgrade-from"),
+            }
+        }
+        match &wanted.lane {
+            Some(lane) if !lanes().contains(&lane.as_str()) => {
+                bail!("there is no lane {lane}; lanes are {}", lanes().join(", "))
+            }
+            _ => Ok(wanted),
+        }
+    }
+}
+
+/// Those that run on Kubernetes.
+fn lanes() -> Vec<&'static str> {
+    [&[QUICKSTART][..], LANES, &[UPGRADE]].concat()
+}
+
 /// All scenarios on a real Kubernetes cluster.
-pub(crate) fn kube_test(root: &Path) -> Result<()> {
+pub(crate) fn kube_test(root: &Path, wanted: &OnKubernetes) -> Result<()> {
     let mut stages = Vec::new();
     let binaries = stage(&mut stages, "build", || binaries::build(root))?;
+    stage(&mut stages, "peers", || crate::peers::build_for_tests(root))?;
     stage(&mut stages, "images", || crate::images::for_tests(root))?;
-    let lanes = [&[QUICKSTART][..], LANES, &[UPGRADE]].concat();
-    let jobs = lanes.iter().map(|lane| on_kubernetes(&binaries, root, lane)).collect::<Result<Vec<_>>>()?;
+    let previous = match &wanted.upgrade_from {
+        Some(commit) => Some(stage(&mut stages, "images before", || previous::images(root, commit))?),
+        None => None,
+    };
+    let chosen = lanes().into_iter().filter(|lane| wanted.lane.as_deref().is_none_or(|only| only == *lane));
+    let job = |lane| {
+        let job = on_kubernetes(&binaries, root, lane)?;
+        Ok(match &previous {
+            Some(folder) => job.with_env(PREVIOUS, folder),
+            None => job,
+        })
+    };
+    let jobs = chosen.map(job).collect::<Result<Vec<_>>>()?;
     let outcomes = stage(&mut stages, "kubernetes", || run::all(jobs, 1))?;
     conclude(stages, outcomes, Options { timings: true })
 }
@@ -175,4 +228,20 @@ fn table(heading: &str, timings: &[Timing]) {
         println!("| {what} | {:.1} |", took.as_secs_f64());
     }
     println!();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lane_and_a_commit_are_read_and_others_refused() {
+        let parse = |args: &[&str]| OnKubernetes::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+        let wanted = parse(&["--lane", "upgrade", "--upgrade-from", "HEAD~1"]).unwrap();
+        assert_eq!((wanted.lane.as_deref(), wanted.upgrade_from.as_deref()), (Some("upgrade"), Some("HEAD~1")));
+        assert_eq!(parse(&[]).unwrap(), OnKubernetes::default());
+        for wrong in [&["--lane"][..], &["--lane", "alone"], &["--upgrade-from"], &["--fast"]] {
+            assert!(parse(wrong).is_err(), "{wrong:?}");
+        }
+    }
 }
