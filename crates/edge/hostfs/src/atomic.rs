@@ -57,7 +57,7 @@ pub fn sweep(directory: impl AsRef<Path>) -> Result<()> {
     for entry in fs::read_dir(directory).doing("list", directory)? {
         let entry = entry.doing("list", directory)?;
         if is_temporary(&entry.file_name().to_string_lossy()) {
-            absent_is_fine(fs::remove_file(entry.path()).doing("remove", &entry.path()))?;
+            absent_is_fine(fs::remove_file(entry.path()).doing("remove", entry.path()))?;
         }
     }
     Ok(())
