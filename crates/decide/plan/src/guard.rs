@@ -32,8 +32,10 @@ impl<'a> Guarded<'a> {
     }
 
     /// Changes a string or a map or list of strings. Empty values count as absent, since the API omits them.
-    pub(crate) fn field<T: Serialize>(mut self, path: &[&str], old: &T, new: &T) -> Self {
-        self.by_value.change(path, value(old), value(new));
+    pub(crate) fn field<T: Serialize + PartialEq>(mut self, path: &[&str], old: &T, new: &T) -> Self {
+        if old != new {
+            self.by_value.change(path, value(old), value(new));
+        }
         self
     }
 
@@ -51,18 +53,19 @@ impl<'a> Guarded<'a> {
     }
 
     pub(crate) fn labels(self, new: &ObjectMeta) -> Self {
-        let old = self.meta.labels.clone().unwrap_or_default();
-        self.field(&["metadata", "labels"], &old, &new.labels.clone().unwrap_or_default())
+        let old = &self.meta.labels;
+        self.field(&["metadata", "labels"], old, &new.labels)
     }
 
     pub(crate) fn annotations(self, new: &BTreeMap<String, String>) -> Self {
-        let old = self.meta.annotations.clone().unwrap_or_default();
-        self.field(&["metadata", "annotations"], &old, new)
+        let none = BTreeMap::new();
+        let old = self.meta.annotations.as_ref().unwrap_or(&none);
+        self.field(&["metadata", "annotations"], old, new)
     }
 
     pub(crate) fn finalizers(self, new: &ObjectMeta) -> Self {
-        let old = self.meta.finalizers.clone().unwrap_or_default();
-        self.field(&["metadata", "finalizers"], &old, &new.finalizers.clone().unwrap_or_default())
+        let old = &self.meta.finalizers;
+        self.field(&["metadata", "finalizers"], old, &new.finalizers)
     }
 
     /// The patch, or `None` if nothing changes. It only applies to the object with our UID: a name can be reused.

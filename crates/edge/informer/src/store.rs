@@ -43,13 +43,27 @@ impl<K> Change<K> {
 }
 
 pub(crate) type IndexFn<K> = Box<dyn Fn(&K) -> Vec<String> + Send + Sync>;
+pub(crate) type Prune<K> = Box<dyn Fn(&mut K) + Send + Sync>;
 type Handler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
 /// How objects enter the cache.
 pub(crate) struct Intake<K> {
-    pub(crate) prune: Box<dyn Fn(&mut K) + Send + Sync>,
+    pub(crate) prune: Option<Prune<K>>,
     pub(crate) indexes: Vec<(&'static str, IndexFn<K>)>,
     pub(crate) packing: Option<Packing<K>>,
+}
+
+impl<K: Resource> Intake<K> {
+    fn tidy(&self, object: &mut K) {
+        object.meta_mut().managed_fields = None;
+        if let Some(prune) = &self.prune {
+            prune(object);
+        }
+    }
+
+    fn is_tidy(&self, object: &K) -> bool {
+        self.prune.is_none() && object.meta().managed_fields.is_none()
+    }
 }
 
 /// A cached object, with what is needed without decoding it.
@@ -242,6 +256,16 @@ fn tell<K: Resource>(handlers: &[Handler<K>], change: &Change<K>) {
     }
 }
 
+fn map<K, T>(event: Event<K>, f: impl FnOnce(K) -> T) -> Event<T> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(f(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(f(object)),
+        Event::Delete(object) => Event::Delete(f(object)),
+    }
+}
+
 /// Called outside the lock, since decoding takes a while.
 fn unpack<K>(held: Vec<Held<K>>) -> Vec<Arc<K>> {
     held.iter().map(Held::get).collect()
@@ -280,10 +304,33 @@ impl<K> Drop for Ingest<K> {
 impl<K: Resource> Ingest<K> {
     /// Applies one watch event. A list becomes visible only when it is complete: until then the old state stays.
     pub fn apply(&mut self, event: Event<K>) {
-        match event.modify(|object| (self.intake.prune)(object)) {
+        let own = |mut object: K| {
+            self.intake.tidy(&mut object);
+            Arc::new(object)
+        };
+        let event = map(event, own);
+        self.store(event);
+    }
+
+    /// [`Ingest::apply`] for an object that the caller holds, too: it is copied only if something must be pruned.
+    pub fn apply_shared(&mut self, event: Event<Arc<K>>)
+    where
+        K: Clone,
+    {
+        let own = |mut object: Arc<K>| {
+            if !self.intake.is_tidy(&object) {
+                self.intake.tidy(Arc::make_mut(&mut object));
+            }
+            object
+        };
+        let event = map(event, own);
+        self.store(event);
+    }
+
+    fn store(&mut self, event: Event<Arc<K>>) {
+        match event {
             Event::Init => self.listing = Some(BTreeMap::new()),
             Event::InitApply(object) => {
-                let object = Arc::new(object);
                 let entry = Entry::new(&object, &self.intake);
                 self.listing.get_or_insert_default().insert(Arc::new(Key::of(object.as_ref())), entry);
             }
@@ -293,16 +340,15 @@ impl<K: Resource> Ingest<K> {
                 self.synced.send_replace(true);
             }
             Event::Apply(object) => {
-                let object = Arc::new(object);
                 let (key, entry) = (Key::of(object.as_ref()), Entry::new(&object, &self.intake));
                 let handlers = self.shared.handlers.lock();
                 self.upsert(&handlers, &Arc::new(key), entry, Some(object));
             }
             Event::Delete(object) => {
                 let handlers = self.shared.handlers.lock();
-                let known = self.write(|objects| objects.remove(&Key::of(&object)));
+                let known = self.write(|objects| objects.remove(&Key::of(object.as_ref())));
                 if known.is_some() {
-                    tell(&handlers, &Change::Deleted(Arc::new(object)));
+                    tell(&handlers, &Change::Deleted(object));
                 }
             }
         }

@@ -11,13 +11,13 @@ use serde::de::DeserializeOwned;
 use tokio_util::sync::CancellationToken;
 
 use crate::held::Packing;
-use crate::store::{IndexFn, Ingest, Intake, Store, cache};
+use crate::store::{IndexFn, Ingest, Intake, Prune, Store, cache};
 
 /// Builder for the cache of one kind; [`Informer::start`] starts it. See the crate's example.
 pub struct Informer<K> {
     config: watcher::Config,
     indexes: Vec<(&'static str, IndexFn<K>)>,
-    prune: Box<dyn Fn(&mut K) + Send + Sync>,
+    prune: Option<Prune<K>>,
     packing: Option<Packing<K>>,
     optional: bool,
 }
@@ -36,13 +36,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     pub fn new() -> Self {
-        Self {
-            config: watcher::Config::default(),
-            indexes: vec![],
-            prune: Box::new(|_| {}),
-            packing: None,
-            optional: false,
-        }
+        Self { config: watcher::Config::default(), indexes: vec![], prune: None, packing: None, optional: false }
     }
 
     /// Restricts to objects with these labels, in string form.
@@ -74,7 +68,7 @@ where
     ///
     /// Objects that are written back whole must not be pruned: an update from the cache would delete the pruned fields.
     pub fn prune(mut self, prune: impl Fn(&mut K) + Send + Sync + 'static) -> Self {
-        self.prune = Box::new(prune);
+        self.prune = Some(Box::new(prune));
         self
     }
 
@@ -101,12 +95,7 @@ where
 
     /// The cache and its write end, for callers that feed it without an API server.
     pub fn detached(self) -> (Store<K>, Ingest<K>) {
-        let prune = self.prune;
-        let prune = Box::new(move |object: &mut K| {
-            object.meta_mut().managed_fields = None;
-            prune(object);
-        });
-        cache(Intake { prune, indexes: self.indexes, packing: self.packing })
+        cache(Intake { prune: self.prune, indexes: self.indexes, packing: self.packing })
     }
 
     /// Starts the watch in its own task, which stops with `shutdown`.

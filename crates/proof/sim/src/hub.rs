@@ -204,7 +204,7 @@ impl Client {
         .await
     }
 
-    async fn create_typed<K: AnyKind>(&self, namespace: &str, mut object: K) -> Result<K, kube::Error> {
+    async fn create_typed<K: AnyKind>(&self, namespace: &str, mut object: K) -> Result<Arc<K>, kube::Error> {
         if !namespace.is_empty() {
             object.meta_mut().namespace = Some(namespace.to_owned());
         }
@@ -213,7 +213,7 @@ impl Client {
             hub.plant_name(&mut object);
             let by = hub.pass;
             hub.admit(&object)?;
-            let stored = hub.server.create(by, object).map(|stored| (*stored).clone());
+            let stored = hub.server.create(by, object);
             hub.plant_start(stored)
         })
         .await
@@ -236,20 +236,25 @@ impl Client {
         .await
     }
 
-    async fn replace_typed<K: AnyKind>(&self, namespace: &str, part: Part, mut object: K) -> Result<K, kube::Error> {
+    async fn replace_typed<K: AnyKind>(
+        &self,
+        namespace: &str,
+        part: Part,
+        mut object: K,
+    ) -> Result<Arc<K>, kube::Error> {
         if !namespace.is_empty() {
             object.meta_mut().namespace = Some(namespace.to_owned());
         }
         let sent = request::<K>(key(object.meta()), Op::Replace);
         self.call(sent, move |hub| {
-            let (by, copy) = (hub.pass, hub.plant.map(|_| object.clone()));
-            let stored = hub.server.update(by, part, object).map(|stored| (*stored).clone());
+            let (by, copy) = (hub.pass, hub.plant.map(|_| Arc::new(object.clone())));
+            let stored = hub.server.update(by, part, object);
             hub.plant_conflict(stored, copy)
         })
         .await
     }
 
-    async fn patch_typed<K: AnyKind>(&self, key: &Key, part: Part, patch: &Patch) -> Result<K, kube::Error> {
+    async fn patch_typed<K: AnyKind>(&self, key: &Key, part: Part, patch: &Patch) -> Result<Arc<K>, kube::Error> {
         let key = key.clone();
         let sent = request::<K>(key.clone(), Op::Patch(patch.clone()));
         let patch = patch.clone();
@@ -257,15 +262,11 @@ impl Client {
             let by = hub.pass;
             let patch = hub.plant_end(hub.plant_guards(patch));
             hub.plant_abort(&key, &patch);
-            let copy = hub.plant.and_then(|_| hub.server.lookup::<K>(&key)).map(|object| (*object).clone());
+            let copy = hub.plant.and_then(|_| hub.server.lookup::<K>(&key));
             if hub.plant_label::<K>() {
-                return hub
-                    .server
-                    .lookup::<K>(&key)
-                    .map(|object| (*object).clone())
-                    .ok_or_else(|| about::<K>(&key, status::not_found));
+                return hub.server.lookup::<K>(&key).ok_or_else(|| about::<K>(&key, status::not_found));
             }
-            let stored = hub.server.patch::<K>(by, &key, part, &patch).map(|stored| (*stored).clone());
+            let stored = hub.server.patch::<K>(by, &key, part, &patch);
             let stored = hub.plant_hand_off(&patch, stored);
             hub.plant_conflict(stored, copy)
         })
@@ -291,7 +292,7 @@ impl Api for Client {
 
     fn create<'a>(&'a self, namespace: &'a str, object: &'a ApiObject) -> Reply<'a, ObjectMeta> {
         with_kind!(object.kind(), K => Box::pin(async move {
-            Ok(self.create_typed::<K>(namespace, typed(object)?).await?.metadata)
+            Ok(self.create_typed::<K>(namespace, typed(object)?).await?.metadata.clone())
         }))
     }
 
@@ -301,12 +302,12 @@ impl Api for Client {
 
     fn replace<'a>(&'a self, namespace: &'a str, part: Part, object: &'a ApiObject) -> Reply<'a, ObjectMeta> {
         with_kind!(object.kind(), K => Box::pin(async move {
-            Ok(self.replace_typed::<K>(namespace, part, typed(object)?).await?.metadata)
+            Ok(self.replace_typed::<K>(namespace, part, typed(object)?).await?.metadata.clone())
         }))
     }
 
     fn patch<'a>(&'a self, kind: ApiKind, at: &'a Key, part: Part, patch: &'a Patch) -> Reply<'a, ObjectMeta> {
-        with_kind!(kind, K => Box::pin(async move { Ok(self.patch_typed::<K>(at, part, patch).await?.metadata) }))
+        with_kind!(kind, K => Box::pin(async move { Ok(self.patch_typed::<K>(at, part, patch).await?.metadata.clone()) }))
     }
 
     fn evict<'a>(&'a self, pod: &'a Key, uid: &'a str) -> Reply<'a, ()> {

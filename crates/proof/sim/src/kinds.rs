@@ -29,6 +29,12 @@ pub(crate) trait AnyKind: kube::Resource<DynamicType = ()> + Typed {}
 
 impl<K: kube::Resource<DynamicType = ()> + Typed> AnyKind for K {}
 
+/// Takes an object apart, and together again.
+pub(crate) struct Apart<K> {
+    pub(crate) without_spec: fn(&K) -> K,
+    pub(crate) copy_spec: fn(&mut K, &K),
+}
+
 /// API specifics of a kind.
 pub(crate) trait Stored: PartialEq + Sized {
     /// Whether it has a status subresource.
@@ -39,6 +45,8 @@ pub(crate) trait Stored: PartialEq + Sized {
     fn same_generation(&self, _other: &Self) -> bool {
         true
     }
+    /// How to leave the spec out of a patch that does not touch it: most of a large object is its spec.
+    const SPEC_APART: Option<Apart<Self>> = None;
     /// Defaults set by admission on creation.
     fn begin(&mut self, _now: &Time) {}
 }
@@ -87,6 +95,11 @@ plain!(
 
 /// Spec and status share one endpoint, so changing either increments the generation.
 impl Stored for VirtualMachineInstance {
+    const SPEC_APART: Option<Apart<Self>> = Some(Apart {
+        without_spec: |vmi| Self { metadata: vmi.metadata.clone(), status: vmi.status.clone(), ..Self::default() },
+        copy_spec: |vmi, from| vmi.spec.clone_from(&from.spec),
+    });
+
     fn same_generation(&self, other: &Self) -> bool {
         self.spec == other.spec && self.status == other.status
     }
@@ -122,6 +135,10 @@ impl Stored for VirtualMachineInstanceMigration {
 
 impl Stored for Pod {
     const STATUS_APART: bool = true;
+    const SPEC_APART: Option<Apart<Self>> = Some(Apart {
+        without_spec: |pod| Self { metadata: pod.metadata.clone(), status: pod.status.clone(), spec: None },
+        copy_spec: |pod, from| pod.spec.clone_from(&from.spec),
+    });
 
     fn copy_status(&mut self, from: &Self) {
         self.status.clone_from(&from.status);
@@ -144,6 +161,7 @@ pub(crate) struct Table<K> {
     pub(crate) same: fn(&K, &K) -> bool,
     pub(crate) same_generation: fn(&K, &K) -> bool,
     pub(crate) begin: fn(&mut K, &Time),
+    pub(crate) spec_apart: Option<Apart<K>>,
 }
 
 impl<K: Stored> Table<K> {
@@ -156,6 +174,7 @@ impl<K: Stored> Table<K> {
             same: |a, b| a == b,
             same_generation: K::same_generation,
             begin: K::begin,
+            spec_apart: K::SPEC_APART,
         }
     }
 }
@@ -274,6 +293,12 @@ impl Kind {
 impl Object {
     pub(crate) fn key(&self) -> Key {
         key(self.meta())
+    }
+
+    pub(crate) fn is_at(&self, key: &Key) -> bool {
+        let meta = self.meta();
+        let (namespace, name) = (meta.namespace.as_deref(), meta.name.as_deref());
+        name.unwrap_or_default() == key.name && namespace.unwrap_or_default() == key.namespace
     }
 
     pub(crate) fn uid(&self) -> &str {

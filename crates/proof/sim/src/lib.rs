@@ -32,7 +32,7 @@ mod server;
 mod shrink;
 mod timeline;
 
-pub use campaign::{Campaign, Failure, Report, play_seed, run};
+pub use campaign::{Campaign, Failure, News, Report, play_seed, run, watch};
 pub use engine::{Options, Outcome, play};
 pub use invariants::Violation;
 pub use plant::Plant;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use sim::{Campaign, Options, Outcome, Plant, Script, launchers, play, profile_for, run, shrink};
+use sim::{Campaign, News, Options, Outcome, Plant, Report, Script, launchers, play, profile_for, shrink, watch};
 
 /// Histories allocate and free many objects: this allocator saves a seventh of the time.
 #[global_allocator]
@@ -23,6 +23,9 @@ struct Args {
     /// A profile's name, or `mixed` for all in turn.
     #[arg(long, default_value = "mixed")]
     profile: String,
+    /// Play on after a history fails: every failing seed is printed, and none is replayed.
+    #[arg(long)]
+    keep_going: bool,
     /// Plays this one history and prints all of it.
     #[arg(long)]
     seed: Option<u64>,
@@ -63,21 +66,41 @@ fn main() -> anyhow::Result<ExitCode> {
     if let Some(seed) = args.seed {
         return Ok(replay_seed(&args, seed, plant));
     }
-    let campaign =
-        Campaign { start: args.start, seeds: args.seeds, profile: args.profile.clone(), plant, threads: args.threads };
-    let report = run(&campaign);
-    let seconds = report.took.as_secs_f64();
+    let campaign = Campaign {
+        start: args.start,
+        seeds: args.seeds,
+        profile: args.profile.clone(),
+        plant,
+        threads: args.threads,
+        keep_going: args.keep_going,
+    };
+    let report = watch(&campaign, |news| match news {
+        News::Failed(failure) => println!("seed {}: {}", failure.seed, failure.violation),
+        News::Progress(report) => eprintln!(
+            "{} so far, {} to play, {} failed",
+            rate(report),
+            campaign.seeds - report.histories,
+            report.failed
+        ),
+    });
     println!(
-        "{} histories in {seconds:.1} s, {:.0} per second; {} passes, {} requests, {} guests moved",
-        report.histories,
-        report.histories as f64 / seconds,
+        "{}; {} passes, {} requests, {} guests moved",
+        rate(&report),
         report.passes,
         report.requests,
         report.moved
     );
     let Some(failure) = report.failure else { return Ok(ExitCode::SUCCESS) };
-    println!("seed {}: {}\n", failure.seed, failure.violation);
+    if args.keep_going {
+        println!("{} of {} histories failed; print one with --seed", report.failed, report.histories);
+        return Ok(ExitCode::FAILURE);
+    }
     Ok(replay_seed(&args, failure.seed, plant))
+}
+
+fn rate(report: &Report) -> String {
+    let seconds = report.took.as_secs_f64();
+    format!("{} histories in {seconds:.1} s, {:.0} per second", report.histories, report.histories as f64 / seconds)
 }
 
 fn replay_seed(args: &Args, seed: u64, plant: Option<Plant>) -> ExitCode {

@@ -13,7 +13,6 @@ use json_patch::PatchOperation;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
-use kube::Resource;
 use machinery::status::{self, About};
 use virt_controller::api::Patch;
 
@@ -113,7 +112,7 @@ impl Hub {
     }
 
     /// [`Plant::SwallowConflicts`]
-    pub(crate) fn plant_conflict<K: Resource>(&mut self, stored: Answer<K>, sent: Option<K>) -> Answer<K> {
+    pub(crate) fn plant_conflict<K>(&mut self, stored: Answer<Arc<K>>, sent: Option<Arc<K>>) -> Answer<Arc<K>> {
         match (stored, sent) {
             (Err(status), Some(sent)) if self.plant == Some(Plant::SwallowConflicts) && is_conflict(&status) => {
                 self.meant = Some(Err(machinery::status::code(&status)));
@@ -134,8 +133,8 @@ impl Hub {
     }
 
     /// [`Plant::UncountedStart`]. The judge gets the same response, or it would expect the process to know of the Pod.
-    pub(crate) fn plant_start<K: AnyKind>(&self, stored: Answer<K>) -> Answer<K> {
-        let target = |stored: &K| (stored as &dyn Any).downcast_ref::<Pod>().is_some_and(is_target);
+    pub(crate) fn plant_start<K: AnyKind>(&self, stored: Answer<Arc<K>>) -> Answer<Arc<K>> {
+        let target = |stored: &Arc<K>| (stored.as_ref() as &dyn Any).downcast_ref::<Pod>().is_some_and(is_target);
         if self.plant == Some(Plant::UncountedStart) && stored.as_ref().is_ok_and(target) {
             return Err(Box::new(status::conflict(About::default(), "not now")));
         }

@@ -12,7 +12,7 @@ fn threads() -> usize {
 }
 
 fn campaign(profile: &str, seeds: u64, plant: Option<Plant>) -> Campaign {
-    Campaign { start: 0, seeds, profile: profile.to_owned(), plant, threads: threads() }
+    Campaign { start: 0, seeds, profile: profile.to_owned(), plant, threads: threads(), keep_going: false }
 }
 
 /// How many histories are played: a tenth, or the percentage that is asked for. `make nightly` plays all.

@@ -31,6 +31,9 @@ pub(super) fn judge(w: &World, vmi: &VirtualMachineInstance, started: &VirtualMa
     let (Ok(current), Ok(earlier)) = (expand::template(w, &w.vm), expand::template(w, &earlier)) else {
         return Restart::Unknown;
     };
+    if earlier.spec == current.spec {
+        return Restart::No;
+    }
     let mut earlier = earlier.into_owned();
     allow(w, vmi, &mut earlier, &current);
     if earlier.spec == current.spec { Restart::No } else { Restart::Required(CHANGED.to_owned()) }

@@ -5,6 +5,7 @@ use api::v1::{InstancetypeStatusRef, VirtualMachine, VirtualMachineInstance, Vir
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use serde::Deserialize;
 use serde_json::json;
 
 use super::action::{Action, drop_revision, keep_revision};
@@ -75,8 +76,8 @@ fn pinned(vm: &VirtualMachine) -> VirtualMachineSpec {
 /// The spec the VMI was started from, if it is still stored and readable.
 pub(super) fn started_from(w: &World, vmi: &VirtualMachineInstance) -> Option<VirtualMachineSpec> {
     let name = vmi.status.as_ref()?.virtual_machine_revision_name.as_deref()?;
-    let spec = w.revision(name)?.data.as_ref()?.0.get("spec")?.clone();
-    serde_json::from_value(spec).ok()
+    let spec = w.revision(name)?.data.as_ref()?.0.get("spec")?;
+    VirtualMachineSpec::deserialize(spec).ok()
 }
 
 /// The generation of the VM that the VMI reflects. Old VMIs only have it in a name.

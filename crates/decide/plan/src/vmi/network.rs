@@ -117,7 +117,7 @@ pub(super) fn same(a: &[Status], b: &[Status]) -> bool {
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     };
-    a.len() == b.len() && sorted(a) == sorted(b)
+    a == b || (a.len() == b.len() && sorted(a) == sorted(b))
 }
 
 /// Annotations of a running launcher Pod that depend on its networks: which to join, and their devices.

@@ -130,6 +130,22 @@ pub struct Outcome {
     pub left: Vec<String>,
 }
 
+impl Outcome {
+    /// Of a history that could not be played to its end.
+    pub(crate) fn panicked(message: &str) -> Self {
+        let violation = Violation { invariant: "no_panics", at: Duration::ZERO, message: message.to_owned() };
+        Self {
+            violation: Some(violation),
+            steps: 0,
+            passes: 0,
+            requests: 0,
+            moved: 0,
+            timeline: Vec::new(),
+            left: Vec::new(),
+        }
+    }
+}
+
 /// Options of a history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {

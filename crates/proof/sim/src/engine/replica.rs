@@ -72,6 +72,8 @@ pub(crate) struct Replica {
     /// Keys whose last pass failed and that will be retried.
     failed: BTreeSet<(&'static str, Key)>,
     next_look: Option<Duration>,
+    /// The caches have synced once; a watch that breaks later does not stop the workers.
+    synced: bool,
 }
 
 impl Replica {
@@ -98,7 +100,7 @@ impl Replica {
 macro_rules! feed {
     ($feeds:expr, $object:expr, $event:ident, [$($kind:ident => $field:ident),* $(,)?]) => {
         match $object {
-            $(Object::$kind(object) => $feeds.$field.apply(WatchEvent::$event((**object).clone())),)*
+            $(Object::$kind(object) => $feeds.$field.apply_shared(WatchEvent::$event(object.clone())),)*
             Object::Job(_) => {}
         }
     };
@@ -185,6 +187,7 @@ impl Sim {
             tasks: BTreeMap::new(),
             failed: BTreeSet::new(),
             next_look: None,
+            synced: false,
         });
         for &kind in Kind::ALL.iter().filter(|kind| kind.is_watched()) {
             let after = self.some_ms(5, 300);
@@ -280,7 +283,8 @@ impl Sim {
     /// Takes ready keys from the queues and starts passes.
     pub(super) fn work(&mut self, id: u32) {
         let Some(replica) = self.leader(id) else { return };
-        if !replica.synced() {
+        replica.synced = replica.synced || Kind::ALL.iter().all(|&kind| replica.was_listed(kind));
+        if !replica.synced {
             return;
         }
         let mut started = Vec::new();
@@ -485,11 +489,6 @@ impl Sim {
 }
 
 impl Replica {
-    /// The caches have synced once; a watch that breaks later does not stop the workers.
-    fn synced(&self) -> bool {
-        Kind::ALL.iter().all(|&kind| self.was_listed(kind))
-    }
-
     fn was_listed(&self, kind: Kind) -> bool {
         macro_rules! synced {
             ($stores:expr, $kind:expr, [$($name:ident => $field:ident),* $(,)?]) => {

@@ -47,7 +47,7 @@ fn met_another(scene: &Scene<'_>, expected: &Expected, seen: usize) -> bool {
     let stream = scene.server.stream(expected.kind);
     let since = stream.get(expected.seen..seen.min(stream.len())).unwrap_or_default();
     let mut since = since.iter().map(|&at| &scene.server.log[at]);
-    since.any(|change| change.was.is_none() && change.last.key() == expected.key)
+    since.any(|change| change.was.is_none() && change.last.is_at(&expected.key))
 }
 
 impl Invariant for Rule {

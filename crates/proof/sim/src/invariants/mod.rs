@@ -53,7 +53,7 @@ impl Scene<'_> {
     /// The object as cached when the pass began.
     pub(crate) fn cached(&self, pass: &PassInfo, kind: Kind, key: &Key) -> Option<Object> {
         let stream = &self.server.stream(kind)[..pass.seen[kind as usize]];
-        let last = stream.iter().rev().map(|&at| &self.server.log[at]).find(|change| change.last.key() == *key)?;
+        let last = stream.iter().rev().map(|&at| &self.server.log[at]).find(|change| change.last.is_at(key))?;
         last.is.clone()
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use informer::Key;
+use json_patch::PatchOperation;
 use kube::Resource;
 use machinery::status::{self, About};
 use machinery::{patch as json, strategic};
@@ -11,6 +12,20 @@ use serde::de::DeserializeOwned;
 use virt_controller::api::{Part, Patch};
 
 use super::{Answer, Server, Verb, Writer};
+
+/// Whether the patch reads and writes only metadata and status.
+fn leaves_spec(patch: &Patch) -> bool {
+    let outside = |field: &str| matches!(field, "metadata" | "status");
+    match patch {
+        Patch::Json(patch) => patch.0.iter().all(|step| {
+            let alone = !matches!(step, PatchOperation::Copy(_) | PatchOperation::Move(_));
+            alone && step.path().first().is_some_and(|field| outside(&field.decoded()))
+        }),
+        Patch::Merge(patch) | Patch::Strategic(patch) => {
+            patch.as_object().is_some_and(|fields| fields.keys().all(|field| outside(field)))
+        }
+    }
+}
 
 impl Server {
     pub(crate) fn patch<K>(&mut self, by: Writer, key: &Key, part: Part, patch: &Patch) -> Answer<Arc<K>>
@@ -25,7 +40,12 @@ impl Server {
             Box::new(answer)
         };
         let internal = |error: serde_json::Error| Box::new(status::internal(&error.to_string()));
-        let mut document = serde_json::to_value(old.as_ref()).map_err(internal)?;
+        let apart = self.table::<K>()?.spec_apart.as_ref().filter(|_| leaves_spec(patch));
+        let mut document = match apart {
+            Some(apart) => serde_json::to_value((apart.without_spec)(&old)),
+            None => serde_json::to_value(old.as_ref()),
+        }
+        .map_err(internal)?;
         // A patch that does not set a resource version must not be guarded by one.
         if let Some(meta) = document.get_mut("metadata").and_then(|meta| meta.as_object_mut())
             && !matches!(patch, Patch::Json(_))
@@ -40,7 +60,10 @@ impl Server {
                 strategic::apply(&K::kind(&()), &mut document, patch).map_err(|error| invalid(error.to_string()))?;
             }
         }
-        let new: K = serde_json::from_value(document).map_err(|error| invalid(error.to_string()))?;
+        let mut new: K = serde_json::from_value(document).map_err(|error| invalid(error.to_string()))?;
+        if let Some(apart) = apart {
+            (apart.copy_spec)(&mut new, &old);
+        }
         let verb = if part == Part::Status { Verb::PatchStatus } else { Verb::Patch };
         self.replace(by, verb, part, new)
     }
