@@ -27,7 +27,9 @@
 //!   DataVolumesReady and Provisioning for volumes, by Synchronized for the last error, and by `volumeStatus` for
 //!   hot-plugged volumes.
 //! - While anything of a hot-plugged volume is in use, its attachment Pod stays.
-//! - Succeeded and Failed are final. A receiver is not failed before its guest runs.
+//! - Succeeded and Failed are final. A receiver is not failed before its guest runs, and is not handed over with the Pod
+//!   of a migration that is over.
+//! - A VMI is not released before its migration has determined which of two claims holds the guest's state.
 //!
 //! # Assumptions
 //!

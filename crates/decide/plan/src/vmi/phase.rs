@@ -1,8 +1,9 @@
 //! The phase machine. See the diagram in `decide.rs`.
 
-use api::reasons;
 use api::v1::Between;
+use api::v1::VirtualMachineInstanceMigrationState as State;
 use api::v1::VirtualMachineInstancePhase as Phase;
+use api::{labels, reasons};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::volumes;
@@ -59,10 +60,21 @@ pub(super) fn next(w: &World) -> Move {
 
 /// Its migration has yet to determine which of two claims holds the guest's state, and needs the VMI for that.
 fn awaits_outcome(w: &World) -> bool {
-    let Some(state) = w.migration_state() else { return false };
+    let state = w.migration_state().filter(|state| keeps_apart(state));
+    state.is_some() && w.migrations.iter().any(|other| migration::owns(other, state) && !migration::is_final(other))
+}
+
+/// The migration that determines the same and is not in the cache: it may be over and gone, or the cache may be late.
+pub(super) fn unseen_arbiter(w: &World) -> Option<&str> {
+    let state = w.migration_state().filter(|state| keeps_apart(state))?;
+    let seen = w.migrations.iter().any(|other| migration::owns(other, Some(state)));
+    state.migration_uid.as_deref().filter(|_| !seen)
+}
+
+/// Whether source and target have a claim of their own for the guest's state.
+fn keeps_apart(state: &State) -> bool {
     let claims = [&state.source_persistent_state_pvc_name, &state.target_persistent_state_pvc_name];
-    let apart = claims[0].is_some() && claims[1].is_some() && claims[0] != claims[1];
-    apart && w.migrations.iter().any(|other| migration::owns(other, Some(state)) && !migration::is_final(other))
+    claims[0].is_some() && claims[1].is_some() && claims[0] != claims[1]
 }
 
 fn from_pending(w: &World) -> Move {
@@ -101,6 +113,9 @@ fn from_scheduling(w: &World) -> Move {
             (false, false) => Move::Fail(Note::warning(reasons::POD_TERMINATING, pods::obituary(pod))),
         };
     }
+    if receiver && !is_of_current_attempt(w, pod) {
+        return Move::Stay;
+    }
     if pods::is_ready_for_handover(pod) && !deleting {
         return match missing_guarantee(w, pod) {
             Some(error) => Move::Refused(error),
@@ -111,6 +126,14 @@ fn from_scheduling(w: &World) -> Move {
         Some((reason, message)) => Move::Blocked(SyncError { reason, message }),
         None => Move::Stay,
     }
+}
+
+/// Whether the migration that a receiver's Pod was created for may still bring the guest. The end of a Pod can show later than that
+/// of its migration.
+fn is_of_current_attempt(w: &World, pod: &Pod) -> bool {
+    let Some(job) = machinery::meta::label(&pod.metadata, labels::MIGRATION_JOB_UID) else { return true };
+    let own = w.migrations.iter().find(|other| meta::uid(&other.metadata) == job);
+    own.is_some_and(|migration| !migration::is_final(migration))
 }
 
 fn from_scheduled(w: &World) -> Move {

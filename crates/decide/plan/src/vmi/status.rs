@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::action::{Action, Look, Sort};
-use super::phase::{Move, next};
+use super::phase::{Move, next, unseen_arbiter};
 use super::world::{Owner, World};
 use super::{backend, conditions as kept, follow, network, topology, volume_status};
 use crate::effect::Why;
@@ -237,6 +237,7 @@ fn release(w: &World, new: &mut VirtualMachineInstance) -> Vec<Look> {
     if meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE) {
         meta::remove_finalizer(&mut new.metadata, finalizers::VIRTUAL_MACHINE_INSTANCE);
         confirm.push(Look::NoPods(Sort::All));
+        confirm.extend(unseen_arbiter(w).map(|uid| Look::NoMigration { uid: uid.to_owned() }));
     }
     // An orphan keeps the finalizer of the VM that released it.
     if w.owner != Owner::Alive && meta::has_finalizer(&new.metadata, finalizers::VIRTUAL_MACHINE_CONTROLLER) {
@@ -271,9 +272,10 @@ fn write(w: &World, new: VirtualMachineInstance, error: Option<&SyncError>) -> O
 
 /// The fields that this controller may write while virt-handler owns the VMI.
 fn patch(old: &VirtualMachineInstance, new: &VirtualMachineInstance) -> Option<json_patch::Patch> {
-    let (before, after) = (old.status.clone().unwrap_or_default(), new.status.clone().unwrap_or_default());
+    let none = VirtualMachineInstanceStatus::default();
+    let (before, after) = (old.status.as_ref().unwrap_or(&none), new.status.as_ref().unwrap_or(&none));
     let image = "launcherContainerImageVersion";
-    let volumes = if same_volumes(&before, &after) { &before.volume_status } else { &after.volume_status };
+    let volumes = if same_volumes(before, after) { &before.volume_status } else { &after.volume_status };
     let same_interfaces = network::same(&before.interfaces, &after.interfaces);
     let interfaces = if same_interfaces { &before.interfaces } else { &after.interfaces };
     Guarded::new(&old.metadata)
@@ -296,7 +298,7 @@ fn same_volumes(before: &VirtualMachineInstanceStatus, after: &VirtualMachineIns
         list.sort_by(|a, b| a.name.cmp(&b.name));
         list
     };
-    sorted(before) == sorted(after)
+    before.volume_status == after.volume_status || sorted(before) == sorted(after)
 }
 
 fn update(w: &World, mut new: VirtualMachineInstance, error: Option<&SyncError>) -> Option<Action> {

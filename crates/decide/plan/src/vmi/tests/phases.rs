@@ -180,6 +180,32 @@ fn a_vm_that_is_missing_from_the_cache_is_looked_for_before_its_finalizer_is_rem
     assert!(!look.holds(&w, &[vm("vm-1")]), "the cache is behind");
 }
 
+/// Its migration decides which of two claims holds the guest's state. A cache without the migration may be late.
+#[test]
+fn a_migration_that_is_missing_from_the_cache_is_looked_for_before_its_instance_is_released() {
+    let state = |target: &str| json!({"migrationUid": "m", "sourcePersistentStatePVCName": "a", "targetPersistentStatePVCName": target});
+    let ended = |target: &str| {
+        let mut ended = vmi("Failed");
+        ended.status_mut().migration_state = serde_json::from_value(state(target)).unwrap();
+        world(ended, vec![])
+    };
+    let migration = |phase: &str| {
+        let object = json!({"metadata": {"name": "m", "namespace": "ns", "uid": "m"}, "spec": {"vmiName": "vm"},
+            "status": {"phase": phase}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    };
+    let looks = |w: &World| decide(w).iter().map(|action| format!("{action}")).collect::<String>();
+    let unknown = ended("b");
+    let arbiter = Look::NoMigration { uid: "m".into() };
+    assert!(looks(&unknown).contains(&arbiter.to_string()), "{}", looks(&unknown));
+    let known = World { migrations: vec![migration("Failed")], ..ended("b") };
+    assert!(confirms(&decide(&known)) && !looks(&known).contains(&arbiter.to_string()), "it has decided");
+    let undecided = World { migrations: vec![migration("Running")], ..ended("b") };
+    assert!(!confirms(&decide(&undecided)), "it has yet to decide");
+    let shared = ended("a");
+    assert!(!looks(&shared).contains(&arbiter.to_string()), "there is one claim only");
+}
+
 #[test]
 fn finalizers_leave_with_the_last_pod_and_the_vms_own_only_if_the_vm_is_gone() {
     let mut ended = vmi("Succeeded");

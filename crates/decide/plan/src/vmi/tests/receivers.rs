@@ -49,6 +49,26 @@ fn a_receiver_waits_again_instead_of_failing() {
     }
 }
 
+/// The end of a Pod can show later than that of the migration it was created for.
+#[test]
+fn a_receiver_is_not_handed_over_with_the_pod_of_a_migration_that_is_over() {
+    let migration = |uid: &str, phase: &str| {
+        let object = json!({"metadata": {"name": uid, "namespace": "ns", "uid": uid}, "spec": {"vmiName": "vm"},
+            "status": {"phase": phase}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    };
+    let mut earlier = pod("ready");
+    earlier.metadata.labels.get_or_insert_default().insert(labels::MIGRATION_JOB_UID.into(), "m1".into());
+    for (name, migrations, phase) in [
+        ("it runs", vec![migration("m1", "Scheduling")], "Scheduled"),
+        ("it failed", vec![migration("m1", "Failed")], "Scheduling"),
+        ("it is gone, the next is here", vec![migration("m2", "Pending")], "Scheduling"),
+    ] {
+        let w = World { migrations, ..world(targeted("Scheduling"), vec![earlier.clone()]) };
+        assert_eq!(phase_after(&w, &decide(&w)).as_ref().map(Phase::as_str), Some(phase), "{name}");
+    }
+}
+
 #[test]
 fn a_failed_attempt_is_recorded_with_the_phase() {
     let w = world(targeted("Scheduled"), vec![pod("failed")]);
