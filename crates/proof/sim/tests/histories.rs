@@ -76,9 +76,10 @@ fn both_launchers_of_twenty_thousand_migrations_hold() {
 /// Histories that once broke an invariant. docs/dev/simulator.md tells what happened in each.
 #[test]
 fn histories_that_once_broke_hold() {
-    for start in
-        [7_031_958, 7_035_918, 7_058_731, 7_066_960, 7_094_834, 7_114_567, 7_147_238, 7_150_340, 7_229_456, 7_340_684]
-    {
+    for start in [
+        7_031_958, 7_035_918, 7_058_731, 7_066_960, 7_094_834, 7_114_567, 7_147_238, 7_150_340, 7_229_456, 7_340_684,
+        7_341_409, 7_359_384, 7_370_208,
+    ] {
         assert_hold(&Campaign { start, ..campaign("mixed", 1, None) });
     }
 }

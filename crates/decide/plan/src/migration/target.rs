@@ -1,14 +1,16 @@
 //! The target Pod and its prerequisites. [`start`](super::start) decides whether it may be created.
 
+use std::time::Duration;
+
 use api::v1::{VirtualMachineInstance, VolumeSource};
 use api::{annotations, reasons};
 use k8s_openapi::api::core::v1::Pod;
 use render::Attachment;
 
-use super::action::{Action, Own, patch_pod, patch_vmi};
+use super::action::{Action, Own, patch_pod, patch_vmi, requeue_after};
 use super::backend::{self, Prepared};
 use super::decentralized;
-use super::kinds::{Kind, RUNNING_PRIORITY};
+use super::kinds::{Kind, RUNNING_PRIORITY, spec_priority};
 use super::start::patience;
 use super::sync::Sync;
 use super::world::World;
@@ -19,6 +21,9 @@ use crate::{Note, SyncError, meta, pods};
 
 /// The user that non-root launchers run as.
 const NON_ROOT_USER: u64 = launcher_contract::USER as u64;
+
+/// How long the creation of a Pod is expected to show in the cache.
+const UNSEEN: Duration = Duration::from_secs(300);
 
 /// Current launchers may run as a different user than the one the guest was started with.
 pub(super) fn runtime_user(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
@@ -66,6 +71,8 @@ pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Po
     Ok(vec![
         Action::Own(Own::CreateTarget { pod: Box::new(pod), because }),
         Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),
+        // A Pod that is created and deleted while the watch is down leaves no event.
+        requeue_after(UNSEEN, spec_priority(&w.migration)),
     ])
 }
 

@@ -97,9 +97,11 @@ fn a_start_writes_nothing_but_the_target() {
     let w = pending(Slots::default());
     assert_eq!(decide(&w), [Action::Own(Own::Start)]);
     let actions = start(&w, Some(&source()));
-    let [Action::Own(Own::CreateTarget { pod, .. }), Action::Note(note)] = actions.as_slice() else {
+    let [Action::Own(Own::CreateTarget { pod, .. }), Action::Note(note), again] = actions.as_slice() else {
         panic!("{actions:?}")
     };
+    let lost = "a Pod that comes and goes while the watch is down leaves no event";
+    assert!(matches!(again, Action::Own(Own::RequeueAfter { delay, .. }) if delay.as_secs() == 300), "{lost}");
     assert_eq!(note.reason, "SuccessfulCreate");
     assert!(crate::migration::is_target(pod, "uid-of-m"));
     assert_eq!(pod.metadata.labels.as_ref().unwrap()[api::labels::CREATED_BY], "vmi-uid");
