@@ -96,8 +96,9 @@ pub(crate) fn advertised(interface: &Attached<'_>) -> Result<Ipv4Addr, PlanError
 /// gives out addresses on this network, or nobody.
 pub(crate) fn lease(interface: &Attached<'_>, pod: &ObservedLink, observed: &Observed) -> Option<Lease> {
     let own = global_addresses(pod).into_iter().find(IpAddr::is_ipv4)?;
-    let own = pod.addresses.iter().find_map(|net| {
-        if let IpNet::V4(net) = net { Some(*net) } else { None }.filter(|net| IpAddr::V4(net.addr()) == own)
+    let own = pod.addresses.iter().find_map(|net| match net {
+        IpNet::V4(net) if IpAddr::V4(net.addr()) == own => Some(*net),
+        IpNet::V4(_) | IpNet::V6(_) => None,
     })?;
     let routes = observed.routes.iter().filter(|route| route.link == pod.index).filter_map(|route| {
         let IpNet::V4(destination) = route.destination else { return None };

@@ -197,12 +197,12 @@ impl Model {
     }
 
     /// Without what the kernel chooses: indices.
-    fn links(&self) -> BTreeMap<String, (Option<String>, Option<MacAddr>, u32, Option<String>, Vec<String>, bool)> {
+    fn links(&self) -> BTreeMap<String, String> {
         let name_of = |index: u32| self.0.links.iter().find(|link| link.index == index).unwrap().name.clone();
         let shown = self.0.links.iter().map(|link| {
-            let addresses = link.addresses.iter().map(ToString::to_string).collect();
+            let ObservedLink { kind, mac, mtu, up, addresses, .. } = link;
             let master = link.master.map(name_of);
-            (link.name.clone(), (link.kind.clone(), link.mac, link.mtu, master, addresses, link.up))
+            (link.name.clone(), format!("{kind:?} {mac:?} {mtu} {up} {master:?} {addresses:?}"))
         });
         shown.collect()
     }
