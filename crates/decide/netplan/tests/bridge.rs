@@ -191,6 +191,9 @@ struct Model(Observed);
 /// The smallest part that takes effect at once, or not at all.
 type Step = Box<dyn Fn(&mut Observed)>;
 
+/// One of a single link, with a look at all.
+type Change = Box<dyn Fn(&mut ObservedLink, &Observed)>;
+
 impl Model {
     fn apply(&mut self, steps: &[Step]) {
         steps.iter().for_each(|step| step(&mut self.0));
@@ -220,7 +223,7 @@ fn steps(plan: &NetPlan) -> Vec<Step> {
     }
     for link in plan.links.clone() {
         let name = link.name.to_string();
-        let change = |change: Box<dyn Fn(&mut ObservedLink, &Observed)>| -> Step {
+        let change = |change: Change| -> Step {
             let name = name.clone();
             Box::new(move |all: &mut Observed| {
                 let before = all.clone();
