@@ -289,7 +289,9 @@ impl Manager {
             move |source| Error::System { action, source }
         };
         let links = netplan::pod_links(vmi).map_err(Error::Network)?;
-        let pod = podnet::observe(links).map_err(system("look at the Pod's network"))?;
+        let pod = podnet::observe(links)
+            .map_err(system("look at the Pod's network"))?
+            .map_err(|missing| Error::LinkMissing(missing.to_string()))?;
         let interfaces = netplan::domain_interfaces(vmi, &pod).map_err(Error::Network)?;
         for interface in &interfaces {
             if podnet::link(&interface.tap).map_err(system("look for the tap device"))?.is_none() {

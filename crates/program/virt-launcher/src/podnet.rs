@@ -38,20 +38,19 @@ pub(crate) fn link(name: &str) -> io::Result<Option<PodLink>> {
     Ok(Some(PodLink { mtu: u32::try_from(mtu).unwrap_or_default(), mac: MacAddr(mac) }))
 }
 
-/// The Pod's networks as input for planning, with those of these links that exist.
-pub(crate) fn observe(names: Vec<LinkName>) -> io::Result<PodNet> {
+/// The Pod's networks as input for planning, with these links; or the first of them that is missing.
+pub(crate) fn observe(names: Vec<LinkName>) -> io::Result<Result<PodNet, LinkName>> {
     let mut links = BTreeMap::new();
     for name in names {
-        if let Some(found) = link(&name)? {
-            links.insert(name, found);
-        }
+        let Some(found) = link(&name)? else { return Ok(Err(name)) };
+        links.insert(name, found);
     }
     let resolv_conf = match std::fs::read_to_string("/etc/resolv.conf") {
         Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
         other => other?,
     };
     let hostname = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    Ok(PodNet { links, resolv_conf, hostname })
+    Ok(Ok(PodNet { links, resolv_conf, hostname }))
 }
 
 #[cfg(test)]
