@@ -19,6 +19,7 @@ pub(crate) fn trials() -> Vec<Trial> {
         trial("guest_is_reached_by_kubevirts_virtctl_over_forwarded_ports_and_vnc", reached_by_virtctl),
         kubernetes("guest_writes_its_console_to_the_log_of_its_pod", console_in_log),
         kubernetes("guest_lives_through_the_end_of_each_program_of_the_installation", programs_killed),
+        kubernetes("guest_lives_through_restarts_of_the_kubelet_and_of_containerd", node_programs_killed),
         trial("guest_on_a_node_that_is_lost_and_comes_back_goes_on", node_lost_and_back),
     ]
 }
@@ -120,10 +121,35 @@ async fn programs_killed() -> Result<()> {
     guest.delete().await
 }
 
+/// Several times: what a restarted kubelet makes of the Pods that it finds depends on who is quicker.
+async fn node_programs_killed() -> Result<()> {
+    let mut cluster = cluster().await?;
+    let mut guest = Guest::spawn(&cluster, Manifest::vm("endures", "Always").on_node("n1").json()).await?;
+    guest.wait_to_boot().await?;
+    let qemu = the_only_qemu("endures")?;
+    for round in 1..=3 {
+        for component in [Component::Kubelet("n1"), Component::Containerd("n1")] {
+            cluster.kill(component).await?;
+            tokio::time::sleep(NOTICED).await;
+            if let Cluster::Kubernetes(kubernetes) = &*cluster {
+                kubernetes.cluster().wait_ready(1)?;
+            }
+            ensure!(qemu.alive(), "the guest did not live through the end of {component:?}, round {round}");
+            guest.reattach(&cluster)?;
+            answers(&mut guest).await.map_err(anyhow::Error::msg).with_context(|| format!("after {component:?}"))?;
+        }
+    }
+    ensure!(the_only_qemu("endures")? == qemu, "the guest was started anew");
+    guest.delete().await
+}
+
 async fn answers(guest: &mut Guest) -> Result<(), String> {
     let answer = guest.run_shell_command("echo still").await.map_err(|err| format!("{err:#}"))?;
     if answer == "still" { Ok(()) } else { Err(format!("it answered {answer:?}")) }
 }
+
+/// Longer than a new kubelet needs to look at its Pods.
+const NOTICED: Duration = Duration::from_secs(10);
 
 /// Longer than it takes to call the node lost, and shorter than it takes to give its Pods up.
 const LOST_FOR: Duration = Duration::from_secs(40);

@@ -118,10 +118,25 @@ where
         result.map_err(|err| {
             // Where it happened, too: the list of failures at the end may be cut off from what led to them.
             println!("{err:#}");
+            save_logs(&name);
             Failed::from(format!("{err:#}"))
         })
     })
 }
+
+/// Keeps the logs of the shared cluster's nodes, for whoever has named a folder for them.
+fn save_logs(scenario: &str) {
+    let (Some(folder), Some(slot)) = (std::env::var_os(LOGS), CLUSTER.get()) else { return };
+    if let Some(Cluster::Kubernetes(kubernetes)) = &*runtime().block_on(slot.lock()) {
+        let folder = std::path::Path::new(&folder).join(scenario);
+        if let Err(err) = kubernetes.cluster().save_logs(&folder) {
+            eprintln!("{err:#}");
+        }
+    }
+}
+
+/// The folder that logs of failed scenarios go to.
+const LOGS: &str = "FERROVIRT_E2E_LOGS";
 
 /// One runtime for all: clients and children outlive a scenario.
 fn runtime() -> &'static Runtime {

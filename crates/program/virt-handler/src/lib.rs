@@ -80,7 +80,9 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let published = config.annotate_address.then_some(address);
     let mut presence =
         Presence { client: client.clone(), node_name: node_name.clone(), address: published, abilities: vec![] };
-    presence.withdraw().await; // until everything below is ready; an earlier process may have left the label on
+    if config.kubelet.is_none() {
+        presence.withdraw().await; // until everything below is ready; an earlier process may have left the label on
+    }
 
     // Cancelled last, or when this function returns: migrations in progress need all of what follows.
     let end = CancellationToken::new();

@@ -32,6 +32,28 @@ pub(crate) struct Presence {
     pub(crate) abilities: Vec<String>,
 }
 
+/// Whether new guests may come to the node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offer {
+    Ready,
+    /// The kubelet does not know all devices: either nobody has been ready here, or it has restarted.
+    NotYet,
+    Withdrawn,
+}
+
+impl Offer {
+    /// What the label `schedulable` becomes, if it changes. Launcher Pods select nodes by it, and a kubelet that restarts looks at the label anew and
+    /// ends Pods that would not be scheduled to it any more. So only who leaves takes it back. Until the kubelet knows the
+    /// devices again, nothing comes here either: the node has none to allocate.
+    fn label(self, is_labelled: bool) -> Option<&'static str> {
+        match self {
+            Offer::Ready => Some("true"),
+            Offer::NotYet => (!is_labelled).then_some("false"),
+            Offer::Withdrawn => Some("false"),
+        }
+    }
+}
+
 /// Label prefixes managed here: labels that are not set again are removed.
 const OWN: [&str; 4] = [
     labels::MACHINE_TYPE_PREFIX,
@@ -41,12 +63,12 @@ const OWN: [&str; 4] = [
 ];
 
 impl Presence {
-    /// Marks the node schedulable while it is ready for VMs, sends a heartbeat every minute, and withdraws the node on
+    /// Marks the node schedulable when it is ready for VMs, sends a heartbeat every minute, and withdraws the node on
     /// shutdown.
     pub(crate) async fn keep(&self, mut ready: watch::Receiver<bool>, shutdown: CancellationToken) {
         loop {
-            let schedulable = *ready.borrow_and_update();
-            let pause = match self.patch(schedulable).await {
+            let offer = if *ready.borrow_and_update() { Offer::Ready } else { Offer::NotYet };
+            let pause = match self.patch(offer).await {
                 Ok(()) => HEARTBEAT,
                 Err(error) => {
                     tracing::warn!(node = self.node_name, error = crate::error::chain(&error), "no heartbeat");
@@ -67,7 +89,7 @@ impl Presence {
 
     /// Marks the node unschedulable for new VMs, on a best-effort basis.
     pub(crate) async fn withdraw(&self) {
-        match tokio::time::timeout(GOODBYE, self.patch(false)).await {
+        match tokio::time::timeout(GOODBYE, self.patch(Offer::Withdrawn)).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "the node could not be marked"),
             Err(_) => tracing::debug!("the API server does not answer; the node could not be marked"),
@@ -82,12 +104,14 @@ impl Presence {
         came.map(|label| (label.clone(), json!("true"))).chain(gone.map(|label| (label.clone(), Value::Null))).collect()
     }
 
-    async fn patch(&self, schedulable: bool) -> Result<(), kube::Error> {
+    async fn patch(&self, offer: Offer) -> Result<(), kube::Error> {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let before = nodes.get(&self.node_name).await?.metadata.labels.unwrap_or_default();
         // Only once all are known: a restarting node keeps its labels.
-        let mut labels = if schedulable { self.ability_labels(&before) } else { Map::new() };
-        labels.insert(labels::SCHEDULABLE.to_owned(), json!(schedulable.to_string()));
+        let mut labels = if offer == Offer::Ready { self.ability_labels(&before) } else { Map::new() };
+        if let Some(label) = offer.label(before.contains_key(labels::SCHEDULABLE)) {
+            labels.insert(labels::SCHEDULABLE.to_owned(), json!(label));
+        }
         let heartbeat = Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
         let mut annotations = Map::from_iter([(annotations::HEARTBEAT.to_owned(), json!(heartbeat))]);
         if let Some(address) = self.address {
@@ -95,5 +119,16 @@ impl Presence {
         }
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         nodes.patch(&self.node_name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Offer::{NotYet, Ready, Withdrawn};
+
+    #[test]
+    fn only_who_leaves_takes_the_label_back() {
+        assert_eq!([true, false].map(|is_labelled| NotYet.label(is_labelled)), [None, Some("false")]);
+        assert_eq!([Ready, Withdrawn].map(|offer| offer.label(true)), [Some("true"), Some("false")]);
     }
 }

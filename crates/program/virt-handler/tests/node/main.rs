@@ -109,28 +109,41 @@ async fn beside_a_kubelet_the_node_takes_vms_only_when_its_devices_are_known() {
     let cluster = Cluster::start().await;
     let nodes: Api<Node> = Api::all(cluster.admin().await);
     let kubelet = tempfile::tempdir().unwrap();
-    let handler = cluster
-        .handler_beside(virt_handler::Kubelet {
-            device_plugins: kubelet.path().to_owned(),
-            device_plugins_on_node: kubelet.path().to_owned(),
-            node_root: "/".into(),
-            max_devices: 3,
-            seccomp: kubelet.path().to_owned(),
-        })
-        .await;
+    let beside = || virt_handler::Kubelet {
+        device_plugins: kubelet.path().to_owned(),
+        device_plugins_on_node: kubelet.path().to_owned(),
+        node_root: "/".into(),
+        max_devices: 3,
+        seccomp: kubelet.path().to_owned(),
+    };
+    let handler = cluster.handler_beside(beside()).await;
     let sockets = ["kvm", "tun", "vhost-net"].map(|name| kubelet.path().join(format!("kubevirt-{name}.sock")));
     eventually("the plugins listen", async || sockets.iter().all(|socket| socket.exists())).await;
-    eventually("the agent has a heartbeat", async || {
+    let has_heartbeat = async || {
         let annotations = nodes.get(NODE).await.unwrap().metadata.annotations.unwrap_or_default();
         annotations.contains_key("kubevirt.io/heartbeat")
-    })
-    .await;
+    };
+    eventually("the agent has a heartbeat", has_heartbeat).await;
     let node = nodes.get(NODE).await.unwrap().metadata;
     assert_eq!(node.labels.unwrap()["kubevirt.io/schedulable"], "false", "no kubelet knows the devices");
     let annotations = node.annotations.unwrap();
     assert!(!annotations.contains_key("ferrovirt.io/handler-address"), "virt-api finds the Pod");
     handler.stop().await;
     assert!(sockets.iter().all(|socket| !socket.exists()), "no socket is left behind");
+
+    // As an agent leaves it that is killed. A kubelet that restarts now must find what launchers select.
+    let killed = json!({"metadata": {
+        "labels": {"kubevirt.io/schedulable": "true"}, "annotations": {"kubevirt.io/heartbeat": null},
+    }});
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(killed)).await.unwrap();
+    let handler = cluster.handler_beside(beside()).await;
+    eventually("the next agent has a heartbeat", has_heartbeat).await;
+    let labels = nodes.get(NODE).await.unwrap().metadata.labels.unwrap();
+    assert_eq!(
+        labels["kubevirt.io/schedulable"], "true",
+        "guests run here, whether or not the kubelet knows the devices"
+    );
+    handler.stop().await;
 }
 
 #[tokio::test]
