@@ -7,7 +7,7 @@ pub(crate) const HUB: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 pub(crate) const SERVICES: &str = "10.97.0.0/16";
 /// The API server's Service: the first address of the range.
 pub(crate) const API_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 1);
-/// As in `manifests/cluster.yaml`.
+/// As in `manifests/dns.yaml`.
 pub(crate) const DNS: Ipv4Addr = Ipv4Addr::new(10, 97, 0, 10);
 pub(crate) const ALL_PODS: &str = "10.78.0.0/16";
 

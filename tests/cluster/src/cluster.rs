@@ -27,7 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How much of a log is shown.
 const TAIL: usize = 15;
 
-const MANIFEST: &str = include_str!("../manifests/cluster.yaml");
+/// What every cluster gets, in this order: no Pod starts without the first.
+const MANIFESTS: [&str; 2] = [include_str!("../manifests/multus.yaml"), include_str!("../manifests/dns.yaml")];
 
 /// A running cluster. Everything of it goes with this value, or with the process that holds it.
 pub struct Cluster {
@@ -94,7 +95,9 @@ impl Cluster {
 
     /// What runs in every cluster.
     fn furnish(&self) -> Result<()> {
-        self.wait("the API server takes objects", || self.apply(MANIFEST))?;
+        for manifest in MANIFESTS {
+            self.wait("the API server takes objects", || self.apply(manifest))?;
+        }
         (1..=self.options.nodes).try_for_each(|node| self.wait_ready(node))?;
         self.say(&format!("{} nodes are Ready", self.options.nodes));
         let dns = ["-n", "kube-system", "rollout", "status", "deployment/coredns", "--timeout=5s"];

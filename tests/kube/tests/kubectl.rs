@@ -138,9 +138,16 @@ fn explained(text: &str) -> Result<Vec<String>> {
     Ok(found)
 }
 
+const MULTUS: &str = "tests/cluster/manifests/multus.yaml";
+const DEFINITIONS: &str = "network-attachment-definitions.k8s.cni.cncf.io";
+
 async fn examples(cluster: &Cluster) -> Result<()> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
-    accepts(cluster, &folder)
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // One example defines a network. That kind comes with Multus, which clusters with nodes have.
+    run(cluster.plane.kubectl().arg("apply").arg("-f").arg(root.join(MULTUS)))?;
+    let established = ["wait", "crd", DEFINITIONS, "--for=condition=Established", "--timeout=60s"];
+    run(cluster.plane.kubectl().args(established))?;
+    accepts(cluster, &root.join("examples"))
 }
 
 async fn kubevirt_examples(cluster: &Cluster) -> Result<()> {
