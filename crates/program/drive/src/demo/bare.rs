@@ -105,7 +105,7 @@ impl Bare {
         format!(
             "<domain type='qemu'><name>bare</name><memory unit='MiB'>256</memory><vcpu>1</vcpu>
 <os><type arch='x86_64' machine='q35'>hvm</type><kernel>{guest}/vmlinuz</kernel><initrd>{guest}/initrd.gz</initrd>
-<cmdline>console=ttyS0 quiet tick=1</cmdline></os><features><acpi/></features><cpu mode='host-model'/>
+<cmdline>console=ttyS0 quiet no_timer_check tick=1</cmdline></os><features><acpi/></features><cpu mode='host-model'/>
 <devices><emulator>/usr/bin/qemu-system-x86_64</emulator><controller type='usb' model='none'/>
 <controller type='scsi' model='virtio-scsi'/>
 <serial type='file'><source path='{console}'/><target port='0'/></serial>

@@ -98,7 +98,7 @@ impl Stage {
                 "domain": {
                     "memory": {"guest": "256Mi"},
                     "firmware": {"kernelBoot": {
-                        "kernelArgs": "console=ttyS0 quiet tick=1",
+                        "kernelArgs": "console=ttyS0 quiet no_timer_check tick=1",
                         "container": {"image": "guest", "kernelPath": "/boot/vmlinuz", "initrdPath": "/boot/initrd.gz"},
                     }},
                     "devices": {
