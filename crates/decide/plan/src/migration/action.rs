@@ -16,6 +16,10 @@ use crate::guard::paths;
 use crate::object::{Kind, Object};
 use crate::{Note, meta};
 
+/// The delay before another look after a lost race, when caches and live reads disagree, and while claims are handed
+/// over.
+pub(super) const SHORTLY: Duration = Duration::from_secs(1);
+
 /// Every effect this controller can have.
 pub type Action = Effect<Look, Own>;
 

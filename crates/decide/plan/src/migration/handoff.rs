@@ -1,7 +1,5 @@
 //! The hand-off: one patch of the VMI, after which virt-handler on both nodes migrates the guest.
 
-use std::time::Duration;
-
 use api::v1::{
     VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
 };
@@ -11,15 +9,12 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::quantity::Quantity;
 
-use super::action::{Action, Own, requeue_after};
+use super::action::{Action, Own, SHORTLY, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::{World, is_set};
 use super::{backend, decentralized, policy, status, sync};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
-
-/// Cache and live reads disagree: retry after this time.
-const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The objects read live before the hand-off.
 #[derive(Clone, Debug, Default)]

@@ -7,15 +7,12 @@ use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as St
 use api::{events, reasons};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::{Action, Look, Own, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
+use super::action::{Action, Look, Own, SHORTLY, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::World;
 use super::{backend, decentralized, start, target, timeouts};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
-
-/// The delay before a hand-over of claims is checked again.
-const SHORTLY: Duration = Duration::from_secs(1);
 
 /// Why a migration does not advance, for its user.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,6 +27,7 @@ use crate::api::{Part, Patch};
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
 use crate::execute::CACHE_CATCHES_UP;
+use crate::moves::OneAtATime;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next};
 
@@ -66,13 +67,10 @@ pub(crate) static CONTROLLER: Controller = Controller {
     start: |ctx| Box::new(Migrations::new(ctx)),
 };
 
-/// Timeout for holding the start lock.
-const START: Duration = Duration::from_secs(30);
-
 struct Migrations {
     ctx: Context,
-    /// Serializes starts within the process, so that the counted migrations are still right when the Pod is created.
-    starts: tokio::sync::Mutex<()>,
+    /// The counted migrations must still be right when a target Pod is created.
+    starts: OneAtATime,
     /// Migrations, with UIDs, whose target Pod this process has created or tried to create without learning the
     /// outcome. They count against the limits before the caches show the Pod.
     started: Mutex<HashMap<Key, String>>,
@@ -97,16 +95,15 @@ impl Migrations {
     fn new(ctx: Context) -> Self {
         Self {
             ctx,
-            starts: tokio::sync::Mutex::default(),
+            starts: OneAtATime::default(),
             started: Mutex::default(),
             inherited: Mutex::default(),
             handed_off: Mutex::default(),
         }
     }
 
-    /// Checks the limits, decides and creates the target Pod under the start lock.
+    /// Checks the limits, decides and creates the target Pod. Must run under the start lock.
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
-        let _alone = self.starts.lock().await;
         self.look_at_inheritance().await?;
         let Some(world) = self.world(key) else { return Ok(Next::Continue) };
         let stored = self.ctx.writer.get(&key.namespace, &key.name).await?;
@@ -142,15 +139,6 @@ impl Migrations {
         let migrations = occupants(self.ctx.writer.list("", "").await?, &pods);
         *locked(&self.inherited) = Some(Inherited { since: self.ctx.clock.elapsed(), migrations });
         Ok(())
-    }
-
-    /// Like [`Self::start`] with a timeout, so that a hung API server does not block all other migrations.
-    async fn start_in_time(&self, key: &Key) -> Result<Next<Action>, Error> {
-        tokio::select! {
-            biased;
-            done = self.start(key) => done,
-            () = self.ctx.clock.sleep(START) => Err(Error::StartHung { seconds: START.as_secs() }),
-        }
     }
 
     async fn create_target(&self, key: &Key, world: &World, pod: Box<Pod>) -> Result<(), Error> {
@@ -252,7 +240,7 @@ impl Control for Migrations {
         match own {
             Own::HandOff(patch) => self.hand_off(key, world, patch).await?,
             Own::ForgetHandOff => drop(locked(&self.handed_off).remove(key)),
-            Own::Start => return self.start_in_time(key).await,
+            Own::Start => return self.starts.run(&self.ctx.clock, self.start(key)).await,
             Own::ConfirmHandOff => {
                 return Ok(Next::Insert(hand_off(world, &self.look_before_hand_off(key, world).await?)));
             }
