@@ -35,7 +35,7 @@ pub struct Controller {
     pub reads: &'static [Right],
     /// What it writes.
     pub writes: &'static [Right],
-    /// Creates the reconciler.
+    /// Creates the reconciler, from what observes and acts and the function that decides.
     pub start: fn(Context) -> Box<dyn Reconcile>,
 }
 

@@ -26,10 +26,10 @@ use crate::Error;
 use crate::api::{Part, Patch};
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
-use crate::execute::CACHE_CATCHES_UP;
+use crate::execute::{CACHE_CATCHES_UP, execute};
 use crate::moves::OneAtATime;
 use crate::owned::uid;
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 
 /// The number of workers for migrations, and for their synchronization between two VMIs.
 pub(crate) const THREADS: Flag = Flag {
@@ -64,7 +64,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on::<PersistentVolumeClaim>(&[Verb::Create, Verb::Patch, Verb::Delete]),
         Right::on::<Job>(&[Verb::Create, Verb::Delete]),
     ],
-    start: |ctx| Box::new(Migrations::new(ctx)),
+    start: |ctx| reconciler(Migrations::new(ctx), decide),
 };
 
 struct Migrations {
@@ -117,15 +117,10 @@ impl Migrations {
             Some((namespace, name)) => self.ctx.writer.get::<Pod>(&namespace, &name).await?,
             None => None,
         };
-        let mut rest = vec![];
-        for action in start(&world, source.as_ref()) {
-            match action {
-                Action::Own(Own::CreateTarget { pod, because: _ }) => self.create_target(key, &world, pod).await?,
-                Action::Create { object, why: _ } => {
-                    self.ctx.create(key, &object).await?;
-                }
-                other => rest.push(other),
-            }
+        let creates = |action: &Action| matches!(action, Action::Create { .. } | Action::Own(Own::CreateTarget { .. }));
+        let (creations, rest): (Vec<_>, Vec<_>) = start(&world, source.as_ref()).into_iter().partition(creates);
+        for creation in creations {
+            Box::pin(execute(self, key, &world, creation)).await?;
         }
         Ok(Next::Insert(rest))
     }
@@ -222,10 +217,6 @@ impl Control for Migrations {
     fn forget(&self, key: &Key) {
         locked(&self.started).remove(key);
         locked(&self.handed_off).remove(key);
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn fail(world: &mut World, error: SyncError) {
