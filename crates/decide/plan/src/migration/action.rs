@@ -7,6 +7,7 @@ use api::v1::VirtualMachineInstance;
 use api::{labels, reasons};
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use machinery::names::NodeName;
 
 use super::confirm::{has_left, has_target_among, says_the_same};
 use super::kinds;
@@ -57,7 +58,7 @@ pub enum Look {
     /// The migration has no target Pods.
     NoTarget,
     /// The guest is not on this node.
-    GuestNotOn { node: String },
+    GuestNotOn { node: NodeName },
 }
 
 impl Doubt<World> for Look {

@@ -6,6 +6,7 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use api::{events, reasons};
 use k8s_openapi::api::core::v1::Pod;
+use machinery::names::NodeName;
 
 use super::action::{Action, Look, Own, SHORTLY, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
@@ -276,7 +277,7 @@ fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     }
     let delete = delete(pod, "the migration failed, and the guest is elsewhere");
     match node {
-        Some(node) => vec![Action::confirm(Look::GuestNotOn { node: node.to_owned() }, delete)],
+        Some(node) => vec![Action::confirm(Look::GuestNotOn { node: NodeName::new(node) }, delete)],
         None => delete,
     }
 }

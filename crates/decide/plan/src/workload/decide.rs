@@ -7,7 +7,7 @@ use api::v1::{
 };
 use api::{annotations, conditions, events, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machinery::names;
+use machinery::names::{self, PodName};
 
 use super::{Action, Guest, Own, World};
 use crate::effect::{Part, Patch, Report, reference};
@@ -250,7 +250,7 @@ fn evict(guest: &Guest) -> Option<Action> {
     let message = format!("Evicted launcher Pod {name} to update its guest");
     let evict = Own::Evict {
         namespace: meta::namespace(&pod.metadata).to_owned(),
-        pod: name.to_owned(),
+        pod: PodName::new(name),
         uid: meta::uid(&pod.metadata).to_owned(),
     };
     let done = Note::normal(events::SUCCESSFUL_EVICT, message);
