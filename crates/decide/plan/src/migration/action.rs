@@ -147,7 +147,7 @@ impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoVmi => f.write_str("the instance is gone"),
-            Self::SameState => f.write_str("the instance says the same live"),
+            Self::SameState => f.write_str("a live read shows the same migration state"),
             Self::NoTarget => f.write_str("the target Pod is gone"),
             Self::GuestNotOn { node } => write!(f, "the guest is not on {node}"),
         }
@@ -159,13 +159,15 @@ impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HandOff(patch) => write!(f, "hand off to the nodes: {}", paths(patch)),
-            Self::ForgetHandOff => f.write_str("forget the hand-off"),
-            Self::Start => f.write_str("start under the lock"),
-            Self::ConfirmHandOff => f.write_str("look live before the hand-off"),
-            Self::Recover { because } => write!(f, "find out how it ended: {because}"),
+            Self::ForgetHandOff => f.write_str("forget the hand-off: a live read shows that it did not happen"),
+            Self::Start => f.write_str("check the limits and create the target Pod"),
+            Self::ConfirmHandOff => {
+                f.write_str("read the instance, its migrations and the target Pod live before the hand-off")
+            }
+            Self::Recover { because } => write!(f, "find out how the migration ended: {because}"),
             Self::CreateTarget { pod, because } => write!(f, "create Pod {}: {because}", meta::name(&pod.metadata)),
-            Self::WakePending => f.write_str("wake those that wait for room"),
-            Self::RequeueAfter { delay, .. } => write!(f, "look again after {delay:?}"),
+            Self::WakePending => f.write_str("requeue pending migrations"),
+            Self::RequeueAfter { delay, .. } => write!(f, "requeue after {delay:?}"),
         }
     }
 }

@@ -140,7 +140,7 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let old = w.state().cloned();
     let new = State { source_state, target_state: Some(target_state), ..State::default() };
     let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &Some(new)).build();
-    let because = "the other side has to know who takes part";
+    let because = "the other side needs this instance's name and UID";
     Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
@@ -179,7 +179,7 @@ pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     source.node_selectors = about_cpu(labels);
     let (old, new) = (Some(old.clone()), Some(new));
     let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &new).build();
-    let because = "the receiver has to know where the guest is";
+    let because = "the receiver needs the guest's node and Pod";
     Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 

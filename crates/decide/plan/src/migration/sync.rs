@@ -299,7 +299,7 @@ fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str
         .field(&path("failureReason"), &state.failure_reason, &reason)
         .build();
     let note = Note::warning(events::FAILED_MIGRATION, format!("Migration marked as failed: {why}"));
-    let because = "the nodes cannot say it themselves";
+    let because = "no node can report the outcome";
     let marks = patch.into_iter().flat_map(|patch| [patch_vmi(vmi, patch, because), note_vmi(w, note.clone())]);
     Sync::doing(marks.collect())
 }

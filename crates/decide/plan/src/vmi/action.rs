@@ -94,7 +94,7 @@ impl fmt::Display for Look {
             Self::NoOwner => f.write_str("its virtual machine is gone"),
             Self::NoStateClaim => f.write_str("no claim keeps the guest's state"),
             Self::NoMigration { uid } => write!(f, "migration {uid} is gone"),
-            Self::Current => f.write_str("the instance is as the cache has it"),
+            Self::Current => f.write_str("a live read shows the instance unchanged"),
         }
     }
 }

@@ -161,9 +161,9 @@ fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
         name: name.to_owned(),
         uid: meta::uid(&migration.metadata).to_owned(),
         grace_seconds: None,
-        why: "it has nothing to bring any more".into(),
+        why: "the change it was created for is gone".into(),
     };
-    delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "give up the migration"))
+    delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "abort the migration"))
 }
 
 /// As many migrations as the cluster has room for.
@@ -180,7 +180,7 @@ fn moves(w: &World, mut movable: Vec<&Guest>) -> Vec<Action> {
 fn create(guest: &Guest) -> Action {
     let vmi = &guest.vmi;
     let (priority, why) = match is_changing(vmi) {
-        true => (MigrationPriority::UserTriggered, "to bring it what was changed"),
+        true => (MigrationPriority::UserTriggered, "to a launcher that has its changes"),
         false => (MigrationPriority::SystemCritical, "to a newer launcher"),
     };
     let mut migration = guest.next_migration(PREFIX, (annotations::WORKLOAD_UPDATE_MIGRATION, ""), priority);
