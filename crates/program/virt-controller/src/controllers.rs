@@ -99,8 +99,8 @@ impl Controllers {
             Arc::new(Running::start(declared, &shared, writer))
         };
         let running = list.iter().map(start).collect();
-        let writer = Writer::new(api.clone(), settings.writes.clone(), topology::NAME, topology::RIGHTS.iter());
-        Self { config, running, topology: topology::Updater::new(shared.clone(), writer) }
+        let writer = Writer::new(api, settings.writes, topology::NAME, topology::RIGHTS.iter());
+        Self { config, running, topology: topology::Updater::new(shared, writer) }
     }
 
     /// The controllers, in the order they were listed.
