@@ -1,10 +1,12 @@
-//! Names: validation, and derived names.
+//! Names: validation, derived names, and types for names that must not be mixed up.
 //!
 //! Derived names are used instead of generated ones: the same owner gives the same name, so a second create from a
 //! stale cache collides with the first object instead of creating a duplicate.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::field::{FieldError, FieldPath};
@@ -22,6 +24,47 @@ const SUBDOMAIN_FORMAT: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0
 const NAME_FORMAT: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const NAME_RULE: &str =
     "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character";
+
+macro_rules! name {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            pub fn new(name: impl Into<String>) -> Self {
+                Self(name.into())
+            }
+
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name! {
+    /// The name of a Node, as the API server has it.
+    NodeName
+}
+
+name! {
+    /// The name of a Pod, as the API server has it.
+    PodName
+}
 
 /// Validates a DNS label, with Kubernetes' messages; empty if valid.
 pub fn check_dns1123_label(value: &str) -> Vec<String> {

@@ -99,6 +99,12 @@ impl Right {
         Self { scope: Scope::Installation, ..self }
     }
 
+    /// Whether it includes all verbs of another one on the same resource.
+    pub fn covers(&self, needed: &Self) -> bool {
+        (self.group, self.resource, self.subresource) == (needed.group, needed.resource, needed.subresource)
+            && needed.verbs.iter().all(|verb| self.verbs.contains(verb))
+    }
+
     /// The resource as RBAC rules spell it.
     fn path(&self) -> String {
         match self.subresource {

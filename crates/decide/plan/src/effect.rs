@@ -267,13 +267,13 @@ impl<Look: fmt::Display, Own: fmt::Display> fmt::Display for Effect<Look, Own> {
                 let vmi = migration.spec.vmi_name.as_deref().unwrap_or_default();
                 write!(f, "create migration {} of instance {vmi}", meta::name(&migration.metadata))
             }
-            Self::Tell { effect, report } => write!(f, "{effect}, and tell {}", report.done.reason),
+            Self::Tell { effect, report } => write!(f, "{effect}, then event {}", report.done.reason),
             Self::Note(note) => write!(f, "event {}", note.reason),
             Self::NoteAbout(about, note) => {
                 let (kind, name) = (about.kind.as_deref(), about.name.as_deref());
                 write!(f, "event {} on {} {}", note.reason, kind.unwrap_or_default(), name.unwrap_or_default())
             }
-            Self::RequeueAfter(delay) => write!(f, "look again after {delay:?}"),
+            Self::RequeueAfter(delay) => write!(f, "requeue after {delay:?}"),
             Self::Own(own) => write!(f, "{own}"),
         }
     }

@@ -29,8 +29,9 @@ pub trait Typed: Resource + Clone + Serialize + DeserializeOwned + Send + Sync +
     fn from_object(object: Object) -> Option<Self>;
 }
 
+/// `$d` is a dollar sign, for the macro that this one defines.
 macro_rules! kinds {
-    ($($kind:ident)*) => {
+    ($d:tt $($kind:ident)*) => {
         /// A kind that controllers write or read live.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Kind { $($kind,)* }
@@ -102,27 +103,23 @@ macro_rules! kinds {
                 }
             }
         )*
-    };
-}
 
-kinds! { Vm Vmi Migration KubeVirt Pod Claim Node Revision DaemonSet DataVolume Job Budget }
-
-/// Evaluates an expression with the type of a kind bound to a name: `with_kind!(kind, K => read::<K>())`.
-#[macro_export]
-macro_rules! with_kind {
-    (@ $of:expr, $K:ident, $body:expr, $($kind:ident)*) => {
-        match $of {
-            $($crate::object::Kind::$kind => {
-                type $K = $crate::object::types::$kind;
-                $body
-            })*
+        /// Evaluates an expression with the type of a kind bound to a name: `with_kind!(kind, K => read::<K>())`.
+        #[macro_export]
+        macro_rules! with_kind {
+            ($d of:expr, $d K:ident => $d body:expr) => {
+                match $d of {
+                    $($crate::object::Kind::$kind => {
+                        type $d K = $crate::object::types::$kind;
+                        $d body
+                    })*
+                }
+            };
         }
     };
-    ($of:expr, $K:ident => $body:expr) => {
-        $crate::with_kind!(@ $of, $K, $body,
-            Vm Vmi Migration KubeVirt Pod Claim Node Revision DaemonSet DataVolume Job Budget)
-    };
 }
+
+kinds! { $ Vm Vmi Migration KubeVirt Pod Claim Node Revision DaemonSet DataVolume Job Budget }
 
 impl std::fmt::Display for Kind {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -14,7 +14,7 @@ use crate::Error;
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Watches, Workers};
 use crate::owned::owner_key;
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "virt-controller-disruption-budget",
@@ -30,7 +30,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
     tracks: &[],
     reads: &[],
     writes: &[Right::on::<PodDisruptionBudget>(&[Verb::Delete])],
-    start: |ctx| Box::new(Budgets { ctx }),
+    start: |ctx| reconciler(Budgets { ctx }, decide),
 };
 
 struct Budgets {
@@ -71,10 +71,6 @@ impl Control for Budgets {
         };
         let instance = self.ctx.stores.vmis.get(key).map_or_else(gone, |vmi| vmi.object_ref(&()));
         Some(World { instance, budgets })
-    }
-
-    fn decide(world: &World) -> Vec<Effect> {
-        decide(world)
     }
 
     fn about(world: &World) -> Option<ObjectReference> {

@@ -18,7 +18,6 @@ use crate::writer::Writer;
 /// State shared by all controllers.
 pub struct Shared {
     pub stores: Stores,
-    pub(crate) writer: Writer,
     pub(crate) notes: Arc<dyn Notes>,
     pub clock: Clock,
     pub config: LiveConfig,
@@ -35,6 +34,7 @@ pub struct Context {
     pub(crate) shared: Arc<Shared>,
     pub queue: WorkQueue<Key>,
     pub memory: Memory,
+    pub(crate) writer: Writer,
     pub(crate) declared: &'static Controller,
 }
 

@@ -7,8 +7,7 @@ use std::pin::Pin;
 
 use informer::{Change, Clock, Key, Requeue, RetryLimits, Store, WorkQueue};
 use k8s_openapi::Resource;
-use machinery::rights::{Right, Verb};
-use plan::effect::Part;
+use machinery::rights::Right;
 use plan::object::Kind;
 
 use crate::Error;
@@ -36,7 +35,7 @@ pub struct Controller {
     pub reads: &'static [Right],
     /// What it writes.
     pub writes: &'static [Right],
-    /// Creates the reconciler.
+    /// Creates the reconciler, from what observes and acts and the function that decides.
     pub start: fn(Context) -> Box<dyn Reconcile>,
 }
 
@@ -113,18 +112,6 @@ impl Controller {
     /// The rights it needs besides those for the caches.
     pub fn rights(&self) -> impl Iterator<Item = &'static Right> + use<> {
         self.reads.iter().chain(self.writes)
-    }
-
-    /// Whether it declares this kind of write.
-    pub(crate) fn declares(&self, verb: Verb, kind: Kind, part: Part) -> bool {
-        let subresource = match part {
-            Part::Object => "",
-            Part::Status => "status",
-        };
-        self.writes.iter().any(|right| {
-            (right.group, right.resource, right.subresource) == (kind.group(), kind.resource(), subresource)
-                && right.verbs.contains(&verb)
-        })
     }
 
     pub(crate) fn make_queue(&self, clock: Clock) -> WorkQueue<Key> {

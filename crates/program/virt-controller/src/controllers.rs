@@ -53,10 +53,10 @@ pub struct Running {
 }
 
 impl Running {
-    fn start(declared: &'static Controller, shared: &Arc<Shared>) -> Self {
+    fn start(declared: &'static Controller, shared: &Arc<Shared>, writer: Writer) -> Self {
         let queue = declared.make_queue(shared.clock.clone());
         let memory = Memory::new(declared, &shared.clock);
-        let ctx = Context { shared: shared.clone(), queue: queue.clone(), memory, declared };
+        let ctx = Context { shared: shared.clone(), queue: queue.clone(), memory, writer, declared };
         declared.watch(&ctx);
         Self { declared, queue, passes: (declared.start)(ctx) }
     }
@@ -87,7 +87,6 @@ impl Controllers {
         config.follow(&stores.kubevirts);
         let shared = Arc::new(Shared {
             stores,
-            writer: Writer::new(api, settings.writes),
             notes,
             clock,
             config: config.clone(),
@@ -95,8 +94,13 @@ impl Controllers {
             hold_starts: settings.hold_starts,
             one_at_a_time: OneAtATime::default(),
         });
-        let running = list.iter().map(|declared| Arc::new(Running::start(declared, &shared))).collect();
-        Self { config, running, topology: topology::Updater::new(shared) }
+        let start = |declared: &&'static Controller| {
+            let writer = Writer::new(api.clone(), settings.writes.clone(), declared.name, declared.rights());
+            Arc::new(Running::start(declared, &shared, writer))
+        };
+        let running = list.iter().map(start).collect();
+        let writer = Writer::new(api, settings.writes, topology::NAME, topology::RIGHTS.iter());
+        Self { config, running, topology: topology::Updater::new(shared, writer) }
     }
 
     /// The controllers, in the order they were listed.

@@ -1,6 +1,7 @@
 //! Errors from executing an action.
 
 use informer::{Classify, ErrorClass};
+use machinery::field::Cause;
 
 /// Whether a request depends on what was read before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,6 +48,14 @@ impl Error {
         matches!(source.as_ref(), kube::Error::Api(status) if (400..500).contains(&status.code))
     }
 
+    /// Whether the server, or a webhook, rejected the object because there is one of its kind already.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        let Self::Api { source, .. } = self else { return false };
+        let kube::Error::Api(status) = source.as_ref() else { return false };
+        let mut causes = status.details.iter().flat_map(|details| &details.causes);
+        causes.any(|cause| cause.reason == Cause::Duplicate.as_str())
+    }
+
     /// One sentence for a condition or an event: the server's message without the client's wrapping.
     pub(crate) fn for_user(&self) -> String {
         match self {
@@ -81,6 +90,8 @@ impl Classify for Error {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn answer(code: u16, request: Request) -> Error {
@@ -103,6 +114,20 @@ mod tests {
         for (code, request, class) in rows {
             assert_eq!(answer(code, request).class(), class, "{code} {request:?}");
         }
+    }
+
+    #[test]
+    fn cdi_refuses_a_second_claim_as_a_duplicate() {
+        let answer = |details| {
+            let text = r#"admission webhook "datavolume-validate.cdi.kubevirt.io" denied the request"#;
+            let status = json!({"code": 422, "message": text, "details": details});
+            let status = serde_json::from_value(status).unwrap();
+            Error::api("create DataVolume x".into(), Request::Plain, kube::Error::Api(Box::new(status)))
+        };
+        let cause = |reason| json!({"causes": [{"reason": reason, "field": "DataVolume.Name"}]});
+        assert!(answer(cause("FieldValueDuplicate")).is_duplicate());
+        assert!(!answer(cause("FieldValueInvalid")).is_duplicate());
+        assert!(!answer(json!(null)).is_duplicate());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::Error;
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Watches, Workers};
 use crate::owned::{note, owner_key, uid};
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_NODE};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -33,7 +33,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
     tracks: &[],
     reads: &[Right::on::<Migration>(&[Verb::Get, Verb::List])],
     writes: &[Right::on::<Migration>(&[Verb::Create])],
-    start: |ctx| Box::new(Evacuations { ctx }),
+    start: |ctx| reconciler(Evacuations { ctx }, decide),
 };
 
 struct Evacuations {
@@ -112,10 +112,6 @@ impl Control for Evacuations {
             behind: self.ctx.memory.expected(Kind::Migration).open(key).is_some(),
             now: self.ctx.clock.api_time(),
         })
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn about(world: &World) -> Option<ObjectReference> {

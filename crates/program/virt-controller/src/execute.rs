@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use informer::{Expectations, Key};
 use machinery::meta::controller_of;
-use machinery::rights::Verb;
 use plan::effect::{Doubt, Effect, Part, Patch, Query, Report};
 use plan::object::{Kind, Object};
 
@@ -98,16 +97,8 @@ async fn tell<C: Control>(
 }
 
 impl Context {
-    /// On a cluster RBAC would reject undeclared writes. The simulator and the tests cover more cases than any cluster
-    /// but have no RBAC, so this checks it for them.
-    fn check_declared(&self, verb: Verb, kind: Kind, part: Part) {
-        let name = self.declared.name;
-        debug_assert!(self.declared.declares(verb, kind, part), "{name} does not declare: {verb:?} {kind:?} {part:?}");
-    }
-
     /// Creates an object in the key's namespace, or finds that its controller already has.
     pub(crate) async fn create(&self, key: &Key, object: &Object) -> Result<Done, Error> {
-        self.check_declared(Verb::Create, object.kind(), Part::Object);
         let at = Key::new(&key.namespace, object.name());
         let owner = controller_of(object.meta()).map(|owner| owner.uid.clone()).unwrap_or_default();
         let create = self.writer.create(key, object, &owner);
@@ -123,7 +114,6 @@ impl Context {
         uid: &str,
         grace_seconds: Option<u32>,
     ) -> Result<Done, Error> {
-        self.check_declared(Verb::Delete, kind, Part::Object);
         let (by, at) = names(key, namespace, name);
         let Some(expected) = self.memory.expects_deletion(kind) else {
             return self.writer.delete(&by, kind, name, uid, grace_seconds).await;
@@ -137,7 +127,6 @@ impl Context {
     }
 
     async fn replace(&self, key: &Key, part: Part, object: &Object) -> Result<(), Error> {
-        self.check_declared(Verb::Update, object.kind(), part);
         let stored = self.writer.replace(key, part, object).await?;
         self.memory.wrote(key, object.kind(), stored.resource_version.as_deref());
         Ok(())
@@ -152,7 +141,6 @@ impl Context {
         part: Part,
         patch: &Patch,
     ) -> Result<(), Error> {
-        self.check_declared(Verb::Patch, kind, part);
         let (by, _) = names(key, namespace, name);
         let stored = self.writer.patch(&by, kind, name, part, patch).await?;
         self.memory.wrote(key, kind, stored.resource_version.as_deref());

@@ -1,11 +1,10 @@
 //! Migrations created by controllers. At most one is in progress per VMI, whichever controller creates it.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::labels;
 use api::v1::VirtualMachineInstanceMigration as Migration;
-use informer::Key;
+use informer::{Clock, Key};
 use machinery::names;
 use plan::migration::is_final;
 use plan::object::{Kind, Object};
@@ -16,26 +15,40 @@ use crate::context::Context;
 use crate::execute::creating;
 use crate::writer::Done;
 
-/// Timeout for holding the lock, so that a hung request does not block the other controllers.
-const TOGETHER: Duration = Duration::from_secs(30);
+/// Timeout for waiting for the lock and holding it, so that a hung request does not block all others.
+const LIMIT: Duration = Duration::from_secs(30);
 
-/// Serializes check and create within the process, so that what was checked still holds when the migration is created.
-/// Derived names achieve that for one controller, but two controllers derive different names.
-#[derive(Clone, Default)]
-pub(crate) struct OneAtATime(Arc<Mutex<()>>);
+/// Serializes check and act within the process, so that what was checked still holds when it is acted on.
+#[derive(Default)]
+pub(crate) struct OneAtATime(Mutex<()>);
+
+impl OneAtATime {
+    pub(crate) async fn run<T>(
+        &self,
+        clock: &Clock,
+        start: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let alone = async {
+            let _alone = self.0.lock().await;
+            start.await
+        };
+        tokio::select! {
+            biased;
+            done = alone => done,
+            () = clock.sleep(LIMIT) => Err(Error::StartHung { seconds: LIMIT.as_secs() }),
+        }
+    }
+}
 
 impl Context {
     /// Creates a migration on behalf of `owner`, unless the VMI already has an unfinished one.
+    ///
+    /// Derived names prevent a second one of the same controller, but two controllers derive different names.
     pub(crate) async fn create_migration(&self, owner: &Key, migration: &Migration) -> Result<Done, Error> {
-        tokio::select! {
-            biased;
-            done = self.look_and_create(owner, migration) => done,
-            () = self.clock.sleep(TOGETHER) => Err(Error::StartHung { seconds: TOGETHER.as_secs() }),
-        }
+        self.one_at_a_time.run(&self.clock, self.look_and_create(owner, migration)).await
     }
 
     async fn look_and_create(&self, owner: &Key, migration: &Migration) -> Result<Done, Error> {
-        let _alone = self.one_at_a_time.0.lock().await;
         let namespace = migration.metadata.namespace.clone().unwrap_or_default();
         let key = Key::new(namespace, migration.metadata.name.clone().unwrap_or_default());
         if self.has_migration(&key.namespace, migration.spec.vmi_name.as_deref()).await? {

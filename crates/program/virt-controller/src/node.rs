@@ -15,7 +15,7 @@ use crate::Error;
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Watches, Workers};
 use crate::owned::uid;
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 use crate::stores::{BY_NODE, Stores};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -37,7 +37,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on::<DaemonSet>(&[Verb::List]),
     ],
     writes: &[Right::on::<Node>(&[Verb::Patch]), Right::on::<VirtualMachineInstance>(&[Verb::Patch])],
-    start: |ctx| Box::new(Nodes { ctx }),
+    start: |ctx| reconciler(Nodes { ctx }, decide),
 };
 
 /// Maximum number of VMIs per request: the length of a request is limited.
@@ -119,10 +119,6 @@ impl Control for Nodes {
 
     fn forget(&self, key: &Key) {
         self.ctx.writer.writes.forget(key);
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn about(world: &World) -> Option<ObjectReference> {

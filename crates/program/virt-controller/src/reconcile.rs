@@ -17,8 +17,11 @@ use crate::execute::execute;
 /// The effects a controller decides on.
 pub type EffectOf<C> = Effect<<C as Control>::Look, <C as Control>::Own>;
 
-/// What the reconcile loop needs of a controller. Decisions are made in `plan`; this trait supplies their input and
-/// executes their output.
+/// A function of `plan` that makes the decisions of a controller.
+pub type Decide<C> = fn(&<C as Control>::World) -> Vec<EffectOf<C>>;
+
+/// What the reconcile loop needs of a controller besides its decisions: their input, and the execution of effects that
+/// only this controller has.
 pub trait Control: Send + Sync {
     type World: Send + Sync;
     type Look: Doubt<Self::World> + Send + Sync;
@@ -29,7 +32,6 @@ pub trait Control: Send + Sync {
     fn observe(&self, key: &Key) -> Option<Self::World>;
     /// Called when the object is gone, to drop any state besides the context's memory.
     fn forget(&self, _key: &Key) {}
-    fn decide(world: &Self::World) -> Vec<EffectOf<Self>>;
     /// Puts the last failure into the world, for controllers that report it on the object.
     fn fail(_world: &mut Self::World, _error: SyncError) {}
     /// The object that events are about.
@@ -68,19 +70,29 @@ struct Failed {
     error: Error,
 }
 
-impl<C: Control> Reconcile for C {
+/// The reconciler of a controller.
+pub(crate) fn reconciler<C: Control + 'static>(control: C, decide: Decide<C>) -> Box<dyn Reconcile> {
+    Box::new(Reconciler { control, decide })
+}
+
+struct Reconciler<C: Control> {
+    control: C,
+    decide: Decide<C>,
+}
+
+impl<C: Control> Reconcile for Reconciler<C> {
     fn reconcile<'a>(&'a self, key: &'a Key) -> Pin<Box<dyn Future<Output = Result<Requeue, Error>> + Send + 'a>> {
-        Box::pin(reconcile(self, key))
+        Box::pin(reconcile(&self.control, self.decide, key))
     }
 }
 
-async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error> {
+async fn reconcile<C: Control>(control: &C, decide: Decide<C>, key: &Key) -> Result<Requeue, Error> {
     let Some(mut world) = control.observe(key) else {
         control.ctx().memory.forget(key);
         control.forget(key);
         return Ok(Requeue::No);
     };
-    let failed = match carry_out(control, key, &world).await {
+    let failed = match carry_out(control, key, &world, decide(&world)).await {
         Ok(requeue) => return Ok(requeue),
         Err(failed) => failed,
     };
@@ -88,7 +100,7 @@ async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error>
         && failed.error.class() != ErrorClass::Conflict
     {
         C::fail(&mut world, SyncError::new(reason, failed.error.for_user()));
-        if let Err(report) = carry_out(control, key, &world).await {
+        if let Err(report) = carry_out(control, key, &world, decide(&world)).await {
             let error = &report.error as &dyn std::error::Error;
             tracing::debug!(%key, error, "failed to report the failure on the object; retrying");
         }
@@ -96,8 +108,12 @@ async fn reconcile<C: Control>(control: &C, key: &Key) -> Result<Requeue, Error>
     Err(failed.error)
 }
 
-async fn carry_out<C: Control>(control: &C, key: &Key, world: &C::World) -> Result<Requeue, Failed> {
-    let mut waiting: Vec<EffectOf<C>> = C::decide(world);
+async fn carry_out<C: Control>(
+    control: &C,
+    key: &Key,
+    world: &C::World,
+    mut waiting: Vec<EffectOf<C>>,
+) -> Result<Requeue, Failed> {
     waiting.reverse(); // used as a stack: the next effect is at the end
     let mut delay: Option<Duration> = None;
     while let Some(effect) = waiting.pop() {

@@ -1,21 +1,21 @@
 //! RBAC of virt-controller: the watches of its caches, the rights its controllers declare, and those of the program
 //! itself.
 
-use api::rights::{Identity, Program, Right, Verb};
+use api::rights::{Identity, Program, Right};
 use informer::{Recorder, leader};
-use k8s_openapi::api::core::v1::Node;
 
-use crate::{Controller, Stores};
+use crate::{Controller, Stores, topology};
 
 /// Name of the service account and of its roles.
 const ACCOUNT: &str = "kubevirt-controller";
 
-/// Rights of the program itself. The nodes' TSC frequency labels are not maintained by any controller.
-const PROGRAM: &[Right] = &[leader::RIGHT, Recorder::RIGHT, Right::on::<Node>(&[Verb::Patch])];
+/// Rights of the program itself.
+const PROGRAM: &[Right] = &[leader::RIGHT, Recorder::RIGHT];
 
 /// The program with the rights of these controllers.
 pub fn program(controllers: &[&'static Controller]) -> Program {
-    let declared = controllers.iter().flat_map(|controller| controller.rights()).chain(PROGRAM).copied();
+    let declared = controllers.iter().flat_map(|controller| controller.rights()).chain(PROGRAM);
+    let declared = declared.chain(topology::RIGHTS).copied();
     Program {
         name: ACCOUNT,
         identity: Identity::Account,

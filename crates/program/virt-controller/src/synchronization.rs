@@ -13,7 +13,7 @@ use plan::synchronization::{Action, Look, Peer, World, decide, exchange};
 
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Queue, Watches, Workers};
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 use crate::stores::{BY_EXCHANGE, BY_INSTANCE, Stores};
 use crate::{Error, migration};
 
@@ -30,7 +30,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on::<Migration>(&[Verb::Patch, Verb::Delete]),
         Right::on::<VirtualMachineInstance>(&[Verb::Patch]),
     ],
-    start: |ctx| Box::new(Exchanges { ctx }),
+    start: |ctx| reconciler(Exchanges { ctx }, decide),
 };
 
 struct Exchanges {
@@ -83,10 +83,6 @@ impl Control for Exchanges {
             migration,
             now: self.ctx.clock.api_time(),
         })
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn about(world: &World) -> Option<ObjectReference> {

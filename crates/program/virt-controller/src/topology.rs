@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use informer::Key;
+use k8s_openapi::api::core::v1::Node;
+use machinery::rights::{Right, Verb};
 use plan::node::lowest_tsc_frequency;
 use plan::node::topology::{Relabel, offers_counter, promised_frequency, relabel};
 use plan::object::Kind;
@@ -12,19 +14,24 @@ use plan::object::Kind;
 use crate::api::{Part, Patch};
 use crate::context::Shared;
 use crate::stores::BY_NODE;
+use crate::writer::Writer;
 
 /// Default minimum pause between two passes.
 pub(crate) const PERIOD: Duration = Duration::from_secs(30);
 /// Maximum jitter in percent of the period, so that controllers of several clusters do not run in lockstep.
 const JITTER_PERCENT: u64 = 120;
 
+pub(crate) const NAME: &str = "the topology updater";
+pub(crate) const RIGHTS: &[Right] = &[Right::on::<Node>(&[Verb::Patch])];
+
 pub(crate) struct Updater {
     shared: Arc<Shared>,
+    writer: Writer,
 }
 
 impl Updater {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared }
+    pub(crate) fn new(shared: Arc<Shared>, writer: Writer) -> Self {
+        Self { shared, writer }
     }
 
     /// Updates all nodes once. A node that cannot be written does not block the others; the next pass retries it.
@@ -32,7 +39,7 @@ impl Updater {
         for Relabel { node, patch } in self.outdated() {
             let key = Key::new("", &node);
             let patch = Patch::Strategic(patch);
-            if let Err(error) = self.shared.writer.patch(&key, Kind::Node, &node, Part::Object, &patch).await {
+            if let Err(error) = self.writer.patch(&key, Kind::Node, &node, Part::Object, &patch).await {
                 let error = &error as &dyn std::error::Error;
                 tracing::warn!(node, error, "failed to update the TSC frequency labels");
             }

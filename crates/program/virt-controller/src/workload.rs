@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::controller::{Controller, Expected, Queue, Watches, Workers};
 use crate::execute::after;
 use crate::owned::{note, uid};
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_UPDATE, Stores, UNFINISHED};
 
 pub(crate) static CONTROLLER: Controller = Controller {
@@ -41,7 +41,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on::<Pod>(&[Verb::Create]).of("eviction"),
         Right::on_status::<KubeVirt>(&[Verb::Patch]),
     ],
-    start: |ctx| Box::new(Updates::new(ctx)),
+    start: |ctx| reconciler(Updates::new(ctx), decide),
 };
 
 /// Many VMIs change at once and nothing here is urgent, so changes within this time are batched.
@@ -139,10 +139,6 @@ impl Control for Updates {
             hold: self.ctx.hold_starts,
             now: self.ctx.clock.api_time(),
         })
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn about(world: &World) -> Option<ObjectReference> {

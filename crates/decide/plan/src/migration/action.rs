@@ -7,6 +7,7 @@ use api::v1::VirtualMachineInstance;
 use api::{labels, reasons};
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use machinery::names::NodeName;
 
 use super::confirm::{has_left, has_target_among, says_the_same};
 use super::kinds;
@@ -15,6 +16,10 @@ use crate::effect::{Deed, Doubt, Effect, Query, Why, reference};
 use crate::guard::paths;
 use crate::object::{Kind, Object};
 use crate::{Note, meta};
+
+/// The delay before another look after a lost race, when caches and live reads disagree, and while claims are handed
+/// over.
+pub(super) const SHORTLY: Duration = Duration::from_secs(1);
 
 /// Every effect this controller can have.
 pub type Action = Effect<Look, Own>;
@@ -53,7 +58,7 @@ pub enum Look {
     /// The migration has no target Pods.
     NoTarget,
     /// The guest is not on this node.
-    GuestNotOn { node: String },
+    GuestNotOn { node: NodeName },
 }
 
 impl Doubt<World> for Look {
@@ -142,7 +147,7 @@ impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoVmi => f.write_str("the instance is gone"),
-            Self::SameState => f.write_str("the instance says the same live"),
+            Self::SameState => f.write_str("a live read shows the same migration state"),
             Self::NoTarget => f.write_str("the target Pod is gone"),
             Self::GuestNotOn { node } => write!(f, "the guest is not on {node}"),
         }
@@ -154,13 +159,15 @@ impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HandOff(patch) => write!(f, "hand off to the nodes: {}", paths(patch)),
-            Self::ForgetHandOff => f.write_str("forget the hand-off"),
-            Self::Start => f.write_str("start under the lock"),
-            Self::ConfirmHandOff => f.write_str("look live before the hand-off"),
-            Self::Recover { because } => write!(f, "find out how it ended: {because}"),
+            Self::ForgetHandOff => f.write_str("forget the hand-off: a live read shows that it did not happen"),
+            Self::Start => f.write_str("check the limits and create the target Pod"),
+            Self::ConfirmHandOff => {
+                f.write_str("read the instance, its migrations and the target Pod live before the hand-off")
+            }
+            Self::Recover { because } => write!(f, "find out how the migration ended: {because}"),
             Self::CreateTarget { pod, because } => write!(f, "create Pod {}: {because}", meta::name(&pod.metadata)),
-            Self::WakePending => f.write_str("wake those that wait for room"),
-            Self::RequeueAfter { delay, .. } => write!(f, "look again after {delay:?}"),
+            Self::WakePending => f.write_str("requeue pending migrations"),
+            Self::RequeueAfter { delay, .. } => write!(f, "requeue after {delay:?}"),
         }
     }
 }

@@ -164,7 +164,7 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Result<Prepare
         let why = "does not say yet how many nodes can use it";
         return Err(missing(&format!("PersistentVolumeClaim {} with the guest's state {why}", names.source)));
     }
-    let why = Why::shown(reasons::FAILED_CREATE, "the guest's state needs a place on the target");
+    let why = Why::shown(reasons::FAILED_CREATE, "the target needs a claim of its own for the guest's state");
     Ok(Prepared::Create(Action::create(claim_like(w, source, names.target), why)))
 }
 
@@ -201,7 +201,7 @@ pub(super) fn hand_over(w: &World) -> Vec<Action> {
     let labels = new.labels.get_or_insert_default();
     labels.insert(PREFIX.to_owned(), guest.to_owned());
     labels.remove(labels::MIGRATION_NAME);
-    let because = "the guest runs with it";
+    let because = "the guest now runs with this claim";
     let source = find(w, &names.source);
     let owners = owners(w, source);
     let patch = Guarded::new(&target.metadata).labels(&new);
@@ -212,7 +212,7 @@ pub(super) fn hand_over(w: &World) -> Vec<Action> {
     };
     let adopt = patch.map(|patch| Action::patch(Of::Claim, &names.target, patch, because));
     let old = source.filter(|claim| !meta::is_deleting(&claim.metadata));
-    let drop = old.map(|claim| delete_claim(claim, "the guest has left it"));
+    let drop = old.map(|claim| delete_claim(claim, "the guest now runs with another claim"));
     adopt.into_iter().chain(drop).collect()
 }
 
@@ -240,5 +240,5 @@ pub(super) fn abandon(w: &World) -> Vec<Action> {
         made_for == Some(meta::name(&w.migration.metadata)) && !meta::is_deleting(&claim.metadata)
     };
     let doomed = find(w, &names.target).filter(ours);
-    doomed.map(|claim| delete_claim(claim, "the guest did not arrive")).into_iter().collect()
+    doomed.map(|claim| delete_claim(claim, "the guest did not arrive on the target")).into_iter().collect()
 }

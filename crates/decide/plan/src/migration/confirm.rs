@@ -3,6 +3,7 @@
 use api::labels;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::Pod;
+use machinery::names::NodeName;
 
 use super::world::{World, is_target};
 use crate::meta;
@@ -21,6 +22,6 @@ pub(super) fn says_the_same(w: &World, stored: Option<&VirtualMachineInstance>) 
 }
 
 /// Whether the guest is not, or no longer, on this node.
-pub(super) fn has_left(stored: Option<&VirtualMachineInstance>, node: &str) -> bool {
-    stored.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref()) != Some(node)
+pub(super) fn has_left(stored: Option<&VirtualMachineInstance>, node: &NodeName) -> bool {
+    stored.and_then(|vmi| vmi.status.as_ref()?.node_name.as_deref()) != Some(node.as_str())
 }

@@ -20,8 +20,9 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 
 use super::action::patch_vmi;
 use super::kinds::{self, Kind};
+use super::side::Side;
 use super::sync::{Sync, Waiting};
-use super::world::{World, is_set};
+use super::world::World;
 use super::{policy, start};
 use crate::guard::Guarded;
 use crate::{meta, pods};
@@ -139,7 +140,7 @@ pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let old = w.state().cloned();
     let new = State { source_state, target_state: Some(target_state), ..State::default() };
     let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &Some(new)).build();
-    let because = "the other side has to know who takes part";
+    let because = "the other side needs this instance's name and UID";
     Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
@@ -160,26 +161,25 @@ pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "the Pod that runs the guest is not known yet");
         return waiting.again(start::patience(w), kinds::spec_priority(&w.migration));
     };
-    let node = vmi.status.as_ref().and_then(|status| status.node_name.clone());
-    let known = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node.as_deref());
+    let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());
+    let known = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node);
     let labels = known.and_then(|node| node.metadata.labels.clone()).unwrap_or_default();
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
     let own = vmi.metadata.labels.clone().unwrap_or_default();
     let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
     let mut new = old.clone();
     new.migration_uid = Some(w.uid().to_owned());
-    new.source_node = node.clone();
-    new.source_pod = Some(meta::name(&pod.metadata).to_owned());
+    Side::running(vmi, pod).set_source(&mut new);
     new.migration_policy_name = policy.map(|policy| meta::name(&policy.metadata).to_owned());
     new.migration_configuration = Some(policy::overlay(&w.config.migrations(), policy));
     let source = new.source_state.get_or_insert_default();
-    source.node = node;
+    source.node = new.source_node.clone();
     source.pod = new.source_pod.clone();
     source.selinux_context = vmi.status.as_ref().and_then(|status| status.selinux_context.clone());
     source.node_selectors = about_cpu(labels);
     let (old, new) = (Some(old.clone()), Some(new));
     let patch = Guarded::new(&vmi.metadata).whole(&["status", "migrationState"], &old, &new).build();
-    let because = "the receiver has to know where the guest is";
+    let because = "the receiver needs the guest's node and Pod";
     Sync { actions: patch.map(|patch| patch_vmi(vmi, patch, because)).into_iter().collect(), ..waiting }
 }
 
@@ -196,22 +196,20 @@ pub(super) fn handed_off(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
     if old.completed == Some(true) || old.failed == Some(true) {
         return None; // the sender has given up in the meantime
     }
-    let source = old.source_state.as_ref().filter(|source| is_set(&source.node) && is_set(&source.pod))?;
+    let source = Side::published(old.source_state.as_ref()?)?;
     let namespace = w.namespace.as_ref().and_then(|namespace| namespace.metadata.labels.clone()).unwrap_or_default();
     let own = vmi.metadata.labels.clone().unwrap_or_default();
     let policy = policy::best(w.policies.iter().map(AsRef::as_ref), &own, &namespace);
     let overhead = meta::annotation(&target.metadata, annotations::MEMORY_OVERHEAD_BYTES);
     let mut new = State {
         migration_uid: Some(w.uid().to_owned()),
-        source_node: source.node.clone(),
-        source_pod: source.pod.clone(),
-        target_node: pods::node_name(target).map(str::to_owned),
-        target_pod: Some(meta::name(&target.metadata).to_owned()),
         target_memory_overhead: overhead.map(|bytes| Wire(bytes.to_owned())),
         migration_policy_name: policy.map(|policy| meta::name(&policy.metadata).to_owned()),
         migration_configuration: Some(policy::overlay(&w.config.migrations(), policy)),
         ..old.clone()
     };
+    source.set_source(&mut new);
+    Side::receiving(target).set_target(&mut new);
     let side = new.target_state.get_or_insert_default();
     side.node = new.target_node.clone();
     side.pod = new.target_pod.clone();

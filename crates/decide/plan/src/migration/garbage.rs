@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use super::action::{Action, delete_pod};
 use super::kinds;
 use super::world::World;
+use crate::effect::Why;
 use crate::object::Kind;
 use crate::{meta, pods};
 
@@ -22,9 +23,9 @@ pub(super) fn collect(w: &World) -> Vec<Action> {
     let old = all.into_iter().skip(KEPT);
     old.flat_map(|migration| {
         let pod = obsolete_pod(w, migration);
-        let pod = pod.map(|pod| delete_pod(pod, "the guest of an old migration is not in it"));
-        let because = "there are enough younger ones that have ended";
-        pod.into_iter().chain([Action::delete(Kind::Migration, &migration.metadata, because.into())])
+        let pod = pod.map(|pod| delete_pod(pod, "a finished migration left it without a guest"));
+        let why = Why { because: format!("more than {KEPT} finished migrations").into(), on_failure: None };
+        pod.into_iter().chain([Action::delete(Kind::Migration, &migration.metadata, why)])
     })
     .collect()
 }

@@ -1,7 +1,5 @@
 //! The hand-off: one patch of the VMI, after which virt-handler on both nodes migrates the guest.
 
-use std::time::Duration;
-
 use api::v1::{
     VirtualMachineInstance, VirtualMachineInstanceMigration as Migration, VirtualMachineInstanceMigrationState as State,
 };
@@ -11,15 +9,13 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::quantity::Quantity;
 
-use super::action::{Action, Own, requeue_after};
+use super::action::{Action, Own, SHORTLY, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
+use super::side::Side;
 use super::world::{World, is_set};
 use super::{backend, decentralized, policy, status, sync};
 use crate::guard::Guarded;
 use crate::{Note, meta, pods};
-
-/// Cache and live reads disagree: retry after this time.
-const SHORTLY: Duration = Duration::from_secs(1);
 
 /// The objects read live before the hand-off.
 #[derive(Clone, Debug, Default)]
@@ -136,20 +132,19 @@ fn state(w: &World, vmi: &VirtualMachineInstance, target: &Pod) -> Option<State>
     }
     let overhead = meta::annotation(&target.metadata, annotations::MEMORY_OVERHEAD_BYTES);
     let attachment = w.attachment().filter(|_| backend::has_plugged_volumes(vmi));
-    Some(State {
+    let mut state = State {
         migration_uid: Some(w.uid().to_owned()),
-        source_node: vmi.status.as_ref().and_then(|status| status.node_name.clone()),
-        source_pod: Some(meta::name(&source.metadata).to_owned()),
         source_persistent_state_pvc_name: claims.as_ref().map(|claims| claims.source.clone()),
-        target_node: pods::node_name(target).map(str::to_owned),
-        target_pod: Some(meta::name(&target.metadata).to_owned()),
         target_persistent_state_pvc_name: claims.map(|claims| claims.target),
         target_memory_overhead: overhead.map(|bytes| Wire(bytes.to_owned())),
         target_attachment_pod_uid: attachment.map(|pod| meta::uid(&pod.metadata).to_owned()),
         migration_policy_name: policy.map(|policy| meta::name(&policy.metadata).to_owned()),
         migration_configuration: Some(policy::overlay(&w.config.migrations(), policy)),
         ..State::default()
-    })
+    };
+    Side::running(vmi, source).set_source(&mut state);
+    Side::receiving(target).set_target(&mut state);
+    Some(state)
 }
 
 /// Sets the label that the target's virt-handler selects by, and what it must know of the Pod's size.

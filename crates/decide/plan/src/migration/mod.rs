@@ -15,6 +15,7 @@ mod phase;
 pub mod policy;
 mod queue;
 mod recovery;
+mod side;
 mod slots;
 mod start;
 mod status;

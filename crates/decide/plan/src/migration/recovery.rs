@@ -58,7 +58,7 @@ pub fn recover(w: &World, job: Option<&Job>, because: &str) -> Vec<Action> {
         Outcome::Migrated => status::ended(w, None),
         Outcome::Stayed => status::ended(w, Some(because)),
         Outcome::Unknown => {
-            vec![Action::delete(Kind::Job, &job.metadata, "it ended without an answer".into()), again]
+            vec![Action::delete(Kind::Job, &job.metadata, "the Job ended without a result".into()), again]
         }
     }
 }

@@ -8,16 +8,13 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use k8s_openapi::api::core::v1::Pod;
 
-use super::action::{Action, Own, requeue_after};
+use super::action::{Action, Own, SHORTLY, requeue_after};
 use super::decide::decide;
 use super::kinds::{self, Kind};
 use super::sync::{Sync, Waiting};
 use super::world::World;
 use super::{decentralized, status, target};
 use crate::{meta, pods};
-
-/// The delay before a retry after a lost race for a slot.
-const SHORTLY: Duration = Duration::from_secs(1);
 
 /// How long a migration waits before it checks for a slot again, depending on its priority.
 pub(super) fn patience(w: &World) -> Duration {

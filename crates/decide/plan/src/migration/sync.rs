@@ -6,16 +6,14 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use api::{events, reasons};
 use k8s_openapi::api::core::v1::Pod;
+use machinery::names::NodeName;
 
-use super::action::{Action, Look, Own, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
+use super::action::{Action, Look, Own, SHORTLY, delete_pod, note_vmi, patch_pod, patch_vmi, requeue_after};
 use super::kinds::{self, Kind, RUNNING_PRIORITY};
 use super::world::World;
 use super::{backend, decentralized, start, target, timeouts};
 use crate::guard::Guarded;
 use crate::{Note, SyncError, meta, pods};
-
-/// The delay before a hand-over of claims is checked again.
-const SHORTLY: Duration = Duration::from_secs(1);
 
 /// Why a migration does not advance, for its user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -279,7 +277,7 @@ fn drop_target(w: &World, vmi: &VirtualMachineInstance) -> Vec<Action> {
     }
     let delete = delete(pod, "the migration failed, and the guest is elsewhere");
     match node {
-        Some(node) => vec![Action::confirm(Look::GuestNotOn { node: node.to_owned() }, delete)],
+        Some(node) => vec![Action::confirm(Look::GuestNotOn { node: NodeName::new(node) }, delete)],
         None => delete,
     }
 }
@@ -301,7 +299,7 @@ fn mark_failed(w: &World, vmi: &VirtualMachineInstance, state: &State, why: &str
         .field(&path("failureReason"), &state.failure_reason, &reason)
         .build();
     let note = Note::warning(events::FAILED_MIGRATION, format!("Migration marked as failed: {why}"));
-    let because = "the nodes cannot say it themselves";
+    let because = "no node can report the outcome";
     let marks = patch.into_iter().flat_map(|patch| [patch_vmi(vmi, patch, because), note_vmi(w, note.clone())]);
     Sync::doing(marks.collect())
 }

@@ -67,7 +67,7 @@ pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Po
     let pod = render::migration_target_pod(vmi, &w.migration, from, &w.config, &w.context(claim.as_deref()))
         .map_err(|error| SyncError::caused_by(reasons::FAILED_CREATE, &error))?;
     let message = format!("Created migration target pod {}", meta::name(&pod.metadata));
-    let because = "there is room for the migration";
+    let because = "the migration limits allow it";
     Ok(vec![
         Action::Own(Own::CreateTarget { pod: Box::new(pod), because }),
         Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),
@@ -91,7 +91,7 @@ pub(super) fn attachment(w: &World, vmi: &VirtualMachineInstance, target: &Pod) 
     match render::migration_attachment_pod(vmi, target, &volumes, &w.config, &w.context(None)) {
         Ok(pod) => {
             let message = format!("Created attachment pod {}", meta::name(&pod.metadata));
-            let because = "the guest's plugged volumes are needed on the target";
+            let because = "the target needs the guest's hot-plugged volumes";
             Sync::doing(vec![
                 Action::create(pod, Why::shown(reasons::FAILED_CREATE, because)),
                 Action::Note(Note::normal(reasons::SUCCESSFUL_CREATE, message)),

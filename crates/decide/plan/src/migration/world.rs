@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ use super::decentralized;
 use super::kinds::{self, Kind};
 use super::slots::Slots;
 use crate::claims::Claims;
-use crate::vmi::{Settings, Storage};
+use crate::vmi::Settings;
 use crate::{SyncError, evacuation, meta, pods};
 
 /// The input of the decision.
@@ -36,11 +35,8 @@ pub struct World {
     pub claims: Claims,
     /// The claims with the guest's persistent state: the VMI's, and the one prepared for this migration.
     pub state_claims: Vec<Arc<PersistentVolumeClaim>>,
-    pub storage: Storage,
     pub namespace: Option<Arc<Namespace>>,
     pub quotas: Vec<Arc<ResourceQuota>>,
-    /// The device plugin resources of the VMI's networks, keyed by the network's name in the VMI.
-    pub network_resources: BTreeMap<String, String>,
     /// The addresses of this cluster for decentralized migrations.
     pub synchronization_addresses: Vec<String>,
     pub config: Arc<ClusterConfig>,
@@ -76,10 +72,8 @@ impl World {
             nodes: vec![],
             claims: Claims::default(),
             state_claims: vec![],
-            storage: Storage::default(),
             namespace: None,
             quotas: vec![],
-            network_resources: BTreeMap::new(),
             synchronization_addresses: vec![],
             config,
             settings: Arc::default(),
@@ -208,15 +202,8 @@ impl World {
 
     /// The input for rendering Pods.
     pub(super) fn context(&self, backend_claim: Option<&str>) -> render::Context {
-        let base = render::Context {
-            network_resources: self.network_resources.clone(),
-            backend_claim: backend_claim.map(str::to_owned),
-            launcher: self.settings.launcher.clone(),
-            ..render::Context::default()
-        };
         let claims = self.claims.claims.values().chain(&self.state_claims);
-        let with_namespace = base.with_namespace(self.namespace.as_deref(), self.quotas.iter().map(AsRef::as_ref));
-        claims.fold(with_namespace, |context, claim| context.with_claim(claim))
+        self.settings.context(self.namespace.as_deref(), &self.quotas, claims, backend_claim)
     }
 }
 

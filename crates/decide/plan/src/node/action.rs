@@ -23,7 +23,7 @@ impl Deed for Own {}
 impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::LookLive => f.write_str("look at the node live"),
+            Self::LookLive => f.write_str("read the node, its instances and their Pods live"),
             Self::Warn(message) => write!(f, "warn: {message}"),
         }
     }

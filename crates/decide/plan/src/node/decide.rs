@@ -134,7 +134,7 @@ fn keep_guests_away(node: &Node) -> Vec<Action> {
         name: meta::name(&node.metadata).to_owned(),
         part: Part::Object,
         patch: Patch::Strategic(patch),
-        why: "its virt-handler does not report".into(),
+        why: "virt-handler on the node has stopped reporting".into(),
     };
     vec![patch, Action::Note(note)]
 }
@@ -173,7 +173,7 @@ fn fail(vmi: &VirtualMachineInstance, node: &str) -> Vec<Action> {
     let message = format!("virt-handler on node {node} is not responsive, marking VMI as failed");
     let about = Box::new(reference::<VirtualMachineInstance>(&vmi.metadata));
     let note = Action::NoteAbout(about, Note::normal(reasons::NODE_UNRESPONSIVE, message));
-    let why = "its node does not answer, and its Pod has ended";
+    let why = "virt-handler on its node has stopped reporting, and its Pod has ended";
     let patch = patch.map(|patch| Action::patch_at(Kind::Vmi, &vmi.metadata, patch, why));
     patch.into_iter().chain([note]).collect()
 }

@@ -48,6 +48,6 @@ fn is_same(live: &Object, seen: &Migration) -> bool {
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::CurrentMigrations = self;
-        f.write_str("both migrations are the same live")
+        f.write_str("a live read shows both migrations unchanged")
     }
 }

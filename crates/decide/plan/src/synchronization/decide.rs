@@ -53,7 +53,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     if w.state().is_some() {
         tell(w, &mut new, complaint(w, &other));
     }
-    let write = patch(vmi, &new, "the other side of the migration has news");
+    let write = patch(vmi, &new, "the state of the migration's other side has changed");
     let give_up = w.state().filter(|state| !state.is_over()).and_then(|_| lost(&other)).map(|because| {
         let why = Why { because: because.into(), on_failure: None };
         Action::delete(Of::Migration, &w.migration.metadata, why)

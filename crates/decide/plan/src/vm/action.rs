@@ -65,7 +65,7 @@ pub(super) fn keep_revision(revision: ControllerRevision) -> Action {
 }
 
 pub(super) fn drop_revision(revision: &ControllerRevision) -> Action {
-    Action::delete(Kind::Revision, &revision.metadata, Why::shown(reasons::FAILED_DELETE, "it is needed no more"))
+    Action::delete(Kind::Revision, &revision.metadata, Why::shown(reasons::FAILED_DELETE, "it is no longer needed"))
 }
 
 impl Doubt<World> for Look {

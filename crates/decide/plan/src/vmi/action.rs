@@ -4,6 +4,7 @@ use std::fmt;
 
 use api::labels;
 use k8s_openapi::api::core::v1::Pod;
+use machinery::names::NodeName;
 
 use super::world::World;
 use crate::effect::{Doubt, Effect, Query};
@@ -34,7 +35,7 @@ pub enum Sort {
     /// All of them.
     All,
     /// Those that run or may run a guest, on this node if one is named.
-    Launchers { node: Option<String> },
+    Launchers { node: Option<NodeName> },
 }
 
 impl Sort {
@@ -43,7 +44,8 @@ impl Sort {
         match self {
             Self::All => true,
             Self::Launchers { node } => {
-                !pods::is_temporary(pod) && (node.is_none() || pods::node_name(pod) == node.as_deref())
+                !pods::is_temporary(pod)
+                    && (node.is_none() || pods::node_name(pod) == node.as_ref().map(NodeName::as_str))
             }
         }
     }
@@ -92,7 +94,7 @@ impl fmt::Display for Look {
             Self::NoOwner => f.write_str("its virtual machine is gone"),
             Self::NoStateClaim => f.write_str("no claim keeps the guest's state"),
             Self::NoMigration { uid } => write!(f, "migration {uid} is gone"),
-            Self::Current => f.write_str("the instance is as the cache has it"),
+            Self::Current => f.write_str("a live read shows the instance unchanged"),
         }
     }
 }

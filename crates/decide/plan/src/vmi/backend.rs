@@ -67,12 +67,12 @@ fn is_labelled(w: &World, claim: &PersistentVolumeClaim) -> bool {
 pub(super) fn prepare(w: &World) -> Result<Backend, SyncError> {
     let found = current(w);
     if !render::needs_backend_claim(&w.vmi) {
-        let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "the guest keeps no state any more");
+        let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "the guest has no persistent state any more");
         let actions = found.map(|claim| Action::delete(Kind::Claim, &claim.metadata, why));
         return Ok(Backend { actions: actions.into_iter().collect(), ..Backend::default() });
     }
     let Some(claim) = found else {
-        let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "the guest keeps state");
+        let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "the guest has persistent state");
         let create = Action::create(new_claim(w)?, why);
         let actions = vec![Action::confirm(Look::NoStateClaim, vec![create])];
         return Ok(Backend { actions, making: true, ..Backend::default() });

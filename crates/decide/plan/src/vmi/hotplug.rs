@@ -142,7 +142,7 @@ pub(super) fn sync(w: &World, launcher: &Pod) -> Result<Vec<Action>, SyncError> 
     let current_runs = current.filter(|pod| pods::is_running(pod));
     for pod in retired(w, &wanted, &ready, current_runs, &others) {
         let name = meta::name(&pod.metadata);
-        let because = "another attachment Pod holds what is still plugged";
+        let because = "another attachment Pod holds the volumes that are still plugged";
         actions.extend(remove(pod, because, reasons::FAILED_DELETE, format!("Deleted attachment pod {name}")));
     }
     Ok(actions)

@@ -11,6 +11,7 @@ use api::{annotations, conditions, finalizers, labels};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinery::names::NodeName;
 
 use super::action::{Action, Look, Sort};
 use super::phase::{Move, next, unseen_arbiter};
@@ -228,7 +229,7 @@ fn wait_again(w: &World, new: &mut VirtualMachineInstance) {
 }
 
 fn no_launchers(w: &World) -> Look {
-    Look::NoPods(Sort::Launchers { node: w.node().map(str::to_owned) })
+    Look::NoPods(Sort::Launchers { node: w.node().map(NodeName::new) })
 }
 
 /// Releases the object. Returns what live reads must confirm first.

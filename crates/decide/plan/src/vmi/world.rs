@@ -44,6 +44,25 @@ pub struct Settings {
     pub follow_annotations: Vec<String>,
 }
 
+impl Settings {
+    /// The input for rendering Pods of a guest.
+    pub(crate) fn context<'a>(
+        &self,
+        namespace: Option<&Namespace>,
+        quotas: &[Arc<ResourceQuota>],
+        claims: impl Iterator<Item = &'a Arc<PersistentVolumeClaim>>,
+        backend_claim: Option<&str>,
+    ) -> render::Context {
+        let base = render::Context {
+            backend_claim: backend_claim.map(str::to_owned),
+            launcher: self.launcher.clone(),
+            ..render::Context::default()
+        };
+        let with_namespace = base.with_namespace(namespace, quotas.iter().map(AsRef::as_ref));
+        claims.fold(with_namespace, |context, claim| context.with_claim(claim))
+    }
+}
+
 /// The input of the decision.
 #[derive(Clone, Debug)]
 pub struct World {
@@ -63,8 +82,6 @@ pub struct World {
     pub migrations: Vec<Arc<VirtualMachineInstanceMigration>>,
     pub namespace: Option<Arc<Namespace>>,
     pub quotas: Vec<Arc<ResourceQuota>>,
-    /// The device plugin resources of the VMI's networks, keyed by the network's name in the VMI.
-    pub network_resources: BTreeMap<String, String>,
     /// The lowest TSC frequency of the nodes, or why it is not known.
     pub lowest_tsc: Result<i64, String>,
     /// A free VSOCK CID for the guest. See [`super::vsock_cid`].
@@ -98,7 +115,6 @@ impl World {
             migrations: vec![],
             namespace: None,
             quotas: vec![],
-            network_resources: BTreeMap::new(),
             lowest_tsc: Ok(0),
             vsock_cid: None,
             config,
@@ -160,14 +176,7 @@ impl World {
 
     /// The input for rendering Pods.
     pub(super) fn context(&self, backend_claim: Option<&str>) -> render::Context {
-        let base = render::Context {
-            network_resources: self.network_resources.clone(),
-            backend_claim: backend_claim.map(str::to_owned),
-            launcher: self.settings.launcher.clone(),
-            ..render::Context::default()
-        };
         let claims = self.claims.claims.values().chain(&self.state_claims);
-        let with_namespace = base.with_namespace(self.namespace.as_deref(), self.quotas.iter().map(AsRef::as_ref));
-        claims.fold(with_namespace, |context, claim| context.with_claim(claim))
+        self.settings.context(self.namespace.as_deref(), &self.quotas, claims, backend_claim)
     }
 }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use machinery::names::PodName;
+
 use crate::effect::{Deed, Effect, Never};
 
 /// Every effect this controller can have. Their outcomes are reported as events on the VMI, and a failure does not stop
@@ -12,7 +14,7 @@ pub type Action = Effect<Never, Own>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Own {
     /// Evicts the guest's Pod. If the guest is migrated instead, that is success, too.
-    Evict { namespace: String, pod: String, uid: String },
+    Evict { namespace: String, pod: PodName, uid: String },
 }
 
 impl Deed for Own {}

@@ -7,7 +7,7 @@ use api::v1::{
 };
 use api::{annotations, conditions, events, labels};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use machinery::names;
+use machinery::names::{self, PodName};
 
 use super::{Action, Guest, Own, World};
 use crate::effect::{Part, Patch, Report, reference};
@@ -161,9 +161,9 @@ fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
         name: name.to_owned(),
         uid: meta::uid(&migration.metadata).to_owned(),
         grace_seconds: None,
-        why: "it has nothing to bring any more".into(),
+        why: "the change it was created for is gone".into(),
     };
-    delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "give up the migration"))
+    delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "abort the migration"))
 }
 
 /// As many migrations as the cluster has room for.
@@ -180,7 +180,7 @@ fn moves(w: &World, mut movable: Vec<&Guest>) -> Vec<Action> {
 fn create(guest: &Guest) -> Action {
     let vmi = &guest.vmi;
     let (priority, why) = match is_changing(vmi) {
-        true => (MigrationPriority::UserTriggered, "to bring it what was changed"),
+        true => (MigrationPriority::UserTriggered, "to a launcher that has its changes"),
         false => (MigrationPriority::SystemCritical, "to a newer launcher"),
     };
     let mut migration = guest.next_migration(PREFIX, (annotations::WORKLOAD_UPDATE_MIGRATION, ""), priority);
@@ -250,7 +250,7 @@ fn evict(guest: &Guest) -> Option<Action> {
     let message = format!("Evicted launcher Pod {name} to update its guest");
     let evict = Own::Evict {
         namespace: meta::namespace(&pod.metadata).to_owned(),
-        pod: name.to_owned(),
+        pod: PodName::new(name),
         uid: meta::uid(&pod.metadata).to_owned(),
     };
     let done = Note::normal(events::SUCCESSFUL_EVICT, message);

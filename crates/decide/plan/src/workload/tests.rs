@@ -92,7 +92,7 @@ fn attempts(w: &World) -> Vec<Action> {
 
 fn evicted(w: &World) -> Vec<String> {
     let pod = |action| match action {
-        Action::Own(Own::Evict { pod, .. }) => Some(pod),
+        Action::Own(Own::Evict { pod, .. }) => Some(pod.into()),
         _ => None,
     };
     attempts(w).into_iter().filter_map(pod).collect()

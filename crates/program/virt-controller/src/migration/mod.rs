@@ -26,9 +26,10 @@ use crate::Error;
 use crate::api::{Part, Patch};
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
-use crate::execute::CACHE_CATCHES_UP;
+use crate::execute::{CACHE_CATCHES_UP, execute};
+use crate::moves::OneAtATime;
 use crate::owned::uid;
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 
 /// The number of workers for migrations, and for their synchronization between two VMIs.
 pub(crate) const THREADS: Flag = Flag {
@@ -63,16 +64,13 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on::<PersistentVolumeClaim>(&[Verb::Create, Verb::Patch, Verb::Delete]),
         Right::on::<Job>(&[Verb::Create, Verb::Delete]),
     ],
-    start: |ctx| Box::new(Migrations::new(ctx)),
+    start: |ctx| reconciler(Migrations::new(ctx), decide),
 };
-
-/// Timeout for holding the start lock.
-const START: Duration = Duration::from_secs(30);
 
 struct Migrations {
     ctx: Context,
-    /// Serializes starts within the process, so that the counted migrations are still right when the Pod is created.
-    starts: tokio::sync::Mutex<()>,
+    /// The counted migrations must still be right when a target Pod is created.
+    starts: OneAtATime,
     /// Migrations, with UIDs, whose target Pod this process has created or tried to create without learning the
     /// outcome. They count against the limits before the caches show the Pod.
     started: Mutex<HashMap<Key, String>>,
@@ -97,16 +95,15 @@ impl Migrations {
     fn new(ctx: Context) -> Self {
         Self {
             ctx,
-            starts: tokio::sync::Mutex::default(),
+            starts: OneAtATime::default(),
             started: Mutex::default(),
             inherited: Mutex::default(),
             handed_off: Mutex::default(),
         }
     }
 
-    /// Checks the limits, decides and creates the target Pod under the start lock.
+    /// Checks the limits, decides and creates the target Pod. Must run under the start lock.
     async fn start(&self, key: &Key) -> Result<Next<Action>, Error> {
-        let _alone = self.starts.lock().await;
         self.look_at_inheritance().await?;
         let Some(world) = self.world(key) else { return Ok(Next::Continue) };
         let stored = self.ctx.writer.get(&key.namespace, &key.name).await?;
@@ -120,15 +117,10 @@ impl Migrations {
             Some((namespace, name)) => self.ctx.writer.get::<Pod>(&namespace, &name).await?,
             None => None,
         };
-        let mut rest = vec![];
-        for action in start(&world, source.as_ref()) {
-            match action {
-                Action::Own(Own::CreateTarget { pod, because: _ }) => self.create_target(key, &world, pod).await?,
-                Action::Create { object, why: _ } => {
-                    self.ctx.create(key, &object).await?;
-                }
-                other => rest.push(other),
-            }
+        let creates = |action: &Action| matches!(action, Action::Create { .. } | Action::Own(Own::CreateTarget { .. }));
+        let (creations, rest): (Vec<_>, Vec<_>) = start(&world, source.as_ref()).into_iter().partition(creates);
+        for creation in creations {
+            Box::pin(execute(self, key, &world, creation)).await?;
         }
         Ok(Next::Insert(rest))
     }
@@ -142,15 +134,6 @@ impl Migrations {
         let migrations = occupants(self.ctx.writer.list("", "").await?, &pods);
         *locked(&self.inherited) = Some(Inherited { since: self.ctx.clock.elapsed(), migrations });
         Ok(())
-    }
-
-    /// Like [`Self::start`] with a timeout, so that a hung API server does not block all other migrations.
-    async fn start_in_time(&self, key: &Key) -> Result<Next<Action>, Error> {
-        tokio::select! {
-            biased;
-            done = self.start(key) => done,
-            () = self.ctx.clock.sleep(START) => Err(Error::StartHung { seconds: START.as_secs() }),
-        }
     }
 
     async fn create_target(&self, key: &Key, world: &World, pod: Box<Pod>) -> Result<(), Error> {
@@ -236,10 +219,6 @@ impl Control for Migrations {
         locked(&self.handed_off).remove(key);
     }
 
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
-    }
-
     fn fail(world: &mut World, error: SyncError) {
         world.failed = Some(error);
     }
@@ -252,7 +231,7 @@ impl Control for Migrations {
         match own {
             Own::HandOff(patch) => self.hand_off(key, world, patch).await?,
             Own::ForgetHandOff => drop(locked(&self.handed_off).remove(key)),
-            Own::Start => return self.start_in_time(key).await,
+            Own::Start => return self.starts.run(&self.ctx.clock, self.start(key)).await,
             Own::ConfirmHandOff => {
                 return Ok(Next::Insert(hand_off(world, &self.look_before_hand_off(key, world).await?)));
             }

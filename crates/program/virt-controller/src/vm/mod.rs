@@ -23,7 +23,7 @@ use crate::api::{Part, Patch};
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
 use crate::error::Request;
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "virt-controller-vm",
@@ -56,7 +56,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::on::<PersistentVolumeClaim>(&[Verb::Patch]),
         Right::on::<SubjectAccessReview>(&[Verb::Create]),
     ],
-    start: |ctx| Box::new(Vms { ctx }),
+    start: |ctx| reconciler(Vms { ctx }, decide),
 };
 
 struct Vms {
@@ -75,12 +75,11 @@ impl Vms {
         self.ctx.patch(key, kind, None, name, Part::Object, &patch).await
     }
 
-    /// Creates a DataVolume. A CDI that cannot adopt an existing claim answers "already exists", which is fine if it
-    /// does.
+    /// Creates a DataVolume. A CDI that cannot adopt an existing claim refuses it as a duplicate, which is fine.
     async fn create_data_volume(&self, key: &Key, data_volume: DataVolume, claim_exists: bool) -> Result<(), Error> {
         match self.ctx.create(key, &data_volume.into()).await {
-            Err(error) if claim_exists && error.for_user().contains("already exists") => {
-                tracing::warn!(%key, error = &error as &dyn std::error::Error, "the claim is not taken over");
+            Err(error) if claim_exists && error.is_duplicate() => {
+                tracing::warn!(%key, error = &error as &dyn std::error::Error, "CDI does not adopt the existing claim");
                 Ok(())
             }
             created => created.map(drop),
@@ -92,9 +91,8 @@ impl Vms {
         'lists: for all in any_of {
             for spec in all {
                 let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-                let answer = self.ctx.writer.api().review(&review).await;
                 let failed = |error| Error::api("ask who may copy a DataVolume".to_owned(), Request::Plain, error);
-                if !answer.map_err(failed)?.status.is_some_and(|status| status.allowed) {
+                if !self.ctx.writer.is_allowed(&review).await.map_err(failed)? {
                     continue 'lists;
                 }
             }
@@ -135,10 +133,6 @@ impl Control for Vms {
 
     fn forget(&self, key: &Key) {
         self.ctx.writer.writes.forget(key);
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn fail(world: &mut World, error: SyncError) {

@@ -24,7 +24,7 @@ use crate::Error;
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
 use crate::owned::uid;
-use crate::reconcile::{Control, Next};
+use crate::reconcile::{Control, Next, reconciler};
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "virt-controller-vmi",
@@ -53,7 +53,7 @@ pub(crate) static CONTROLLER: Controller = Controller {
         Right::own_by::<Pod>(),
         Right::on::<PersistentVolumeClaim>(&[Verb::Create, Verb::Patch, Verb::Delete]),
     ],
-    start: |ctx| Box::new(Vmis::new(ctx)),
+    start: |ctx| reconciler(Vmis::new(ctx), decide),
 };
 
 struct Vmis {
@@ -91,10 +91,6 @@ impl Control for Vmis {
 
     fn forget(&self, key: &Key) {
         self.launched().remove(key);
-    }
-
-    fn decide(world: &World) -> Vec<Action> {
-        decide(world)
     }
 
     fn fail(world: &mut World, error: SyncError) {

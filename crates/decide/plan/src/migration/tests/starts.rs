@@ -1,5 +1,7 @@
 //! What is looked at once more under the lock for starts.
 
+use machinery::names::NodeName;
+
 use super::*;
 use crate::migration::confirm::{has_left, has_target_among, says_the_same};
 use crate::migration::{Live, hand_off, needs_stored_instance, start, with_stored_instance, with_stored_migration};
@@ -44,8 +46,9 @@ fn a_live_look_agrees_with_the_cache_or_does_not() {
     assert!(!says_the_same(&w, Some(&vmi(course("ready")))));
     assert!(!says_the_same(&w, None));
     assert!(says_the_same(&pending(), None), "neither says anything");
-    assert!(!has_left(Some(&vmi(Value::Null)), "n1"));
-    assert!(has_left(Some(&vmi(Value::Null)), "n2") && has_left(None, "n1"));
+    let (here, elsewhere) = (NodeName::new("n1"), NodeName::new("n2"));
+    assert!(!has_left(Some(&vmi(Value::Null)), &here));
+    assert!(has_left(Some(&vmi(Value::Null)), &elsewhere) && has_left(None, &here));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 use api::{conditions, finalizers, reasons};
+use machinery::names::NodeName;
 
 use super::super::{Sort, decide};
 use super::*;
@@ -54,7 +55,7 @@ fn a_phase_of_another_node_is_not_taken_for_the_pod_of_this_one() {
     other.spec.as_mut().unwrap().node_name = Some("n2".into());
     let actions = decide(&world(vmi("Running"), vec![other]));
     let [Action::Confirm { look: Look::NoPods(sort), .. }] = actions.as_slice() else { panic!("{actions:#?}") };
-    assert_eq!(*sort, Sort::Launchers { node: Some("n1".into()) }, "only Pods on the instance's node count");
+    assert_eq!(*sort, Sort::Launchers { node: Some(NodeName::new("n1")) }, "only Pods on the instance's node count");
 }
 
 /// The source Pod is gone. What the nodes wrote, the state of the target Pod → whether the guest is given up.
