@@ -164,6 +164,11 @@ pub const CUSTOMIZER_IDENTIFIER: &str = "kubevirt.io/customizer-identifier";
 /// On objects that the operator installs: the generation of the installation they reflect.
 pub const KUBEVIRT_GENERATION: &str = "kubevirt.io/generation";
 
+/// Whether this value of an annotation that turns something on does so: an empty value and `false` request nothing.
+pub fn requests(value: &str) -> bool {
+    !matches!(value, "" | "false")
+}
+
 /// Values of [`EVICTION_SOURCE`].
 pub mod eviction_source {
     /// The descheduler.

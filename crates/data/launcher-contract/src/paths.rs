@@ -2,7 +2,7 @@
 
 /// Sockets and files that virt-launcher and virt-handler share.
 pub const SHARE: &str = "/var/run/kubevirt";
-/// Runtime state of the launcher's programs: `XDG_RUNTIME_DIR`.
+/// Runtime state of the launcher's programs: [`XDG_RUNTIME_DIR`](crate::variables::XDG_RUNTIME_DIR).
 pub const RUNTIME: &str = "/var/run";
 /// libvirtd's sockets and state.
 pub const LIBVIRT: &str = "/var/run/libvirt";
