@@ -12,6 +12,8 @@ pub const STORAGE_OBSERVED_API_VERSION: &str = "kubevirt.io/storage-observed-api
 pub const NON_ROOT: &str = "kubevirt.io/nonroot";
 /// On nodes: the last heartbeat of virt-handler.
 pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+/// On nodes without a virt-handler Pod, not in KubeVirt: where virt-handler listens, as `address:port`.
+pub const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
 /// On nodes: present if the node labeller must skip them.
 pub const LABELLER_SKIP_NODE: &str = "node-labeller.kubevirt.io/skip-node";
 /// On nodes: KSM was enabled by us, so we may disable it.

@@ -79,6 +79,17 @@ pub fn disk_directory(volume: &str) -> String {
     format!("{PRIVATE}/vmi-disks/{volume}")
 }
 
+/// The qcow2 that takes the writes to a container disk, below `ephemeral`.
+pub fn container_disk_overlay(ephemeral: &str, volume: &str) -> String {
+    format!("{ephemeral}/disk-data/{volume}/disk.qcow2")
+}
+
+/// The directory with one VMI's cloud-init image, below `ephemeral`. A migration to another VMI replaces it in the domain
+/// that it sends.
+pub fn cloud_init_directory(ephemeral: &str, namespace: &str, name: &str) -> String {
+    format!("{ephemeral}/cloud-init-data/{namespace}/{name}")
+}
+
 /// The directory of one VMI's console sockets, below `private`.
 pub fn console_directory(private: &str, vmi_uid: &str) -> String {
     format!("{private}/{vmi_uid}")

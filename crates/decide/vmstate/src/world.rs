@@ -112,7 +112,7 @@ pub struct Domain {
 impl Domain {
     /// QEMU still runs, as far as known.
     pub fn is_alive(&self) -> bool {
-        !matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
+        !self.status.is_down()
     }
 }
 

@@ -15,8 +15,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::plugins::changed;
 
-/// Where virt-api finds a virt-handler that does not run in a Pod.
-const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
 const HEARTBEAT: Duration = Duration::from_secs(60);
 /// Retry interval: the Node object may be created shortly after virt-handler starts.
 const RETRY: Duration = Duration::from_millis(500);
@@ -115,7 +113,7 @@ impl Presence {
         let heartbeat = Timestamp::now().round(jiff::Unit::Second).unwrap_or_default().to_string();
         let mut annotations = Map::from_iter([(annotations::HEARTBEAT.to_owned(), json!(heartbeat))]);
         if let Some(address) = self.address {
-            annotations.insert(HANDLER_ADDRESS.to_owned(), json!(address.to_string()));
+            annotations.insert(annotations::HANDLER_ADDRESS.to_owned(), json!(address.to_string()));
         }
         let patch = json!({"metadata": {"labels": labels, "annotations": annotations}});
         nodes.patch(&self.node_name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)

@@ -3,9 +3,9 @@
 use std::os::unix::fs::MetadataExt;
 
 use domain::Observed;
-use launcher_contract::Channel;
 use launcher_contract::migration::{Destination, MigrationOptions};
 use launcher_contract::types::DomainStatus;
+use launcher_contract::{Channel, paths};
 use libvirt_io::{Params, Value, flags};
 
 use super::Sockets;
@@ -38,7 +38,7 @@ impl Readdress {
     pub(super) fn new(domain_name: &str, uid: &str, to: &Destination) -> Readdress {
         let (namespace, name) = domain_name.split_once('_').unwrap_or(("", domain_name));
         let new = format!("{}_{}", to.namespace, to.name);
-        let in_path = |namespace: &str, name: &str| format!("/cloud-init-data/{namespace}/{name}/");
+        let in_path = |namespace: &str, name: &str| format!("{}/", paths::cloud_init_directory("", namespace, name));
         Readdress {
             name: (format!("<name>{domain_name}</name>"), format!("<name>{new}</name>")),
             identity: [(uid.to_owned(), to.uid.clone()), (in_path(namespace, name), in_path(&to.namespace, &to.name))],
@@ -131,12 +131,17 @@ mod tests {
     fn a_domain_for_another_instance_bears_that_ones_names() {
         let to = Destination { namespace: "b".into(), name: "there".into(), uid: "u-2".into() };
         let readdress = Readdress::new("a_here", "u-1", &to);
-        let xml = "<domain><name>a_here</name><uuid>x</uuid><uid>u-1</uid><source file='/e/cloud-init-data/a/here/noCloud.iso'/>\
-                   <source path='/var/run/kubevirt-private/u-1/virt-serial0'/></domain>";
-        let expected = "<domain><name>b_there</name><uuid>x</uuid><uid>u-2</uid><source file='/e/cloud-init-data/b/there/noCloud.iso'/>\
-                        <source path='/var/run/kubevirt-private/u-2/virt-serial0'/></domain>";
-        assert_eq!((readdress.kept(xml).as_str(), readdress.domain_name.as_str()), (expected, "b_there"));
-        assert_eq!(readdress.live(xml), expected.replace("b_there", "a_here"), "libvirt renames it");
+        let xml = |namespace: &str, name: &str, uid: &str| {
+            let (iso, sockets) =
+                (paths::cloud_init_directory("/e", namespace, name), paths::console_directory("/p", uid));
+            format!(
+                "<domain><name>{namespace}_{name}</name><uuid>x</uuid><uid>{uid}</uid><source file='{iso}/noCloud.iso'/>\
+                 <source path='{sockets}/virt-serial0'/></domain>"
+            )
+        };
+        let (here, there) = (xml("a", "here", "u-1"), xml("b", "there", "u-2"));
+        assert_eq!((readdress.kept(&here), readdress.domain_name.as_str()), (there.clone(), "b_there"));
+        assert_eq!(readdress.live(&here), there.replace("b_there", "a_here"), "libvirt renames it");
     }
 
     fn plan(options: &MigrationOptions, disks: &[(&str, bool)], status: DomainStatus) -> Plan {
