@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use domain::Readdress;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use launcher_contract::migration::{MigrationOptions, Progress};
@@ -17,7 +18,6 @@ use transfer::{Command, Event, Failure, How, Pass, PostCopy, Report, Setup};
 use super::Sockets;
 use super::mark;
 use super::plan::{Current, Plan};
-use super::recovery;
 use crate::error::{Error, chain};
 use crate::session::{self, Session, URI};
 use crate::state::StateStore;
