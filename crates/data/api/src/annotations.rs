@@ -12,6 +12,8 @@ pub const STORAGE_OBSERVED_API_VERSION: &str = "kubevirt.io/storage-observed-api
 pub const NON_ROOT: &str = "kubevirt.io/nonroot";
 /// On nodes: the last heartbeat of virt-handler.
 pub const HEARTBEAT: &str = "kubevirt.io/heartbeat";
+/// On nodes without a virt-handler Pod, not in KubeVirt: where virt-handler listens, as `address:port`.
+pub const HANDLER_ADDRESS: &str = "ferrovirt.io/handler-address";
 /// On nodes: present if the node labeller must skip them.
 pub const LABELLER_SKIP_NODE: &str = "node-labeller.kubevirt.io/skip-node";
 /// On nodes: KSM was enabled by us, so we may disable it.
@@ -163,6 +165,11 @@ pub const INSTALL_STRATEGY_IDENTIFIER: &str = "kubevirt.io/install-strategy-iden
 pub const CUSTOMIZER_IDENTIFIER: &str = "kubevirt.io/customizer-identifier";
 /// On objects that the operator installs: the generation of the installation they reflect.
 pub const KUBEVIRT_GENERATION: &str = "kubevirt.io/generation";
+
+/// Whether this value of an annotation that turns something on does so: an empty value and `false` request nothing.
+pub fn requests(value: &str) -> bool {
+    !matches!(value, "" | "false")
+}
 
 /// Values of [`EVICTION_SOURCE`].
 pub mod eviction_source {

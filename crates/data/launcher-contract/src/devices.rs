@@ -3,6 +3,9 @@
 /// Domain of the resources.
 pub const NAMESPACE: &str = "devices.kubevirt.io";
 
+/// Where the kubelet looks for device plugins, unless it has another root directory.
+pub const KUBELET_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+
 /// A device node and the resource that grants it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Device {

@@ -1,34 +1,37 @@
 //! The launcher's command-line flags, without the leading dashes: `render` writes them into the Pod, virt-launcher
 //! parses them.
-//!
-//! `render` passes further flags of KubeVirt's launcher for features that admission does not admit yet.
 
-pub const NAME: &str = "name";
-pub const UID: &str = "uid";
-pub const NAMESPACE: &str = "namespace";
-pub const SHARE_DIRECTORY: &str = "kubevirt-share-dir";
-pub const EPHEMERAL_DISK_DIRECTORY: &str = "ephemeral-disk-dir";
-pub const CONTAINER_DISK_DIRECTORY: &str = "container-disk-dir";
-pub const IMAGE_VOLUME: &str = "image-volume";
-pub const GRACE_PERIOD_SECONDS: &str = "grace-period-seconds";
-pub const QEMU_TIMEOUT: &str = "qemu-timeout";
-pub const ALLOW_EMULATION: &str = "allow-emulation";
-pub const DISK_MEMORY_LIMIT: &str = "disk-memory-limit";
+macro_rules! flags {
+    ($($(#[$doc:meta])* $name:ident = $flag:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $flag;)*
 
-/// All flags, so that the launcher can check that it knows each.
-pub const ALL: [&str; 11] = [
-    NAME,
-    UID,
-    NAMESPACE,
-    SHARE_DIRECTORY,
-    EPHEMERAL_DISK_DIRECTORY,
-    CONTAINER_DISK_DIRECTORY,
-    IMAGE_VOLUME,
-    GRACE_PERIOD_SECONDS,
-    QEMU_TIMEOUT,
-    ALLOW_EMULATION,
-    DISK_MEMORY_LIMIT,
-];
+        /// All flags, so that the launcher can check that it knows each.
+        pub const ALL: &[&str] = &[$($name),*];
+    };
+}
 
-/// Environment variable with the name of the launcher's Pod.
-pub const POD_NAME_VARIABLE: &str = "POD_NAME";
+flags! {
+    NAME = "name";
+    UID = "uid";
+    NAMESPACE = "namespace";
+    SHARE_DIRECTORY = "kubevirt-share-dir";
+    EPHEMERAL_DISK_DIRECTORY = "ephemeral-disk-dir";
+    CONTAINER_DISK_DIRECTORY = "container-disk-dir";
+    IMAGE_VOLUME = "image-volume";
+    GRACE_PERIOD_SECONDS = "grace-period-seconds";
+    QEMU_TIMEOUT = "qemu-timeout";
+    ALLOW_EMULATION = "allow-emulation";
+    DISK_MEMORY_LIMIT = "disk-memory-limit";
+    /// The launcher fails at once.
+    SIMULATE_CRASH = "simulate-crash";
+    /// How many sidecars to wait for. This one and the following have no effect yet.
+    HOOK_SIDECARS = "hook-sidecars";
+    OVMF_PATH = "ovmf-path";
+    HYPERVISOR = "hypervisor";
+    LIBVIRT_LOG_FILTERS = "libvirt-log-filters";
+    KEEP_AFTER_FAILURE = "keep-after-failure";
+    VGPU_DEDICATED_HOOK = "vgpu-dedicated-hook";
+    VM_STATS_COLLECTOR = "vm-stats-collector";
+    FIRMWARE_AUTO_SELECTION = "firmware-auto-selection";
+    ALLOW_CROSS_ARCH_EMULATION = "allow-cross-arch-emulation";
+}

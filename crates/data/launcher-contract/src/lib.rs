@@ -9,7 +9,7 @@
 //! | [`sockets`] | names of sockets and files in those directories |
 //! | [`channel`] | what travels between two launchers during a migration |
 //! | [`devices`] | the node's devices that a launcher opens, and the resources that grant them |
-//! | [`flags`] | the launcher's command line |
+//! | [`flags`], [`variables`] | the launcher's command line and environment |
 //! | [`seccomp`] | the system calls that a launcher may make |
 //! | [`streams`] | the WebSocket protocol of serial console and VNC |
 //!
@@ -27,6 +27,7 @@ pub mod seccomp;
 pub mod sockets;
 pub mod streams;
 pub mod types;
+pub mod variables;
 
 pub use channel::Channel;
 

@@ -2,7 +2,7 @@
 
 /// Sockets and files that virt-launcher and virt-handler share.
 pub const SHARE: &str = "/var/run/kubevirt";
-/// Runtime state of the launcher's programs: `XDG_RUNTIME_DIR`.
+/// Runtime state of the launcher's programs: [`XDG_RUNTIME_DIR`](crate::variables::XDG_RUNTIME_DIR).
 pub const RUNTIME: &str = "/var/run";
 /// libvirtd's sockets and state.
 pub const LIBVIRT: &str = "/var/run/libvirt";
@@ -77,6 +77,17 @@ pub const NETWORK_INFO_VOLUME: &str = "network-info-annotation";
 /// The directory with the disk image of a volume in file system mode.
 pub fn disk_directory(volume: &str) -> String {
     format!("{PRIVATE}/vmi-disks/{volume}")
+}
+
+/// The qcow2 that takes the writes to a container disk, below `ephemeral`.
+pub fn container_disk_overlay(ephemeral: &str, volume: &str) -> String {
+    format!("{ephemeral}/disk-data/{volume}/disk.qcow2")
+}
+
+/// The directory with one VMI's cloud-init image, below `ephemeral`. A migration to another VMI replaces it in the domain
+/// that it sends.
+pub fn cloud_init_directory(ephemeral: &str, namespace: &str, name: &str) -> String {
+    format!("{ephemeral}/cloud-init-data/{namespace}/{name}")
 }
 
 /// The directory of one VMI's console sockets, below `private`.

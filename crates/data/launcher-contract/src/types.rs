@@ -67,7 +67,7 @@ pub struct DomainState {
 impl DomainState {
     /// Whether QEMU is gone, or about to exit by itself.
     pub fn is_down(&self) -> bool {
-        matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
+        self.status.is_down()
     }
 }
 
@@ -85,6 +85,13 @@ pub enum DomainStatus {
     PMSuspended,
     #[serde(other)]
     Unknown,
+}
+
+impl DomainStatus {
+    /// Whether QEMU is gone, or about to exit by itself.
+    pub fn is_down(self) -> bool {
+        matches!(self, DomainStatus::Shutoff | DomainStatus::Crashed)
+    }
 }
 
 /// The reason of a domain's state, in KubeVirt's terms; those of the paused state carry its prefix.

@@ -1,5 +1,5 @@
 //! Kubernetes API machinery that is not specific to VMs: quantities, durations, ages, selectors, field paths, patches,
-//! status responses, watch events, names, metadata, RBAC rights and error causes.
+//! status responses, watch events, names, UIDs, metadata, RBAC rights, identities of nodes and error causes.
 //!
 //! Only data and functions over data.
 
@@ -7,6 +7,7 @@ pub mod age;
 pub mod duration;
 pub mod error;
 pub mod field;
+pub mod identity;
 pub mod int_or_string;
 pub mod meta;
 pub mod names;
@@ -16,4 +17,5 @@ pub mod rights;
 pub mod selector;
 pub mod status;
 pub mod strategic;
+pub mod uid;
 pub mod watch;

@@ -1,18 +1,13 @@
 //! Accounts of our own components.
 
 use api::config::ClusterConfig;
+use machinery::identity::{NODE_GROUP_PREFIX, NODE_NAME_EXTRA};
 
 use crate::User;
 
 /// Components that write VMIs. The operator is not among them: it never does.
 const OWN: [&str; 4] =
     ["kubevirt-apiserver", "kubevirt-controller", "kubevirt-handler", "kubevirt-synchronization-controller"];
-
-/// Set by a cluster's authenticator for a token that is bound to a Pod: the node of that Pod.
-const NODE_NAME: &str = "authentication.kubernetes.io/node-name";
-
-/// Prefix of the group that names the node of a virt-handler with a client certificate.
-const NODE_GROUP: &str = "ferrovirt:node:";
 
 /// Whether the user is one of our own components.
 pub(crate) fn is_own(user: &User, config: &ClusterConfig) -> bool {
@@ -32,8 +27,8 @@ pub(crate) fn is_handler(user: &User, config: &ClusterConfig) -> bool {
 /// The node a virt-handler runs on, if its identity includes it: from its token in a cluster, from its certificate on
 /// one host.
 pub(crate) fn node_of(user: &User) -> Option<&str> {
-    let token = user.extra.get(NODE_NAME).and_then(|nodes| nodes.first()).map(String::as_str);
-    let certificate = || user.groups.iter().find_map(|group| group.strip_prefix(NODE_GROUP));
+    let token = user.extra.get(NODE_NAME_EXTRA).and_then(|nodes| nodes.first()).map(String::as_str);
+    let certificate = || user.groups.iter().find_map(|group| group.strip_prefix(NODE_GROUP_PREFIX));
     token.or_else(certificate).filter(|node| !node.is_empty())
 }
 

@@ -8,6 +8,7 @@
 mod convert;
 mod error;
 mod facts;
+mod migrate;
 mod observed;
 mod paths;
 pub mod xml;
@@ -15,6 +16,7 @@ pub mod xml;
 pub use convert::{convert, guest_uuid};
 pub use error::Error;
 pub use facts::{BackingImage, DiskFacts, HostFacts, ImageFormat, InterfaceFacts};
+pub use migrate::{Readdress, with_recovery_monitor};
 pub use observed::{Observed, ObservedDisk, ObservedInterface};
 pub use paths::Paths;
 pub use xml::Domain;

@@ -37,7 +37,7 @@ impl Paths {
 
     /// The qcow2 that takes the writes to a container disk.
     pub fn container_disk_overlay(&self, volume: &str) -> String {
-        format!("{}/disk-data/{volume}/disk.qcow2", self.ephemeral_disks)
+        paths::container_disk_overlay(&self.ephemeral_disks, volume)
     }
 
     /// The mounted image of the container disk that is the `index`th volume.
@@ -52,7 +52,7 @@ impl Paths {
     pub fn no_cloud_iso(&self, vmi: &VirtualMachineInstance) -> String {
         let namespace = vmi.metadata.namespace.as_deref().unwrap_or("default");
         let name = vmi.metadata.name.as_deref().unwrap_or_default();
-        format!("{}/cloud-init-data/{namespace}/{name}/noCloud.iso", self.ephemeral_disks)
+        format!("{}/noCloud.iso", paths::cloud_init_directory(&self.ephemeral_disks, namespace, name))
     }
 }
 

@@ -136,14 +136,15 @@ pub mod host {
     /// Below the kubelet's root: sockets of device plugins.
     pub const KUBELET_DEVICE_PLUGINS: &str = "device-plugins";
     /// Where virt-handler has them, whatever the kubelet's root is.
-    pub const DEVICE_PLUGINS: &str = "/var/lib/kubelet/device-plugins";
+    pub const DEVICE_PLUGINS: &str = launcher_contract::devices::KUBELET_PLUGINS;
     /// Below the kubelet's root: seccomp profiles.
     pub const KUBELET_SECCOMP: &str = "seccomp";
     /// Where virt-handler has them, whatever the kubelet's root is.
     pub const SECCOMP: &str = "/var/lib/kubelet/seccomp";
     /// Shared with launchers; on the node and in virt-handler.
-    pub const SHARE: &str = "/var/run/kubevirt";
-    /// virt-handler's records, which outlive its Pod; on the node and in virt-handler.
+    pub const SHARE: &str = launcher_contract::paths::SHARE;
+    /// virt-handler's records, which outlive its Pod; on the node and in virt-handler. Launchers have a directory of this
+    /// name inside their Pods, which is another one.
     pub const PRIVATE: &str = "/var/run/kubevirt-private";
 }
 

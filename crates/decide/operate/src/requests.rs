@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 
 use install::names;
+use machinery::identity::NODE_NAME_EXTRA;
 
-/// The node that a token was issued for, as the API server writes it into a request.
-const NODE: &str = "authentication.kubernetes.io/node-name";
 /// What a certificate of a node may be used for, in the words of the API.
 const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth", "server auth"];
 const NEEDED: &[&str] = &["client auth", "server auth"];
@@ -72,8 +71,8 @@ fn node(request: &Request, namespace: &str) -> Result<String, String> {
     if request.user != handler {
         return Err(format!("{:?} is not virt-handler ({handler})", request.user));
     }
-    let Some([node]) = request.extra.get(NODE).map(Vec::as_slice) else {
-        return Err(format!("the requester's token does not name its node ({NODE})"));
+    let Some([node]) = request.extra.get(NODE_NAME_EXTRA).map(Vec::as_slice) else {
+        return Err(format!("the requester's token does not name its node ({NODE_NAME_EXTRA})"));
     };
     let subject = request.subject.as_ref().ok_or("the request cannot be read, or its signature is wrong")?;
     if subject.common_name != names::common_name::HANDLER || subject.more {
@@ -101,7 +100,7 @@ mod tests {
         Request {
             signer: names::SIGNER.to_owned(),
             user: "system:serviceaccount:kubevirt:kubevirt-handler".to_owned(),
-            extra: [(NODE.to_owned(), vec!["n1".to_owned()])].into(),
+            extra: [(NODE_NAME_EXTRA.to_owned(), vec!["n1".to_owned()])].into(),
             usages: ["digital signature", "client auth", "server auth"].map(str::to_owned).to_vec(),
             subject: Some(Subject {
                 common_name: names::common_name::HANDLER.to_owned(),
@@ -142,7 +141,9 @@ mod tests {
             ("is not virt-handler", |it| it.user = "system:serviceaccount:other:kubevirt-handler".to_owned()),
             ("does not name its node", |it| it.extra.clear()),
             ("cannot be read", |it| it.subject = None),
-            ("the requester runs on node n2", |it| it.extra = [(NODE.to_owned(), vec!["n2".to_owned()])].into()),
+            ("the requester runs on node n2", |it| {
+                it.extra = [(NODE_NAME_EXTRA.to_owned(), vec!["n2".to_owned()])].into()
+            }),
             ("alternative names", |it| it.subject.as_mut().unwrap().others = true),
             ("alternative names", |it| it.subject.as_mut().unwrap().uris.push("ferrovirt://node/n2".to_owned())),
             ("the subject must be", |it| it.subject.as_mut().unwrap().common_name = "admin".to_owned()),

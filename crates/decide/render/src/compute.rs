@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::{
     Capabilities, Container, ContainerPort, EnvVar, EnvVarSource, ObjectFieldSelector, ResourceRequirements,
     SecurityContext,
 };
-use launcher_contract::{flags, paths};
+use launcher_contract::{flags, paths, variables};
 
 use crate::amount::parse;
 use crate::context::Context;
 use crate::error::Error;
 use crate::pod_volumes::PodVolumes;
-use crate::traits::{annotation, interfaces, label, non_root};
+use crate::traits::{annotation, interfaces, label, non_root, requested};
 use crate::{COMPUTE, NON_ROOT_USER, container_disks, grace_period, probes, traits};
 
 /// The range over which the timeout for QEMU is spread between VMIs.
@@ -22,8 +22,6 @@ const QEMU_TIMEOUT_SPREAD: u64 = 120;
 const DEBUG_VERBOSITY: u64 = 5;
 /// The launcher's default verbosity.
 const DEFAULT_VERBOSITY: u64 = 2;
-
-pub(crate) const LOG_VERBOSITY_VARIABLE: &str = "VIRT_LAUNCHER_LOG_VERBOSITY";
 
 /// What the container does.
 pub(crate) enum Work {
@@ -101,20 +99,20 @@ fn args(
         ),
         (flags::GRACE_PERIOD_SECONDS, Some(grace_period::launcher(vmi).to_string())),
         (flags::DISK_MEMORY_LIMIT, Some(disk_memory_limit(config)?.to_string())),
-        ("hook-sidecars", (sidecars > 0).then(|| sidecars.to_string())),
-        ("ovmf-path", traits::has_efi(vmi).then(|| config.ovmf_path(architecture).to_owned())),
-        ("hypervisor", Some(config.hypervisor().to_owned()).filter(|name| name != "kvm")),
-        ("libvirt-log-filters", annotation(vmi, annotations::LIBVIRT_LOG_FILTERS).map(str::to_owned)),
+        (flags::HOOK_SIDECARS, (sidecars > 0).then(|| sidecars.to_string())),
+        (flags::OVMF_PATH, traits::has_efi(vmi).then(|| config.ovmf_path(architecture).to_owned())),
+        (flags::HYPERVISOR, Some(config.hypervisor().to_owned()).filter(|name| name != "kvm")),
+        (flags::LIBVIRT_LOG_FILTERS, requested(vmi, annotations::LIBVIRT_LOG_FILTERS).map(str::to_owned)),
     ];
     let switches = [
         (flags::IMAGE_VOLUME, images),
-        ("vgpu-dedicated-hook", config.feature_gate("VGPULiveMigration")),
-        ("vm-stats-collector", config.feature_gate("VMStatsCollector")),
-        ("firmware-auto-selection", config.feature_gate("FirmwareAutoSelection")),
+        (flags::VGPU_DEDICATED_HOOK, config.feature_gate("VGPULiveMigration")),
+        (flags::VM_STATS_COLLECTOR, config.feature_gate("VMStatsCollector")),
+        (flags::FIRMWARE_AUTO_SELECTION, config.feature_gate("FirmwareAutoSelection")),
         (flags::ALLOW_EMULATION, config.use_emulation()),
-        ("allow-cross-arch-emulation", config.feature_gate("CrossArchitectureVirtualization")),
-        ("keep-after-failure", keeps_after_failure(vmi)),
-        ("simulate-crash", annotation(vmi, SIMULATE_CRASH).is_some()),
+        (flags::ALLOW_CROSS_ARCH_EMULATION, config.feature_gate("CrossArchitectureVirtualization")),
+        (flags::KEEP_AFTER_FAILURE, requested(vmi, annotations::KEEP_LAUNCHER_ALIVE_AFTER_FAILURE).is_some()),
+        (flags::SIMULATE_CRASH, annotation(vmi, SIMULATE_CRASH).is_some()),
     ];
     let with_value = with_value.into_iter().filter_map(|(flag, value)| Some([format!("--{flag}"), value?]));
     let switches = switches.into_iter().filter(|(_, on)| *on).map(|(flag, _)| format!("--{flag}"));
@@ -123,12 +121,6 @@ fn args(
 
 /// An annotation of VMIs for tests: the launcher fails as soon as it starts.
 const SIMULATE_CRASH: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
-
-fn keeps_after_failure(vmi: &VirtualMachineInstance) -> bool {
-    let annotations = vmi.metadata.annotations.iter().flatten();
-    let mut asked = annotations.filter(|(key, _)| key.starts_with(annotations::KEEP_LAUNCHER_ALIVE_AFTER_FAILURE));
-    asked.any(|(_, value)| value.is_empty() || value.starts_with("true"))
-}
 
 /// The memory limit in bytes for inspecting a user's disk image.
 fn disk_memory_limit(config: &ClusterConfig) -> Result<i64, Error> {
@@ -150,24 +142,25 @@ pub(crate) fn variable(name: &str, value: &str) -> EnvVar {
 /// libvirtd in session mode keeps its sockets, image metadata and logs below these directories.
 pub(crate) fn home() -> Vec<EnvVar> {
     vec![
-        variable("XDG_CACHE_HOME", paths::PRIVATE),
-        variable("XDG_CONFIG_HOME", paths::PRIVATE),
-        variable("XDG_RUNTIME_DIR", paths::RUNTIME),
+        variable(variables::XDG_CACHE_HOME, paths::PRIVATE),
+        variable(variables::XDG_CONFIG_HOME, paths::PRIVATE),
+        variable(variables::XDG_RUNTIME_DIR, paths::RUNTIME),
     ]
 }
 
 fn env(vmi: &VirtualMachineInstance, config: &ClusterConfig, shared_paths: &[String]) -> Result<Vec<EnvVar>, Error> {
     let mut all = if non_root(vmi) { home() } else { vec![] };
     if !shared_paths.is_empty() {
-        all.push(variable("SHARED_FILESYSTEM_PATHS", &shared_paths.join(":")));
+        all.push(variable(variables::SHARED_FILESYSTEM_PATHS, &shared_paths.join(":")));
     }
     let verbosity = log_verbosity(vmi, config)?;
     if label(vmi, labels::LOG_VERBOSITY).is_some() || verbosity != DEFAULT_VERBOSITY {
-        all.push(variable(LOG_VERBOSITY_VARIABLE, &verbosity.to_string()));
+        all.push(variable(variables::LOG_VERBOSITY, &verbosity.to_string()));
     }
-    for (name, key) in
-        [("LIBVIRT_DEBUG_LOGS", labels::DEBUG_LOGS), ("VIRTIOFSD_DEBUG_LOGS", labels::VIRTIOFSD_DEBUG_LOGS)]
-    {
+    for (name, key) in [
+        (variables::LIBVIRT_DEBUG_LOGS, labels::DEBUG_LOGS),
+        (variables::VIRTIOFSD_DEBUG_LOGS, labels::VIRTIOFSD_DEBUG_LOGS),
+    ] {
         let asked = label(vmi, key).is_some_and(|value| value.eq_ignore_ascii_case("true"));
         if asked || verbosity > DEBUG_VERBOSITY {
             all.push(variable(name, "1"));
@@ -175,7 +168,7 @@ fn env(vmi: &VirtualMachineInstance, config: &ClusterConfig, shared_paths: &[Str
     }
     let field = ObjectFieldSelector { field_path: "metadata.name".to_owned(), api_version: None };
     let from = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
-    all.push(EnvVar { name: flags::POD_NAME_VARIABLE.to_owned(), value: None, value_from: Some(from) });
+    all.push(EnvVar { name: variables::POD_NAME.to_owned(), value: None, value_from: Some(from) });
     Ok(all)
 }
 

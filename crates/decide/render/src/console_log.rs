@@ -3,10 +3,10 @@
 use api::config::ClusterConfig;
 use api::v1::VirtualMachineInstance;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
-use launcher_contract::{paths, sockets};
+use launcher_contract::{paths, sockets, variables};
 
 use crate::auxiliary::{self, Kind};
-use crate::compute::{LOG_VERBOSITY_VARIABLE, log_verbosity};
+use crate::compute::log_verbosity;
 use crate::error::Error;
 use crate::pod_volumes::{mount, read_only};
 use crate::traits::guaranteed;
@@ -26,7 +26,7 @@ pub(crate) fn container(vmi: &VirtualMachineInstance, config: &ClusterConfig) ->
         image_pull_policy: Some(config.image_pull_policy().to_owned()),
         command: Some(vec!["/usr/bin/virt-tail".to_owned()]),
         args: Some(vec!["--logfile".to_owned(), log]),
-        env: Some(vec![EnvVar { name: LOG_VERBOSITY_VARIABLE.to_owned(), value: Some(verbosity), value_from: None }]),
+        env: Some(vec![EnvVar { name: variables::LOG_VERBOSITY.to_owned(), value: Some(verbosity), value_from: None }]),
         resources: Some(auxiliary::resources(Kind::GuestConsoleLog, guaranteed(vmi), config)),
         restart_policy: Some("Always".to_owned()),
         security_context: Some(auxiliary::security_context()),

@@ -18,7 +18,7 @@ use crate::context::Context;
 use crate::error::Error;
 use crate::network;
 use crate::pod_volumes::{claim, mount, sub_path};
-use crate::traits::{annotation, guaranteed, non_root};
+use crate::traits::{guaranteed, non_root, requested};
 
 /// A sidecar, as the annotation describes it.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -56,7 +56,7 @@ struct Shared {
 
 /// All sidecars of a VMI.
 pub(crate) fn of(vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Result<Vec<Sidecar>, Error> {
-    let mut all: Vec<Sidecar> = match annotation(vmi, annotations::HOOK_SIDECARS) {
+    let mut all: Vec<Sidecar> = match requested(vmi, annotations::HOOK_SIDECARS) {
         Some(text) => serde_json::from_str(text).map_err(|error| Error::Sidecars(error.to_string()))?,
         None => vec![],
     };

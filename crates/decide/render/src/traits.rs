@@ -13,6 +13,11 @@ pub(crate) fn annotation<'a>(vmi: &'a VirtualMachineInstance, key: &str) -> Opti
     machinery::meta::annotation(&vmi.metadata, key)
 }
 
+/// The value of an annotation that turns something on, if it requests anything.
+pub(crate) fn requested<'a>(vmi: &'a VirtualMachineInstance, key: &str) -> Option<&'a str> {
+    annotation(vmi, key).filter(|value| annotations::requests(value))
+}
+
 pub(crate) fn label<'a>(vmi: &'a VirtualMachineInstance, key: &str) -> Option<&'a str> {
     machinery::meta::label(&vmi.metadata, key)
 }

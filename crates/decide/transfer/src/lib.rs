@@ -13,11 +13,13 @@ mod perform;
 mod recover;
 mod source;
 mod stall;
+mod start;
 mod target;
 mod word;
 
 pub use event::{Command, Domain, Event, Failure, How, Outcome, Pass, Report};
 pub use monitor::{Monitor, Order, PostCopy, Sample};
 pub use source::{Setup, Source};
+pub use start::{CannotStart, may_start};
 pub use target::{Note, Seen, Target};
 pub use word::{Word, ended_by_itself, word};

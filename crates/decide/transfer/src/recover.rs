@@ -11,7 +11,7 @@ use launcher_contract::migration::{MigrationMode, MigrationPhase};
 use crate::event::{Command, Domain, Event, Failure, Outcome, Pass, Report};
 use crate::monitor::Monitor;
 use crate::source::{ASK_AGAIN, Next, Source, Step, TORN, end, phase, stayed};
-use crate::word::{Word, is_down, word};
+use crate::word::{Word, word};
 
 /// A broken post-copy is given up if it could not be resumed for this long.
 pub(crate) const RECOVER_WITHIN: Duration = Duration::from_secs(300);
@@ -100,7 +100,7 @@ impl Source {
     }
 
     fn resend(&mut self, here: Domain) -> Next {
-        if is_down(here) {
+        if here.0.is_down() {
             return stayed(format!("QEMU ended ({:?}) before all of the guest's memory was sent", here.0));
         }
         self.pass = Pass { post_copy: true, resumes: true };

@@ -40,7 +40,7 @@ use crate::event::{Command, Domain, Event, Failure, How, Outcome, Pass, Report, 
 use crate::monitor::{Monitor, PostCopy};
 use crate::perform::Performing;
 use crate::recover::Recovering;
-use crate::word::{Word, is_broken, is_down, is_handed_over, is_left_standing, word};
+use crate::word::{Word, is_broken, is_handed_over, is_left_standing, word};
 
 /// The interval between queries without a conclusive answer.
 pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(500);
@@ -431,7 +431,7 @@ impl Wish {
         match self {
             Wish::GoOn => is_left_standing(domain).then_some(Command::Resume),
             Wish::StayPaused => None,
-            Wish::End => (!is_down(domain)).then_some(Command::Destroy),
+            Wish::End => (!domain.0.is_down()).then_some(Command::Destroy),
         }
     }
 

@@ -42,12 +42,7 @@ pub fn word(domain: Option<Domain>, moved_paused: bool) -> Word {
 
 /// Whether the guest ran and chose its own end: it powered off, or its kernel panicked.
 pub fn ended_by_itself((status, reason): Domain) -> bool {
-    matches!(status, Status::Shutoff | Status::Crashed) && matches!(reason, Reason::Shutdown | Reason::Panicked)
-}
-
-/// Whether QEMU at the source is gone.
-pub(crate) fn is_down((status, _): Domain) -> bool {
-    matches!(status, Status::Shutoff | Status::Crashed)
+    status.is_down() && matches!(reason, Reason::Shutdown | Reason::Panicked)
 }
 
 /// Whether the source paused the guest for a migration and libvirt has left it paused.
@@ -62,7 +57,7 @@ pub(crate) fn is_handed_over(domain: Domain) -> bool {
 
 /// Whether the source no longer sends anything.
 pub(crate) fn is_broken(domain: Domain) -> bool {
-    matches!(domain, (Status::Paused, Reason::PausedPostcopyFailed)) || is_down(domain)
+    matches!(domain, (Status::Paused, Reason::PausedPostcopyFailed)) || domain.0.is_down()
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@ use api::v1::{Condition, ConditionStatus};
 
 use crate::decide::is_about_the_guest;
 use crate::status::time;
-use crate::{Domain, DomainReason, DomainStatus, World};
+use crate::{DomainReason, DomainState, DomainStatus, DomainType, World};
 
 /// Scripts match this text, so it is used as the reason.
 const SYNCHRONIZING_FAILED: &str = "Synchronizing with the Domain failed.";
 const HARDWARE_VIRTUALIZATION_UNAVAILABLE: &str = "HardwareVirtualizationUnavailable";
 
-pub(crate) fn from_domain(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
+pub(crate) fn from_domain(w: &World<'_>, domain: &DomainState, conditions: &mut Vec<Condition>) {
     paused(w, domain, conditions);
     if domain.agent_connected {
         set(conditions, Condition::new(AGENT_CONNECTED, ConditionStatus::True, "", "", time(w.now)));
@@ -23,7 +23,7 @@ pub(crate) fn from_domain(w: &World<'_>, domain: &Domain, conditions: &mut Vec<C
 }
 
 /// The first reported reason is kept for as long as the guest is paused.
-fn paused(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
+fn paused(w: &World<'_>, domain: &DomainState, conditions: &mut Vec<Condition>) {
     if domain.status != DomainStatus::Paused {
         remove(conditions, PAUSED);
         return;
@@ -39,8 +39,8 @@ fn paused(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
 }
 
 /// Guests without KVM (TCG) are slow; their owners should know why.
-fn software_emulation(w: &World<'_>, domain: &Domain, conditions: &mut Vec<Condition>) {
-    match (domain.emulated, w.kvm) {
+fn software_emulation(w: &World<'_>, domain: &DomainState, conditions: &mut Vec<Condition>) {
+    match (domain.domain_type == DomainType::Qemu, w.kvm) {
         (true, Err(why)) => {
             let condition = Condition::new(
                 SOFTWARE_EMULATION,

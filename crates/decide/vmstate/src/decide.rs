@@ -12,7 +12,7 @@ use crate::launcher::{Verdict, since};
 use crate::phase::phase;
 use crate::shutdown::{kill, resend_in, shutdown};
 use crate::{
-    Action, ActionKind, Domain, DomainReason, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry,
+    Action, ActionKind, DomainReason, DomainState, DomainStatus, Failure, LauncherState, Network, Vmi, World, io_retry,
     migration, status,
 };
 
@@ -78,7 +78,7 @@ fn abandoned(w: &World<'_>) -> Vec<Action> {
         Verdict::NotInitialised | Verdict::Silent => vec![requeue(1, "the launcher of a deleted VMI does not answer")],
         Verdict::Gone => vec![Action::CleanUp],
         Verdict::Connected(LauncherState { domain: Some(domain), .. }) if is_unclear(domain) => unclear(),
-        Verdict::Connected(state) => match state.domain.as_ref().filter(|domain| domain.is_alive()) {
+        Verdict::Connected(state) => match state.domain.as_ref().filter(|domain| !domain.is_down()) {
             Some(domain) => shutdown(w, state, domain),
             None => vec![Action::Delete { because: "the VMI is gone" }, Action::CleanUp],
         },
@@ -94,7 +94,7 @@ fn ended(w: &World<'_>) -> Vec<Action> {
         Verdict::NotInitialised | Verdict::Gone => vec![Action::CleanUp],
         Verdict::Silent => vec![requeue(1, "the launcher of an ended VMI does not answer")],
         Verdict::Connected(LauncherState { domain: Some(domain), .. }) if is_unclear(domain) => unclear(),
-        Verdict::Connected(LauncherState { domain: Some(domain), .. }) if domain.is_alive() => {
+        Verdict::Connected(LauncherState { domain: Some(domain), .. }) if !domain.is_down() => {
             kill(w, "the VMI has ended and its guest has not")
         }
         Verdict::Connected(_) => {
@@ -136,9 +136,9 @@ fn live(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
 /// differently. Our launchers only use one layout, that of new guests.
 fn pci_layout(vmi: &VirtualMachineInstance, verdict: Verdict<'_>) -> Option<Action> {
     let Verdict::Connected(LauncherState { domain: Some(domain), .. }) = verdict else { return None };
-    let express = domain.machine.contains("q35") || domain.machine.starts_with("virt");
+    let express = domain.os_machine.contains("q35") || domain.os_machine.starts_with("virt");
     let known = vmi.metadata.annotations.iter().any(|all| all.contains_key(PCI_TOPOLOGY_VERSION));
-    if known || !express || !vmi.is_running() || !domain.is_alive() {
+    if known || !express || !vmi.is_running() || domain.is_down() {
         return None;
     }
     let mut new = vmi.clone();
@@ -202,7 +202,7 @@ pub(crate) fn is_about_the_guest(failure: &Failure) -> bool {
 
 /// The launcher responds, and the stored phase matches its domain.
 fn act(w: &World<'_>, vmi: &VirtualMachineInstance, state: &LauncherState) -> Vec<Action> {
-    let alive = state.domain.as_ref().filter(|domain| domain.is_alive());
+    let alive = state.domain.as_ref().filter(|domain| !domain.is_down());
     let stopping = vmi.is_marked_for_deletion() || (state.marked_for_graceful_shutdown && vmi.is_running());
     match (alive, &state.domain) {
         (Some(domain), _) if stopping => shutdown(w, state, domain),
@@ -229,7 +229,7 @@ fn delete(w: &World<'_>, because: &'static str) -> Vec<Action> {
 }
 
 /// libvirt reports a domain as shut off, without a reason, from its definition until QEMU runs.
-fn is_slow_start(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &Domain) -> bool {
+fn is_slow_start(w: &World<'_>, vmi: &VirtualMachineInstance, domain: &DomainState) -> bool {
     let handed_over = || {
         let transitions = &vmi.status.as_ref()?.phase_transition_timestamps;
         let scheduled = transitions.iter().find(|t| t.phase == Some(Phase::Scheduled))?;
@@ -264,7 +264,7 @@ fn start(w: &World<'_>, state: &LauncherState) -> Vec<Action> {
 }
 
 /// A running guest needs nothing, unless it is paused by an I/O error.
-fn keep(w: &World<'_>, state: &LauncherState, domain: &Domain) -> Vec<Action> {
+fn keep(w: &World<'_>, state: &LauncherState, domain: &DomainState) -> Vec<Action> {
     if domain.status != DomainStatus::Paused || domain.reason != DomainReason::PausedIOError || shutdown_began(w, state)
     {
         return Vec::new();
@@ -281,7 +281,7 @@ fn shutdown_began(w: &World<'_>, state: &LauncherState) -> bool {
     state.shutdown_requested_at.is_some() || state.marked_for_graceful_shutdown || w.sent.shutdown.is_some()
 }
 
-fn is_unclear(domain: &Domain) -> bool {
+fn is_unclear(domain: &DomainState) -> bool {
     domain.status == DomainStatus::Unknown
 }
 

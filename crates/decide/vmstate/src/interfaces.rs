@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use api::v1::VirtualMachineInstanceNetworkInterface as Status;
 use api::v1::{Binding, VirtualMachineInstance};
 
-use crate::{Domain, GuestAgent, GuestInterface, Network, World};
+use crate::{DomainInterface, DomainState, GuestAgent, GuestInterface, Network, World};
 
 const DOMAIN: &str = "domain";
 const GUEST_AGENT: &str = "guest-agent";
@@ -16,7 +16,7 @@ const MAX_GUEST_ONLY: usize = 10;
 pub(crate) fn interfaces(
     w: &World<'_>,
     vmi: &VirtualMachineInstance,
-    domain: &Domain,
+    domain: &DomainState,
     agent: Option<&GuestAgent>,
     previous: &[Status],
 ) -> Vec<Status> {
@@ -35,10 +35,10 @@ pub(crate) fn interfaces(
     list
 }
 
-fn from_domain(interface: &crate::Interface) -> Status {
+fn from_domain(interface: &DomainInterface) -> Status {
     let link_state = if interface.link_state.is_empty() { "up" } else { &interface.link_state };
     Status {
-        name: Some(interface.name.clone()),
+        name: Some(interface.alias.clone()),
         mac: Some(interface.mac.clone()),
         info_source: Some(DOMAIN.to_string()),
         queue_count: Some(i32::try_from(interface.queues.max(1)).unwrap_or(i32::MAX)),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use crate::{Domain, LauncherState};
+use crate::{DomainState, LauncherState};
 
 /// The timeout for the first response on a launcher's socket.
 const INITIALISATION: Duration = Duration::from_secs(3 * 60);
@@ -44,10 +44,10 @@ pub enum Verdict<'a> {
 
 impl<'a> LauncherView<'a> {
     /// The final state of the domain, if it was reported or can be read.
-    pub(crate) fn outcome(&self) -> Option<&'a Domain> {
+    pub(crate) fn outcome(&self) -> Option<&'a DomainState> {
         let told = self.state.map(|(state, _)| state);
         let domains = [told, self.left_behind].into_iter().flatten().filter_map(|state| state.domain.as_ref());
-        domains.into_iter().find(|domain| !domain.is_alive())
+        domains.into_iter().find(|domain| domain.is_down())
     }
 
     /// Whether the launcher has ever reported this migration.

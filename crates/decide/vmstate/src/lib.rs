@@ -58,9 +58,8 @@ pub use decide::decide;
 pub use io_retry::IoRetry;
 pub use launcher::{LauncherView, Verdict};
 pub use launcher_contract::migration::MigrationPhase;
-pub use launcher_contract::types::{DomainReason, DomainStatus};
-pub use migration::{Endpoint, Migration, Proxy};
-pub use world::{
-    Disk, Domain, Failure, GuestAgent, GuestInterface, Interface, LauncherState, Network, PodAddresses, Sent, Vmi,
-    World,
+pub use launcher_contract::types::{
+    DomainDisk, DomainInterface, DomainReason, DomainState, DomainStatus, DomainType, GuestAgent, GuestInterface,
 };
+pub use migration::{Endpoint, Migration, Proxy};
+pub use world::{Failure, LauncherState, Network, PodAddresses, Sent, Vmi, World};

@@ -7,7 +7,7 @@ use api::v1::VirtualMachineInstancePhase as Phase;
 
 use crate::launcher::{Verdict, since};
 use crate::migration::source;
-use crate::{Domain, DomainReason, DomainStatus, Network, World};
+use crate::{DomainReason, DomainState, DomainStatus, Network, World};
 
 /// If a launcher reports no domain for a running guest, it is believed after this long; its libvirt may have just been
 /// restarted.
@@ -80,7 +80,7 @@ fn without_domain(w: &World<'_>, current: Phase) -> (Phase, Option<String>) {
 }
 
 /// `None` if the domain's state does not determine the phase.
-fn from_domain(domain: &Domain, vmi: &VirtualMachineInstance, w: &World<'_>) -> Option<Phase> {
+fn from_domain(domain: &DomainState, vmi: &VirtualMachineInstance, w: &World<'_>) -> Option<Phase> {
     use DomainReason as Reason;
     match domain.status {
         DomainStatus::Shutoff | DomainStatus::Crashed => match domain.reason {

@@ -7,12 +7,12 @@ use jiff::Timestamp;
 use crate::action::normal;
 use crate::launcher::since;
 use crate::phase::grace_seconds;
-use crate::{Action, Domain, DomainStatus, LauncherState, Vmi, World};
+use crate::{Action, DomainState, DomainStatus, LauncherState, Vmi, World};
 
 /// A guest that is still booting misses the request, so it is repeated. So are other commands without a visible effect.
 const RESEND: Duration = Duration::from_secs(5);
 
-pub(crate) fn shutdown(w: &World<'_>, state: &LauncherState, domain: &Domain) -> Vec<Action> {
+pub(crate) fn shutdown(w: &World<'_>, state: &LauncherState, domain: &DomainState) -> Vec<Action> {
     let vmi = if let Vmi::Present(vmi) = w.vmi { Some(vmi) } else { None };
     let grace = Duration::from_secs(grace_seconds(w, vmi).unsigned_abs());
     let begun = state.shutdown_requested_at;

@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::launcher::Verdict;
-use crate::{Disk, Domain, LauncherState, World, conditions, interfaces, migration};
+use crate::{DomainDisk, DomainState, LauncherState, World, conditions, interfaces, migration};
 
 /// The new status, or `None` if the stored one is up to date.
 pub(crate) fn status(
@@ -48,23 +48,23 @@ fn from_launcher(
     let (migratable, method) = migration::live_migratable(vmi, w.now);
     api::conditions::set(&mut status.conditions, migratable);
     status.migration_method = Some(method.to_owned());
-    if domain.is_alive() {
+    if !domain.is_down() {
         volume_targets(&mut status.volume_status, &domain.disks);
         status.interfaces = interfaces::interfaces(w, vmi, domain, state.guest_agent.as_ref(), &status.interfaces);
     }
 }
 
-fn volume_targets(volumes: &mut [VolumeStatus], disks: &[Disk]) {
+fn volume_targets(volumes: &mut [VolumeStatus], disks: &[DomainDisk]) {
     for volume in volumes.iter_mut() {
-        let disk = disks.iter().find(|disk| disk.name == volume.name && !disk.source.is_empty());
+        let disk = disks.iter().find(|disk| disk.alias == volume.name && !disk.source.is_empty());
         volume.target = disk.map(|disk| disk.target.clone()).unwrap_or_default();
     }
     volumes.sort_by(|a, b| a.name.cmp(&b.name));
 }
 
-fn machine_and_memory(domain: &Domain, status: &mut VirtualMachineInstanceStatus) {
-    if !domain.machine.is_empty() {
-        status.machine = Some(Machine { type_: Some(domain.machine.clone()) });
+fn machine_and_memory(domain: &DomainState, status: &mut VirtualMachineInstanceStatus) {
+    if !domain.os_machine.is_empty() {
+        status.machine = Some(Machine { type_: Some(domain.os_machine.clone()) });
     }
     if domain.memory_bytes > 0 {
         let memory = status.memory.get_or_insert_with(MemoryStatus::default);

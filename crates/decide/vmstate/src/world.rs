@@ -1,6 +1,6 @@
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceGuestOSInfo};
+use api::v1::VirtualMachineInstance;
 use jiff::Timestamp;
-use launcher_contract::types::{DomainReason, DomainStatus};
+use launcher_contract::types::{DomainState, GuestAgent};
 
 use crate::launcher::LauncherView;
 use crate::{ActionKind, IoRetry, Migration, Proxy};
@@ -81,10 +81,11 @@ pub struct Failure {
     pub at: Timestamp,
 }
 
-/// The last report of the launcher.
+/// The last report of the launcher, as far as it decides: without its number and its last error, which the failed command
+/// has already reported, and with the migration in the API's terms.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct LauncherState {
-    pub domain: Option<Domain>,
+    pub domain: Option<DomainState>,
     pub guest_agent: Option<GuestAgent>,
     /// The Pod is being stopped.
     pub marked_for_graceful_shutdown: bool,
@@ -92,57 +93,4 @@ pub struct LauncherState {
     pub shutdown_requested_at: Option<Timestamp>,
     /// The current or last migration it takes part in.
     pub migration: Option<Migration>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct Domain {
-    pub status: DomainStatus,
-    pub reason: DomainReason,
-    pub machine: String,
-    /// Runs under TCG instead of KVM.
-    pub emulated: bool,
-    /// The guest can be asked to power off via ACPI.
-    pub acpi: bool,
-    pub interfaces: Vec<Interface>,
-    pub disks: Vec<Disk>,
-    pub memory_bytes: u64,
-    pub agent_connected: bool,
-}
-
-impl Domain {
-    /// QEMU still runs, as far as known.
-    pub fn is_alive(&self) -> bool {
-        !matches!(self.status, DomainStatus::Shutoff | DomainStatus::Crashed)
-    }
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Interface {
-    /// The interface's name in the VMI.
-    pub name: String,
-    pub mac: String,
-    pub queues: u32,
-    pub link_state: String,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Disk {
-    /// The disk's name in the VMI.
-    pub name: String,
-    pub target: String,
-    pub source: String,
-}
-
-/// What the guest agent reports.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct GuestAgent {
-    pub os: Option<VirtualMachineInstanceGuestOSInfo>,
-    pub interfaces: Vec<GuestInterface>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct GuestInterface {
-    pub name: String,
-    pub mac: String,
-    pub ips: Vec<String>,
 }

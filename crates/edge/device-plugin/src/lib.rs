@@ -27,14 +27,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use devices::{Change, Plugin, SOCKET_NAME_MAX};
+use launcher_contract::devices::KUBELET_PLUGINS;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use error::Error;
 
-/// The kubelet's directory on every node whose kubelet has the default root directory.
-pub const KUBELET_DIR: &str = "/var/lib/kubelet/device-plugins";
 /// The kernel's limit for the path in a socket address, without the final zero.
 const SOCKET_PATH_MAX: usize = 107;
 
@@ -62,8 +61,8 @@ impl Config {
     /// The settings of a node agent that has the node's `/dev` and the kubelet's directory at their usual paths.
     pub fn new(kvm: KvmProbe) -> Config {
         Config {
-            dir: KUBELET_DIR.into(),
-            kubelet_dir: KUBELET_DIR.into(),
+            dir: KUBELET_PLUGINS.into(),
+            kubelet_dir: KUBELET_PLUGINS.into(),
             root: "/".into(),
             interval: Duration::from_secs(1),
             kvm,

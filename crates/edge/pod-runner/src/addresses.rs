@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use ipnet::Ipv4Net;
 
-use crate::paths::PodUid;
+use crate::paths::{PodUid, digest};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -62,7 +62,7 @@ impl Addresses {
         let first = u64::from(u32::from(network.network())) + 2;
         let usable = u64::from(u32::from(network.broadcast())).saturating_sub(first);
         for n in 0..usable {
-            let number = first + (uid.digest() + n) % usable;
+            let number = first + (digest(uid) + n) % usable;
             let address = Ipv4Addr::from(u32::try_from(number).unwrap_or(u32::MAX));
             let path = self.dir.join(address.to_string());
             match fs::hard_link(draft, &path) {

@@ -11,7 +11,7 @@ use ipnet::{IpNet, Ipv4Net};
 use netlink::blocking::Links;
 use netplan::{LinkName, MacAddr, Route};
 
-use crate::paths::PodUid;
+use crate::paths::{PodUid, digest};
 
 /// The interface inside the Pod.
 const POD_LINK: &str = "eth0";
@@ -44,7 +44,7 @@ impl PodNetwork {
 
 /// Name of the node's end of the veth pair.
 pub(crate) fn node_link(uid: &PodUid) -> String {
-    format!("veth{:011x}", uid.digest() >> 20)
+    format!("veth{:011x}", digest(uid) >> 20)
 }
 
 /// Connects the netns to the bridge and assigns its address.

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::annotations::HANDLER_ADDRESS;
 use api::labels;
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode, header};
@@ -24,9 +25,6 @@ use crate::stream::{Raw, SUBPROTOCOL};
 
 /// The port virt-handler listens on.
 pub const HANDLER_PORT: u16 = 8186;
-
-/// Set on nodes without a virt-handler Pod: where virt-handler listens, as `address:port`.
-pub const HANDLER_ADDRESS_ANNOTATION: &str = "ferrovirt.io/handler-address";
 
 /// Timeout for connecting, and for an ordinary request as a whole.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -112,7 +110,7 @@ impl Handlers {
         let nodes: Api<Node> = Api::all(self.client.clone());
         let found = nodes.get_opt(node).await.map_err(|error| lookup_failed(node, &error))?;
         let annotations = found.and_then(|node| node.metadata.annotations).unwrap_or_default();
-        match annotations.get(HANDLER_ADDRESS_ANNOTATION).map(|address| address.parse()) {
+        match annotations.get(HANDLER_ADDRESS).map(|address| address.parse()) {
             Some(Ok(address)) => Ok(address),
             _ => Err(Refusal::bad_request(format!("node {node:?} has no node agent to ask"))),
         }

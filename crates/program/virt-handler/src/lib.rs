@@ -18,15 +18,14 @@
 //! launcher, which is written before the launcher is first contacted and removed last. A restarted virt-handler takes
 //! over the recorded launchers, including those whose VMI is gone. Stopping virt-handler does not affect guests.
 
+mod abilities;
 mod agent;
 mod agents;
 mod certificate;
 mod config;
-mod cpu;
 mod devices;
 mod error;
 mod launcher;
-mod machines;
 mod migration;
 mod network;
 mod node;
@@ -169,8 +168,7 @@ impl Caches {
 async fn look_at_the_node(node: &str, kvm_finding: PathBuf) -> Result<(Result<(), String>, Vec<String>), Error> {
     let look = move || {
         let kvm = hostfs::kvm::usable_since_boot(&kvm_finding);
-        let mut abilities = machines::labels();
-        abilities.extend(cpu::labels(kvm.is_ok()));
+        let abilities = abilities::labels(kvm.is_ok());
         (kvm, abilities)
     };
     let (kvm, abilities) = tokio::task::spawn_blocking(look).await.map_err(Error::Probe)?;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Parser;
-use launcher_contract::{flags, paths};
+use launcher_contract::{flags, paths, variables};
 
 /// Supervises one virtual machine: libvirt, QEMU, its disks and its network services.
 #[derive(Debug, Clone, Parser)]
@@ -44,29 +44,37 @@ pub(crate) struct Args {
     #[arg(long = flags::DISK_MEMORY_LIMIT, default_value_t = 2000 << 20)]
     pub(crate) disk_memory_limit: u64,
     /// Fail at once, so that tests can watch how a crash is handled
-    #[arg(long)]
+    #[arg(long = flags::SIMULATE_CRASH)]
     pub(crate) simulate_crash: bool,
     #[command(flatten)]
     pub(crate) without_effect: WithoutEffect,
     /// Name of the Pod
-    #[arg(long, env = flags::POD_NAME_VARIABLE, default_value = "")]
+    #[arg(long, env = variables::POD_NAME, default_value = "")]
     pub(crate) pod_name: String,
 }
 
-/// What feature gates of the cluster put on the command line. This build does nothing about them, and a gate that somebody
-/// opens must not keep guests from starting.
+/// What feature gates of the cluster, or fields that admission refuses, put on the command line. This build does nothing
+/// about them, and a gate that somebody opens must not keep guests from starting.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct WithoutEffect {
-    #[arg(long, hide = true)]
+    #[arg(long = flags::VGPU_DEDICATED_HOOK, hide = true)]
     vgpu_dedicated_hook: bool,
-    #[arg(long, hide = true)]
+    #[arg(long = flags::VM_STATS_COLLECTOR, hide = true)]
     vm_stats_collector: bool,
-    #[arg(long, hide = true)]
+    #[arg(long = flags::FIRMWARE_AUTO_SELECTION, hide = true)]
     firmware_auto_selection: bool,
-    #[arg(long, hide = true)]
+    #[arg(long = flags::ALLOW_CROSS_ARCH_EMULATION, hide = true)]
     allow_cross_arch_emulation: bool,
-    #[arg(long, hide = true)]
+    #[arg(long = flags::HYPERVISOR, hide = true)]
     hypervisor: Option<String>,
+    #[arg(long = flags::HOOK_SIDECARS, hide = true)]
+    hook_sidecars: Option<u32>,
+    #[arg(long = flags::OVMF_PATH, hide = true)]
+    ovmf_path: Option<String>,
+    #[arg(long = flags::LIBVIRT_LOG_FILTERS, hide = true)]
+    libvirt_log_filters: Option<String>,
+    #[arg(long = flags::KEEP_AFTER_FAILURE, hide = true)]
+    keep_after_failure: bool,
 }
 
 /// A duration as Go prints and reads it: `4m30s`.
@@ -95,7 +103,7 @@ mod tests {
         let command = Args::command();
         let known: Vec<_> = command.get_arguments().filter_map(clap::Arg::get_long).collect();
         for flag in flags::ALL {
-            assert!(known.contains(&flag), "--{flag}");
+            assert!(known.contains(flag), "--{flag}");
         }
     }
 
@@ -108,22 +116,45 @@ mod tests {
         assert!(args.allow_emulation && args.image_volume);
     }
 
-    #[test]
-    fn the_launcher_takes_whatever_a_cluster_that_admits_the_instance_can_render() {
+    /// What the launcher makes of the Pod that is rendered for an instance with this annotation.
+    fn rendered(annotation: &str, value: &str, configuration: serde_json::Value) -> Result<Args, clap::Error> {
         let vmi = serde_json::from_value(serde_json::json!({
-            "metadata": {"name": "vm", "namespace": "default", "uid": "u",
-                         "annotations": {"kubevirt.io/func-test-virt-launcher-fail-fast": ""}},
+            "metadata": {"name": "vm", "namespace": "default", "uid": "u", "annotations": {annotation: value}},
             "spec": {"domain": {"devices": {}, "resources": {"requests": {"memory": "64Mi"}}}},
         }));
+        let configuration = serde_json::from_value(configuration).unwrap();
+        let config = api::config::ClusterConfig { configuration, ..Default::default() };
+        let pod = render::launcher_pod(&vmi.unwrap(), &config, &render::Context::default());
+        let pod = pod.unwrap_or_else(|error| panic!("{annotation}={value:?}: {error}"));
+        let line = pod.spec.unwrap().containers.remove(0).args.unwrap();
+        Args::try_parse_from(std::iter::once("virt-launcher".to_owned()).chain(line))
+    }
+
+    #[test]
+    fn the_launcher_takes_whatever_a_cluster_that_admits_the_instance_can_render() {
         let gates: Vec<&str> = api::gates::names().collect();
-        let configuration = serde_json::from_value(serde_json::json!({
+        let configuration = serde_json::json!({
             "developerConfiguration": {"featureGates": gates, "useEmulation": true},
             "hypervisors": [{"name": "hyperv-direct"}],
-        }));
-        let config = api::config::ClusterConfig { configuration: configuration.unwrap(), ..Default::default() };
-        let pod = render::launcher_pod(&vmi.unwrap(), &config, &render::Context::default()).unwrap();
-        let line = pod.spec.unwrap().containers.remove(0).args.unwrap();
-        let args = Args::try_parse_from(std::iter::once("virt-launcher".to_owned()).chain(line));
+        });
+        let args = rendered("kubevirt.io/func-test-virt-launcher-fail-fast", "", configuration);
         assert!(args.unwrap().simulate_crash);
+    }
+
+    #[test]
+    fn an_annotation_that_admission_takes_as_off_is_off_in_the_launcher() {
+        let key = api::annotations::KEEP_LAUNCHER_ALIVE_AFTER_FAILURE;
+        let similar = format!("{key}-x");
+        let keys = admission::unsupported::ANNOTATIONS.iter().map(|(key, _)| *key).chain([similar.as_str()]);
+        for (key, value) in keys.flat_map(|key| ["", "false"].map(|value| (key, value))) {
+            let args =
+                rendered(key, value, serde_json::json!({})).unwrap_or_else(|error| panic!("{key}={value:?}: {error}"));
+            let WithoutEffect { keep_after_failure, libvirt_log_filters, hook_sidecars, .. } = args.without_effect;
+            let effects = (keep_after_failure, libvirt_log_filters, hook_sidecars);
+            assert_eq!(effects, (false, None, None), "{key}={value:?}");
+        }
+        let args = rendered(key, "true", serde_json::json!({})).unwrap();
+        assert!(args.without_effect.keep_after_failure, "any other value is on");
+        assert!(!rendered(&similar, "true", serde_json::json!({})).unwrap().without_effect.keep_after_failure);
     }
 }

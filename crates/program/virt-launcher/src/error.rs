@@ -33,6 +33,15 @@ pub(crate) enum Error {
     Agent(String),
 }
 
+impl From<transfer::CannotStart> for Error {
+    fn from(why: transfer::CannotStart) -> Error {
+        match why {
+            transfer::CannotStart::NoDomain => Error::NoDomain,
+            transfer::CannotStart::WrongState(detail) => Error::WrongState(detail),
+        }
+    }
+}
+
 impl Error {
     fn code(&self) -> RefusalCode {
         use libvirt_io::ErrorCode;

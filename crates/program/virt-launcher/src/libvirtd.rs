@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use launcher_contract::sockets;
+use launcher_contract::{sockets, variables};
 use parking_lot::Mutex;
 use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -129,9 +129,9 @@ fn command(dirs: &Dirs) -> Command {
         .env_clear()
         .env("PATH", SEARCH_PATH)
         .env("HOME", &dirs.config)
-        .env("XDG_CONFIG_HOME", &dirs.config)
-        .env("XDG_CACHE_HOME", dirs.config.join(".cache"))
-        .env("XDG_RUNTIME_DIR", &dirs.runtime)
+        .env(variables::XDG_CONFIG_HOME, &dirs.config)
+        .env(variables::XDG_CACHE_HOME, dirs.config.join(".cache"))
+        .env(variables::XDG_RUNTIME_DIR, &dirs.runtime)
         .stdin(Stdio::null())
         .stderr(Stdio::piped());
     command

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use domain::Paths;
 use futures::FutureExt;
-use launcher_contract::paths;
 use launcher_contract::sockets::{self, LAST_STATE};
 use launcher_contract::types::{DomainReason, LauncherState};
+use launcher_contract::{paths, variables};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -99,8 +99,8 @@ impl Launcher {
             ..Paths::default()
         };
         let dirs = Dirs {
-            config: env_path("XDG_CONFIG_HOME", &directories.private),
-            runtime: env_path("XDG_RUNTIME_DIR", paths::RUNTIME),
+            config: env_path(variables::XDG_CONFIG_HOME, &directories.private),
+            runtime: env_path(variables::XDG_RUNTIME_DIR, paths::RUNTIME),
         };
         let identity = format!("{}/{}", args.uid, args.pod_name);
         let host_uuid = Uuid::new_v5(&Uuid::NAMESPACE_OID, identity.as_bytes());

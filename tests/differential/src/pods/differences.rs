@@ -45,6 +45,14 @@ pub const ROWS: &[Row] = &[
         },
     },
     Row {
+        keys: &["* theirs spec.containers.compute.command.--keep-after-failure"],
+        reason: "An annotation without a value asks for nothing, as admission reads it.",
+        when: |case, _| {
+            let asked = "/metadata/annotations/kubevirt.io~1keep-launcher-alive-after-failure";
+            case.vmi.pointer(asked).is_some_and(|value| value == "")
+        },
+    },
+    Row {
         keys: &["* both spec.containers.compute.command.--ovmf-path"],
         reason: "Since the judge's release, firmware lies elsewhere in the launcher's image.",
         when: |_, difference| difference.ours == "\"/usr/share/edk2/ovmf\"",

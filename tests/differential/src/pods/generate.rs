@@ -60,7 +60,7 @@ const ANNOTATIONS: &[(&str, &str)] = &[
     ("kubevirt.io/storage-observed-api-version", "v1"),
     ("kubevirt.io/libvirt-log-filters", "3:remote 4:event"),
     ("kubevirt.io/keep-launcher-alive-after-failure", ""),
-    ("kubevirt.io/keep-launcher-alive-after-failure", "false"),
+    ("kubevirt.io/keep-launcher-alive-after-failure", "true"),
     ("kubevirt.io/func-test-virt-launcher-fail-fast", ""),
     ("kubevirt.io/skip-velero-hooks", "true"),
     ("kubevirt.io/nonroot", "true"),

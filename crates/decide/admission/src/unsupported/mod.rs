@@ -35,9 +35,6 @@ use Support::{No, OnKubernetes, Only, Since};
 
 use crate::Shape;
 
-/// Annotation values that request nothing.
-const OFF: [&str; 2] = ["", "false"];
-
 static VMI_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VMI_SPEC, is_set));
 static VM_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(VM_SPEC, is_set));
 static MIGRATION_TREE: LazyLock<Tree> = LazyLock::new(|| Tree::new(MIGRATION_SPEC, is_set));
@@ -76,7 +73,7 @@ pub(crate) fn kubevirt_spec(field: &FieldPath, spec: &Value) -> Vec<String> {
 
 /// Unsupported annotations of the metadata at `field`.
 pub(crate) fn annotations(field: &FieldPath, metadata: &ObjectMeta) -> Vec<FieldError> {
-    let present = metadata.annotations.iter().flatten().filter(|(_, value)| !OFF.contains(&value.as_str()));
+    let present = metadata.annotations.iter().flatten().filter(|(_, value)| api::annotations::requests(value));
     let refused = present.filter_map(|(key, _)| match ANNOTATIONS.iter().find(|(listed, _)| key == listed)? {
         (_, No(what)) => Some(refusal(field.child("annotations").key(key), what)),
         (_, Since(_) | OnKubernetes(..) | Only(..)) => None,

@@ -41,10 +41,14 @@
 //! `failed` is final: a target that still has anything running when it reads it stops it, whoever wrote it.
 
 mod condition;
+mod options;
+mod peer;
 pub(crate) mod source;
 pub(crate) mod target;
 
 pub(crate) use condition::live_migratable;
+pub use options::options;
+pub use peer::{destination, sender_uid};
 
 use std::collections::BTreeMap;
 use std::time::Duration;

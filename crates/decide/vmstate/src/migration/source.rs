@@ -212,7 +212,7 @@ pub(crate) fn is_elsewhere(w: &World<'_>, vmi: &VirtualMachineInstance) -> bool 
 }
 
 fn has_moved(launcher: &LauncherState) -> bool {
-    launcher.domain.as_ref().is_some_and(|domain| !domain.is_alive() && domain.reason == DomainReason::Migrated)
+    launcher.domain.as_ref().is_some_and(|domain| domain.is_down() && domain.reason == DomainReason::Migrated)
 }
 
 /// Post-copy: the guest runs on the target while the rest of its memory is still here. If the connection breaks now,
@@ -263,7 +263,7 @@ pub(crate) fn ask_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Act
 pub(crate) fn sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     match w.launcher.verdict(w.now) {
         Verdict::NotInitialised | Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
-        Verdict::Connected(launcher) if launcher.domain.as_ref().is_some_and(|domain| domain.is_alive()) => {
+        Verdict::Connected(launcher) if launcher.domain.as_ref().is_some_and(|domain| !domain.is_down()) => {
             return left_behind(w, vmi, launcher);
         }
         Verdict::Connected(_) | Verdict::Gone => {}
@@ -281,7 +281,7 @@ pub(crate) fn sent(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
 pub(crate) fn left_behind(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
     let state = state_of(vmi).filter(|state| state.source_pod.is_some() && state.source_pod.as_deref() == w.pod_name);
     let moved = state.filter(|state| !has_failed(state) && state.end_timestamp.is_some());
-    let alive = launcher.domain.as_ref().is_some_and(|domain| domain.is_alive());
+    let alive = launcher.domain.as_ref().is_some_and(|domain| !domain.is_down());
     let taken_part = launcher.migration.is_some();
     if let Some(state) = moved
         && alive

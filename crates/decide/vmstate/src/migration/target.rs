@@ -12,7 +12,7 @@ use crate::action::{normal, requeue, warning};
 use crate::launcher::{Verdict, since};
 use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
-use crate::{Action, ActionKind, Domain, LauncherState, Network, World};
+use crate::{Action, ActionKind, DomainState, LauncherState, Network, World};
 
 /// Attempts to prepare before the migration fails.
 const ATTEMPTS: u32 = 6;
@@ -130,7 +130,7 @@ fn receive(
     actions
 }
 
-fn ended_by_itself(domain: &Domain) -> bool {
+fn ended_by_itself(domain: &DomainState) -> bool {
     transfer::ended_by_itself((domain.status, domain.reason))
 }
 
@@ -143,7 +143,7 @@ fn was_torn(launcher: &LauncherState, migration: &Migration) -> bool {
 /// Whether QEMU died right after it started the guest. The guest's arrival was not announced, and the source stops its
 /// copy only after that: if it did not, the guest is still complete there.
 fn died_on_arrival(w: &World<'_>, launcher: &LauncherState, migration: &Migration) -> bool {
-    let Some(domain) = launcher.domain.as_ref().filter(|domain| !domain.is_alive()) else { return false };
+    let Some(domain) = launcher.domain.as_ref().filter(|domain| domain.is_down()) else { return false };
     let noticed = w.launcher.state.map_or(w.now, |(_, at)| at);
     let ran = migration.ended_at.map(|arrived| since(arrived, noticed)).unwrap_or_default();
     let post_copy = migration.mode == Some(MigrationMode::PostCopy);
@@ -152,7 +152,7 @@ fn died_on_arrival(w: &World<'_>, launcher: &LauncherState, migration: &Migratio
 
 /// Nothing is left to send or start the guest: either it is here, or it is lost.
 fn nobody_sends(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
-    if launcher.domain.as_ref().is_none_or(|domain| !domain.is_alive()) {
+    if launcher.domain.as_ref().is_none_or(|domain| domain.is_down()) {
         return report_failure(w, vmi, "the source of the migration is gone, and the guest has not arrived");
     }
     let unchanged = w.launcher.state.map(|(_, at)| since(at, w.now)).unwrap_or_default();
@@ -248,7 +248,7 @@ fn take_over(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
 fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineInstanceMigrationState) -> Vec<Action> {
     let mut actions = Vec::new();
     let alive = match w.launcher.verdict(w.now) {
-        Verdict::Connected(launcher) => launcher.domain.as_ref().is_some_and(|domain| domain.is_alive()),
+        Verdict::Connected(launcher) => launcher.domain.as_ref().is_some_and(|domain| !domain.is_down()),
         Verdict::Silent => return vec![requeue(1, "the launcher does not answer")],
         Verdict::NotInitialised | Verdict::Gone => false,
     };
@@ -307,7 +307,7 @@ fn report_failure(w: &World<'_>, vmi: &VirtualMachineInstance, why: &str) -> Vec
 fn give_up(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
     let mut actions = Vec::new();
     if let Verdict::Connected(launcher) = w.launcher.verdict(w.now) {
-        if launcher.domain.as_ref().is_some_and(|domain| domain.is_alive()) {
+        if launcher.domain.as_ref().is_some_and(|domain| !domain.is_down()) {
             return kill(w, "the migration that brought it has failed");
         }
         let waiting = "the launcher is about to end";

@@ -5,7 +5,9 @@ use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
 use vmstate::migration::SOURCE_GONE;
-use vmstate::{Action, ActionKind, Domain, DomainReason, DomainStatus, Endpoint, Failure, Migration, MigrationPhase};
+use vmstate::{
+    Action, ActionKind, DomainReason, DomainState, DomainStatus, Endpoint, Failure, Migration, MigrationPhase,
+};
 
 use crate::support::{Launcher, NODE, Scene, at, deleting, domain, running, settled, vmi, with};
 
@@ -53,18 +55,18 @@ fn merged(a: Value, b: Value) -> Value {
 }
 
 /// A launcher that says this about the migration.
-fn scene(vmi: VirtualMachineInstance, domain: Option<Domain>, phase: Option<MigrationPhase>) -> Scene {
+fn scene(vmi: VirtualMachineInstance, domain: Option<DomainState>, phase: Option<MigrationPhase>) -> Scene {
     Scene::new(vmi, domain).but(|scene| {
         let migration = |phase| Migration { uid: "m".to_string(), phase, ..Migration::default() };
         scene.state.as_mut().unwrap().migration = phase.map(migration);
     })
 }
 
-fn migrated() -> Domain {
+fn migrated() -> DomainState {
     domain(DomainStatus::Shutoff, DomainReason::Migrated)
 }
 
-fn waiting() -> Domain {
+fn waiting() -> DomainState {
     domain(DomainStatus::Paused, DomainReason::PausedMigration)
 }
 

@@ -6,7 +6,9 @@ use api::v1::VirtualMachineInstancePhase as Phase;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use serde_json::json;
-use vmstate::{Action, Domain, DomainReason, DomainStatus, Endpoint, LauncherState, Migration, MigrationPhase, Sent};
+use vmstate::{
+    Action, DomainReason, DomainState, DomainStatus, Endpoint, LauncherState, Migration, MigrationPhase, Sent,
+};
 
 use crate::support::{Launcher, Scene, domain, running, vmi, with};
 
@@ -85,7 +87,7 @@ impl Pair {
         );
         let labels = vmi.metadata.labels.as_mut().unwrap();
         labels.insert("kubevirt.io/migrationTargetNodeName".to_string(), NODES[TARGET].to_string());
-        let side = |side: usize, domain: Option<Domain>| {
+        let side = |side: usize, domain: Option<DomainState>| {
             Scene::new(None, domain).but(|scene| {
                 scene.node = NODES[side];
                 scene.pod_name = Some(PODS[side].to_string());

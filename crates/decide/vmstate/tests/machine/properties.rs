@@ -2,7 +2,7 @@
 
 use api::v1::VirtualMachineInstancePhase as Phase;
 use proptest::prelude::*;
-use vmstate::{Action, ActionKind, Domain, DomainReason, DomainStatus, Failure, LauncherState, Sent};
+use vmstate::{Action, ActionKind, DomainReason, DomainState, DomainStatus, Failure, LauncherState, Sent};
 
 use crate::support::{Launcher, Scene, at, deleting, domain, running, vmi};
 
@@ -22,7 +22,7 @@ fn any_phase() -> impl Strategy<Value = Phase> {
     ])
 }
 
-fn any_domain() -> impl Strategy<Value = Option<Domain>> {
+fn any_domain() -> impl Strategy<Value = Option<DomainState>> {
     use DomainReason as R;
     use DomainStatus as S;
     let status = prop::sample::select(vec![
@@ -202,14 +202,14 @@ impl Story {
         self.scene.state.get_or_insert_default()
     }
 
-    fn set_domain(&mut self, domain: Option<Domain>) {
+    fn set_domain(&mut self, domain: Option<DomainState>) {
         self.state().domain = domain;
         self.scene.state_at = self.scene.now;
     }
 
     fn alive(&self) -> bool {
         let domain = self.scene.state.as_ref().and_then(|state| state.domain.as_ref());
-        matches!(self.scene.launcher, Launcher::Talking) && domain.is_some_and(Domain::is_alive)
+        matches!(self.scene.launcher, Launcher::Talking) && domain.is_some_and(|domain| !domain.is_down())
     }
 
     fn twist(&mut self, twist: &Twist) -> bool {

@@ -3,21 +3,23 @@
 use api::v1::VirtualMachineInstance;
 use api::v1::VirtualMachineInstancePhase as Phase;
 use serde_json::{Value, json};
-use vmstate::{Action, Disk, Domain, DomainReason, DomainStatus, GuestAgent, GuestInterface, Interface};
+use vmstate::{
+    Action, DomainDisk, DomainInterface, DomainReason, DomainState, DomainStatus, DomainType, GuestAgent,
+    GuestInterface,
+};
 
 use crate::support::{Scene, domain, running, settled, vmi, with};
 
-fn full_domain() -> Domain {
-    Domain {
-        machine: "pc-q35-7.2".to_string(),
+fn full_domain() -> DomainState {
+    DomainState {
+        os_machine: "pc-q35-7.2".to_string(),
         memory_bytes: 256 << 20,
-        interfaces: vec![Interface {
-            name: "default".to_string(),
+        interfaces: vec![DomainInterface {
+            alias: "default".to_string(),
             mac: "02:00:00:aa:bb:01".to_string(),
-            queues: 0,
-            link_state: String::new(),
+            ..DomainInterface::default()
         }],
-        disks: vec![Disk { name: "root".into(), target: "vda".into(), source: "/disk".into() }],
+        disks: vec![DomainDisk { alias: "root".into(), target: "vda".into(), source: "/disk".into() }],
         ..running()
     }
 }
@@ -28,7 +30,7 @@ fn guest(ips: &[&str]) -> GuestAgent {
         mac: "02:00:00:AA:BB:01".to_string(),
         ips: ips.iter().map(ToString::to_string).collect(),
     };
-    GuestAgent { os: None, interfaces: vec![interface] }
+    GuestAgent { interfaces: vec![interface], ..GuestAgent::default() }
 }
 
 fn stored_status(scene: &Scene) -> Value {
@@ -46,7 +48,7 @@ fn a_running_guest_that_does_not_say_its_pci_layout_gets_it_back() {
     let [Action::UpdateVmi(new)] = actions.as_slice() else { panic!("{actions:?}") };
     assert_eq!(new.metadata.annotations.as_ref().unwrap()["kubevirt.io/pci-topology-version"], "v3");
     assert_eq!(Scene::new((**new).clone(), full_domain()).decide(), []);
-    let without_express = Domain { machine: "pc-i440fx-7.2".to_string(), ..full_domain() };
+    let without_express = DomainState { os_machine: "pc-i440fx-7.2".to_string(), ..full_domain() };
     let other = settled(Scene::new(stripped(), without_express));
     assert_eq!(other.decide(), [], "its machine has no such layout");
 }
@@ -133,14 +135,20 @@ fn the_primary_network_stays_first_and_what_the_controller_wrote_stays() {
         status["interfaces"][1],
         json!({"name": "blue", "infoSource": "multus-status", "podInterfaceName": "pod123"})
     );
-    let without = Domain { interfaces: vec![], ..full_domain() };
+    let without = DomainState { interfaces: vec![], ..full_domain() };
     let status = stored_status(&Scene::new(vmi, without));
     assert_eq!(status["interfaces"][0]["name"], "default", "a placeholder");
 }
 
 #[test]
 fn everybody_who_knows_of_a_second_network_adds_to_its_entry() {
-    let blue = Interface { name: "blue".into(), mac: "02:00:00:00:00:ab".into(), queues: 1, link_state: "up".into() };
+    let blue = DomainInterface {
+        alias: "blue".into(),
+        mac: "02:00:00:00:00:ab".into(),
+        queues: 1,
+        link_state: "up".into(),
+        ..DomainInterface::default()
+    };
     let mut domain = full_domain();
     domain.interfaces.push(blue);
     let mut agent = guest(&["10.0.2.2"]);
@@ -170,8 +178,9 @@ fn everybody_who_knows_of_a_second_network_adds_to_its_entry() {
 fn the_guests_operating_system_is_copied_and_kept() {
     let os: api::v1::VirtualMachineInstanceGuestOSInfo =
         serde_json::from_value(json!({"name": "Debian GNU/Linux", "id": "debian"})).unwrap();
-    let scene = Scene::new(vmi(Phase::Running), running())
-        .but(|s| s.state.as_mut().unwrap().guest_agent = Some(GuestAgent { os: Some(os.clone()), interfaces: vec![] }));
+    let scene = Scene::new(vmi(Phase::Running), running()).but(|s| {
+        s.state.as_mut().unwrap().guest_agent = Some(GuestAgent { os: Some(os.clone()), ..GuestAgent::default() })
+    });
     let told = settled(scene);
     assert_eq!(told.vmi.as_ref().unwrap().status.as_ref().unwrap().guest_os_info, Some(os));
     assert_eq!(told.but(|s| s.state.as_mut().unwrap().guest_agent = None).decide(), []);
@@ -203,7 +212,7 @@ fn paused_tells_the_first_reason_until_the_guest_goes_on() {
 
 #[test]
 fn the_agents_connection_shows_while_it_lasts() {
-    let connected = Domain { agent_connected: true, ..running() };
+    let connected = DomainState { agent_connected: true, ..running() };
     let scene = settled(Scene::new(vmi(Phase::Running), connected));
     assert_eq!(condition(scene.vmi.as_ref().unwrap(), "AgentConnected"), pair("True", ""));
     let lost = settled(scene.but(|s| s.state.as_mut().unwrap().domain = Some(running())));
@@ -212,7 +221,7 @@ fn the_agents_connection_shows_while_it_lasts() {
 
 #[test]
 fn an_emulated_guest_says_why_it_is_slow() {
-    let emulated = Domain { emulated: true, ..running() };
+    let emulated = DomainState { domain_type: DomainType::Qemu, ..running() };
     let scene = Scene::new(vmi(Phase::Running), emulated).but(|s| s.kvm = Err("a vCPU does not run".to_string()));
     let scene = settled(scene);
     let stored = scene.vmi.clone().unwrap();

@@ -5,7 +5,7 @@ use api::v1::VirtualMachineInstancePhase as Phase;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 use vmstate::{
-    Action, Domain, DomainReason, DomainStatus, Endpoint, Failure, IoRetry, LauncherState, LauncherView, Network,
+    Action, DomainReason, DomainState, DomainStatus, Endpoint, Failure, IoRetry, LauncherState, LauncherView, Network,
     PodAddresses, Proxy, Sent, Vmi, World, decide,
 };
 
@@ -46,11 +46,11 @@ pub(crate) fn with(mut vmi: VirtualMachineInstance, status: Value) -> VirtualMac
     vmi
 }
 
-pub(crate) fn domain(status: DomainStatus, reason: DomainReason) -> Domain {
-    Domain { status, reason, acpi: true, ..Domain::default() }
+pub(crate) fn domain(status: DomainStatus, reason: DomainReason) -> DomainState {
+    DomainState { status, reason, acpi: true, ..DomainState::default() }
 }
 
-pub(crate) fn running() -> Domain {
+pub(crate) fn running() -> DomainState {
     domain(DomainStatus::Running, DomainReason::Booted)
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Scene {
 
 impl Scene {
     /// A connected launcher with this domain, network done, one minute after the hand-over.
-    pub(crate) fn new(vmi: impl Into<Option<VirtualMachineInstance>>, domain: impl Into<Option<Domain>>) -> Self {
+    pub(crate) fn new(vmi: impl Into<Option<VirtualMachineInstance>>, domain: impl Into<Option<DomainState>>) -> Self {
         let state = LauncherState { domain: domain.into(), ..LauncherState::default() };
         let pod = PodAddresses { network: "default".to_string(), addresses: vec!["10.244.1.7".parse().unwrap()] };
         Scene {

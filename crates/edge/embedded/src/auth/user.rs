@@ -1,13 +1,10 @@
 //! The user of a request.
 
+use machinery::identity::{NODE_GROUP_PREFIX, NODE_NAME_EXTRA};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 /// The group of all authenticated users.
 const AUTHENTICATED: &str = "system:authenticated";
-/// Prefix of the group in a node's certificate that names the node.
-const NODE_GROUP: &str = "ferrovirt:node:";
-/// Key under which a service account token would carry the node's name.
-const NODE_EXTRA: &str = "authentication.kubernetes.io/node-name";
 
 /// A user and its groups from a client certificate: CN is the user, every O is a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,8 +29,8 @@ impl User {
     /// The user as hooks see it. A service account token would name the node; certificates use a group for that.
     pub(crate) fn reviewed(&self) -> review::User {
         let nodes: Vec<String> =
-            self.groups.iter().filter_map(|group| group.strip_prefix(NODE_GROUP)).map(str::to_owned).collect();
-        let extra = (!nodes.is_empty()).then(|| (NODE_EXTRA.to_owned(), nodes));
+            self.groups.iter().filter_map(|group| group.strip_prefix(NODE_GROUP_PREFIX)).map(str::to_owned).collect();
+        let extra = (!nodes.is_empty()).then(|| (NODE_NAME_EXTRA.to_owned(), nodes));
         review::User { name: self.name.clone(), groups: self.groups.clone(), extra: extra.into_iter().collect() }
     }
 
@@ -87,7 +84,7 @@ mod tests {
         let user = |groups: &[&str]| {
             User { name: "u".into(), groups: groups.iter().map(|&group| group.to_owned()).collect() }.reviewed()
         };
-        assert_eq!(user(&["ferrovirt:node:n1", "x"]).extra[NODE_EXTRA], ["n1"]);
+        assert_eq!(user(&["ferrovirt:node:n1", "x"]).extra[NODE_NAME_EXTRA], ["n1"]);
         assert!(user(&["x"]).extra.is_empty());
     }
 

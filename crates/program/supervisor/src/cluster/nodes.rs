@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use hostfs::process::ProcessId;
+use machinery::identity::NODE_GROUP_PREFIX;
 use tokio::process::{Child, Command};
 use tokio_util::sync::CancellationToken;
 
@@ -50,7 +51,7 @@ pub fn write_credentials(layout: &Layout, record: &Record, pki: &Pki) -> Result<
         };
         let handler = Subject {
             common_name: HANDLER_USER,
-            organization: Some(&format!("ferrovirt:node:{}", node.name)),
+            organization: Some(&format!("{NODE_GROUP_PREFIX}{}", node.name)),
             serves: &[],
         };
         for (name, subject, file) in [

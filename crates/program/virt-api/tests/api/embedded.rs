@@ -80,7 +80,7 @@ impl Cluster {
         let client = self.client(CONTROLLER).await;
         let nodes: Api<Node> = Api::all(self.client(ADMIN).await);
         let node = json!({
-            "metadata": { "name": "n1", "annotations": { virt_api::HANDLER_ADDRESS_ANNOTATION: "10.201.0.11:8186" } },
+            "metadata": { "name": "n1", "annotations": { api::annotations::HANDLER_ADDRESS: "10.201.0.11:8186" } },
         });
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
         let vmis: Api<VirtualMachineInstance> = Api::namespaced(client, "default");

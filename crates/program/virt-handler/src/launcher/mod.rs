@@ -55,7 +55,7 @@ impl Report {
 
     fn has_guest(&self) -> bool {
         let state = self.state.as_ref().map(|(state, _)| state);
-        state.and_then(|state| state.domain.as_ref()).is_some_and(vmstate::Domain::is_alive)
+        state.and_then(|state| state.domain.as_ref()).is_some_and(|domain| !domain.is_down())
     }
 }
 
@@ -308,7 +308,7 @@ mod tests {
     fn of_several_launchers_the_one_with_the_guest_answers() {
         use vmstate::DomainStatus::{Running, Shutoff};
         let report = |status: Option<vmstate::DomainStatus>| {
-            let domain = status.map(|status| vmstate::Domain { status, ..Default::default() });
+            let domain = status.map(|status| vmstate::DomainState { status, ..Default::default() });
             let state = vmstate::LauncherState { domain, ..Default::default() };
             Report { state: Some((state, Timestamp::UNIX_EPOCH)), ..Default::default() }
         };

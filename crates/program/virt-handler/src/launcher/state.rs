@@ -7,7 +7,7 @@ use launcher_contract::{migration as rpc_migration, types as rpc};
 pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
     let rpc::LauncherState {
         seq: _,
-        domain: said,
+        domain,
         guest_agent,
         marked_for_graceful_shutdown,
         shutdown_requested_at,
@@ -15,8 +15,8 @@ pub(super) fn translate(state: rpc::LauncherState) -> vmstate::LauncherState {
         migration: moving,
     } = state;
     vmstate::LauncherState {
-        domain: said.map(domain),
-        guest_agent: guest_agent.map(agent),
+        domain,
+        guest_agent,
         marked_for_graceful_shutdown,
         shutdown_requested_at,
         migration: moving.map(migration),
@@ -55,52 +55,4 @@ fn migration(migration: rpc_migration::MigrationState) -> vmstate::Migration {
             AbortState::Failed => Some(MigrationAbortStatus::Failed),
         },
     }
-}
-
-fn domain(domain: rpc::DomainState) -> vmstate::Domain {
-    let rpc::DomainState {
-        name: _,
-        uid: _, // launchers of other VMIs are ignored
-        status,
-        reason,
-        os_machine,
-        domain_type,
-        acpi,
-        interfaces,
-        disks,
-        memory_bytes,
-        agent_connected,
-        started_at: _,
-    } = domain;
-    vmstate::Domain {
-        status,
-        reason,
-        machine: os_machine,
-        emulated: domain_type == rpc::DomainType::Qemu,
-        acpi,
-        interfaces: interfaces.into_iter().map(interface).collect(),
-        disks: disks.into_iter().map(disk).collect(),
-        memory_bytes,
-        agent_connected,
-    }
-}
-
-fn interface(interface: rpc::DomainInterface) -> vmstate::Interface {
-    let rpc::DomainInterface { alias, mac, tap: _, queues, link_state } = interface;
-    vmstate::Interface { name: alias, mac, queues, link_state }
-}
-
-fn disk(disk: rpc::DomainDisk) -> vmstate::Disk {
-    let rpc::DomainDisk { alias, target, source } = disk;
-    vmstate::Disk { name: alias, target, source }
-}
-
-fn agent(agent: rpc::GuestAgent) -> vmstate::GuestAgent {
-    let rpc::GuestAgent { version: _, hostname: _, os, interfaces } = agent;
-    vmstate::GuestAgent { os, interfaces: interfaces.into_iter().map(guest_interface).collect() }
-}
-
-fn guest_interface(interface: rpc::GuestInterface) -> vmstate::GuestInterface {
-    let rpc::GuestInterface { name, mac, ips } = interface;
-    vmstate::GuestInterface { name, mac, ips }
 }

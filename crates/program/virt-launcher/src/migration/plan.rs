@@ -1,10 +1,11 @@
-//! Flags and parameters for libvirt, derived from the migration options and the current domain.
+//! Flags and parameters for libvirt, derived from the migration options and the current domain. They are libvirt's own, so
+//! they are not decided in [`transfer`], which knows no libvirt.
 
 use std::os::unix::fs::MetadataExt;
 
 use domain::Observed;
 use launcher_contract::Channel;
-use launcher_contract::migration::{Destination, MigrationOptions};
+use launcher_contract::migration::MigrationOptions;
 use launcher_contract::types::DomainStatus;
 use libvirt_io::{Params, Value, flags};
 
@@ -21,40 +22,6 @@ pub(super) struct Plan {
     pub(super) bytes: u64,
     /// The guest was paused before and stays paused.
     pub(super) paused: bool,
-}
-
-/// Rewrites a domain definition for another VMI.
-#[derive(Debug, Clone)]
-pub(super) struct Readdress {
-    /// The domain's name at the target.
-    pub(super) domain_name: String,
-    name: (String, String),
-    identity: [(String, String); 2],
-}
-
-impl Readdress {
-    /// For a source VMI with this domain name and UID. Namespaces contain no underscores, so the first one ends the
-    /// namespace.
-    pub(super) fn new(domain_name: &str, uid: &str, to: &Destination) -> Readdress {
-        let (namespace, name) = domain_name.split_once('_').unwrap_or(("", domain_name));
-        let new = format!("{}_{}", to.namespace, to.name);
-        let in_path = |namespace: &str, name: &str| format!("/cloud-init-data/{namespace}/{name}/");
-        Readdress {
-            name: (format!("<name>{domain_name}</name>"), format!("<name>{new}</name>")),
-            identity: [(uid.to_owned(), to.uid.clone()), (in_path(namespace, name), in_path(&to.namespace, &to.name))],
-            domain_name: new,
-        }
-    }
-
-    /// The domain XML to run at the target. It keeps its name: libvirt compares it with the source's, then renames it.
-    pub(super) fn live(&self, xml: &str) -> String {
-        self.identity.iter().fold(xml.to_owned(), |xml, (old, new)| xml.replace(old, new))
-    }
-
-    /// The persistent domain XML at the target, which libvirt does not rename.
-    pub(super) fn kept(&self, xml: &str) -> String {
-        self.live(xml).replace(&self.name.0, &self.name.1)
-    }
 }
 
 /// The domain just before the migration starts.
@@ -126,18 +93,6 @@ mod tests {
     use domain::ObservedDisk;
 
     use super::*;
-
-    #[test]
-    fn a_domain_for_another_instance_bears_that_ones_names() {
-        let to = Destination { namespace: "b".into(), name: "there".into(), uid: "u-2".into() };
-        let readdress = Readdress::new("a_here", "u-1", &to);
-        let xml = "<domain><name>a_here</name><uuid>x</uuid><uid>u-1</uid><source file='/e/cloud-init-data/a/here/noCloud.iso'/>\
-                   <source path='/var/run/kubevirt-private/u-1/virt-serial0'/></domain>";
-        let expected = "<domain><name>b_there</name><uuid>x</uuid><uid>u-2</uid><source file='/e/cloud-init-data/b/there/noCloud.iso'/>\
-                        <source path='/var/run/kubevirt-private/u-2/virt-serial0'/></domain>";
-        assert_eq!((readdress.kept(xml).as_str(), readdress.domain_name.as_str()), (expected, "b_there"));
-        assert_eq!(readdress.live(xml), expected.replace("b_there", "a_here"), "libvirt renames it");
-    }
 
     fn plan(options: &MigrationOptions, disks: &[(&str, bool)], status: DomainStatus) -> Plan {
         let disk = |(target, writable): &(&str, bool)| ObservedDisk {

@@ -5,37 +5,20 @@
 //! page, be it a device reading its queue or, under emulation, the delivery of an interrupt. libvirt then waits for an
 //! answer in the middle of its last step and does not even notice the break. `migrate-recover` can be sent out of band
 //! on a monitor that enables it, which libvirt 9.0 does not. So a target that may receive a guest by post-copy has a
-//! second monitor for this launcher, which QEMU serves in a separate thread.
+//! second monitor for this launcher ([`domain::with_recovery_monitor`]), which QEMU serves in a separate thread.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use domain::xml::QEMU_NAMESPACE;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-/// The character device behind the monitor.
-const DEVICE: &str = "recovery";
 /// Retry interval, until QEMU is there and between two attempts.
 const AGAIN: Duration = Duration::from_millis(200);
 /// More than QEMU ever sends here.
 const LINE_MAX: u64 = 256 << 10;
-
-/// Adds the second monitor to a domain. One that came by post-copy before already has it.
-pub(super) fn with_monitor(xml: &str, socket: &Path) -> String {
-    let chardev = format!("socket,id={DEVICE},path={},server=on,wait=off", socket.display());
-    let monitor = format!("chardev={DEVICE},mode=control");
-    let words = ["-chardev", &chardev, "-mon", &monitor];
-    if xml.contains(&format!("'{chardev}'")) {
-        return xml.to_owned();
-    }
-    let Some((inside, "")) = xml.trim_end().rsplit_once("</domain>") else { return xml.to_owned() };
-    let words: String = words.iter().map(|word| format!("<qemu:arg value='{word}'/>")).collect();
-    // The namespace is declared locally, so it does not matter whether the root element declares it too.
-    format!("{inside}<qemu:commandline xmlns:qemu='{QEMU_NAMESPACE}'>{words}</qemu:commandline></domain>\n")
-}
 
 /// Makes QEMU listen for the source again whenever the connection breaks. Never returns.
 ///
@@ -90,19 +73,6 @@ async fn next(said: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Value> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SOCKET: &str = "/s/monitor.sock";
-
-    #[test]
-    fn a_domain_gets_the_monitor_once() {
-        let once = with_monitor("<domain type='qemu' id='1'>\n  <name>a</name>\n</domain>\n", Path::new(SOCKET));
-        let expected = "<domain type='qemu' id='1'>\n  <name>a</name>\n<qemu:commandline \
-            xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'><qemu:arg value='-chardev'/>\
-            <qemu:arg value='socket,id=recovery,path=/s/monitor.sock,server=on,wait=off'/>\
-            <qemu:arg value='-mon'/><qemu:arg value='chardev=recovery,mode=control'/></qemu:commandline></domain>\n";
-        assert_eq!(once, expected);
-        assert_eq!(with_monitor(&once, Path::new(SOCKET)), once);
-    }
 
     /// A QEMU that says these lines, each after another command, and what it was told.
     async fn told(lines: &[&str]) -> Vec<Value> {

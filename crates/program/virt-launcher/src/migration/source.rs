@@ -2,17 +2,16 @@
 
 use std::sync::Arc;
 
+use domain::Readdress;
 use jiff::Timestamp;
 use launcher_contract::migration::{
     AbortState, MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress,
 };
-use launcher_contract::types::{DomainReason, DomainState, DomainStatus, LauncherState};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::Sockets;
-use super::plan::Readdress;
 use super::steps::{Driver, Outcome};
 use crate::error::Error;
 use crate::session::Session;
@@ -65,7 +64,7 @@ impl Source {
             return Err(Error::WrongState("another migration of this guest is under way".into()));
         }
         let state = self.0.state.get();
-        may_start(&state, &uid)?;
+        transfer::may_start(&state, &uid)?;
         let levers = Running { uid: uid.clone(), abort: CancellationToken::new(), settled: watch::Sender::new(None) };
         *running = Some(levers.clone());
         drop(running);
@@ -153,61 +152,5 @@ impl Source {
         };
         running.settled.send_replace(Some(target_runs));
         Ok(())
-    }
-}
-
-fn may_start(state: &LauncherState, uid: &str) -> Result<(), Error> {
-    if state.migration.as_ref().is_some_and(|before| before.uid == uid && before.phase.is_final()) {
-        return Err(Error::WrongState(format!("migration {uid} has ended; a new attempt needs a new migration")));
-    }
-    match &state.domain {
-        Some(domain) if can_move(domain) => Ok(()),
-        Some(domain) => {
-            let detail = format!("the guest is {:?} ({:?}) and cannot be migrated", domain.status, domain.reason);
-            Err(Error::WrongState(detail))
-        }
-        None => Err(Error::NoDomain),
-    }
-}
-
-fn can_move(domain: &DomainState) -> bool {
-    match domain.status {
-        DomainStatus::Running | DomainStatus::Blocked => true,
-        DomainStatus::Paused => domain.reason == DomainReason::PausedUser,
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn state(status: DomainStatus, reason: DomainReason) -> LauncherState {
-        let domain = Some(DomainState { status, reason, ..Default::default() });
-        LauncherState { domain, ..Default::default() }
-    }
-
-    #[test]
-    fn a_guest_moves_only_if_it_runs_or_its_user_has_paused_it() {
-        use DomainReason as Reason;
-        for (status, reason, moves) in [
-            (DomainStatus::Running, Reason::Booted, true),
-            (DomainStatus::Paused, Reason::PausedUser, true),
-            (DomainStatus::Paused, Reason::PausedIOError, false),
-            (DomainStatus::Paused, Reason::PausedPostcopyFailed, false),
-            (DomainStatus::Shutoff, Reason::Migrated, false),
-            (DomainStatus::Crashed, Reason::Panicked, false),
-        ] {
-            assert_eq!(may_start(&state(status, reason), "m").is_ok(), moves, "{status:?} {reason:?}");
-        }
-        assert!(matches!(may_start(&LauncherState::default(), "m"), Err(Error::NoDomain)));
-    }
-
-    #[test]
-    fn a_migration_that_has_ended_is_not_taken_up_again() {
-        let mut state = state(DomainStatus::Running, DomainReason::Migrated);
-        state.migration = Some(MigrationState { uid: "m".into(), phase: MigrationPhase::Failed, ..Default::default() });
-        assert!(matches!(may_start(&state, "m"), Err(Error::WrongState(_))));
-        assert!(may_start(&state, "n").is_ok());
     }
 }

@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use domain::Readdress;
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
 use launcher_contract::migration::{MigrationOptions, Progress};
@@ -16,8 +17,7 @@ use transfer::{Command, Event, Failure, How, Pass, PostCopy, Report, Setup};
 
 use super::Sockets;
 use super::mark;
-use super::plan::{Current, Plan, Readdress};
-use super::recovery;
+use super::plan::{Current, Plan};
 use crate::error::{Error, chain};
 use crate::session::{self, Session, URI};
 use crate::state::StateStore;
@@ -247,7 +247,7 @@ impl Run<'_> {
         let live = readdress.map_or(xml.clone(), |readdress| readdress.live(&xml));
         let live = match pass.post_copy {
             false => live,
-            true => recovery::with_monitor(&live, &self.driver.sockets.recovery_monitor()),
+            true => domain::with_recovery_monitor(&live, &self.driver.sockets.recovery_monitor()),
         };
         let with_xml = self.plan.params.clone().replaced("destination_xml", Value::String(live));
         let prepared = target.migrate_prepare(&with_xml, &cookie, Plan::at_target(self.flags(pass))).await;

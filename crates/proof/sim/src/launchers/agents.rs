@@ -9,7 +9,8 @@ use launcher_contract::types::DomainReason as Reason;
 use serde_json::json;
 use transfer::{Event, Note, Seen};
 use vmstate::{
-    Action, Domain, Endpoint, LauncherState, LauncherView, Migration, Network, PodAddresses, Proxy, Sent, Vmi, World,
+    Action, DomainState, Endpoint, LauncherState, LauncherView, Migration, Network, PodAddresses, Proxy, Sent, Vmi,
+    World,
 };
 
 use super::daemons::There;
@@ -138,7 +139,8 @@ impl Move {
     pub(super) fn show(&mut self) {
         let now = self.time();
         for (side, seen) in [(SOURCE, Some(self.here.domain())), (TARGET, self.there.domain())] {
-            let domain = seen.map(|(status, reason)| Domain { status, reason, acpi: true, ..Domain::default() });
+            let domain =
+                seen.map(|(status, reason)| DomainState { status, reason, acpi: true, ..DomainState::default() });
             let it = &mut self.sides[side];
             if it.state.domain != domain {
                 (it.state.domain, it.state_at) = (domain, now);

@@ -1,11 +1,8 @@
 //! Executes the state machine's actions for migrations.
 
-mod options;
-
 use std::net::IpAddr;
 
-use api::v1::{Between, MigrationConfiguration, VirtualMachineInstance};
-use launcher_contract::migration::Destination;
+use api::v1::{MigrationConfiguration, VirtualMachineInstance};
 use launcher_contract::types::{RefusalCode, SyncOptions};
 use launcher_rpc::Error as RpcError;
 use vmstate::Action;
@@ -55,9 +52,9 @@ pub(crate) async fn act(
         }
         Action::Migrate { uid } => {
             let gates = |name: &str| node.config.gate(name);
-            let options = options::options(vmi, &configuration(node, vmi), gates, cpus());
+            let options = vmstate::migration::options(vmi, &configuration(node, vmi), gates, cpus());
             tracing::info!(vmi = %key, migration = uid, ?options, "sending the guest away");
-            client.migrate(vmi_uid, &uid, &options, destination(vmi)).await
+            client.migrate(vmi_uid, &uid, &options, vmstate::migration::destination(vmi)).await
         }
         Action::AbortMigration { uid, because } => {
             tracing::info!(vmi = %key, migration = uid, because, "keeping the guest");
@@ -79,24 +76,10 @@ pub(crate) async fn act(
 
 /// The source names the sockets that QEMU opens at the target, after its own VMI.
 fn socket_key(vmi: &VirtualMachineInstance, own: &VmiUid) -> Result<VmiUid, Failed> {
-    let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
-    let from_another = state.filter(|state| state.between() == Some(Between::Receives));
-    let source = from_another.and_then(|state| state.source_state.as_ref());
-    match source.and_then(|source| source.virtual_machine_instance_uid.as_deref()) {
+    match vmstate::migration::sender_uid(vmi) {
         Some(uid) => VmiUid::new(uid).map_err(|error| transient(&error)),
         None => Ok(own.clone()),
     }
-}
-
-/// The target VMI, if the guest moves to another one.
-fn destination(vmi: &VirtualMachineInstance) -> Option<Destination> {
-    let state = vmi.status.as_ref()?.migration_state.as_ref()?;
-    let target = state.target_state.as_ref().filter(|_| state.between() == Some(Between::Sends))?;
-    Some(Destination {
-        namespace: target.domain_namespace.clone()?,
-        name: target.domain_name.clone()?,
-        uid: target.virtual_machine_instance_uid.clone()?,
-    })
 }
 
 /// Closes all proxies of the launcher.

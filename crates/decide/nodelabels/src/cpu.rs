@@ -4,21 +4,10 @@
 //! the same: under emulation the same QEMU version, with KVM the same model with the same features. That is stricter
 //! than necessary, but never wrong.
 
-use std::process::{Command, Stdio};
-
 use api::labels::{CPU_MODEL_MIGRATION_PREFIX, CPU_VENDOR_PREFIX, HOST_MODEL_CPU_PREFIX};
 
-/// The labels of a node, with KVM or with emulation.
-pub(crate) fn labels(kvm: bool) -> Vec<String> {
-    let cpuinfo = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_else(|error| {
-        tracing::warn!(%error, "failed to detect the node's CPU");
-        String::new()
-    });
-    let version = if kvm { None } else { qemu_version() };
-    labels_of(&cpuinfo, kvm, version.as_deref())
-}
-
-fn labels_of(cpuinfo: &str, kvm: bool, qemu: Option<&str>) -> Vec<String> {
+/// The labels of a node with this `/proc/cpuinfo`, with KVM or with emulation by a QEMU of this version.
+pub fn labels(cpuinfo: &str, kvm: bool, qemu: Option<&str>) -> Vec<String> {
     let field = |name: &str| {
         let line = cpuinfo.lines().find(|line| line.split(':').next().map(str::trim) == Some(name))?;
         line.split_once(':').map(|(_, value)| value.trim())
@@ -57,15 +46,8 @@ fn fingerprint(flags: &str) -> u32 {
     bytes.fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// The version QEMU prints, truncated to fit into a label.
-fn qemu_version() -> Option<String> {
-    let qemu = format!("qemu-system-{}", std::env::consts::ARCH);
-    let answer = Command::new(&qemu).arg("--version").stdin(Stdio::null()).stderr(Stdio::null()).output();
-    let text = answer.ok().filter(|output| output.status.success())?.stdout;
-    version_in(&String::from_utf8_lossy(&text))
-}
-
-fn version_in(text: &str) -> Option<String> {
+/// The version in what `qemu --version` prints, truncated to fit into a label.
+pub fn qemu_version(text: &str) -> Option<String> {
     let version = text.lines().next()?.split(" version ").nth(1)?.split_whitespace().next()?;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
     Some(version.chars().filter(|c| plain(*c)).take(40).collect::<String>()).filter(|version| !version.is_empty())
@@ -79,19 +61,19 @@ mod tests {
 
     #[test]
     fn emulating_nodes_are_the_same_if_their_qemu_is() {
-        let labels = labels_of(CPUINFO, false, Some("7.2.22"));
+        let emulating = labels(CPUINFO, false, Some("7.2.22"));
         let expected = [
             "cpu-vendor.node.kubevirt.io/Intel",
             "host-model-cpu.node.kubevirt.io/qemu-7.2.22",
             "cpu-model-migration.node.kubevirt.io/qemu-7.2.22",
         ];
-        assert_eq!(labels, expected);
-        assert_eq!(labels_of("", false, None), Vec::<String>::new());
+        assert_eq!(emulating, expected);
+        assert_eq!(labels("", false, None), Vec::<String>::new());
     }
 
     #[test]
     fn on_hardware_every_feature_counts_and_their_order_does_not() {
-        let of = |cpuinfo: &str| labels_of(cpuinfo, true, None);
+        let of = |cpuinfo: &str| labels(cpuinfo, true, None);
         assert_eq!(of(CPUINFO), of(&CPUINFO.replace("fpu sse avx", "avx fpu sse")));
         assert_ne!(of(CPUINFO), of(&CPUINFO.replace("fpu sse avx", "fpu sse avx avx2")));
         assert!(of(CPUINFO)[1].starts_with("host-model-cpu.node.kubevirt.io/Intel-6-85-"), "{:?}", of(CPUINFO));
@@ -101,7 +83,7 @@ mod tests {
     #[test]
     fn the_version_is_found_in_what_qemu_prints() {
         let text = "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\nCopyright\n";
-        assert_eq!(version_in(text).as_deref(), Some("7.2.22"));
-        assert_eq!(version_in("nonsense"), None);
+        assert_eq!(qemu_version(text).as_deref(), Some("7.2.22"));
+        assert_eq!(qemu_version("nonsense"), None);
     }
 }

@@ -13,7 +13,8 @@ const PROGRESS_TIMEOUT: i64 = 150;
 const COMPLETION_TIMEOUT_PER_GIB: i64 = 150;
 const MIB: i64 = 1 << 20;
 
-pub(super) fn options(
+/// `cpus` is how many CPUs the node has.
+pub fn options(
     vmi: &VirtualMachineInstance,
     configuration: &MigrationConfiguration,
     gate: impl Fn(&str) -> bool,
