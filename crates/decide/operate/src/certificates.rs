@@ -227,7 +227,7 @@ fn leaf_due(
         return because("it is for other names");
     }
     let Some(signer) = trusted.iter().find(|authority| authority.key_id == leaf.authority) else {
-        return because("nobody trusts the CA that signed it");
+        return because("it is signed by a CA that is not trusted");
     };
     let changed = leaf.duration.as_deref() != Some(text(rotation.duration).as_str());
     let spread = spread_at(current, trusted, rotation).filter(|_| signer.key_id != current.key_id);

@@ -57,10 +57,10 @@ fn apply(object: &mut Value, kind: &str, change: &CustomizeComponentsPatch) -> R
         }
         "merge" => patch::merge(object, &read(&change.patch)?),
         "strategic" => strategic::apply(kind, object, &read(&change.patch)?).map_err(|error| error.to_string())?,
-        other => return Err(format!("its type {other:?} is none of json, merge and strategic")),
+        other => return Err(format!("type must be json, merge or strategic, not {other:?}")),
     }
     let now = (object["kind"].clone(), object["metadata"]["name"].clone(), object["metadata"]["namespace"].clone());
-    if now == identity { Ok(()) } else { Err("it would make another object of it".to_owned()) }
+    if now == identity { Ok(()) } else { Err("the patch must not change the object's kind, name or namespace".to_owned()) }
 }
 
 /// Replaces flags of a program, or adds them.

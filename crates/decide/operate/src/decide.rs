@@ -101,7 +101,7 @@ fn run(pass: &mut Pass<'_>, kubevirt: &KubeVirt) -> Standing {
         pass.delete_obsolete();
         return Standing::Ready;
     }
-    let what = format!("Not all Pods are ready of {}.", not_ready.join(", "));
+    let what = format!("Pods not ready: {}.", not_ready.join(", "));
     match pass.settled {
         true => Standing::NotReady { what, available: pass.is_available() },
         false => Standing::UnderWay { waiting: what },
@@ -142,7 +142,7 @@ fn why_other(w: &World<'_>, other: &KubeVirt, ours: Option<&KubeVirt>) -> String
             format!("A cluster has one installation: KubeVirt {namespace}/{name}. Delete this object.")
         }
         None => {
-            format!("virt-operator looks after the namespace {namespace}. Delete this object, and create it there.")
+            format!("virt-operator manages namespace {namespace} only. Delete this object and create it there.")
         }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn stamped(mut object: Value) -> Value {
 pub(crate) fn difference(desired: &Value, live: Option<&Value>) -> Option<String> {
     let Some(live) = live else { return Some("it is missing".to_owned()) };
     if live["metadata"]["annotations"][HASH] != desired["metadata"]["annotations"][HASH] {
-        return Some("it is to be different from now on".to_owned());
+        return Some("the desired state changed".to_owned());
     }
     first_difference(desired, live).map(|path| format!("{path} was changed"))
 }

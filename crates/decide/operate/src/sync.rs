@@ -117,7 +117,7 @@ impl Pass<'_> {
                 self.effects.push(Effect::Apply { object, because });
             }
             if let Some(stuck) = stuck.filter(|_| !self.settled) {
-                let message = format!("virt-handler does not come up on its first node. {stuck}");
+                let message = format!("virt-handler did not become ready on the first node. {stuck}");
                 self.effects.push(Effect::Warn { reason: "FailedUpdate", message: message.clone() });
                 return Err(Halt::Failed(message));
             }
@@ -139,7 +139,7 @@ impl Pass<'_> {
             }
         }
         if let Some(id) = waiting {
-            return Err(Halt::Waiting(format!("Waiting for an answer from the server of {id}.")));
+            return Err(Halt::Waiting(format!("Waiting for the server of {id} to respond.")));
         }
         self.definitions(Kinds::New);
         let mut definitions = target.of(Step::Definitions);

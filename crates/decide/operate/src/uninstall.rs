@@ -111,7 +111,7 @@ fn remove_definitions(definitions: &[(&Id, &Value)], decision: &mut Decision) ->
     let holds = |live: &Value| is_left(live) || finalizers_of(live).iter().any(|one| one == CLEANUP);
     if let Some((id, _)) = definitions.iter().find(|(_, live)| holds(live)) {
         let kind = id.name.split('.').next().unwrap_or_default();
-        return Standing::Leaving { waiting: format!("Waiting for the last of {kind} to go.") };
+        return Standing::Leaving { waiting: format!("Waiting for {kind} to be deleted.") };
     }
     for (id, live) in definitions {
         let rest: Vec<String> = finalizers_of(live).into_iter().filter(|one| one != finalizers::OPERATOR).collect();
@@ -119,7 +119,7 @@ fn remove_definitions(definitions: &[(&Id, &Value)], decision: &mut Decision) ->
             decision.effects.push(hold(id, live, &json!(rest)));
         }
     }
-    Standing::Leaving { waiting: "Waiting for the definitions to go.".to_owned() }
+    Standing::Leaving { waiting: "Waiting for the CRDs to be deleted.".to_owned() }
 }
 
 fn hold(id: &Id, live: &Value, finalizers: &Value) -> Effect {

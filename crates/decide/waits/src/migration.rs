@@ -77,7 +77,7 @@ fn wait(
         return plain(waiting);
     }
     plain(match phase {
-        None => "waits for virt-controller to look at it".to_owned(),
+        None => "waits for virt-controller to process it".to_owned(),
         Some(Phase::Pending) => "waits for virt-controller to create the target Pod".to_owned(),
         Some(Phase::Scheduling) => "waits for the target Pod to become ready".to_owned(),
         Some(Phase::Scheduled) => "waits for virt-controller to hand it to the nodes".to_owned(),
@@ -126,7 +126,7 @@ fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<S
                      kubevirt.io/vmi-name={vmi}`")
         }
         reasons::TARGET_POD_UNSCHEDULABLE => {
-            format!("make room on another node, uncordon one, or loosen what the instance asks of its node; {cancel}")
+            format!("make room on another node, uncordon one, or relax its node selector or affinity; {cancel}")
         }
         reasons::UTILITY_VOLUMES_PRESENT => "detach the utility volumes".to_owned(),
         reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE => format!(
@@ -208,7 +208,7 @@ mod tests {
     fn every_phase_names_who_acts_next() {
         let ours = json!({"migrationUid": "mu", "sourceNode": "n1", "targetNode": "n2"});
         let table = [
-            ("", "wait: waits for virt-controller to look at it"),
+            ("", "wait: waits for virt-controller to process it"),
             ("Pending", "wait: waits for virt-controller to create the target Pod"),
             ("Scheduling", "wait: waits for the target Pod to become ready"),
             ("Scheduled", "wait: waits for virt-controller to hand it to the nodes"),

@@ -114,7 +114,7 @@ fn end(chain: &Chain) -> End {
         Outlook::Waiting(what) => {
             let since = chain.vmi.as_ref().and_then(vmi_since).or_else(|| created(&chain.vm.as_ref()?.metadata));
             let unschedulable = what.contains(" waits for a node");
-            let room = "make room on a node, uncordon one, or loosen what the machine asks of its node";
+            let room = "make room on a node, uncordon one, or relax its node selector or affinity";
             End::Waits(Wait { what, since, unblock: unschedulable.then(|| room.to_owned()) })
         }
     }
@@ -132,7 +132,7 @@ fn running(chain: &Chain) -> End {
         true => "the guest runs, on a launcher of another version; it gets the current one when it is moved or \
                  restarted, by itself if spec.workloadUpdateStrategy of the KubeVirt object says so"
             .to_owned(),
-        false => "the guest runs; nothing is waited for".to_owned(),
+        false => "the guest is running".to_owned(),
     })
 }
 
@@ -157,10 +157,10 @@ fn change(vmi: &VirtualMachineInstance) -> Option<Wait> {
 /// A VMI that must leave its node and has no migration yet.
 fn evacuation(vmi: &VirtualMachineInstance) -> Option<Wait> {
     let node = vmi.status.as_ref()?.evacuation_node_name.as_deref().filter(|node| !node.is_empty())?;
-    let what = format!("the guest is to leave node {node}, and virt-controller has to make a migration for it");
+    let what = format!("the guest must leave node {node}; waiting for virt-controller to create a migration");
     let external = vmi.spec.eviction_strategy.as_deref() == Some("External");
     let unblock = match external {
-        true => "its eviction strategy is External: whoever manages it has to move or stop it".to_owned(),
+        true => "eviction strategy External: an external controller must migrate or stop it".to_owned(),
         false => format!("`virtctl evacuate-cancel vmi {}` lets it stay", name(&vmi.metadata)),
     };
     Some(Wait { what, since: None, unblock: Some(unblock) })
@@ -234,7 +234,7 @@ VirtualMachine demo          Running  for 60s
 VirtualMachineInstance demo  Running on n1  for 60s
 Pod launcher                 Running on n1  for 60s
 
-the guest runs; nothing is waited for
+the guest is running
 ";
         assert_eq!(told(&at_rest()), expected);
     }
@@ -267,7 +267,7 @@ the guest runs; nothing is waited for
         let expected = "
 waiting:      no node: 0/2 nodes are available
 since:        2026-01-02T03:00:48Z (12s)
-to unblock:   make room on another node, uncordon one, or loosen what the instance asks of its node; \
+to unblock:   make room on another node, uncordon one, or relax its node selector or affinity; \
 `virtctl migrate-cancel demo` cancels it
 ";
         assert!(text.ends_with(expected), "{text}");
@@ -289,7 +289,7 @@ to unblock:   make room on another node, uncordon one, or loosen what the instan
         assert!(moving.contains("the guest then stays on n1"), "{moving}");
         let marked = json!({"status": {"phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1"}});
         let marked = told(&Chain { vmi: object("demo", marked), ..at_rest() });
-        assert!(marked.contains("is to leave node n1"), "{marked}");
+        assert!(marked.contains("must leave node n1"), "{marked}");
         let stopped = object("demo", json!({"spec": {"runStrategy": "Halted"}}));
         let stopped = told(&Chain { name: "demo".into(), vm: stopped, ..Chain::default() });
         assert!(stopped.contains("stands still: VirtualMachine demo is stopped"), "{stopped}");

@@ -41,19 +41,19 @@ pub struct Args {
     /// Port to listen on; 0 for any
     #[arg(long, default_value_t = 8443)]
     port: u16,
-    /// TLS certificate, read again when it changes; self-signed if the default file does not exist
+    /// TLS certificate, reloaded when it changes; self-signed if the default file does not exist
     #[arg(long, default_value = CERT, value_name = "FILE")]
     tls_cert_file: PathBuf,
     /// Its private key
     #[arg(long, default_value = KEY, value_name = "FILE")]
     tls_key_file: PathBuf,
-    /// Client certificate towards virt-handlers, read again when it changes
+    /// Client certificate presented to virt-handlers; reloaded when it changes
     #[arg(long, default_value = HANDLER_CERT, value_name = "FILE")]
     handler_cert_file: PathBuf,
     /// Its private key
     #[arg(long, default_value = HANDLER_KEY, value_name = "FILE")]
     handler_key_file: PathBuf,
-    /// CA certificates that sign virt-handlers' certificates, read again when they change
+    /// CA certificates that sign virt-handlers' certificates; reloaded when they change
     #[arg(long, default_value = CA, value_name = "FILE")]
     ca_file: PathBuf,
     /// Refuse virt-handlers whose certificate names no node; without virt-operator they share one

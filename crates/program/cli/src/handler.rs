@@ -33,7 +33,7 @@ const KVM_FINDING: &str = "kvm.json";
 /// Below the private directory: this node's certificate.
 const CERTIFICATE: &str = "certificate";
 
-/// Run the node agent, which looks after the VMs of one node of a Kubernetes cluster
+/// Run virt-handler, the node agent for VMs on a Kubernetes node
 ///
 /// It needs root, the node's processes and devices, the kubelet's directories, and the programs of virt-launcher's
 /// image. When it ends, VMs keep running, and the next one takes them over.
@@ -73,13 +73,13 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Certificates")]
 struct Files {
-    /// Certificate towards virt-api and other nodes, read again when it changes
+    /// Certificate presented to virt-api and other nodes; reloaded when it changes
     #[arg(long, default_value = CERT, value_name = "FILE")]
     tls_cert_file: PathBuf,
     /// Its private key
     #[arg(long, default_value = KEY, value_name = "FILE")]
     tls_key_file: PathBuf,
-    /// CA certificates that sign the certificates of virt-api and other nodes, read again when they change
+    /// CA certificates that sign the certificates of virt-api and other nodes; reloaded when they change
     #[arg(long, default_value = CA, value_name = "FILE")]
     ca_file: PathBuf,
     /// Request a certificate for this node from this signer, instead of using the one above

@@ -46,7 +46,7 @@ pub struct Args {
     /// Seconds to wait before giving up
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
-    /// Seconds to wait for virt-operator, and for virt-controller and virt-handler to end VMs, before doing it without
+    /// Seconds to wait for virt-operator, and for virt-controller and virt-handler to stop VMs, before continuing without
     /// them
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u64,
@@ -116,7 +116,7 @@ impl Removal {
         }
         ensure!(
             found.is_empty() || delete_virtual_machines,
-            "there are still objects that would be lost: {}. Delete them, or pass --delete-virtual-machines",
+            "VMs still exist: {}; delete them, or pass --delete-virtual-machines",
             found.join(", ")
         );
         Ok(())
@@ -178,7 +178,7 @@ impl Removal {
                 answered = Instant::now();
             }
             if answered.elapsed() > self.patience {
-                progress.done("virt-operator does not answer; going on without it");
+                progress.done("virt-operator is not responding; continuing without it");
                 return Ok(false);
             }
             self.pause(&waiting).await?;
@@ -207,7 +207,7 @@ impl Removal {
         let until = Instant::now() + self.patience;
         for resource in RESOURCES.iter().filter(|resource| resource.kind != KubeVirt::KIND) {
             while !self.objects(resource).await?.is_empty() {
-                let waiting = format!("Waiting for the last of {} to go.", resource.plural);
+                let waiting = format!("Waiting for {} to be deleted.", resource.plural);
                 progress.waiting(&waiting);
                 if Instant::now() > until {
                     self.let_go(resource).await?;

@@ -263,7 +263,7 @@ async fn a_node_is_emptied_only_of_what_the_user_gave_up() {
     assert!(drained.err().contains("node n1 is empty: 1 have left"), "{}", drained.err());
     assert!(cordoned().await);
     let told = cluster.run(&["uncordon", "n1"]).await.ok();
-    assert!(told.starts_with("node n1 takes Pods again; 0 evacuations were called off"), "{told}");
+    assert!(told.starts_with("node n1 uncordoned; 0 evacuations canceled"), "{told}");
     assert!(!cordoned().await);
     assert!(cluster.run(&["drain", "n9"]).await.failed().contains("nodes \"n9\" not found"));
 }

@@ -131,7 +131,7 @@ impl Agent {
             match outcome {
                 Ok(()) => break,
                 Err(error) => {
-                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "record is not usable");
+                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "failed to read or write the launcher's record");
                     tokio::time::sleep(DISK_RETRY).await;
                 }
             }
@@ -163,7 +163,7 @@ impl Agent {
                 return if self.is_done(&seen) { None } else { Some(pause) };
             }
         }
-        tracing::error!(pod = %self.record.pod_uid, "actor of a launcher does not settle");
+        tracing::error!(pod = %self.record.pod_uid, "launcher state machine does not settle");
         Some(Some(Duration::from_secs(1)))
     }
 

@@ -57,12 +57,12 @@ impl Signer {
         match judge(&facts(&request), &self.namespace) {
             Verdict::Ignore => Ok(Requeue::No),
             Verdict::Deny { message } => {
-                tracing::warn!(request = %key, message, "deny a certificate");
+                tracing::warn!(request = %key, message, "denied certificate request");
                 self.conclude(request, "Denied", &message).await.map(|_| Requeue::No)
             }
             Verdict::Grant { node, approve } => {
                 if let Some(wait) = self.waits() {
-                    tracing::info!(request = %key, seconds = wait.as_secs(), "sign it once every Pod knows the new CA");
+                    tracing::info!(request = %key, seconds = wait.as_secs(), "waiting until all Pods trust the new CA");
                     return Ok(Requeue::After(wait));
                 }
                 let request = match approve {
@@ -112,7 +112,7 @@ impl Signer {
         let duration = node_duration(self.kubevirt().as_ref());
         let signed = pki::sign(&pem, node, duration, &authority, Timestamp::now());
         let signed = signed.map_err(|source| Error::Certificate { name: name.clone(), source })?;
-        tracing::info!(request = name, node, "sign a certificate");
+        tracing::info!(request = name, node, "signed certificate request");
         request.status.get_or_insert_default().certificate = Some(ByteString(signed.into_bytes()));
         let written = self.api().replace_status(&name, &PostParams::default(), &request).await;
         written.map(drop).map_err(|error| Error::api(format!("sign CertificateSigningRequest {name}"), error))

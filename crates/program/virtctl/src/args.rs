@@ -26,7 +26,7 @@ pub(crate) enum Command {
     Restart(StopArgs),
     /// Pause a running virtual machine
     Pause(PauseArgs),
-    /// Let a paused virtual machine go on
+    /// Unpause a virtual machine
     Unpause(PauseArgs),
     /// Ask the guest to reboot itself, through its agent or its power button
     #[command(name = "soft-reboot", alias = "softreboot")]
@@ -129,9 +129,9 @@ pub(crate) enum ExplainTarget {
     Migration,
 }
 
-/// Tell where a virtual machine or a migration stands
+/// Show the status of a virtual machine or migration and what it waits for
 ///
-/// Walks the chain of objects behind it, and prints what it waits for, since when, and what would unblock it.
+/// Prints each object behind it, from the VirtualMachine to the Pod, what it waits for, since when, and how to unblock it.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// Resource type of NAME

@@ -28,10 +28,10 @@ use terminal::Progress;
 /// Polling interval of the node, and retry interval of evictions.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Move the guests of a node elsewhere and let no new ones come
+/// Cordon a node and live-migrate or evict its VMs
 ///
-/// Cordons the node and asks for the eviction of its Pods, as `kubectl drain` does, and ends when none is left. Shows what
-/// is left, how long it will take, and who holds it up. `ferrovirt uncordon` lets Pods come again and calls off what has
+/// Cordons the node and evicts its Pods, as `kubectl drain` does, and ends when none is left. Shows what is left, how long
+/// it will take, and what blocks it. `ferrovirt uncordon` marks the node as schedulable and cancels evacuations that have
 /// not started.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     drain.check(&args, &config).await?;
     let mut progress = Progress::default();
     cordon(&drain.session, &args.node, true).await?;
-    progress.done(format!("node {} takes no new Pods", args.node));
+    progress.done(format!("node {} cordoned", args.node));
     let started = Instant::now();
     let mut seen = BTreeSet::new();
     loop {
