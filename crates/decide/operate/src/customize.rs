@@ -60,7 +60,11 @@ fn apply(object: &mut Value, kind: &str, change: &CustomizeComponentsPatch) -> R
         other => return Err(format!("type must be json, merge or strategic, not {other:?}")),
     }
     let now = (object["kind"].clone(), object["metadata"]["name"].clone(), object["metadata"]["namespace"].clone());
-    if now == identity { Ok(()) } else { Err("the patch must not change the object's kind, name or namespace".to_owned()) }
+    if now == identity {
+        Ok(())
+    } else {
+        Err("the patch must not change the object's kind, name or namespace".to_owned())
+    }
 }
 
 /// Replaces flags of a program, or adds them.

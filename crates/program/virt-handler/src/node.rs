@@ -71,7 +71,11 @@ impl Presence {
             let pause = match self.patch(offer).await {
                 Ok(()) => HEARTBEAT,
                 Err(error) => {
-                    tracing::warn!(node = self.node_name, error = crate::error::chain(&error), "failed to send the heartbeat");
+                    tracing::warn!(
+                        node = self.node_name,
+                        error = crate::error::chain(&error),
+                        "failed to send the heartbeat"
+                    );
                     RETRY
                 }
             };
