@@ -57,7 +57,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     let linux: Vec<&NodeFacts> = facts.nodes.iter().filter(|node| matches!(node.os.as_str(), "linux" | "")).collect();
     let mut findings = vec![kubernetes("the API server", &facts.server)];
     if linux.is_empty() {
-        findings.push(Finding::wrong("the cluster has no Linux node to run virt-handler on: add one".to_owned()));
+        findings.push(Finding::wrong("the cluster has no Linux node for virt-handler: add one".to_owned()));
     } else if !linux.iter().any(|node| node.control_plane) {
         findings.push(Finding::depends(
             "no node has the role control-plane: choose nodes for virt-api and virt-controller, \
@@ -87,14 +87,14 @@ fn kubernetes(who: &str, version: &str) -> Finding {
             Finding::fine(format!("{who}: Kubernetes {version}"))
         }
         Some(read) if read >= (Version { major: 1, minor: GATED }) => Finding::depends(format!(
-            "{who} is of Kubernetes {version}: image volumes need the feature gate ImageVolume there; \
+            "{who} runs Kubernetes {version}: image volumes need the feature gate ImageVolume; \
              enable it, or update to 1.{UNGATED}"
         )),
         Some(_) => Finding::wrong(format!(
-            "{who} is of Kubernetes {version}, which has no image volumes that we can use: update to 1.{UNGATED}"
+            "{who} runs Kubernetes {version}, whose image volumes are missing or too old: update to 1.{UNGATED}"
         )),
         None => Finding::depends(format!(
-            "{who} reports the version {version:?}, which we cannot read: make sure that it is Kubernetes 1.{UNGATED}"
+            "{who} reports the unknown version {version:?}: make sure that it is Kubernetes 1.{UNGATED} or newer"
         )),
     }
 }
@@ -103,14 +103,16 @@ fn container_runtime(who: &str, reported: &str) -> Finding {
     let (name, version) = reported.split_once("://").unwrap_or((reported, ""));
     let Some((_, least)) = RUNTIMES.iter().find(|(known, _)| *known == name) else {
         return Finding::depends(format!(
-            "{who} has the container runtime {reported:?}, which we do not know: make sure that it has image volumes"
+            "{who} has the unknown container runtime {reported:?}: make sure that it supports image volumes"
         ));
     };
     match Version::read(version) {
         Some(read) if read >= *least => Finding::fine(format!("{who}: {reported}")),
-        Some(_) => Finding::wrong(format!("{who} has {name} {version}, without image volumes: update to {least}")),
+        Some(_) => Finding::wrong(format!(
+            "{who} has {name} {version}, which does not support image volumes: update to {least}"
+        )),
         None => Finding::depends(format!(
-            "{who} has {name} of the version {version:?}, which we cannot read: make sure that it is {least}"
+            "{who} has {name} of the unknown version {version:?}: make sure that it is {least} or newer"
         )),
     }
 }

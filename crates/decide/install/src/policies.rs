@@ -51,29 +51,29 @@ const POLICIES: &[Policy] = &[
             ),
         ],
         validations: &[
-            ("request.operation == 'UPDATE'", "virt-handler neither creates nor deletes nodes"),
+            ("request.operation == 'UPDATE'", "virt-handler must not create or delete nodes"),
             (
                 "request.operation != 'UPDATE' || object.metadata.name == variables.node",
-                "this node is not virt-handler's own",
+                "virt-handler may change only its own node",
             ),
             (
                 "request.operation != 'UPDATE' || object.spec == oldObject.spec",
-                "virt-handler does not change the spec of a node",
+                "virt-handler must not change the spec of a node",
             ),
             (
                 "request.operation != 'UPDATE' || \
                  (object.metadata.?finalizers == oldObject.metadata.?finalizers && \
                  object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)",
-                "virt-handler changes neither finalizers nor owners of a node",
+                "virt-handler must not change finalizers or owner references of a node",
             ),
             (
                 "request.operation != 'UPDATE' || \
                  variables.changedLabels.all(k, k.contains('kubevirt.io/') || k == 'cpumanager')",
-                "virt-handler changes only labels of kubevirt.io and cpumanager",
+                "virt-handler may change only labels of kubevirt.io and cpumanager",
             ),
             (
                 "request.operation != 'UPDATE' || variables.changedAnnotations.all(k, k.contains('kubevirt.io/'))",
-                "virt-handler changes only annotations of kubevirt.io",
+                "virt-handler may change only annotations of kubevirt.io",
             ),
         ],
     },
@@ -95,14 +95,14 @@ const POLICIES: &[Policy] = &[
             ),
         ],
         validations: &[
-            ("request.operation == 'UPDATE'", "virt-handler neither creates nor deletes VirtualMachineInstances"),
+            ("request.operation == 'UPDATE'", "virt-handler must not create or delete VirtualMachineInstances"),
             (
                 "request.operation != 'UPDATE' || (variables.node != '' && variables.node in variables.nodes)",
                 "this VirtualMachineInstance is not on virt-handler's own node",
             ),
             (
                 "request.operation != 'UPDATE' || object.spec == oldObject.spec",
-                "virt-handler does not change the spec of a VirtualMachineInstance",
+                "virt-handler must not change the spec of a VirtualMachineInstance",
             ),
         ],
     },
@@ -113,7 +113,7 @@ const POLICIES: &[Policy] = &[
         resources: &["pods", "pods/status"],
         variables: &[],
         validations: &[
-            ("request.operation != 'CREATE'", "virt-handler does not create Pods"),
+            ("request.operation != 'CREATE'", "virt-handler must not create Pods"),
             (
                 "request.operation == 'CREATE' || \
                  (variables.node != '' && oldObject.?spec.?nodeName.orValue('') == variables.node)",

@@ -7,7 +7,7 @@ use install::names::app;
 use machinery::{patch, strategic};
 use serde_json::{Value, json};
 
-/// Kinds that can be patched. Rights and definitions cannot: they are not an administrator's to loosen by accident.
+/// Kinds that can be patched. RBAC objects and CRDs cannot, so that a patch does not weaken them by accident.
 const KINDS: &[&str] = &[
     "Deployment",
     "DaemonSet",
@@ -120,8 +120,12 @@ mod tests {
     fn a_patch_that_does_not_apply_is_named() {
         let wrong = patched("virt-api", "json", r#"[{"op":"remove","path":"/spec/nothing"}]"#).unwrap_err();
         assert!(wrong.starts_with("spec.customizeComponents.patches[0] does not apply to Deployment virt-api: "));
-        assert!(patched("virt-api", "yaml", "{}").unwrap_err().contains("none of json, merge and strategic"));
-        assert!(patched("virt-api", "merge", r#"{"metadata":{"name":"x"}}"#).unwrap_err().contains("another object"));
+        assert!(patched("virt-api", "yaml", "{}").unwrap_err().contains("must be json, merge or strategic"));
+        assert!(
+            patched("virt-api", "merge", r#"{"metadata":{"name":"x"}}"#)
+                .unwrap_err()
+                .contains("must not change the object's kind")
+        );
     }
 
     #[test]

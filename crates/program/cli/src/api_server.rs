@@ -27,10 +27,10 @@ const CA: &str = "/etc/kubevirt/ca/ca-bundle";
 /// Default verbosity, in klog's levels.
 const VERBOSITY: u64 = 2;
 
-/// Run the webhooks and the aggregated API subresources.kubevirt.io on a Kubernetes cluster
+/// Run virt-api: the webhooks and the aggregated API subresources.kubevirt.io on a Kubernetes cluster
 ///
-/// kube-apiserver sends reviews of writes, and forwards requests to start, stop, pause, console, VNC and the like.
-/// Several such processes may run.
+/// kube-apiserver sends admission reviews, and forwards requests such as start, stop, pause, console and VNC. Several
+/// replicas can run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

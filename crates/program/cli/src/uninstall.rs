@@ -27,20 +27,20 @@ const PERIOD: Duration = Duration::from_millis(500);
 /// Namespaces that are nobody's to delete.
 const KEPT: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Remove the system from a Kubernetes cluster
+/// Remove Ferrovirt from a Kubernetes cluster
 ///
-/// Deletes the KubeVirt object and waits until virt-operator has removed everything else, then removes virt-operator. If
-/// no virt-operator answers, everything is removed from here, also with every Pod of the system dead.
+/// Deletes the KubeVirt object, waits until virt-operator has removed everything else, then removes virt-operator. If
+/// virt-operator is down, this command removes everything itself.
 ///
-/// As long as there are VirtualMachines or VirtualMachineInstances, nothing is removed.
+/// It refuses while VirtualMachines or VirtualMachineInstances exist.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Delete all VirtualMachines and VirtualMachineInstances of the cluster, too
+    /// Also delete all VirtualMachines and VirtualMachineInstances of the cluster
     #[arg(long)]
     delete_virtual_machines: bool,
-    /// Wait until everything is gone
+    /// Wait until everything is removed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     wait: bool,
     /// Seconds to wait before giving up
@@ -75,7 +75,7 @@ pub struct Removal {
     /// The namespace of the installation.
     pub namespace: String,
     pub deadline: Instant,
-    /// How long programs of the system may take before it is done without them.
+    /// How long to wait for virt-operator, virt-controller and virt-handler before continuing without them.
     pub patience: Duration,
     pub wait: bool,
 }
@@ -139,7 +139,7 @@ impl Removal {
         Ok(ready.unwrap_or(0) > 0)
     }
 
-    /// Returns whether virt-operator is still expected to see to it.
+    /// Returns whether virt-operator is still expected to remove everything.
     async fn delete_kubevirt(&self, kubevirt: &KubeVirt, with_vms: bool, by_operator: bool) -> anyhow::Result<bool> {
         let objects: Api<KubeVirt> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = kubevirt.name_any();
@@ -148,7 +148,7 @@ impl Removal {
             let patch = json!({"spec": {"uninstallStrategy": "RemoveWorkloads"}});
             match objects.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(_) => {}
-                // Its webhook does not answer: neither does virt-operator.
+                // Its webhook does not respond, so virt-operator is down.
                 Err(kube::Error::Api(status)) if status.code >= 500 => by_operator = false,
                 Err(error) => {
                     return Err(server_error(error, &self.server)).context("cannot set the uninstall strategy");
@@ -169,10 +169,10 @@ impl Removal {
         let mut answered = Instant::now();
         loop {
             let Some(kubevirt) = self.kubevirts().await?.pop() else {
-                progress.done("virt-operator has removed what it made");
+                progress.done("virt-operator has removed its objects");
                 return Ok(true);
             };
-            let waiting = told(&kubevirt).unwrap_or_else(|| "virt-operator has not begun".to_owned());
+            let waiting = told(&kubevirt).unwrap_or_else(|| "virt-operator has not started yet".to_owned());
             progress.waiting(&waiting);
             if self.operator_answers().await? {
                 answered = Instant::now();
@@ -187,14 +187,13 @@ impl Removal {
 
     async fn pause(&self, waiting: &str) -> anyhow::Result<()> {
         if Instant::now() > self.deadline {
-            bail!("not removed in time. {waiting} Run the command again to go on, with a longer --timeout");
+            bail!("timed out. {waiting} To continue, run the command again with a longer --timeout");
         }
         tokio::time::sleep(PERIOD).await;
         Ok(())
     }
 
-    /// What virt-operator would do: ends VMs, with virt-controller and virt-handler if they live, and lets go of what is
-    /// held by finalizers.
+    /// What virt-operator would do: stops VMs, with virt-controller and virt-handler if they run, and removes finalizers.
     async fn without_operator(&self, progress: &mut Progress) -> anyhow::Result<()> {
         let registrations = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService"];
         for id in self.all().iter().filter(|id| registrations.contains(&id.kind.as_str())) {
@@ -215,7 +214,7 @@ impl Removal {
                 self.pause(&waiting).await?;
             }
         }
-        progress.done("removed all objects of our kinds");
+        progress.done("removed all VMs and other objects of Ferrovirt's kinds");
         let kubevirt = api::resources::of_kind(api::v1::GROUP, KubeVirt::KIND).context("an unknown kind")?;
         self.let_go(kubevirt).await?;
         self.unlabel_nodes().await
@@ -246,12 +245,12 @@ impl Removal {
                 if id.kind == "CustomResourceDefinition" {
                     self.release(id, &left).await?;
                 }
-                let waiting = format!("Waiting for {id} to go.");
+                let waiting = format!("Waiting for {id} to be deleted.");
                 progress.waiting(&waiting);
                 self.pause(&waiting).await?;
             }
         }
-        progress.done("removed the system");
+        progress.done("removed Ferrovirt");
         Ok(())
     }
 

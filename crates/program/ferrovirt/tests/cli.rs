@@ -260,7 +260,7 @@ async fn a_node_is_emptied_only_of_what_the_user_gave_up() {
     assert!(!cordoned().await, "nothing is begun that cannot be finished");
     let drained = cluster.run(&["drain", "n1", "--force"]).await;
     drained.ok();
-    assert!(drained.err().contains("node n1 is empty: 1 have left"), "{}", drained.err());
+    assert!(drained.err().contains("node n1 drained: 1 Pods moved or evicted"), "{}", drained.err());
     assert!(cordoned().await);
     let told = cluster.run(&["uncordon", "n1"]).await.ok();
     assert!(told.starts_with("node n1 uncordoned; 0 evacuations canceled"), "{told}");

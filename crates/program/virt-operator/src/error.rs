@@ -11,7 +11,7 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("failed to make the certificate {name}")]
+    #[error("failed to create the certificate {name}")]
     Certificate {
         name: String,
         #[source]

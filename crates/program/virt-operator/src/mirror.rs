@@ -80,7 +80,7 @@ impl Mirror {
                 Ok(event) => self.take(kind, event, &mut listed),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(kind = kind.kind, error, "cannot watch; trying again");
+                    tracing::warn!(kind = kind.kind, error, "watch failed; retrying");
                 }
             }
         }

@@ -60,7 +60,7 @@ fn take_kubevirts(live: &mut Objects) -> Vec<KubeVirt> {
     let read = |object: Value| match serde_json::from_value(object) {
         Ok(kubevirt) => Some(kubevirt),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a KubeVirt object cannot be read");
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to parse a KubeVirt object");
             None
         }
     };

@@ -97,7 +97,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
             return;
         }
         told.synced.store(true, Ordering::Relaxed);
-        tracing::info!(namespace, version = operator.version, "operating");
+        tracing::info!(namespace, version = operator.version, "virt-operator started");
         let signing = signer::run(client.clone(), mirror.clone(), namespace.clone(), shutdown.clone());
         let passes = Passes { client: &client, mirror: &mirror, operator: &operator, recorder: &recorder };
         tokio::join!(signing, passes.run(&shutdown));
@@ -142,7 +142,7 @@ impl Passes<'_> {
                 Err(error) => {
                     failures = if error.class() == ErrorClass::Conflict { failures } else { failures + 1 };
                     let pause = PAUSE.saturating_mul(1 << failures.min(7)).min(PAUSE_MAX);
-                    tracing::warn!(error = error.whole(), seconds = pause.as_secs(), "a pass failed; trying again");
+                    tracing::warn!(error = error.whole(), seconds = pause.as_secs(), "reconcile failed; retrying");
                     if shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                         return;
                     }

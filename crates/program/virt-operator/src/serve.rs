@@ -130,7 +130,7 @@ impl Health {
             ("kubevirt_virt_operator_leading_status", "Whether this virt-operator is the leader.", flag(&self.leads)),
             (
                 "kubevirt_virt_operator_ready_status",
-                "Whether this virt-operator knows the cluster.",
+                "Whether the caches of this virt-operator are in sync.",
                 flag(&self.synced),
             ),
         ] {
@@ -150,7 +150,7 @@ pub(crate) fn health(health: Arc<Health>) -> Router {
 async fn healthz(State(health): State<Arc<Health>>) -> Response {
     match health.is_good().await {
         true => (StatusCode::OK, "ok\n").into_response(),
-        false => (StatusCode::INTERNAL_SERVER_ERROR, "the API server does not answer\n").into_response(),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, "the API server does not respond\n").into_response(),
     }
 }
 

@@ -66,7 +66,10 @@ impl Signer {
                     return Ok(Requeue::After(wait));
                 }
                 let request = match approve {
-                    true => self.conclude(request, "Approved", "virt-handler asks for its own node").await?,
+                    true => {
+                        self.conclude(request, "Approved", "virt-handler requested a certificate for its own node")
+                            .await?
+                    }
                     false => request,
                 };
                 self.sign(request, &node).await.map(|()| Requeue::No)

@@ -31,7 +31,7 @@ pub(crate) enum Command {
     /// Ask the guest to reboot itself, through its agent or its power button
     #[command(name = "soft-reboot", alias = "softreboot")]
     SoftReboot(NameArgs),
-    /// Move a running virtual machine to another node
+    /// Live-migrate a virtual machine to another node
     Migrate(MigrateArgs),
     /// Cancel the migration of a virtual machine
     #[command(name = "migrate-cancel")]
@@ -171,9 +171,9 @@ pub(crate) struct NameArgs {
 
 /// Connect to the serial console of a virtual machine
 ///
-/// Waits until the guest runs. Leave with Ctrl+]. Input and output may be pipes: then everything is passed on as it is,
-/// the end of the input does not end the session, and the byte 0x1d (Ctrl+]) in the input does. A serial line does not
-/// know the size of a window; tell the guest with `stty rows R cols C` if it matters.
+/// Waits until the guest runs. Leave with Ctrl+]. Input and output may be pipes: then everything is passed on unchanged,
+/// the end of the input does not end the session, and the byte 0x1d (Ctrl+]) in the input does. A serial line has no
+/// window size; set it in the guest with `stty rows R cols C`.
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {
     /// Name of the VirtualMachineInstance

@@ -69,11 +69,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.timeout > 0 && started.elapsed() > Duration::from_secs(args.timeout) {
             progress.done(line(seen.len(), &left, started.elapsed()));
             let names: Vec<&str> = left.iter().map(|one| one.name.as_str()).collect();
-            bail!("node {} is not empty after {} s: {} are left", args.node, args.timeout, names.join(", "));
+            bail!("node {} is not drained after {} s; remaining: {}", args.node, args.timeout, names.join(", "));
         }
         tokio::time::sleep(LOOK).await;
     }
-    progress.done(format!("node {} is empty: {} have left", args.node, seen.len()));
+    progress.done(format!("node {} drained: {} Pods moved or evicted", args.node, seen.len()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,7 +140,7 @@ impl Drain {
             if judge(&world) == Verdict::Allow && !args.shut_down {
                 let strategy = vmi.as_ref().map_or("None", |vmi| plan::eviction::strategy(vmi, config)).to_owned();
                 bail!(
-                    "the guest of VMI {}/{guest} would be shut down and not moved: its eviction strategy is {strategy}; set it \
+                    "VMI {}/{guest} would be shut down, not live-migrated: its eviction strategy is {strategy}; set it \
                      to LiveMigrate, or pass --shut-down",
                     namespace(pod)
                 );
@@ -205,7 +205,7 @@ impl Drain {
             Standing::Waiting(wait) => State::Waiting(wait),
             Standing::Succeeded { .. } => State::Ending,
             Standing::Failed { why } => {
-                State::Waiting(plain(format!("its migration failed and is tried again: {why}")))
+                State::Waiting(plain(format!("its migration failed and will be retried: {why}")))
             }
         })
     }
