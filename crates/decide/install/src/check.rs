@@ -1,19 +1,19 @@
-//! Whether a cluster can run what is installed.
+//! Whether a cluster meets the requirements.
 //!
-//! Container disks and the launcher are mounted as image volumes, which Kubernetes and the nodes' container runtimes have
-//! had only for a short time.
+//! Container disks and the launcher are mounted as image volumes, which only recent versions of Kubernetes and of container
+//! runtimes support.
 
 use std::fmt;
 
-/// The first minor version of Kubernetes 1 whose image volumes are good enough; with the feature gate.
+/// The first minor version of Kubernetes 1 with usable image volumes, if the feature gate is enabled.
 const GATED: u32 = 33;
-/// The first one that has them without the gate.
+/// The first one that has them by default.
 const UNGATED: u32 = 35;
 /// Container runtimes with image volumes, from this version on.
 const RUNTIMES: &[(&str, Version)] =
     &[("containerd", Version { major: 2, minor: 1 }), ("cri-o", Version { major: 1, minor: 33 })];
 
-/// What a cluster says about itself.
+/// What a cluster reports about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The API server's version, such as `v1.36.3`.
@@ -21,7 +21,7 @@ pub struct Facts {
     pub nodes: Vec<NodeFacts>,
 }
 
-/// What a node says about itself.
+/// What a node reports about itself.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     pub name: String,
@@ -39,13 +39,13 @@ pub struct NodeFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Fine,
-    /// It works if the cluster is set up for it.
+    /// It works if the cluster is configured for it.
     Depends,
     /// It does not work.
     Wrong,
 }
 
-/// Something about a cluster, with the remedy if there is something wrong.
+/// A finding about a cluster, with the remedy if it is a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub level: Level,
@@ -138,7 +138,7 @@ struct Version {
 }
 
 impl Version {
-    /// The first two numbers, whatever a vendor puts behind them.
+    /// The first two numbers; vendors append their own suffixes.
     fn read(text: &str) -> Option<Self> {
         let mut numbers = text.trim().trim_start_matches('v').split('.');
         let mut next = || {

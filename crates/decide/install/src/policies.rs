@@ -1,7 +1,7 @@
-//! What virt-handler may write, beyond what RBAC can say: only what is on its own node.
+//! What virt-handler may write, stricter than RBAC: only objects on its own node.
 //!
 //! All virt-handlers have one service account. Their tokens name the node of the Pod they were issued for, which the API
-//! server tells us with each request.
+//! server passes to the policies with each request.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -13,17 +13,17 @@ use serde_json::Value;
 use crate::object::{of_cluster, typed};
 use crate::{Settings, names};
 
-/// The node that the requesting virt-handler runs on; empty if its token does not tell.
+/// The node of the requesting virt-handler; empty if its token names none.
 const NODE: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'].orValue([''])[0]";
 
-/// What a policy protects, and how.
+/// A ValidatingAdmissionPolicy.
 struct Policy {
     name: &'static str,
     group: &'static str,
     versions: &'static [&'static str],
     resources: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
-    /// Expressions that must hold, with what is said to virt-handler if they do not.
+    /// Expressions that must hold, with the message if they do not.
     validations: &'static [(&'static str, &'static str)],
 }
 
@@ -123,7 +123,7 @@ const POLICIES: &[Policy] = &[
     },
 ];
 
-/// The policies, then what puts them into force.
+/// The policies, then their bindings.
 pub(crate) fn policies(settings: &Settings) -> Vec<Value> {
     let policies = POLICIES.iter().map(|policy| typed(&restriction(policy, settings), settings));
     policies.chain(POLICIES.iter().map(|policy| typed(&binding(policy), settings))).collect()

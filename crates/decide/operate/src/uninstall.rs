@@ -64,7 +64,7 @@ pub(crate) fn decide(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision
 fn next(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) -> Option<Standing> {
     if kubevirt.spec.uninstall_strategy.as_deref() == Some(BLOCK) && !w.workloads.is_empty() {
         let why = format!(
-            "The uninstall strategy keeps the system while there are objects of kind {}: delete them, or set \
+            "spec.uninstallStrategy blocks the removal while objects of these kinds exist: {}. Delete them, or set \
              spec.uninstallStrategy to RemoveWorkloads.",
             w.workloads.join(", ")
         );

@@ -146,7 +146,7 @@ fn alive(name: &str, vmi: &VirtualMachineInstance, launcher: Option<&Pod>) -> Ou
         Some(Phase::Scheduled) => {
             blocked(vmi).unwrap_or_else(|| format!("waits for virt-handler on {node} to start the guest"))
         }
-        Some(Phase::Unknown) => format!("is not known to run: {node} does not answer"),
+        Some(Phase::Unknown) => format!("has an unknown state: {node} is not responding"),
         Some(other) => format!("is in phase {other}"),
     };
     // A sentence about the Pod has its own subject.
@@ -285,7 +285,7 @@ mod tests {
             (json!({"phase": "Running"}), "running"),
             (
                 json!({"phase": "Unknown", "nodeName": "n1"}),
-                "wait: VirtualMachineInstance demo is not known to run: n1 does not answer",
+                "wait: VirtualMachineInstance demo has an unknown state: n1 is not responding",
             ),
             (json!({"phase": "Succeeded"}), "never: the guest of demo has stopped"),
             (json!({"phase": "Failed", "reason": "OutOfmemory"}), "never: the guest of demo failed: OutOfmemory"),

@@ -275,7 +275,7 @@ async fn a_machine_that_stands_still_is_explained() {
     cluster.run(&["apply", "-f", text(&file)]).await.ok();
     let told = cluster.run(&["virtctl", "explain", "vm", "demo"]).await.ok();
     assert!(
-        told.contains("stands still: VirtualMachine demo is stopped; start it with `virtctl start demo`"),
+        told.contains("nothing pending: VirtualMachine demo is stopped; start it with `virtctl start demo`"),
         "{told}"
     );
     let missing = cluster.run(&["virtctl", "explain", "migration", "none"]).await.failed();

@@ -329,13 +329,13 @@ impl Agent {
                 Ok(())
             }
             Action::Kill { because } => {
-                tracing::info!(vmi = %self.record.vmi_key(), because, "ending the guest");
+                tracing::info!(vmi = %self.record.vmi_key(), because, "stopping the guest");
                 end(launcher.command(Command::Kill).await)?;
                 self.sent.kill = Some(Timestamp::now());
                 Ok(())
             }
             Action::Delete { because } => {
-                tracing::info!(vmi = %self.record.vmi_key(), because, "ending the launcher");
+                tracing::info!(vmi = %self.record.vmi_key(), because, "stopping the launcher");
                 end(launcher.command(Command::Delete).await)?;
                 self.sent.delete = Some(Timestamp::now());
                 Ok(())
@@ -430,7 +430,7 @@ impl Agent {
             Ok(Ok(stored)) => {
                 if stored.phase() != before.as_ref() {
                     let phase = stored.phase().map(ToString::to_string).unwrap_or_default();
-                    tracing::info!(vmi = %self.record.vmi_key(), uid = %self.record.vmi_uid, phase, "the phase changed");
+                    tracing::info!(vmi = %self.record.vmi_key(), uid = %self.record.vmi_uid, phase, "VMI phase changed");
                 }
                 self.written = Some(Arc::new(stored));
                 Ok(())

@@ -32,7 +32,7 @@ pub(crate) struct Presence {
     pub(crate) abilities: Vec<String>,
 }
 
-/// Whether new guests may come to the node.
+/// Whether new guests may start on the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offer {
     Ready,
@@ -42,9 +42,9 @@ enum Offer {
 }
 
 impl Offer {
-    /// What the label `schedulable` becomes, if it changes. Launcher Pods select nodes by it, and a kubelet that restarts looks at the label anew and
-    /// ends Pods that would not be scheduled to it any more. So only who leaves takes it back. Until the kubelet knows the
-    /// devices again, nothing comes here either: the node has none to allocate.
+    /// The new value of the label `schedulable`, if it changes. Launcher Pods select nodes by it, and a kubelet that
+    /// restarts stops Pods that it would no longer admit. So only a virt-handler that stops sets it to false. Until the
+    /// kubelet knows the devices again, no guest starts here anyway: the node has none to allocate.
     fn label(self, is_labelled: bool) -> Option<&'static str> {
         match self {
             Offer::Ready => Some("true"),
@@ -95,8 +95,10 @@ impl Presence {
     pub(crate) async fn withdraw(&self) {
         match tokio::time::timeout(GOODBYE, self.patch(Offer::Withdrawn)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "the node could not be marked"),
-            Err(_) => tracing::debug!("the API server does not answer; the node could not be marked"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = crate::error::chain(&error), "failed to mark the node as unschedulable")
+            }
+            Err(_) => tracing::debug!("the API server does not respond; the node was not marked as unschedulable"),
         }
     }
 

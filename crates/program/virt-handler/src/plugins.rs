@@ -77,7 +77,7 @@ fn uses_cgroup_v2() -> bool {
     match Hierarchies::detect() {
         Ok(found) => found.is_unified(),
         Err(error) => {
-            tracing::warn!(error = chain(&error), "failed to find out the version of control groups; taking 2");
+            tracing::warn!(error = chain(&error), "failed to detect the cgroup version; assuming 2");
             true
         }
     }

@@ -1,4 +1,4 @@
-//! Why virt-operator stops, or a pass does not succeed.
+//! Why virt-operator stops, or a pass fails.
 
 use informer::{Classify, ErrorClass};
 

@@ -18,7 +18,7 @@ use crate::kinds::{Kind, of_kind};
 use crate::observe::{is_ours, pair};
 use crate::pki;
 
-/// Who owns the fields that we apply.
+/// Field manager of applied objects.
 const MANAGER: &str = names::app::OPERATOR;
 
 pub(crate) struct Executor<'a> {
@@ -55,7 +55,7 @@ impl Executor<'_> {
         }
     }
 
-    /// Server-side apply. What others put into lists that are merged by keys outlives it, so the rest is replaced.
+    /// Server-side apply. It keeps items that others added to lists with keys; a second patch removes those.
     async fn apply(&self, object: &Value, because: &str) -> Result<(), Error> {
         let id = Id::of(object);
         tracing::info!(object = %id, because, "applying");
@@ -129,7 +129,7 @@ impl Executor<'_> {
         nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop).map_err(failed)
     }
 
-    /// Only what differs, so that what others write stays.
+    /// Only differences, so that fields of other writers are kept.
     async fn status(&self, namespace: &str, name: &str, status: &KubeVirtStatus) -> Result<(), Error> {
         let named = |one: &&KubeVirt| {
             one.metadata.name.as_deref() == Some(name) && one.metadata.namespace.as_deref() == Some(namespace)

@@ -1,4 +1,4 @@
-//! Certificates of nodes, by the API of CertificateSigningRequests.
+//! Signs certificates of nodes, which they request by CertificateSigningRequests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::mirror::Mirror;
 use crate::observe::{certificates, pair};
 use crate::pki;
 
-/// Why it was approved or denied, in the condition.
+/// Reason of the condition that approves or denies a request.
 const REASON: &str = "FerrovirtNode";
 
 struct Signer {
@@ -32,7 +32,7 @@ struct Signer {
     requests: Store<CertificateSigningRequest>,
 }
 
-/// Grants and denies requests for the signer of nodes until `shutdown`.
+/// Signs and denies node certificate requests until `shutdown`.
 pub(crate) async fn run(client: Client, mirror: Mirror, namespace: String, shutdown: CancellationToken) {
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
     let of_signer = format!("spec.signerName={}", names::SIGNER);
@@ -77,7 +77,7 @@ impl Signer {
         }
     }
 
-    /// How long the CA has to wait before it signs.
+    /// How long the CA must wait before it signs.
     fn waits(&self) -> Option<Duration> {
         let spec = self.kubevirt().map(|kubevirt| kubevirt.spec).unwrap_or_default();
         let rotation = Rotation::of(&spec).ok()?;

@@ -1,4 +1,4 @@
-//! `docs/api.md`, from the tables of kinds and of what this build honours.
+//! `docs/api.md`, from the tables of kinds and of what this build supports.
 
 use std::fmt::Write as _;
 
