@@ -126,7 +126,7 @@ fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<S
                      kubevirt.io/vmi-name={vmi}`")
         }
         reasons::TARGET_POD_UNSCHEDULABLE => {
-            format!("make room on another node, uncordon one, or relax its node selector or affinity; {cancel}")
+            format!("make room on another node, uncordon one, or relax the VM's node selector or affinity; {cancel}")
         }
         reasons::UTILITY_VOLUMES_PRESENT => "detach the utility volumes".to_owned(),
         reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE => format!(

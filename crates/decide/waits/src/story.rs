@@ -114,7 +114,7 @@ fn end(chain: &Chain) -> End {
         Outlook::Waiting(what) => {
             let since = chain.vmi.as_ref().and_then(vmi_since).or_else(|| created(&chain.vm.as_ref()?.metadata));
             let unschedulable = what.contains(" waits for a node");
-            let room = "make room on a node, uncordon one, or relax its node selector or affinity";
+            let room = "make room on a node, uncordon one, or relax the VM's node selector or affinity";
             End::Waits(Wait { what, since, unblock: unschedulable.then(|| room.to_owned()) })
         }
     }
@@ -267,7 +267,7 @@ the guest is running
         let expected = "
 waiting:      no node: 0/2 nodes are available
 since:        2026-01-02T03:00:48Z (12s)
-to unblock:   make room on another node, uncordon one, or relax its node selector or affinity; \
+to unblock:   make room on another node, uncordon one, or relax the VM's node selector or affinity; \
 `virtctl migrate-cancel demo` cancels it
 ";
         assert!(text.ends_with(expected), "{text}");
