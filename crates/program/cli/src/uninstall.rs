@@ -24,7 +24,7 @@ use super::installation::programs;
 
 /// How often the cluster is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Namespaces that are nobody's to delete.
+/// Namespaces that are never deleted.
 const KEPT: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Remove Ferrovirt from a Kubernetes cluster
@@ -267,7 +267,7 @@ impl Removal {
         Ok(kind.api(&self.client, &id.namespace))
     }
 
-    /// Deletes an object of ours. A namespace that does not bear our label is somebody else's.
+    /// Deletes a managed object. A namespace without our label is not ours.
     async fn delete(&self, id: &Id) -> anyhow::Result<()> {
         let (api, failed) = (self.api(id)?, |error| server_error(error, &self.server));
         if id.kind == "Namespace" {
@@ -331,7 +331,7 @@ impl Removal {
         Ok(())
     }
 
-    /// Takes all finalizers from objects that are being deleted: nobody is left who would.
+    /// Removes all finalizers from objects that are being deleted: their controllers are down.
     async fn let_go(&self, resource: &Resource) -> anyhow::Result<()> {
         for object in self.objects(resource).await?.iter().filter(|object| object.metadata.deletion_timestamp.is_some())
         {

@@ -36,7 +36,7 @@ pub(crate) struct Presence {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offer {
     Ready,
-    /// The kubelet does not know all devices: either nobody has been ready here, or it has restarted.
+    /// The kubelet does not know all devices: virt-handler has not been ready yet, or the kubelet has restarted.
     NotYet,
     Withdrawn,
 }

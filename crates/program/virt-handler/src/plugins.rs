@@ -65,7 +65,7 @@ fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
     differs
 }
 
-/// The next change; never, if nobody is left to make one.
+/// The next change; never, if the sender is gone.
 pub(crate) async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;

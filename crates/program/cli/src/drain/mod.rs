@@ -160,7 +160,7 @@ impl Drain {
             let refusal = self.evict(&pod).await?;
             let name = match &guest {
                 Some(guest) => format!("{}/{guest}", namespace(&pod)),
-                // A launcher whose guest has left belongs to nobody.
+                // A launcher whose guest has left is not waited for.
                 None if has_ended(&pod) => continue,
                 None => full_name(&pod),
             };
