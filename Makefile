@@ -24,7 +24,7 @@ guest: ## the test guest, at build/guest
 up: setup-demo build guest ## a cluster of two nodes in the foreground, with the guest images imported
 	bin/ferrovirt up --nodes 2 --import-guest build/guest
 
-down: ## shut the guests down in order and take the cluster away
+down: ## shut the guests down in order and remove the cluster
 	bin/ferrovirt down
 
 nightly: setup-test setup-fuzz guest ## what `make test` leaves out for its length: all 52,000 histories, the fault matrix, lost nodes of a real cluster, fuzzing; about an hour

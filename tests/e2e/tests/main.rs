@@ -1,6 +1,6 @@
 //! The whole chain with real parts: QEMU, libvirt, netlink, nftables, and real processes killed for real.
 //!
-//! Scenarios share a cluster and run one after another. The cluster is taken away again, also when a scenario failed; the
+//! Scenarios share a cluster and run one after another. The cluster is removed even if a scenario failed; the
 //! last check is that nothing is left. `cargo xtask test` runs three lanes at a time.
 //!
 //! The same scenarios run on an embedded cluster and, with `FERROVIRT_E2E_SHAPE=kubernetes`, on a real Kubernetes cluster.

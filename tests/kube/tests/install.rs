@@ -104,13 +104,13 @@ async fn handlers_keep_to_their_nodes(client: &Client) -> Result<()> {
         ask(client, user, Method::PATCH, &format!("{NODES}/n1"), Some(patch)).await
     };
     // Once the policy is in force it stays so.
-    refused(async || patch(&foreign, &label).await, "this node is not virt-handler's own").await?;
-    refused(async || patch(&User::Handler(None), &label).await, "this node is not virt-handler's own").await?;
+    refused(async || patch(&foreign, &label).await, "virt-handler may change only its own node").await?;
+    refused(async || patch(&User::Handler(None), &label).await, "virt-handler may change only its own node").await?;
     taken(async || patch(&own, &label).await).await?;
     for (change, reason) in [
         (json!({"metadata": {"labels": {"team": "x"}}}), "only labels of kubevirt.io"),
         (json!({"metadata": {"annotations": {"team": "x"}}}), "only annotations of kubevirt.io"),
-        (json!({"metadata": {"finalizers": ["example.com/x"]}}), "neither finalizers nor owners"),
+        (json!({"metadata": {"finalizers": ["example.com/x"]}}), "must not change finalizers or owner references"),
         (json!({"spec": {"unschedulable": true}}), "the spec of a node"),
     ] {
         refused(async || patch(&own, &change).await, reason).await?;

@@ -125,7 +125,7 @@ const METHODS: &str = "get head post put patch delete options";
 const OPERATOR: &[(&str, &str, &str)] = &[
     ("get list watch patch", api::v1::GROUP, "kubevirts"),
     ("get patch update", api::v1::GROUP, "kubevirts/status"),
-    // Counts those that run VMs, and takes our labels away in the end.
+    // Counts the nodes that run VMs, and removes our labels on uninstall.
     ("get list watch patch", "", "nodes"),
     ("get create patch", "", "events"),
     // Certificates of nodes.

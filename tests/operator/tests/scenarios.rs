@@ -264,7 +264,7 @@ async fn updates(on: Arc<Installation>) -> Result<()> {
         let kubevirt = on.get(KUBEVIRT).await?;
         let told = condition(&kubevirt, "Degraded");
         let good = told.is_some_and(|(holds, reason, message)| {
-            holds && reason == "DeploymentFailed" && message.contains("does not come up on its first node")
+            holds && reason == "DeploymentFailed" && message.contains("did not become ready on the first node")
         });
         Ok(good.then_some(()).ok_or_else(|| kubevirt["status"].to_string()))
     })

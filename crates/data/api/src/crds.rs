@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::resources::{Column, RESOURCES, Resource, Version};
 use crate::schema;
 
-/// The definitions of all our kinds.
+/// The CRDs of all kinds.
 ///
 /// They are JSON rather than typed objects because the typed form stores integral bounds as floating-point numbers and
 /// formats them as such.

@@ -1,7 +1,7 @@
 //! Admission: defaulting and validation of objects before they are stored.
 //!
 //! ```text
-//! object ─► schema ─► defaults ─► what this build cannot honour ─► rules ─► object and warnings, or field errors
+//! object ─► schema ─► defaults ─► what this build does not support ─► rules ─► object and warnings, or field errors
 //! ```
 //!
 //! One pure function serves the embedded API server, the webhooks and the command line. It is deterministic: it uses no

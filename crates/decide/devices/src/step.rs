@@ -114,8 +114,8 @@ fn register(world: &World<'_>) -> Option<&'static str> {
     let Watch::Closed { since } = world.watch else { return None };
     world.kubelet?;
     match world.registered {
-        None => Some("the kubelet does not know it yet"),
-        Some(registered) if registered.kubelet != world.kubelet => Some("another kubelet listens"),
+        None => Some("it is not registered yet"),
+        Some(registered) if registered.kubelet != world.kubelet => Some("the kubelet restarted"),
         Some(registered) if world.now.saturating_sub(registered.at.max(since)) >= SETTLE => {
             Some("the kubelet does not watch it")
         }
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(decide(&World { failed: failed(1, 100), ..new.clone() }), []);
         assert_eq!(decide(&World { failed: failed(1, 99), ..new.clone() }), [SERVE]);
         let listening = World { socket: Socket::InPlace, ..new };
-        assert_eq!(decide(&listening), register("the kubelet does not know it yet"));
+        assert_eq!(decide(&listening), register("it is not registered yet"));
         assert_eq!(decide(&World { kubelet: None, ..listening }), [], "there is no kubelet yet");
     }
 
@@ -208,7 +208,7 @@ mod tests {
             assert_eq!(decide(&World { watch, registered, ..settled() }), expected, "{watch:?}, registered at {since}");
         }
         let other = World { kubelet: OTHER, watch: closed(100), ..settled() };
-        assert_eq!(decide(&other), register("another kubelet listens"));
+        assert_eq!(decide(&other), register("the kubelet restarted"));
         assert_eq!(decide(&World { watch: Watch::Open, ..other }), []);
     }
 
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(decide(&late).len(), 1, "{times}");
         }
         let new = World { failed: failed(4, 100), kubelet: OTHER, ..unknown };
-        assert_eq!(decide(&new), register("the kubelet does not know it yet"));
+        assert_eq!(decide(&new), register("it is not registered yet"));
     }
 
     #[test]

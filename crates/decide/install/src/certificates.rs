@@ -1,4 +1,4 @@
-//! The objects that hold certificates. What is in them is made by whoever has randomness and a clock.
+//! The objects that hold certificates. virt-operator fills them: that needs randomness and a clock.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::object::{of_installation, texts, typed};
 use crate::{Settings, names};
 
-/// How objects hold CAs that the API server is to trust.
+/// How objects reference the CAs that the API server must trust.
 pub fn ca_bundle(pem: &str) -> Value {
     serde_json::to_value(ByteString(pem.as_bytes().to_vec())).unwrap_or_default()
 }

@@ -1,19 +1,19 @@
-//! Whether a cluster can run what is installed.
+//! Whether a cluster meets the requirements.
 //!
-//! Container disks and the launcher are mounted as image volumes, which Kubernetes and the nodes' container runtimes have
-//! had only for a short time.
+//! Container disks and the launcher are mounted as image volumes, which only recent versions of Kubernetes and of container
+//! runtimes support.
 
 use std::fmt;
 
-/// The first minor version of Kubernetes 1 whose image volumes are good enough; with the feature gate.
+/// The first minor version of Kubernetes 1 with usable image volumes, if the feature gate is enabled.
 const GATED: u32 = 33;
-/// The first one that has them without the gate.
+/// The first one that has them by default.
 const UNGATED: u32 = 35;
 /// Container runtimes with image volumes, from this version on.
 const RUNTIMES: &[(&str, Version)] =
     &[("containerd", Version { major: 2, minor: 1 }), ("cri-o", Version { major: 1, minor: 33 })];
 
-/// What a cluster says about itself.
+/// What a cluster reports about itself.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// The API server's version, such as `v1.36.3`.
@@ -21,7 +21,7 @@ pub struct Facts {
     pub nodes: Vec<NodeFacts>,
 }
 
-/// What a node says about itself.
+/// What a node reports about itself.
 #[derive(Clone, Debug, Default)]
 pub struct NodeFacts {
     pub name: String,
@@ -39,13 +39,13 @@ pub struct NodeFacts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Fine,
-    /// It works if the cluster is set up for it.
+    /// It works if the cluster is configured for it.
     Depends,
     /// It does not work.
     Wrong,
 }
 
-/// Something about a cluster, with the remedy if there is something wrong.
+/// A finding about a cluster, with the remedy if it is a problem.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     pub level: Level,
@@ -57,7 +57,7 @@ pub fn judge(facts: &Facts) -> Vec<Finding> {
     let linux: Vec<&NodeFacts> = facts.nodes.iter().filter(|node| matches!(node.os.as_str(), "linux" | "")).collect();
     let mut findings = vec![kubernetes("the API server", &facts.server)];
     if linux.is_empty() {
-        findings.push(Finding::wrong("the cluster has no Linux node to run virt-handler on: add one".to_owned()));
+        findings.push(Finding::wrong("the cluster has no Linux node for virt-handler: add one".to_owned()));
     } else if !linux.iter().any(|node| node.control_plane) {
         findings.push(Finding::depends(
             "no node has the role control-plane: choose nodes for virt-api and virt-controller, \
@@ -87,14 +87,14 @@ fn kubernetes(who: &str, version: &str) -> Finding {
             Finding::fine(format!("{who}: Kubernetes {version}"))
         }
         Some(read) if read >= (Version { major: 1, minor: GATED }) => Finding::depends(format!(
-            "{who} is of Kubernetes {version}: image volumes need the feature gate ImageVolume there; \
+            "{who} runs Kubernetes {version}: image volumes need the feature gate ImageVolume; \
              enable it, or update to 1.{UNGATED}"
         )),
         Some(_) => Finding::wrong(format!(
-            "{who} is of Kubernetes {version}, which has no image volumes that we can use: update to 1.{UNGATED}"
+            "{who} runs Kubernetes {version}, whose image volumes are missing or too old: update to 1.{UNGATED}"
         )),
         None => Finding::depends(format!(
-            "{who} reports the version {version:?}, which we cannot read: make sure that it is Kubernetes 1.{UNGATED}"
+            "{who} reports the unknown version {version:?}: make sure that it is Kubernetes 1.{UNGATED} or newer"
         )),
     }
 }
@@ -103,14 +103,16 @@ fn container_runtime(who: &str, reported: &str) -> Finding {
     let (name, version) = reported.split_once("://").unwrap_or((reported, ""));
     let Some((_, least)) = RUNTIMES.iter().find(|(known, _)| *known == name) else {
         return Finding::depends(format!(
-            "{who} has the container runtime {reported:?}, which we do not know: make sure that it has image volumes"
+            "{who} has the unknown container runtime {reported:?}: make sure that it supports image volumes"
         ));
     };
     match Version::read(version) {
         Some(read) if read >= *least => Finding::fine(format!("{who}: {reported}")),
-        Some(_) => Finding::wrong(format!("{who} has {name} {version}, without image volumes: update to {least}")),
+        Some(_) => Finding::wrong(format!(
+            "{who} has {name} {version}, which does not support image volumes: update to {least}"
+        )),
         None => Finding::depends(format!(
-            "{who} has {name} of the version {version:?}, which we cannot read: make sure that it is {least}"
+            "{who} has {name} of the unknown version {version:?}: make sure that it is {least} or newer"
         )),
     }
 }
@@ -136,7 +138,7 @@ struct Version {
 }
 
 impl Version {
-    /// The first two numbers, whatever a vendor puts behind them.
+    /// The first two numbers; vendors append their own suffixes.
     fn read(text: &str) -> Option<Self> {
         let mut numbers = text.trim().trim_start_matches('v').split('.');
         let mut next = || {

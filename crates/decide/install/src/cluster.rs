@@ -1,4 +1,4 @@
-//! What stands before everything else: definitions, the namespace, the priority class, and the KubeVirt object.
+//! What an installation starts with: CRDs, the namespace, the priority class, and the KubeVirt object.
 
 use std::sync::LazyLock;
 
@@ -14,10 +14,10 @@ use crate::{Settings, names};
 /// Below Kubernetes' own critical Pods and above all others.
 const PRIORITY: i32 = 1_000_000_000;
 
-/// They are large, and always the same.
+/// Computed once: they are large and constant.
 static DEFINITIONS: LazyLock<Vec<Value>> = LazyLock::new(api::crds);
 
-/// The definitions of all our kinds.
+/// The CRDs of all kinds.
 pub(crate) fn definitions(settings: &Settings) -> Vec<Value> {
     DEFINITIONS.iter().map(|definition| mark(definition.clone(), settings)).collect()
 }
@@ -39,15 +39,15 @@ pub(crate) fn priority_class(settings: &Settings) -> Value {
     typed(&class, settings)
 }
 
-/// The object by which users configure the installation. It is theirs: it bears no marks of ours.
+/// The object by which users configure the installation. It belongs to them and has no labels of ours.
 pub(crate) fn kubevirt(settings: &Settings) -> Value {
-    // virt-operator knows its images, so that a new one brings new ones.
+    // No image tag: virt-operator's own version decides, so that an update brings new images.
     let spec = KubeVirtSpec {
         image_pull_policy: Some(settings.image_pull_policy.clone()),
         image_pull_secrets: settings.image_pull_secrets.clone(),
         infra: component(settings.infra.as_ref(), settings.replicas),
         workloads: component(settings.workloads.as_ref(), None),
-        // Somebody's VMs are not removed by accident.
+        // Protects VMs from being deleted by accident.
         uninstall_strategy: Some("BlockUninstallIfWorkloadsExist".to_owned()),
         ..KubeVirtSpec::default()
     };

@@ -1,13 +1,13 @@
 //! The objects of an installation on Kubernetes, as pure functions of its settings.
 //!
 //! ```text
-//! ferrovirt install                     namespace, virt-operator and its rights, the KubeVirt object
+//! ferrovirt install                     namespace, virt-operator and its RBAC objects, the KubeVirt object
 //!   virt-operator                       everything else: `managed`, in the order of `Step`, and certificates
-//! ferrovirt install --without-operator  everything at once, certificates excepted
+//! ferrovirt install --without-operator  everything at once, except certificates
 //! ```
 //!
-//! Names that several parts must agree on are in [`names`]. What is not here: certificates, which need randomness and a
-//! clock, and how objects are applied.
+//! Names that several parts must agree on are in [`names`]. Not here: certificates, which need randomness and a clock, and how
+//! objects are applied.
 
 mod certificates;
 pub mod check;
@@ -30,7 +30,7 @@ pub use settings::Settings;
 /// The order in which objects are applied: each needs those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Step {
-    /// The definitions of our kinds.
+    /// The CRDs.
     Definitions,
     /// The namespace and the priority class.
     Ground,
@@ -39,9 +39,9 @@ pub enum Step {
     /// The KubeVirt object; before the webhooks that review it.
     Installation,
     Services,
-    /// Admission policies; before those are there whom they restrict.
+    /// Admission policies; before the programs that they restrict.
     Policies,
-    /// Webhooks; before virt-api, so that no object is stored that nobody has looked at.
+    /// Webhooks; before virt-api, so that every stored object has passed admission.
     Webhooks,
     /// The aggregated API.
     Aggregation,
@@ -51,19 +51,19 @@ pub enum Step {
     Handler,
 }
 
-/// An object, and when it is applied.
+/// An object, and the step in which it is applied.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     pub step: Step,
     pub object: Value,
 }
 
-/// Everything that virt-operator makes and keeps, in the order of application.
+/// Everything that virt-operator creates and repairs, in the order of application.
 pub fn managed(settings: &Settings, programs: &Programs) -> Vec<Manifest> {
     in_order(parts(settings, programs, true))
 }
 
-/// What an administrator applies to get virt-operator, which makes the rest.
+/// What an administrator applies to install virt-operator, which creates the rest.
 pub fn with_operator(settings: &Settings, programs: &Programs) -> Vec<Manifest> {
     let managed: Vec<Value> = managed(settings, programs).into_iter().map(|manifest| manifest.object).collect();
     let is_kubevirts = |definition: &Value| definition["spec"]["names"]["kind"] == "KubeVirt";
@@ -76,7 +76,7 @@ pub fn with_operator(settings: &Settings, programs: &Programs) -> Vec<Manifest> 
     ])
 }
 
-/// A whole installation without virt-operator. Somebody else makes and renews the certificates.
+/// A whole installation without virt-operator. The administrator creates and renews the certificates.
 pub fn without_operator(settings: &Settings, programs: &Programs) -> Vec<Manifest> {
     let mut parts = parts(settings, programs, false);
     parts.push((Step::Ground, vec![cluster::namespace(settings)]));

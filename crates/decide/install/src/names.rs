@@ -1,13 +1,13 @@
-//! Names that several parts of an installation share: who makes an object, who mounts it and who asks for it must agree.
-//! They are KubeVirt's, so that scripts and dashboards written for it find what they look for.
+//! Names that several parts of an installation share, because one creates an object and others mount or read it. They are
+//! KubeVirt's, so that scripts and dashboards written for it work.
 
-/// The namespace of the installation, if none is chosen.
+/// The default namespace of the installation.
 pub const NAMESPACE: &str = api::config::DEFAULT_INSTALL_NAMESPACE;
 /// The KubeVirt object of the installation.
 pub const KUBEVIRT: &str = "kubevirt";
-/// The priority class of our own Pods.
+/// The priority class of Ferrovirt's own Pods.
 pub const PRIORITY_CLASS: &str = "kubevirt-cluster-critical";
-/// The namespace of Kubernetes' own objects, with the ConfigMap that tells aggregated API servers whom to trust.
+/// The namespace of Kubernetes' own objects, with the ConfigMap of CAs that aggregated API servers trust.
 pub const KUBE_SYSTEM: &str = "kube-system";
 /// The role there that grants reading this ConfigMap.
 pub const AUTHENTICATION_READER: &str = "extension-apiserver-authentication-reader";
@@ -26,7 +26,7 @@ pub mod app {
     pub const CONTROLLER: &str = "virt-controller";
     /// The node agent.
     pub const HANDLER: &str = api::labels::app::HANDLER;
-    /// What installs and updates the others.
+    /// Installs and updates the others.
     pub const OPERATOR: &str = "virt-operator";
 }
 
@@ -50,7 +50,7 @@ pub mod service {
     pub const CONTROLLER: &str = super::app::CONTROLLER;
     /// Webhooks of virt-operator.
     pub const OPERATOR_WEBHOOK: &str = "kubevirt-operator-webhook";
-    /// All Pods with metrics. It has no address of its own.
+    /// All Pods with metrics. Headless.
     pub const METRICS: &str = "kubevirt-prometheus-metrics";
 }
 
@@ -59,13 +59,13 @@ pub const METRICS_LABEL: &str = "prometheus.kubevirt.io";
 
 /// Ports.
 pub mod port {
-    /// What Services listen on.
+    /// The port of Services.
     pub const SERVICE: i32 = 443;
     /// virt-api's aggregated API, webhooks, health and metrics; health and metrics of the other programs.
     pub const HTTPS: i32 = 8443;
     /// virt-operator's webhooks.
     pub const OPERATOR_WEBHOOK: i32 = 8444;
-    /// virt-handler for virt-api: consoles, VNC, pause and the like.
+    /// virt-handler, for virt-api: console, VNC, pause and more.
     pub const HANDLER: i32 = 8186;
 }
 
@@ -75,7 +75,7 @@ pub mod health {
     pub const API: &str = "/apis/subresources.kubevirt.io/v1/healthz";
     /// All programs.
     pub const HEALTHZ: &str = "/healthz";
-    /// virt-controller: answers as soon as it serves, whether it leads or not.
+    /// virt-controller: succeeds as soon as it serves, with and without the lease.
     pub const LEADER: &str = "/leader";
 }
 
@@ -95,7 +95,7 @@ pub mod secret {
     pub const API: &str = "kubevirt-virt-api-certs";
     /// virt-controller's, as a server.
     pub const CONTROLLER: &str = "kubevirt-controller-certs";
-    /// virt-operator's, as a server. It makes it itself and reads it by the API, so it mounts nothing.
+    /// virt-operator's, as a server. It creates it and reads it through the API, so it mounts nothing.
     pub const OPERATOR: &str = "kubevirt-operator-certs";
     /// virt-handler's, as a server, and as a client of other virt-handlers.
     pub const HANDLER_SERVER: &str = "kubevirt-virt-handler-server-certs";
@@ -143,7 +143,7 @@ pub mod host {
     pub const SECCOMP: &str = "/var/lib/kubelet/seccomp";
     /// Shared with launchers; on the node and in virt-handler.
     pub const SHARE: &str = launcher_contract::paths::SHARE;
-    /// virt-handler's records, which outlive its Pod; on the node and in virt-handler. Launchers have a directory of this
+    /// virt-handler's records, which survive its Pod; on the node and in virt-handler. Launchers have a directory of this
     /// name inside their Pods, which is another one.
     pub const PRIVATE: &str = "/var/run/kubevirt-private";
 }
@@ -154,9 +154,9 @@ pub mod environment {
     pub const NODE_NAME: &str = "NODE_NAME";
     /// The Pod's address, in virt-handler.
     pub const POD_IP: &str = "MY_POD_IP";
-    /// What the images' names begin with, in virt-operator.
+    /// The prefix of image names, in virt-operator.
     pub const IMAGE_PREFIX: &str = "FERROVIRT_IMAGE_PREFIX";
-    /// The images' tag, in virt-operator.
+    /// The image tag, in virt-operator.
     pub const IMAGE_TAG: &str = "FERROVIRT_IMAGE_TAG";
     /// The kubelets' root directory, in virt-operator.
     pub const KUBELET_ROOT: &str = "FERROVIRT_KUBELET_ROOT";
@@ -164,9 +164,9 @@ pub mod environment {
     pub const POD_NAME: &str = "POD_NAME";
 }
 
-/// Common names by which our programs know each other's roles.
+/// Common names by which our programs identify each other's roles.
 pub mod common_name {
-    /// A virt-handler, towards virt-api and other virt-handlers.
+    /// A virt-handler, for virt-api and other virt-handlers.
     pub const HANDLER: &str = "kubevirt.io:system:node:virt-handler";
     /// A client of virt-handlers.
     pub const HANDLER_CLIENT: &str = "kubevirt.io:system:client:virt-handler";
@@ -175,11 +175,11 @@ pub mod common_name {
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// A server that is asked for by the name of a Service.
+    /// A server, identified by the name of its Service.
     Service(&'static str),
-    /// A server and client that is known by a role.
+    /// A server and client, identified by its role.
     Peer(&'static str),
-    /// A client that is known by a role.
+    /// A client, identified by its role.
     Client(&'static str),
 }
 
@@ -210,7 +210,7 @@ impl Certificate {
         }
     }
 
-    /// The DNS names it is valid for. Roles are known by their common name alone.
+    /// The DNS names it is valid for; none for roles, which have only a common name.
     pub fn dns_names(&self, namespace: &str) -> Vec<String> {
         match self.purpose {
             Purpose::Service(service) => vec![
@@ -224,7 +224,7 @@ impl Certificate {
     }
 }
 
-/// The signer of virt-handlers' certificates: virt-operator, by the API of CertificateSigningRequests.
+/// The signer name of virt-handlers' CertificateSigningRequests; virt-operator signs them.
 pub const SIGNER: &str = "ferrovirt.io/virt-handler";
 
 /// How a certificate of a virt-handler names its node.
@@ -232,7 +232,7 @@ pub fn node_uri(node: &str) -> String {
     format!("ferrovirt://node/{node}")
 }
 
-/// The user that a service account is to the API server.
+/// The user name of a service account.
 pub fn user(account: &str, namespace: &str) -> String {
     format!("system:serviceaccount:{namespace}:{account}")
 }

@@ -1,4 +1,4 @@
-//! Objects as clients send them, with what all objects of an installation carry.
+//! Objects as clients send them, with the labels and annotations of an installation.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ const COMPONENT: &str = "app.kubernetes.io/component";
 /// See [`COMPONENT`].
 const MANAGER: &str = crate::names::app::OPERATOR;
 
-/// Annotations that tell which version of an installation an object belongs to.
+/// Annotations with the version of the installation that an object belongs to.
 const VERSION: &str = "kubevirt.io/install-strategy-version";
 const REGISTRY: &str = "kubevirt.io/install-strategy-registry";
 const IDENTIFIER: &str = "kubevirt.io/install-strategy-identifier";
@@ -25,7 +25,7 @@ pub(crate) fn texts<const N: usize>(pairs: [(&str, &str); N]) -> Texts {
     pairs.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
-/// What every managed object is labelled with.
+/// The labels of every managed object.
 pub(crate) fn managed() -> Texts {
     texts([(api::labels::MANAGED_BY, MANAGER), (COMPONENT, "kubevirt")])
 }

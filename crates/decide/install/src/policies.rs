@@ -1,7 +1,7 @@
-//! What virt-handler may write, beyond what RBAC can say: only what is on its own node.
+//! What virt-handler may write, stricter than RBAC: only objects on its own node.
 //!
 //! All virt-handlers have one service account. Their tokens name the node of the Pod they were issued for, which the API
-//! server tells us with each request.
+//! server passes to the policies with each request.
 
 use k8s_openapi::api::admissionregistration::v1::{
     MatchCondition, MatchResources, NamedRuleWithOperations, ValidatingAdmissionPolicy,
@@ -13,17 +13,17 @@ use serde_json::Value;
 use crate::object::{of_cluster, typed};
 use crate::{Settings, names};
 
-/// The node that the requesting virt-handler runs on; empty if its token does not tell.
+/// The node of the requesting virt-handler; empty if its token names none.
 const NODE: &str = "request.userInfo.?extra[?'authentication.kubernetes.io/node-name'].orValue([''])[0]";
 
-/// What a policy protects, and how.
+/// A ValidatingAdmissionPolicy.
 struct Policy {
     name: &'static str,
     group: &'static str,
     versions: &'static [&'static str],
     resources: &'static [&'static str],
     variables: &'static [(&'static str, &'static str)],
-    /// Expressions that must hold, with what is said to virt-handler if they do not.
+    /// Expressions that must hold, with the message if they do not.
     validations: &'static [(&'static str, &'static str)],
 }
 
@@ -51,29 +51,29 @@ const POLICIES: &[Policy] = &[
             ),
         ],
         validations: &[
-            ("request.operation == 'UPDATE'", "virt-handler neither creates nor deletes nodes"),
+            ("request.operation == 'UPDATE'", "virt-handler must not create or delete nodes"),
             (
                 "request.operation != 'UPDATE' || object.metadata.name == variables.node",
-                "this node is not virt-handler's own",
+                "virt-handler may change only its own node",
             ),
             (
                 "request.operation != 'UPDATE' || object.spec == oldObject.spec",
-                "virt-handler does not change the spec of a node",
+                "virt-handler must not change the spec of a node",
             ),
             (
                 "request.operation != 'UPDATE' || \
                  (object.metadata.?finalizers == oldObject.metadata.?finalizers && \
                  object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences)",
-                "virt-handler changes neither finalizers nor owners of a node",
+                "virt-handler must not change finalizers or owner references of a node",
             ),
             (
                 "request.operation != 'UPDATE' || \
                  variables.changedLabels.all(k, k.contains('kubevirt.io/') || k == 'cpumanager')",
-                "virt-handler changes only labels of kubevirt.io and cpumanager",
+                "virt-handler may change only labels of kubevirt.io and cpumanager",
             ),
             (
                 "request.operation != 'UPDATE' || variables.changedAnnotations.all(k, k.contains('kubevirt.io/'))",
-                "virt-handler changes only annotations of kubevirt.io",
+                "virt-handler may change only annotations of kubevirt.io",
             ),
         ],
     },
@@ -95,14 +95,14 @@ const POLICIES: &[Policy] = &[
             ),
         ],
         validations: &[
-            ("request.operation == 'UPDATE'", "virt-handler neither creates nor deletes VirtualMachineInstances"),
+            ("request.operation == 'UPDATE'", "virt-handler must not create or delete VirtualMachineInstances"),
             (
                 "request.operation != 'UPDATE' || (variables.node != '' && variables.node in variables.nodes)",
                 "this VirtualMachineInstance is not on virt-handler's own node",
             ),
             (
                 "request.operation != 'UPDATE' || object.spec == oldObject.spec",
-                "virt-handler does not change the spec of a VirtualMachineInstance",
+                "virt-handler must not change the spec of a VirtualMachineInstance",
             ),
         ],
     },
@@ -113,7 +113,7 @@ const POLICIES: &[Policy] = &[
         resources: &["pods", "pods/status"],
         variables: &[],
         validations: &[
-            ("request.operation != 'CREATE'", "virt-handler does not create Pods"),
+            ("request.operation != 'CREATE'", "virt-handler must not create Pods"),
             (
                 "request.operation == 'CREATE' || \
                  (variables.node != '' && oldObject.?spec.?nodeName.orValue('') == variables.node)",
@@ -123,7 +123,7 @@ const POLICIES: &[Policy] = &[
     },
 ];
 
-/// The policies, then what puts them into force.
+/// The policies, then their bindings.
 pub(crate) fn policies(settings: &Settings) -> Vec<Value> {
     let policies = POLICIES.iter().map(|policy| typed(&restriction(policy, settings), settings));
     policies.chain(POLICIES.iter().map(|policy| typed(&binding(policy), settings))).collect()

@@ -1,7 +1,7 @@
 //! Service accounts, roles and bindings of our programs.
 //!
 //! Each program declares its rights next to the code that uses them. virt-operator must hold every right it grants, or the
-//! API server refuses the roles; besides, it may change the objects of an installation by name.
+//! API server refuses the roles; it may also change the objects of an installation, by name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,7 +42,7 @@ pub(crate) fn program(program: &Program, settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// Lets virt-api read whom the API server trusts to pass on requests.
+/// Allows virt-api to read the CAs of the API server's front proxy.
 pub(crate) fn authentication_reader(settings: &Settings) -> Value {
     let metadata = ObjectMeta {
         namespace: Some(names::KUBE_SYSTEM.to_owned()),
@@ -53,7 +53,7 @@ pub(crate) fn authentication_reader(settings: &Settings) -> Value {
     typed(&RoleBinding { metadata, role_ref, subjects }, settings)
 }
 
-/// Roles for users, and those bindings that everybody has.
+/// Roles for users, and the bindings for all users.
 pub(crate) fn for_users(settings: &Settings) -> Vec<Value> {
     let roles = api::users::roles().into_iter().map(|role| typed(&role, settings));
     roles.chain(api::users::bindings().iter().map(|binding| typed(binding, settings))).collect()
@@ -77,7 +77,7 @@ fn subject(account: &str, settings: &Settings) -> Subject {
     }
 }
 
-/// virt-operator's account and rights, given all objects that it manages.
+/// virt-operator's account and RBAC objects, given all objects that it manages.
 pub(crate) fn operator(managed: &[Value], programs: &Programs, settings: &Settings) -> Vec<Value> {
     let name = names::account::OPERATOR;
     let of_kube_system = ObjectMeta { namespace: Some(names::KUBE_SYSTEM.to_owned()), ..of_cluster(name) };
@@ -129,7 +129,7 @@ const INSTALLATION_KINDS: &[(&str, &str)] = &[
 const FOUND: &str = "list watch create";
 const OWNED: &str = "get patch delete";
 
-/// New objects can be created, but only those of the installation changed and deleted.
+/// It may create any object, but change and delete only those of the installation.
 fn cluster_rules(managed: &[Value], programs: &Programs) -> Vec<PolicyRule> {
     let mut all = Vec::new();
     for &(group, kind, resource) in CLUSTER_KINDS {
@@ -142,7 +142,7 @@ fn cluster_rules(managed: &[Value], programs: &Programs) -> Vec<PolicyRule> {
     all.extend([
         rule("get list watch patch", api::v1::GROUP, "kubevirts"),
         rule("get patch update", api::v1::GROUP, "kubevirts/status"),
-        // Counts those that run VMs, and takes our labels away in the end.
+        // Counts the nodes that run VMs, and removes our labels on uninstall.
         rule("get list watch patch", "", "nodes"),
         rule("get create patch", "", "events"),
     ]);
@@ -152,7 +152,7 @@ fn cluster_rules(managed: &[Value], programs: &Programs) -> Vec<PolicyRule> {
     folded(all)
 }
 
-/// Certificates of nodes: what their virt-handlers ask for is granted or denied.
+/// Certificates of nodes: approves, signs or denies virt-handlers' requests.
 fn signing() -> [PolicyRule; 4] {
     let group = "certificates.k8s.io";
     let ours = Some(vec![names::SIGNER.to_owned()]);
@@ -178,7 +178,7 @@ fn installation_rules(programs: &Programs, settings: &Settings) -> Vec<PolicyRul
     folded(all)
 }
 
-/// Enough to make virt-api's one binding there.
+/// Enough to create virt-api's one binding there.
 fn kube_system_rules() -> Vec<PolicyRule> {
     let group = "rbac.authorization.k8s.io";
     let named = |name: &str, rule: PolicyRule| PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule };

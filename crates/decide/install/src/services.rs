@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::object::{Texts, of_cluster, of_installation, texts, typed};
 use crate::{Settings, names};
 
-/// How the API server orders groups and versions among others.
+/// Priority of the group and its versions in discovery.
 const GROUP_PRIORITY: i32 = 1000;
 const VERSION_PRIORITY: i32 = 15;
 
@@ -28,7 +28,7 @@ pub(crate) fn operator_webhook(settings: &Settings) -> Value {
     service(names::service::OPERATOR_WEBHOOK, selector, IntOrString::Int(names::port::OPERATOR_WEBHOOK), settings)
 }
 
-/// The endpoints with metrics. Without an address of its own, since each is scraped by itself.
+/// The endpoints with metrics. Headless, since each Pod is scraped by itself.
 pub(crate) fn metrics(settings: &Settings) -> Value {
     let selector = texts([(names::METRICS_LABEL, "")]);
     let target = IntOrString::String(METRICS_PORT.to_owned());
@@ -52,7 +52,7 @@ fn service(name: &str, selector: Texts, target: IntOrString, settings: &Settings
     typed(&service, settings)
 }
 
-/// Has the API server pass requests for subresources on to virt-api.
+/// Makes the API server forward requests for subresources to virt-api.
 pub(crate) fn aggregated(settings: &Settings) -> Vec<Value> {
     names::SUBRESOURCES_VERSIONS.iter().map(|version| aggregated_version(version, settings)).collect()
 }

@@ -1,4 +1,4 @@
-//! What an installation is made from.
+//! The settings of an installation.
 
 use api::v1::NodePlacement;
 use k8s_openapi::api::core::v1::LocalObjectReference;
@@ -7,12 +7,12 @@ use sha1::{Digest as _, Sha1};
 
 use crate::names;
 
-/// Replicas of a Deployment, if nothing else is known or asked for.
+/// The default number of replicas of a Deployment.
 const REPLICAS: i32 = 2;
 
-/// How the system is installed.
+/// The settings of an installation.
 ///
-/// The identifier of an installation is a hash of the settings; what must not cause a roll-out is not written into it.
+/// Its identifier is a hash of them; fields that must not cause a roll-out are not included.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Settings {
     /// Namespace of everything that has one.
@@ -23,11 +23,11 @@ pub struct Settings {
     pub image_tag: String,
     /// `Always`, `IfNotPresent` or `Never`.
     pub image_pull_policy: String,
-    /// Secrets in the namespace to pull the images with.
+    /// Image pull secrets in the namespace.
     pub image_pull_secrets: Vec<LocalObjectReference>,
     /// Replicas of each Deployment.
     pub replicas: Option<u8>,
-    /// Nodes that run VMs. virt-api is scaled by them, unless `replicas` is set.
+    /// Number of nodes that run VMs. virt-api is scaled by it, unless `replicas` is set.
     #[serde(skip)]
     pub nodes: Option<u32>,
     /// Where virt-api, virt-controller and virt-operator run; on nodes of the control plane if not set.
@@ -36,9 +36,9 @@ pub struct Settings {
     pub workloads: Option<NodePlacement>,
     /// The kubelets' root directory.
     pub kubelet_root: String,
-    /// Whether somebody signs a certificate for each virt-handler, that of its node; otherwise they share one.
+    /// Whether each virt-handler requests a certificate for its node; otherwise all share one.
     pub node_certificates: bool,
-    /// The CAs, in PEM, that the API server trusts our webhooks and our aggregated API with.
+    /// The CAs, in PEM, by which the API server trusts our webhooks and our aggregated API.
     #[serde(skip)]
     pub ca_bundle: Option<String>,
 }
@@ -80,7 +80,7 @@ impl Settings {
         }
     }
 
-    /// Identifies what these settings make. Two installations with the same identifier have the same Pods.
+    /// Identifier of the result of these settings. Two installations with the same identifier have the same Pods.
     pub fn identifier(&self) -> String {
         // Plain data always serializes; an empty text would only cause a roll-out.
         let text = serde_json::to_string(self).unwrap_or_default();
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(base.identifier().len(), 40);
         let tagged = Settings { image_tag: "v2".to_owned(), ..base.clone() };
         assert_ne!(tagged.identifier(), base.identifier());
-        // Renewed CAs and new nodes roll nothing out.
+        // Renewed CAs and new nodes cause no roll-out.
         let renewed = Settings { ca_bundle: Some("pem".to_owned()), nodes: Some(5), ..base.clone() };
         assert_eq!(renewed.identifier(), base.identifier());
     }

@@ -20,7 +20,7 @@ const TIMEOUT: i32 = 10;
 /// Which Secret holds the certificate of the webhooks' server.
 const SECRET: &str = "certificates.kubevirt.io/secret";
 
-/// Who serves webhooks.
+/// The server of a webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Server {
     service: &'static str,
@@ -117,7 +117,7 @@ fn client(rule: &Rule, server: Server, settings: &Settings) -> WebhookClientConf
     }
 }
 
-/// Nobody needs us to delete something: while we do not answer, deletions are let through.
+/// Deletion must work while virt-api is down.
 fn failure_policy(rules: &[&Rule]) -> String {
     let deletes = rules.iter().any(|rule| rule.operations.contains(&Operation::Delete));
     if deletes { "Ignore" } else { "Fail" }.to_owned()
@@ -160,11 +160,11 @@ fn versions(rule: &Rule) -> Vec<String> {
     }
 }
 
-/// An update that only lets go of an object that is being deleted: as for deletions, nobody needs us for it.
+/// An update that only removes finalizers from an object that is being deleted: it must work while virt-api is down.
 const DELETION_GOES_ON: &str = "request.operation != 'UPDATE' || !has(object.metadata.deletionTimestamp) || \
     object.?spec != oldObject.?spec";
 
-/// What the names of Pods begin with whose evictions a webhook reviews. Other Pods can be evicted while we do not answer.
+/// Name prefix of Pods whose evictions a webhook reviews. Other Pods can be evicted while virt-api is down.
 const EVICTED: &[(&str, &str)] = &[
     ("virt-launcher-eviction-interceptor.kubevirt.io", "virt-launcher-"),
     ("hotplug-pod-eviction-interceptor.kubevirt.io", "hp-volume-"),
@@ -179,7 +179,7 @@ fn conditions(rules: &[&Rule], settings: &Settings) -> Vec<MatchCondition> {
     if rules.iter().any(|rule| rule.operations.contains(&Operation::Update)) {
         conditions.push(condition("deletion-goes-on", DELETION_GOES_ON.to_owned()));
     }
-    // It tells what is wrong also while nobody answers, and only it repairs that.
+    // virt-operator must be able to update the object while its own webhook is down.
     if rules.iter().any(|rule| rule.resource == "kubevirts") {
         let operator = names::user(names::account::OPERATOR, &settings.namespace);
         conditions.push(condition("not-virt-operator", format!("request.userInfo.username != '{operator}'")));

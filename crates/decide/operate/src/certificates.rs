@@ -1,10 +1,10 @@
-//! When certificates are made, and whom peers trust.
+//! When certificates are renewed, and which CAs peers trust.
 //!
 //! ```text
 //! CA 1  ├──────────────────────────────┬─ overlap ─┤
 //! CA 2                                 ├──────────────────────────────┬─ overlap ─┤
 //! bundle  1 . . . . . . . . . . . . .   2 1 . . . . 2 . . . . . . . .
-//! signed by CA 1 . . . . . . . . . . . . . ^ CA 2: once everybody has had time to learn of it
+//! signed by CA 1 . . . . . . . . . . . . . ^ CA 2: once the new bundle has propagated
 //! ```
 
 use std::collections::BTreeMap;
@@ -18,22 +18,22 @@ use jiff::Timestamp;
 const CA_DURATION: Duration = Duration::from_secs(168 * 3600);
 /// The same for all other certificates.
 const DURATION: Duration = Duration::from_secs(24 * 3600);
-/// The part of its life at the end of which a certificate is renewed, unless it is said.
+/// By default a certificate is renewed in the last fifth of its lifetime.
 const RENEW_PART: u32 = 5;
 /// The most CAs in a bundle.
 const BUNDLE_MAX: usize = 50;
-/// How long it takes at most until Pods see a new bundle: the kubelet looks after mounted ConfigMaps once a minute.
+/// Maximum time until Pods see a new bundle: the kubelet refreshes mounted ConfigMaps once a minute.
 const PROPAGATION: Duration = Duration::from_secs(180);
-/// What the common name of a CA begins with; the time of its making follows.
+/// Prefix of a CA's common name; its creation time follows.
 pub const AUTHORITY: &str = "kubevirt.io";
-/// Annotation of Secrets: how long the certificate was to be valid.
+/// Annotation of Secrets: the configured lifetime of the certificate.
 pub const DURATION_ANNOTATION: &str = "kubevirt.io/duration";
 
 /// A CA in a Secret or in the bundle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authority {
     pub pem: String,
-    /// Identifies its key: certificates name it as their authority's.
+    /// Identifies its key: the authority key identifier of certificates that it signs.
     pub key_id: String,
     pub created: Timestamp,
     pub not_after: Timestamp,
@@ -53,7 +53,7 @@ pub struct Leaf {
     pub duration: Option<String>,
 }
 
-/// What is there. What cannot be read, or whose key does not fit, is not there.
+/// Existing certificates. Invalid ones, and those whose key does not match, count as missing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
     pub authority: Option<Authority>,
@@ -63,7 +63,7 @@ pub struct Facts {
     pub leaves: BTreeMap<String, Leaf>,
 }
 
-/// A certificate to make.
+/// A certificate to create.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Renewal {
     Authority { duration: Duration, because: String },
@@ -93,7 +93,7 @@ impl Rotation {
         let duration = asked.cert_rotate_interval.or_else(|| part(&asked.server, |server| server.duration.clone()));
         let duration = read("server.duration", duration)?.unwrap_or(DURATION);
         let renew_before = read("server.renewBefore", part(&asked.server, |server| server.renew_before.clone()))?;
-        // A certificate that is due from the beginning would be made again and again.
+        // A certificate that is due from the beginning would be renewed again and again.
         let due = |asked: Option<Duration>, life: Duration| asked.unwrap_or(life / RENEW_PART).min(life / 10 * 9);
         Ok(Self {
             ca_duration,
@@ -103,7 +103,7 @@ impl Rotation {
         })
     }
 
-    /// How long peers may take to learn of a new CA.
+    /// How long peers may take to trust a new CA.
     fn propagation(&self) -> Duration {
         PROPAGATION.min(self.overlap / 2)
     }
@@ -126,9 +126,9 @@ pub fn text(duration: Duration) -> String {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
     pub renewals: Vec<Renewal>,
-    /// Whom peers are to trust, in PEM; nothing while there is no CA.
+    /// The CAs that peers must trust, in PEM; `None` while there is no CA.
     pub bundle: Option<String>,
-    /// When something is due next.
+    /// When the next renewal is due.
     pub next: Option<Timestamp>,
 }
 
@@ -189,13 +189,13 @@ fn trusted<'a>(
     (trusted, ends)
 }
 
-/// When the current CA may sign: once peers that trust another one know it. Nothing if there is no other one.
+/// When the current CA may sign: once all peers trust it. `None` if there is no other CA.
 fn spread_at(current: &Authority, trusted: &[&Authority], rotation: &Rotation) -> Option<Timestamp> {
     let others = trusted.iter().any(|authority| authority.key_id != current.key_id);
     others.then(|| current.created + rotation.propagation())
 }
 
-/// How long the CA has to wait before it signs the certificate of a node; nothing if it may now.
+/// How long the CA must wait before it signs a node's certificate; `None` if it may sign now.
 pub fn signs_in(facts: &Facts, rotation: &Rotation, now: Timestamp) -> Option<Duration> {
     let current = facts.authority.as_ref()?;
     let (trusted, _) = trusted(current, &facts.bundle, rotation, now);
@@ -224,17 +224,18 @@ fn leaf_due(
     let mut found = leaf.dns_names.clone();
     found.sort();
     if leaf.common_name != certificate.common_name(namespace) || found != names {
-        return because("it is for other names");
+        return because("its names changed");
     }
     let Some(signer) = trusted.iter().find(|authority| authority.key_id == leaf.authority) else {
-        return because("nobody trusts the CA that signed it");
+        return because("it is signed by a CA that is not trusted");
     };
     let changed = leaf.duration.as_deref() != Some(text(rotation.duration).as_str());
     let spread = spread_at(current, trusted, rotation).filter(|_| signer.key_id != current.key_id);
     if let Some(spread) = spread
         && spread + rotation.propagation() < leaf.not_after
     {
-        // Due or not: who does not know the new CA yet would refuse what it signs, and this one is good until then.
+        // Even if it is due: peers that do not trust the new CA yet would refuse its certificates, and this one is valid
+        // until then.
         return if now >= spread { because("there is a new CA") } else { Due::At(spread) };
     }
     if changed {

@@ -7,7 +7,7 @@ use install::names::app;
 use machinery::{patch, strategic};
 use serde_json::{Value, json};
 
-/// Kinds that can be patched. Rights and definitions cannot: they are not an administrator's to loosen by accident.
+/// Kinds that can be patched. RBAC objects and CRDs cannot, so that a patch does not weaken them by accident.
 const KINDS: &[&str] = &[
     "Deployment",
     "DaemonSet",
@@ -57,10 +57,14 @@ fn apply(object: &mut Value, kind: &str, change: &CustomizeComponentsPatch) -> R
         }
         "merge" => patch::merge(object, &read(&change.patch)?),
         "strategic" => strategic::apply(kind, object, &read(&change.patch)?).map_err(|error| error.to_string())?,
-        other => return Err(format!("its type {other:?} is none of json, merge and strategic")),
+        other => return Err(format!("type must be json, merge or strategic, not {other:?}")),
     }
     let now = (object["kind"].clone(), object["metadata"]["name"].clone(), object["metadata"]["namespace"].clone());
-    if now == identity { Ok(()) } else { Err("it would make another object of it".to_owned()) }
+    if now == identity {
+        Ok(())
+    } else {
+        Err("the patch must not change the object's kind, name or namespace".to_owned())
+    }
 }
 
 /// Replaces flags of a program, or adds them.
@@ -116,8 +120,12 @@ mod tests {
     fn a_patch_that_does_not_apply_is_named() {
         let wrong = patched("virt-api", "json", r#"[{"op":"remove","path":"/spec/nothing"}]"#).unwrap_err();
         assert!(wrong.starts_with("spec.customizeComponents.patches[0] does not apply to Deployment virt-api: "));
-        assert!(patched("virt-api", "yaml", "{}").unwrap_err().contains("none of json, merge and strategic"));
-        assert!(patched("virt-api", "merge", r#"{"metadata":{"name":"x"}}"#).unwrap_err().contains("another object"));
+        assert!(patched("virt-api", "yaml", "{}").unwrap_err().contains("must be json, merge or strategic"));
+        assert!(
+            patched("virt-api", "merge", r#"{"metadata":{"name":"x"}}"#)
+                .unwrap_err()
+                .contains("must not change the object's kind")
+        );
     }
 
     #[test]

@@ -2,11 +2,11 @@
 //!
 //! # Guarantees
 //!
-//! - A settled installation is not written to.
-//! - What a step needs is there before it begins; what is waited for is in the condition `Progressing`.
-//! - Certificates are renewed in every state but after the end: also while a downgrade is refused, and while the system is
-//!   removed, because guests are stopped by then by programs that have to trust each other.
-//! - The status comes last: it reports what was seen.
+//! - While nothing differs, nothing is written.
+//! - A step starts once everything it needs exists; the condition `Progressing` says what it waits for.
+//! - Certificates are renewed until the removal is complete: also while a downgrade is refused, and during the removal,
+//!   because the programs that stop guests still have to trust each other.
+//! - The status is written last: it reports what was observed.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::uninstall;
 use crate::version::{is_downgrade, is_update};
 use crate::world::World;
 
-/// How often everything is looked at although nothing seems to have changed.
+/// Interval of reconciles without a change.
 const PERIOD: Duration = Duration::from_secs(300);
 
 /// Decides one pass.
@@ -51,7 +51,7 @@ pub fn decide(w: &World<'_>) -> Decision {
     decision
 }
 
-/// The status after a pass that could not be carried out.
+/// The status after a pass that failed.
 pub fn failed(w: &World<'_>, why: &str) -> Option<Effect> {
     let kubevirt = ours(w)?;
     let why = why.to_owned();
@@ -101,23 +101,23 @@ fn run(pass: &mut Pass<'_>, kubevirt: &KubeVirt) -> Standing {
         pass.delete_obsolete();
         return Standing::Ready;
     }
-    let what = format!("Not all Pods are ready of {}.", not_ready.join(", "));
+    let what = format!("Pods not ready: {}.", not_ready.join(", "));
     match pass.settled {
         true => Standing::NotReady { what, available: pass.is_available() },
         false => Standing::UnderWay { waiting: what },
     }
 }
 
-/// Why what this virt-operator brings must not replace what runs.
+/// Why this virt-operator must not replace the running version.
 fn downgrade(w: &World<'_>, kubevirt: &KubeVirt) -> Option<String> {
     let status = kubevirt.status.as_ref()?;
     let (operator, target) = (&w.operator.version, settings(w, kubevirt).image_tag);
-    let remedy = "Install the newer version again, or remove the system and install the older one.";
+    let remedy = "Install the newer version again, or uninstall Ferrovirt and install the older one.";
     if let Some(before) = status.operator_version.as_ref().filter(|before| is_downgrade(before, operator)) {
-        return Some(format!("virt-operator {operator} is older than {before}, which ran before. {remedy}"));
+        return Some(format!("virt-operator {operator} is older than the previous one, {before}. {remedy}"));
     }
     let observed = status.observed_kube_virt_version.as_ref().filter(|observed| is_downgrade(observed, &target))?;
-    Some(format!("Version {target} is older than {observed}, which runs. Nothing was changed. {remedy}"))
+    Some(format!("Version {target} is older than the running version {observed}. Nothing was changed. {remedy}"))
 }
 
 /// The installation: the oldest KubeVirt object in virt-operator's namespace.
@@ -142,7 +142,7 @@ fn why_other(w: &World<'_>, other: &KubeVirt, ours: Option<&KubeVirt>) -> String
             format!("A cluster has one installation: KubeVirt {namespace}/{name}. Delete this object.")
         }
         None => {
-            format!("virt-operator looks after the namespace {namespace}. Delete this object, and create it there.")
+            format!("virt-operator manages namespace {namespace} only. Delete this object and create it there.")
         }
     }
 }
@@ -152,7 +152,7 @@ pub(crate) fn has_finalizer(kubevirt: &KubeVirt) -> bool {
     all.into_iter().any(|one| one == finalizers::KUBEVIRT || one == finalizers::KUBEVIRT_LEGACY)
 }
 
-/// Puts our finalizer onto the object, in place of the one under its old name.
+/// Adds our finalizer to the object, in place of the one with the old name.
 fn finalizer(kubevirt: &KubeVirt) -> Option<Effect> {
     let old = kubevirt.metadata.finalizers.clone().unwrap_or_default();
     let mut new = old.clone();
@@ -186,7 +186,7 @@ pub(crate) fn report(
     Some(Effect::Status { namespace, name, status })
 }
 
-/// When a certificate is due, or when everything is looked at anyway.
+/// When the next certificate is due, or the next regular reconcile.
 pub(crate) fn again(w: &World<'_>, next: Option<jiff::Timestamp>) -> Option<Duration> {
     let due = next.map(|next| Duration::try_from(next.duration_since(w.now)).unwrap_or(Duration::ZERO));
     Some(due.unwrap_or(PERIOD).clamp(Duration::from_secs(1), PERIOD))

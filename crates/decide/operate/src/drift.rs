@@ -1,7 +1,7 @@
-//! Whether an object is as it should be.
+//! Whether an object matches the desired state.
 //!
-//! What is compared is what we set: the server completes objects with defaults, and others may add labels. A hash of
-//! what was applied is kept on the object, so that a field that we no longer set is taken away, too.
+//! Only the fields that we set are compared: the server adds defaults, and others may add labels. An annotation has the
+//! hash of the applied object, so that fields that we no longer set are removed, too.
 
 use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
@@ -11,7 +11,7 @@ pub const HASH: &str = "ferrovirt.io/manifest-hash";
 /// Annotation of Pod templates with the hash of the template.
 pub(crate) const TEMPLATE_HASH: &str = "ferrovirt.io/template-hash";
 
-/// Maps in which a key more means something else, and which the server does not complete.
+/// Maps in which an additional key changes the meaning, and to which the server adds no defaults.
 const EXACT: &[&str] = &["nodeSelector", "matchLabels", "selector", "requests", "limits"];
 
 pub(crate) fn hash(value: &Value) -> String {
@@ -29,13 +29,12 @@ pub(crate) fn stamped(mut object: Value) -> Value {
 pub(crate) fn difference(desired: &Value, live: Option<&Value>) -> Option<String> {
     let Some(live) = live else { return Some("it is missing".to_owned()) };
     if live["metadata"]["annotations"][HASH] != desired["metadata"]["annotations"][HASH] {
-        return Some("it is to be different from now on".to_owned());
+        return Some("the desired state changed".to_owned());
     }
     first_difference(desired, live).map(|path| format!("{path} was changed"))
 }
 
-/// The part of an object that an apply did not bring about, as a merge patch: items that others own in lists with keys
-/// survive an apply.
+/// The difference that remains after an apply, as a merge patch: items that others own in lists with keys survive it.
 pub fn left_over(desired: &Value, live: &Value) -> Option<Value> {
     let patch = merge_patch(desired, live);
     (!is_empty(&patch)).then_some(patch)
@@ -50,7 +49,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Where an object differs from what it should be. Paths are made only of what differs: definitions are large.
+/// Where an object differs from the desired state. Only differences get a path: CRDs are large.
 fn first_difference(desired: &Value, live: &Value) -> Option<String> {
     let path = differs("", desired, live)?.iter().rev().cloned().collect::<String>();
     Some(if path.is_empty() { "it".to_owned() } else { path })

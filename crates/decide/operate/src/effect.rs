@@ -8,28 +8,28 @@ use serde_json::Value;
 use crate::certificates::Renewal;
 use crate::world::Id;
 
-/// One effect. They are carried out in their order; the first that fails ends the pass.
+/// One effect. They are executed in order; the first that fails ends the pass.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Server-side apply, with force.
     Apply { object: Value, because: String },
-    /// A merge patch of an object that is there.
+    /// A merge patch of an existing object.
     Merge { id: Id, patch: Value, because: String },
-    /// Deletes an object, and first what depends on it.
+    /// Deletes an object in the foreground: its dependents first.
     Delete { id: Id, because: String },
-    /// Makes a key and a certificate.
+    /// Creates a key and a certificate.
     Renew(Renewal),
-    /// Takes our labels away from a node.
+    /// Removes Ferrovirt's labels from a node.
     Unlabel { node: String },
     /// Writes the status of a KubeVirt object.
     Status { namespace: String, name: String, status: Box<KubeVirtStatus> },
-    /// Sets the finalizers of a KubeVirt object, whose list was as given.
+    /// Sets the finalizers of a KubeVirt object, if the list is still the given one.
     Finalizers { namespace: String, name: String, old: Vec<String>, new: Vec<String> },
-    /// Tells the administrator.
+    /// A warning event on the KubeVirt object.
     Warn { reason: &'static str, message: String },
 }
 
-/// What to do now, and when to look again if nothing changes.
+/// What to do now, and when to reconcile again if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     pub effects: Vec<Effect>,

@@ -1,15 +1,15 @@
-//! What virt-operator decides: how an installation on Kubernetes comes into being, stays as it is, changes and goes.
+//! What virt-operator decides: how an installation on Kubernetes is created, repaired, updated and removed.
 //!
 //! ```text
 //! World ── KubeVirt objects, managed objects, Pods of virt-handler, certificates, now
 //!   │
-//!   └─ decide ─► none of ours, or a second one     Synchronized=False, ExistingDeployment
-//!               ├ being deleted                     uninstall: definitions with their objects, then everything else
-//!               ├ older than what runs              refused; certificates are still renewed
-//!               └ otherwise                         sync: what differs is applied, step by step; then the status
+//!   └─ decide ─► other namespace, or a second one   Synchronized=False, ExistingDeployment
+//!               ├ being deleted                     uninstall: CRDs with their objects, then everything else
+//!               ├ older than the running version    refused; certificates are still renewed
+//!               └ otherwise                         sync: apply differences step by step, then write the status
 //! ```
 //!
-//! The objects themselves are made by the crate `install`. Node certificates are judged by [`requests`].
+//! The crate `install` builds the objects. Node certificates are judged by [`requests`].
 
 pub mod certificates;
 mod customize;

@@ -1,47 +1,47 @@
-//! Certificates of nodes: which CertificateSigningRequests are granted.
+//! Certificates of nodes: which CertificateSigningRequests are signed.
 //!
-//! A virt-handler asks for a certificate that names its node. All virt-handlers have one service account, but the token
-//! of each names the node of its Pod, and the API server writes that into the request: nobody speaks for another node.
+//! A virt-handler requests a certificate that names its node. All virt-handlers have one service account, but the token
+//! of each names the node of its Pod, and the API server writes that into the request: no node can impersonate another.
 
 use std::collections::BTreeMap;
 
 use install::names;
 use machinery::identity::NODE_NAME_EXTRA;
 
-/// What a certificate of a node may be used for, in the words of the API.
+/// Allowed usages of a node's certificate.
 const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth", "server auth"];
 const NEEDED: &[&str] = &["client auth", "server auth"];
 
-/// A request, as far as it decides.
+/// The parts of a request that matter for the decision.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Request {
     pub signer: String,
     pub user: String,
     pub extra: BTreeMap<String, Vec<String>>,
     pub usages: Vec<String>,
-    /// Whether it was approved or denied before, by whomever.
+    /// Whether anybody has approved or denied it.
     pub approved: bool,
     pub denied: bool,
     pub issued: bool,
-    /// What the request itself says, if it can be read and its signature fits its key.
+    /// The parsed request, if it is valid and its signature matches its key.
     pub subject: Option<Subject>,
 }
 
-/// Whom a certificate is asked for.
+/// The requested identity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Subject {
     pub common_name: String,
-    /// Whether there is more in the subject than the common name.
+    /// Whether the subject has more than the common name.
     pub more: bool,
     pub uris: Vec<String>,
-    /// Whether there are other alternative names, or extensions that we do not know.
+    /// Whether there are other alternative names, or unknown extensions.
     pub others: bool,
 }
 
 /// What to do about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is none of ours, or nothing is left to do.
+    /// It is for another signer, or already concluded.
     Ignore,
     /// Approve it if it is not yet, and sign it for this node.
     Grant {
@@ -60,7 +60,7 @@ pub fn judge(request: &Request, namespace: &str) -> Verdict {
     }
     match node(request, namespace) {
         Ok(node) => Verdict::Grant { node, approve: !request.approved },
-        // Somebody with the right to approve said so; who signs still decides for itself.
+        // Approved by somebody else; the signer still checks it.
         Err(_) if request.approved => Verdict::Ignore,
         Err(message) => Verdict::Deny { message },
     }
@@ -76,15 +76,15 @@ fn node(request: &Request, namespace: &str) -> Result<String, String> {
     };
     let subject = request.subject.as_ref().ok_or("the request cannot be read, or its signature is wrong")?;
     if subject.common_name != names::common_name::HANDLER || subject.more {
-        return Err(format!("the subject must be the common name {} alone", names::common_name::HANDLER));
+        return Err(format!("the subject must be only the common name {}", names::common_name::HANDLER));
     }
     let uri = names::node_uri(node);
     if subject.uris != [uri.clone()] || subject.others {
-        return Err(format!("the alternative names must be {uri} alone: the requester runs on node {node}"));
+        return Err(format!("the alternative names must be only {uri}: the requester runs on node {node}"));
     }
     let unknown = request.usages.iter().find(|usage| !USAGES.contains(&usage.as_str()));
     if let Some(usage) = unknown {
-        return Err(format!("the usage {usage:?} is not one of a node"));
+        return Err(format!("the usage {usage:?} is not allowed for a node"));
     }
     match NEEDED.iter().find(|usage| !request.usages.iter().any(|asked| asked == *usage)) {
         Some(usage) => Err(format!("the usage {usage:?} is missing")),

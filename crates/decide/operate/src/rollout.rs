@@ -1,9 +1,9 @@
-//! How far workloads are rolled out, and the canary of virt-handler.
+//! Roll-out progress of workloads, and the canary of virt-handler.
 //!
 //! ```text
 //! template differs            ─► applied, one node at a time
 //! no new Pod is ready         ─► wait; a new Pod that crashes is reported
-//! a new Pod is ready          ─► the canary lives: a tenth of the nodes at a time
+//! a new Pod is ready          ─► the canary succeeded: 10% of the nodes at a time
 //! all Pods are new and ready  ─► one node at a time again, finished
 //! ```
 
@@ -12,18 +12,18 @@ use serde_json::{Value, json};
 
 use crate::drift::{HASH, TEMPLATE_HASH, stamped};
 
-/// While the canary is not known to live.
+/// `maxUnavailable` until the canary is ready.
 const ONE: i32 = 1;
-/// Afterwards.
+/// `maxUnavailable` afterwards.
 const TENTH: &str = "10%";
-/// Reasons of containers that do not come up by themselves.
+/// Waiting reasons of containers that need help to start.
 const STUCK: &[&str] =
     &["CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CreateContainerConfigError"];
 
-/// How far a workload is.
+/// Roll-out progress of a workload.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rollout {
-    /// Whether the status is about what the object says now.
+    /// Whether the status is about the current generation.
     current: bool,
     wanted: i64,
     all: i64,
@@ -60,22 +60,22 @@ impl Rollout {
         self.current && [self.all, self.updated, self.ready].iter().all(|&count| count == self.wanted)
     }
 
-    /// Whether somebody answers, be it old or new.
+    /// Whether a Pod is ready, old or new.
     pub(crate) fn answers(self) -> bool {
         self.ready > 0
     }
 }
 
-/// What a pass finds about virt-handler's roll-out.
+/// State of virt-handler's roll-out.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Canary {
-    /// The DaemonSet as it is to be now.
+    /// The DaemonSet to apply now.
     pub(crate) object: Value,
-    /// A new Pod that does not come up.
+    /// A new Pod that fails to start.
     pub(crate) stuck: Option<String>,
 }
 
-/// Judges virt-handler's roll-out. `desired` is the DaemonSet with a hash, `live` what is there.
+/// Decides the next step of virt-handler's roll-out. `desired` is the DaemonSet with a hash, `live` the current one.
 pub(crate) fn canary(desired: &Value, live: Option<&Value>, pods: &[Pod]) -> Canary {
     let hash = desired.pointer("/spec/template/metadata/annotations").and_then(|all| all[TEMPLATE_HASH].as_str());
     let new: Vec<&Pod> = pods.iter().filter(|pod| hash.is_some() && template_of(pod) == hash).collect();
@@ -114,7 +114,7 @@ fn is_ready(pod: &Pod) -> bool {
     !leaving && conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
 }
 
-/// Why a Pod does not come up.
+/// Why a Pod fails to start.
 fn stuck(pod: &Pod) -> Option<String> {
     let containers = pod.status.as_ref()?.container_statuses.as_ref()?;
     let reason = containers.iter().find_map(|container| {

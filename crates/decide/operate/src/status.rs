@@ -1,4 +1,4 @@
-//! The status of the KubeVirt object: where the installation stands, in KubeVirt's phases, conditions and reasons.
+//! The status of the KubeVirt object, in KubeVirt's phases, conditions and reasons.
 
 use api::conditions::{self, AVAILABLE, CREATED, DEGRADED, PROGRESSING, SYNCHRONIZED};
 use api::reasons;
@@ -9,21 +9,21 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::target::Target;
 use crate::world::Operator;
 
-/// Components that were ready are not any more. Not in KubeVirt, like the next one.
+/// Components are no longer ready. Not in KubeVirt, like the next one.
 const COMPONENTS_NOT_READY: &str = "ComponentsNotReady";
-/// virt-operator is older than what runs, and leaves it alone.
+/// virt-operator is older than the running version, and changes nothing.
 const DOWNGRADE_REFUSED: &str = "DowngradeRefused";
 
-/// Where an installation stands.
+/// State of an installation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Standing {
-    /// Components are installed or replaced; what is waited for.
+    /// Components are being installed or replaced; what it waits for.
     UnderWay {
         waiting: String,
     },
     /// Every component of the target is ready.
     Ready,
-    /// The target was ready, and some of it is not any more.
+    /// The target was ready, but components no longer are.
     NotReady {
         what: String,
         available: bool,
@@ -32,7 +32,7 @@ pub(crate) enum Standing {
     Failed {
         why: String,
     },
-    /// It is older than what runs.
+    /// It is older than the running version.
     Refused {
         why: String,
     },
@@ -40,7 +40,7 @@ pub(crate) enum Standing {
     Other {
         why: String,
     },
-    /// It is being removed; what is waited for.
+    /// It is being removed; what it waits for.
     Leaving {
         waiting: String,
     },
@@ -54,14 +54,14 @@ pub(crate) enum Standing {
 /// What the status is computed from.
 pub(crate) struct Report<'a> {
     pub(crate) operator: &'a Operator,
-    /// What is being installed; nothing while the system is removed or refused.
+    /// What is being installed; `None` during removal and after a refusal.
     pub(crate) target: Option<&'a Target>,
-    /// Whether every object of the target is there.
+    /// Whether every object of the target exists.
     pub(crate) created: bool,
     pub(crate) now: Timestamp,
 }
 
-/// The status of a KubeVirt object, if it is to be written.
+/// The new status of a KubeVirt object, if it changes.
 pub(crate) fn status(kubevirt: &KubeVirt, standing: &Standing, report: &Report<'_>) -> Option<KubeVirtStatus> {
     let old = kubevirt.status.clone().unwrap_or_default();
     let mut new = Writer { status: old.clone(), now: Time(report.now) };
@@ -86,7 +86,7 @@ pub(crate) fn status(kubevirt: &KubeVirt, standing: &Standing, report: &Report<'
     (new.status != old).then_some(new.status)
 }
 
-/// What the configuration says, else what is known, else where virt-operator runs.
+/// From the configuration, else from the nodes, else virt-operator's own architecture.
 fn architecture(kubevirt: &KubeVirt, operator: &Operator) -> String {
     let configuration = kubevirt.spec.configuration.as_ref();
     let asked = configuration.and_then(|configuration| {

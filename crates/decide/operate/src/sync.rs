@@ -1,13 +1,13 @@
-//! One pass over everything that is to be there.
+//! One pass over all desired objects.
 //!
 //! ```text
-//! first:   definitions that exist, ground, rights, services, policies ─► certificates
-//!          ─► virt-api ─► webhooks, aggregated API ─► definitions that are new ─► virt-controller, virt-handler
-//! update:  the same ─► virt-handler, canary first ─► virt-controller ─► virt-api ─► webhooks, aggregated API ─► new definitions
+//! first:   existing CRDs, namespace, RBAC, services, policies ─► certificates
+//!          ─► virt-api ─► webhooks, aggregated API ─► new CRDs ─► virt-controller, virt-handler
+//! update:  the same ─► virt-handler, canary first ─► virt-controller ─► virt-api ─► webhooks, aggregated API ─► new CRDs
 //! ```
 //!
-//! A kind is defined once virt-api reviews its objects, so that none is stored that nobody has looked at. What is
-//! registered with the API server answers.
+//! CRDs of new kinds follow once virt-api reviews their objects, so that every stored object has passed admission.
+//! Webhooks and the aggregated API are registered once their server responds.
 
 use install::{Step, names};
 use jiff::Timestamp;
@@ -20,12 +20,12 @@ use crate::rollout::{Canary, Rollout, canary};
 use crate::target::{Desired, Target};
 use crate::world::{Id, Objects, World};
 
-/// Why a pass does not go on.
+/// Why a pass stops early.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Halt {
-    /// Something takes time; what.
+    /// It waits; for what.
     Waiting(String),
-    /// Something is wrong.
+    /// It failed; why.
     Failed(String),
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Halt {
 pub(crate) struct Pass<'a> {
     pub(crate) w: &'a World<'a>,
     pub(crate) target: &'a Target,
-    /// Whether the target was rolled out before: then nothing waits for anything.
+    /// Whether the target was rolled out before: then no step waits for another.
     pub(crate) settled: bool,
     pub(crate) effects: Vec<Effect>,
 }
@@ -92,7 +92,7 @@ impl Pass<'_> {
         }
     }
 
-    /// What is no workload needs no roll-out. One that is yet to be changed is not rolled out.
+    /// True for objects that are not workloads. A workload that still has to change is not rolled out.
     fn is_rolled_out(&self, desired: &Desired) -> bool {
         if !is_workload(desired) {
             return true;
@@ -117,7 +117,7 @@ impl Pass<'_> {
                 self.effects.push(Effect::Apply { object, because });
             }
             if let Some(stuck) = stuck.filter(|_| !self.settled) {
-                let message = format!("virt-handler does not come up on its first node. {stuck}");
+                let message = format!("virt-handler did not become ready on the first node. {stuck}");
                 self.effects.push(Effect::Warn { reason: "FailedUpdate", message: message.clone() });
                 return Err(Halt::Failed(message));
             }
@@ -125,7 +125,7 @@ impl Pass<'_> {
         self.wait_for(Step::Handler)
     }
 
-    /// Registers webhooks and the aggregated API with those who answer, then defines new kinds.
+    /// Registers webhooks and the aggregated API whose servers respond, then creates CRDs of new kinds.
     fn register(&mut self) -> Result<(), Halt> {
         let target = self.target;
         let answers = |app: &str| answers(&self.w.live, &target.settings.namespace, app);
@@ -139,7 +139,7 @@ impl Pass<'_> {
             }
         }
         if let Some(id) = waiting {
-            return Err(Halt::Waiting(format!("Waiting for an answer from the server of {id}.")));
+            return Err(Halt::Waiting(format!("Waiting for the server of {id} to respond.")));
         }
         self.definitions(Kinds::New);
         let mut definitions = target.of(Step::Definitions);
@@ -149,14 +149,14 @@ impl Pass<'_> {
         }
     }
 
-    /// Has the API server trust the current CAs, whatever version of the webhooks is registered.
+    /// Updates the CA bundles of the registered webhooks and APIs, whatever their version.
     pub(crate) fn refresh_registrations(&mut self) {
         let refreshed = refreshed(&self.w.live, self.target.settings.ca_bundle.as_deref());
         self.effects.extend(refreshed);
     }
 
-    /// Deletes what no longer belongs to the installation, in its namespace. Elsewhere it may delete what it knows by
-    /// name, and only that.
+    /// Deletes obsolete objects in the installation's namespace, and cluster-scoped ones that it knows by name: it has no
+    /// right to delete others.
     pub(crate) fn delete_obsolete(&mut self) {
         let namespace = &self.target.settings.namespace;
         let is_kept = |id: &Id| {
@@ -174,18 +174,18 @@ impl Pass<'_> {
         self.effects.extend(effects);
     }
 
-    /// Whether every object is there.
+    /// Whether every object exists.
     pub(crate) fn all_created(&self) -> bool {
         self.target.objects.iter().all(|desired| self.w.live.contains_key(&desired.id))
     }
 
-    /// Components that are not as ready as they should be.
+    /// Components whose Pods are not all ready.
     pub(crate) fn not_ready(&self) -> Vec<&str> {
         let workloads = self.target.objects.iter().filter(|desired| is_workload(desired));
         workloads.filter(|desired| !self.is_rolled_out(desired)).map(|desired| desired.id.name.as_str()).collect()
     }
 
-    /// Whether users can work: virt-api and virt-controller answer.
+    /// Whether users can work: virt-api and virt-controller are ready.
     pub(crate) fn is_available(&self) -> bool {
         let namespace = &self.target.settings.namespace;
         [names::app::API, names::app::CONTROLLER].iter().all(|app| answers(&self.w.live, namespace, app))
@@ -220,7 +220,7 @@ fn is_established(definition: Option<&Value>) -> bool {
     conditions.into_iter().flatten().any(|one| one["type"] == "Established" && one["status"] == "True")
 }
 
-/// Registered webhooks and APIs whose servers the API server would not trust any more, with the current CAs.
+/// Registered webhooks and APIs with an outdated CA bundle, with the current one.
 pub(crate) fn refreshed(live: &Objects, bundle: Option<&str>) -> Vec<Effect> {
     let Some(bundle) = bundle else { return vec![] };
     let bundle = json!(install::ca_bundle(bundle));
@@ -245,10 +245,10 @@ pub(crate) fn refreshed(live: &Objects, bundle: Option<&str>) -> Vec<Effect> {
 /// The effects on certificates, and the bundle of CAs if there is a CA.
 pub(crate) struct Certificates {
     pub(crate) effects: Vec<Effect>,
-    /// The current bundle, once it is spread: nothing is registered or started before.
+    /// The current bundle, once it has propagated: nothing is registered or started before.
     pub(crate) bundle: Option<String>,
     pub(crate) next: Option<Timestamp>,
-    /// Whether every certificate is there.
+    /// Whether every certificate exists.
     pub(crate) complete: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What an installation is to be: every object, from what virt-operator brings and what the KubeVirt object says.
+//! The desired state: every object, from virt-operator's settings and the KubeVirt object.
 
 use api::v1::{ComponentConfig, KubeVirt, NodePlacement};
 use install::{Manifest, Settings, Step};
@@ -11,7 +11,7 @@ use crate::world::{Id, World};
 /// Labels that name a product, from `spec.productVersion`, `productName` and `productComponent`.
 const PRODUCT: [&str; 3] = ["app.kubernetes.io/version", "app.kubernetes.io/part-of", "app.kubernetes.io/component"];
 
-/// An object as it is to be, with its hash.
+/// A desired object with its hash.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Desired {
     pub(crate) step: Step,
@@ -19,7 +19,7 @@ pub(crate) struct Desired {
     pub(crate) object: Value,
 }
 
-/// What is to be installed.
+/// What to install.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     pub(crate) settings: Settings,
@@ -27,7 +27,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// The error says what in the KubeVirt object is wrong.
+    /// The error names the invalid field of the KubeVirt object.
     pub(crate) fn new(w: &World<'_>, kubevirt: &KubeVirt, bundle: Option<String>) -> Result<Self, String> {
         let settings = Settings { ca_bundle: bundle, ..settings(w, kubevirt) };
         let managed = install::managed(&settings, &w.operator.programs).into_iter();
@@ -41,7 +41,7 @@ impl Target {
         self.objects.iter().filter(move |desired| desired.step == step)
     }
 
-    /// Identifies it: the version that is rolled out, with its settings.
+    /// Identifier of the deployed version with its settings.
     pub(crate) fn identifier(&self) -> String {
         self.settings.identifier()
     }

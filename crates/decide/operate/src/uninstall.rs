@@ -1,11 +1,11 @@
-//! The end of an installation.
+//! The removal of an installation.
 //!
 //! ```text
-//! workloads block ─► wait, and say so
-//! definitions, each held by our finalizer ─► the API server deletes their objects; controllers and handlers still run
-//!   ─► all objects of all definitions are gone: the finalizers come off
-//!   ─► virt-handler, Deployments ─► registrations, services, rights, certificates, policies, labels of nodes
-//!   ─► Deleted; the KubeVirt object goes
+//! workloads block ─► wait, and report it
+//! CRDs, each with our finalizer ─► the API server deletes their objects; controllers and handlers still run
+//!   ─► all objects of all CRDs are gone: the finalizers are removed
+//!   ─► virt-handler, Deployments ─► registrations, services, RBAC, certificates, policies, node labels
+//!   ─► phase Deleted; the KubeVirt object's finalizer is removed
 //! ```
 
 use api::finalizers;
@@ -20,12 +20,12 @@ use crate::status::Standing;
 use crate::sync::{certificates, refreshed};
 use crate::world::{Id, Objects, Operator, World};
 
-/// The strategy that keeps the system as long as there are workloads.
+/// The uninstall strategy that refuses removal while workloads exist.
 const BLOCK: &str = "BlockUninstallIfWorkloadsExist";
-/// The API server's finalizer of a definition that is being deleted, until all of its objects are gone.
+/// The API server's finalizer of a CRD that is being deleted, until all of its objects are gone.
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
-/// Kinds in the order of their end, after definitions. Workloads go first: they need all the rest to finish.
+/// Kinds in the order of removal, after CRDs. Workloads go first: they need all the rest to finish.
 const ORDER: &[&[&str]] = &[
     &["DaemonSet", "PodDisruptionBudget", "Deployment"],
     &[
@@ -60,11 +60,11 @@ pub(crate) fn decide(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision
     }
 }
 
-/// What is left to be done; nothing when everything is gone.
+/// What still has to be removed; `None` when everything is gone.
 fn next(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) -> Option<Standing> {
     if kubevirt.spec.uninstall_strategy.as_deref() == Some(BLOCK) && !w.workloads.is_empty() {
         let why = format!(
-            "The uninstall strategy keeps the system while there are objects of kind {}: delete them, or set \
+            "spec.uninstallStrategy blocks the removal while objects of these kinds exist: {}. Delete them, or set \
              spec.uninstallStrategy to RemoveWorkloads.",
             w.workloads.join(", ")
         );
@@ -80,7 +80,7 @@ fn next(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) -> Option<S
     for kinds in ORDER {
         let left: Vec<&Id> = doomed.keys().filter(|id| kinds.contains(&id.kind.as_str())).collect();
         if !left.is_empty() {
-            let waiting = format!("Waiting for {} to go.", left[0]);
+            let waiting = format!("Waiting for {} to be deleted.", left[0]);
             decision.effects.extend(left.into_iter().filter(|id| is_left(&doomed[*id])).map(delete));
             return Some(Standing::Leaving { waiting });
         }
@@ -89,7 +89,7 @@ fn next(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) -> Option<S
     None
 }
 
-/// Programs that end VMs still have to trust each other.
+/// The programs that stop VMs still have to trust each other.
 fn trust(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) {
     let Ok(rotation) = Rotation::of(&kubevirt.spec) else { return };
     let found = certificates(w, &rotation);
@@ -98,7 +98,7 @@ fn trust(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision) {
     decision.effects.extend(refreshed(&w.live, found.bundle.as_deref()));
 }
 
-/// Definitions go together, when the last object of the last of them is gone: controllers look at several kinds.
+/// CRDs are released together, once no object of any of them is left: controllers watch several kinds.
 fn remove_definitions(definitions: &[(&Id, &Value)], decision: &mut Decision) -> Standing {
     for (id, live) in definitions.iter().filter(|(_, live)| is_left(live)) {
         let finalizers = finalizers_of(live);
@@ -111,7 +111,7 @@ fn remove_definitions(definitions: &[(&Id, &Value)], decision: &mut Decision) ->
     let holds = |live: &Value| is_left(live) || finalizers_of(live).iter().any(|one| one == CLEANUP);
     if let Some((id, _)) = definitions.iter().find(|(_, live)| holds(live)) {
         let kind = id.name.split('.').next().unwrap_or_default();
-        return Standing::Leaving { waiting: format!("Waiting for the last of {kind} to go.") };
+        return Standing::Leaving { waiting: format!("Waiting for {kind} to be deleted.") };
     }
     for (id, live) in definitions {
         let rest: Vec<String> = finalizers_of(live).into_iter().filter(|one| one != finalizers::OPERATOR).collect();
@@ -119,17 +119,17 @@ fn remove_definitions(definitions: &[(&Id, &Value)], decision: &mut Decision) ->
             decision.effects.push(hold(id, live, &json!(rest)));
         }
     }
-    Standing::Leaving { waiting: "Waiting for the definitions to go.".to_owned() }
+    Standing::Leaving { waiting: "Waiting for the CRDs to be deleted.".to_owned() }
 }
 
 fn hold(id: &Id, live: &Value, finalizers: &Value) -> Effect {
     let version = &live["metadata"]["resourceVersion"];
     let patch = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
-    Effect::Merge { id: id.clone(), patch, because: "the system is removed".to_owned() }
+    Effect::Merge { id: id.clone(), patch, because: "Ferrovirt is being uninstalled".to_owned() }
 }
 
 fn delete(id: &Id) -> Effect {
-    Effect::Delete { id: id.clone(), because: "the system is removed".to_owned() }
+    Effect::Delete { id: id.clone(), because: "Ferrovirt is being uninstalled".to_owned() }
 }
 
 fn is_definition(id: &Id) -> bool {
@@ -145,8 +145,8 @@ fn finalizers_of(live: &Value) -> Vec<String> {
     all.filter_map(Value::as_str).map(str::to_owned).collect()
 }
 
-/// What virt-operator made and is still there: what it manages by name, what it made of certificates, and in its
-/// namespace whatever bears its label. What comes with virt-operator itself is the administrator's.
+/// Existing objects that virt-operator created: those that it manages by name, certificates, and everything with its
+/// label in its namespace. Objects applied together with virt-operator belong to the administrator.
 pub fn removable(w: &World<'_>) -> Objects {
     let Operator { own, managed, base, .. } = w.operator;
     let is_ours = |id: &Id| managed.contains(id) || id.namespace == base.namespace && id.kind != "Pod";
@@ -154,8 +154,8 @@ pub fn removable(w: &World<'_>) -> Objects {
     ours.map(|(id, live)| (id.clone(), live.clone())).collect()
 }
 
-/// Everything of an installation but the KubeVirt object, in the order in which somebody removes it without virt-operator:
-/// registrations first, because nobody may answer for them; the namespace last, with whatever is left in it.
+/// All objects of an installation except the KubeVirt object, in the order of removal without virt-operator:
+/// registrations first, because their servers may be down; the namespace last, with whatever is left in it.
 pub fn by_hand(settings: &Settings, programs: &Programs) -> Vec<Id> {
     let managed = install::managed(settings, programs);
     let operators = install::with_operator(settings, programs);

@@ -1,4 +1,4 @@
-//! Versions by semantic versioning, as far as it is needed to tell an update from a downgrade.
+//! Semantic versions, to tell an update from a downgrade.
 
 use std::cmp::Ordering;
 

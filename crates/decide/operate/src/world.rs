@@ -11,12 +11,12 @@ use serde_json::Value;
 
 use crate::certificates::Facts;
 
-/// Names an object of the cluster.
+/// Identifies an object of the cluster.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Id {
     pub group: String,
     pub kind: String,
-    /// Empty for objects of the cluster.
+    /// Empty for cluster-scoped objects.
     pub namespace: String,
     pub name: String,
 }
@@ -48,14 +48,14 @@ pub type Objects = BTreeMap<Id, Value>;
 pub struct Operator {
     /// The version of this build, such as `v0.1.0`.
     pub version: String,
-    /// What it installs unless the KubeVirt object says otherwise.
+    /// The settings to install, unless the KubeVirt object overrides them.
     pub base: Settings,
-    /// The CPU architecture it runs on, in Kubernetes' words.
+    /// The CPU architecture it runs on, as Kubernetes names it.
     pub architecture: String,
     pub programs: Programs,
-    /// The objects that come with virt-operator. They are the administrator's, who applied them.
+    /// The objects that were applied together with virt-operator. They belong to the administrator.
     pub(crate) own: BTreeSet<Id>,
-    /// The objects that it makes, whatever the KubeVirt object says.
+    /// The objects that it creates, independent of the KubeVirt object.
     pub(crate) managed: BTreeSet<Id>,
 }
 
@@ -75,15 +75,15 @@ pub struct World<'a> {
     pub operator: &'a Operator,
     /// Every KubeVirt object of the cluster.
     pub kubevirts: Vec<KubeVirt>,
-    /// Every object with the label of virt-operator, whoever made it; and the bundle of CAs.
+    /// Every object with the label of virt-operator, whoever created it; and the CA bundle.
     pub live: Objects,
     /// virt-handler's Pods.
     pub handlers: Vec<Pod>,
     pub certificates: Facts,
     /// Nodes that can run VMs.
     pub nodes: u32,
-    /// Nodes that carry labels of ours.
+    /// Nodes with Ferrovirt's labels.
     pub labelled_nodes: Vec<String>,
-    /// Kinds of workloads of which there are some: VirtualMachine and the like. Known while the system is removed.
+    /// Kinds of workloads that exist, such as VirtualMachine. Known only during removal.
     pub workloads: Vec<String>,
 }

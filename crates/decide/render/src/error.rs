@@ -67,7 +67,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A field whose value cannot be honoured.
+    /// A field whose value is not supported.
     #[error("{field} is {value:?}: {remedy}")]
     Invalid {
         /// The field's path.

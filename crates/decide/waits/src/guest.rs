@@ -74,7 +74,7 @@ pub fn deletion(kind: &str, metadata: &ObjectMeta, left: Seen<'_>) -> Option<Str
         return Some(format!("{kind} {name} waits for Pod {} to end", name_of(&pod.metadata)));
     }
     Some(match metadata.finalizers.as_deref() {
-        None | Some([]) => format!("{kind} {name} is about to be gone"),
+        None | Some([]) => format!("{kind} {name} is being deleted"),
         Some(finalizers) => format!("{kind} {name} waits for its finalizers to be removed: {}", finalizers.join(", ")),
     })
 }
@@ -86,8 +86,9 @@ fn without_instance(name: &str, vm: &VirtualMachine) -> Outlook {
     let status = vm.status.as_ref();
     if let Some(retry) = status.and_then(|status| status.start_failure.as_ref()) {
         let times = retry.consecutive_fail_count.unwrap_or(1);
-        let at = retry.retry_after_timestamp.as_ref().map(|time| format!(" at {}", time.0)).unwrap_or_default();
-        return Outlook::Waiting(format!("VirtualMachine {name} failed to start {times} times and is tried again{at}"));
+        let next = retry.retry_after_timestamp.as_ref().map(|time| format!("next attempt at {}", time.0));
+        let next = next.unwrap_or_else(|| "retrying".to_owned());
+        return Outlook::Waiting(format!("VirtualMachine {name} failed to start {times} times; {next}"));
     }
     if let Some(failure) = vm.condition(conditions::FAILURE).filter(|failure| failure.is_true()) {
         return Outlook::Waiting(format!("VirtualMachine {name} waits{}", because(failure.message.as_deref())));
@@ -145,7 +146,7 @@ fn alive(name: &str, vmi: &VirtualMachineInstance, launcher: Option<&Pod>) -> Ou
         Some(Phase::Scheduled) => {
             blocked(vmi).unwrap_or_else(|| format!("waits for virt-handler on {node} to start the guest"))
         }
-        Some(Phase::Unknown) => format!("is not known to run: {node} does not answer"),
+        Some(Phase::Unknown) => format!("has an unknown state: {node} is not responding"),
         Some(other) => format!("is in phase {other}"),
     };
     // A sentence about the Pod has its own subject.
@@ -240,7 +241,7 @@ mod tests {
             (
                 "Always",
                 json!({"startFailure": {"consecutiveFailCount": 3, "retryAfterTimestamp": "2026-01-02T03:04:05Z"}}),
-                "wait: VirtualMachine demo failed to start 3 times and is tried again at 2026-01-02T03:04:05Z",
+                "wait: VirtualMachine demo failed to start 3 times; next attempt at 2026-01-02T03:04:05Z",
             ),
             (
                 "Always",
@@ -284,7 +285,7 @@ mod tests {
             (json!({"phase": "Running"}), "running"),
             (
                 json!({"phase": "Unknown", "nodeName": "n1"}),
-                "wait: VirtualMachineInstance demo is not known to run: n1 does not answer",
+                "wait: VirtualMachineInstance demo has an unknown state: n1 is not responding",
             ),
             (json!({"phase": "Succeeded"}), "never: the guest of demo has stopped"),
             (json!({"phase": "Failed", "reason": "OutOfmemory"}), "never: the guest of demo failed: OutOfmemory"),
@@ -364,7 +365,7 @@ mod tests {
         let tell = |metadata: ObjectMeta, left| deletion("VM", &metadata, left);
         let nothing = Seen::default();
         assert_eq!(tell(metadata(json!(["a"]), json!(null)), nothing), None);
-        assert_eq!(tell(metadata(json!([]), now.clone()), nothing).unwrap(), "VM demo is about to be gone");
+        assert_eq!(tell(metadata(json!([]), now.clone()), nothing).unwrap(), "VM demo is being deleted");
         let held = metadata(json!(["a", "b"]), now);
         assert_eq!(tell(held.clone(), nothing).unwrap(), "VM demo waits for its finalizers to be removed: a, b");
         let vmi = vmi(json!({"phase": "Running"}));

@@ -77,7 +77,7 @@ fn wait(
         return plain(waiting);
     }
     plain(match phase {
-        None => "waits for virt-controller to look at it".to_owned(),
+        None => "waits for virt-controller to process it".to_owned(),
         Some(Phase::Pending) => "waits for virt-controller to create the target Pod".to_owned(),
         Some(Phase::Scheduling) => "waits for the target Pod to become ready".to_owned(),
         Some(Phase::Scheduled) => "waits for virt-controller to hand it to the nodes".to_owned(),
@@ -109,33 +109,33 @@ fn remedy(reason: &str, migration: &VirtualMachineInstanceMigration) -> Option<S
     let cancel = format!("`virtctl migrate-cancel {vmi}` cancels it");
     let text = match reason {
         reasons::RESOURCE_QUOTA_EXCEEDED => {
-            "raise the quota, or end Pods of the namespace: both are noticed at once (`kubectl describe quota`)".to_owned()
+            "raise the quota, or delete Pods in the namespace; the migration then continues at once (`kubectl describe quota`)".to_owned()
         }
         reasons::CLUSTER_LIMIT_REACHED => {
-            "others have to finish first; spec.configuration.migrations.parallelMigrationsPerCluster of the KubeVirt object \
-             is the limit"
+            "wait for other migrations, or raise spec.configuration.migrations.parallelMigrationsPerCluster of the KubeVirt \
+             object"
                 .to_owned()
         }
         reasons::NODE_LIMIT_REACHED => {
-            "others have to leave the node first; spec.configuration.migrations.parallelOutboundMigrationsPerNode of the \
-             KubeVirt object is the limit"
+            "wait for other migrations from the node, or raise \
+             spec.configuration.migrations.parallelOutboundMigrationsPerNode of the KubeVirt object"
                 .to_owned()
         }
         reasons::MIGRATION_BACKOFF => {
-            format!("it is tried again by itself; earlier attempts tell why they failed: `kubectl get vmim -l \
+            format!("it is retried automatically; to see why earlier attempts failed: `kubectl get vmim -l \
                      kubevirt.io/vmi-name={vmi}`")
         }
         reasons::TARGET_POD_UNSCHEDULABLE => {
-            format!("make room on another node, uncordon one, or loosen what the instance asks of its node; {cancel}")
+            format!("make room on another node, uncordon one, or relax the VM's node selector or affinity; {cancel}")
         }
         reasons::UTILITY_VOLUMES_PRESENT => "detach the utility volumes".to_owned(),
         reasons::DECENTRALIZED_NOT_LIVE_MIGRATABLE => format!(
-            "both sides need a migration with the same migrationID, the receiver's VM runStrategy WaitAsReceiver; deleting \
-             either migration gives both up (`kubectl delete vmim {name}`)"
+            "both sides need a migration with the same migrationID, and the receiver's VM runStrategy WaitAsReceiver; \
+             deleting either migration cancels both (`kubectl delete vmim {name}`)"
         ),
-        reasons::BACKUP_IN_PROGRESS => "the backup has to end first".to_owned(),
-        reasons::OTHER_MIGRATION_ACTIVE => format!("the other migration has to end first; {cancel}"),
-        reasons::INSTANCE_NOT_RUNNING => format!("the guest has to run first: `virtctl explain vmi {vmi}`"),
+        reasons::BACKUP_IN_PROGRESS => "wait until the backup has ended".to_owned(),
+        reasons::OTHER_MIGRATION_ACTIVE => format!("wait until the other migration has ended; {cancel}"),
+        reasons::INSTANCE_NOT_RUNNING => format!("the guest must run first: `virtctl explain vmi {vmi}`"),
         _ => return None,
     };
     Some(text)
@@ -158,7 +158,7 @@ fn failure(
         .filter(|message| !message.is_empty())
         .unwrap_or_else(|| {
             let name = migration.metadata.name.as_deref().unwrap_or_default();
-            format!("no reason is recorded; its events tell more: `kubectl describe vmim {name}`")
+            format!("no reason is recorded; see its events: `kubectl describe vmim {name}`")
         })
 }
 
@@ -208,7 +208,7 @@ mod tests {
     fn every_phase_names_who_acts_next() {
         let ours = json!({"migrationUid": "mu", "sourceNode": "n1", "targetNode": "n2"});
         let table = [
-            ("", "wait: waits for virt-controller to look at it"),
+            ("", "wait: waits for virt-controller to process it"),
             ("Pending", "wait: waits for virt-controller to create the target Pod"),
             ("Scheduling", "wait: waits for the target Pod to become ready"),
             ("Scheduled", "wait: waits for virt-controller to hand it to the nodes"),

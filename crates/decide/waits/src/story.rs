@@ -27,9 +27,9 @@ pub struct Chain {
     pub target: Option<Pod>,
 }
 
-/// Where things stand.
+/// The state at the end of the chain.
 enum End {
-    /// Nothing is waited for.
+    /// Nothing is pending.
     Settled(String),
     Waits(Wait),
     /// Nothing will happen unless somebody acts; the sentence says what to do.
@@ -74,7 +74,7 @@ pub fn tell(chain: &Chain, now: Timestamp) -> String {
 fn end_text(end: End, now: Timestamp) -> String {
     match end {
         End::Settled(what) => format!("{what}\n"),
-        End::Stuck(what) => format!("stands still: {what}\n"),
+        End::Stuck(what) => format!("nothing pending: {what}\n"),
         End::Waits(Wait { what, since, unblock }) => {
             let mut text = format!("waiting:      {what}\n");
             if let Some(then) = since {
@@ -96,11 +96,11 @@ fn end(chain: &Chain) -> End {
             Standing::Moving { source, target, since } => {
                 let unblock =
                     format!("`virtctl migrate-cancel {}` cancels it; the guest then stays on {source}", chain.name);
-                let what = format!("the guest's memory is sent from {source} to {target}");
+                let what = format!("the guest's memory is being copied from {source} to {target}");
                 return End::Waits(Wait { what, since, unblock: Some(unblock) });
             }
             Standing::Succeeded { source, target } => {
-                return End::Settled(format!("the guest was moved from {source} to {target}"));
+                return End::Settled(format!("the guest was migrated from {source} to {target}"));
             }
             Standing::Failed { why } => return End::Stuck(format!("the migration failed: {why}")),
         }
@@ -114,7 +114,7 @@ fn end(chain: &Chain) -> End {
         Outlook::Waiting(what) => {
             let since = chain.vmi.as_ref().and_then(vmi_since).or_else(|| created(&chain.vm.as_ref()?.metadata));
             let unschedulable = what.contains(" waits for a node");
-            let room = "make room on a node, uncordon one, or loosen what the machine asks of its node";
+            let room = "make room on a node, uncordon one, or relax the VM's node selector or affinity";
             End::Waits(Wait { what, since, unblock: unschedulable.then(|| room.to_owned()) })
         }
     }
@@ -129,10 +129,10 @@ fn running(chain: &Chain) -> End {
         vmi.metadata.labels.as_ref().is_some_and(|all| all.contains_key(labels::OUTDATED_LAUNCHER_IMAGE))
     };
     End::Settled(match chain.vmi.as_ref().is_some_and(outdated) {
-        true => "the guest runs, on a launcher of another version; it gets the current one when it is moved or \
-                 restarted, by itself if spec.workloadUpdateStrategy of the KubeVirt object says so"
+        true => "the guest is running in an outdated launcher; migrate or restart it to update, or have it updated \
+                 automatically by spec.workloadUpdateStrategy of the KubeVirt object"
             .to_owned(),
-        false => "the guest runs; nothing is waited for".to_owned(),
+        false => "the guest is running".to_owned(),
     })
 }
 
@@ -146,8 +146,8 @@ fn change(vmi: &VirtualMachineInstance) -> Option<Wait> {
     ];
     let condition = changes.into_iter().find_map(|type_| vmi.condition(type_).filter(|found| found.is_true()))?;
     let unblock = format!(
-        "`virtctl migrate {}` moves it; method LiveMigrate in spec.workloadUpdateStrategy of the KubeVirt object has \
-         that done by itself",
+        "`virtctl migrate {}` applies the change; method LiveMigrate in spec.workloadUpdateStrategy of the KubeVirt \
+         object does that automatically",
         name(&vmi.metadata)
     );
     let since = condition.last_transition_time.as_ref().map(|time| time.0);
@@ -157,11 +157,11 @@ fn change(vmi: &VirtualMachineInstance) -> Option<Wait> {
 /// A VMI that must leave its node and has no migration yet.
 fn evacuation(vmi: &VirtualMachineInstance) -> Option<Wait> {
     let node = vmi.status.as_ref()?.evacuation_node_name.as_deref().filter(|node| !node.is_empty())?;
-    let what = format!("the guest is to leave node {node}, and virt-controller has to make a migration for it");
+    let what = format!("the guest must leave node {node}; waiting for virt-controller to create a migration");
     let external = vmi.spec.eviction_strategy.as_deref() == Some("External");
     let unblock = match external {
-        true => "its eviction strategy is External: whoever manages it has to move or stop it".to_owned(),
-        false => format!("`virtctl evacuate-cancel vmi {}` lets it stay", name(&vmi.metadata)),
+        true => "eviction strategy External: an external controller must migrate or stop it".to_owned(),
+        false => format!("`virtctl evacuate-cancel vmi {}` cancels the evacuation", name(&vmi.metadata)),
     };
     Some(Wait { what, since: None, unblock: Some(unblock) })
 }
@@ -234,7 +234,7 @@ VirtualMachine demo          Running  for 60s
 VirtualMachineInstance demo  Running on n1  for 60s
 Pod launcher                 Running on n1  for 60s
 
-the guest runs; nothing is waited for
+the guest is running
 ";
         assert_eq!(told(&at_rest()), expected);
     }
@@ -248,12 +248,12 @@ the guest runs; nothing is waited for
         assert!(
             text.contains("waiting:      the guest's memory was changed\nsince:        2026-01-02T03:00:48Z (12s)")
         );
-        assert!(text.contains("to unblock:   `virtctl migrate demo` moves it"), "{text}");
+        assert!(text.contains("to unblock:   `virtctl migrate demo` applies the change"), "{text}");
         let mut chain = at_rest();
         let labels = &mut chain.vmi.as_mut().unwrap().metadata.labels;
         labels.get_or_insert_default().insert("kubevirt.io/outdatedLauncherImage".into(), String::new());
         let text = told(&chain);
-        assert!(text.contains("\nthe guest runs, on a launcher of another version"), "{text}");
+        assert!(text.contains("\nthe guest is running in an outdated launcher"), "{text}");
     }
 
     #[test]
@@ -267,7 +267,7 @@ the guest runs; nothing is waited for
         let expected = "
 waiting:      no node: 0/2 nodes are available
 since:        2026-01-02T03:00:48Z (12s)
-to unblock:   make room on another node, uncordon one, or loosen what the instance asks of its node; \
+to unblock:   make room on another node, uncordon one, or relax the VM's node selector or affinity; \
 `virtctl migrate-cancel demo` cancels it
 ";
         assert!(text.ends_with(expected), "{text}");
@@ -282,16 +282,16 @@ to unblock:   make room on another node, uncordon one, or loosen what the instan
         };
         let state = json!({"sourceNode": "n1", "targetNode": "n2", "failureReason": "the link broke"});
         let moved = with(json!({"phase": "Succeeded", "migrationState": state}));
-        assert_eq!(moved, "the guest was moved from n1 to n2");
+        assert_eq!(moved, "the guest was migrated from n1 to n2");
         let failed = with(json!({"phase": "Failed", "migrationState": state}));
-        assert_eq!(failed, "stands still: the migration failed: the link broke");
+        assert_eq!(failed, "nothing pending: the migration failed: the link broke");
         let moving = with(json!({"phase": "Running", "migrationState": state}));
         assert!(moving.contains("the guest then stays on n1"), "{moving}");
         let marked = json!({"status": {"phase": "Running", "nodeName": "n1", "evacuationNodeName": "n1"}});
         let marked = told(&Chain { vmi: object("demo", marked), ..at_rest() });
-        assert!(marked.contains("is to leave node n1"), "{marked}");
+        assert!(marked.contains("must leave node n1"), "{marked}");
         let stopped = object("demo", json!({"spec": {"runStrategy": "Halted"}}));
         let stopped = told(&Chain { name: "demo".into(), vm: stopped, ..Chain::default() });
-        assert!(stopped.contains("stands still: VirtualMachine demo is stopped"), "{stopped}");
+        assert!(stopped.contains("nothing pending: VirtualMachine demo is stopped"), "{stopped}");
     }
 }

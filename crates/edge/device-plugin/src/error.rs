@@ -25,6 +25,6 @@ pub enum Error {
     },
     #[error("the kubelet at {path} refused to register {resource}: {}", .status.message())]
     Refused { path: PathBuf, resource: String, status: Box<tonic::Status> },
-    #[error("the kubelet at {path} did not answer the registration of {resource} within {seconds} s")]
+    #[error("the kubelet at {path} did not respond to the registration of {resource} within {seconds} s")]
     NoAnswer { path: PathBuf, resource: String, seconds: u64 },
 }

@@ -56,7 +56,7 @@ impl Runner {
             nodes: Nodes::new(&config),
             plugin: Arc::new(plugin),
             started: Instant::now(),
-            reported: Health::Unhealthy("its device nodes have not been looked at yet".to_owned()),
+            reported: Health::Unhealthy("its device nodes have not been checked yet".to_owned()),
             serving: None,
             watch: Watch::Closed { since: std::time::Duration::ZERO },
             registered: None,
@@ -100,7 +100,7 @@ impl Runner {
                 Ok(()) => more = true,
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(plugin = self.plugin.name, error, "the device plugin is not registered");
+                    tracing::warn!(plugin = self.plugin.name, error, "failed to register the device plugin");
                     self.failed = Some(Failed::again(self.failed, self.started.elapsed(), kubelet));
                 }
             }
@@ -149,7 +149,7 @@ impl Runner {
                 return Err(Error::Socket { doing: "listen on", path: self.dir.path(&name), err });
             }
         };
-        tracing::info!(plugin = self.plugin.name, because, "the device plugin listens");
+        tracing::info!(plugin = self.plugin.name, because, "device plugin listening");
         self.serving = Some(Serving { server, made, listing });
         self.failed = None;
         Ok(())
@@ -170,7 +170,7 @@ impl Runner {
         // First the socket, so that nobody new connects.
         if let Err(error) = self.dir.remove(&self.plugin.socket(), made) {
             let error = &error as &dyn std::error::Error;
-            tracing::warn!(plugin = self.plugin.name, error, "a socket is left behind");
+            tracing::warn!(plugin = self.plugin.name, error, "failed to remove a socket");
         }
         listing.send_replace(last);
         server.stop().await;

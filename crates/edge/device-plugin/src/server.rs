@@ -95,7 +95,7 @@ fn connections(listener: tokio::net::UnixListener) -> impl Stream<Item = Result<
             let stream = match listener.accept().await {
                 Ok((stream, _)) => stream,
                 Err(error) => {
-                    tracing::warn!(%error, "a connection to a device plugin was not accepted");
+                    tracing::warn!(%error, "failed to accept a connection to a device plugin");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }

@@ -90,7 +90,11 @@ async fn heartbeat(keeper: NodeKeeper) {
         let pause = match keeper.keep().await {
             Ok(()) => HEARTBEAT,
             Err(error) => {
-                tracing::warn!(node = keeper.name, error = &error as &dyn std::error::Error, "no heartbeat");
+                tracing::warn!(
+                    node = keeper.name,
+                    error = &error as &dyn std::error::Error,
+                    "failed to send the heartbeat"
+                );
                 Duration::from_secs(1)
             }
         };

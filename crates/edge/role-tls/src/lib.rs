@@ -28,7 +28,7 @@ pub use serving::{Certificate, CertificateError, Certificates};
 pub use verify::common_name;
 use verify::{ClientRole, ServerRole};
 
-/// Common name of every virt-handler, towards virt-api and other virt-handlers.
+/// Common name of every virt-handler, for virt-api and other virt-handlers.
 pub const NODE_AGENT: &str = "kubevirt.io:system:node:virt-handler";
 /// Common name of virt-handler's client, virt-api.
 pub const NODE_AGENT_CLIENT: &str = "kubevirt.io:system:client:virt-handler";

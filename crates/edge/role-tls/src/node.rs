@@ -49,7 +49,7 @@ impl NodeCheck {
     }
 }
 
-/// Client configurations towards servers with one role on different nodes.
+/// Client configurations for servers with one role on different nodes.
 #[derive(Debug)]
 pub struct NodeClient {
     pub(crate) base: ClientConfig,

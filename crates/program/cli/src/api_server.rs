@@ -27,10 +27,10 @@ const CA: &str = "/etc/kubevirt/ca/ca-bundle";
 /// Default verbosity, in klog's levels.
 const VERBOSITY: u64 = 2;
 
-/// Run the webhooks and the aggregated API subresources.kubevirt.io on a Kubernetes cluster
+/// Run virt-api: the webhooks and the aggregated API subresources.kubevirt.io on a Kubernetes cluster
 ///
-/// kube-apiserver sends reviews of writes, and forwards requests to start, stop, pause, console, VNC and the like.
-/// Several such processes may run.
+/// kube-apiserver sends admission reviews, and forwards requests such as start, stop, pause, console and VNC. Several
+/// replicas can run.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -41,19 +41,19 @@ pub struct Args {
     /// Port to listen on; 0 for any
     #[arg(long, default_value_t = 8443)]
     port: u16,
-    /// TLS certificate, read again when it changes; self-signed if the default file does not exist
+    /// TLS certificate, reloaded when it changes; self-signed if the default file does not exist
     #[arg(long, default_value = CERT, value_name = "FILE")]
     tls_cert_file: PathBuf,
     /// Its private key
     #[arg(long, default_value = KEY, value_name = "FILE")]
     tls_key_file: PathBuf,
-    /// Client certificate towards virt-handlers, read again when it changes
+    /// Client certificate presented to virt-handlers; reloaded when it changes
     #[arg(long, default_value = HANDLER_CERT, value_name = "FILE")]
     handler_cert_file: PathBuf,
     /// Its private key
     #[arg(long, default_value = HANDLER_KEY, value_name = "FILE")]
     handler_key_file: PathBuf,
-    /// CA certificates that sign virt-handlers' certificates, read again when they change
+    /// CA certificates that sign virt-handlers' certificates; reloaded when they change
     #[arg(long, default_value = CA, value_name = "FILE")]
     ca_file: PathBuf,
     /// Refuse virt-handlers whose certificate names no node; without virt-operator they share one

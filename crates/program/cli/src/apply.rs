@@ -17,10 +17,10 @@ use super::three_way;
 /// Field manager in the objects' managed fields.
 const MANAGER: &str = "ferrovirt-apply";
 
-/// Create objects from manifests, or change them to what the manifests say
+/// Create or update objects from manifests
 ///
-/// Fields that a manifest had the last time it was applied and no longer has are removed; what the cluster or others
-/// have added stays. Every object is tried even if one before it failed.
+/// Removes fields that were in the last applied manifest and no longer are; keeps fields that the cluster or others have
+/// added. If an object fails, the others are still applied.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -64,13 +64,13 @@ async fn apply(session: &Session, args: &Args, document: &Document) -> anyhow::R
     let failed = |error| server_error(error, &session.server);
 
     let Some(live) = objects.get_opt(name).await.map_err(failed)? else {
-        let object: DynamicObject = serde_json::from_value(wanted).context("is not an object of Kubernetes")?;
+        let object: DynamicObject = serde_json::from_value(wanted).context("is not a Kubernetes object")?;
         let params = PostParams { dry_run: args.dry_run, field_manager: Some(MANAGER.into()) };
         create_strictly(session, &objects, &params, &object).await?.map_err(failed)?;
         return Ok((shown, "created"));
     };
     if live.metadata.deletion_timestamp.is_some() {
-        eprintln!("warning: {shown} is being deleted; what is applied now will be gone with it");
+        eprintln!("warning: {shown} is being deleted; the applied changes will be lost");
     }
     let before = live.metadata.resource_version.clone();
     let live = serde_json::to_value(&live).context("cannot read the object back")?;

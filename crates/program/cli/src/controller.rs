@@ -33,7 +33,7 @@ const COMPATIBILITY: &str = "Accepted for compatibility; no effect in this build
 
 /// Run the controllers of VirtualMachines, VirtualMachineInstances, migrations and nodes against a Kubernetes cluster
 ///
-/// One of several such processes works, the others wait for its lease. It ends when it loses the lease.
+/// Of several replicas, the leader does the work and the others wait for its lease. A leader that loses its lease exits.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

@@ -25,7 +25,7 @@ use super::three_way::LAST_APPLIED;
 pub struct Args {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// What to show: KIND NAME… or KIND/NAME…; KIND alone shows all of it
+    /// What to show: KIND NAME… or KIND/NAME…; KIND alone shows all objects of the kind
     #[arg(required = true, value_name = "KIND [NAME]")]
     targets: Vec<String>,
 }

@@ -16,10 +16,10 @@ const WIDTH: usize = 76;
 /// Maximum number of enum values shown in the list of fields.
 const SHOWN_VALUES: usize = 4;
 
-/// Show the fields of a kind, with their types and what they are for
+/// Show the fields of a kind with their types and descriptions
 ///
-/// KIND has kubectl's names: vm, vmi, virtualmachinepools, vmpools.pool.kubevirt.io, …; fields follow after dots, for
-/// example vm.spec.template.spec.domain.devices.disks. No cluster is needed.
+/// KIND is a name as in kubectl: vm, vmi, virtualmachinepools, vmpools.pool.kubevirt.io, …; append fields with dots, for
+/// example vm.spec.template.spec.domain.devices.disks. Works without a cluster.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// KIND or KIND.FIELD
@@ -93,7 +93,7 @@ fn find(path: &str) -> anyhow::Result<(&'static Resource, Vec<&str>)> {
     } else {
         format!("did you mean {}?", near.join(", "))
     };
-    anyhow::bail!("there is no kind {:?} among ours; {hint}", parts[0])
+    anyhow::bail!("unknown kind {:?}; {hint}", parts[0])
 }
 
 fn version(resource: &'static Resource, asked: Option<&str>) -> anyhow::Result<&'static Version> {
@@ -363,8 +363,8 @@ FIELDS:
             ("vm.spec.runStrtegy", r#"VirtualMachine.spec has no field "runStrtegy"; did you mean runStrategy?"#),
             ("vm.spec.colour", r#"VirtualMachine.spec has no field "colour"; its fields are dataVolumeTemplates, "#),
             ("vm.spec.running.x", r#"VirtualMachine.spec.running has no field "x"; it has no fields that are known"#),
-            ("vmm", r#"there is no kind "vmm" among ours; did you mean vm"#),
-            ("deployment", r#"there is no kind "deployment" among ours; the kinds are virtualmachine, "#),
+            ("vmm", r#"unknown kind "vmm"; did you mean vm"#),
+            ("deployment", r#"unknown kind "deployment"; the kinds are virtualmachine, "#),
             ("vm..spec", "is not KIND or KIND.FIELD"),
         ];
         for (path, want) in table {

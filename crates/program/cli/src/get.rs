@@ -22,7 +22,7 @@ const PAGE: u32 = 500;
 
 /// Show objects
 ///
-/// Kinds have kubectl's names: vm, vmi, pods, nodes, …; several are separated by commas, and `all` means the usual ones.
+/// Kinds are named as in kubectl: vm, vmi, pods, nodes, …; separate several by commas. `all` selects the usual ones.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]

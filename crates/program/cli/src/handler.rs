@@ -33,10 +33,10 @@ const KVM_FINDING: &str = "kvm.json";
 /// Below the private directory: this node's certificate.
 const CERTIFICATE: &str = "certificate";
 
-/// Run the node agent, which looks after the VMs of one node of a Kubernetes cluster
+/// Run virt-handler, the node agent for VMs on a Kubernetes node
 ///
-/// It needs root, the node's processes and devices, the kubelet's directories, and the programs of virt-launcher's
-/// image. When it ends, VMs keep running, and the next one takes them over.
+/// It needs root, access to the node's processes, devices and kubelet directories, and the programs of virt-launcher's
+/// image. When it exits, VMs keep running, and the next virt-handler takes them over.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -50,13 +50,13 @@ pub struct Args {
     /// Port for /healthz and /metrics
     #[arg(long, default_value_t = number(port::HTTPS))]
     port: u16,
-    /// Port for virt-api: consoles, VNC, pause and the like
+    /// Port for requests from virt-api, such as console, VNC and pause
     #[arg(long, default_value_t = number(port::HANDLER), value_name = "PORT")]
     console_server_port: u16,
-    /// Seconds that migrations in progress may go on after the signal to stop
+    /// Seconds to wait for migrations in progress after SIGTERM
     #[arg(long, default_value_t = 315, value_name = "SECONDS")]
     graceful_shutdown_seconds: u64,
-    /// Devices of each kind that the node offers to Pods
+    /// Number of devices of each kind that the node offers to Pods
     #[arg(long, default_value_t = devices::MAX_DEVICES, value_name = "NUMBER")]
     max_devices: u32,
     /// Log verbosity, until the KubeVirt object sets it: 0 to 2 logs state changes, 3 to 5 each
@@ -73,13 +73,13 @@ pub struct Args {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Certificates")]
 struct Files {
-    /// Certificate towards virt-api and other nodes, read again when it changes
+    /// Certificate presented to virt-api and other nodes; reloaded when it changes
     #[arg(long, default_value = CERT, value_name = "FILE")]
     tls_cert_file: PathBuf,
     /// Its private key
     #[arg(long, default_value = KEY, value_name = "FILE")]
     tls_key_file: PathBuf,
-    /// CA certificates that sign the certificates of virt-api and other nodes, read again when they change
+    /// CA certificates that sign the certificates of virt-api and other nodes; reloaded when they change
     #[arg(long, default_value = CA, value_name = "FILE")]
     ca_file: PathBuf,
     /// Request a certificate for this node from this signer, instead of using the one above
@@ -93,19 +93,19 @@ struct Files {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Directories")]
 struct Directories {
-    /// The kubelet's directory of Pods; a short path, since those of sockets are limited
+    /// The kubelet's Pod directory; must be a short path, since the length of socket paths is limited
     #[arg(long, default_value = host::PODS, value_name = "DIR")]
     pods_dir: PathBuf,
-    /// The kubelet's directory of device plugins
+    /// The kubelet's device plugin directory
     #[arg(long, default_value = host::DEVICE_PLUGINS, value_name = "DIR")]
     device_plugin_dir: PathBuf,
-    /// The kubelet's directory of seccomp profiles
+    /// The kubelet's seccomp profile directory
     #[arg(long, default_value = host::SECCOMP, value_name = "DIR")]
     seccomp_dir: PathBuf,
     /// The kubelet's root directory, as the kubelet sees it
     #[arg(long, default_value = host::KUBELET_ROOT, value_name = "DIR")]
     kubelet_root: PathBuf,
-    /// Records that have to survive a restart of this program
+    /// Directory for records that survive a restart of virt-handler
     #[arg(long, default_value = host::PRIVATE, value_name = "DIR")]
     kubevirt_private_dir: PathBuf,
 }
@@ -122,7 +122,7 @@ pub async fn run(args: Args) -> Result<ExitCode> {
         let limit = RateLimit::new(Rate::HANDLER, Clock::system());
         client(cluster.clone(), limit, counter).context("cannot make an API client")
     };
-    // Probes are not to wait for work.
+    // Probes must not wait for other requests.
     let (requests, probes) = (limited(status.requests.clone())?, limited(RequestCounter::default())?);
 
     let shutdown = CancellationToken::new();

@@ -23,59 +23,59 @@ const CA_BUNDLE_MAX: u64 = 1 << 20;
 /// Label of nodes of the control plane.
 const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
 
-/// Print the manifests that install the system on a Kubernetes cluster
+/// Print the manifests that install Ferrovirt on a Kubernetes cluster
 ///
-/// virt-operator, its rights, and the KubeVirt object that configures the system:
+/// virt-operator, its RBAC objects, and the KubeVirt object with the configuration:
 ///
 ///   ferrovirt install --only operator | kubectl apply -f -
 ///   kubectl wait crd kubevirts.kubevirt.io --for condition=Established
 ///   ferrovirt install --only kubevirt | kubectl apply -f -
 ///   kubectl -n kubevirt wait kubevirt kubevirt --for condition=Available --timeout 10m
 ///
-/// kubectl looks up the kinds of all documents before it applies the first one. Where the KubeVirt kind is known, one
-/// command does it all, as for an update: ferrovirt install | kubectl apply -f -
+/// kubectl looks up the kinds of all documents before it applies the first one. If the cluster knows the KubeVirt kind,
+/// as for an update, one command is enough: ferrovirt install | kubectl apply -f -
 ///
-/// virt-operator makes everything else, certificates included. With --without-operator everything is printed at once,
-/// but for certificates; see docs/install.md.
+/// virt-operator creates everything else, including certificates. --without-operator prints all objects except
+/// certificates; see docs/install.md.
 #[derive(Debug, clap::Args)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// What the images' names begin with
+    /// Prefix of the image names: registry and path
     #[arg(long, default_value_t = Settings::default().image_prefix, value_name = "PREFIX")]
     image_prefix: String,
-    /// Tag of the images
+    /// Image tag
     #[arg(long, default_value_t = Settings::default().image_tag, value_name = "TAG")]
     image_tag: String,
-    /// When to pull the images
+    /// Image pull policy
     #[arg(long, default_value_t = Settings::default().image_pull_policy, value_parser = ["Always", "IfNotPresent", "Never"], value_name = "POLICY")]
     image_pull_policy: String,
-    /// Secret to pull the images with; can be repeated
+    /// Image pull secret; can be repeated
     #[arg(long, value_parser = object_name, value_name = "NAME")]
     image_pull_secret: Vec<String>,
     /// Replicas of each Deployment [default: 2]
     #[arg(long, value_parser = clap::value_parser!(u8).range(1..), value_name = "NUMBER")]
     replicas: Option<u8>,
-    /// Label of the nodes for virt-api, virt-controller and virt-operator; can be repeated [default: the control plane]
+    /// Node selector of virt-api, virt-controller and virt-operator; can be repeated [default: the control plane]
     #[arg(long, value_parser = pair, value_name = "KEY=VALUE")]
     infra_node_selector: Vec<(String, String)>,
-    /// Label of the nodes for virt-handler and VMs; can be repeated [default: all Linux nodes]
+    /// Node selector of virt-handler and VMs; can be repeated [default: all Linux nodes]
     #[arg(long, value_parser = pair, value_name = "KEY=VALUE")]
     workloads_node_selector: Vec<(String, String)>,
     /// Root directory of the kubelets
     #[arg(long, default_value_t = Settings::default().kubelet_root, value_parser = absolute, value_name = "DIR")]
     kubelet_root: String,
-    /// Print virt-operator with its rights alone, or the KubeVirt object alone
+    /// Print only virt-operator and its RBAC objects, or only the KubeVirt object
     #[arg(long, value_name = "PART", conflicts_with_all = ["without_operator", "check"])]
     only: Option<Part>,
-    /// Print what virt-operator would make, too, but for certificates, and no virt-operator
+    /// Print what virt-operator would create, except certificates, instead of virt-operator
     #[arg(long)]
     without_operator: bool,
-    /// File with the CAs, in PEM, of the certificate kubevirt-virt-api-certs; the API server trusts these
+    /// PEM file with the CAs of the certificate kubevirt-virt-api-certs, for the API server to trust
     #[arg(long, requires = "without_operator", value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
-    /// Print no manifests, but whether the cluster has what they need
+    /// Check whether the cluster meets the requirements, and print no manifests
     #[arg(long, conflicts_with = "without_operator")]
     check: bool,
 }
@@ -152,7 +152,7 @@ fn ca_bundle(path: &Path) -> anyhow::Result<String> {
     let size = std::fs::metadata(path).with_context(|| format!("cannot read the CA bundle {shown}"))?.len();
     ensure!(size <= CA_BUNDLE_MAX, "the CA bundle {shown} has {size} bytes; the limit is {CA_BUNDLE_MAX}");
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read the CA bundle {shown}"))?;
-    ensure!(text.contains("-----BEGIN CERTIFICATE-----"), "the CA bundle {shown} holds no certificate in PEM");
+    ensure!(text.contains("-----BEGIN CERTIFICATE-----"), "the CA bundle {shown} has no PEM certificate");
     Ok(text)
 }
 
@@ -166,14 +166,14 @@ fn object_name(text: &str) -> Result<String, String> {
 fn pair(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
-        _ => Err("write KEY=VALUE".to_owned()),
+        _ => Err("expected KEY=VALUE".to_owned()),
     }
 }
 
 fn absolute(text: &str) -> Result<String, String> {
     match text.starts_with('/') && !text.split('/').any(|part| part == "..") {
         true => Ok(text.to_owned()),
-        false => Err("write an absolute path".to_owned()),
+        false => Err("expected an absolute path".to_owned()),
     }
 }
 

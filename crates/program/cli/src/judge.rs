@@ -33,7 +33,7 @@ pub(crate) struct Source {
     /// Manifest of the KubeVirt object whose configuration applies [default: KubeVirt's defaults]
     #[arg(long, value_name = "FILE")]
     kubevirt_config: Option<PathBuf>,
-    /// Judge for an embedded cluster [default: accept what is supported on Kubernetes only, with a warning]
+    /// Check for an embedded cluster [default: accept what only Kubernetes supports, with a warning]
     #[arg(long)]
     embedded: bool,
 }
@@ -43,7 +43,7 @@ impl Source {
         manifest::read(&self.filename, self.recursive)
     }
 
-    /// A judge who knows of these objects.
+    /// A judge with these objects.
     pub(crate) fn judge(&self, documents: &[Document]) -> Result<Judge, ReadError> {
         let config = self.kubevirt_config.as_deref().map(configuration).transpose()?;
         Ok(Judge { embedded: self.embedded, ..Judge::new(config, documents) })

@@ -44,7 +44,7 @@ pub enum Command {
     Render(render::Args),
     Install(Box<installation::Args>),
     Uninstall(uninstall::Args),
-    /// Print the definitions of our kinds, for a Kubernetes cluster
+    /// Print the CustomResourceDefinitions for a Kubernetes cluster
     Crds,
 }
 

@@ -19,10 +19,10 @@ use crate::pod::{self, forget_start, give_memory_back, one_heap};
 /// Default verbosity, in klog's levels.
 const VERBOSITY: u64 = 2;
 
-/// Install the system on a Kubernetes cluster, keep it as the KubeVirt object says, update and remove it
+/// Run virt-operator, which installs, updates and removes Ferrovirt as the KubeVirt object says
 ///
-/// `ferrovirt install` prints what starts it. One of several such processes works, the others wait for its lease; all of
-/// them answer for the webhooks about the KubeVirt object.
+/// `ferrovirt install` prints its manifests. Of several replicas, the leader does the work and the others wait for its
+/// lease; all of them serve the webhooks of the KubeVirt object.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -36,16 +36,16 @@ pub struct Args {
     /// Port for webhooks; 0 for any
     #[arg(long, default_value_t = 8444)]
     webhook_port: u16,
-    /// What the images' names begin with, unless the KubeVirt object says otherwise
+    /// Prefix of the image names, unless the KubeVirt object sets it
     #[arg(long, env = "FERROVIRT_IMAGE_PREFIX", default_value_t = Settings::default().image_prefix, value_name = "PREFIX")]
     image_prefix: String,
-    /// Tag of the images, unless the KubeVirt object says otherwise
+    /// Image tag, unless the KubeVirt object sets it
     #[arg(long, env = "FERROVIRT_IMAGE_TAG", default_value_t = Settings::default().image_tag, value_name = "TAG")]
     image_tag: String,
     /// Root directory of the kubelets
     #[arg(long, env = "FERROVIRT_KUBELET_ROOT", default_value_t = Settings::default().kubelet_root, value_name = "DIR")]
     kubelet_root: String,
-    /// Name of this process among its replicas [default: the host's name]
+    /// Identity in the leader election [default: host name and process ID]
     #[arg(long, env = "POD_NAME", value_name = "NAME")]
     identity: Option<String>,
     /// Acquire the lease before working; false only where no other virt-operator runs
@@ -116,7 +116,7 @@ fn operator(args: &Args) -> operate::Operator {
     operate::Operator::new(Settings::default().image_tag, base, architecture().to_owned(), programs())
 }
 
-/// In Kubernetes' words.
+/// As Kubernetes names it.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",

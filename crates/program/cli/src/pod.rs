@@ -27,7 +27,7 @@ impl Cluster {
     /// How to reach the cluster: by the kubeconfig, or as a Pod of it.
     pub(crate) async fn config(&self) -> Result<kube::Config> {
         let Some(path) = &self.kubeconfig else {
-            return kube::Config::infer().await.context("no cluster is known: give --kubeconfig");
+            return kube::Config::infer().await.context("no cluster is configured; pass --kubeconfig");
         };
         let shown = path.display();
         let file = Kubeconfig::read_from(path).with_context(|| format!("cannot read the kubeconfig {shown}"))?;
@@ -54,7 +54,7 @@ pub(crate) fn certificate(
     if cert.as_os_str() == usual_cert && key.as_os_str() == usual_key {
         return Ok(Certificate::SelfSigned { names: vec![name.to_owned(), "localhost".to_owned()] });
     }
-    bail!("there is neither {} nor {}; name a certificate and its key", cert.display(), key.display())
+    bail!("neither {} nor {} exists; pass a certificate and its key", cert.display(), key.display())
 }
 
 /// Configures the allocator to use a single heap and to trim free memory at its end.

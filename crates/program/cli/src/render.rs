@@ -18,9 +18,9 @@ use super::manifest::{self, Document, to_yaml};
 /// Default node of a Pod.
 const MADE_UP_NODE: &str = "node";
 
-/// Show what a VirtualMachine or VirtualMachineInstance would become
+/// Render the Pods and the libvirt domain of a VirtualMachine or VirtualMachineInstance
 ///
-/// Objects that were never stored have no UID; names that are derived from it are made up.
+/// Objects in manifests have no UID; names that are derived from it are placeholders.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
@@ -31,15 +31,15 @@ pub struct Args {
 enum What {
     /// The launcher Pod, as YAML
     Pod(PodArgs),
-    /// The Pod that has volumes bound where the guest would run, as YAML
+    /// The Pod that binds WaitForFirstConsumer volumes where the guest can run, as YAML
     FirstConsumerPod(PodArgs),
-    /// The Pod that brings the hotpluggable volumes to the guest's node, as YAML
+    /// The Pod that attaches hotplugged volumes on the guest's node, as YAML
     AttachmentPod(PodArgs),
-    /// The Pod that receives the guest from another node, as YAML
+    /// The target Pod of a live migration, as YAML
     ///
-    /// The context may hold the Pod and the Node it comes from and the VirtualMachineInstanceMigration.
+    /// --context may contain the source Pod, its Node and the VirtualMachineInstanceMigration.
     MigrationPod(PodArgs),
-    /// The libvirt domain, as XML, with made-up facts about the node
+    /// The libvirt domain, as XML, for an example node
     Domain {
         #[command(flatten)]
         source: Source,
@@ -54,7 +54,7 @@ struct PodArgs {
     #[command(flatten)]
     source: Source,
     /// File or directory with objects that the Pod depends on: PersistentVolumeClaims, the Namespace, ResourceQuotas,
-    /// NetworkAttachmentDefinitions. Those beside the instance count as well
+    /// NetworkAttachmentDefinitions. Those in the same input count, too
     #[arg(long, value_name = "FILE|DIR")]
     context: Vec<PathBuf>,
     /// Also render valid fields that this build does not support
@@ -99,8 +99,8 @@ fn is_machine(document: &Document) -> bool {
     matches!(document.kind(), "VirtualMachine" | "VirtualMachineInstance")
 }
 
-/// The VMI that results from a manifest. Unsupported fields can be let through only for VMIs: for a VM, its controller
-/// decides which VMI results, and that honours what it is given.
+/// The VMI that results from a manifest. Unsupported fields can be ignored only for VMIs: the VMI of a VM is what its
+/// controller would create.
 fn instance(
     judge: &Judge,
     object: &Value,

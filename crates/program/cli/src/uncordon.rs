@@ -41,7 +41,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
             false => go += 1,
         }
     }
-    println!("node {} takes Pods again; {stay} evacuations were called off, {go} guests are on their way", args.node);
+    println!("node {} uncordoned; {stay} evacuations canceled, {go} guests still migrating", args.node);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -80,7 +80,7 @@ async fn under_way(session: &Session, name: &str) -> anyhow::Result<Vec<VirtualM
 }
 
 fn doing(session: &Session, name: &str) -> String {
-    format!("calling off the evacuation of VMI {}/{name}", session.namespace)
+    format!("canceling the evacuation of VMI {}/{name}", session.namespace)
 }
 
 /// Whether a migration was created to drain this node and has not been handed to the nodes.

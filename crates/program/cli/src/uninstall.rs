@@ -24,29 +24,29 @@ use super::installation::programs;
 
 /// How often the cluster is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Namespaces that are nobody's to delete.
+/// Namespaces that are never deleted.
 const KEPT: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
-/// Remove the system from a Kubernetes cluster
+/// Remove Ferrovirt from a Kubernetes cluster
 ///
-/// Deletes the KubeVirt object and waits until virt-operator has removed everything else, then removes virt-operator. If
-/// no virt-operator answers, everything is removed from here, also with every Pod of the system dead.
+/// Deletes the KubeVirt object, waits until virt-operator has removed everything else, then removes virt-operator. If
+/// virt-operator is down, this command removes everything itself.
 ///
-/// As long as there are VirtualMachines or VirtualMachineInstances, nothing is removed.
+/// It refuses while VirtualMachines or VirtualMachineInstances exist.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     connect: ConnectArgs,
-    /// Delete all VirtualMachines and VirtualMachineInstances of the cluster, too
+    /// Also delete all VirtualMachines and VirtualMachineInstances of the cluster
     #[arg(long)]
     delete_virtual_machines: bool,
-    /// Wait until everything is gone
+    /// Wait until everything is removed
     #[arg(long, default_value_t = true, action = clap::ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     wait: bool,
     /// Seconds to wait before giving up
     #[arg(long, value_name = "SECONDS", default_value_t = 600)]
     timeout: u64,
-    /// Seconds to wait for virt-operator, and for virt-controller and virt-handler to end VMs, before doing it without
+    /// Seconds to wait for virt-operator, and for virt-controller and virt-handler to stop VMs, before continuing without
     /// them
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u64,
@@ -75,7 +75,7 @@ pub struct Removal {
     /// The namespace of the installation.
     pub namespace: String,
     pub deadline: Instant,
-    /// How long programs of the system may take before it is done without them.
+    /// How long to wait for virt-operator, virt-controller and virt-handler before continuing without them.
     pub patience: Duration,
     pub wait: bool,
 }
@@ -116,7 +116,7 @@ impl Removal {
         }
         ensure!(
             found.is_empty() || delete_virtual_machines,
-            "there are still objects that would be lost: {}. Delete them, or pass --delete-virtual-machines",
+            "VMs still exist: {}; delete them, or pass --delete-virtual-machines",
             found.join(", ")
         );
         Ok(())
@@ -139,7 +139,7 @@ impl Removal {
         Ok(ready.unwrap_or(0) > 0)
     }
 
-    /// Returns whether virt-operator is still expected to see to it.
+    /// Returns whether virt-operator is still expected to remove everything.
     async fn delete_kubevirt(&self, kubevirt: &KubeVirt, with_vms: bool, by_operator: bool) -> anyhow::Result<bool> {
         let objects: Api<KubeVirt> = Api::namespaced(self.client.clone(), &self.namespace);
         let name = kubevirt.name_any();
@@ -148,7 +148,7 @@ impl Removal {
             let patch = json!({"spec": {"uninstallStrategy": "RemoveWorkloads"}});
             match objects.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await {
                 Ok(_) => {}
-                // Its webhook does not answer: neither does virt-operator.
+                // Its webhook does not respond, so virt-operator is down.
                 Err(kube::Error::Api(status)) if status.code >= 500 => by_operator = false,
                 Err(error) => {
                     return Err(server_error(error, &self.server)).context("cannot set the uninstall strategy");
@@ -169,16 +169,16 @@ impl Removal {
         let mut answered = Instant::now();
         loop {
             let Some(kubevirt) = self.kubevirts().await?.pop() else {
-                progress.done("virt-operator has removed what it made");
+                progress.done("virt-operator has removed its objects");
                 return Ok(true);
             };
-            let waiting = told(&kubevirt).unwrap_or_else(|| "virt-operator has not begun".to_owned());
+            let waiting = told(&kubevirt).unwrap_or_else(|| "virt-operator has not started yet".to_owned());
             progress.waiting(&waiting);
             if self.operator_answers().await? {
                 answered = Instant::now();
             }
             if answered.elapsed() > self.patience {
-                progress.done("virt-operator does not answer; going on without it");
+                progress.done("virt-operator is not responding; continuing without it");
                 return Ok(false);
             }
             self.pause(&waiting).await?;
@@ -187,14 +187,13 @@ impl Removal {
 
     async fn pause(&self, waiting: &str) -> anyhow::Result<()> {
         if Instant::now() > self.deadline {
-            bail!("not removed in time. {waiting} Run the command again to go on, with a longer --timeout");
+            bail!("timed out. {waiting} To continue, run the command again with a longer --timeout");
         }
         tokio::time::sleep(PERIOD).await;
         Ok(())
     }
 
-    /// What virt-operator would do: ends VMs, with virt-controller and virt-handler if they live, and lets go of what is
-    /// held by finalizers.
+    /// What virt-operator would do: stops VMs, with virt-controller and virt-handler if they run, and removes finalizers.
     async fn without_operator(&self, progress: &mut Progress) -> anyhow::Result<()> {
         let registrations = ["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService"];
         for id in self.all().iter().filter(|id| registrations.contains(&id.kind.as_str())) {
@@ -207,7 +206,7 @@ impl Removal {
         let until = Instant::now() + self.patience;
         for resource in RESOURCES.iter().filter(|resource| resource.kind != KubeVirt::KIND) {
             while !self.objects(resource).await?.is_empty() {
-                let waiting = format!("Waiting for the last of {} to go.", resource.plural);
+                let waiting = format!("Waiting for {} to be deleted.", resource.plural);
                 progress.waiting(&waiting);
                 if Instant::now() > until {
                     self.let_go(resource).await?;
@@ -215,7 +214,7 @@ impl Removal {
                 self.pause(&waiting).await?;
             }
         }
-        progress.done("removed all objects of our kinds");
+        progress.done("removed all VMs and other objects of Ferrovirt's kinds");
         let kubevirt = api::resources::of_kind(api::v1::GROUP, KubeVirt::KIND).context("an unknown kind")?;
         self.let_go(kubevirt).await?;
         self.unlabel_nodes().await
@@ -246,12 +245,12 @@ impl Removal {
                 if id.kind == "CustomResourceDefinition" {
                     self.release(id, &left).await?;
                 }
-                let waiting = format!("Waiting for {id} to go.");
+                let waiting = format!("Waiting for {id} to be deleted.");
                 progress.waiting(&waiting);
                 self.pause(&waiting).await?;
             }
         }
-        progress.done("removed the system");
+        progress.done("removed Ferrovirt");
         Ok(())
     }
 
@@ -268,7 +267,7 @@ impl Removal {
         Ok(kind.api(&self.client, &id.namespace))
     }
 
-    /// Deletes an object of ours. A namespace that does not bear our label is somebody else's.
+    /// Deletes a managed object. A namespace without our label is not ours.
     async fn delete(&self, id: &Id) -> anyhow::Result<()> {
         let (api, failed) = (self.api(id)?, |error| server_error(error, &self.server));
         if id.kind == "Namespace" {
@@ -332,7 +331,7 @@ impl Removal {
         Ok(())
     }
 
-    /// Takes all finalizers from objects that are being deleted: nobody is left who would.
+    /// Removes all finalizers from objects that are being deleted: their controllers are down.
     async fn let_go(&self, resource: &Resource) -> anyhow::Result<()> {
         for object in self.objects(resource).await?.iter().filter(|object| object.metadata.deletion_timestamp.is_some())
         {

@@ -13,10 +13,10 @@ use super::manifest::{Document, to_yaml};
 
 /// Check manifests as the API server would, without a cluster
 ///
-/// Prints the objects as they would be stored, defaults included. What is wrong is printed on standard error, one
-/// `path: message` per line. Objects may refer to each other, as a virtual machine to its instance type, wherever they
-/// stand in the input. The exit code is 0 if everything is accepted, 1 if something is refused, 2 if the input cannot be
-/// read, and 3 if the only objection is that this build does not support something that is valid.
+/// Prints the objects as they would be stored, defaults included, and errors to standard error, one `path: message` per
+/// line. Objects may refer to each other in any order, for example a virtual machine to its instance type. The exit code is
+/// 0 if everything is accepted, 1 if something is refused, 2 if the input cannot be read, and 3 if everything is valid but
+/// this build does not support all of it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -70,7 +70,7 @@ fn validate(args: &Args, judge: &Judge, document: &Document, printer: &mut Print
     let what = format!("{}: {} {}", document.origin, document.kind(), document.name());
     let judged = match judge.judge(&document.object) {
         None => {
-            eprintln!("{what} is not one of our kinds and was not checked");
+            eprintln!("{what} is not one of Ferrovirt's kinds and was not checked");
             return Ok(Verdict::Accepted);
         }
         Some(Err(errors)) => {

@@ -260,10 +260,10 @@ async fn a_node_is_emptied_only_of_what_the_user_gave_up() {
     assert!(!cordoned().await, "nothing is begun that cannot be finished");
     let drained = cluster.run(&["drain", "n1", "--force"]).await;
     drained.ok();
-    assert!(drained.err().contains("node n1 is empty: 1 have left"), "{}", drained.err());
+    assert!(drained.err().contains("node n1 drained: 1 Pods moved or evicted"), "{}", drained.err());
     assert!(cordoned().await);
     let told = cluster.run(&["uncordon", "n1"]).await.ok();
-    assert!(told.starts_with("node n1 takes Pods again; 0 evacuations were called off"), "{told}");
+    assert!(told.starts_with("node n1 uncordoned; 0 evacuations canceled"), "{told}");
     assert!(!cordoned().await);
     assert!(cluster.run(&["drain", "n9"]).await.failed().contains("nodes \"n9\" not found"));
 }
@@ -275,7 +275,7 @@ async fn a_machine_that_stands_still_is_explained() {
     cluster.run(&["apply", "-f", text(&file)]).await.ok();
     let told = cluster.run(&["virtctl", "explain", "vm", "demo"]).await.ok();
     assert!(
-        told.contains("stands still: VirtualMachine demo is stopped; start it with `virtctl start demo`"),
+        told.contains("nothing pending: VirtualMachine demo is stopped; start it with `virtctl start demo`"),
         "{told}"
     );
     let missing = cluster.run(&["virtctl", "explain", "migration", "none"]).await.failed();

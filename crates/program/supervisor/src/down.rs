@@ -170,6 +170,6 @@ pub(crate) fn undo(layout: &Layout, progress: &mut Progress) -> Result<()> {
     fabric::remove(layout, &record.nodes)?;
     record.supervisor = None;
     record.save(layout)?;
-    progress.done("cluster taken away; objects and images stay for the next `up`");
+    progress.done("cluster removed; objects and images stay for the next `up`");
     Ok(())
 }

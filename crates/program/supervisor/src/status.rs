@@ -34,7 +34,7 @@ pub(crate) async fn run(args: Args) -> Result<ExitCode> {
     };
     if !Lock::is_held(&layout) {
         println!("cluster on {}: stopped ({} nodes recorded)", layout.root().display(), record.nodes.len());
-        println!("guests that were running go on; `ferrovirt up` takes them over, `ferrovirt down` shuts them down");
+        println!("guests keep running; `ferrovirt up` takes them over, `ferrovirt down` shuts them down");
         return Ok(ExitCode::from(NOT_RUNNING));
     }
     let pid = record.supervisor.as_ref().map_or_else(|| "?".to_owned(), |process| process.pid.to_string());

@@ -39,7 +39,7 @@ impl Admission {
         *self.config.write() = Arc::new(config);
     }
 
-    /// Accepts valid objects even if the nodes of this build do not honour all of their fields. For control planes
+    /// Accepts valid objects even if the nodes of this build do not support all of their fields. For control planes
     /// without such nodes: by default, a field that would be ignored is rejected.
     pub fn accept_unsupported(&self) {
         self.pass_unsupported.store(true, Ordering::Relaxed);

@@ -90,7 +90,7 @@ async fn tell<C: Control>(
                 return Err(error);
             }
             let error = &error as &dyn std::error::Error;
-            tracing::debug!(%key, action = what, error, "failed; the rest of the pass goes on");
+            tracing::debug!(%key, action = what, error, "failed; continuing with the rest of the pass");
             Ok(Next::Idle)
         }
     }

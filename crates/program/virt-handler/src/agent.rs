@@ -131,7 +131,7 @@ impl Agent {
             match outcome {
                 Ok(()) => break,
                 Err(error) => {
-                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "record is not usable");
+                    tracing::error!(pod = %self.record.pod_uid, error = chain(&error), "failed to read or write the launcher's record");
                     tokio::time::sleep(DISK_RETRY).await;
                 }
             }
@@ -163,7 +163,7 @@ impl Agent {
                 return if self.is_done(&seen) { None } else { Some(pause) };
             }
         }
-        tracing::error!(pod = %self.record.pod_uid, "actor of a launcher does not settle");
+        tracing::error!(pod = %self.record.pod_uid, "launcher state machine does not settle");
         Some(Some(Duration::from_secs(1)))
     }
 
@@ -329,13 +329,13 @@ impl Agent {
                 Ok(())
             }
             Action::Kill { because } => {
-                tracing::info!(vmi = %self.record.vmi_key(), because, "ending the guest");
+                tracing::info!(vmi = %self.record.vmi_key(), because, "stopping the guest");
                 end(launcher.command(Command::Kill).await)?;
                 self.sent.kill = Some(Timestamp::now());
                 Ok(())
             }
             Action::Delete { because } => {
-                tracing::info!(vmi = %self.record.vmi_key(), because, "ending the launcher");
+                tracing::info!(vmi = %self.record.vmi_key(), because, "stopping the launcher");
                 end(launcher.command(Command::Delete).await)?;
                 self.sent.delete = Some(Timestamp::now());
                 Ok(())
@@ -430,7 +430,7 @@ impl Agent {
             Ok(Ok(stored)) => {
                 if stored.phase() != before.as_ref() {
                     let phase = stored.phase().map(ToString::to_string).unwrap_or_default();
-                    tracing::info!(vmi = %self.record.vmi_key(), uid = %self.record.vmi_uid, phase, "the phase changed");
+                    tracing::info!(vmi = %self.record.vmi_key(), uid = %self.record.vmi_uid, phase, "VMI phase changed");
                 }
                 self.written = Some(Arc::new(stored));
                 Ok(())

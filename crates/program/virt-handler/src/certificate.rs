@@ -1,8 +1,8 @@
 //! A certificate of this node's own: requested from the cluster's API, kept on the node, renewed in time.
 //!
-//! virt-operator signs a request only if the API server says that it comes from a virt-handler on the node that the
-//! request names. The key never leaves the node. A new CA in the bundle is a reason to renew it, too: what the CA before
-//! has signed is good only as long as that one stays in the bundle.
+//! virt-operator signs a request only if the API server confirms that it comes from a virt-handler on the node that the
+//! request names. The key never leaves the node. The certificate is also renewed when a new CA is in the bundle: what the
+//! previous CA signed is valid only while that CA stays in the bundle.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,24 +22,24 @@ use x509_parser::extensions::ParsedExtension;
 
 use crate::error::chain;
 
-/// Pause between looks at a request that is not answered.
+/// Polling interval of a request.
 const POLL: Duration = Duration::from_secs(1);
-/// A request that is not answered by then is made anew.
+/// A request that is not signed by then is replaced.
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(10);
-/// The longest sleep: the clock may be set, and the CA replaced meanwhile.
+/// Maximum sleep: the clock may be changed and the CA replaced meanwhile.
 const LOOK_AGAIN: Duration = Duration::from_secs(20);
-/// What the certificate is for, in the words of Kubernetes.
+/// Usages of the certificate.
 const USAGES: [&str; 3] = ["digital signature", "client auth", "server auth"];
 
 /// A certificate to request.
 pub struct Requested {
     pub client: kube::Client,
     pub node: String,
-    /// Who is to sign it.
+    /// The signer.
     pub signer: String,
-    /// Where certificate and key are kept.
+    /// Directory of the certificate and its key.
     pub dir: PathBuf,
     /// The file with the CAs that everybody trusts.
     pub ca: PathBuf,
@@ -47,15 +47,15 @@ pub struct Requested {
 
 #[derive(Debug, thiserror::Error)]
 enum CertificateError {
-    #[error("failed to make a request for a certificate")]
+    #[error("failed to create a certificate request")]
     Make(#[from] rcgen::Error),
     #[error("failed to request a certificate")]
     Api(#[from] kube::Error),
-    #[error("request {name} for a certificate was refused: {why}")]
+    #[error("certificate request {name} was denied: {why}")]
     Refused { name: String, why: String },
-    #[error("request {name} for a certificate was not answered within {} s; does virt-operator run?", PATIENCE.as_secs())]
+    #[error("certificate request {name} was not signed within {} s; is virt-operator running?", PATIENCE.as_secs())]
     NoAnswer { name: String },
-    #[error("failed to keep the certificate")]
+    #[error("failed to store the certificate")]
     Keep(#[from] hostfs::Error),
 }
 
@@ -105,7 +105,7 @@ impl Requested {
         while tokio::time::Instant::now() < until {
             if let Some(certificate) = answer(&name, &api.get(&name).await?)? {
                 self.store(&certificate, &key.serialize_pem())?;
-                tracing::info!(node = self.node, request = name, "this node has a new certificate");
+                tracing::info!(node = self.node, request = name, "received the certificate");
                 return Ok(());
             }
             tokio::time::sleep(POLL).await;
@@ -170,7 +170,7 @@ fn due_in(dir: &Path, node: &str, now: Timestamp) -> Option<Duration> {
     left(begin, end, now).filter(|_| role_tls::nodes_of(&certificate) == [node])
 }
 
-/// The key of the youngest CA in a bundle.
+/// The key of the newest CA in a bundle.
 fn newest(bundle: &Path) -> Option<Vec<u8>> {
     let all = CertificateDer::pem_file_iter(bundle).ok()?;
     let of = |der: CertificateDer<'_>| {
@@ -194,7 +194,7 @@ fn signer(dir: &Path) -> Option<Vec<u8>> {
     })
 }
 
-/// A certificate is renewed after two thirds of its time.
+/// A certificate is renewed after two thirds of its lifetime.
 fn left(begin: Timestamp, end: Timestamp, now: Timestamp) -> Option<Duration> {
     let whole = end.duration_since(begin);
     let due = begin.checked_add(whole * 2 / 3).ok()?;

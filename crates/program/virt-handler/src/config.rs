@@ -29,7 +29,7 @@ pub struct Config {
     pub client: Client,
     /// Listens for virt-api; bound by the caller, which knows the right network namespace.
     pub listen: TcpListener,
-    /// Identity towards virt-api and other virt-handlers.
+    /// Identity for virt-api and other virt-handlers.
     pub identity: role_tls::Source,
     /// Whether the certificates of other virt-handlers have to name their nodes.
     pub node_check: role_tls::NodeCheck,
@@ -39,7 +39,7 @@ pub struct Config {
     pub kubelet: Option<Kubelet>,
     /// How long migrations in progress may go on after the shutdown.
     pub drain: Duration,
-    /// Told what this virt-handler is up to.
+    /// Receives the state of this virt-handler.
     pub status: Arc<Status>,
     pub on_configuration: Option<Observer>,
 }

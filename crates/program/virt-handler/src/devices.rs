@@ -11,9 +11,9 @@ use launcher_contract::{USER, devices};
 pub(crate) enum DeviceError {
     #[error("the launcher ended before it got its devices")]
     LauncherGone,
-    #[error("failed to look at the launcher's devices")]
+    #[error("failed to inspect the launcher's devices")]
     Open(#[source] hostfs::Error),
-    #[error("failed to give {path} to the launcher")]
+    #[error("failed to make the launcher the owner of {path}")]
     Own {
         path: String,
         #[source]

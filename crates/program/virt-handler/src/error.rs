@@ -18,6 +18,6 @@ pub enum Error {
     Host(#[from] hostfs::Error),
     #[error("failed to serve device plugins")]
     DevicePlugins(#[from] device_plugin::Error),
-    #[error("failed to find out whether KVM works")]
+    #[error("failed to probe KVM")]
     Probe(#[source] tokio::task::JoinError),
 }

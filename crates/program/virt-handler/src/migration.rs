@@ -53,15 +53,15 @@ pub(crate) async fn act(
         Action::Migrate { uid } => {
             let gates = |name: &str| node.config.gate(name);
             let options = vmstate::migration::options(vmi, &configuration(node, vmi), gates, cpus());
-            tracing::info!(vmi = %key, migration = uid, ?options, "sending the guest away");
+            tracing::info!(vmi = %key, migration = uid, ?options, "starting migration");
             client.migrate(vmi_uid, &uid, &options, vmstate::migration::destination(vmi)).await
         }
         Action::AbortMigration { uid, because } => {
-            tracing::info!(vmi = %key, migration = uid, because, "keeping the guest");
+            tracing::info!(vmi = %key, migration = uid, because, "aborting migration");
             client.abort_migration(vmi_uid, &uid).await
         }
         Action::SettleMigration { uid, target_runs, because } => {
-            tracing::warn!(vmi = %key, migration = uid, target_runs, because, "telling the source what became of its guest");
+            tracing::warn!(vmi = %key, migration = uid, target_runs, because, "reporting the outcome to the source");
             client.settle_migration(vmi_uid, &uid, target_runs).await
         }
         Action::FinalizeTarget { uid } => client.finalize_target(vmi_uid, &uid).await,

@@ -21,7 +21,7 @@ use crate::uid::PodUid;
 pub(crate) enum NetworkError {
     #[error("the launcher ended before its network was set up")]
     LauncherGone,
-    #[error("the launcher Pod uses the network of its node, which is not the guest's to change")]
+    #[error("the launcher Pod uses hostNetwork; refusing to change the network of the node")]
     NodeNetwork,
     #[error("failed to enter the network namespace of the launcher")]
     Namespace(#[source] hostfs::Error),

@@ -39,7 +39,11 @@ impl Presence {
             let pause = match self.patch(offer).await {
                 Ok(()) => HEARTBEAT,
                 Err(error) => {
-                    tracing::warn!(node = self.node_name, error = crate::error::chain(&error), "no heartbeat");
+                    tracing::warn!(
+                        node = self.node_name,
+                        error = crate::error::chain(&error),
+                        "failed to send the heartbeat"
+                    );
                     RETRY
                 }
             };
@@ -59,8 +63,10 @@ impl Presence {
     pub(crate) async fn withdraw(&self) {
         match tokio::time::timeout(GOODBYE, self.patch(Offer::Withdrawn)).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::debug!(error = crate::error::chain(&error), "the node could not be marked"),
-            Err(_) => tracing::debug!("the API server does not answer; the node could not be marked"),
+            Ok(Err(error)) => {
+                tracing::debug!(error = crate::error::chain(&error), "failed to mark the node as unschedulable")
+            }
+            Err(_) => tracing::debug!("the API server does not respond; the node was not marked as unschedulable"),
         }
     }
 

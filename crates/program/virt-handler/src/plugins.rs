@@ -65,7 +65,7 @@ fn replace<T: PartialEq>(old: &mut T, new: T) -> bool {
     differs
 }
 
-/// The next change; never, if nobody is left to make one.
+/// The next change; never, if the sender is gone.
 pub(crate) async fn changed<T>(receiver: &mut watch::Receiver<T>) {
     if receiver.changed().await.is_err() {
         std::future::pending::<()>().await;
@@ -77,7 +77,7 @@ fn uses_cgroup_v2() -> bool {
     match Hierarchies::detect() {
         Ok(found) => found.is_unified(),
         Err(error) => {
-            tracing::warn!(error = chain(&error), "failed to find out the version of control groups; taking 2");
+            tracing::warn!(error = chain(&error), "failed to detect the cgroup version; assuming 2");
             true
         }
     }

@@ -41,7 +41,7 @@ async fn installed(dir: PathBuf) -> bool {
         Ok(Err(error)) => chain(&error),
         Err(error) => error.to_string(),
     };
-    tracing::warn!(error = why, "the seccomp profile of launchers is not installed; their Pods do not start");
+    tracing::warn!(error = why, "failed to install the launchers' seccomp profile; their Pods will not start");
     false
 }
 

@@ -32,7 +32,7 @@ impl Status {
         let mut out = Exposition::default();
         self.requests.write(&mut out);
         let name = "ferrovirt_virt_handler_ready_status";
-        out.family(name, "gauge", "1 if this virt-handler looks after the launchers of its node");
+        out.family(name, "gauge", "1 if this virt-handler manages the launchers of its node");
         out.sample(name, &[], u8::from(self.is_ready()));
         write_process(&mut out);
         out.into_text()
@@ -50,7 +50,7 @@ impl Answers for Handler {
             "/healthz" => {
                 let (reachable, mut body) = self.status.health.check(&self.client).await;
                 let ready = self.status.is_ready();
-                body["caches"] = if ready { "ok" } else { "not complete yet" }.into();
+                body["caches"] = if ready { "ok" } else { "not in sync yet" }.into();
                 Answer::json(reachable && ready, &body)
             }
             "/metrics" => Answer::metrics(self.status.metrics()),

@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Container disks are image volumes of the Pod
     #[arg(long = flags::IMAGE_VOLUME)]
     pub(crate) image_volume: bool,
-    /// How long the guest may take to shut down after the Pod is deleted
+    /// Grace period for the guest to shut down after the Pod is deleted
     #[arg(long = flags::GRACE_PERIOD_SECONDS, default_value_t = 30)]
     pub(crate) grace_period_seconds: u64,
     /// How long to wait for virt-handler to define the domain

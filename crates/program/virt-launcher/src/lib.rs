@@ -8,7 +8,7 @@
 //! | `libvirtd`, `session` | the daemon kept alive, the connection kept open, the state kept current |
 //! | `manager` | what the handler asks for |
 //! | `disks`, `podnet`, `dhcp` | what a guest needs before it starts |
-//! | `migration` | sending the guest away and taking one over |
+//! | `migration` | migration: sends the guest, or receives one |
 //! | `agent` | what the guest says about itself |
 //! | `server`, `state` | the socket, and the document it shows |
 

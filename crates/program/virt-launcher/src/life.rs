@@ -242,7 +242,7 @@ impl Launcher {
     }
 
     async fn leave(&self, why: &str) -> Result<(), Failure> {
-        tracing::info!(why, "leaving");
+        tracing::info!(why, "exiting");
         tokio::time::sleep(LAST_WORDS).await;
         self.libvirtd.terminate();
         Ok(())

@@ -1,4 +1,4 @@
-//! Why virt-operator stops, or a pass does not succeed.
+//! Why virt-operator stops, or a pass fails.
 
 use informer::{Classify, ErrorClass};
 
@@ -11,7 +11,7 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("failed to make the certificate {name}")]
+    #[error("failed to create the certificate {name}")]
     Certificate {
         name: String,
         #[source]

@@ -18,7 +18,7 @@ use crate::kinds::{Kind, of_kind};
 use crate::observe::{is_ours, pair};
 use crate::pki;
 
-/// Who owns the fields that we apply.
+/// Field manager of applied objects.
 const MANAGER: &str = names::app::OPERATOR;
 
 pub(crate) struct Executor<'a> {
@@ -40,7 +40,7 @@ impl Executor<'_> {
         match effect {
             Effect::Apply { object, because } => self.apply(&object, &because).await,
             Effect::Merge { id, patch, because } => {
-                tracing::info!(object = %id, because, "patch");
+                tracing::info!(object = %id, because, "patching");
                 self.merge(&id, &patch).await
             }
             Effect::Delete { id, because } => self.delete(&id, &because).await,
@@ -55,10 +55,10 @@ impl Executor<'_> {
         }
     }
 
-    /// Server-side apply. What others put into lists that are merged by keys outlives it, so the rest is replaced.
+    /// Server-side apply. It keeps items that others added to lists with keys; a second patch removes those.
     async fn apply(&self, object: &Value, because: &str) -> Result<(), Error> {
         let id = Id::of(object);
-        tracing::info!(object = %id, because, "apply");
+        tracing::info!(object = %id, because, "applying");
         let params = PatchParams::apply(MANAGER).force();
         let applied = kind(&id)?.api(self.client, &id.namespace).patch(&id.name, &params, &Patch::Apply(object)).await;
         let applied = applied.map_err(|error| Error::api(format!("apply {id}"), error))?;
@@ -76,7 +76,7 @@ impl Executor<'_> {
     }
 
     async fn delete(&self, id: &Id, because: &str) -> Result<(), Error> {
-        tracing::info!(object = %id, because, "delete");
+        tracing::info!(object = %id, because, "deleting");
         match kind(id)?.api(self.client, &id.namespace).delete(&id.name, &DeleteParams::foreground()).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -109,7 +109,7 @@ impl Executor<'_> {
     }
 
     async fn unlabel(&self, node: &str) -> Result<(), Error> {
-        tracing::info!(node, "remove labels");
+        tracing::info!(node, "removing labels");
         let (nodes, failed) = (Api::<Node>::all(self.client.clone()), |error| {
             Error::api(format!("remove the labels of node {node}"), error)
         });
@@ -129,7 +129,7 @@ impl Executor<'_> {
         nodes.patch(node, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop).map_err(failed)
     }
 
-    /// Only what differs, so that what others write stays.
+    /// Only differences, so that fields of other writers are kept.
     async fn status(&self, namespace: &str, name: &str, status: &KubeVirtStatus) -> Result<(), Error> {
         let named = |one: &&KubeVirt| {
             one.metadata.name.as_deref() == Some(name) && one.metadata.namespace.as_deref() == Some(namespace)
@@ -141,7 +141,7 @@ impl Executor<'_> {
         patch["metadata"] = json!({"resourceVersion": kubevirt.metadata.resource_version});
         let objects: Api<KubeVirt> = Api::namespaced(self.client.clone(), namespace);
         let phase = status.phase.as_ref().map(ToString::to_string).unwrap_or_default();
-        tracing::info!(namespace, name, phase, "status");
+        tracing::info!(namespace, name, phase, "writing the status");
         match objects.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(answer)) if answer.code == 404 => Ok(()),
@@ -158,7 +158,7 @@ impl Executor<'_> {
         ]);
         let failed = |error| Error::api(format!("set the finalizers of KubeVirt {namespace}/{name}"), error);
         let patch: json_patch::Patch = serde_json::from_value(operations).unwrap_or_default();
-        tracing::info!(namespace, name, ?new, "finalizers");
+        tracing::info!(namespace, name, ?new, "writing finalizers");
         objects.patch(name, &PatchParams::default(), &Patch::Json::<()>(patch)).await.map(drop).map_err(failed)
     }
 

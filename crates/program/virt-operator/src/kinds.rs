@@ -2,7 +2,7 @@
 
 use kube::api::{Api, ApiResource, DynamicObject};
 
-/// A kind that virt-operator manages or looks at.
+/// A kind that virt-operator manages or reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     pub group: &'static str,
@@ -24,7 +24,7 @@ const fn of_namespace(group: &'static str, kind: &'static str, plural: &'static 
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Kinds whose objects bear the label of virt-operator.
+/// Kinds whose objects have the label of virt-operator.
 pub(crate) const MANAGED: &[Kind] = &[
     of_cluster("apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"),
     of_cluster("scheduling.k8s.io", "PriorityClass", "priorityclasses"),

@@ -1,5 +1,5 @@
-//! virt-operator: installs the system on Kubernetes, keeps it as it should be, replaces it by another version and removes
-//! it. What it does is decided in [`operate`]; this crate observes and carries out.
+//! virt-operator: installs, repairs, updates and removes Ferrovirt on Kubernetes. [`operate`] decides; this crate observes and
+//! executes.
 //!
 //! ```text
 //! every replica:  mirror of all managed objects ─► serving certificate ─► /healthz, /metrics, webhooks of the KubeVirt object

@@ -1,4 +1,4 @@
-//! A copy of all objects that virt-operator looks at, kept up to date by watches.
+//! A copy of all objects that virt-operator reads, kept up to date by watches.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn selector() -> String {
 }
 
 const DEFINITION: &str = "CustomResourceDefinition";
-/// Definitions that are listed at a time: a few of them are as large as hundreds of other objects.
+/// Page size for CRDs: a few of them are as large as hundreds of other objects.
 const PAGE: u32 = 5;
 
 /// The copy. Cheap to clone.
@@ -34,20 +34,20 @@ pub(crate) struct Mirror {
     changes: watch::Sender<u64>,
 }
 
-/// Objects as JSON. Definitions are large, and a tree of values takes ten times the memory of its text; a pass, which needs
-/// the trees, is rare.
+/// Objects as JSON text. CRDs are large, and a parsed tree takes ten times the memory of its text; only a pass needs the
+/// trees, and passes are rare.
 type Texts = BTreeMap<Id, Arc<str>>;
 
 #[derive(Default)]
 struct State {
     objects: Texts,
     nodes: Texts,
-    /// Kinds of which everything has been seen once.
+    /// Kinds whose first list is complete.
     synced: BTreeSet<&'static str>,
 }
 
 impl Mirror {
-    /// Begins to follow all kinds, until `shutdown`.
+    /// Starts to watch all kinds, until `shutdown`.
     pub(crate) fn start(client: &Client, namespace: &str, shutdown: &CancellationToken) -> Self {
         let mirror = Self { state: Arc::default(), changes: watch::channel(0).0 };
         for kind in MANAGED.iter().chain([&KUBEVIRT]) {
@@ -58,7 +58,7 @@ impl Mirror {
             let config = if is_kubevirt { config } else { config.labels(&selector()) };
             mirror.spawn(kind, watcher(api, config).boxed(), shutdown);
         }
-        // Of nodes only labels are of interest.
+        // Of nodes, only the labels are needed.
         let nodes = watcher(Api::<PartialObjectMeta<Node>>::all(client.clone()), watcher::Config::default());
         let nodes = nodes.map(|event| event.map(|event| event_map(event, dynamic)));
         mirror.spawn(&NODE, nodes.boxed(), shutdown);
@@ -80,7 +80,7 @@ impl Mirror {
                 Ok(event) => self.take(kind, event, &mut listed),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(kind = kind.kind, error, "cannot watch; trying again");
+                    tracing::warn!(kind = kind.kind, error, "watch failed; retrying");
                 }
             }
         }
@@ -102,7 +102,7 @@ impl Mirror {
             }
             Event::Apply(object) => {
                 let (id, text) = kept(kind, object);
-                // Nodes change with every heartbeat, but not in what is kept of them.
+                // Nodes change with every heartbeat, but their labels do not.
                 if state.of(kind).insert(id, text.clone()) == Some(text) {
                     return;
                 }
@@ -115,12 +115,12 @@ impl Mirror {
         self.changes.send_modify(|count| *count += 1);
     }
 
-    /// Tells of every change.
+    /// Notifies of every change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Waits until everything has been seen once. The KubeVirt kind may come later.
+    /// Waits until the first lists are complete. The KubeVirt kind may be defined later.
     pub(crate) async fn synced(&self) {
         let mut changes = self.changes();
         loop {

@@ -1,4 +1,4 @@
-//! Gathers what a pass looks at.
+//! Collects the input of a pass.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn take_kubevirts(live: &mut Objects) -> Vec<KubeVirt> {
     let read = |object: Value| match serde_json::from_value(object) {
         Ok(kubevirt) => Some(kubevirt),
         Err(error) => {
-            tracing::error!(error = &error as &dyn std::error::Error, "a KubeVirt object cannot be read");
+            tracing::error!(error = &error as &dyn std::error::Error, "failed to parse a KubeVirt object");
             None
         }
     };
@@ -74,7 +74,7 @@ fn take_handlers(live: &mut Objects) -> Vec<k8s_openapi::api::core::v1::Pod> {
     of_handler.filter_map(|pod| serde_json::from_value(pod).ok()).collect()
 }
 
-/// virt-api's binding in the namespace of Kubernetes' own objects, which is not watched for one object.
+/// virt-api's binding in kube-system, which is not watched for a single object.
 async fn lent(client: &Client, namespace: &str, live: &mut Objects) -> Result<(), Error> {
     let Some(kind) = of_kind("rbac.authorization.k8s.io", "RoleBinding") else { return Ok(()) };
     debug_assert_ne!(namespace, names::KUBE_SYSTEM);
@@ -89,7 +89,7 @@ async fn lent(client: &Client, namespace: &str, live: &mut Objects) -> Result<()
     Ok(())
 }
 
-/// Which kinds of workloads have objects. A kind that is not defined has none.
+/// The kinds of workloads that have objects. A kind without a CRD has none.
 async fn workloads(client: &Client) -> Result<Vec<String>, Error> {
     let mut found = Vec::new();
     for kind in WORKLOADS {
@@ -112,7 +112,7 @@ async fn workloads(client: &Client) -> Result<Vec<String>, Error> {
     Ok(found)
 }
 
-/// The certificates that are there.
+/// The existing certificates.
 pub(crate) fn certificates(live: &Objects, namespace: &str) -> Facts {
     let object = |kind: &str, name: &str| {
         let (group, kind) = (String::new(), kind.to_owned());

@@ -1,4 +1,4 @@
-//! Makes certificates, and reads them.
+//! Creates certificates, and parses them.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use rustls_pki_types::pem::PemObject as _;
 use x509_parser::extensions::{GeneralName, ParsedExtension};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-/// Certificates are valid a little before they are made, for machines whose clocks are late.
+/// Certificates are valid from shortly before their creation, for machines whose clocks are behind.
 const CLOCK_SKEW: Duration = Duration::from_secs(300);
 
 /// A certificate and its key, both in PEM.
@@ -55,7 +55,7 @@ pub fn make_leaf(
     Ok(Pair { cert: params.signed_by(&key, &issuer(authority)?)?.pem(), key: key.serialize_pem() })
 }
 
-/// The certificate of a node for the key of a request. Nothing else is taken from the request.
+/// The certificate of a node for the key of a request. Nothing else in the request is used.
 pub fn sign(
     request: &str,
     node: &str,
@@ -88,7 +88,7 @@ fn params(common_name: &str, duration: Duration, now: Timestamp) -> CertificateP
     params
 }
 
-/// What is asked for in a request, if it can be read and its signature fits its key.
+/// The identity in a request, if it is valid and its signature matches its key.
 pub fn subject_of(request: &str) -> Option<Subject> {
     let params = CertificateSigningRequestParams::from_pem(request).ok()?.params;
     let mut subject = Subject::default();
@@ -115,14 +115,14 @@ fn text(value: &DnValue) -> Option<String> {
     }
 }
 
-/// A CA with its key, if they fit.
+/// A CA with its key, if they match.
 pub fn authority_of(pair: &Pair, duration: Option<String>) -> Option<Authority> {
     let der = CertificateDer::from_pem_slice(pair.cert.as_bytes()).ok()?;
     let authority = authority(&der, &pair.cert)?;
     fits(&der, &pair.key).then_some(Authority { duration, ..authority })
 }
 
-/// The CAs of a bundle. What is none is left out.
+/// The CAs of a bundle; skips invalid ones.
 pub fn bundle_of(text: &str) -> Vec<Authority> {
     let pems = text.split_inclusive("-----END CERTIFICATE-----").filter(|part| part.contains("-----BEGIN"));
     let read = |pem: &str| authority(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?, pem.trim());
@@ -147,7 +147,7 @@ fn authority(der: &CertificateDer<'_>, pem: &str) -> Option<Authority> {
     })
 }
 
-/// A certificate with its key, if they fit.
+/// A certificate with its key, if they match.
 pub fn leaf_of(pair: &Pair, duration: Option<String>) -> Option<Leaf> {
     let der = CertificateDer::from_pem_slice(pair.cert.as_bytes()).ok()?;
     let (_, certificate) = X509Certificate::from_der(&der).ok()?;
@@ -175,7 +175,7 @@ fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
     certificate.subject().iter_common_name().next()?.as_str().ok().map(str::to_owned)
 }
 
-/// Whether a key is that of a certificate.
+/// Whether a key belongs to a certificate.
 fn fits(certificate: &CertificateDer<'_>, key: &str) -> bool {
     let Ok((_, certificate)) = X509Certificate::from_der(certificate) else { return false };
     KeyPair::from_pem(key).is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)

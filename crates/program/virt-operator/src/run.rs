@@ -29,10 +29,10 @@ const BURST: Duration = Duration::from_millis(200);
 /// The pause after a pass that failed, doubled with each further one.
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(120);
-/// How often something may fail before it is told: rights and kinds take a moment until they are in force.
+/// Failures before a warning: new RBAC rules and CRDs take a moment to become effective.
 const PATIENCE: u32 = 3;
 
-/// Fields of the KubeVirt object that have an effect only where virt-operator runs.
+/// Fields of the KubeVirt object that have an effect only with virt-operator.
 const HONOURED: &[&str] = &[
     "spec.certificateRotateStrategy",
     "spec.customizeComponents",
@@ -51,7 +51,7 @@ const HONOURED: &[&str] = &[
 /// What virt-operator needs.
 pub struct Config {
     pub client: Client,
-    /// Clients of their own for events and for the lease, so that neither delays the other.
+    /// Separate clients for events and for the lease, so that they do not delay each other.
     pub events: Client,
     pub election: Option<Client>,
     pub lease_times: LeaseTimes,
@@ -97,7 +97,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
             return;
         }
         told.synced.store(true, Ordering::Relaxed);
-        tracing::info!(namespace, version = operator.version, "operating");
+        tracing::info!(namespace, version = operator.version, "virt-operator started");
         let signing = signer::run(client.clone(), mirror.clone(), namespace.clone(), shutdown.clone());
         let passes = Passes { client: &client, mirror: &mirror, operator: &operator, recorder: &recorder };
         tokio::join!(signing, passes.run(&shutdown));
@@ -142,7 +142,7 @@ impl Passes<'_> {
                 Err(error) => {
                     failures = if error.class() == ErrorClass::Conflict { failures } else { failures + 1 };
                     let pause = PAUSE.saturating_mul(1 << failures.min(7)).min(PAUSE_MAX);
-                    tracing::warn!(error = error.whole(), seconds = pause.as_secs(), "a pass failed; trying again");
+                    tracing::warn!(error = error.whole(), seconds = pause.as_secs(), "reconcile failed; retrying");
                     if shutdown.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
                         return;
                     }
@@ -159,7 +159,7 @@ impl Passes<'_> {
         }
     }
 
-    /// One pass; returns how long nothing is to be done if nothing changes.
+    /// One pass; returns the time until the next one if nothing changes.
     async fn pass(&self, failures: u32) -> Result<Duration, Error> {
         let world = observe(self.client, self.mirror, self.operator).await?;
         let Decision { effects, again } = decide(&world);

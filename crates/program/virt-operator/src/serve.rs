@@ -36,7 +36,7 @@ use crate::pki::Pair;
 const CONNECTIONS: usize = 256;
 /// How long a client may take for its handshake and for the head of a request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long a check of the API server holds.
+/// How long the result of an API server check is reused.
 const HEALTH_HOLDS: Duration = Duration::from_secs(5);
 
 /// The certificate of virt-operator: self-signed until there is one in its Secret.
@@ -57,7 +57,7 @@ impl Shown {
         Ok(Arc::new(Self { provider, current: RwLock::new(Arc::new(key)) }))
     }
 
-    /// Shows what is in the Secret, from the next handshake on, until `shutdown`.
+    /// Presents the certificate in the Secret, from the next handshake on, until `shutdown`.
     pub(crate) async fn follow(self: Arc<Self>, mirror: Mirror, namespace: String, shutdown: CancellationToken) {
         let mut changes = mirror.changes();
         let mut version = serde_json::Value::Null;
@@ -101,7 +101,7 @@ impl ResolvesServerCert for Shown {
     }
 }
 
-/// What health and metrics tell.
+/// The state behind health and metrics.
 pub(crate) struct Health {
     pub(crate) client: Client,
     pub(crate) requests: RequestCounter,
@@ -130,7 +130,7 @@ impl Health {
             ("kubevirt_virt_operator_leading_status", "Whether this virt-operator is the leader.", flag(&self.leads)),
             (
                 "kubevirt_virt_operator_ready_status",
-                "Whether this virt-operator knows the cluster.",
+                "Whether the caches of this virt-operator are in sync.",
                 flag(&self.synced),
             ),
         ] {
@@ -150,7 +150,7 @@ pub(crate) fn health(health: Arc<Health>) -> Router {
 async fn healthz(State(health): State<Arc<Health>>) -> Response {
     match health.is_good().await {
         true => (StatusCode::OK, "ok\n").into_response(),
-        false => (StatusCode::INTERNAL_SERVER_ERROR, "the API server does not answer\n").into_response(),
+        false => (StatusCode::INTERNAL_SERVER_ERROR, "the API server does not respond\n").into_response(),
     }
 }
 

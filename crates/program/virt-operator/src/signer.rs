@@ -1,4 +1,4 @@
-//! Certificates of nodes, by the API of CertificateSigningRequests.
+//! Signs certificates of nodes, which they request by CertificateSigningRequests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::mirror::Mirror;
 use crate::observe::{certificates, pair};
 use crate::pki;
 
-/// Why it was approved or denied, in the condition.
+/// Reason of the condition that approves or denies a request.
 const REASON: &str = "FerrovirtNode";
 
 struct Signer {
@@ -32,7 +32,7 @@ struct Signer {
     requests: Store<CertificateSigningRequest>,
 }
 
-/// Grants and denies requests for the signer of nodes until `shutdown`.
+/// Signs and denies node certificate requests until `shutdown`.
 pub(crate) async fn run(client: Client, mirror: Mirror, namespace: String, shutdown: CancellationToken) {
     let api: Api<CertificateSigningRequest> = Api::all(client.clone());
     let of_signer = format!("spec.signerName={}", names::SIGNER);
@@ -57,16 +57,19 @@ impl Signer {
         match judge(&facts(&request), &self.namespace) {
             Verdict::Ignore => Ok(Requeue::No),
             Verdict::Deny { message } => {
-                tracing::warn!(request = %key, message, "deny a certificate");
+                tracing::warn!(request = %key, message, "denied certificate request");
                 self.conclude(request, "Denied", &message).await.map(|_| Requeue::No)
             }
             Verdict::Grant { node, approve } => {
                 if let Some(wait) = self.waits() {
-                    tracing::info!(request = %key, seconds = wait.as_secs(), "sign it once every Pod knows the new CA");
+                    tracing::info!(request = %key, seconds = wait.as_secs(), "waiting until all Pods trust the new CA");
                     return Ok(Requeue::After(wait));
                 }
                 let request = match approve {
-                    true => self.conclude(request, "Approved", "virt-handler asks for its own node").await?,
+                    true => {
+                        self.conclude(request, "Approved", "virt-handler requested a certificate for its own node")
+                            .await?
+                    }
                     false => request,
                 };
                 self.sign(request, &node).await.map(|()| Requeue::No)
@@ -74,7 +77,7 @@ impl Signer {
         }
     }
 
-    /// How long the CA has to wait before it signs.
+    /// How long the CA must wait before it signs.
     fn waits(&self) -> Option<Duration> {
         let spec = self.kubevirt().map(|kubevirt| kubevirt.spec).unwrap_or_default();
         let rotation = Rotation::of(&spec).ok()?;
@@ -112,7 +115,7 @@ impl Signer {
         let duration = node_duration(self.kubevirt().as_ref());
         let signed = pki::sign(&pem, node, duration, &authority, Timestamp::now());
         let signed = signed.map_err(|source| Error::Certificate { name: name.clone(), source })?;
-        tracing::info!(request = name, node, "sign a certificate");
+        tracing::info!(request = name, node, "signed certificate request");
         request.status.get_or_insert_default().certificate = Some(ByteString(signed.into_bytes()));
         let written = self.api().replace_status(&name, &PostParams::default(), &request).await;
         written.map(drop).map_err(|error| Error::api(format!("sign CertificateSigningRequest {name}"), error))

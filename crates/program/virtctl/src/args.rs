@@ -26,12 +26,12 @@ pub(crate) enum Command {
     Restart(StopArgs),
     /// Pause a running virtual machine
     Pause(PauseArgs),
-    /// Let a paused virtual machine go on
+    /// Unpause a virtual machine
     Unpause(PauseArgs),
     /// Ask the guest to reboot itself, through its agent or its power button
     #[command(name = "soft-reboot", alias = "softreboot")]
     SoftReboot(NameArgs),
-    /// Move a running virtual machine to another node
+    /// Live-migrate a virtual machine to another node
     Migrate(MigrateArgs),
     /// Cancel the migration of a virtual machine
     #[command(name = "migrate-cancel")]
@@ -129,9 +129,9 @@ pub(crate) enum ExplainTarget {
     Migration,
 }
 
-/// Tell where a virtual machine or a migration stands
+/// Show the status of a virtual machine or migration and what it waits for
 ///
-/// Walks the chain of objects behind it, and prints what it waits for, since when, and what would unblock it.
+/// Prints each object behind it, from the VirtualMachine to the Pod, what it waits for, since when, and how to unblock it.
 #[derive(Debug, Args)]
 pub(crate) struct ExplainArgs {
     /// Resource type of NAME
@@ -171,9 +171,9 @@ pub(crate) struct NameArgs {
 
 /// Connect to the serial console of a virtual machine
 ///
-/// Waits until the guest runs. Leave with Ctrl+]. Input and output may be pipes: then everything is passed on as it is,
-/// the end of the input does not end the session, and the byte 0x1d (Ctrl+]) in the input does. A serial line does not
-/// know the size of a window; tell the guest with `stty rows R cols C` if it matters.
+/// Waits until the guest runs. Leave with Ctrl+]. Input and output may be pipes: then everything is passed on unchanged,
+/// the end of the input does not end the session, and the byte 0x1d (Ctrl+]) in the input does. A serial line has no
+/// window size; set it in the guest with `stty rows R cols C`.
 #[derive(Debug, Args)]
 pub(crate) struct ConsoleArgs {
     /// Name of the VirtualMachineInstance

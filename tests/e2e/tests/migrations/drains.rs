@@ -118,7 +118,7 @@ async fn called_off() -> Result<()> {
     ended.context("cannot end the drain")?;
     let moving = moving?;
     let told = command(&cluster, &["uncordon", &node]).await?;
-    let expected = format!("{} evacuations were called off, 2 guests are on their way", guests.len() - 2);
+    let expected = format!("{} evacuations canceled, 2 guests still migrating", guests.len() - 2);
     ensure!(told.contains(&expected), "it printed: {told}");
     // Those on their way are still to leave; nobody else is.
     for guest in guests.iter() {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::{config, create_vmi, someone, told, validity, vmi};
 
-/// Valid, not honoured for this reason, and its nearest neighbour that is.
+/// Valid, not supported for this reason, and its nearest neighbour that is.
 fn limit(rule: &str, broken: Value, error: &str, fine: Value) {
     let broken = vmi(broken);
     let world = admission::World::default();

@@ -1,4 +1,4 @@
-//! virt-handler: the node agent, the one privileged program.
+//! virt-handler: the node agent, the only privileged program.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{
@@ -29,7 +29,7 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
         template,
         update_strategy: Some(DaemonSetUpdateStrategy {
             type_: Some("RollingUpdate".to_owned()),
-            // virt-operator raises it once one node is fine.
+            // virt-operator raises it once the canary is ready.
             rolling_update: Some(RollingUpdateDaemonSet {
                 max_unavailable: Some(IntOrString::Int(1)),
                 ..RollingUpdateDaemonSet::default()
@@ -109,7 +109,7 @@ struct Directory {
     volume: &'static str,
     on_node: String,
     in_pod: &'static str,
-    /// Whether it is made if it is missing. The kubelet makes its own, but for the one of profiles.
+    /// Whether to create it if it is missing. The kubelet creates its own, except the one for seccomp profiles.
     is_made: bool,
     /// `Bidirectional` where virt-handler mounts something for a launcher.
     propagation: Option<&'static str>,

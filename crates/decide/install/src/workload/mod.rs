@@ -24,12 +24,12 @@ use crate::object::{self, Texts, of_program, texts, typed};
 use crate::services::METRICS_PORT;
 use crate::{Settings, names};
 
-/// The user and group of Pods that need no privileges.
+/// The user and group of unprivileged Pods.
 const USER: i64 = 1001;
 /// File mode of mounted keys: for the owner, and the group where the Pod sets one.
 const KEY_MODE: i32 = 0o440;
 
-/// Flag of virt-api and virt-handler: a virt-handler must show a certificate that names its node.
+/// Flag of virt-api and virt-handler: a virt-handler's certificate must name its node.
 const REQUIRE_NODE_CERTIFICATES: &str = "--require-node-certificates";
 
 /// One of our programs as a workload.
@@ -74,17 +74,17 @@ fn port(name: &str, number: i32) -> ContainerPort {
     }
 }
 
-/// Can serve: the API server is within reach.
+/// Readiness: the API server is reachable.
 fn ready(path: &str) -> Probe {
     Probe { http_get: Some(get(path)), ..probe(5, 10, 3) }
 }
 
-/// Answers at all. It does not ask for the API server: a restart would not bring that back.
+/// Liveness: does not depend on the API server, since a restart would not bring that back.
 fn alive(path: &str) -> Probe {
     Probe { http_get: Some(get(path)), ..probe(15, 20, 5) }
 }
 
-/// Accepts connections; for programs whose answers all depend on the API server.
+/// Liveness by TCP connection; for programs whose responses all depend on the API server.
 fn listening() -> Probe {
     let tcp_socket = Some(TCPSocketAction { port: IntOrString::Int(names::port::HTTPS), host: None });
     Probe { tcp_socket, ..probe(15, 20, 5) }
@@ -127,7 +127,7 @@ fn deployment(workload: Workload, replicas: i32, settings: &Settings) -> Vec<Val
             type_: Some("RollingUpdate".to_owned()),
             rolling_update: Some(RollingUpdateDeployment {
                 max_surge: Some(IntOrString::Int(1)),
-                // A single one goes when its successor is ready.
+                // With a single replica, the old Pod stops once the new one is ready.
                 max_unavailable: Some(IntOrString::Int((replicas - 1).clamp(0, 1))),
             }),
         }),
@@ -140,7 +140,7 @@ fn deployment(workload: Workload, replicas: i32, settings: &Settings) -> Vec<Val
 }
 
 fn disruption_budget(app: &str, replicas: i32, settings: &Settings) -> Option<Value> {
-    // A budget of zero would say nothing.
+    // A budget of zero would have no effect.
     let available = Some(replicas - 1).filter(|&available| available > 0)?;
     let spec = PodDisruptionBudgetSpec {
         min_available: Some(IntOrString::Int(available)),

@@ -14,7 +14,7 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
         readiness: ready(names::health::HEALTHZ),
         liveness: listening(),
         requests: [("cpu", "10m"), ("memory", "64Mi")],
-        // It makes its own certificate, and reads it by the API.
+        // It creates its own certificate, and reads it through the API.
         mounts: vec![],
     };
     let mut objects = deployment(workload, settings.infra_replicas(), settings);
@@ -26,7 +26,7 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     objects
 }
 
-/// What it installs, unless the KubeVirt object says otherwise.
+/// What it installs, unless the KubeVirt object overrides it.
 fn environment(settings: &Settings) -> Value {
     json!([
         {"name": names::environment::IMAGE_PREFIX, "value": settings.image_prefix},

@@ -15,8 +15,8 @@ const WORKER: &str = "node-role.kubernetes.io/worker";
 const OS: (&str, &str) = ("kubernetes.io/os", "linux");
 const ZONE: &str = "topology.kubernetes.io/zone";
 
-/// Replicas on nodes and in zones of their own, as far as there are any; on nodes of the control plane, unless settings
-/// say otherwise.
+/// Spreads replicas over nodes and zones if possible; on control plane nodes, unless the settings
+/// select others.
 pub(super) fn infra(spec: &mut PodSpec, app: &str, settings: &Settings) {
     let control_plane = control_plane();
     place(spec, settings.infra.as_ref().unwrap_or(&control_plane));
@@ -31,7 +31,7 @@ pub(super) fn infra(spec: &mut PodSpec, app: &str, settings: &Settings) {
     }]);
 }
 
-/// On every Linux node, unless settings say otherwise.
+/// On every Linux node, unless the settings select others.
 pub(super) fn workloads(spec: &mut PodSpec, settings: &Settings) {
     place(spec, settings.workloads.as_ref().unwrap_or(&NodePlacement::default()));
 }

@@ -75,7 +75,7 @@ fn what_is_no_longer_ready_is_told_and_the_rest_is_still_kept() {
     cluster.object("ClusterRole", "kubevirt-handler")["rules"] = json!([]);
     cluster.run(|_| {});
     cluster.first("apply ClusterRole kubevirt-handler");
-    let message = "Not all Pods are ready of virt-api.".to_owned();
+    let message = "Pods not ready: virt-api.".to_owned();
     assert_eq!(cluster.told(), ([false, false, true], "ComponentsNotReady".to_owned(), message));
     assert_eq!(cluster.phase(), Some(KubeVirtPhase::Deployed));
 }

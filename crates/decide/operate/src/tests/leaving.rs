@@ -1,4 +1,4 @@
-//! The end of an installation.
+//! The removal of an installation.
 
 use api::v1::KubeVirtPhase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;

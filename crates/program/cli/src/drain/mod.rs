@@ -28,10 +28,10 @@ use terminal::Progress;
 /// Polling interval of the node, and retry interval of evictions.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Move the guests of a node elsewhere and let no new ones come
+/// Cordon a node and live-migrate or evict its VMs
 ///
-/// Cordons the node and asks for the eviction of its Pods, as `kubectl drain` does, and ends when none is left. Shows what
-/// is left, how long it will take, and who holds it up. `ferrovirt uncordon` lets Pods come again and calls off what has
+/// Cordons the node and evicts its Pods, as `kubectl drain` does, and ends when none is left. Shows what is left, how long
+/// it will take, and what blocks it. `ferrovirt uncordon` marks the node as schedulable and cancels evacuations that have
 /// not started.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -57,7 +57,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
     drain.check(&args, &config).await?;
     let mut progress = Progress::default();
     cordon(&drain.session, &args.node, true).await?;
-    progress.done(format!("node {} takes no new Pods", args.node));
+    progress.done(format!("node {} cordoned", args.node));
     let started = Instant::now();
     let mut seen = BTreeSet::new();
     loop {
@@ -69,11 +69,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         if args.timeout > 0 && started.elapsed() > Duration::from_secs(args.timeout) {
             progress.done(line(seen.len(), &left, started.elapsed()));
             let names: Vec<&str> = left.iter().map(|one| one.name.as_str()).collect();
-            bail!("node {} is not empty after {} s: {} are left", args.node, args.timeout, names.join(", "));
+            bail!("node {} is not drained after {} s; remaining: {}", args.node, args.timeout, names.join(", "));
         }
         tokio::time::sleep(LOOK).await;
     }
-    progress.done(format!("node {} is empty: {} have left", args.node, seen.len()));
+    progress.done(format!("node {} drained: {} Pods moved or evicted", args.node, seen.len()));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -140,7 +140,7 @@ impl Drain {
             if judge(&world) == Verdict::Allow && !args.shut_down {
                 let strategy = vmi.as_ref().map_or("None", |vmi| plan::eviction::strategy(vmi, config)).to_owned();
                 bail!(
-                    "the guest of VMI {}/{guest} would be shut down and not moved: its eviction strategy is {strategy}; set it \
+                    "VMI {}/{guest} would be shut down, not live-migrated: its eviction strategy is {strategy}; set it \
                      to LiveMigrate, or pass --shut-down",
                     namespace(pod)
                 );
@@ -160,7 +160,7 @@ impl Drain {
             let refusal = self.evict(&pod).await?;
             let name = match &guest {
                 Some(guest) => format!("{}/{guest}", namespace(&pod)),
-                // A launcher whose guest has left belongs to nobody.
+                // A launcher whose guest has left is not waited for.
                 None if has_ended(&pod) => continue,
                 None => full_name(&pod),
             };
@@ -205,7 +205,7 @@ impl Drain {
             Standing::Waiting(wait) => State::Waiting(wait),
             Standing::Succeeded { .. } => State::Ending,
             Standing::Failed { why } => {
-                State::Waiting(plain(format!("its migration failed and is tried again: {why}")))
+                State::Waiting(plain(format!("its migration failed and will be retried: {why}")))
             }
         })
     }

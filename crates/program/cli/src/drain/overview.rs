@@ -43,7 +43,7 @@ pub(super) fn eta(total: usize, left: &[Left], elapsed: Duration) -> Option<Dura
     Some(slowest.max()? * rest.div_ceil(at_once))
 }
 
-/// What will hold up the drain in the end, and why: the longest wait, or else the slowest migration.
+/// What blocks the drain, and why: the longest wait, or else the slowest migration.
 pub(super) fn holdup(left: &[Left]) -> Option<String> {
     let waits = left.iter().filter_map(|one| match &one.state {
         State::Waiting(wait) => Some((wait.since.unwrap_or(Timestamp::MAX), one, wait)),
@@ -61,17 +61,18 @@ pub(super) fn holdup(left: &[Left]) -> Option<String> {
     slowest.map(|(_, one, progress)| format!("{}: {progress}", one.name))
 }
 
-/// `3 of 8 have left, 2 move, 3 wait; ETA 20 s; waits longest: …`
+/// `3 of 8 drained, 2 migrating, 3 waiting; ETA 20 s; blocked by …`
 pub(super) fn line(total: usize, left: &[Left], elapsed: Duration) -> String {
     let count = |wanted: fn(&State) -> bool| left.iter().filter(|one| wanted(&one.state)).count();
     let moving = count(|state| matches!(state, State::Moving(_)));
     let waiting = count(|state| matches!(state, State::Waiting(_)));
-    let mut text = format!("{} of {total} have left, {moving} move, {waiting} wait", total - left.len().min(total));
+    let mut text =
+        format!("{} of {total} drained, {moving} migrating, {waiting} waiting", total - left.len().min(total));
     if let Some(eta) = eta(total, left, elapsed) {
         text += &format!("; ETA {} s", eta.as_secs().max(1));
     }
     if let Some(holdup) = holdup(left) {
-        text += &format!("; held up by {holdup}");
+        text += &format!("; blocked by {holdup}");
     }
     text
 }
@@ -126,6 +127,6 @@ mod tests {
     fn the_line_counts_what_is_done() {
         let left = [waiting("ns/a", None), ending("ns/b")];
         let text = line(4, &left, Duration::from_secs(10));
-        assert_eq!(text, "2 of 4 have left, 0 move, 1 wait; ETA 10 s; held up by ns/a: no room (make some)");
+        assert_eq!(text, "2 of 4 drained, 0 migrating, 1 waiting; ETA 10 s; blocked by ns/a: no room (make some)");
     }
 }

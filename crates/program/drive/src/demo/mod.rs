@@ -83,9 +83,9 @@ async fn show(args: &Args, dir: &Path) -> Result<()> {
     progress.waiting("a bare libvirt start of the same guest");
     let bare = bare_start(&args.guest).await?;
     progress.done("the same guest started by bare libvirt");
-    progress.waiting("the cluster to be taken away");
+    progress.waiting("the cluster to be removed");
     cluster.down().await?;
-    progress.done("cluster taken away");
+    progress.done("cluster removed");
     report(&timeline, &moved, &bare);
     Ok(())
 }

@@ -39,7 +39,7 @@ pub(super) async fn live_migrate(
     let timeline = Arc::new(Mutex::new(Timeline::starting_now()));
     let watch = watch_move(cluster.client().await?, &guest.name, timeline.clone()).await?;
     let witness = Witness::start(cluster, client, &guest.name).await?;
-    progress.waiting("the guest to move, with a Pod asking for its counter all the time");
+    progress.waiting("the guest to migrate, while a Pod polls its counter");
     let started = Instant::now();
     *timeline.lock() = Timeline::starting_now();
     // Not on a runtime worker, which the witness needs. Its output is for the user.
@@ -55,7 +55,7 @@ pub(super) async fn live_migrate(
     progress.done(format!("the guest moved from {from} to {to} in {seconds:.1} s, and went on counting"));
     guest.reattach(cluster)?;
     guest.console.wait_for("tick ", 0, LIMIT).await?;
-    progress.done("its console goes on at the new node");
+    progress.done("its console continues on the new node");
     poll("the migration to be closed", LIMIT, || async {
         if timeline.lock().has(MoveStep::Succeeded) { Ok(()) } else { Err("it is not".to_owned()) }
     })

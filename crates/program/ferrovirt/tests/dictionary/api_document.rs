@@ -1,4 +1,4 @@
-//! `docs/api.md`, from the tables of kinds and of what this build honours.
+//! `docs/api.md`, from the tables of kinds and of what this build supports.
 
 use std::fmt::Write as _;
 
@@ -16,7 +16,7 @@ const INTRODUCTION: &str = "\
 
 Ferrovirt serves KubeVirt's kinds with KubeVirt's fields, defaults and validation rules. Admission refuses an object with a field that
 this build does not support; the error names the field's path, with cause `FieldNotSupportedByThisBuild`. No field is silently ignored.
-What needs other software of the cluster, such as Multus, is honoured on Kubernetes and refused on an embedded cluster.
+What needs other software of the cluster, such as Multus, is supported on Kubernetes and refused on an embedded cluster.
 `ferrovirt validate -f FILE` checks a manifest without a cluster, `ferrovirt explain KIND` shows the fields, `ferrovirt crds` prints the
 CustomResourceDefinitions.
 
@@ -84,7 +84,7 @@ fn versions(resource: &Resource) -> String {
 fn fields(text: &mut String, rows: &[Row]) {
     let honoured: Vec<&Row> = rows.iter().filter(|(_, support)| !matches!(support, No(_))).collect();
     if !honoured.is_empty() {
-        text.push_str("\n| honoured | since | |\n|---|---|---|\n");
+        text.push_str("\n| supported | since | |\n|---|---|---|\n");
     }
     for (field, support) in honoured {
         match support {
@@ -107,7 +107,7 @@ fn fields(text: &mut String, rows: &[Row]) {
     if refused.is_empty() {
         return;
     }
-    text.push_str("\n| not honoured | because |\n|---|---|\n");
+    text.push_str("\n| not supported | because |\n|---|---|\n");
     for (field, support) in refused {
         writeln!(text, "| `{field}` | {} |", reason(support)).unwrap();
     }

@@ -125,7 +125,7 @@ fn the_list_of_what_runs_today_is_up_to_date() {
                 validate(&[&["-f", file.to_str().unwrap(), "--kubevirt-config", configuration], more].concat())
             };
             let ran = judged(&["--embedded"]);
-            let none_is_ours = ran.out.is_empty() && ran.err.contains("is not one of our kinds");
+            let none_is_ours = ran.out.is_empty() && ran.err.contains("is not one of Ferrovirt's kinds");
             if ran.code == 0 && none_is_ours {
                 continue;
             }

@@ -146,7 +146,7 @@ fn every_kind_in_every_served_version_is_judged() {
 fn kinds_that_are_not_ours_are_passed_over_with_a_note() {
     let ran = validate_input("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n", &[]);
     assert_eq!((ran.code, ran.out.as_str()), (0, ""));
-    assert!(ran.err.contains("Pod p is not one of our kinds and was not checked"), "{}", ran.err);
+    assert!(ran.err.contains("Pod p is not one of Ferrovirt's kinds and was not checked"), "{}", ran.err);
 }
 
 #[test]

@@ -15,7 +15,7 @@ pub const API: Subject<'_> = Subject {
     serves: &[],
 };
 pub const SCHEDULER: Subject<'_> = Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
-/// virt-api's client certificate towards virt-handler.
+/// virt-api's client certificate for virt-handler.
 pub const HANDLER_CLIENT: Subject<'_> =
     Subject { common_name: role_tls::NODE_AGENT_CLIENT, organization: None, serves: &[] };
 /// Name in virt-handler's server certificate.

@@ -141,7 +141,7 @@ impl Launcher {
                     first
                 });
                 if first {
-                    tracing::debug!(pod = %self.pod_uid, error = crate::error::chain(&error), "the launcher does not answer");
+                    tracing::debug!(pod = %self.pod_uid, error = crate::error::chain(&error), "the launcher does not respond");
                 }
                 return None;
             }
@@ -220,7 +220,7 @@ fn read_last_state(pods: &Root, pod_uid: &PodUid) -> io::Result<LauncherState> {
         .map_err(|err| io::Error::new(err.kind(), crate::error::chain(&err)))?;
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() > LAST_STATE_MAX {
-        return Err(io::Error::other("not a file of a fitting size"));
+        return Err(io::Error::other("not a regular file, or too large"));
     }
     let mut text = Vec::new();
     file.take(LAST_STATE_MAX).read_to_end(&mut text)?;

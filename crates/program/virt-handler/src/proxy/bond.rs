@@ -54,7 +54,7 @@ fn refused(why: &str) -> io::Error {
 
 fn random() -> io::Result<[u8; SIZE]> {
     let mut bytes = [0; SIZE];
-    rand::fill(&mut bytes).map_err(|_| io::Error::other("the system has no random numbers"))?;
+    rand::fill(&mut bytes).map_err(|_| io::Error::other("failed to read random numbers"))?;
     Ok(bytes)
 }
 
@@ -74,7 +74,7 @@ impl Token {
     /// Whether the other side has the token. Takes the same time wherever a proof differs.
     fn check(expected: &hmac::Tag, proof: &[u8; SIZE]) -> io::Result<()> {
         aws_lc_rs::constant_time::verify_slices_are_equal(expected.as_ref(), proof)
-            .map_err(|_| refused("the other side does not take part in this migration"))
+            .map_err(|_| refused("the other side is not part of this migration"))
     }
 
     /// The source asks for it, over TLS.
@@ -90,7 +90,7 @@ impl Token {
         match stream.read_exact(&mut token).await {
             Ok(_) => Ok(Token(token)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                Err(refused("the target waits for another migration, or for another node"))
+                Err(refused("the target expects another migration, or another node"))
             }
             Err(error) => Err(error),
         }
@@ -128,7 +128,7 @@ impl Token {
         hello: &Hello,
     ) -> io::Result<()> {
         if hello.channel != channel.number() {
-            return Err(refused("the source took this port for that of another channel"));
+            return Err(refused("the source used this port for another channel"));
         }
         let own = random()?;
         let proof = self.proof(b"target", hello.channel, &hello.challenge, &own);
@@ -160,7 +160,7 @@ pub(super) async fn opening(stream: &mut (impl AsyncRead + Unpin)) -> io::Result
             stream.read_exact(&mut challenge).await?;
             Ok(Opening::Data(Hello { channel, challenge }))
         }
-        _ => Err(refused("the other side speaks another protocol")),
+        _ => Err(refused("the other side uses another protocol")),
     }
 }
 

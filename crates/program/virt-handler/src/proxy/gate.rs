@@ -65,7 +65,7 @@ impl Entrance {
             let hello = match opening(&mut tcp).await? {
                 Opening::Data(hello) if !self.bond.encrypted => hello,
                 Opening::Data(_) => return Err(refused("the source does not encrypt")),
-                Opening::Ticket(_) => return Err(refused("tokens are given over TLS alone")),
+                Opening::Ticket(_) => return Err(refused("tokens are sent over TLS only")),
             };
             self.token.admit(&mut tcp, channel, &hello).await?;
             return Ok(Some(Box::new(tcp)));
@@ -79,7 +79,7 @@ impl Entrance {
             Opening::Ticket(migration) if migration == self.bond.migration => {
                 self.token.give(&mut stream).await.map(|()| None)
             }
-            Opening::Ticket(_) => Err(refused("the source asks for another migration")),
+            Opening::Ticket(_) => Err(refused("the source requested another migration")),
         }
     }
 }

@@ -58,15 +58,15 @@ const DRAIN_POLL: Duration = Duration::from_millis(500);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProxyError {
-    #[error("the node agent is shutting down and begins no more migrations")]
+    #[error("virt-handler is shutting down and starts no more migrations")]
     Closing,
     #[error("failed to listen for migrations on {address}")]
     Listen { address: IpAddr, source: io::Error },
-    #[error("failed to make socket {path} in the launcher's Pod")]
+    #[error("failed to create socket {path} in the launcher's Pod")]
     Socket { path: String, source: hostfs::Error },
-    #[error("failed to give socket {path} to the launcher")]
+    #[error("failed to make the launcher the owner of socket {path}")]
     Own { path: String, source: io::Error },
-    #[error("the target's address {0:?} is not an address")]
+    #[error("the target's address {0:?} is invalid")]
     BadAddress(String),
     #[error("{port:?} is not a port, or {channel} not a channel")]
     BadPort { port: String, channel: i64 },

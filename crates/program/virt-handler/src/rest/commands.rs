@@ -34,7 +34,7 @@ impl Server {
         let target = self.target(&namespace, &name).await?;
         match target.launcher.command(command).await {
             Ok(()) => {
-                tracing::info!(%namespace, %name, ?command, "carried out");
+                tracing::info!(%namespace, %name, ?command, "executed");
                 Ok(StatusCode::ACCEPTED)
             }
             Err(error) => Err(Refusal(StatusCode::INTERNAL_SERVER_ERROR, chain(&error))),

@@ -96,7 +96,7 @@ async fn connection(stream: TcpStream, tls: &Renewed<ServerConfig>, router: Rout
     let _ = stream.set_nodelay(true);
     let acceptor = match tls.current() {
         Ok(config) => TlsAcceptor::from(config),
-        Err(error) => return tracing::warn!(error = chain(&error), "no certificate to show to virt-api"),
+        Err(error) => return tracing::warn!(error = chain(&error), "no certificate to present to virt-api"),
     };
     let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,

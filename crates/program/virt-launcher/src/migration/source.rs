@@ -76,7 +76,7 @@ impl Source {
             ..Default::default()
         };
         self.0.state.update(|state| state.migration = Some(begun));
-        tracing::info!(migration = uid, ?options, "the guest is sent away");
+        tracing::info!(migration = uid, ?options, "migration started");
         let driver = Driver {
             session: self.0.session.clone(),
             state: self.0.state.clone(),

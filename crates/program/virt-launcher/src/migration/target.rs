@@ -131,7 +131,7 @@ impl Target {
             Note::Completed => (migration.ended_at, migration.phase) = (Some(now), MigrationPhase::Completed),
             Note::Failed => (migration.ended_at, migration.phase) = (Some(now), MigrationPhase::Failed),
         };
-        tracing::info!(?note, "the guest comes");
+        tracing::info!(?note, "incoming migration");
         if note == Note::Started {
             started.send_replace(true);
         }

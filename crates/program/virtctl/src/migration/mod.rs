@@ -210,7 +210,7 @@ pub(crate) async fn cancel_evacuation(connect: &ConnectArgs, args: PauseArgs) ->
     let status = vmi.status.unwrap_or_default();
     // The node to be evacuated, which may not be the one the guest runs on by now.
     let node = status.evacuation_node_name.filter(|node| !node.is_empty()).or(status.node_name);
-    let Some(node) = node.filter(|node| !node.is_empty()) else { bail!("VMI {name} is on no node") };
+    let Some(node) = node.filter(|node| !node.is_empty()) else { bail!("VMI {name} runs on no node") };
     call_off(&session, kind, &name, &node, options(dry_run)).await.with_context(doing)?;
     println!("{shown} {name} was canceled evacuation");
     Ok(())

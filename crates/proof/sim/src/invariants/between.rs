@@ -1,7 +1,8 @@
-//! 36, 38, 39, 41, 42 between instances: a guest that becomes another instance's runs in one place. Its sender is told that
-//! it stayed only if it does not run at the receiver, and that it has left only if it does not run at the sender; a receiver
-//! is told that nothing comes only if nothing has come. A machine whose guest runs elsewhere is started again by its user
-//! alone. Receivers do not fail before they have a guest. At rest both sides have ended, and alike, or say what they wait for.
+//! 36, 38, 39, 41, 42 between VMIs: a guest that moves to another VMI runs in one place at a time. The sender's VMI
+//! reports failure only if the guest does not run at the receiver, and success only if it does not run at the sender.
+//! The receiver's VMI reports failure only if no guest has arrived, and does not fail before. A VM whose guest runs at
+//! a receiver is started again only by a user. In the settled state both migrations ended with the same outcome, or
+//! report what they wait for.
 
 use std::collections::BTreeMap;
 
@@ -27,9 +28,9 @@ use crate::server::{Change, Writer};
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// The receiver's migration by that of the sender that it has met.
+    /// The receiver's migration, by the sender's migration that it is paired with.
     met: BTreeMap<String, String>,
-    /// How migrations between instances have ended.
+    /// The final phase of migrations between VMIs.
     ended: BTreeMap<String, MigrationPhase>,
 }
 
@@ -69,10 +70,10 @@ impl Invariant for Rule {
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         for (sender, receiver) in &self.met {
             let (one, other) = (self.ended.get(sender), self.ended.get(receiver));
-            // A guest that has come may end before the receiver's migration has: that is no success there.
+            // A guest that has arrived may end before the receiver's migration does; that migration then fails.
             let worse = other == Some(&MigrationPhase::Failed);
             ensure(one.is_none() || other.is_none() || one == other || worse, || {
-                format!("migration {sender} ended as {one:?}, and the other side's {receiver} as {other:?}")
+                format!("migration {sender} ended as {one:?}, but {receiver} on the other side as {other:?}")
             })?;
         }
         let tables = &scene.server.tables;
@@ -80,12 +81,12 @@ impl Invariant for Rule {
             let title = key(&migration.metadata);
             let held = [finalizers::MIGRATION, finalizers::MIGRATION_SYNCHRONIZATION];
             let held = held.iter().find(|finalizer| has_finalizer(&migration.metadata, finalizer));
-            ensure(held.is_none() || !is_final(migration), || format!("{title} has ended, and {held:?} holds it"))?;
-            ensure(!is_deleting(&migration.metadata), || format!("{title} is being deleted for ever"))?;
+            ensure(held.is_none() || !is_final(migration), || format!("{title} has ended but still has finalizer {held:?}"))?;
+            ensure(!is_deleting(&migration.metadata), || format!("the deletion of {title} does not finish"))?;
         }
         for vmi in tables.vmis.all().filter(|vmi| is_receiver(vmi)) {
             let waits = matches!(vmi.phase(), Some(Phase::WaitingForSync)) || vmi.is_final();
-            ensure(waits, || format!("{} neither waits for its guest nor has it: {:?}", name(vmi), vmi.phase()))?;
+            ensure(waits, || format!("VMI {} neither waits for its guest nor runs it: phase {:?}", name(vmi), vmi.phase()))?;
         }
         waits_for_nothing(scene)
     }
@@ -93,7 +94,7 @@ impl Invariant for Rule {
 
 impl Rule {
     fn meet(&mut self, vmi: &VirtualMachineInstance) {
-        // Before the hand-off a receiver may lose its sender to another one.
+        // Before the hand-off, a receiver may be paired with another sender.
         let Some(state) = migration_state(vmi).filter(|state| {
             state.migration_uid.is_some() && state.target_node.is_some() && state.between() == Some(Between::Receives)
         }) else {
@@ -107,11 +108,11 @@ impl Rule {
     }
 }
 
-/// What an instance says of its side is true.
+/// What a VMI reports about its side is true.
 fn told(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInstance) -> Verdict {
     let fails = is.phase() == Some(&Phase::Failed) && was.phase() != is.phase();
     ensure(!fails || !is_receiver(was) || was.is_running() || is_deleting(&was.metadata), || {
-        format!("{} has failed, and waited for a guest", name(is))
+        format!("VMI {} failed while it waited for a guest", name(is))
     })?;
     let (before, Some(after)) = (migration_state(was), migration_state(is)) else { return Ok(()) };
     let same = before.is_some_and(|before| before.migration_uid == after.migration_uid);
@@ -121,26 +122,28 @@ fn told(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachineInst
     match after.between() {
         Some(Between::Sends) => {
             ensure(!failed || at_receiver.is_none(), || {
-                format!("{} was told that its guest stayed, and it runs elsewhere", name(is))
+                format!("VMI {} reports a failed migration, but its guest runs at the receiver", name(is))
             })?;
             let left = after.end_timestamp.is_some() && after.failed != Some(true);
             let left_before = same && before.is_some_and(|b| b.end_timestamp.is_some() && b.failed != Some(true));
             let here = scene.guests.of(uid(&is.metadata)).next().is_some();
-            ensure(!left || left_before || !here, || format!("{} was told that its guest has left, and it has not", name(is)))?;
+            ensure(!left || left_before || !here, || {
+                format!("VMI {} reports a completed migration, but its guest still runs there", name(is))
+            })?;
             let ends = is.phase() == Some(&Phase::Succeeded) && was.phase() != is.phase() && has_sent(is);
-            ensure(!ends || !here, || format!("{} has ended, and its guest runs there", name(is)))
+            ensure(!ends || !here, || format!("VMI {} has ended, but its guest still runs there", name(is)))
         }
         Some(Between::Receives) => {
             let here = at_receiver.is_some_and(|guest| guest.vmi == uid(&is.metadata));
             let had = was.is_running() && after.end_timestamp.is_some();
-            ensure(!failed || !had, || format!("{} has had its guest, and was told that nobody came", name(is)))?;
-            ensure(!failed || !here, || format!("{} was told that nobody comes, and its guest runs there", name(is)))
+            ensure(!failed || !had, || format!("VMI {} reports a failed migration, but its guest had arrived", name(is)))?;
+            ensure(!failed || !here, || format!("VMI {} reports a failed migration, but its guest runs there", name(is)))
         }
         None => Ok(()),
     }
 }
 
-/// A machine whose guest runs as another one's is not started again, unless its user has done something about it since.
+/// A VM whose guest runs at a receiver is not started again unless a user has changed or started it since.
 fn started_again(scene: &Scene<'_>, change: &Change, vmi: &VirtualMachineInstance) -> Verdict {
     if pass_of(scene, change, controllers::VM).is_none() || is_receiver(vmi) {
         return Ok(());
@@ -158,31 +161,31 @@ fn started_again(scene: &Scene<'_>, change: &Change, vmi: &VirtualMachineInstanc
         let since = &scene.server.log[stay.left..];
         let wanted = since.iter().any(|change| {
             let about = matches!(change.last, Object::Vm(_) | Object::Vmi(_)) && change.last.key() == machine;
-            // What was judged when it was first started again holds when that guest has ended.
+            // The first restart was checked already; its guest may have ended since.
             let again = matches!(change.last, Object::Vmi(_)) && change.was.is_none() && change.last.uid() != uid(&vmi.metadata);
             about && (change.by == Writer::User || again)
         });
-        ensure(wanted, || format!("{own} was started again, and its guest runs elsewhere"))?;
+        ensure(wanted, || format!("VM {own} was started again, but its guest runs at the receiver"))?;
     }
     Ok(())
 }
 
-/// How the sender's migration ended is where the guest is.
+/// The sender's migration ends with the outcome that matches where the guest runs.
 fn sent(scene: &Scene<'_>, migration: &api::v1::VirtualMachineInstanceMigration, end: &MigrationPhase) -> Verdict {
     let title = key(&migration.metadata);
     let there = scene.guests.came_by(uid(&migration.metadata)).is_some();
     match end {
-        MigrationPhase::Failed => ensure(!there, || format!("{title} was failed, and the guest runs at the receiver")),
+        MigrationPhase::Failed => ensure(!there, || format!("{title} failed, but the guest runs at the receiver")),
         _ => {
             let vmi = Key::new(&title.namespace, migration.spec.vmi_name.clone().unwrap_or_default());
             let vmi = scene.server.tables.vmis.get(&vmi);
             let here = vmi.is_some_and(|vmi| scene.guests.of(uid(&vmi.metadata)).next().is_some());
-            ensure(!here, || format!("{title} succeeded, and the guest runs at the sender"))
+            ensure(!here, || format!("{title} succeeded, but the guest runs at the sender"))
         }
     }
 }
 
-/// Two sides that could exchange their guest have done so, or given it up.
+/// No sender and receiver that match wait for each other, and no target Pod waits without a sender.
 fn waits_for_nothing(scene: &Scene<'_>) -> Verdict {
     let tables = &scene.server.tables;
     let going = || tables.migrations.all().filter(|m| !is_final(m) && !is_deleting(&m.metadata));
@@ -210,7 +213,7 @@ fn waits_for_nothing(scene: &Scene<'_>) -> Verdict {
         let of = label(&pod.metadata, labels::MIGRATION_JOB_UID).filter(|_| is_target(pod));
         of.is_some_and(|of| self::ended_badly(scene, of)) && !crate::actors::has_ended(pod)
     });
-    stuck.map_or(Ok(()), |pod| Err(format!("target {:?} waits for a guest that nobody sends", pod.metadata.name)))
+    stuck.map_or(Ok(()), |pod| Err(format!("target {:?} waits for a guest, but its migration has ended", pod.metadata.name)))
 }
 
 fn ended_badly(scene: &Scene<'_>, migration: &str) -> bool {

@@ -1,5 +1,5 @@
-//! 51: an eviction never takes the Pod of a guest that is to be moved instead, nor one whose guest somebody else looks after;
-//! it marks the instance with the node that the guest is on. A dry run changes nothing.
+//! 51: an eviction never deletes the launcher Pod of a guest that its eviction strategy live-migrates, or that an
+//! external controller handles; it sets `evacuationNodeName` of the VMI to the guest's node. A dry run changes nothing.
 
 use api::conditions;
 use api::v1::VirtualMachineInstance;
@@ -14,7 +14,7 @@ use crate::server::{Change, Server, Writer};
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// The strategy of the instance, or the cluster's.
+/// The eviction strategy of the VMI, or the cluster's.
 pub(super) fn strategy(server: &Server, vmi: &VirtualMachineInstance) -> String {
     let own = vmi.spec.eviction_strategy.clone();
     let of_cluster = || server.tables.kubevirts.all().find_map(|kv| kv.spec.configuration.as_ref()?.eviction_strategy.clone());
@@ -34,7 +34,7 @@ impl Invariant for Rule {
         if let Some((_, vmi)) = vmi_change(change) {
             let status = vmi.status.clone().unwrap_or_default();
             return ensure(status.evacuation_node_name == status.node_name, || {
-                format!("{} was marked to leave {:?}", name(vmi), status.evacuation_node_name)
+                format!("VMI {} was marked for evacuation from {:?}, which is not its node", name(vmi), status.evacuation_node_name)
             });
         }
         let (Object::Pod(pod), Some(Object::Pod(was))) = (&change.last, &change.was) else { return Ok(()) };
@@ -43,13 +43,13 @@ impl Invariant for Rule {
         }
         let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone());
         let Some(vmi) = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid == guest) else {
-            return Err(format!("Pod {} was evicted, and nobody knows its instance", change.last.key().name));
+            return Err(format!("Pod {} was evicted, but its VMI does not exist", change.last.key().name));
         };
         let moves = match strategy(scene.server, vmi).as_str() {
             "LiveMigrate" | "External" => true,
             "LiveMigrateIfPossible" => vmi.has_condition(conditions::LIVE_MIGRATABLE),
             _ => false,
         };
-        ensure(!moves, || format!("the Pod of {} was evicted, and its guest was to be moved", name(vmi)))
+        ensure(!moves, || format!("the Pod of VMI {} was evicted instead of migrated", name(vmi)))
     }
 }

@@ -1,5 +1,5 @@
-//! 36, 38, 41: a hand-off never takes the instance from a migration that has not ended, and names the Pod that the guest is
-//! in; once it was made, nobody but the nodes ends the target while the guest may be in it or come to it.
+//! 36, 38, 41: a hand-off never replaces the state of a migration that has not ended, and names the guest's current Pod
+//! as the source. After it, only the nodes may end the target Pod while the guest may run in it or still arrive.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use machinery::meta::{controller_of, is_deleting};
@@ -37,7 +37,7 @@ impl Invariant for Rule {
         let going = state(vmi).is_some_and(|state| {
             state.target_pod == pod.metadata.name && state.failed != Some(true) && !vmi.is_final()
         });
-        ensure(!going, || format!("target {:?} of a migration that the nodes have was deleted", pod.metadata.name))
+        ensure(!going, || format!("target Pod {:?} was deleted after the hand-off", pod.metadata.name))
     }
 }
 
@@ -45,7 +45,7 @@ fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachine
     let Some(after) = state(is) else { return Ok(()) };
     let made = after.migration_uid.is_some() && after.migration_uid != state(was).and_then(|before| before.migration_uid.clone());
     ensure(!made || names_the_guests_pod(scene, is, after), || {
-        format!("the guest of {} does not run in {:?}, from where it is to be moved", name(is), after.source_pod)
+        format!("the guest of VMI {} does not run in the source Pod {:?}", name(is), after.source_pod)
     })?;
     let Some(before) = state(was) else { return Ok(()) };
     if before.migration_uid == after.migration_uid {
@@ -53,11 +53,11 @@ fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachine
     }
     let owner = scene.server.tables.migrations.all().find(|migration| migration.metadata.uid == before.migration_uid);
     ensure(owner.is_none_or(|owner| is_final(owner)), || {
-        format!("instance {} was taken from a migration that has not ended", name(is))
+        format!("the migration state of VMI {} was replaced before its migration ended", name(is))
     })
 }
 
-/// Unless the guest has ended and nobody has reported it yet.
+/// Whether the source Pod is the guest's; true if the guest has ended and nobody has reported it yet.
 fn names_the_guests_pod(scene: &Scene<'_>, vmi: &VirtualMachineInstance, state: &State) -> bool {
     let Some(home) = scene.guests.of(uid(&vmi.metadata)).next() else { return true };
     let named = scene.server.tables.pods.all().find(|pod| pod.metadata.name == state.source_pod);

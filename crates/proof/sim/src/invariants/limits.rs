@@ -1,5 +1,5 @@
-//! 35: when a target Pod is created, the migrations that run or have a target stay within the limits of the cluster and
-//! of the source node, judged by what is stored and not by what the controller had seen.
+//! 35: when a target Pod is created, the migrations that run or have a target do not exceed the limits of the cluster
+//! and of the source node. Counted from stored objects, not from the controller's caches.
 
 use api::labels;
 use api::v1::VirtualMachineInstance;
@@ -44,12 +44,12 @@ impl Invariant for Rule {
         let running: Vec<&Migration> =
             server.tables.migrations.all().map(AsRef::as_ref).filter(|migration| takes_room(server, migration)).collect();
         let Limits { cluster, outbound } = Limits::of(server);
-        ensure(running.len() <= cluster, || format!("{} migrations run at once, and {cluster} may", running.len()))?;
+        ensure(running.len() <= cluster, || format!("{} migrations run at once, the limit is {cluster}", running.len()))?;
         let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
         let own = server.tables.migrations.all().find(|migration| migration.metadata.uid.as_deref() == of);
         let Some(node) = own.and_then(|own| leaves(server, own)) else { return Ok(()) };
         let leaving = running.iter().filter(|other| leaves(server, other) == Some(node)).count();
-        ensure(leaving <= outbound, || format!("{leaving} guests leave {node} at once, and {outbound} may"))
+        ensure(leaving <= outbound, || format!("{leaving} guests leave {node} at once, the limit is {outbound}"))
     }
 }
 
@@ -66,7 +66,7 @@ pub(super) fn guest<'a>(server: &'a Server, migration: &Migration) -> Option<&'a
     server.tables.vmis.get(&instance_key(migration)?).map(AsRef::as_ref)
 }
 
-/// The source node of a migration. One whose guest has arrived leaves no other node.
+/// The node that a migration's guest leaves: the source node, also after the guest has arrived.
 pub(super) fn leaves<'a>(server: &'a Server, migration: &Migration) -> Option<&'a str> {
     let vmi = guest(server, migration)?;
     if kind(migration) == Migrates::Receives {

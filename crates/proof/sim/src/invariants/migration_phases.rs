@@ -1,5 +1,6 @@
-//! 39, 40, 42: phases of a migration move along the table, each is reached once; Succeeded and Failed are the end; success is what the nodes said, or what was found;
-//! the finalizer goes only in a final phase, or after the instance has gone.
+//! 39, 40, 42: a migration's phases follow the table, and each is reached once; Succeeded and Failed are final. It
+//! succeeds only if the nodes reported success, or a Job or the PVC proves it. The finalizer is removed only in a final
+//! phase or after the VMI is gone.
 
 use api::{conditions, finalizers};
 use api::v1::VirtualMachineInstanceMigration as Migration;
@@ -54,7 +55,7 @@ impl Invariant for Rule {
         let vmi = instance(scene, is);
         let found = has_been_found(scene, is);
         if phase(is) == Some(&Phase::Succeeded) && phase(was) != phase(is) && !found {
-            // The instance of a guest that was sent may have gone since the look.
+            // The VMI of a guest that was sent may be gone since the controller read it.
             let seen = scene.pass(change.by).and_then(|pass| scene.cached(pass, Kind::Vmi, &instance_key(is)?));
             let seen = match &seen {
                 Some(Object::Vmi(seen)) if kind(is) == Moves::Sends => Some(seen),
@@ -62,8 +63,8 @@ impl Invariant for Rule {
             };
             let state = seen.and_then(|vmi| vmi.status.as_ref()?.migration_state.as_ref());
             let said = owns(is, state) && state.is_some_and(|s| s.completed == Some(true) && s.failed != Some(true));
-            ensure(said, || format!("migration {name} succeeded, and its nodes never said so"))?;
-            // One that came a moment ago, or when the guest was on its way, is for the next migration.
+            ensure(said, || format!("migration {name} succeeded, but its nodes did not report success"))?;
+            // A change requested after this migration started is applied by the next one.
             let seen = scene.pass(change.by).and_then(|pass| scene.cached(pass, Kind::Vmi, &instance_key(is)?));
             let start = state.and_then(|state| state.start_timestamp.clone());
             let waits = |vmi: &api::v1::VirtualMachineInstance| {
@@ -71,17 +72,19 @@ impl Invariant for Rule {
                 asked.is_some_and(|asked| asked.last_transition_time <= start)
             };
             let pending = matches!(&seen, Some(Object::Vmi(seen)) if waits(seen)) && vmi.as_deref().is_some_and(waits);
-            ensure(!pending || kind(is) == Moves::Sends, || format!("migration {name} succeeded, and the guest lacks what it was to get by it"))?;
+            ensure(!pending || kind(is) == Moves::Sends, || {
+                format!("migration {name} succeeded without applying the pending change")
+            })?;
         }
         let held = |migration: &Migration| has_finalizer(&migration.metadata, finalizers::MIGRATION);
         let let_go = held(was) && !held(is);
-        // One that came after the migration is another instance of this name: the migration's own has gone.
+        // A VMI younger than the migration is another one of the same name: the migration's own is gone.
         let gone = vmi.is_none_or(|vmi| vmi.metadata.creation_timestamp > is.metadata.creation_timestamp);
-        ensure(!let_go || is_final(is) || gone, || format!("migration {name} was let go in {:?}", phase(is)))
+        ensure(!let_go || is_final(is) || gone, || format!("migration {name} lost its finalizer in phase {:?}", phase(is)))
     }
 }
 
-/// A Job has found that the guest had arrived, or its claim has followed it.
+/// Whether a Job found that the guest had arrived, or the target's PVC has become the guest's.
 fn has_been_found(scene: &Scene<'_>, migration: &Migration) -> bool {
     let state = migration.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let target = state.and_then(|state| state.target_persistent_state_pvc_name.clone());

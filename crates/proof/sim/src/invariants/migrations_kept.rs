@@ -1,5 +1,5 @@
-//! 47: at rest an instance has at most five migrations that have ended, at most one that has not (and that says what it waits
-//! for), and no target Pod is left of one that failed.
+//! 47: in the settled state a VMI has at most five ended migrations, and at most one other, which reports what it waits
+//! for. No target Pod of a failed migration is left.
 
 use api::labels;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
@@ -28,17 +28,17 @@ impl Invariant for Rule {
             });
             let own: Vec<_> = all.filter(|m| !is_deleting(&m.metadata)).collect();
             let ended = own.iter().filter(|m| is_final(m)).count();
-            ensure(ended <= 5, || format!("{ended} ended migrations of {} are kept", name(vmi)))?;
+            ensure(ended <= 5, || format!("VMI {} has {ended} ended migrations", name(vmi)))?;
             let going: Vec<_> = own.iter().filter(|m| !is_final(m)).collect();
-            // Two that a user made at once may wait for their guest together; once it runs, they follow each other. Those that
-            // would receive another wait until their user sees that there is one.
+            // Two that a user created at once may both wait for the guest; once it runs, they run one after the other. One
+            // that would receive a guest for a VMI that has one waits until a user deletes it.
             let moving = going.iter().filter(|m| kind(m) != Kind::Receives).count();
-            ensure(moving <= 1 || !vmi.is_running(), || format!("{moving} migrations of {} go on", name(vmi)))?;
+            ensure(moving <= 1 || !vmi.is_running(), || format!("VMI {} has {moving} migrations that have not ended", name(vmi)))?;
             for migration in going {
                 let told = migration.status.iter().flat_map(|status| &status.conditions);
                 let told = told.filter(|condition| condition.is_true() && !condition.message().is_empty()).count();
                 ensure(told > 0, || {
-                    format!("{:?} waits in {:?} and does not say why", migration.metadata.name, phase(migration))
+                    format!("migration {:?} waits in {:?} without reporting why", migration.metadata.name, phase(migration))
                 })?;
             }
         }
@@ -47,7 +47,7 @@ impl Invariant for Rule {
             let migration = tables.migrations.all().find(|m| m.metadata.uid.as_deref() == of);
             let empty = scene.guests.in_pod(uid(&pod.metadata)).is_none();
             let lost = migration.map_or(empty, |m| phase(m) == Some(&Phase::Failed));
-            ensure(!lost, || format!("target {:?} of a migration that failed, or is gone, is left", pod.metadata.name))?;
+            ensure(!lost, || format!("target Pod {:?} of a failed or deleted migration is left", pod.metadata.name))?;
         }
         Ok(())
     }

@@ -1,6 +1,6 @@
-//! 52, the rest: a guest is moved to empty a node only while it is on that node and is asked to leave it. Whoever asked for it
-//! may not have seen that it had left: then no target Pod is made, and what was made before is not handed off. Nor is what was
-//! called off, however late anybody hears of that; and nothing of it is left in the end.
+//! 52, the rest: an evacuation migrates a guest only while it is on that node and marked for evacuation. Its creator
+//! may not have seen that the guest had left: then no target Pod is created, and an existing one is not handed off. The
+//! same holds for a canceled evacuation, however late the cancel is seen; in the settled state its migration has ended.
 
 use api::annotations::EVACUATION_MIGRATION;
 use api::labels;
@@ -18,13 +18,13 @@ use crate::server::{Change, Server};
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// The node that the migration with this UID is to empty.
+/// The node that the migration with this UID evacuates.
 fn emptied(server: &Server, migration: &str) -> Option<String> {
     let found = server.tables.migrations.all().find(|found| uid(&found.metadata) == migration)?;
     annotation(&found.metadata, EVACUATION_MIGRATION).map(str::to_owned)
 }
 
-/// The node that the guest is asked to leave.
+/// The node from which the guest is to be evacuated.
 fn mark(vmi: &VirtualMachineInstance) -> Option<String> {
     vmi.status.as_ref()?.evacuation_node_name.clone()
 }
@@ -41,10 +41,10 @@ impl Invariant for Rule {
             let at = was.status.as_ref().and_then(|status| status.node_name.clone());
             let from = emptied(scene.server, &owner);
             ensure(from.is_none() || from == at, || {
-                format!("{} is moved to empty {from:?}, and is on {at:?}", name(is))
+                format!("VMI {} is evacuated from {from:?}, but is on {at:?}", name(is))
             })?;
             return ensure(from.is_none() || from == mark(was), || {
-                format!("{} is moved to empty {from:?}, and that was called off", name(is))
+                format!("VMI {} is evacuated from {from:?}, but that was canceled", name(is))
             });
         }
         let Some(pod) = new_pod(change).filter(|pod| is_target(pod)) else { return Ok(()) };
@@ -53,7 +53,7 @@ impl Invariant for Rule {
         let vmi = scene.server.tables.vmis.all().find(|vmi| vmi.metadata.uid == owner);
         let at = vmi.and_then(|vmi| vmi.status.as_ref()?.node_name.clone());
         ensure(from.is_none() || vmi.is_none() || from == at, || {
-            format!("target {:?} is made to empty {from:?}, and the guest is on {at:?}", pod.metadata.name)
+            format!("target Pod {:?} was created to evacuate {from:?}, but the guest is on {at:?}", pod.metadata.name)
         })
     }
 
@@ -63,7 +63,7 @@ impl Invariant for Rule {
             let vmi = instance_key(migration).and_then(|key| tables.vmis.get(&key).cloned());
             let from = annotation(&migration.metadata, EVACUATION_MIGRATION).map(str::to_owned);
             let wanted = from.is_none() || vmi.is_none_or(|vmi| mark(&vmi) == from);
-            ensure(wanted, || format!("migration {:?} still waits, and was called off", migration.metadata.name))?;
+            ensure(wanted, || format!("migration {:?} still waits, but its evacuation was canceled", migration.metadata.name))?;
         }
         Ok(())
     }

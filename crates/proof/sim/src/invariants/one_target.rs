@@ -1,6 +1,6 @@
-//! 36, 37: a migration has at most one target Pod for a guest at any time, which is made by the migration controller for an instance that
-//! exists, and never runs where the guest is. A migration names its instance: one that has not begun when another instance
-//! gets the name moves that one, and the first one's target is gone with it.
+//! 36, 37: a migration has at most one target Pod per VMI at any time. The migration controller creates it, for a VMI
+//! that exists, and it never runs on the guest's node. A migration refers to its VMI by name: if another VMI takes the
+//! name before the migration starts, that one is migrated, and the first one's target Pod is gone with it.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// The last one's UID, by the UIDs of migration and instance.
+    /// UID of the latest target Pod, by the UIDs of migration and VMI.
     targets: BTreeMap<(String, String), String>,
 }
 
@@ -32,12 +32,12 @@ impl Invariant for Rule {
         let name = change.last.key().name;
         let guest = controller_of(&pod.metadata).map(|owner| owner.uid.clone()).unwrap_or_default();
         if change.was.is_none() {
-            ensure(change.by.name() == "migration-controller", || format!("{} made target {name}", change.by.name()))?;
+            ensure(change.by.name() == "migration-controller", || format!("{} created target Pod {name}", change.by.name()))?;
             let first = self.targets.insert((migration.to_owned(), guest.clone()), uid(&pod.metadata).to_owned());
             let first = first.and_then(|first| scene.server.tables.pods.all().find(|pod| uid(&pod.metadata) == first));
             if let Some(first) = first {
                 let first = first.metadata.name.as_deref().unwrap_or_default();
-                return Err(format!("migration {migration} has target {first} and now {name} as well"));
+                return Err(format!("migration {migration} has two target Pods: {first} and {name}"));
             }
         }
         let Some(Object::Pod(was)) = &change.was else { return Ok(()) };
@@ -47,6 +47,6 @@ impl Invariant for Rule {
         let home = scene.guests.of(&guest).next();
         let home = home.and_then(|home| scene.server.tables.pods.all().find(|pod| uid(&pod.metadata) == home));
         let node = home.and_then(|home| node_of(home));
-        ensure(node.is_none() || node != node_of(pod), || format!("target {name} was bound to the guest's own node"))
+        ensure(node.is_none() || node != node_of(pod), || format!("target Pod {name} was bound to the guest's node"))
     }
 }

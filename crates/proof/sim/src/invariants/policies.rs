@@ -1,5 +1,6 @@
-//! 43: the settings of a migration are those of the policy that fits its guest best, whichever order they came in; they are
-//! written with the hand-off and never change. The policies of the simulated cluster are in `actors/build.rs`.
+//! 43: a migration has the settings of the MigrationPolicy that matches its guest best, in whatever order the policies
+//! were created. They are written with the hand-off and never change. The policies of the simulated cluster are in
+//! `actors/build.rs`.
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use machinery::meta::label;
@@ -15,7 +16,7 @@ fn state(vmi: &VirtualMachineInstance) -> Option<&State> {
     vmi.status.as_ref()?.migration_state.as_ref()
 }
 
-/// The name of the best policy, and whether it allows post-copy.
+/// The name of the best matching policy, and whether it allows post-copy.
 fn expected(vmi: &VirtualMachineInstance) -> (Option<&'static str>, bool) {
     match (label(&vmi.metadata, "app"), label(&vmi.metadata, "transfer")) {
         (Some("guest"), Some("post-copy")) => (Some("post-copy"), true),
@@ -35,10 +36,10 @@ impl Invariant for Rule {
         if let Some(before) = state(was).filter(|before| before.migration_uid == after.migration_uid) {
             let same = before.migration_configuration == after.migration_configuration
                 && before.migration_policy_name == after.migration_policy_name;
-            return ensure(same, || format!("the settings of a migration of {} changed under way", name(is)));
+            return ensure(same, || format!("the settings of a migration of VMI {} changed after the hand-off", name(is)));
         }
         let settings = after.migration_configuration.as_ref();
         let found = (after.migration_policy_name.as_deref(), settings.and_then(|s| s.allow_post_copy) == Some(true));
-        ensure(found == expected(is), || format!("{} moves by {found:?}, not by {:?}", name(is), expected(is)))
+        ensure(found == expected(is), || format!("VMI {} is migrated with {found:?} instead of {:?}", name(is), expected(is)))
     }
 }

@@ -1,5 +1,5 @@
-//! 48: where there is room for some of those that wait, the most urgent get it: no target Pod is made as long as the room in
-//! the cluster is needed by others that wait for just that, are more urgent, and could have it.
+//! 48: free slots go to the waiting migrations of the highest priority: no target Pod is created while the cluster's
+//! free slots are needed by migrations of higher priority that wait only for a slot and could start.
 
 use api::labels;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
@@ -17,13 +17,13 @@ use crate::server::{Change, Server};
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// Its guest runs, and its node would let it go.
+/// Whether its guest runs, and its node is below the outbound limit.
 fn could_start(server: &Server, migration: &Migration, limits: &Limits) -> bool {
     let receives = kind(migration) == Migrates::Receives;
     let guest_of = |vmi: &&VirtualMachineInstance| (vmi.is_running() || receives) && !is_deleting(&vmi.metadata);
     let Some(vmi) = guest(server, migration).filter(guest_of) else { return false };
     let node = if receives { sender_node(vmi) } else { node_of(vmi) };
-    // As the controller counts: those that have just come to the node, too.
+    // As the controller counts: with those that have just arrived on the node.
     let counts = |other: &Migration| {
         let at = guest(server, other).and_then(node_of);
         at == node || leaves(server, other) == node
@@ -53,14 +53,14 @@ impl Invariant for Rule {
         if urgent.is_empty() || running + urgent.len() <= limits.cluster {
             return Ok(());
         }
-        // Only those that the pass could know of.
+        // Only those that are in the controller's cache.
         let known = urgent.iter().filter(|other| {
             let cached = scene.cached(pass, Kind::Migration, &informer::Key::of(other.as_ref()));
             matches!(cached, Some(Object::Migration(cached)) if waits_for_room(&cached))
         });
         let known = known.count();
         ensure(running + known <= limits.cluster, || {
-            format!("{} got room before {known} that are more urgent", own.metadata.name.as_deref().unwrap_or_default())
+            format!("migration {} got a slot before {known} of higher priority", own.metadata.name.as_deref().unwrap_or_default())
         })
     }
 }

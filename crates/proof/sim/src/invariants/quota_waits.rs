@@ -1,5 +1,5 @@
-//! 49: a target Pod that a quota refuses leaves its migration Pending, with the condition for that; once the quota lets it,
-//! the migration goes on, and from Scheduling on the condition is gone.
+//! 49: if a quota rejects the target Pod, the migration stays Pending with the quota condition; once the quota allows
+//! the Pod, the migration continues, and from Scheduling on the condition is gone.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// Passes that were refused by a quota, and whether everything else they asked for was done.
+    /// Reconciles with a Pod rejected by a quota, and whether all of their other requests succeeded.
     refused: BTreeMap<u64, bool>,
 }
 
@@ -37,7 +37,7 @@ impl Invariant for Rule {
     fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
         let Object::Migration(migration) = &change.last else { return Ok(()) };
         ensure(!shows(migration) || phase(migration) == Some(&Phase::Pending), || {
-            format!("migration {} is {:?} and shows a quota", change.last.key().name, phase(migration))
+            format!("migration {} is {:?} and still has the quota condition", change.last.key().name, phase(migration))
         })
     }
 
@@ -59,12 +59,12 @@ impl Invariant for Rule {
         let Some(migration) = scene.server.tables.migrations.get(&pass.key) else { return Ok(()) };
         let waits = phase(migration) == Some(&Phase::Pending) && shows(migration);
         ensure(waits || is_deleting(&migration.metadata), || {
-            format!("migration {} was refused by a quota, is {:?} and does not say so", pass.key, phase(migration))
+            format!("migration {} was rejected by a quota, but is {:?} or lacks the condition", pass.key, phase(migration))
         })
     }
 
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         let stuck = scene.server.tables.migrations.all().find(|migration| shows(migration));
-        stuck.map_or(Ok(()), |migration| Err(format!("{:?} still waits for a quota", migration.metadata.name)))
+        stuck.map_or(Ok(()), |migration| Err(format!("migration {:?} still waits for a quota", migration.metadata.name)))
     }
 }

@@ -1,5 +1,5 @@
-//! 45: a migration that the nodes had and of which they have not said how it ended is over only when a Job has looked, if each
-//! side has a claim of its own; and it ends as the Job has found.
+//! 45: if each side has its own PVC and the nodes have not reported the outcome of a migration, it ends only after a
+//! Job has inspected the PVC, with the outcome that the Job found.
 
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::labels::PERSISTENT_STATE_FOR;
@@ -41,14 +41,14 @@ impl Invariant for Rule {
         if state.is_some_and(|state| state.completed == Some(true) || state.failed == Some(true)) {
             return Ok(());
         }
-        // Its claim has followed the guest: that was done because the nodes had said that it was there.
+        // The target's PVC is the guest's already: the nodes had reported that the guest arrived.
         let target = noted.and_then(|noted| noted.target_persistent_state_pvc_name.clone()).unwrap_or_default();
         let target = scene.server.tables.claims.get(&Key::new(change.last.key().namespace, target));
         let followed = target.and_then(|claim| label(&claim.metadata, PERSISTENT_STATE_FOR)).is_some();
         let (name, said) = (change.last.key().name, job_said(scene.server, is).or(followed.then_some(true)));
-        ensure(said.is_some(), || format!("migration {name} ended as {:?}, and nobody has looked how", phase(is)))?;
+        ensure(said.is_some(), || format!("migration {name} ended as {:?} before a Job found the outcome", phase(is)))?;
         ensure(said == Some(phase(is) == Some(&Phase::Succeeded)), || {
-            format!("migration {name} ended as {:?}, and that is not what was found", phase(is))
+            format!("migration {name} ended as {:?}, which is not the outcome that was found", phase(is))
         })
     }
 }

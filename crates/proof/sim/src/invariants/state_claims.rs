@@ -1,6 +1,7 @@
-//! 44: what a guest keeps is in one claim with its name on it, but for the moment of a hand-over, when the target's has got the
-//! name and the source's has not gone yet. There is never none after the first. Nobody throws away the one that the guest
-//! wrote to last, or starts the guest with another; and when all is over, that one is the guest's and no other is left.
+//! 44: a guest's persistent state is in one PVC with its label, except during a hand-over, when the target's PVC
+//! already has the label and the source's is not deleted yet. After the first there is always one. Nobody deletes the
+//! PVC that the guest wrote to last, or starts the guest with another; in the settled state the guest has that PVC and
+//! no other.
 
 use api::labels::{MIGRATION_NAME, PERSISTENT_STATE_FOR};
 use informer::Key;
@@ -17,7 +18,7 @@ use crate::server::{Change, Server};
 #[derive(Default)]
 pub(crate) struct Rule;
 
-/// The instance whose name is on the claim, while it is not about to go.
+/// The VMI that the PVC is labeled with, unless the PVC is being deleted.
 fn named(claim: &PersistentVolumeClaim) -> Option<Key> {
     let name = label(&claim.metadata, PERSISTENT_STATE_FOR).filter(|_| !is_deleting(&claim.metadata))?;
     Some(Key::new(claim.metadata.namespace.clone().unwrap_or_default(), name))
@@ -34,7 +35,7 @@ impl Invariant for Rule {
 
     fn guests(&mut self, scene: &Scene<'_>) -> Verdict {
         let forgotten = &scene.guests.kept.forgotten;
-        forgotten.as_ref().map_or(Ok(()), |guest| Err(format!("{guest} was started without the state that it had")))
+        forgotten.as_ref().map_or(Ok(()), |guest| Err(format!("{guest} was started without its persistent state")))
     }
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
@@ -49,16 +50,16 @@ impl Invariant for Rule {
         let is = named(claim).filter(|_| change.is.is_some());
         if let Some(guest) = was.as_ref().filter(|guest| is.as_ref() != Some(*guest)) {
             let left = of(scene.server, guest).count();
-            ensure(left > 0, || format!("{guest} has no claim for its state any more"))?;
+            ensure(left > 0, || format!("{guest} has no PVC for its state left"))?;
         }
         if let Some(guest) = is.as_ref().filter(|guest| was.as_ref() != Some(*guest)) {
             let all = of(scene.server, guest).count();
             let handed_over = all == 2 && change.was.is_some();
-            ensure(all == 1 || handed_over, || format!("{guest} has {all} claims for its state"))?;
+            ensure(all == 1 || handed_over, || format!("{guest} has {all} PVCs for its state"))?;
         }
         let gone = change.is.is_none() || is_deleting(&claim.metadata);
         let kept = scene.guests.kept.guest_of(uid(&claim.metadata)).filter(|_| gone);
-        kept.map_or(Ok(()), |guest| Err(format!("{} threw the state of {guest} away", change.by.name())))
+        kept.map_or(Ok(()), |guest| Err(format!("{} deleted the state of {guest}", change.by.name())))
     }
 
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
@@ -67,16 +68,18 @@ impl Invariant for Rule {
             let name = claim.metadata.name.as_deref().unwrap_or_default();
             if let Some(guest) = named(claim) {
                 let all = of(scene.server, &guest).count();
-                ensure(all == 1, || format!("{guest} has {all} claims for its state at rest"))?;
+                ensure(all == 1, || format!("{guest} has {all} PVCs for its state in the settled state"))?;
             }
             if let Some(guest) = scene.guests.kept.guest_of(uid(&claim.metadata)) {
                 let own = named(claim).map(|key| key.to_string());
-                ensure(own.as_deref() == Some(guest), || format!("the state of {guest} is in {name}, which is not its claim"))?;
+                ensure(own.as_deref() == Some(guest), || {
+                    format!("the state of {guest} is in PVC {name}, which is not labeled as its own")
+                })?;
             }
             let migration = label(&claim.metadata, MIGRATION_NAME);
             let at = |name: &str| Key::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
             let over = migration.is_some_and(|name| tables.migrations.get(&at(name)).is_none_or(|found| is_final(found)));
-            ensure(!over, || format!("claim {name} is left of migration {migration:?}"))?;
+            ensure(!over, || format!("PVC {name} of the ended migration {migration:?} is left"))?;
         }
         Ok(())
     }

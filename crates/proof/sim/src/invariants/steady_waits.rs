@@ -1,5 +1,5 @@
-//! What a migration waits for stays on it between two attempts: a condition that goes and comes back the same wakes the
-//! controller with every write, and what was to be tried less and less often is tried without a pause.
+//! The waiting condition of a migration stays between two attempts. A condition that is removed and added again
+//! unchanged wakes the controller with every write, which defeats the back-off.
 
 use std::collections::BTreeMap;
 
@@ -11,12 +11,12 @@ use super::{Invariant, Scene, Verdict};
 use crate::kinds::Object;
 use crate::server::Change;
 
-/// How often the same wait may come back to a migration.
+/// How often a migration may get the same waiting condition again.
 const OFTEN: u32 = 3;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// By the migration's UID and the wait's words: how often it came.
+    /// How often a condition was added, by the migration's UID and the condition's text.
     came: BTreeMap<(String, String), u32>,
 }
 
@@ -34,10 +34,12 @@ impl Invariant for Rule {
 
     fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
         let (Object::Migration(is), Some(Object::Migration(was))) = (&change.last, &change.was) else { return Ok(()) };
-        // One that makes way for another wait tells news; one that goes and comes back does not.
+        // Replacing one wait by another is news; removing and adding the same one is not.
         let (Some(shown), None) = (wait(is), wait(was)) else { return Ok(()) };
         let came = self.came.entry((change.last.uid().to_owned(), shown.clone())).or_default();
         *came += 1;
-        ensure(*came <= OFTEN, || format!("migration {} says for the {came}th time: {shown}", change.last.key().name))
+        ensure(*came <= OFTEN, || {
+            format!("migration {} got the same waiting condition {came} times: {shown}", change.last.key().name)
+        })
     }
 }

@@ -1,6 +1,6 @@
-//! 52, 54: the workload updater makes no more migrations in a pass than the cluster had room for, none beside another
-//! that was made by us, asks for no more evictions than one batch in any interval, whichever process does, and does nothing
-//! while the installation is not what it shall be.
+//! 52, 54: the workload updater creates at most as many migrations per reconcile as the cluster has free slots, none
+//! for a VMI that already has an automatic one, requests at most one batch of evictions per interval across all
+//! replicas, and does nothing while the installation is being updated.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -20,9 +20,9 @@ use crate::server::Change;
 
 #[derive(Default)]
 pub(crate) struct Rule {
-    /// By pass: migrations that it has made.
+    /// Migrations created, by reconcile.
     made: BTreeMap<u64, usize>,
-    /// When Pods were asked to leave.
+    /// Times of evictions.
     evicted: VecDeque<Duration>,
 }
 
@@ -39,7 +39,7 @@ impl Invariant for Rule {
             instance_key(other) == instance_key(new) && is_automatic(other) && !is_final(other)
         };
         let going = scene.server.tables.migrations.all().filter(|other| same(other)).count();
-        ensure(going <= 1, || format!("{going} migrations are to move {:?}", new.spec.vmi_name))?;
+        ensure(going <= 1, || format!("VMI {:?} has {going} automatic migrations", new.spec.vmi_name))?;
         let running = scene.all_cached(pass, Kind::Migration).into_iter().filter(|object| match object {
             Object::Migration(migration) => is_running(migration),
             _ => false,
@@ -47,7 +47,7 @@ impl Invariant for Rule {
         let (running, limit) = (running.count(), Limits::of(scene.server).cluster);
         let made = self.made.entry(pass.id).or_default();
         *made += 1;
-        ensure(*made + running <= limit, || format!("{made} migrations were made beside {running} of {limit}"))
+        ensure(*made + running <= limit, || format!("{made} migrations were created while {running} of at most {limit} run"))
     }
 
     fn request(&mut self, scene: &Scene<'_>, pass: &PassInfo, request: &Request) -> Verdict {
@@ -64,19 +64,21 @@ impl Invariant for Rule {
     }
 }
 
-/// The installation as the pass knows it, if it allows what the pass does.
+/// The KubeVirt object as cached by the reconcile, if it allows what the reconcile does.
 fn may_work(scene: &Scene<'_>, pass: &PassInfo, method: &str) -> Result<KubeVirt, String> {
     let Some(Object::KubeVirt(kubevirt)) = scene.cached(pass, Kind::KubeVirt, &pass.key) else {
-        return Err("guests are updated, and there is no installation".to_owned());
+        return Err("guests are updated without a KubeVirt object".to_owned());
     };
     let status = kubevirt.status.clone().unwrap_or_default();
-    ensure(status.phase == Some(KubeVirtPhase::Deployed), || format!("guests are updated in {:?}", status.phase))?;
+    ensure(status.phase == Some(KubeVirtPhase::Deployed), || {
+        format!("guests are updated while the installation is {:?}", status.phase)
+    })?;
     ensure(status.observed_deployment_id == status.target_deployment_id, || {
-        "guests are updated while the installation is".to_owned()
+        "guests are updated while the installation is being updated".to_owned()
     })?;
     let strategy = kubevirt.spec.workload_update_strategy.clone().unwrap_or_default();
     ensure(strategy.workload_update_methods.iter().any(|named| named == method), || {
-        format!("guests are updated by {method}, which nobody chose")
+        format!("guests are updated by {method}, which is not in workloadUpdateMethods")
     })?;
     Ok((*kubevirt).clone())
 }

@@ -1,6 +1,6 @@
 //! One row per rule: what breaks it, what is said, and the nearest thing that passes.
 //!
-//! Rules are about validity, whatever this build honours.
+//! Rules are about validity, whatever this build supports.
 
 mod claims;
 mod compute;
