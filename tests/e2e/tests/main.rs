@@ -55,7 +55,7 @@ fn main() -> ExitCode {
     // Scenarios of a group share its cluster, so a second thread would only wait for the first.
     arguments.test_threads = Some(1);
     if !rustix::process::geteuid().is_root() {
-        eprintln!("the end-to-end tests are skipped: they need root for namespaces, mounts and cgroups");
+        eprintln!("SKIPPED: the end-to-end tests need root for namespaces, mounts and cgroups");
         return if peers::in_ci() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
     }
     let lane = std::env::var("FERROVIRT_E2E_LANE").ok();
