@@ -74,7 +74,7 @@ peers: ## KubeVirt's virtctl and judge, Kubernetes' control plane and etcd, in a
 kube-demo: setup-test build guest ## a real Kubernetes cluster, an installation, a VM that boots and moves between nodes, and nothing left
 	@$(CARGO) run -q -p xtask -- kube-demo
 
-kube-test: setup-test guest ## every end-to-end scenario on a real Kubernetes cluster; ARGS="--lane moves", ARGS="--upgrade-from HEAD~1"
+kube-test: setup-test guest ## every end-to-end scenario on a real Kubernetes cluster; ARGS="--lane moves"; the lane `upgrade` builds the images of HEAD~1 first, ARGS="--upgrade-from same" does not
 	$(CARGO) run -q -p xtask -- kube-test $(ARGS)
 
 kube-up: setup-kube ## a real Kubernetes cluster in the background; ARGS="--nodes 2 --image FILE"

@@ -6,7 +6,8 @@
 #   tools/setup.sh fuzz    what compiles the fuzzer's driver
 #   tools/setup.sh kube    what nodes of a test cluster call; `test` has it, too
 #   tools/setup.sh images  what `demo` has, and what makes the static program and the images
-# Toolchains (Rust, and a C compiler for the TLS library) are not installed here: a missing or old one gets one sentence.
+# Toolchains (Rust, and a C compiler for the TLS library) are not installed here: a missing or old one gets one sentence. Neither
+# is Go, with which `test` builds programs of other projects: without it those tests are skipped, or fail if CI is `true`.
 set -euo pipefail
 
 want=${1:-demo}

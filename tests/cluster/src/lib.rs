@@ -27,5 +27,5 @@ mod run;
 mod store;
 
 pub use cluster::Cluster;
-pub use options::{Options, missing};
+pub use options::{Options, programs_or_skip};
 pub use peers::NodePrograms;

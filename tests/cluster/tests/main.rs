@@ -58,17 +58,8 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// The programs, if this machine can have them and run them.
 fn programs() -> Result<Option<NodePrograms>, String> {
-    const WHAT: &str = "nothing runs on a real cluster";
-    if let Some(missing) = test_cluster::missing() {
-        if std::env::var("CI").is_ok_and(|ci| ci == "true") {
-            return Err(missing);
-        }
-        eprintln!("SKIPPED: {WHAT}: {missing}");
-        return Ok(None);
-    }
-    NodePrograms::build_or_skip(WHAT)
+    test_cluster::programs_or_skip("nothing runs on a real cluster")
 }
 
 type Body = fn(&mut Cluster) -> Result<()>;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use drive::{ClientPod, Embedded, Guest, LIMIT, Snapshot, leftovers, poll};
+use drive::{ClientPod, Embedded, Guest, LIMIT, Snapshot, poll};
 use e2e::manifest::Manifest;
 use e2e::processes;
 use libtest_mimic::Trial;
 
-use crate::embedded;
 use crate::guests::{counter, no_gap, the_only_qemu};
+use crate::{embedded, nothing_left};
 
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
@@ -78,12 +78,4 @@ async fn interrupted() -> Result<()> {
         nothing_left(&before).await.with_context(|| format!("interrupted after {moment:?}"))?;
     }
     Ok(())
-}
-
-async fn nothing_left(before: &Snapshot) -> Result<()> {
-    poll("the machine as it was", Duration::from_secs(60), || async {
-        let left = Snapshot::take().map(|after| leftovers(before, &after)).map_err(|err| err.to_string())?;
-        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
-    })
-    .await
 }

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! docs/install.md ─► ten guests ─► docs/upgrade.md, Updating ─► certificates ─► docs/upgrade.md, Removing
+//!                 ─► a guest, and all of our Pods die ─► docs/upgrade.md, Removing when every Pod is dead
 //! ```
 
 use std::collections::BTreeMap;
@@ -15,9 +16,11 @@ use api::v1::VirtualMachine;
 use drive::{Access, Guest, LIMIT, poll};
 use e2e::cluster::Cluster;
 use e2e::kubernetes::documents::Document;
+use e2e::kubernetes::versions::Version;
 use e2e::kubernetes::{Kubernetes, images, versions};
 use e2e::manifest::Manifest;
 use e2e::outages::{Lookout, Question, Record};
+use e2e::processes;
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -27,6 +30,7 @@ use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use tokio::sync::MappedMutexGuard;
 
+use crate::guests::the_only_qemu;
 use crate::kubernetes;
 use crate::migrations::{alone, begin, migrations, movable, other, phase, set_cordon, wait_for};
 
@@ -35,11 +39,15 @@ pub(crate) fn trials() -> Vec<Trial> {
         kubernetes("upgrade_moves_ten_guests_to_new_launchers_and_restarts_none", upgraded),
         kubernetes("certificates_are_replaced_under_an_open_console_and_a_migration", rotated),
         kubernetes("removal_document_works_as_it_stands", removed),
+        kubernetes("removal_with_every_pod_dead_ends_a_running_guest_and_leaves_nothing", abandoned),
     ]
 }
 
 const INSTALL: &str = "docs/install.md";
 const UPGRADE: &str = "docs/upgrade.md";
+/// The headings in it that have commands.
+const HEADINGS: [&str; 3] = ["Updating", "Removing", WITHOUT_PODS];
+const WITHOUT_PODS: &str = "Removing when every Pod is dead";
 /// What the documents say in place of a registry.
 const EXAMPLE: &str = "registry.example/ferrovirt";
 /// The version in the document.
@@ -47,8 +55,10 @@ const EXAMPLE_VERSION: &str = "v0.2.0";
 
 /// How long the API may leave a kind of request unanswered.
 const OUTAGE: Duration = Duration::from_secs(5);
-/// Migrations at a time.
+/// Migrations at a time: fewer than the nodes would start, which is two each.
 const AT_ONCE: usize = 3;
+/// Evictions at a time. Guests that can be moved are not evicted, so it is not a limit of theirs.
+const BATCH: usize = 1;
 const GUESTS: usize = 10;
 /// More would only boot each other out of time.
 const BOOTS: usize = 4;
@@ -68,7 +78,7 @@ fn settings() -> Value {
             },
         },
         "workloadUpdateStrategy": {
-            "workloadUpdateMethods": ["LiveMigrate"], "batchEvictionSize": AT_ONCE, "batchEvictionInterval": "10s",
+            "workloadUpdateMethods": ["LiveMigrate"], "batchEvictionSize": BATCH, "batchEvictionInterval": "10s",
         },
     }})
 }
@@ -90,14 +100,14 @@ async fn start() -> Result<Cluster> {
     let program = e2e::program()?;
     let work = move || {
         let Some(kubernetes) = Kubernetes::bare(&program)? else { bail!("there is no cluster to run on") };
-        install(&kubernetes).with_context(|| kubernetes.report())?;
+        let installed = versions::before(&kubernetes).and_then(|version| install(&kubernetes, &version));
+        installed.with_context(|| kubernetes.report())?;
         Ok(Cluster::Kubernetes(Box::new(kubernetes)))
     };
     tokio::task::spawn_blocking(work).await.context("the start of the cluster panicked")?
 }
 
-fn install(kubernetes: &Kubernetes) -> Result<()> {
-    let version = versions::before(kubernetes)?;
+fn install(kubernetes: &Kubernetes, version: &Version) -> Result<()> {
     let document = Document::open(INSTALL, kubernetes)?.with_program("ferrovirt", version.program())?;
     document.with(EXAMPLE, &flags(version.tag))?.run(kubernetes, false)?;
     change(kubernetes, &settings())
@@ -258,7 +268,11 @@ async fn upgrade(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
     let answers = check(&lookout.finish().await?);
 
     let most = lanes.most.load(Ordering::Relaxed);
-    ensure!((1..=AT_ONCE).contains(&most), "{most} migrations were on their way at a time, and not {AT_ONCE}");
+    ensure!(
+        most <= AT_ONCE,
+        "{most} migrations were on their way at a time, and parallelMigrationsPerCluster is {AT_ONCE}"
+    );
+    ensure!(most > BATCH, "no more migrations were on their way at a time than batchEvictionSize, {BATCH}");
     let made = migrations(cluster).await?.list(&ListParams::default()).await.context("cannot list migrations")?;
     let failed = made.iter().filter(|one| phase(one) == "Failed").count();
     println!("at most {most} migrations at a time; of {} in all, {failed} failed", made.items.len());
@@ -382,17 +396,92 @@ async fn removed() -> Result<()> {
     let kubernetes = of(&cluster)?;
     let remove = || {
         let document = Document::open(UPGRADE, kubernetes)?;
-        let unknown = document.headings().into_iter().find(|heading| !["Updating", "Removing"].contains(heading));
+        let unknown = document.headings().into_iter().find(|heading| !HEADINGS.contains(heading));
         ensure!(unknown.is_none(), "nobody runs the commands of {UPGRADE} under {unknown:?}");
         document.run_under(kubernetes, "Removing")
     };
     remove().map_err(|err| err.context(kubernetes.report()))?;
-    poll("the end of the namespace", LIMIT, || async {
-        let found = kubernetes.cluster().kubectl(&["get", "namespace,crd", "-o", "name"]);
-        let left = found.map_err(|err| format!("{err:#}"))?;
-        match left.lines().find(|name| name.contains("kubevirt")) {
-            None => Ok(()),
-            Some(name) => Err(format!("{name} is there")),
+    poll("the end of the namespace", LIMIT, || async { nothing_installed(kubernetes) }).await
+}
+
+/// There is neither a namespace nor a definition of ours.
+fn nothing_installed(kubernetes: &Kubernetes) -> Result<(), String> {
+    let found = kubernetes.cluster().kubectl(&["get", "namespace,crd", "-o", "name"]);
+    let left = found.map_err(|err| format!("{err:#}"))?;
+    match left.lines().find(|name| name.contains("kubevirt")) {
+        None => Ok(()),
+        Some(name) => Err(format!("{name} is there")),
+    }
+}
+
+/// The time that a guest has to shut down in a launcher that is deleted, and to spare.
+const SHUT_DOWN: Duration = Duration::from_secs(300);
+const FORSAKEN: &str = "forsaken";
+
+/// The scenario before this one has removed the installation.
+async fn abandoned() -> Result<()> {
+    let cluster = crate::cluster_by(start).await?;
+    let kubernetes = of(&cluster)?;
+    let done = abandon(&cluster, kubernetes).await;
+    done.map_err(|err| err.context(kubernetes.report()))
+}
+
+async fn abandon(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
+    if nothing_installed(kubernetes).is_ok() {
+        install(kubernetes, &versions::after(kubernetes)?)?;
+    }
+    let guest = Guest::spawn(cluster, tiny(FORSAKEN).json()).await?;
+    guest.wait_to_boot().await?;
+    let qemu = the_only_qemu(FORSAKEN)?;
+    // Its console is a process of its own, which has nobody to talk to soon.
+    drop(guest);
+    end_all_pods(kubernetes).await?;
+    ensure!(qemu.alive(), "the guest ended with our Pods");
+
+    let refused = kubernetes.command(&["uninstall"]).output().context("cannot run uninstall")?;
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let is_protected = said.contains("there are still objects that would be lost") && said.contains(FORSAKEN);
+    ensure!(!refused.status.success() && is_protected, "uninstall says {said}");
+    ensure!(qemu.alive(), "a removal that was refused has ended the guest");
+    ensure!(nothing_installed(kubernetes).is_err(), "a removal that was refused has removed the system");
+
+    Document::open(UPGRADE, kubernetes)?.run_under(kubernetes, WITHOUT_PODS)?;
+    poll("an empty cluster", SHUT_DOWN, || async {
+        nothing_installed(kubernetes)?;
+        // Launchers, too.
+        let pods = ["get", "pods", "-A", "-l", "kubevirt.io", "-o", "name"];
+        let pods = kubernetes.cluster().kubectl(&pods).map_err(|err| format!("{err:#}"))?;
+        let nodes = kubernetes.cluster().kubectl(&["get", "nodes", "-o", "jsonpath={.items[*].metadata.labels}"]);
+        let labels = nodes.map_err(|err| format!("{err:#}"))?;
+        let qemus = processes::qemus_of(FORSAKEN).len();
+        match (pods.trim(), qemus, labels.contains("kubevirt.io/")) {
+            ("", 0, false) => Ok(()),
+            (pods, qemus, _) => Err(format!("Pods: {pods:?}; QEMUs of the guest: {qemus}; labels of nodes: {labels}")),
+        }
+    })
+    .await
+}
+
+/// Ends every Pod of the installation for good: virt-operator first, which would bring the others back.
+async fn end_all_pods(kubernetes: &Kubernetes) -> Result<()> {
+    let cluster = kubernetes.cluster();
+    let scale = ["-n", "kubevirt", "scale", "--replicas=0"];
+    cluster.kubectl(&[&scale[..], &["deployment/virt-operator"]].concat())?;
+    no_pods(kubernetes, "kubevirt.io=virt-operator").await?;
+    cluster.kubectl(&[&scale[..], &["deployment/virt-api", "deployment/virt-controller"]].concat())?;
+    let nowhere =
+        json!({"spec": {"template": {"spec": {"nodeSelector": {"example.com/nowhere": "true"}}}}}).to_string();
+    cluster.kubectl(&["-n", "kubevirt", "patch", "daemonset/virt-handler", "--type=merge", "-p", &nowhere])?;
+    no_pods(kubernetes, "kubevirt.io").await
+}
+
+/// Waits until no Pod of the installation has these labels.
+async fn no_pods(kubernetes: &Kubernetes, labels: &str) -> Result<()> {
+    poll(&format!("the end of all Pods with {labels}"), LIMIT, || async {
+        let pods = kubernetes.cluster().kubectl(&["-n", "kubevirt", "get", "pods", "-l", labels, "-o", "name"]);
+        match pods.map_err(|err| format!("{err:#}"))?.trim() {
+            "" => Ok(()),
+            left => Err(left.to_owned()),
         }
     })
     .await

@@ -132,9 +132,112 @@ async fn handlers_keep_to_their_nodes(client: &Client) -> Result<()> {
     taken(async || put(&own, |vmi| vmi["status"]["phase"] = "Running".into()).await).await?;
     let grows = |vmi: &mut Value| vmi["spec"]["terminationGracePeriodSeconds"] = 7.into();
     refused(async || put(&own, grows).await, "the spec of a VirtualMachineInstance").await?;
-    // The target of a migration reports, too.
-    put(&User::Admin, |vmi| vmi["metadata"]["labels"]["kubevirt.io/migrationTargetNodeName"] = "n2".into()).await?;
-    taken(async || put(&foreign, |vmi| vmi["status"]["phase"] = "Running".into()).await).await
+    migrations_have_an_end(client).await
+}
+
+/// Who writes a VMI while it migrates, and after that: the node, the labels and the status, who reports, and whether that is
+/// taken.
+const MIGRATIONS: &[(&str, &[&str], &str, &[(&str, bool)])] = &[
+    // Label of the owner, label of the target; the rest of the status beside n1 and n2 as source and target.
+    ("marked for its target", &["n1", "n2"], "{}", &[("n1", true), ("n2", true), ("n3", false)]),
+    ("under way", &["n1", "n2"], r#"{"startTimestamp": "2026-01-01T00:00:00Z"}"#, &[("n1", true), ("n2", true)]),
+    ("known by its state alone", &["n9", ""], "{}", &[("n1", true), ("n2", true), ("n3", false)]),
+    (
+        "taken over",
+        &["n2", "n2"],
+        r#"{"endTimestamp": "2026-01-01T00:00:00Z"}"#,
+        &[("n1", false), ("n2", true), ("n3", false)],
+    ),
+    (
+        "completed",
+        &["n2", ""],
+        r#"{"endTimestamp": "2026-01-01T00:00:00Z", "completed": true}"#,
+        &[("n1", false), ("n2", true)],
+    ),
+    (
+        "moved on since",
+        &["n3", ""],
+        r#"{"endTimestamp": "2026-01-01T00:00:00Z", "completed": true}"#,
+        &[("n1", false), ("n2", false), ("n3", true)],
+    ),
+    (
+        "failed",
+        &["n1", "n2"],
+        r#"{"endTimestamp": "2026-01-01T00:00:00Z", "failed": true}"#,
+        &[("n1", true), ("n2", false)],
+    ),
+    (
+        "failed and released",
+        &["n1", ""],
+        r#"{"endTimestamp": "2026-01-01T00:00:00Z", "failed": true, "completed": true}"#,
+        &[("n1", true), ("n2", false)],
+    ),
+];
+
+const TARGET: &str = "kubevirt.io/migrationTargetNodeName";
+const SOURCE_GONE: &str = "ferrovirt.io/migration-source-gone";
+
+async fn migrations_have_an_end(client: &Client) -> Result<()> {
+    for (situation, labels, state, writers) in MIGRATIONS {
+        for (node, is_taken) in *writers {
+            let before = migrating(client, labels, state).await?;
+            let mut report = before.clone();
+            report["status"]["phase"] = "Running".into();
+            judged(client, node, &report, *is_taken).await.with_context(|| format!("{situation}: {node} reports"))?;
+        }
+    }
+    let failed = r#"{"endTimestamp": "2026-01-01T00:00:00Z", "failed": true}"#;
+    let release = |vmi: &mut Value| {
+        for (field, name) in [("labels", TARGET), ("annotations", SOURCE_GONE)] {
+            vmi["metadata"][field].as_object_mut().and_then(|all| all.remove(name));
+        }
+    };
+    let changes: [(&str, fn(&mut Value), bool); 6] = [
+        ("takes its label off", |_| (), true),
+        ("takes the VMI over", |vmi| vmi["metadata"]["labels"]["kubevirt.io/nodeName"] = "n2".into(), false),
+        ("writes the status", |vmi| vmi["status"]["phase"] = "Failed".into(), false),
+        ("frees the VMI", |vmi| vmi["metadata"]["finalizers"] = json!([]), false),
+        ("adds an annotation", |vmi| vmi["metadata"]["annotations"]["kubevirt.io/x"] = "y".into(), false),
+        ("keeps its label", |vmi| vmi["metadata"]["labels"][TARGET] = "n2".into(), false),
+    ];
+    for (what, change, is_taken) in changes {
+        let mut new = migrating(client, &["n1", "n2"], failed).await?;
+        release(&mut new);
+        change(&mut new);
+        judged(client, "n2", &new, is_taken).await.with_context(|| format!("a failed target that {what}"))?;
+    }
+    Ok(())
+}
+
+/// The VMI as it is in a migration from n1 to n2.
+async fn migrating(client: &Client, labels: &[&str], state: &str) -> Result<Value> {
+    let path = format!("{VMIS}/guest");
+    let mut new = ask(client, &User::Admin, Method::GET, &path, None).await?.body;
+    let names = ["kubevirt.io/nodeName", TARGET];
+    new["metadata"]["labels"] = names
+        .iter()
+        .zip(labels)
+        .filter(|(_, node)| !node.is_empty())
+        .map(|(name, node)| ((*name).to_owned(), json!(node)))
+        .collect();
+    new["metadata"]["annotations"] = json!({SOURCE_GONE: "uid", "kubevirt.io/kept": "1"});
+    let mut state: Value = serde_json::from_str(state)?;
+    for (field, value) in [("migrationUid", "uid"), ("sourceNode", "n1"), ("targetNode", "n2")] {
+        state[field] = value.into();
+    }
+    new["status"] = json!({"nodeName": labels[0], "phase": "Scheduled", "migrationState": state});
+    let answer = ask(client, &User::Admin, Method::PUT, &path, Some(&new)).await?;
+    ensure!(answer.code == 200, "{} {}", answer.code, answer.body);
+    Ok(answer.body)
+}
+
+/// The policy is in force already, so the first answer counts.
+async fn judged(client: &Client, node: &str, vmi: &Value, is_taken: bool) -> Result<()> {
+    let answer = ask(client, &User::Handler(Some(node)), Method::PUT, &format!("{VMIS}/guest"), Some(vmi)).await?;
+    let reason = answer.body["message"].as_str().unwrap_or_default();
+    let is_refused = answer.code == 403 && reason.contains("not on virt-handler's own node");
+    ensure!(if is_taken { answer.code == 200 } else { is_refused }, "{} {}", answer.code, answer.body);
+    Ok(())
 }
 
 /// Nobody answers for our webhooks: nothing new comes in, and what is there can go.

@@ -74,6 +74,7 @@ const UNSERVED: &[(&str, &str, &str)] = &[
 const SERVED_BY_OTHERS: &[(&str, &str)] = &[
     ("cdi.kubevirt.io", "CDI: DataVolumes"),
     ("snapshot.storage.k8s.io", "the CSI snapshot controller: VolumeSnapshots"),
+    // What its discovery lists is asked about all the same.
     (SUBRESOURCES_GROUP, "virt-api, which does not run here"),
 ];
 
@@ -250,13 +251,20 @@ async fn differences_are_found(
     accounts.retain(|account| account.name == names::account::HANDLER);
     let handler = accounts.first_mut().context("virt-handler has no account")?;
     handler.rights.extend(rights("delete", "", "nodes"));
-    let is_nodes = |question: &Question| match question {
-        Question::Object(right) => right.group.is_empty() && right.resource.starts_with("nodes"),
+    let is_planted = |question: &Question| match question {
+        Question::Object(right) => match right.group.as_str() {
+            "" => right.resource.starts_with("nodes"),
+            group => group == SUBRESOURCES_GROUP,
+        },
         Question::Path { .. } => false,
     };
     let asked: Vec<(usize, &Question)> =
-        questions.iter().filter(|question| is_nodes(question)).map(|question| (0, question)).collect();
-    let rules = json!([{"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]}]);
+        questions.iter().filter(|question| is_planted(question)).map(|question| (0, question)).collect();
+    // Nobody declares to delete what can only be put.
+    let rules = json!([
+        {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+        {"apiGroups": [SUBRESOURCES_GROUP], "resources": ["virtualmachines/stop"], "verbs": ["delete", "update"]},
+    ]);
     let role = json!({"apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": PLANTED},
         "rules": rules});
     let subject = json!({"kind": "ServiceAccount", "name": names::account::HANDLER, "namespace": names::NAMESPACE});
@@ -267,6 +275,8 @@ async fn differences_are_found(
     let expected = [
         "kubevirt-handler declares, but may not: delete nodes",
         "kubevirt-handler may, but does not declare: patch nodes/status",
+        "kubevirt-handler may, but does not declare: delete virtualmachines/stop.subresources.kubevirt.io",
+        "kubevirt-handler may, but does not declare: update virtualmachines/stop.subresources.kubevirt.io",
     ];
     let deadline = Instant::now() + PATIENCE;
     let found = loop {
@@ -407,7 +417,7 @@ fn of_rule(rule: &PolicyRule) -> Result<Vec<Right>> {
     Ok(groups.flat_map(|group| rights(&rule.verbs.join(" "), group, &resources)).collect())
 }
 
-/// What the server serves.
+/// What the server serves, and what virt-api would.
 struct Served {
     /// By group and resource, with the subresource after a slash.
     resources: BTreeMap<(String, String), ServedResource>,
@@ -448,6 +458,10 @@ impl Served {
         ensure!(finalizers.len() > 80, "the server serves only {} resources", finalizers.len());
         for (key, served) in finalizers {
             resources.entry(key).or_insert(served);
+        }
+        for subresource in virt_api::subresources() {
+            let served = ServedResource { namespaced: true, ..ServedResource::default() };
+            resources.insert((SUBRESOURCES_GROUP.to_owned(), subresource), served);
         }
         Ok(Self { resources })
     }

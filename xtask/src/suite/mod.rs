@@ -36,6 +36,8 @@ const CLUSTER: &str = "test-cluster::cluster";
 
 /// For a hundred migrations one after another, and for all histories: half an hour each on an idle machine.
 const NIGHTLY_LIMIT: Duration = Duration::from_hours(2);
+/// For a lane on a real cluster: the longest ones take twenty minutes on a machine that does something else, too.
+const KUBERNETES_LIMIT: Duration = Duration::from_hours(1);
 
 const LANE: &str = "FERROVIRT_E2E_LANE";
 const SHAPE: &str = "FERROVIRT_E2E_SHAPE";
@@ -75,8 +77,44 @@ pub(crate) fn test(root: &Path, options: Options) -> Result<()> {
 pub(crate) struct OnKubernetes {
     /// The one lane to run, instead of all.
     lane: Option<String>,
-    /// The commit whose installation is updated, instead of one of this commit under another name.
-    upgrade_from: Option<String>,
+    upgrade_from: UpgradeFrom,
+}
+
+/// Whose installation is updated to this one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum UpgradeFrom {
+    /// That of the commit before, where the repository has one.
+    #[default]
+    Parent,
+    Commit(String),
+    /// That of this commit, under another name: nothing is built for it.
+    Same,
+}
+
+impl UpgradeFrom {
+    const PARENT: &str = "HEAD~1";
+
+    fn parse(word: String) -> Self {
+        match word.as_str() {
+            "same" => Self::Same,
+            _ => Self::Commit(word),
+        }
+    }
+
+    /// The commit whose images are needed, if any. One that was named has to be there; a shallow clone has no parent.
+    fn revision(&self, root: &Path) -> Option<&str> {
+        match self {
+            Self::Commit(commit) => Some(commit),
+            Self::Same => None,
+            Self::Parent if previous::commit(root, Self::PARENT).is_ok() => Some(Self::PARENT),
+            Self::Parent => {
+                println!(
+                    "this repository has no commit before HEAD; its own images are updated from, under another name"
+                );
+                None
+            }
+        }
+    }
 }
 
 impl OnKubernetes {
@@ -90,7 +128,8 @@ impl OnKubernetes {
                     wanted.lane = Some(value().with_context(|| format!("--lane is one of {}", lanes().join(", ")))?)
                 }
                 "--upgrade-from" => {
-                    wanted.upgrade_from = Some(value().context("--upgrade-from needs a commit, such as HEAD~1")?)
+                    let word = value().context("--upgrade-from needs a commit, such as HEAD~1, or `same`")?;
+                    wanted.upgrade_from = UpgradeFrom::parse(word);
                 }
                 other => bail!("`kube-test` has no flag {other}; it has --lane and --upgrade-from"),
             }
@@ -101,6 +140,11 @@ impl OnKubernetes {
             }
             _ => Ok(wanted),
         }
+    }
+
+    /// Those to run.
+    fn lanes(&self) -> Vec<&'static str> {
+        lanes().into_iter().filter(|lane| self.lane.as_deref().is_none_or(|only| only == *lane)).collect()
     }
 }
 
@@ -115,19 +159,20 @@ pub(crate) fn kube_test(root: &Path, wanted: &OnKubernetes) -> Result<()> {
     let binaries = stage(&mut stages, "build", || binaries::build(root))?;
     stage(&mut stages, "peers", || crate::peers::build_for_tests(root))?;
     stage(&mut stages, "images", || crate::images::for_tests(root))?;
-    let previous = match &wanted.upgrade_from {
+    let chosen = wanted.lanes();
+    let upgrade_from = chosen.contains(&UPGRADE).then_some(&wanted.upgrade_from);
+    let previous = match upgrade_from.and_then(|from| from.revision(root)) {
         Some(commit) => Some(stage(&mut stages, "images before", || previous::images(root, commit))?),
         None => None,
     };
-    let chosen = lanes().into_iter().filter(|lane| wanted.lane.as_deref().is_none_or(|only| only == *lane));
     let job = |lane| {
-        let job = on_kubernetes(&binaries, root, lane)?;
+        let job = on_kubernetes(&binaries, root, lane)?.with_limit(KUBERNETES_LIMIT);
         Ok(match &previous {
-            Some(folder) => job.with_env(PREVIOUS, folder),
-            None => job,
+            Some(folder) if lane == UPGRADE => job.with_env(PREVIOUS, folder),
+            _ => job,
         })
     };
-    let jobs = chosen.map(job).collect::<Result<Vec<_>>>()?;
+    let jobs = chosen.into_iter().map(job).collect::<Result<Vec<_>>>()?;
     let outcomes = stage(&mut stages, "kubernetes", || run::all(jobs, 1))?;
     conclude(stages, outcomes, Options { timings: true })
 }
@@ -237,11 +282,28 @@ mod tests {
     #[test]
     fn a_lane_and_a_commit_are_read_and_others_refused() {
         let parse = |args: &[&str]| OnKubernetes::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
-        let wanted = parse(&["--lane", "upgrade", "--upgrade-from", "HEAD~1"]).unwrap();
-        assert_eq!((wanted.lane.as_deref(), wanted.upgrade_from.as_deref()), (Some("upgrade"), Some("HEAD~1")));
-        assert_eq!(parse(&[]).unwrap(), OnKubernetes::default());
+        let wanted = parse(&["--lane", "upgrade", "--upgrade-from", "v0.1.0"]).unwrap();
+        let from = UpgradeFrom::Commit("v0.1.0".to_owned());
+        assert_eq!((wanted.lanes(), wanted.upgrade_from), (vec![UPGRADE], from));
+        let wanted = parse(&["--upgrade-from", "same"]).unwrap();
+        assert_eq!((wanted.lanes(), wanted.upgrade_from), (lanes(), UpgradeFrom::Same));
+        assert_eq!(parse(&[]).unwrap().upgrade_from, UpgradeFrom::Parent);
         for wrong in [&["--lane"][..], &["--lane", "alone"], &["--upgrade-from"], &["--fast"]] {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
+    }
+    #[test]
+    fn the_commit_before_is_updated_from_where_there_is_one() {
+        let repository = tempfile::tempdir().unwrap();
+        let run = |args: &[&str]| previous::git(repository.path(), args).unwrap();
+        let author = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+        let commit = || run(&[&author[..], &["commit", "-q", "--allow-empty", "-m", "one"]].concat());
+        run(&["init", "-q"]);
+        commit();
+        assert_eq!(UpgradeFrom::Parent.revision(repository.path()), None);
+        commit();
+        assert_eq!(UpgradeFrom::Parent.revision(repository.path()), Some("HEAD~1"));
+        assert_eq!(UpgradeFrom::Same.revision(repository.path()), None);
+        assert_eq!(UpgradeFrom::parse("gone".to_owned()).revision(repository.path()), Some("gone"));
     }
 }

@@ -18,8 +18,7 @@ const TARGET: &str = "target";
 
 /// The folder with the images of a commit, which are made unless they are there.
 pub(super) fn images(root: &Path, revision: &str) -> Result<PathBuf> {
-    let commit = git(root, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")]);
-    let commit = commit.with_context(|| format!("{revision} is not a commit of this repository"))?;
+    let commit = commit(root, revision)?;
     let cache = crate::cache("previous")?;
     let folder = cache.join(&commit);
     if ARCHIVES.iter().all(|name| folder.join(name).exists()) {
@@ -35,6 +34,12 @@ pub(super) fn images(root: &Path, revision: &str) -> Result<PathBuf> {
         fs::rename(&from, &to).with_context(|| format!("cannot move {} to {}", from.display(), to.display()))?;
     }
     Ok(folder)
+}
+
+/// The full name of a commit.
+pub(super) fn commit(root: &Path, revision: &str) -> Result<String> {
+    let commit = git(root, &["rev-parse", "--verify", "--quiet", &format!("{revision}^{{commit}}")]);
+    commit.with_context(|| format!("{revision} is not a commit of this repository"))
 }
 
 /// Removes images of other commits, which are half a gigabyte each.
@@ -96,7 +101,7 @@ impl Drop for Tree {
 }
 
 /// What git prints, without its last line break.
-fn git(root: &Path, args: &[&str]) -> Result<String> {
+pub(super) fn git(root: &Path, args: &[&str]) -> Result<String> {
     let output = Command::new("git").arg("-C").arg(root).args(args).output().context("cannot run git")?;
     if !output.status.success() {
         let complaint = String::from_utf8_lossy(&output.stderr);

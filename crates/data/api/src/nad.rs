@@ -14,6 +14,8 @@ pub const GROUP: &str = "k8s.cni.cncf.io";
 pub const RESOURCE_NAME: &str = "k8s.v1.cni.cncf.io/resourceName";
 /// On Pods: the requested secondary networks.
 pub const NETWORKS: &str = "k8s.v1.cni.cncf.io/networks";
+/// The link of a virt-handler to the network for migrations, if there is one.
+pub const MIGRATION_LINK: &str = "migration0";
 /// On Pods: the networks they have joined, written by Multus.
 pub const NETWORK_STATUS: &str = "k8s.v1.cni.cncf.io/network-status";
 /// On Pods: the network that replaces the Pod network.

@@ -83,21 +83,46 @@ const POLICIES: &[Policy] = &[
         versions: &["v1", "v1alpha3"],
         resources: &["virtualmachineinstances"],
         variables: &[
-            ("labels", "oldObject.metadata.?labels.orValue({})"),
-            // The node that runs the guest, the target of a migration, and the source until it has reported its end.
+            ("oldLabels", "oldObject.metadata.?labels.orValue({})"),
+            ("labels", "object.metadata.?labels.orValue({})"),
+            ("oldAnnotations", "oldObject.metadata.?annotations.orValue({})"),
+            ("annotations", "object.metadata.?annotations.orValue({})"),
+            (
+                "over",
+                "oldObject.?status.?migrationState.?completed.orValue(false) || \
+                 oldObject.?status.?migrationState.?failed.orValue(false)",
+            ),
+            ("target", "variables.oldLabels[?'kubevirt.io/migrationTargetNodeName'].orValue('')"),
+            // The node that runs the guest, and while a migration is under way its source and its target. The source writes
+            // until the target has taken the VMI over or has failed, both of which set `endTimestamp`. If it fails, or has sent
+            // its guest to another VMI, the VMI is still its own by label and status.
             (
                 "nodes",
-                "[variables.labels[?'kubevirt.io/nodeName'].orValue(''), \
-                 variables.labels[?'kubevirt.io/migrationTargetNodeName'].orValue(''), \
+                "[variables.oldLabels[?'kubevirt.io/nodeName'].orValue(''), \
                  string(oldObject.?status.?nodeName.orValue('')), \
-                 string(oldObject.?status.?migrationState.?sourceNode.orValue('')), \
-                 string(oldObject.?status.?migrationState.?targetNode.orValue(''))]",
+                 variables.over ? '' : variables.target, \
+                 variables.over ? '' : string(oldObject.?status.?migrationState.?targetNode.orValue('')), \
+                 oldObject.?status.?migrationState.?endTimestamp.hasValue() ? '' : \
+                 string(oldObject.?status.?migrationState.?sourceNode.orValue(''))]",
+            ),
+            // The one write of a target after its migration has failed: when its QEMU has ended it takes the label off, and with
+            // it the note that the source is gone. Nobody else does that.
+            (
+                "releases",
+                "variables.over && variables.target == variables.node && object.?status == oldObject.?status && \
+                 object.metadata.?finalizers == oldObject.metadata.?finalizers && \
+                 object.metadata.?ownerReferences == oldObject.metadata.?ownerReferences && \
+                 variables.labels.all(k, variables.oldLabels[?k] == variables.labels[?k]) && \
+                 variables.annotations.all(k, variables.oldAnnotations[?k] == variables.annotations[?k]) && \
+                 variables.oldLabels.filter(k, !(k in variables.labels)) == ['kubevirt.io/migrationTargetNodeName'] && \
+                 variables.oldAnnotations.all(k, k in variables.annotations || k == 'ferrovirt.io/migration-source-gone')",
             ),
         ],
         validations: &[
             ("request.operation == 'UPDATE'", "virt-handler must not create or delete VirtualMachineInstances"),
             (
-                "request.operation != 'UPDATE' || (variables.node != '' && variables.node in variables.nodes)",
+                "request.operation != 'UPDATE' || \
+                 (variables.node != '' && (variables.node in variables.nodes || variables.releases))",
                 "this VirtualMachineInstance is not on virt-handler's own node",
             ),
             (

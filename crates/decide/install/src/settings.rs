@@ -34,6 +34,10 @@ pub struct Settings {
     pub infra: Option<NodePlacement>,
     /// Where virt-handler runs, and hence VMs; on every Linux node if not set.
     pub workloads: Option<NodePlacement>,
+    /// The NetworkAttachmentDefinition that virt-handler's Pods join for migrations, in the namespace of the installation or as
+    /// `NAMESPACE/NAME`.
+    #[serde(skip_serializing_if = "Option::is_none")] // identifiers of installations without one stay as they are
+    pub migration_network: Option<String>,
     /// The kubelets' root directory.
     pub kubelet_root: String,
     /// Whether each virt-handler requests a certificate for its node; otherwise all share one.
@@ -55,6 +59,7 @@ impl Default for Settings {
             nodes: None,
             infra: None,
             workloads: None,
+            migration_network: None,
             kubelet_root: names::host::KUBELET_ROOT.to_owned(),
             node_certificates: false,
             ca_bundle: None,
@@ -124,6 +129,8 @@ mod tests {
         assert_eq!(base.identifier().len(), 40);
         let tagged = Settings { image_tag: "v2".to_owned(), ..base.clone() };
         assert_ne!(tagged.identifier(), base.identifier());
+        let joined = Settings { migration_network: Some("fast".to_owned()), ..base.clone() };
+        assert_ne!(joined.identifier(), base.identifier());
         // Renewed CAs and new nodes cause no roll-out.
         let renewed = Settings { ca_bundle: Some("pem".to_owned()), nodes: Some(5), ..base.clone() };
         assert_eq!(renewed.identifier(), base.identifier());

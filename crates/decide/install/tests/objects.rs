@@ -35,6 +35,7 @@ fn cases() -> Vec<Settings> {
             node_selector: [("a".to_owned(), "b".to_owned())].into(),
             ..NodePlacement::default()
         }),
+        migration_network: Some("fast".to_owned()),
         kubelet_root: "/data/kubelet/".to_owned(),
         node_certificates: true,
         ca_bundle: Some("-----BEGIN CERTIFICATE-----".to_owned()),

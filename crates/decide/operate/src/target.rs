@@ -1,6 +1,6 @@
 //! The desired state: every object, from virt-operator's settings and the KubeVirt object.
 
-use api::v1::{ComponentConfig, KubeVirt, NodePlacement};
+use api::v1::{ComponentConfig, KubeVirt, KubeVirtConfiguration, NodePlacement};
 use install::{Manifest, Settings, Step};
 use serde_json::{Value, json};
 
@@ -61,12 +61,18 @@ pub(crate) fn settings(w: &World<'_>, kubevirt: &KubeVirt) -> Settings {
         nodes: Some(w.nodes).filter(|&nodes| nodes > 0),
         infra: placement(spec.infra.as_ref()),
         workloads: placement(spec.workloads.as_ref()),
+        migration_network: spec.configuration.as_ref().and_then(migration_network),
         namespace: base.namespace,
         kubelet_root: base.kubelet_root,
         // This virt-operator signs them.
         node_certificates: true,
         ca_bundle: None,
     }
+}
+
+fn migration_network(configuration: &KubeVirtConfiguration) -> Option<String> {
+    let migrations = configuration.migrations.as_ref()?;
+    migrations.network.clone().filter(|network| !network.is_empty())
 }
 
 fn placement(component: Option<&ComponentConfig>) -> Option<NodePlacement> {

@@ -156,7 +156,9 @@ impl Judge {
         };
         let more =
             there.unsupported.iter().filter(|error| judged.unsupported.iter().all(|known| known.field != error.field));
-        more.map(ToString::to_string).collect()
+        // About an installation there are only warnings.
+        let warnings = there.warnings.iter().filter(|warning| !judged.warnings.contains(warning));
+        more.map(ToString::to_string).chain(warnings.cloned()).collect()
     }
 
     /// The other objects that a judgement needs. Missing ones are treated as unknown: they may exist in the cluster.
@@ -367,6 +369,19 @@ mod tests {
 
         let strict = Judge { embedded: true, ..judge() }.judge(&vm).unwrap().unwrap();
         assert_eq!((strict.unsupported.len(), strict.warnings.len()), (fields.len(), 0));
+    }
+
+    #[test]
+    fn settings_of_an_installation_are_for_kubernetes_and_the_user_is_told() {
+        let kubevirt = json!({
+            "apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+            "spec": {"imageTag": "v1", "synchronizationPort": "9185"},
+        });
+        let told = judge().judge(&kubevirt).unwrap().unwrap().warnings;
+        let fields: Vec<_> = told.iter().filter_map(|warning| warning.split_once(": ")).collect();
+        let [(everywhere, _), (embedded, why)] = fields[..] else { panic!("{told:?}") };
+        assert_eq!((everywhere, embedded), ("spec.synchronizationPort", "spec.imageTag"));
+        assert!(why.contains("not supported on an embedded cluster"), "{why}");
     }
 
     #[test]

@@ -71,12 +71,18 @@ pub(crate) fn group() -> Value {
 pub(crate) fn resources(version: &str) -> Value {
     let resource =
         |name: String| json!({ "name": name, "singularName": "", "namespaced": true, "kind": "", "verbs": [] });
-    let vms = VM_OPERATIONS.iter().map(|operation| format!("virtualmachines/{operation}"));
-    let vmis = VMI_OPERATIONS.iter().map(|operation| format!("virtualmachineinstances/{operation}"));
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
         "groupVersion": format!("{GROUP}/{version}"),
-        "resources": vmis.chain(vms).map(resource).collect::<Vec<_>>(),
+        "resources": subresources().map(resource).collect::<Vec<_>>(),
     })
+}
+
+/// The listed resources, each with a subresource after a slash.
+pub fn subresources() -> impl Iterator<Item = String> {
+    let of = |resource: &'static str, operations: &'static [&'static str]| {
+        operations.iter().map(move |operation| format!("{resource}/{operation}"))
+    };
+    of("virtualmachineinstances", VMI_OPERATIONS).chain(of("virtualmachines", VM_OPERATIONS))
 }

@@ -14,8 +14,7 @@ use crate::proxy::{Bond, ProxyError, Side};
 use crate::records::GhostRecord;
 use crate::uid::{PodUid, VmiUid};
 
-/// The interface of the dedicated migration network, if the cluster has one.
-pub const MIGRATION_LINK: &str = "migration0";
+pub use api::nad::MIGRATION_LINK;
 
 /// Executes a migration action.
 pub(crate) async fn act(

@@ -32,22 +32,6 @@ const PAUSE_MAX: Duration = Duration::from_secs(120);
 /// Failures before a warning: new RBAC rules and CRDs take a moment to become effective.
 const PATIENCE: u32 = 3;
 
-/// Fields of the KubeVirt object that have an effect only with virt-operator.
-const HONOURED: &[&str] = &[
-    "spec.certificateRotateStrategy",
-    "spec.customizeComponents",
-    "spec.imagePullPolicy",
-    "spec.imagePullSecrets",
-    "spec.imageRegistry",
-    "spec.imageTag",
-    "spec.infra",
-    "spec.productComponent",
-    "spec.productName",
-    "spec.productVersion",
-    "spec.uninstallStrategy",
-    "spec.workloads",
-];
-
 /// What virt-operator needs.
 pub struct Config {
     pub client: Client,
@@ -77,7 +61,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
     let (leads, synced) = (AtomicBool::new(false), AtomicBool::new(false));
     let told = Arc::new(Health { client: client.clone(), requests, leads, synced, checked: Mutex::new(None) });
     tokio::spawn(serve::serve(health, shown.acceptor()?, serve::health(told.clone()), stop.clone()));
-    let reviews = virt_api::server::reviews(client.clone(), Arc::new(Admission::on_kubernetes()), HONOURED);
+    let reviews = virt_api::server::reviews(client.clone(), Arc::new(Admission::on_kubernetes()));
     tokio::spawn(serve::serve(webhooks, shown.acceptor()?, reviews, stop.clone()));
 
     let leadership = match election {

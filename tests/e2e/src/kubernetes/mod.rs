@@ -18,7 +18,7 @@ use anyhow::{Context, Result, ensure};
 use drive::{Access, Nodes, PodPlace};
 use hostfs::process::ProcessId;
 use serde_json::{Value, json};
-use test_cluster::{Cluster, NodePrograms, Options};
+use test_cluster::{Cluster, Options};
 
 use crate::{processes, traces};
 
@@ -61,7 +61,7 @@ struct RealNodes {
 }
 
 impl Kubernetes {
-    /// Starts a cluster and installs the program on it. None where the machine cannot run one, which is told loudly.
+    /// Starts a cluster and installs the program on it. None where the machine cannot run one, which is told loudly and is an error in CI.
     pub fn start(program: &Path) -> Result<Option<Self>> {
         Self::start_with(program, &Wanted::default())
     }
@@ -78,11 +78,7 @@ impl Kubernetes {
     }
 
     fn bare_with(program: &Path, wanted: &Wanted) -> Result<Option<Self>> {
-        if let Some(missing) = test_cluster::missing() {
-            eprintln!("SKIPPED: guests on a real cluster: {missing}");
-            return Ok(None);
-        }
-        let programs = NodePrograms::build_or_skip("guests on a real cluster").map_err(anyhow::Error::msg)?;
+        let programs = test_cluster::programs_or_skip("guests on a real cluster").map_err(anyhow::Error::msg)?;
         let Some(programs) = programs else { return Ok(None) };
         let folder = tempfile::tempdir().context("cannot make a directory")?;
         let images = images::all(folder.path(), wanted.build)?;

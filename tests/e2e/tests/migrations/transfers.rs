@@ -4,8 +4,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use drive::{Access, Guest, LIMIT, poll};
+use e2e::cluster::Cluster;
+use e2e::kubernetes::Kubernetes;
 use futures::StreamExt as _;
-use kube::api::{DeleteParams, WatchEvent, WatchParams};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use kube::api::{Api, DeleteParams, WatchEvent, WatchParams};
 use libtest_mimic::Trial;
 use serde_json::{Value, json};
 use virtctl::migration::Progress;
@@ -17,7 +20,7 @@ use super::{
     speed_up, state, wait_for,
 };
 use crate::guests::the_only_qemu;
-use crate::{embedded, trial};
+use crate::trial;
 
 pub(super) fn trials() -> Vec<Trial> {
     vec![
@@ -26,7 +29,7 @@ pub(super) fn trials() -> Vec<Trial> {
         trial("migration_slows_a_guest_down_that_it_cannot_keep_up_with", auto_converge),
         trial("migration_that_may_disturb_its_guest_stops_it_for_the_rest", stopped_for_the_rest),
         trial("migration_with_post_copy_lets_the_guest_go_ahead", post_copy),
-        embedded("migration_takes_the_network_that_is_for_migrations", own_network),
+        trial("migration_takes_the_network_that_is_for_migrations", own_network),
         trial("migration_without_progress_fails_and_the_guest_stays", no_progress),
         trial("migration_given_up_in_any_phase_leaves_the_guest_where_it_was", given_up),
     ]
@@ -159,14 +162,71 @@ async fn moved_with(settings: Value, mode: &str) -> Result<()> {
     went_on(&cluster, &mut guest, before).await
 }
 
+/// The name of the network for migrations.
+const NETWORK: &str = "migration";
+/// Longer than all virt-handlers need to be replaced, one node after the other.
+const ROLL_OUT: Duration = Duration::from_secs(300);
+
 async fn own_network() -> Result<()> {
     let cluster = cluster().await?;
     let guest = restless(&cluster).await?;
-    configure(&cluster, json!({"network": "migration"})).await?;
-    migrate(&cluster, &guest).await?;
-    let address = state(&guest).await?.target_node_address;
-    ensure!(address.as_deref().is_some_and(|it| it.starts_with("10.202.0.")), "it went over {address:?}");
-    Ok(())
+    let addresses = match &*cluster {
+        Cluster::Embedded(_) => "10.202.0.",
+        Cluster::Kubernetes(kubernetes) => define_network(kubernetes)?,
+    };
+    let moved = async {
+        configure(&cluster, json!({"network": NETWORK})).await?;
+        joined(&cluster, true).await?;
+        migrate(&cluster, &guest).await?;
+        let address = state(&guest).await?.target_node_address;
+        ensure!(address.as_deref().is_some_and(|it| it.starts_with(addresses)), "it went over {address:?}");
+        Ok(())
+    };
+    let moved = moved.await;
+    // The next scenario is not to meet virt-handlers that are being replaced.
+    configure(&cluster, json!(null)).await?;
+    moved.and(joined(&cluster, false).await)
+}
+
+/// A network of all nodes, and the first part of the addresses there. Each node gives out some of them: a definition in the
+/// cluster alone would have the plugin give out the same ones everywhere, so this one is left to the nodes' own files.
+fn define_network(kubernetes: &Kubernetes) -> Result<&'static str> {
+    let cluster = kubernetes.cluster();
+    for node in 1..=3 {
+        let addresses = json!({
+            "type": "host-local", "subnet": "10.81.0.0/24",
+            "rangeStart": format!("10.81.0.{node}0"), "rangeEnd": format!("10.81.0.{node}9"),
+        });
+        let plugin =
+            json!({"cniVersion": "1.0.0", "name": NETWORK, "type": "bridge", "bridge": "br1", "ipam": addresses});
+        let folder = cluster.disk(node).join("etc/cni/multus/net.d");
+        std::fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        let file = folder.join("migration.conf");
+        std::fs::write(&file, plugin.to_string()).with_context(|| format!("cannot write {}", file.display()))?;
+    }
+    let definition = json!({"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition",
+        "metadata": {"name": NETWORK, "namespace": "kubevirt"}});
+    cluster.apply(&definition.to_string())?;
+    Ok("10.81.0.")
+}
+
+/// Waits until all virt-handlers have joined that network, or left it. Embedded ones are always on it.
+async fn joined(cluster: &Cluster, wanted: bool) -> Result<()> {
+    if let Cluster::Embedded(_) = cluster {
+        return Ok(());
+    }
+    let api: Api<DaemonSet> = Api::namespaced(cluster.client().await?, "kubevirt");
+    poll("all virt-handlers to be replaced", ROLL_OUT, || async {
+        let handlers = api.get("virt-handler").await.map_err(|err| err.to_string())?;
+        let template = handlers.spec.map(|spec| spec.template.metadata.unwrap_or_default()).unwrap_or_default();
+        let joins = template.annotations.unwrap_or_default().contains_key("k8s.v1.cni.cncf.io/networks");
+        let status = handlers.status.unwrap_or_default();
+        let all = status.desired_number_scheduled;
+        let seen = status.observed_generation == handlers.metadata.generation;
+        let replaced = [status.updated_number_scheduled, status.number_available] == [Some(all); 2];
+        if joins == wanted && seen && replaced { Ok(()) } else { Err(format!("joins: {joins}, {status:?}")) }
+    })
+    .await
 }
 
 /// The target's QEMU is stopped, as a link that hangs would look to the source.

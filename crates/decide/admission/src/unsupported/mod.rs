@@ -23,8 +23,8 @@ pub enum Support {
     /// Supported since a release, with everything below it.
     Since(&'static str),
     /// Supported on Kubernetes since a release. On an embedded cluster it is not; with a description, up to and including
-    /// the verb.
-    OnKubernetes(&'static str, &'static str),
+    /// the verb, and why not there with the remedy.
+    OnKubernetes(&'static str, &'static str, &'static str),
     /// These values are supported since a release; then the description of all others, up to and including the verb.
     Only(&'static str, &'static [&'static str], &'static str),
     /// Not supported; with a description, up to and including the verb.
@@ -65,9 +65,9 @@ pub(crate) fn migration_spec(field: &FieldPath, spec: &Value) -> Vec<FieldError>
     MIGRATION_TREE.refusals(field, spec, Shape::Kubernetes)
 }
 
-/// Settings of a KubeVirt object's spec at `field` without effect, as warnings.
-pub(crate) fn kubevirt_spec(field: &FieldPath, spec: &Value) -> Vec<String> {
-    let errors = KUBEVIRT_TREE.refusals(field, spec, Shape::Kubernetes);
+/// Settings of a KubeVirt object's spec at `field` without effect on a cluster of this shape, as warnings.
+pub(crate) fn kubevirt_spec(field: &FieldPath, spec: &Value, shape: Shape) -> Vec<String> {
+    let errors = KUBEVIRT_TREE.refusals(field, spec, shape);
     errors.iter().map(|error| format!("{error}: the setting has no effect")).collect()
 }
 
@@ -93,11 +93,8 @@ pub(crate) fn refusal(field: FieldPath, what: &str) -> FieldError {
     FieldError::new(Cause::Unsupported, field, format!("{what} not supported by this build"))
 }
 
-/// The remedy is the same for all of them.
-fn not_embedded(field: FieldPath, what: &str) -> FieldError {
-    let remedy = "it serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or install \
-                  Ferrovirt on Kubernetes with Multus";
-    FieldError::new(Cause::Unsupported, field, format!("{what} not supported on an embedded cluster: {remedy}"))
+fn not_embedded(field: FieldPath, what: &str, why: &str) -> FieldError {
+    FieldError::new(Cause::Unsupported, field, format!("{what} not supported on an embedded cluster: {why}"))
 }
 
 /// What a walk has found on nodes of a shape.
@@ -139,9 +136,9 @@ impl Tree {
     fn walk(&self, node: &Node, at: &Path<'_>, value: &Value, found: &mut Findings) {
         match (node.support, value) {
             (Some(Since(_)), _) => {}
-            (Some(OnKubernetes(_, what)), _) => {
+            (Some(OnKubernetes(_, what, why)), _) => {
                 if found.shape == Shape::Embedded && (self.asks)(value) {
-                    found.errors.push(not_embedded(at.into(), what));
+                    found.errors.push(not_embedded(at.into(), what, why));
                 }
             }
             (Some(Only(_, values, what)), _) => {
@@ -403,10 +400,33 @@ mod tests {
                 "ksmConfiguration": { "nodeLabelSelector": {} },
             },
         });
+        for shape in [Shape::Kubernetes, Shape::Embedded] {
+            assert_eq!(
+                kubevirt_spec(&FieldPath::new("spec"), &spec, shape),
+                ["spec.configuration.network.permitSlirpInterface: the slirp binding is not supported by this build: \
+                  the setting has no effect"]
+            );
+        }
+    }
+
+    #[test]
+    fn what_virt_operator_does_has_no_effect_on_an_embedded_cluster_only() {
+        let spec = json!({
+            "certificateRotateStrategy": { "selfSigned": { "ca": { "duration": "1h" } } },
+            "customizeComponents": { "patches": [{ "patch": "{}" }] },
+            "imageTag": "v1",
+            "infra": { "replicas": 2 },
+            "uninstallStrategy": "RemoveWorkloads",
+            "workloads": { "nodePlacement": { "nodeSelector": { "a": "b" } } },
+        });
+        let field = FieldPath::new("spec");
+        assert_eq!(kubevirt_spec(&field, &spec, Shape::Kubernetes), Vec::<String>::new());
+        let told = kubevirt_spec(&field, &spec, Shape::Embedded);
+        assert_eq!(told.len(), 6, "{told:?}");
         assert_eq!(
-            kubevirt_spec(&FieldPath::new("spec"), &spec),
-            ["spec.configuration.network.permitSlirpInterface: the slirp binding is not supported by this build: \
-              the setting has no effect"]
+            told[3],
+            "spec.infra: placing the components on nodes is not supported on an embedded cluster: it has no virt-operator; \
+             install Ferrovirt on Kubernetes: the setting has no effect"
         );
     }
 

@@ -10,6 +10,15 @@ pub type Row = (&'static str, Support);
 
 const V0_1: Support = Since("0.1");
 
+/// Why an embedded cluster has none of Multus' networks, and what to do.
+const NO_MULTUS: &str = "it serves no NetworkAttachmentDefinitions; use masquerade on the Pod network, or install Ferrovirt on \
+                         Kubernetes with Multus";
+
+/// What virt-operator does, which an embedded cluster has no use for.
+const fn by_operator(what: &'static str) -> Support {
+    OnKubernetes("0.1", what, "it has no virt-operator; install Ferrovirt on Kubernetes")
+}
+
 /// Every kind of the API. Objects of an unsupported kind cannot be created; `No` describes what such an object is, up
 /// to and including the verb.
 pub const KINDS: &[Row] = &[
@@ -108,6 +117,7 @@ pub const VMI_SPEC: &[Row] = &[
         OnKubernetes(
             "0.1",
             "the bridge binding, which is for networks of Multus (on the Pod network use masquerade), is",
+            NO_MULTUS,
         ),
     ),
     ("domain.devices.interfaces[].dhcpOptions", V0_1),
@@ -165,7 +175,7 @@ pub const VMI_SPEC: &[Row] = &[
     ("hostname", V0_1),
     ("livenessProbe", No("probing the guest's health is")),
     ("networks[].multus.default", No("a network of Multus in place of the Pod network is")),
-    ("networks[].multus.networkName", OnKubernetes("0.1", "a network of Multus is")),
+    ("networks[].multus.networkName", OnKubernetes("0.1", "a network of Multus is", NO_MULTUS)),
     ("networks[].name", V0_1),
     ("networks[].pod", V0_1),
     ("networks[].resourceClaim", No("a network other than the Pod's is")),
@@ -235,7 +245,7 @@ pub const ANNOTATIONS: &[Row] = &[
 /// Settings of the installation, below the KubeVirt object's spec. A setting without effect must not keep a cluster
 /// from coming up, so it causes a warning and no error.
 pub const KUBEVIRT_SPEC: &[Row] = &[
-    ("certificateRotateStrategy", No("choosing when certificates are renewed is")),
+    ("certificateRotateStrategy", by_operator("choosing when certificates are renewed is")),
     ("configuration.additionalGuestMemoryOverheadRatio", V0_1),
     ("configuration.apiConfiguration", No("limiting the rate of API requests is")),
     ("configuration.architectureConfiguration.amd64.emulatedMachines", V0_1),
@@ -333,20 +343,20 @@ pub const KUBEVIRT_SPEC: &[Row] = &[
     ("configuration.vmRolloutStrategy", Only("0.1", &["Stage"], "changing a running guest is")),
     ("configuration.vmStateStorageClass", No("a persistent disk is")),
     ("configuration.webhookConfiguration", No("limiting the rate of API requests is")),
-    ("customizeComponents", No("patching the components is")),
-    ("imagePullPolicy", No("installing the components from images is")),
-    ("imagePullSecrets", No("installing the components from images is")),
-    ("imageRegistry", No("installing the components from images is")),
-    ("imageTag", No("installing the components from images is")),
-    ("infra", No("placing the components on nodes is")),
+    ("customizeComponents", by_operator("patching the components is")),
+    ("imagePullPolicy", by_operator("installing the components from images is")),
+    ("imagePullSecrets", by_operator("installing the components from images is")),
+    ("imageRegistry", by_operator("installing the components from images is")),
+    ("imageTag", by_operator("installing the components from images is")),
+    ("infra", by_operator("placing the components on nodes is")),
     ("monitorAccount", No("installing monitoring is")),
     ("monitorNamespace", No("installing monitoring is")),
-    ("productComponent", No("labelling the components with a product is")),
-    ("productName", No("labelling the components with a product is")),
-    ("productVersion", No("labelling the components with a product is")),
+    ("productComponent", by_operator("labelling the components with a product is")),
+    ("productName", by_operator("labelling the components with a product is")),
+    ("productVersion", by_operator("labelling the components with a product is")),
     ("serviceMonitorNamespace", No("installing monitoring is")),
     ("synchronizationPort", No("moving a running guest to another cluster is")),
-    ("uninstallStrategy", No("removing the system with its KubeVirt object is")),
+    ("uninstallStrategy", by_operator("removing the system with its KubeVirt object is")),
     ("workloadUpdateStrategy", V0_1),
-    ("workloads", No("placing the components on nodes is")),
+    ("workloads", by_operator("placing the components on nodes is")),
 ];

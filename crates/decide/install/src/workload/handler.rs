@@ -1,5 +1,6 @@
 //! virt-handler: the node agent, the only privileged program.
 
+use api::nad::{MIGRATION_LINK, NETWORKS};
 use k8s_openapi::api::apps::v1::{DaemonSet, DaemonSetSpec, DaemonSetUpdateStrategy, RollingUpdateDaemonSet};
 use k8s_openapi::api::core::v1::{
     EnvVar, EnvVarSource, HostPathVolumeSource, ObjectFieldSelector, PodSpec, SELinuxOptions, SecurityContext, Volume,
@@ -24,6 +25,10 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
         make_privileged(spec);
         add_directories(spec, settings);
     }
+    if let (Some(metadata), Some(network)) = (&mut template.metadata, &settings.migration_network) {
+        let joined = migration_network(network, &settings.namespace);
+        metadata.annotations.get_or_insert_default().insert(NETWORKS.to_owned(), joined);
+    }
     let spec = DaemonSetSpec {
         selector: selector(names::app::HANDLER),
         template,
@@ -39,6 +44,12 @@ pub(crate) fn objects(settings: &Settings) -> Vec<Value> {
     };
     let daemon_set = DaemonSet { metadata: of_program(names::app::HANDLER, settings), spec: Some(spec), status: None };
     vec![typed(&daemon_set, settings)]
+}
+
+/// As Multus reads it. The link's name is how virt-handler knows the network from others.
+fn migration_network(network: &str, namespace: &str) -> String {
+    let place = if network.contains('/') { String::new() } else { format!("{namespace}/") };
+    format!("{place}{network}@{}", MIGRATION_LINK)
 }
 
 /// virt-handler runs nft and asks QEMU for its machine types, which only virt-launcher's image has.

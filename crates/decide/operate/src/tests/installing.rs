@@ -1,7 +1,7 @@
 //! A first installation, and what keeps it as it is.
 
-use api::v1::{ComponentConfig, CustomizeComponents, CustomizeComponentsPatch, KubeVirtPhase};
-use serde_json::json;
+use api::v1::{ComponentConfig, CustomizeComponents, CustomizeComponentsPatch, KubeVirtPhase, MigrationConfiguration};
+use serde_json::{Value, json};
 
 use super::cluster::Cluster;
 use crate::{Effect, decide, failed};
@@ -121,6 +121,26 @@ fn settings_of_the_kubevirt_object_are_honoured() {
     let status = cluster.kubevirt().status.clone().unwrap();
     assert_eq!(status.observed_kube_virt_version.as_deref(), Some("v0.2.5"));
     assert_eq!(status.observed_kube_virt_registry.as_deref(), Some("registry.example/vms"));
+}
+
+#[test]
+fn virt_handler_joins_the_network_for_migrations() {
+    let mut cluster = Cluster::deployed();
+    let networks = |cluster: &mut Cluster| {
+        let template = &cluster.object("DaemonSet", "virt-handler")["spec"]["template"];
+        template["metadata"]["annotations"]["k8s.v1.cni.cncf.io/networks"].clone()
+    };
+    assert_eq!(networks(&mut cluster), Value::Null);
+    for (network, joined) in
+        [("fast", json!("kubevirt/fast@migration0")), ("net/fast", json!("net/fast@migration0")), ("", Value::Null)]
+    {
+        let migrations =
+            MigrationConfiguration { network: Some(network.to_owned()), ..MigrationConfiguration::default() };
+        let configuration = cluster.kubevirt().spec.configuration.get_or_insert_default();
+        configuration.migrations = Some(migrations);
+        cluster.run(|cluster| cluster.roll_out_everything());
+        assert_eq!(networks(&mut cluster), joined, "{network:?}");
+    }
 }
 
 #[test]

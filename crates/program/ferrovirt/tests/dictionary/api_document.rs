@@ -17,6 +17,7 @@ const INTRODUCTION: &str = "\
 Ferrovirt serves KubeVirt's kinds with KubeVirt's fields, defaults and validation rules. Admission refuses an object with a field that
 this build does not support; the error names the field's path, with cause `FieldNotSupportedByThisBuild`. No field is silently ignored.
 What needs other software of the cluster, such as Multus, is supported on Kubernetes and refused on an embedded cluster.
+Settings of the KubeVirt object that virt-operator follows are supported on Kubernetes, too; an embedded cluster warns that they have no effect.
 `ferrovirt validate -f FILE` checks a manifest without a cluster, `ferrovirt explain KIND` shows the fields, `ferrovirt crds` prints the
 CustomResourceDefinitions.
 
@@ -89,7 +90,7 @@ fn fields(text: &mut String, rows: &[Row]) {
     for (field, support) in honoured {
         match support {
             Since(release) => writeln!(text, "| `{field}` | {release} | |").unwrap(),
-            OnKubernetes(release, _) => writeln!(
+            OnKubernetes(release, ..) => writeln!(
                 text,
                 "| `{field}` | {release} | on Kubernetes only: {} on an embedded cluster |",
                 reason(support)
@@ -117,6 +118,6 @@ fn fields(text: &mut String, rows: &[Row]) {
 fn reason(support: &Support) -> String {
     match support {
         Since(_) => String::new(),
-        Only(_, _, what) | OnKubernetes(_, what) | No(what) => format!("{what} not supported"),
+        Only(_, _, what) | OnKubernetes(_, what, _) | No(what) => format!("{what} not supported"),
     }
 }

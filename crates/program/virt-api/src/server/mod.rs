@@ -114,7 +114,7 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
     let routes = subresources
         .merge(documents::router())
         .layer(middleware::from_fn_with_state(Arc::new(authorizer), authorize::authorize))
-        .merge(webhooks::router(webhooks::Server { client: config.client, admission, honours: &[] }))
+        .merge(webhooks::router(webhooks::Server { client: config.client, admission }))
         .layer(middleware::from_fn_with_state(stopping.clone(), not_ready_when_stopping));
 
     let (connections, accept) = (TaskTracker::new(), CancellationToken::new());
@@ -139,9 +139,8 @@ pub async fn run(config: Config, listener: TcpListener, shutdown: CancellationTo
 }
 
 /// The webhooks alone, for a server of another program: virt-operator answers for those about the KubeVirt object.
-/// There is no warning about fields that it `honours`, which have no effect elsewhere.
-pub fn reviews(client: kube::Client, admission: Arc<Admission>, honours: &'static [&'static str]) -> Router {
-    webhooks::router(webhooks::Server { client, admission, honours })
+pub fn reviews(client: kube::Client, admission: Arc<Admission>) -> Router {
+    webhooks::router(webhooks::Server { client, admission })
 }
 
 /// Readiness probes fail while the server lingers.

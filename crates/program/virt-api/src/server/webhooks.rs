@@ -28,8 +28,6 @@ const MAX_REVIEW: usize = 8 * 1024 * 1024;
 pub(crate) struct Server {
     pub(crate) client: kube::Client,
     pub(crate) admission: Arc<Admission>,
-    /// Fields about which there is no warning.
-    pub(crate) honours: &'static [&'static str],
 }
 
 pub(crate) fn router(server: Server) -> Router {
@@ -131,10 +129,7 @@ async fn respond(server: &Server, rule: &Rule, request: &AdmissionRequest) -> Va
             return denied(&request.uid, &status::internal(&error.to_string()), &[]);
         }
     };
-    let mut verdict = server.admission.judge(&review, &world);
-    let is_about =
-        |warning: &str, field: &str| warning.strip_prefix(field).is_some_and(|rest| rest.starts_with([':', '.', '[']));
-    verdict.warnings.retain(|warning| !server.honours.iter().any(|field| is_about(warning, field)));
+    let verdict = server.admission.judge(&review, &world);
     match rule.phase {
         Phase::Mutating => mutated(&request.uid, rule, &review, verdict),
         Phase::Validating => validated(server, &request.uid, &review, verdict).await,

@@ -81,7 +81,7 @@ pub(super) fn rules(case: &Case<'_>, kubevirt: &mut KubeVirt, old: Option<&KubeV
     causes.extend(usable(kubevirt, &causes));
     let mut warnings = configuration::warnings(&configuration_field, &configuration, &configuration_before);
     warnings.extend(updates::warnings(&updates_field, &updates));
-    warnings.extend(unsupported::kubevirt_spec(&field, &encode(&kubevirt.spec)));
+    warnings.extend(unsupported::kubevirt_spec(&field, &encode(&kubevirt.spec), case.request.shape));
     Ok(Found { causes, warnings, ..Found::default() })
 }
 
