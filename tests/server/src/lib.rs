@@ -95,7 +95,7 @@ impl TestServer {
 }
 
 /// The configuration of a server with its store in this directory.
-fn config(authority: &Authority, dir: &Path, hooks: Vec<Arc<dyn Hook>>) -> Config {
+pub fn config(authority: &Authority, dir: &Path, hooks: Vec<Arc<dyn Hook>>) -> Config {
     let Pair { cert, key } = authority.issue("apiserver", &[]);
     let store_path = dir.join("store.redb");
     Config { store_path, client_ca_pem: authority.pem().to_owned(), cert_pem: cert, key_pem: key, hooks }

@@ -27,15 +27,21 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// A new one. Installs rustls' provider, which clients and servers with these certificates need.
+    /// A new one.
     pub fn new() -> Self {
-        // A second test in the same process finds it installed; that is fine.
-        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let mut params = named("test authority", &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
         let key = KeyPair::generate().unwrap();
-        Self { own: Pair { cert: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() } }
+        Self::of(Pair { cert: params.self_signed(&key).unwrap().pem(), key: key.serialize_pem() })
+    }
+
+    /// The one with this certificate and key. Installs rustls' provider, which clients and servers with its certificates
+    /// need.
+    pub fn of(own: Pair) -> Self {
+        // A second test in the same process finds it installed; that is fine.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        Self { own }
     }
 
     /// Its certificate, which peers have to trust.

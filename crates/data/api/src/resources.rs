@@ -2,6 +2,8 @@
 //!
 //! The CustomResourceDefinitions, the embedded API server, `get` and `explain` and the documentation all use it.
 
+use std::cmp::Reverse;
+
 use crate::{backup, clone, export, instancetype, migrations, plugin, pool, snapshot, v1};
 
 /// The group of start, stop, console and the other subresources, which an API server of its own serves.
@@ -77,6 +79,11 @@ impl Resource {
         self.versions.iter().find(|version| version.name == name)
     }
 
+    /// The most mature served version, which clients use unless they ask for another one.
+    pub fn preferred_version(&self) -> Option<&'static Version> {
+        self.versions.iter().min_by_key(|version| Reverse(maturity(version.name)))
+    }
+
     /// Whether an `apiVersion` names this group and a served version of this kind.
     pub fn serves(&self, api_version: &str) -> bool {
         let split = api_version.split_once('/');
@@ -91,6 +98,17 @@ impl Resource {
     /// The name of the definition, which is also the resource's full name in authorization.
     pub fn full_name(&self) -> String {
         format!("{}.{}", self.plural, self.group)
+    }
+}
+
+/// Orders versions as Kubernetes prefers them: `v1` before `v1beta1` before `v1alpha3` before `v1alpha1`.
+pub fn maturity(version: &str) -> (u8, u32, u32) {
+    let number = |text: &str| text.parse().unwrap_or(0);
+    let version = version.trim_start_matches('v');
+    match (version.split_once("beta"), version.split_once("alpha")) {
+        (Some((major, minor)), _) => (1, number(major), number(minor)),
+        (None, Some((major, minor))) => (0, number(major), number(minor)),
+        (None, None) => (2, number(version), 0),
     }
 }
 
@@ -438,3 +456,18 @@ pub static RESOURCES: &[Resource] = &[
         ..CLUSTER
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_most_mature_version_is_preferred() {
+        let mut versions = ["v1alpha1", "v1beta1", "v2", "v1", "v1alpha3", "v1beta2", "v10"];
+        versions.sort_by_key(|version| Reverse(maturity(version)));
+        assert_eq!(versions, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha1"]);
+        let version = |name| of_any_name(name).unwrap().preferred_version().unwrap().name;
+        assert_eq!(version("vmipreset"), "v1", "although another one is stored");
+        assert_eq!(version("vmpool"), "v1beta1");
+    }
+}

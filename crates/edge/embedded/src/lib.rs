@@ -13,7 +13,6 @@
 
 pub mod auth;
 pub mod scheduler;
-pub mod schema;
 
 mod bootstrap;
 mod cache;

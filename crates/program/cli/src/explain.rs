@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use api::resources::{RESOURCES, Resource, Version};
-use embedded::schema;
+use api::schema;
 use serde_json::{Map, Value};
 use terminal::output::print;
 
@@ -98,7 +98,7 @@ fn find(path: &str) -> anyhow::Result<(&'static Resource, Vec<&str>)> {
 
 fn version(resource: &'static Resource, asked: Option<&str>) -> anyhow::Result<&'static Version> {
     let Some(asked) = asked else {
-        return schema::preferred(resource).ok_or_else(|| anyhow::anyhow!("{} has no version", resource.kind));
+        return resource.preferred_version().ok_or_else(|| anyhow::anyhow!("{} has no version", resource.kind));
     };
     let found = asked.split_once('/').filter(|(group, _)| *group == resource.group);
     let served = || {

@@ -1,4 +1,4 @@
-//! What the caches cost per instance.
+//! What the caches cost per instance. A binary of its own, since its allocator counts what all tests in it use.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 

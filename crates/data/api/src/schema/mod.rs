@@ -9,6 +9,7 @@ mod defaults;
 mod openapi;
 mod pattern;
 mod prune;
+mod published;
 mod routes;
 mod table;
 mod tidy;
@@ -17,6 +18,7 @@ use machinery::field::{Cause, FieldError, FieldPath, Path};
 use serde_json::Value;
 
 use crate::resources::RESOURCES;
+pub use published::{METADATA, metadata, published};
 use routes::{Route, Routes, Stop};
 use table::Type;
 

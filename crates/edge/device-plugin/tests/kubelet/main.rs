@@ -1,10 +1,11 @@
-//! Device plugins against a kubelet that acts as Kubernetes' does.
+//! Device plugins against a kubelet that acts as Kubernetes' does, and their messages byte for byte.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
 mod fake;
 mod peers;
 mod sockets;
+mod wire;
 
 use std::collections::BTreeSet;
 use std::fs;

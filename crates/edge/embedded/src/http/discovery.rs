@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use api::resources::maturity;
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use super::path::SUBRESOURCES;
 use super::respond::{Answer, answer as respond, json_answer};
 use super::{REVIEWS, openapi};
 use crate::kinds::{Definition, api_version};
-use crate::schema::maturity;
 use crate::views::Served;
 
 /// The Kubernetes release whose behaviour this server follows.

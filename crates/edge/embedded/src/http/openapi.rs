@@ -4,6 +4,7 @@
 //! empty document is enough. Newer versions look for a PATCH with the parameter `fieldValidation` in `/openapi/v3` and,
 //! if they find it, leave validation to the server. The schemas are for `kubectl explain` and for editors.
 
+use api::schema::{METADATA, metadata, published};
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
@@ -12,7 +13,6 @@ use super::discovery::{VERSION, groups};
 use super::negotiate::prefers;
 use super::respond::{Answer, answer as respond, json_answer};
 use crate::kinds::Definition;
-use crate::schema::{METADATA, metadata, published};
 use crate::views::Served;
 
 /// The new and the old spelling of one media type. Clients request the old one, but Go's parser rejects its `@` in a

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 #[tokio::test]
 async fn a_stranger_sees_health_and_little_else() {
     let server = TestServer::start().await;
-    let anonymous = server.pki.client(server.port, None).await;
+    let anonymous = crate::common::client(&server.authority, server.port(), None).await;
     for path in ["/healthz", "/livez", "/readyz", "/version"] {
         assert_eq!(raw(&anonymous, "GET", path, &[], "").await.0, 200, "{path}");
     }
@@ -37,9 +37,9 @@ async fn a_stranger_sees_health_and_little_else() {
 #[tokio::test]
 async fn a_certificate_of_another_authority_opens_nothing() {
     let server = TestServer::start().await;
-    let other = crate::common::Pki::new();
+    let other = crate::common::Authority::new();
     let stranger = other.issue("admin", &[crate::common::MASTERS]);
-    let client = server.pki.client(server.port, Some(&stranger)).await;
+    let client = crate::common::client(&server.authority, server.port(), Some(&stranger)).await;
     assert!(client.apiserver_version().await.is_err());
 }
 

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Pki, TestServer, eventually, install_crypto};
+use crate::common::{Authority, MASTERS, TestServer, client, eventually, load, save};
 use embedded::{Server, StoreError};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, ListParams, PostParams};
@@ -25,11 +25,10 @@ const DIR: &str = "EMBEDDED_TEST_DIR";
 #[ignore = "run as a child process by the crash test"]
 fn child_server() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
-    install_crypto();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let pki = Pki::load(&dir);
-        let server = Server::open(pki.server_config(dir.join("store.redb"), vec![])).await.unwrap();
+        let authority = load(&dir);
+        let server = Server::open(test_server::config(&authority, &dir, vec![])).await.unwrap();
         server.bootstrap().await.unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port().to_string();
@@ -49,7 +48,7 @@ impl Drop for Killed {
     }
 }
 
-async fn start(dir: &Path, pki: &Pki) -> (Killed, Client) {
+async fn start(dir: &Path, authority: &Authority) -> (Killed, Client) {
     let _first_time = std::fs::remove_file(dir.join("port"));
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["durability::child_server", "--exact", "--ignored", "--nocapture"])
@@ -62,7 +61,7 @@ async fn start(dir: &Path, pki: &Pki) -> (Killed, Client) {
         std::fs::read_to_string(dir.join("port")).ok()?.parse::<u16>().ok()
     })
     .await;
-    (child, pki.client(port, Some(&pki.issue("admin", &[crate::common::MASTERS]))).await)
+    (child, client(authority, port, Some(&authority.issue("admin", &[MASTERS]))).await)
 }
 
 /// What a writer has been told is done: the count in its own object, and the version that carried it.
@@ -108,14 +107,13 @@ async fn write(client: Client, writer: usize, acknowledged: Arc<Mutex<Vec<Acknow
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_acknowledged_survives_kill_9() {
-    install_crypto();
     let dir = tempfile::tempdir().unwrap();
-    let pki = Pki::new();
-    pki.save(dir.path());
+    let authority = Authority::new();
+    save(&authority, dir.path());
     let acknowledged = Arc::new(Mutex::new(vec![Acknowledged::default(); WRITERS]));
     let mut highest = 0;
     for round in 0..=ROUNDS {
-        let (mut child, client) = start(dir.path(), &pki).await;
+        let (mut child, client) = start(dir.path(), &authority).await;
         let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
         let list = api.list(&ListParams::default()).await.unwrap();
         let version: u64 = list.metadata.resource_version.unwrap().parse().unwrap();
@@ -153,11 +151,10 @@ async fn what_was_acknowledged_survives_kill_9() {
 #[ignore = "run in a mount namespace of its own by the full-disk test"]
 fn child_on_a_small_disk() {
     let Some(dir) = std::env::var_os(DIR).map(PathBuf::from) else { return };
-    install_crypto();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         std::fs::write(dir.join("ballast"), vec![0; 2 << 20]).unwrap();
-        let server = TestServer::start_in(tempfile::tempdir_in(&dir).unwrap(), Pki::new()).await;
+        let server = TestServer::start_in(tempfile::tempdir_in(&dir).unwrap(), Authority::new()).await;
         let client = server.admin().await;
         let api: Api<ConfigMap> = Api::default_namespaced(client.clone());
         let map = |index: usize| {
@@ -180,8 +177,8 @@ fn child_on_a_small_disk() {
         assert_eq!(crate::common::refusal(api.create(&PostParams::default(), &map(written)).await).0, 507);
         std::fs::remove_file(dir.join("ballast")).unwrap();
         api.create(&PostParams::default(), &map(written)).await.unwrap();
-        let (dir, pki) = server.stop().await;
-        let server = TestServer::start_in(dir, pki).await;
+        let (dir, authority) = server.stop().await;
+        let server = TestServer::start_in(dir, authority).await;
         let api: Api<ConfigMap> = Api::default_namespaced(server.admin().await);
         assert_eq!(api.list(&ListParams::default()).await.unwrap().items.len(), written + 1);
     });
@@ -210,16 +207,18 @@ fn a_full_disk_refuses_writes_and_nothing_else() {
 #[tokio::test]
 async fn a_second_server_on_the_same_store_gets_one_clear_error() {
     let first = TestServer::start().await;
-    let path = first.dir.path().join("store.redb");
-    let err = Server::open(first.pki.server_config(path.clone(), vec![])).await.err().expect("the store is taken");
+    let err = Server::open(test_server::config(&first.authority, first.dir(), vec![]))
+        .await
+        .err()
+        .expect("the store is taken");
     assert!(matches!(err, embedded::Error::Store(StoreError::InUse { .. })), "{err}");
     assert!(err.to_string().contains("in use by another server"), "{err}");
 
     // In another process as well, and the first goes on.
-    first.pki.save(first.dir.path());
+    save(&first.authority, first.dir());
     let child = Command::new(std::env::current_exe().unwrap())
         .args(["durability::child_server", "--exact", "--ignored", "--nocapture"])
-        .env(DIR, first.dir.path())
+        .env(DIR, first.dir())
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -231,7 +230,7 @@ async fn a_second_server_on_the_same_store_gets_one_clear_error() {
     let client = first.admin().await;
     assert!(client.apiserver_version().await.is_ok());
 
-    let (dir, pki) = first.stop().await;
-    let second = TestServer::start_in(dir, pki).await;
+    let (dir, authority) = first.stop().await;
+    let second = TestServer::start_in(dir, authority).await;
     second.stop().await;
 }

@@ -35,7 +35,7 @@ struct Kubectl {
 impl Kubectl {
     fn new(binary: &Path, server: &TestServer) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let config = server.pki.kubeconfig(server.port, Some(&server.pki.issue("admin", &[MASTERS])));
+        let config = server.authority.kubeconfig(&server.url(), Some(&server.authority.issue("admin", &[MASTERS])));
         std::fs::write(home.path().join("config"), config.to_string()).unwrap();
         Self { binary: binary.to_owned(), home }
     }

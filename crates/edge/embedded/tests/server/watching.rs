@@ -115,9 +115,9 @@ async fn objects_come_and_go_with_the_selector() {
 async fn a_version_that_is_forgotten_ends_the_watch_with_an_event() {
     let server = TestServer::start().await;
     let client = server.admin().await;
-    let (dir, pki) = server.stop().await;
+    let (dir, authority) = server.stop().await;
     drop(client);
-    let server = TestServer::start_in(dir, pki).await; // a new server has no history
+    let server = TestServer::start_in(dir, authority).await; // a new server has no history
     let client = server.admin().await;
     let mut watch = Lines::open(&client, &format!("{MAPS}?watch=1&resourceVersion=1")).await;
     let event = watch.next().await.unwrap();
@@ -245,12 +245,12 @@ async fn a_reflector_follows_through_a_restart() {
     create(&client, "b", "x").await;
     assert_eq!(events.try_next().await.unwrap().unwrap().name_any(), "b");
 
-    let port = server.port;
-    let ((dir, pki), _) = tokio::join!(server.stop(), async {
+    let port = server.port();
+    let ((dir, authority), _) = tokio::join!(server.stop(), async {
         // The watch must be polled to see its end.
         let _ended = tokio::time::timeout(Duration::from_secs(1), events.next()).await;
     });
-    let server = TestServer::start_at(dir, pki, port).await;
+    let server = TestServer::start_at(dir, authority, port).await;
     let client = server.admin().await;
     create(&client, "c", "x").await;
     let seen = async {

@@ -2,7 +2,8 @@
 //! launchers in namespaces as a container has them, libvirt, QEMU. The test is the controller.
 //!
 //! Needs root and the test guest (`FERROVIRT_GUEST_DIR`, or `build/guest` of this workspace). This program is its own
-//! launcher: called with `FERROVIRT_TEST_ROLE=launcher` it runs `virt_launcher::main`.
+//! launcher: called with `FERROVIRT_TEST_ROLE=launcher` it runs `virt_launcher::main`. So it has a `main`, and `node` is
+//! another binary.
 
 #![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 

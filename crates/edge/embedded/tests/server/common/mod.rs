@@ -1,78 +1,36 @@
-//! A real server on a loopback port, with certificates of its own.
-#![allow(dead_code)] // each test file uses a part
+//! The server of a test with KubeVirt's rules, and requests by hand.
 #![allow(clippy::unwrap_used)] // a test may fail this way
 
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
+use std::ops::Deref;
+use std::path::Path;
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
 use api::rights::{Identity, Program, Right, Verb};
 use api::v1::VirtualMachineInstance;
-use embedded::{Config, Server};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{Api, DeleteParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use review::Hook;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 pub(crate) use test_support::eventually;
 pub(crate) use test_support::pki::{Authority, MASTERS, Pair};
-use tokio_util::sync::CancellationToken;
 use virt_api::Admission;
 
-/// An authority, and what a server of the test and its clients have of it.
-pub(crate) struct Pki(Authority);
-
-impl Pki {
-    pub(crate) fn new() -> Self {
-        Self(Authority::new())
-    }
-
-    pub(crate) fn save(&self, dir: &Path) {
-        std::fs::write(dir.join("ca.crt"), &self.0.own.cert).unwrap();
-        std::fs::write(dir.join("ca.key"), &self.0.own.key).unwrap();
-    }
-
-    pub(crate) fn load(dir: &Path) -> Self {
-        let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
-        Self(Authority { own: Pair { cert: read("ca.crt"), key: read("ca.key") } })
-    }
-
-    /// Certificate and key for a user.
-    pub(crate) fn issue(&self, name: &str, groups: &[&str]) -> Pair {
-        self.0.issue(name, groups)
-    }
-
-    /// A kubeconfig; without a user it shows no certificate.
-    pub(crate) fn kubeconfig(&self, port: u16, user: Option<&Pair>) -> Value {
-        self.0.kubeconfig(&url(port), user)
-    }
-
-    pub(crate) async fn client(&self, port: u16, user: Option<&Pair>) -> Client {
-        let mut config = self.0.client_config(&url(port), user).await;
-        config.default_retry = false; // a test wants to see every answer
-        Client::try_from(config).unwrap()
-    }
-
-    pub(crate) fn server_config(&self, store_path: PathBuf, hooks: Vec<Arc<dyn Hook>>) -> Config {
-        let Pair { cert, key } = self.issue("apiserver", &[]);
-        Config { store_path, client_ca_pem: self.0.pem().to_owned(), cert_pem: cert, key_pem: key, hooks }
-    }
-}
-
-fn url(port: u16) -> String {
-    format!("https://127.0.0.1:{port}")
-}
-
+/// A server that asks KubeVirt's rules about writes. Its clients do not retry: a test wants to see every answer.
 pub(crate) struct TestServer {
-    pub(crate) dir: tempfile::TempDir,
-    pub(crate) pki: Pki,
-    pub(crate) server: Server,
+    base: test_server::TestServer,
     /// The rules of KubeVirt, as every cluster of ours has them.
     pub(crate) admission: Arc<Admission>,
-    pub(crate) port: u16,
-    pub(crate) stop: CancellationToken,
-    task: tokio::task::JoinHandle<()>,
+}
+
+impl Deref for TestServer {
+    type Target = test_server::TestServer;
+
+    fn deref(&self) -> &Self::Target {
+        &self.base
+    }
 }
 
 /// As a cluster is configured whose machines need not say how they are connected.
@@ -95,46 +53,51 @@ fn programs() -> [Program; 2] {
     ]
 }
 
-pub(crate) fn install_crypto() {
-    let _second_time = rustls::crypto::aws_lc_rs::default_provider().install_default();
+/// Writes an authority down for the server of another process.
+pub(crate) fn save(authority: &Authority, dir: &Path) {
+    std::fs::write(dir.join("ca.crt"), &authority.own.cert).unwrap();
+    std::fs::write(dir.join("ca.key"), &authority.own.key).unwrap();
+}
+
+/// The authority that was saved here.
+pub(crate) fn load(dir: &Path) -> Authority {
+    let read = |name: &str| std::fs::read_to_string(dir.join(name)).unwrap();
+    Authority::of(Pair { cert: read("ca.crt"), key: read("ca.key") })
+}
+
+/// A client without retries; without a user it shows no certificate.
+pub(crate) async fn client(authority: &Authority, port: u16, user: Option<&Pair>) -> Client {
+    let mut config = authority.client_config(&format!("https://127.0.0.1:{port}"), user).await;
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 impl TestServer {
     pub(crate) async fn start() -> Self {
-        install_crypto();
-        let dir = tempfile::tempdir().unwrap();
-        Self::start_in(dir, Pki::new()).await
+        Self::start_in(tempfile::tempdir().unwrap(), Authority::new()).await
     }
 
     /// With somebody else who is asked about writes, before the rules are.
     pub(crate) async fn start_with(hook: Arc<dyn Hook>) -> Self {
-        install_crypto();
-        Self::open(tempfile::tempdir().unwrap(), Pki::new(), 0, vec![hook]).await
+        Self::open(tempfile::tempdir().unwrap(), Authority::new(), 0, vec![hook]).await
     }
 
     /// On a directory that may hold a store already.
-    pub(crate) async fn start_in(dir: tempfile::TempDir, pki: Pki) -> Self {
-        Self::start_at(dir, pki, 0).await
+    pub(crate) async fn start_in(dir: TempDir, authority: Authority) -> Self {
+        Self::start_at(dir, authority, 0).await
     }
 
     /// And on the port that clients know.
-    pub(crate) async fn start_at(dir: tempfile::TempDir, pki: Pki, port: u16) -> Self {
-        Self::open(dir, pki, port, vec![]).await
+    pub(crate) async fn start_at(dir: TempDir, authority: Authority, port: u16) -> Self {
+        Self::open(dir, authority, port, vec![]).await
     }
 
-    async fn open(dir: tempfile::TempDir, pki: Pki, port: u16, mut hooks: Vec<Arc<dyn Hook>>) -> Self {
+    async fn open(dir: TempDir, authority: Authority, port: u16, mut hooks: Vec<Arc<dyn Hook>>) -> Self {
         let admission = Arc::<Admission>::default();
         admission.configure(cluster_config());
         hooks.push(admission.clone());
-        let server = Server::open(pki.server_config(dir.path().join("store.redb"), hooks)).await.unwrap();
-        server.bootstrap().await.unwrap();
-        server.grant(&programs()).await.unwrap();
-        let listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let stop = CancellationToken::new();
-        let (serving, stopping) = (server.clone(), stop.clone());
-        let task = tokio::spawn(async move { serving.serve(listener, stopping).await.unwrap() });
-        Self { dir, pki, server, admission, port, stop, task }
+        let base = test_server::TestServer::start_at(dir, authority, port, hooks, &programs()).await;
+        Self { base, admission }
     }
 
     pub(crate) async fn admin(&self) -> Client {
@@ -142,15 +105,12 @@ impl TestServer {
     }
 
     pub(crate) async fn client(&self, name: &str, groups: &[&str]) -> Client {
-        self.pki.client(self.port, Some(&self.pki.issue(name, groups))).await
+        client(&self.authority, self.port(), Some(&self.authority.issue(name, groups))).await
     }
 
     /// Ends serving and gives the store back.
-    pub(crate) async fn stop(self) -> (tempfile::TempDir, Pki) {
-        self.stop.cancel();
-        self.task.await.unwrap();
-        self.server.close().await;
-        (self.dir, self.pki)
+    pub(crate) async fn stop(self) -> (TempDir, Authority) {
+        self.base.stop().await
     }
 }
 

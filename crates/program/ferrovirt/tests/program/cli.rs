@@ -1,7 +1,5 @@
 //! The command line against a real API server: the program as a child process, the server in this one.
 
-#![allow(clippy::unwrap_used, reason = "a helper of a test fails as the test does")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

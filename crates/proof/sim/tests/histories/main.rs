@@ -1,4 +1,6 @@
-//! Many histories hold, and the bugs we put in are found.
+//! Many histories hold, and the bugs we put in are found; those written by hand play as recorded.
+
+mod scenarios;
 
 use sim::{Campaign, Options, Plant, Report, launchers, play, profile_for, run, shrink};
 

@@ -1,9 +1,6 @@
 //! The published schemas of our kinds, including the schema of object metadata, which a CustomResourceDefinition must
 //! leave to the API server.
 
-use std::cmp::Reverse;
-
-use api::resources::{Resource, Version};
 use serde_json::{Map, Value, json};
 
 /// Name of the schema of object metadata.
@@ -45,7 +42,7 @@ const OWNER: &[(&str, &str, &str)] = &[
 /// The schema of one of our kinds with the descriptions shared by all objects; `None` for any other kind. Its metadata
 /// refers to [`METADATA`] in the document's `schemas`.
 pub fn published(kind: &str, schemas: &str) -> Option<Value> {
-    let mut schema = api::schema::openapi(kind)?;
+    let mut schema = super::openapi(kind)?;
     let properties = schema["properties"].as_object_mut()?;
     for (field, text) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         if let Some(property) = properties.get_mut(field) {
@@ -60,22 +57,6 @@ pub fn published(kind: &str, schemas: &str) -> Option<Value> {
 /// The schema of object metadata.
 pub fn metadata() -> Value {
     object(FIELDS, &[], "What every object has besides the fields of its kind.")
-}
-
-/// The preferred version of a kind.
-pub fn preferred(resource: &Resource) -> Option<&'static Version> {
-    resource.versions.iter().min_by_key(|version| Reverse(maturity(version.name)))
-}
-
-/// Orders versions as Kubernetes prefers them: `v1` before `v1beta1` before `v1alpha3` before `v1alpha1`.
-pub(crate) fn maturity(version: &str) -> (u8, u32, u32) {
-    let number = |text: &str| text.parse().unwrap_or(0);
-    let version = version.trim_start_matches('v');
-    match (version.split_once("beta"), version.split_once("alpha")) {
-        (Some((major, minor)), _) => (1, number(major), number(minor)),
-        (None, Some((major, minor))) => (0, number(major), number(minor)),
-        (None, None) => (2, number(version), 0),
-    }
 }
 
 fn object(fields: &[(&str, &str, &str)], required: &[&str], description: &str) -> Value {
@@ -134,15 +115,5 @@ mod tests {
         assert_eq!(fields(&schema["properties"]), fields(&filled));
         let owner = &schema["properties"]["ownerReferences"]["items"];
         assert_eq!(fields(&owner["properties"]), fields(&filled["ownerReferences"][0]));
-    }
-
-    #[test]
-    fn the_most_mature_version_is_preferred() {
-        let mut versions = ["v1alpha1", "v1beta1", "v2", "v1", "v1alpha3", "v1beta2", "v10"];
-        versions.sort_by_key(|version| Reverse(maturity(version)));
-        assert_eq!(versions, ["v10", "v2", "v1", "v1beta2", "v1beta1", "v1alpha3", "v1alpha1"]);
-        let version = |name| preferred(api::resources::of_any_name(name).unwrap()).unwrap().name;
-        assert_eq!(version("vmipreset"), "v1", "although another one is stored");
-        assert_eq!(version("vmpool"), "v1beta1");
     }
 }

@@ -1,7 +1,5 @@
 //! `ferrovirt controller` as a process: leadership, work, endpoints and its ends.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
-
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};

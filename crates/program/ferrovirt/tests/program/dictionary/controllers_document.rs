@@ -2,7 +2,7 @@
 
 use virt_controller::{ALL, docs};
 
-use crate::{up_to_date, workspace};
+use super::{up_to_date, workspace};
 
 /// Replaces what is between two marks of a document.
 fn with_section(document: &str, name: &str, section: &str) -> String {

@@ -6,7 +6,7 @@ use admission::unsupported::Support::{self, No, OnKubernetes, Only, Since};
 use admission::unsupported::{ANNOTATIONS, KINDS, KUBEVIRT_SPEC, MIGRATION_SPEC, Row, VM_SPEC, VMI_SPEC};
 use api::resources::{RESOURCES, Resource};
 
-use crate::{up_to_date, workspace};
+use super::{up_to_date, workspace};
 
 const INTRODUCTION: &str = "\
 # The API

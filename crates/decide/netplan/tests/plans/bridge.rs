@@ -1,5 +1,4 @@
 //! Plans of the bridge binding on secondary networks: tables, goldens, and a model of what applying does.
-#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use crate::{Ran, validate};
+use super::{Ran, validate};
 
 const VMI: &str = "\
 apiVersion: kubevirt.io/v1

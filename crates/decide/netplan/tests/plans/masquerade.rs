@@ -1,5 +1,4 @@
 //! Plans and nft scripts of the masquerade binding, against golden files.
-#![allow(clippy::unwrap_used, reason = "a failing helper is a failing test")]
 
 use api::v1::VirtualMachineInstance;
 use netplan::{MacAddr, Observed, ObservedLink, PlanError, PodLink, PodNet};

@@ -3,7 +3,7 @@
 use api::config::DEFAULT_INSTALL_NAMESPACE;
 use k8s_openapi::api::rbac::v1::PolicyRule;
 
-use crate::{up_to_date, workspace};
+use super::{up_to_date, workspace};
 
 const BEGIN: &str = "<!-- begin rights -->\n";
 const END: &str = "<!-- end rights -->\n";

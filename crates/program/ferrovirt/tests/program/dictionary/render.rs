@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Ran, up_to_date, workspace};
+use super::{Ran, up_to_date, workspace};
 
 fn render(words: &[&str]) -> Ran {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ferrovirt"));
@@ -20,7 +20,7 @@ fn shape(name: &str) -> String {
 }
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dictionary/golden").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/dictionary/golden").join(name)
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use crate::{Ran, kubevirt_examples, name_of, own_examples, up_to_date, validate, workspace};
+use super::{Ran, kubevirt_examples, name_of, own_examples, up_to_date, validate, workspace};
 
 /// What `ferrovirt up` configures, as far as it decides what an instance becomes.
 const CONFIGURATION: &str = "\
@@ -23,7 +23,7 @@ spec:
 ";
 
 fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dictionary/golden").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/program/dictionary/golden").join(name)
 }
 
 #[test]

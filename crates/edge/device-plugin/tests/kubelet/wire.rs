@@ -1,8 +1,6 @@
 //! Field numbers and types, byte for byte as Kubernetes has them. A wrong number is not an error on the wire: the kubelet
 //! would find an empty field.
 
-#![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
-
 use device_plugin::v1beta1::{
     AllocateRequest, AllocateResponse, CdiDevice, ContainerAllocateRequest, ContainerAllocateResponse,
     ContainerPreferredAllocationRequest, ContainerPreferredAllocationResponse, Device, DevicePluginOptions, DeviceSpec,
