@@ -1,5 +1,6 @@
 //! Executes effects, and records creations, deletions and writes until the caches show them.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use informer::{Expectations, Key};
@@ -60,6 +61,16 @@ pub(crate) async fn execute<C: Control>(
     Ok(Next::Continue)
 }
 
+/// [`execute`] for effects within effects: boxed, since a future cannot contain itself.
+pub(crate) fn execute_within<'a, C: Control>(
+    control: &'a C,
+    key: &'a Key,
+    world: &'a C::World,
+    effect: EffectOf<C>,
+) -> Pin<Box<dyn Future<Output = Result<Next<EffectOf<C>>, Error>> + Send + 'a>> {
+    Box::pin(execute(control, key, world, effect))
+}
+
 pub(crate) fn after<E>(done: Done) -> Next<E> {
     match done {
         Done::Now => Next::Continue,
@@ -77,7 +88,7 @@ async fn tell<C: Control>(
 ) -> Result<Next<EffectOf<C>>, Error> {
     let ctx = control.ctx();
     let what = effect.to_string();
-    match Box::pin(execute(control, key, world, effect)).await {
+    match execute_within(control, key, world, effect).await {
         Ok(Next::Idle) => Ok(Next::Idle),
         Ok(next) => {
             ctx.publish(report.about, report.done);

@@ -26,7 +26,7 @@ use crate::Error;
 use crate::api::{Part, Patch};
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
-use crate::execute::{CACHE_CATCHES_UP, execute};
+use crate::execute::{CACHE_CATCHES_UP, execute_within};
 use crate::moves::OneAtATime;
 use crate::owned::uid;
 use crate::reconcile::{Control, Next, reconciler};
@@ -120,7 +120,7 @@ impl Migrations {
         let creates = |action: &Action| matches!(action, Action::Create { .. } | Action::Own(Own::CreateTarget { .. }));
         let (creations, rest): (Vec<_>, Vec<_>) = start(&world, source.as_ref()).into_iter().partition(creates);
         for creation in creations {
-            Box::pin(execute(self, key, &world, creation)).await?;
+            execute_within(self, key, &world, creation).await?;
         }
         Ok(Next::Insert(rest))
     }
