@@ -10,7 +10,8 @@ pub mod outages;
 pub mod processes;
 pub mod traces;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
@@ -30,6 +31,16 @@ pub fn guest_dir() -> Result<PathBuf> {
         bail!("there is no test guest in {}; build it with `make guest`", path.display());
     }
     Ok(path)
+}
+
+/// KubeVirt's own virtctl with these arguments, or none where it cannot be built.
+pub fn upstream_virtctl(kubeconfig: &Path, args: &[&str]) -> Result<Option<Command>> {
+    let folder = peers::build_or_skip("kubevirt/virtctl", "KubeVirt's virtctl").map_err(anyhow::Error::msg)?;
+    Ok(folder.map(|folder| {
+        let mut command = Command::new(folder.join("virtctl"));
+        command.args(args).env("KUBECONFIG", kubeconfig);
+        command
+    }))
 }
 
 pub fn workspace() -> PathBuf {

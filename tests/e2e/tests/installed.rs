@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
@@ -36,10 +36,8 @@ impl Drop for Running {
 
 /// KubeVirt's own virtctl in the background.
 fn virtctl(cluster: &Cluster, args: &[&str]) -> Result<Option<Running>> {
-    let folder = peers::build_or_skip("kubevirt/virtctl", "KubeVirt's virtctl").map_err(anyhow::Error::msg)?;
-    let Some(folder) = folder else { return Ok(None) };
-    let mut command = Command::new(folder.join("virtctl"));
-    command.args(args).env("KUBECONFIG", cluster.kubeconfig()).stdin(Stdio::null());
+    let Some(mut command) = e2e::upstream_virtctl(cluster.kubeconfig(), args)? else { return Ok(None) };
+    command.stdin(Stdio::null());
     Ok(Some(Running(command.spawn().context("cannot start virtctl")?)))
 }
 

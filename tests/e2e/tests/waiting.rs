@@ -64,19 +64,26 @@ async fn waits_for_image() -> Result<()> {
     guest.delete().await
 }
 
+/// Both virtctls say it: ours and KubeVirt's.
 async fn taken_over() -> Result<()> {
     let cluster = cluster().await?;
     let mut guest = Guest::spawn(&cluster, Manifest::vm("wanted", "Always").json()).await?;
     guest.wait_to_boot().await?;
-    let mut first = cluster.command(&["virtctl", "console", "wanted"]);
-    let first = first.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
-    // It has pushed out the guest's own connection, and is pushed out in its turn.
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    guest.reattach(&cluster)?;
-    let output = tokio::task::spawn_blocking(move || first.wait_with_output()).await??;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(!output.status.success(), "it succeeded and said: {said}");
-    ensure!(said.contains("another client took over"), "it said: {said}");
+    let ours = cluster.command(&["virtctl", "console", "wanted"]);
+    let upstream = e2e::upstream_virtctl(cluster.kubeconfig(), &["console", "wanted"])?;
+    for (whose, console) in [("ours", Some(ours)), ("KubeVirt's", upstream)] {
+        let Some(mut console) = console else { continue };
+        let mut first = console.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let input = first.stdin.take(); // one that ends would end the console
+        // It has pushed out the guest's own connection, and is pushed out in its turn.
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        guest.reattach(&cluster)?;
+        let output = tokio::task::spawn_blocking(move || first.wait_with_output()).await??;
+        drop(input);
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "{whose} succeeded and said: {said}");
+        ensure!(said.contains("another client took over"), "{whose} said: {said}");
+    }
     guest.delete().await
 }
 
