@@ -135,40 +135,42 @@ async fn handlers_keep_to_their_nodes(client: &Client) -> Result<()> {
     migrations_have_an_end(client).await
 }
 
-/// Who writes a VMI while it migrates, and after that: the node, the labels and the status, who reports, and whether that is
-/// taken.
-const MIGRATIONS: &[(&str, &[&str], &str, &[(&str, bool)])] = &[
-    // Label of the owner, label of the target; the rest of the status beside n1 and n2 as source and target.
-    ("marked for its target", &["n1", "n2"], "{}", &[("n1", true), ("n2", true), ("n3", false)]),
-    ("under way", &["n1", "n2"], r#"{"startTimestamp": "2026-01-01T00:00:00Z"}"#, &[("n1", true), ("n2", true)]),
-    ("known by its state alone", &["n9", ""], "{}", &[("n1", true), ("n2", true), ("n3", false)]),
+/// What a VMI is in, its labels of the owner and of the target, its migration state besides n1 and n2 as source and target,
+/// and which nodes may report then.
+type Situation = (&'static str, [&'static str; 2], &'static str, &'static [(&'static str, bool)]);
+
+/// Who writes a VMI while it migrates, and after that.
+const MIGRATIONS: &[Situation] = &[
+    ("marked for its target", ["n1", "n2"], "{}", &[("n1", true), ("n2", true), ("n3", false)]),
+    ("under way", ["n1", "n2"], r#"{"startTimestamp": "2026-01-01T00:00:00Z"}"#, &[("n1", true), ("n2", true)]),
+    ("known by its state alone", ["n9", ""], "{}", &[("n1", true), ("n2", true), ("n3", false)]),
     (
         "taken over",
-        &["n2", "n2"],
+        ["n2", "n2"],
         r#"{"endTimestamp": "2026-01-01T00:00:00Z"}"#,
         &[("n1", false), ("n2", true), ("n3", false)],
     ),
     (
         "completed",
-        &["n2", ""],
+        ["n2", ""],
         r#"{"endTimestamp": "2026-01-01T00:00:00Z", "completed": true}"#,
         &[("n1", false), ("n2", true)],
     ),
     (
         "moved on since",
-        &["n3", ""],
+        ["n3", ""],
         r#"{"endTimestamp": "2026-01-01T00:00:00Z", "completed": true}"#,
         &[("n1", false), ("n2", false), ("n3", true)],
     ),
     (
         "failed",
-        &["n1", "n2"],
+        ["n1", "n2"],
         r#"{"endTimestamp": "2026-01-01T00:00:00Z", "failed": true}"#,
         &[("n1", true), ("n2", false)],
     ),
     (
         "failed and released",
-        &["n1", ""],
+        ["n1", ""],
         r#"{"endTimestamp": "2026-01-01T00:00:00Z", "failed": true, "completed": true}"#,
         &[("n1", true), ("n2", false)],
     ),
@@ -176,6 +178,9 @@ const MIGRATIONS: &[(&str, &[&str], &str, &[(&str, bool)])] = &[
 
 const TARGET: &str = "kubevirt.io/migrationTargetNodeName";
 const SOURCE_GONE: &str = "ferrovirt.io/migration-source-gone";
+
+/// What a failed target does besides releasing the VMI, and whether that is taken.
+type Change = (&'static str, fn(&mut Value), bool);
 
 async fn migrations_have_an_end(client: &Client) -> Result<()> {
     for (situation, labels, state, writers) in MIGRATIONS {
@@ -192,7 +197,7 @@ async fn migrations_have_an_end(client: &Client) -> Result<()> {
             vmi["metadata"][field].as_object_mut().and_then(|all| all.remove(name));
         }
     };
-    let changes: [(&str, fn(&mut Value), bool); 6] = [
+    let changes: [Change; 6] = [
         ("takes its label off", |_| (), true),
         ("takes the VMI over", |vmi| vmi["metadata"]["labels"]["kubevirt.io/nodeName"] = "n2".into(), false),
         ("writes the status", |vmi| vmi["status"]["phase"] = "Failed".into(), false),

@@ -1,8 +1,8 @@
 //! Executes effects, and records creations, deletions and writes until the caches show them.
 
-use std::pin::Pin;
 use std::time::Duration;
 
+use futures::future::BoxFuture;
 use informer::{Expectations, Key};
 use machinery::meta::controller_of;
 use plan::effect::{Doubt, Effect, Part, Patch, Query, Report};
@@ -67,7 +67,7 @@ pub(crate) fn execute_within<'a, C: Control>(
     key: &'a Key,
     world: &'a C::World,
     effect: EffectOf<C>,
-) -> Pin<Box<dyn Future<Output = Result<Next<EffectOf<C>>, Error>> + Send + 'a>> {
+) -> BoxFuture<'a, Result<Next<EffectOf<C>>, Error>> {
     Box::pin(execute(control, key, world, effect))
 }
 

@@ -71,7 +71,7 @@ struct Failed {
 }
 
 /// The reconciler of a controller.
-pub(crate) fn reconciler<C: Control + 'static>(control: C, decide: Decide<C>) -> Box<dyn Reconcile> {
+pub fn reconciler<C: Control + 'static>(control: C, decide: Decide<C>) -> Box<dyn Reconcile> {
     Box::new(Reconciler { control, decide })
 }
 

@@ -7,7 +7,7 @@ use machinery::rights::{Right, Verb};
 use plan::effect::{Effect, Never};
 use serde_json::json;
 use virt_controller::controller::{Controller, Expected, Flag, Queue, Workers};
-use virt_controller::reconcile::{Control, Next};
+use virt_controller::reconcile::{Control, Next, reconciler};
 use virt_controller::{Context, Error};
 
 pub(super) static CONTROLLER: Controller = Controller {
@@ -24,8 +24,12 @@ pub(super) static CONTROLLER: Controller = Controller {
     tracks: &[],
     reads: &[],
     writes: &[Right::on::<ConfigMap>(&[Verb::Create])],
-    start: |ctx| Box::new(Counting { ctx }),
+    start: |ctx| reconciler(Counting { ctx }, decide),
 };
+
+fn decide(_: &usize) -> Vec<Effect> {
+    vec![]
+}
 
 struct Counting {
     ctx: Context,
@@ -42,10 +46,6 @@ impl Control for Counting {
 
     fn observe(&self, _: &Key) -> Option<usize> {
         Some(self.ctx.stores.vms.len())
-    }
-
-    fn decide(_: &usize) -> Vec<Effect> {
-        vec![]
     }
 
     fn about(_: &usize) -> Option<ObjectReference> {
