@@ -440,7 +440,7 @@ async fn abandon(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
 
     let refused = kubernetes.command(&["uninstall"]).output().context("cannot run uninstall")?;
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    let is_protected = said.contains("there are still objects that would be lost") && said.contains(FORSAKEN);
+    let is_protected = said.contains("VMs still exist") && said.contains(FORSAKEN);
     ensure!(!refused.status.success() && is_protected, "uninstall says {said}");
     ensure!(qemu.alive(), "a removal that was refused has ended the guest");
     ensure!(nothing_installed(kubernetes).is_err(), "a removal that was refused has removed the system");

@@ -106,7 +106,7 @@ fn the_ca_comes_from_a_file_that_holds_one() {
         std::fs::write(&path, text).unwrap();
         manifests(&args(&["--without-operator", &format!("--ca-bundle={}", path.display())]))
     };
-    assert!(with("nothing").unwrap_err().to_string().contains("no certificate"));
+    assert!(with("nothing").unwrap_err().to_string().contains("no PEM certificate"));
     let printed = with("-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----\n").unwrap();
     let services = documents(&printed).into_iter().filter(|document| document.kind() == "APIService");
     assert!(services.count() == 2 && printed.matches("caBundle: LS0tLS1CRUdJTi").count() > 2);

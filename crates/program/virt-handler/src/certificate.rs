@@ -227,7 +227,7 @@ mod tests {
         let signed = answer("a", &request(json!({"conditions": approved, "certificate": "Y2VydA=="}))).unwrap();
         assert_eq!(signed.as_deref(), Some(&b"cert"[..]));
         let denied = request(json!({"conditions": [{"type": "Denied", "status": "True", "message": "not your node"}]}));
-        assert!(answer("a", &denied).unwrap_err().to_string().ends_with("refused: not your node"));
+        assert!(answer("a", &denied).unwrap_err().to_string().ends_with("was denied: not your node"));
     }
 
     #[test]

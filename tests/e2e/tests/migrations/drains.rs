@@ -72,7 +72,7 @@ async fn moves_all() -> Result<()> {
     println!("{told}");
     ensure!(output.status.success(), "the drain failed: {told}");
     // On Kubernetes other Pods leave, too.
-    let left = told.split(&format!("node {node} is empty: ")).nth(1).and_then(|rest| rest.split(' ').next());
+    let left = told.split(&format!("node {node} drained: ")).nth(1).and_then(|rest| rest.split(' ').next());
     let left: Option<usize> = left.and_then(|number| number.parse().ok());
     ensure!(left.is_some_and(|left| left >= guests.len()), "it printed: {told}");
     ensure!(told.contains("ETA "), "no ETA was shown: {told}");
@@ -168,13 +168,13 @@ async fn goes_first() -> Result<()> {
     .await?;
     wait_for(&cluster, "first", &["Running"]).await.context("what runs has gone back")?;
     let told = command(&cluster, &["virtctl", "explain", "vm", &given_up.name]).await?;
-    for word in ["waiting:", "parallelOutboundMigrationsPerNode", "since:", "others have to leave the node first"] {
+    for word in ["waiting:", "parallelOutboundMigrationsPerNode", "since:", "wait for other migrations from the node"] {
         ensure!(told.contains(word), "the explanation has no `{word}`: {told}");
     }
     configure(&cluster, json!({"parallelOutboundMigrationsPerNode": null, "parallelMigrationsPerCluster": 1})).await?;
     wait_for_condition(&cluster, &given_up.name, &["migrationWaiting"], "ClusterLimitReached").await?;
     let told = command(&cluster, &["virtctl", "explain", "migration", &given_up.name]).await?;
-    for word in ["waiting:", "parallelMigrationsPerCluster", "others have to finish first"] {
+    for word in ["waiting:", "parallelMigrationsPerCluster", "wait for other migrations"] {
         ensure!(told.contains(word), "the explanation has no `{word}`: {told}");
     }
     command(&cluster, &["virtctl", "migrate-cancel", &given_up.name]).await?;

@@ -153,7 +153,7 @@ async fn put_off() -> Result<()> {
     })
     .await?;
     wait_for_condition(&cluster, &waiting, &["migrationWaiting"], "MigrationBackoff").await?;
-    let words = ["waiting:", "earlier migrations failed", "to unblock:", "tried again by itself"];
+    let words = ["waiting:", "earlier migrations failed", "to unblock:", "retried automatically"];
     explained(&cluster, &waiting, &words).await?;
     command(&cluster, &["virtctl", "evacuate-cancel", "vmi", &guest.name]).await?;
     command(&cluster, &["virtctl", "migrate-cancel", &guest.name]).await?;

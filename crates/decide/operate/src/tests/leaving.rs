@@ -65,7 +65,7 @@ fn workloads_block_the_end_if_the_strategy_says_so() {
     cluster.run(|_| {});
     let (_, reason, message) = cluster.told();
     assert_eq!(reason, "DeletionFailed");
-    assert!(message.contains("objects of kind VirtualMachine: delete them"), "{message}");
+    assert!(message.contains("while objects of these kinds exist: VirtualMachine. Delete them"), "{message}");
     assert_eq!(cluster.log, Vec::<String>::new());
     cluster.workloads.clear();
     cluster.run(clean_up);

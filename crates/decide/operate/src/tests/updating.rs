@@ -99,7 +99,7 @@ fn a_downgrade_is_refused_and_certificates_are_still_renewed() {
     cluster.run(|_| {});
     let (holds, reason, message) = cluster.told();
     assert_eq!((holds, reason.as_str()), ([true, false, true], "DowngradeRefused"));
-    assert!(message.starts_with("virt-operator v0.1.0 is older than v0.2.0"), "{message}");
+    assert!(message.starts_with("virt-operator v0.1.0 is older than the previous one, v0.2.0."), "{message}");
     assert_eq!(cluster.log, ["apply ConfigMap kubevirt/kubevirt-ca"], "only what holds certificates is kept");
     cluster.now = cluster.certificates.authority.as_ref().unwrap().not_after - std::time::Duration::from_secs(3600);
     cluster.run(|_| {});
@@ -119,5 +119,5 @@ fn an_older_tag_is_refused_too() {
     cluster.run(|_| {});
     let (_, reason, message) = cluster.told();
     assert_eq!(reason, "DowngradeRefused");
-    assert!(message.starts_with("Version v0.1.9 is older than v0.2.0, which runs."), "{message}");
+    assert!(message.starts_with("Version v0.1.9 is older than the running version v0.2.0."), "{message}");
 }

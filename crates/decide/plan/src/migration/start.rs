@@ -37,8 +37,8 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     let cluster = limits.parallel_migrations_per_cluster.unwrap_or(5) as usize;
     if w.slots.cluster.saturating_add(w.slots.ahead) >= cluster {
         let message = format!(
-            "as many migrations run in the cluster, or come first, as may run at once ({cluster}, \
-             parallelMigrationsPerCluster)"
+            "at most {cluster} migrations may run in the cluster at once (parallelMigrationsPerCluster); others run or \
+             come first"
         );
         return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
     }
@@ -46,8 +46,8 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
         let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
         let message = format!(
-            "as many guests leave node {node}, or come first, as may leave at once ({outbound}, \
-             parallelOutboundMigrationsPerNode)"
+            "at most {outbound} guests may leave node {node} at once (parallelOutboundMigrationsPerNode); others leave \
+             or come first"
         );
         return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
     }
