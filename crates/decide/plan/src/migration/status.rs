@@ -337,7 +337,7 @@ fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Opti
         Some(waiting) => set_waiting(new, &waiting, &w.now),
         // An attempt follows. Until it has succeeded the wait is not over, and a write here would requeue us before the
         // back-off of a failure has passed.
-        None if sync.start.is_some() && phase.as_ref() == kinds::phase(&w.migration) => {}
+        None if (sync.start.is_some() || sync.keeps_wait) && phase.as_ref() == kinds::phase(&w.migration) => {}
         None => {
             let list = &mut new.status.get_or_insert_default().conditions;
             conditions::remove(list, conditions::MIGRATION_WAITING);
@@ -436,7 +436,7 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
 /// Records source and target as far as they are known before the hand-off.
 fn record(w: &World, status: &mut Status) {
     // The VMI of a receiver has only the target Pod.
-    let source = w.source().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
+    let source = w.origin().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
     if source.is_some() {
         status.migration_state.get_or_insert_default().source_pod = source;
     }

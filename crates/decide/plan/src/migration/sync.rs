@@ -35,6 +35,8 @@ pub(super) struct Sync {
     /// Executed after the status write, and only if the status is up to date.
     pub(super) start: Option<Action>,
     pub(super) waiting: Option<Waiting>,
+    /// The migration shows already what it waits for, or nothing that lasts.
+    pub(super) keeps_wait: bool,
     /// A timeout has expired: the migration fails for this reason.
     pub(super) expired: Option<String>,
 }

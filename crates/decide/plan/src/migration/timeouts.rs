@@ -147,7 +147,9 @@ pub(super) fn backoff(w: &World) -> Option<Sync> {
     }
     let mut all: Vec<&Migration> =
         w.siblings.iter().map(AsRef::as_ref).filter(|sibling| kinds::is_automatic(sibling)).collect();
-    all.sort_by_key(|m| Reverse((m.metadata.creation_timestamp.clone(), m.metadata.name.clone())));
+    // Times have no fractions: of two that were created within a second, the one that has ended is the earlier.
+    let age = |m: &&Migration| (m.metadata.creation_timestamp.clone(), !kinds::is_final(m), m.metadata.name.clone());
+    all.sort_by_key(|m| Reverse(age(m)));
     if all.first().is_none_or(|newest| meta::uid(&newest.metadata) != w.uid()) {
         return None;
     }

@@ -37,6 +37,8 @@ pub enum Own {
 pub enum Look {
     /// The VM has no VMI.
     NoInstance,
+    /// The VM is the one in the cache, and has the status that the VM in the cache has.
+    SameMachine,
 }
 
 /// The reason of bookkeeping patches, which can only fail because of a conflict.
@@ -70,21 +72,32 @@ pub(super) fn drop_revision(revision: &ControllerRevision) -> Action {
 
 impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {
-        let Self::NoInstance = self;
         let meta = &w.vm.metadata;
-        vec![Query::get(Kind::Vmi, meta::namespace(meta), meta::name(meta))]
+        let kind = match self {
+            Self::NoInstance => Kind::Vmi,
+            Self::SameMachine => Kind::Vm,
+        };
+        vec![Query::get(kind, meta::namespace(meta), meta::name(meta))]
     }
 
     fn holds(&self, w: &World, found: &[Object]) -> bool {
-        let Self::NoInstance = self;
-        !found.iter().any(|vmi| meta::is_controlled_by(vmi.meta(), meta::uid(&w.vm.metadata)))
+        let own = &w.vm.metadata;
+        match self {
+            Self::NoInstance => !found.iter().any(|vmi| meta::is_controlled_by(vmi.meta(), meta::uid(own))),
+            Self::SameMachine => found.iter().any(|vm| {
+                let stored = vm.meta();
+                stored.uid == own.uid && stored.resource_version == own.resource_version
+            }),
+        }
     }
 }
 
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::NoInstance = self;
-        f.write_str("the virtual machine has no instance")
+        f.write_str(match self {
+            Self::NoInstance => "the virtual machine has no instance",
+            Self::SameMachine => "the virtual machine has not changed",
+        })
     }
 }
 

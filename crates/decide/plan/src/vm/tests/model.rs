@@ -114,6 +114,7 @@ impl Cluster {
                         self.carry_out(then);
                     }
                 }
+                Action::Confirm { look: Look::SameMachine, then } => self.carry_out(then), // here the cache is never stale
                 Action::Own(Own::Adopt { kind: Kind::DataVolume, name, owner, .. }) => {
                     let found = Arc::make_mut(self.claims.data_volumes.get_mut(name).unwrap());
                     found.metadata.owner_references = Some(vec![owner.clone()]);
