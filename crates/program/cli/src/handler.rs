@@ -182,6 +182,7 @@ fn config(args: Args, client: kube::Client, status: Arc<Status>) -> Result<(Conf
     };
     let config = Config {
         node_name,
+        install_namespace: args.cluster.install_namespace(),
         pods_dir,
         kvm_finding: kubevirt_private_dir.join(KVM_FINDING),
         private_dir: kubevirt_private_dir,

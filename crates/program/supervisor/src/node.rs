@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::config::DEFAULT_INSTALL_NAMESPACE;
 use ipnet::Ipv4Net;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
@@ -81,6 +82,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let vms = virt_handler::run(
         virt_handler::Config {
             node_name: node.name.clone(),
+            install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
             pods_dir: layout.pods(&node.name),
             private_dir: layout.handler_private(&node.name),
             kvm_finding: layout.kvm_finding(),

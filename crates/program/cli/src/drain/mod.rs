@@ -108,11 +108,8 @@ impl Drain {
 
     async fn config(&self) -> anyhow::Result<ClusterConfig> {
         let kubevirts: Api<KubeVirt> = Api::all(self.client());
-        let found = kubevirts.list(&ListParams::default().limit(1)).await.map_err(|error| self.failed(error))?;
-        match found.items.first() {
-            Some(kubevirt) => ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration"),
-            None => Ok(ClusterConfig::default()),
-        }
+        let found = kubevirts.list(&ListParams::default()).await.map_err(|error| self.failed(error))?;
+        ClusterConfig::default().effective(found.items, None).context("the KubeVirt object's configuration")
     }
 
     /// The Pods on the node, except those that belong to it.
