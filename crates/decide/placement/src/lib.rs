@@ -11,4 +11,4 @@ mod scheduled;
 mod tests;
 
 pub use place::{NodeView, Unschedulable, place};
-pub use scheduled::{is_finished, node_of, unscheduled};
+pub use scheduled::{node_of, unscheduled};

@@ -8,7 +8,6 @@ use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
 use virtctl::connect::{ConnectArgs, Session};
 use virtctl::migration;
-use waits::migration::{is_final, phase};
 
 use super::drain::{cordon, in_namespace};
 use super::errors::server_error;
@@ -76,7 +75,7 @@ async fn withdraw(session: &Session, name: &str, node: &str) -> anyhow::Result<b
 }
 
 async fn under_way(session: &Session, name: &str) -> anyhow::Result<Vec<VirtualMachineInstanceMigration>> {
-    Ok(migration::of_instance(session, name).await?.into_iter().filter(|one| !is_final(one)).collect())
+    Ok(migration::of_instance(session, name).await?.into_iter().filter(|one| !one.is_final()).collect())
 }
 
 fn doing(session: &Session, name: &str) -> String {
@@ -85,7 +84,7 @@ fn doing(session: &Session, name: &str) -> String {
 
 /// Whether a migration was created to drain this node and has not been handed to the nodes.
 fn can_be_called_off(migration: &VirtualMachineInstanceMigration, node: &str) -> bool {
-    let early = matches!(phase(migration), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
+    let early = matches!(migration.phase(), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
     early && migration::evacuates(migration) == Some(node)
 }
 

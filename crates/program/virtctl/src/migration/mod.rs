@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Map, Value, json};
-use waits::migration::{Standing, is_final, phase, standing};
+use waits::migration::{Standing, standing};
 
 pub use progress::Progress;
 
@@ -93,7 +93,7 @@ async fn follow(session: &Session, migration: &str) -> anyhow::Result<()> {
 }
 
 fn shown_phase(migration: &VirtualMachineInstanceMigration) -> String {
-    phase(migration).map_or_else(|| "New".to_owned(), ToString::to_string)
+    migration.phase().map_or_else(|| "New".to_owned(), ToString::to_string)
 }
 
 /// A single line that is overwritten on a terminal; otherwise one line per message.
@@ -180,7 +180,7 @@ pub async fn of_instance(session: &Session, name: &str) -> anyhow::Result<Vec<Vi
 pub(crate) async fn cancel(connect: &ConnectArgs, args: DryRunArgs) -> anyhow::Result<()> {
     let session = connect.connect().await?;
     let name = &args.name;
-    let under_way = of_instance(&session, name).await?.into_iter().find(|migration| !is_final(migration));
+    let under_way = of_instance(&session, name).await?.into_iter().find(|migration| !migration.is_final());
     let Some(migration) = under_way.and_then(|migration| migration.metadata.name) else {
         bail!("found no migration of {name} to cancel");
     };

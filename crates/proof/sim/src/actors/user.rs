@@ -214,7 +214,7 @@ fn ask_to_move(
     let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
     let busy = server.tables.migrations.all().any(|other| {
         let known = other.metadata.creation_timestamp.as_ref() != Some(&server.time());
-        known && moves(other, key) && !plan::migration::is_final(other)
+        known && moves(other, key) && !other.is_final()
     });
     let local = plan::migration::kind(&migration) == plan::migration::Kind::Local;
     let unfit = vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false());
@@ -233,11 +233,7 @@ fn moves(migration: &VirtualMachineInstanceMigration, vmi: &Key) -> bool {
 }
 
 fn abort_migrations(server: &mut Server, key: &Key) {
-    let unfinished = server
-        .tables
-        .migrations
-        .all()
-        .filter(|migration| moves(migration, key) && !plan::migration::is_final(migration));
+    let unfinished = server.tables.migrations.all().filter(|migration| moves(migration, key) && !migration.is_final());
     let doomed: Vec<Key> = unfinished.map(|migration| Key::of(migration.as_ref())).collect();
     for key in doomed {
         delete::<VirtualMachineInstanceMigration>(server, &key, Propagation::Background);
