@@ -12,7 +12,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use machinery::names;
 
-use crate::{meta, pods};
+use crate::{meta, migration, pods};
 
 /// A VMI with its Pods and migrations.
 #[derive(Clone, Debug)]

@@ -7,8 +7,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use api::labels;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use api::{annotations, labels};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
@@ -232,10 +232,4 @@ async fn call_off(
     let path = subresource::path(kind, &session.namespace, name, "evacuate/cancel");
     let asked = subresource::put(session, &path, &Value::Object(options)).await;
     asked.map_err(|error| api_error(error, &session.server))
-}
-
-/// The node that a migration is to evacuate, if it was created for that.
-pub fn evacuates(migration: &VirtualMachineInstanceMigration) -> Option<&str> {
-    let annotations = migration.metadata.annotations.as_ref()?;
-    annotations.get(annotations::EVACUATION_MIGRATION).map(String::as_str)
 }
