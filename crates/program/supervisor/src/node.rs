@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use api::config::DEFAULT_INSTALL_NAMESPACE;
 use ipnet::Ipv4Net;
+use launcher_contract::HANDLER_PORT;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -19,9 +20,6 @@ use crate::cluster::kubeconfig;
 use crate::cluster::layout::Layout;
 use crate::cluster::nodes::files;
 use crate::cluster::record::{NodeRecord, PREFIX};
-
-/// The port virt-api connects to.
-const HANDLER_PORT: u16 = 8186;
 
 /// As on most overlay networks, so that a guest that assumes more fails here too.
 const POD_MTU: u32 = 1450;
