@@ -79,8 +79,8 @@ mod tests {
         use Verdict::{Delete, Forget, Keep};
         let (solid, waiting, absent) = (("s", Standing::Solid), ("w", Standing::Waiting), ("a", Standing::Absent));
         let other = ("a2", Standing::Absent);
-        type Owners<'a> = &'a [(&'a str, Standing)];
-        let table: [(&str, Owners<'_>, &[&str], bool, bool, Verdict); 10] = [
+        type Case<'a> = (&'a str, &'a [(&'a str, Standing)], &'a [&'a str], bool, bool, Verdict);
+        let table: [Case<'_>; 10] = [
             ("nobody owns it", &[], &[], false, false, Keep),
             ("its owner is there", &[solid], &[], false, false, Keep),
             ("its owner is gone", &[absent], &[], false, false, Delete(Background)),

@@ -127,7 +127,8 @@ fn installation((path, second, deleting): Row) -> KubeVirt {
 
 #[test]
 fn the_oldest_object_that_stays_is_in_force() {
-    let table: [(&str, &[Row], Option<&str>, Option<&str>); 9] = [
+    type Case<'a> = (&'a str, &'a [Row], Option<&'a str>, Option<&'a str>);
+    let table: [Case<'_>; 9] = [
         ("none", &[], None, None),
         ("one", &[("a/x", 1, false)], None, Some("a/x")),
         ("the oldest", &[("a/x", 2, false), ("a/y", 1, false)], None, Some("a/y")),
