@@ -169,7 +169,7 @@ fn request(name: &str, node: &str) -> Result<Value> {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, names::common_name::HANDLER);
-    params.subject_alt_names = vec![SanType::URI(names::node_uri(node).try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(role_tls::node_uri(node).try_into()?)];
     let pem = params.serialize_request(&KeyPair::generate()?)?.pem()?;
     Ok(json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
         "spec": {"signerName": names::SIGNER, "request": BASE64_STANDARD.encode(pem),

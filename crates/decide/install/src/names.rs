@@ -66,7 +66,7 @@ pub mod port {
     /// virt-operator's webhooks.
     pub const OPERATOR_WEBHOOK: i32 = 8444;
     /// virt-handler, for virt-api: console, VNC, pause and more.
-    pub const HANDLER: i32 = 8186;
+    pub const HANDLER: i32 = launcher_contract::HANDLER_PORT as i32;
 }
 
 /// Paths of health checks.
@@ -226,11 +226,6 @@ impl Certificate {
 
 /// The signer name of virt-handlers' CertificateSigningRequests; virt-operator signs them.
 pub const SIGNER: &str = "ferrovirt.io/virt-handler";
-
-/// How a certificate of a virt-handler names its node.
-pub fn node_uri(node: &str) -> String {
-    format!("ferrovirt://node/{node}")
-}
 
 /// The user name of a service account.
 pub fn user(account: &str, namespace: &str) -> String {

@@ -14,7 +14,7 @@ use install::{Programs, Settings};
 use serde_json::{Value, json};
 
 use crate::certificates::Rotation;
-use crate::decide::{again, report, set_finalizers};
+use crate::decide::{again, let_go, report};
 use crate::effect::{Decision, Effect};
 use crate::status::Standing;
 use crate::sync::{certificates, refreshed};
@@ -53,10 +53,7 @@ pub(crate) fn decide(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision
     };
     decision.effects.extend(report(w, kubevirt, &standing, None, false));
     if standing == Standing::Gone {
-        let old = kubevirt.metadata.finalizers.clone().unwrap_or_default();
-        let is_ours = |one: &String| one == finalizers::KUBEVIRT || one == finalizers::KUBEVIRT_LEGACY;
-        let new = old.iter().filter(|one| !is_ours(one)).cloned().collect();
-        decision.effects.push(set_finalizers(kubevirt, old, new));
+        decision.effects.push(let_go(kubevirt));
     }
 }
 

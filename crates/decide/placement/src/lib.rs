@@ -1,7 +1,9 @@
 //! The decisions of Kubernetes' own control plane about Pods, for clusters without one: on which node a Pod runs
-//! ([`place`]), whether it fits its namespace's quota ([`quota`]), and whether it may be evicted now ([`disruption`]).
+//! ([`place`]), whether it fits its namespace's quota ([`quota`]), and whether it may be evicted now ([`disruption`]). And
+//! about any object: whether it outlives its owners ([`ownership`]).
 
 pub mod disruption;
+pub mod ownership;
 mod place;
 pub mod quota;
 mod resources;
@@ -11,4 +13,4 @@ mod scheduled;
 mod tests;
 
 pub use place::{NodeView, Unschedulable, place};
-pub use scheduled::{is_finished, node_of, unscheduled};
+pub use scheduled::{node_of, unscheduled};

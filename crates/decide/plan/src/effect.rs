@@ -284,9 +284,34 @@ impl fmt::Display for Patch {
         match self {
             Self::Json(patch) => f.write_str(&paths(patch)),
             Self::Merge(value) | Self::Strategic(value) => {
-                let fields = value.as_object().into_iter().flatten().filter(|(field, _)| *field != "metadata");
-                fields.map(|(field, _)| field.as_str()).try_for_each(|field| f.write_str(field))
+                let fields = value.as_object().into_iter().flat_map(|fields| fields.keys());
+                let fields: Vec<&str> = fields.map(String::as_str).filter(|field| *field != "metadata").collect();
+                f.write_str(&fields.join(" "))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patch_is_logged_by_the_fields_it_changes() {
+        let json_patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": "u"},
+            {"op": "add", "path": "/spec/a", "value": 1},
+            {"op": "remove", "path": "/status"},
+        ]);
+        let table = [
+            (Patch::Json(serde_json::from_value(json_patch).unwrap()), "/spec/a /status"),
+            (Patch::Merge(json!({"metadata": {"uid": "u"}, "spec": {"a": 1}, "status": {}})), "spec status"),
+            (Patch::Strategic(json!({"metadata": {"labels": {}}, "status": {}})), "status"),
+            (Patch::Merge(json!({"metadata": {"labels": {}}})), ""),
+        ];
+        for (patch, expected) in table {
+            assert_eq!(patch.to_string(), expected);
         }
     }
 }

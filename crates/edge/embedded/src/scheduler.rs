@@ -16,8 +16,9 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
+use machinery::pod::has_ended;
 use machinery::rights::{Identity, Program, Right, Verb};
-use placement::{NodeView, is_finished, node_of, place, unscheduled};
+use placement::{NodeView, node_of, place, unscheduled};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -140,13 +141,13 @@ impl Scheduler {
             && !assumed
             && node_of(pod).is_none()
             && pod.metadata.deletion_timestamp.is_none()
-            && !is_finished(pod)
+            && !has_ended(pod)
     }
 
     /// Nodes with their Pods, including those just bound.
     fn views(&self, pods: &[Arc<Pod>]) -> Vec<NodeView> {
         let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| !is_finished(pod)) {
+        for pod in pods.iter().filter(|pod| !has_ended(pod)) {
             let assumed = pod.metadata.uid.as_ref().and_then(|uid| self.assumed.get(uid)).map(String::as_str);
             if let Some(node) = node_of(pod).or(assumed) {
                 by_node.entry(node.to_owned()).or_default().push(pod.clone());

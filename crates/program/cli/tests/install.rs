@@ -9,7 +9,7 @@ use clap::{Args as _, Parser as _};
 use ferrovirt_cli::installation::{Args, findings, manifests, programs};
 use ferrovirt_cli::{api_server, controller, handler};
 use install::check::Level;
-use install::names::{account, app, common_name, node_uri};
+use install::names::{account, app, common_name};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 use test_server::TestServer;
@@ -83,7 +83,6 @@ fn programs_have_the_accounts_that_pods_run_with() {
 fn peers_know_each_other_by_the_common_names_of_certificates() {
     assert_eq!(common_name::HANDLER, role_tls::NODE_AGENT);
     assert_eq!(common_name::HANDLER_CLIENT, role_tls::NODE_AGENT_CLIENT);
-    assert_eq!(node_uri("n1"), role_tls::node_uri("n1"));
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct Config {
     pub base: ClusterConfig,
     /// How launchers are started and their Pods configured, beyond what the KubeVirt object specifies.
     pub instances: InstanceSettings,
-    /// The installation namespace, which also holds the Lease.
+    /// The installation namespace: it holds the KubeVirt object and the Lease.
     pub install_namespace: String,
     /// Unique identity of this process, usually the Pod or host name.
     pub identity: String,
@@ -109,7 +109,7 @@ impl Config {
 
     fn settings(&self) -> Settings {
         Settings {
-            base: self.base.clone(),
+            base: ClusterConfig { install_namespace: self.install_namespace.clone(), ..self.base.clone() },
             instances: self.instances.clone(),
             hold_starts: self.hold_starts,
             writes: self.writes.clone(),

@@ -92,3 +92,18 @@ fn by_hand_registrations_go_first_and_the_namespace_last() {
     let left: Vec<&crate::Id> = cluster.live.keys().filter(|id| !all.contains(id) && id.kind != "ConfigMap").collect();
     assert!(left.is_empty(), "{left:?}");
 }
+
+#[test]
+fn an_object_that_goes_while_another_stays_takes_nothing_along() {
+    let mut cluster = deleted("RemoveWorkloads");
+    let mut second = cluster.kubevirts[0].clone();
+    second.metadata.name = Some("second".to_owned());
+    second.metadata.deletion_timestamp = None;
+    second.metadata.finalizers = None;
+    second.status = None;
+    cluster.kubevirts.push(second);
+    cluster.run(|cluster| cluster.roll_out_everything());
+    let names: Vec<_> = cluster.kubevirts.iter().filter_map(|one| one.metadata.name.as_deref()).collect();
+    assert_eq!((names, cluster.phase()), (vec!["second"], Some(KubeVirtPhase::Deployed)));
+    assert!(!cluster.log.iter().any(|line| line.starts_with("delete")), "{:#?}", cluster.log);
+}

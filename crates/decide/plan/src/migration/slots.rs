@@ -95,7 +95,7 @@ pub fn slots(own: &Migration, node: Option<&str>, census: &Census) -> Slots {
 /// Filters stored migrations for those that occupy a slot: unfinished, and running or with a target.
 pub fn occupants(mut migrations: Vec<Migration>, pods: &[Pod]) -> Vec<Migration> {
     let has_target = |of: &Migration| pods.iter().any(|pod| is_target(pod, meta::uid(&of.metadata)));
-    migrations.retain(|one| !kinds::is_final(one) && (kinds::is_running(one) || has_target(one)));
+    migrations.retain(|one| !one.is_final() && (kinds::is_running(one) || has_target(one)));
     migrations
 }
 

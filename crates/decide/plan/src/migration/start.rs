@@ -113,7 +113,7 @@ pub fn with_stored_instance(w: World, stored: Option<VirtualMachineInstance>) ->
 pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     let later = |delay| vec![requeue_after(delay, kinds::spec_priority(&w.migration))];
     let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
-    let pending = matches!(kinds::phase(&w.migration), Some(Phase::Pending));
+    let pending = matches!(w.migration.phase(), Some(Phase::Pending));
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
         return later(SHORTLY);
     }

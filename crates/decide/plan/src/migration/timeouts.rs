@@ -153,9 +153,9 @@ pub(super) fn backoff(w: &World) -> Option<Sync> {
     if all.first().is_none_or(|newest| meta::uid(&newest.metadata) != w.uid()) {
         return None;
     }
-    let recent = all[1..].iter().take_while(|m| kinds::phase(m) != Some(&Phase::Succeeded));
+    let recent = all[1..].iter().take_while(|m| m.phase() != Some(&Phase::Succeeded));
     let failed: Vec<&&Migration> =
-        recent.filter(|m| !kinds::was_given_up(m) && kinds::phase(m) == Some(&Phase::Failed)).collect();
+        recent.filter(|m| !kinds::was_given_up(m) && m.phase() == Some(&Phase::Failed)).collect();
     let last = kinds::reached(failed.first()?, &Phase::Failed)?;
     let doublings = u32::try_from(failed.len() - 1).unwrap_or(MOST_DOUBLINGS).min(MOST_DOUBLINGS);
     let seconds = FIRST_BACKOFF << doublings;

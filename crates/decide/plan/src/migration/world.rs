@@ -181,8 +181,7 @@ impl World {
             target.and_then(|target| target.migration_uid.as_deref()),
         ];
         let shown = |uid: &str| !uid.is_empty() && uid != self.uid() && shown.contains(&Some(uid));
-        let named =
-            self.siblings.iter().find(|sibling| shown(meta::uid(&sibling.metadata)) && !kinds::is_final(sibling));
+        let named = self.siblings.iter().find(|sibling| shown(meta::uid(&sibling.metadata)) && !sibling.is_final());
         named.map(AsRef::as_ref)
     }
 
@@ -193,7 +192,7 @@ impl World {
         let unread = |sibling: &&Migration| {
             meta::uid(&sibling.metadata) == owner
                 && kinds::kind(sibling) != Kind::Local
-                && kinds::is_final(sibling)
+                && sibling.is_final()
                 && meta::has_finalizer(&sibling.metadata, finalizers::MIGRATION_SYNCHRONIZATION)
         };
         self.siblings.iter().map(AsRef::as_ref).find(unread)

@@ -7,7 +7,6 @@ use api::v1::VirtualMachineInstanceMigration as Migration;
 use super::world::World;
 use crate::effect::{Doubt, Effect, Query};
 use crate::meta;
-use crate::migration::phase;
 use crate::object::{Kind, Object};
 
 /// Every effect this controller can have.
@@ -42,7 +41,7 @@ fn is_same(live: &Object, seen: &Migration) -> bool {
     let Object::Migration(live) = live else { return false };
     live.metadata.uid == seen.metadata.uid
         && live.metadata.deletion_timestamp == seen.metadata.deletion_timestamp
-        && phase(live) == phase(seen)
+        && live.phase() == seen.phase()
 }
 
 impl fmt::Display for Look {
