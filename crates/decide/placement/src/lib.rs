@@ -1,8 +1,9 @@
 //! The decisions of Kubernetes' own control plane about Pods, for clusters without one: on which node a Pod runs
-//! ([`place`]), whether it fits its namespace's quota ([`quota`]), and whether it may be evicted now ([`disruption`]).
+//! ([`place`]) and which one comes first ([`queue`]), whether it fits its namespace's quota ([`quota`]), and whether it may be evicted now ([`disruption`]).
 
 pub mod disruption;
 mod place;
+mod queue;
 pub mod quota;
 mod resources;
 mod rules;
@@ -11,4 +12,5 @@ mod scheduled;
 mod tests;
 
 pub use place::{NodeView, Unschedulable, place};
-pub use scheduled::{is_finished, node_of, unscheduled};
+pub use queue::{Assumed, forget_bound, queue, views};
+pub use scheduled::unscheduled;
