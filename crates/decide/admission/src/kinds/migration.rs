@@ -56,7 +56,7 @@ fn create(case: &Case<'_>, migration: &mut VirtualMachineInstanceMigration) -> R
     if name.is_empty() {
         return Ok(vec![FieldError::required(spec.child("vmiName"), "the instance to migrate has to be named")]);
     }
-    if migration.spec.priority.is_some() && !accounts::is_controller(case.request.user, case.config) {
+    if migration.spec.priority.is_some() && !accounts::is_controller(case.review.user, case.config) {
         // Clients know the field of the error under this name, although the spec calls it priority.
         let field = spec.child("migrationPriority");
         return Ok(vec![FieldError::forbidden(field, "only virt-controller may set the priority of a migration")]);

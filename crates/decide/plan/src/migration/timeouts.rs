@@ -148,7 +148,7 @@ pub(super) fn backoff(w: &World) -> Option<Sync> {
     let mut all: Vec<&Migration> =
         w.siblings.iter().map(AsRef::as_ref).filter(|sibling| kinds::is_automatic(sibling)).collect();
     // Times have no fractions: of two that were created within a second, the one that has ended is the earlier.
-    let age = |m: &&Migration| (m.metadata.creation_timestamp.clone(), !kinds::is_final(m), m.metadata.name.clone());
+    let age = |m: &&Migration| (m.metadata.creation_timestamp.clone(), !m.is_final(), m.metadata.name.clone());
     all.sort_by_key(|m| Reverse(age(m)));
     if all.first().is_none_or(|newest| meta::uid(&newest.metadata) != w.uid()) {
         return None;

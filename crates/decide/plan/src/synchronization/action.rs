@@ -5,7 +5,7 @@ use std::fmt;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 
 use super::world::World;
-use crate::effect::{Doubt, Effect, Query};
+use crate::effect::{Deed, Doubt, Effect, Query};
 use crate::meta;
 use crate::object::{Kind, Object};
 
@@ -23,6 +23,8 @@ pub enum Look {
 fn seen(w: &World) -> impl Iterator<Item = &Migration> {
     w.peers.iter().map(|peer| peer.migration.as_ref()).chain([w.migration.as_ref()])
 }
+
+impl Deed for Look {}
 
 impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {

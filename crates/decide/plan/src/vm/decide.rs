@@ -92,7 +92,8 @@ fn comes_back(action: &Action) -> bool {
     match action {
         Action::Create { object, .. } => object.kind() == Kind::Vmi,
         Action::Patch { kind, .. } => *kind == Kind::Vm,
-        Action::Own(Own::Adopt { .. } | Own::Authorize { .. } | Own::CreateDataVolume { .. }) => true,
+        Action::Confirm { look, .. } => *look == Look::OwnerAlive,
+        Action::Own(Own::Authorize { .. } | Own::CreateDataVolume { .. }) => true,
         _ => false,
     }
 }
