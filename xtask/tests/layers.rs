@@ -148,6 +148,7 @@ fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
         "install",
         "review",
         "transfer",
+        "lifecycle",
         "devices",
     ] {
         assert!(crates[expected].is_pure(), "crate {expected} is not where it belongs");
