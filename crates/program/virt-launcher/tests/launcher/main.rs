@@ -34,7 +34,7 @@ fn main() -> std::process::ExitCode {
     ];
     let missing = support::missing();
     if let Some(missing) = &missing {
-        eprintln!("SKIPPED: {missing}");
+        test_support::skip(missing);
     }
     let mut trials: Vec<_> = cases
         .into_iter()
