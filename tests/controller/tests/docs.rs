@@ -1,4 +1,5 @@
-//! `docs/controllers.md` has every condition, reason, event, phase and word that the controllers use, and no others.
+//! `docs/controllers.md` has every condition, reason, event, phase and word that the controllers use, and no others. A binary of its
+//! own, since the other one has a `main` that builds kube-apiserver, which this needs not.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
