@@ -156,7 +156,7 @@ impl Manager {
         let PrepareTargetRequest { vmi, migration_uid, options } = request;
         self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
         let mut inner = self.inner.lock().await;
-        self.target.may_prepare(&migration_uid)?;
+        self.target.may_prepare(migration_uid.as_str())?;
         if *self.started.borrow() || self.state.get().domain.is_some_and(|_| !self.target.is_waiting()) {
             return Err(Error::WrongState("this launcher has a guest already".into()));
         }
@@ -167,9 +167,9 @@ impl Manager {
         inner.paused_by_user =
             vmi.condition(PAUSED).is_some_and(|paused| paused.reason.as_deref() == Some(PAUSED_BY_USER));
         let first = !self.target.is_waiting();
-        self.target.ready(&migration_uid)?;
+        self.target.ready(migration_uid.as_str())?;
         if first {
-            tracing::info!(migration = migration_uid, "ready for the guest");
+            tracing::info!(migration = %migration_uid, "ready for the guest");
             tokio::spawn(self.target.clone().watch(self.started.clone()));
         }
         Ok(())

@@ -100,7 +100,7 @@ fn whole_life(launcher: &Launcher) {
     assert_eq!(agent.interfaces[0].ips.first().map(String::as_str), Some("10.0.2.2"));
     assert_eq!(agent.hostname.as_deref(), Some("vm"));
     let answer = launcher.call(|client| async move {
-        client.agent(support::UID, serde_json::json!({ "execute": "guest-ping" }), 5).await
+        client.agent(&support::vmi_uid(), serde_json::json!({ "execute": "guest-ping" }), 5).await
     });
     assert_eq!(answer.unwrap(), serde_json::json!({}));
 
@@ -157,7 +157,8 @@ fn pausing(launcher: &Launcher) {
     assert_eq!(reason(launcher), Some((DomainStatus::Running, DomainReason::Unpaused)));
     assert_ne!(launcher.state().seq, seq);
 
-    let stranger = launcher.call(|client| async move { client.command(Command::Kill, "somebody-else").await });
+    let stranger =
+        launcher.call(|client| async move { client.command(Command::Kill, &"somebody-else".parse().unwrap()).await });
     assert_eq!(stranger.unwrap_err().refusal(), Some(RefusalCode::WrongVmi));
     let early = launcher.command(Command::Delete).unwrap_err();
     assert_eq!(early.refusal(), Some(RefusalCode::WrongState), "a running guest is not deleted");
