@@ -154,8 +154,10 @@ mod tests {
 
     use super::*;
 
-    const RIGHTS: &[Right] =
-        &[Right::named("", "pods", &[Verb::Get, Verb::Create]), Right::named("", "pods", &[Verb::List]).in_installation()];
+    const RIGHTS: &[Right] = &[
+        Right::named("", "pods", &[Verb::Get, Verb::Create]),
+        Right::named("", "pods", &[Verb::List]).in_installation(),
+    ];
 
     fn account() -> Account {
         let program = Program { name: "worker", identity: Identity::Account, rights: RIGHTS.to_vec() };
@@ -202,7 +204,8 @@ mod tests {
 
     #[test]
     fn an_apply_that_makes_an_object_needs_the_right_to() {
-        let needed = |code| account().needs(&event("patch", "x", code)).iter().map(Grant::to_string).collect::<Vec<_>>();
+        let needed =
+            |code| account().needs(&event("patch", "x", code)).iter().map(Grant::to_string).collect::<Vec<_>>();
         assert_eq!(needed(201), ["patch pods", "create pods"]);
         assert_eq!(needed(200), ["patch pods"]);
     }

@@ -96,10 +96,8 @@ pub(crate) fn operator(managed: &[Value], programs: &Programs, settings: &Settin
         role_ref: role_ref("ClusterRole", name),
         subjects: subjects.clone(),
     };
-    let namespaced = [
-        (of_installation(name, settings), installation_rules(programs)),
-        (of_kube_system, kube_system_rules()),
-    ];
+    let namespaced =
+        [(of_installation(name, settings), installation_rules(programs)), (of_kube_system, kube_system_rules())];
     let mut objects = vec![account(name, settings), typed(&cluster_role, settings), typed(&cluster_binding, settings)];
     for (metadata, rules) in namespaced {
         let binding =
