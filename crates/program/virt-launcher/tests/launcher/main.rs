@@ -277,11 +277,11 @@ fn refusals(launcher: &Launcher) {
     assert_eq!(launcher.sync(&unready).unwrap_err().refusal(), Some(RefusalCode::NotReady));
 
     let mut backed = vmi("disk");
-    backed.spec.volumes[0].container_disk.as_mut().unwrap().path = Some("/bad/backed.qcow2".into());
+    backed.spec.volumes[0].container_disk_mut().unwrap().path = Some("/bad/backed.qcow2".into());
     let error = launcher.sync(&backed).unwrap_err();
     assert_eq!(error.refusal(), Some(RefusalCode::Impossible));
     assert!(error.to_string().contains("has a backing file"), "{error}");
-    backed.spec.volumes[0].container_disk.as_mut().unwrap().path = Some("/bad/link.img".into());
+    backed.spec.volumes[0].container_disk_mut().unwrap().path = Some("/bad/link.img".into());
     assert!(launcher.sync(&backed).is_err(), "a link out of the image is not followed");
 
     let mut no_kernel = vmi("kernel");
