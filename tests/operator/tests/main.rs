@@ -23,6 +23,9 @@ const ELSEWHERE: Explained = &[
 
 /// Rights that the scenarios need not show in use.
 const BY_CHANCE: Explained = &[
+    ("get nodes", "only labelled nodes are cleaned when the installation goes"),
+    ("patch nodes", "the same"),
+    ("create events", "warnings only"),
     ("patch events", "the second event of a kind about an object"),
     ("create leases.coordination.k8s.io in the installation's namespace", "only the first leader makes the lease"),
     ("create priorityclasses.scheduling.k8s.io", "the administrator applies the only one"),
@@ -40,9 +43,9 @@ fn declared() -> BTreeSet<Grant> {
     let ids: BTreeSet<Id> = objects.collect();
     let kinds = ids.iter().filter(|id| id.namespace != names::KUBE_SYSTEM);
     let kinds = kinds.filter_map(|id| Some((virt_operator::of_kind(&id.group, &id.kind)?, id.namespace.is_empty())));
-    // Secrets are made of certificates, not of settings.
-    let secrets = virt_operator::of_kind("", "Secret").map(|kind| (kind, false));
-    for (kind, of_cluster) in kinds.chain(secrets) {
+    // These are made of certificates, not of settings.
+    let certificates = ["Secret", "ConfigMap"].into_iter().filter_map(|kind| virt_operator::of_kind("", kind));
+    for (kind, of_cluster) in kinds.chain(certificates.map(|kind| (kind, false))) {
         let scope = if of_cluster { Scope::Cluster } else { Scope::Installation };
         all.extend(["list", "watch", "create", "patch", "delete"].map(|verb| Grant {
             scope,

@@ -271,14 +271,14 @@ mod tests {
         let client = client(
             b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n{\"code\":\"WrongVmi\",\"message\":\"not my machine\"}",
         );
-        let error = client.command(Command::Kill, "u").await.unwrap_err();
+        let error = client.command(Command::Kill, &VmiUid::new("u").unwrap()).await.unwrap_err();
         assert_eq!(error.refusal(), Some(RefusalCode::WrongVmi), "{error:?}");
         assert_eq!(error.to_string(), "the launcher refused kill: not my machine");
     }
 
     #[tokio::test]
     async fn a_launcher_that_hangs_up_is_told_apart_from_one_that_refuses() {
-        let error = client(b"").command(Command::Delete, "u").await.unwrap_err();
+        let error = client(b"").command(Command::Delete, &VmiUid::new("u").unwrap()).await.unwrap_err();
         assert!(error.is_disconnected(), "{error:?}");
         let error = client(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{").info().await.unwrap_err();
         assert!(error.is_disconnected(), "{error:?}");
