@@ -38,7 +38,7 @@ pub fn system() -> embedded::System {
         ..PriorityClass::default()
     };
     embedded::System {
-        namespace: INSTALL_NAMESPACE.to_owned(),
+        namespace: api::config::DEFAULT_INSTALL_NAMESPACE.to_owned(),
         priority_classes: vec![critical],
         roles: api::users::roles(),
         bindings: api::users::bindings(),
