@@ -1,7 +1,8 @@
 //! What a program asked of kube-apiserver, going by its audit log, compared with the rights that it declares.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -47,12 +48,15 @@ impl Account {
     /// Fails if the program was denied something, or asked for more than it declares. If `all` scenarios ran, a right
     /// that nothing used is an error as well.
     pub fn check(&self, log: &Path, all: bool) -> Result<()> {
-        let events = events_of(log, &self.user)?;
-        ensure!(!events.is_empty(), "{} asked for nothing: the program runs under another identity", self.user);
-        let denied: BTreeSet<String> = events.iter().filter_map(denial).collect();
+        let (mut asked, mut denied, mut used) = (0, BTreeSet::new(), BTreeSet::new());
+        for_each_event(log, &self.user, |event| {
+            asked += 1;
+            denied.extend(denial(event));
+            used.extend(self.needs(event));
+        })?;
+        ensure!(asked > 0, "{} asked for nothing: the program runs under another identity", self.user);
         ensure!(denied.is_empty(), "the role of {} lacks rights:\n{}", self.name, lines(&denied));
 
-        let used: BTreeSet<Grant> = events.iter().flat_map(|event| self.needs(event)).collect();
         let beyond: BTreeSet<String> = used.difference(&self.declared).map(Grant::to_string).collect();
         let beyond: BTreeSet<String> = beyond.difference(&names(self.elsewhere)).cloned().collect();
         ensure!(beyond.is_empty(), "{}: allowed by another role, but not declared:\n{}", self.name, lines(&beyond));
@@ -113,17 +117,21 @@ fn lines(all: &BTreeSet<String>) -> String {
     all.iter().map(|one| format!("  {one}\n")).collect()
 }
 
-/// Each request of a user, once for every stage that is logged.
-fn events_of(log: &Path, user: &str) -> Result<Vec<Value>> {
-    let text = fs::read_to_string(log).with_context(|| format!("cannot read {}", log.display()))?;
-    let mut events = vec![];
-    for line in text.lines().filter(|line| line.contains(user)) {
-        let event: Value = serde_json::from_str(line).context("a line of the audit log is not JSON")?;
+/// Shows each request of a user, once for every stage that is logged. With what was written they take too much memory to
+/// be kept.
+fn for_each_event(log: &Path, user: &str, mut show: impl FnMut(&Value)) -> Result<()> {
+    let doing = || format!("cannot read {}", log.display());
+    for line in BufReader::new(File::open(log).with_context(doing)?).lines() {
+        let line = line.with_context(doing)?;
+        if !line.contains(user) {
+            continue;
+        }
+        let event: Value = serde_json::from_str(&line).context("a line of the audit log is not JSON")?;
         if event["user"]["username"] == user {
-            events.push(event);
+            show(&event);
         }
     }
-    Ok(events)
+    Ok(())
 }
 
 fn text<'a>(value: &'a Value, pointer: &str) -> &'a str {
@@ -171,7 +179,7 @@ mod tests {
 
     fn checked(account: &Account, events: &[Value], all: bool) -> Result<(), String> {
         let log = tempfile::NamedTempFile::new().unwrap();
-        fs::write(log.path(), events.iter().map(|event| format!("{event}\n")).collect::<String>()).unwrap();
+        std::fs::write(log.path(), events.iter().map(|event| format!("{event}\n")).collect::<String>()).unwrap();
         account.check(log.path(), all).map_err(|error| error.to_string())
     }
 
