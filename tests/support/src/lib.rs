@@ -1,4 +1,5 @@
-//! What the tests of many crates need: certificates, waiting, and namespaces to run a daemon or a launcher in.
+//! What the tests of many crates need: certificates, waiting, namespaces to run a daemon or a launcher in, and a word for
+//! tests that cannot run on a machine.
 //!
 //! Crates of all layers use this in their tests, so it depends on none of them.
 
@@ -6,7 +7,9 @@
 
 pub mod namespaces;
 pub mod pki;
+mod skip;
 mod wait;
 
 pub use pki::{Authority, Pair};
+pub use skip::{in_ci, skip, try_skip};
 pub use wait::{Look, eventually, eventually_within, until};

@@ -31,6 +31,16 @@ pub mod variables;
 
 pub use channel::Channel;
 
+machinery::uid! {
+    /// The UID of a VirtualMachineInstance.
+    pub VmiUid
+}
+
+machinery::uid! {
+    /// The UID of a VirtualMachineInstanceMigration.
+    pub MigrationUid
+}
+
 /// User and group of the launcher and of QEMU; they own the files that QEMU opens.
 pub const USER: u32 = 107;
 

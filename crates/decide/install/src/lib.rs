@@ -24,7 +24,7 @@ mod workload;
 use serde_json::Value;
 
 pub use certificates::{ca_bundle, ca_config_map, secret};
-pub use rights::Programs;
+pub use rights::{Programs, operator_program};
 pub use settings::Settings;
 
 /// The order in which objects are applied: each needs those before it.

@@ -90,8 +90,7 @@ mod tests {
     #[tokio::test]
     async fn it_is_installed_when_the_configuration_asks_and_mended_when_it_differs() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can give files to root");
-            return;
+            return test_support::skip("only root can give files to root");
         }
         let dir = tempfile::tempdir().unwrap();
         let (sender, configs) =

@@ -153,15 +153,15 @@ impl Manager {
         let PrepareTargetRequest { vmi, migration_uid, options } = request;
         self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
         let mut inner = self.inner.lock().await;
-        let receive = self.decide(|guest, facts| guest.receive(&migration_uid, facts))?;
+        let receive = self.decide(|guest, facts| guest.receive(migration_uid.as_str(), facts))?;
         let facts = self.prepare(&vmi, &options, &mut inner).await?;
         // libvirt uses the source's domain XML; converting the VMI here rejects what this node cannot run, naming the
         // field.
         domain::convert(&vmi, &facts).map_err(Error::Convert)?;
         self.note(Change::Expected { paused: lifecycle::arrives_paused(&vmi) });
         if receive == Receive::Prepare {
-            self.target.ready(&migration_uid)?;
-            tracing::info!(migration = migration_uid, "ready for the guest");
+            self.target.ready(migration_uid.as_str())?;
+            tracing::info!(migration = %migration_uid, "ready for the guest");
             tokio::spawn(self.target.clone().watch(self.guest.clone()));
         }
         Ok(())

@@ -9,7 +9,8 @@ use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE, in_force};
 use api::rights;
 use api::v1::{KubeVirt, KubeVirtStatus};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::watcher::Event;
 use kube::runtime::{WatchStreamExt as _, reflector, watcher};
@@ -26,6 +27,22 @@ const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// Nodes are processes on this machine: if they take longer, something is wrong.
 const NODES_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What every embedded cluster starts with because KubeVirt's programs and users expect it.
+pub fn system() -> embedded::System {
+    let critical = PriorityClass {
+        metadata: ObjectMeta { name: Some("kubevirt-cluster-critical".to_owned()), ..ObjectMeta::default() },
+        value: 1_000_000_000,
+        description: Some("This priority class should be used for core kubevirt components only.".to_owned()),
+        ..PriorityClass::default()
+    };
+    embedded::System {
+        namespace: api::config::DEFAULT_INSTALL_NAMESPACE.to_owned(),
+        priority_classes: vec![critical],
+        roles: api::users::roles(),
+        bindings: api::users::bindings(),
+    }
+}
 
 /// All programs that access the API server of an embedded cluster in their own name, except its built-in scheduler.
 pub fn programs() -> Vec<rights::Program> {

@@ -186,6 +186,7 @@ async fn serve(
         cert_pem: pair.cert,
         key_pem: pair.key,
         hooks: vec![Arc::new(pins), admission.clone()],
+        system: bootstrap::system(),
     })
     .await
     .context("cannot open the API server's store")?;

@@ -111,7 +111,7 @@ impl Launcher {
     /// Sends a command for this launcher's VMI, then refreshes the state. A launcher that closes the connection has
     /// exited, which is the purpose of the commands that stop it.
     pub(crate) async fn command(&self, command: Command) -> Result<(), RpcError> {
-        let sent = self.client.command(command, self.vmi_uid.as_str()).await;
+        let sent = self.client.command(command, &self.vmi_uid).await;
         self.refresh().await;
         sent
     }

@@ -53,7 +53,8 @@ impl Source {
 
     /// Starts the migration, unless it has already started.
     pub(crate) async fn start(&self, request: MigrateRequest) -> Result<(), Error> {
-        let MigrateRequest { vmi_uid, migration_uid: uid, options, destination } = request;
+        let MigrateRequest { vmi_uid, migration_uid, options, destination } = request;
+        let uid = String::from(migration_uid);
         self.0.session.refresh().await?;
         let mut running = self.running();
         let under_way = running.as_ref().map(|running| running.uid.as_str());
@@ -79,7 +80,7 @@ impl Source {
             domain_name: self.0.domain_name.clone(),
             sockets: self.0.sockets.clone(),
             options,
-            readdress: destination.map(|to| Readdress::new(&self.0.domain_name, &vmi_uid, &to)),
+            readdress: destination.map(|to| Readdress::new(&self.0.domain_name, vmi_uid.as_str(), &to)),
             abort: levers.abort,
             settled: levers.settled.subscribe(),
         };
