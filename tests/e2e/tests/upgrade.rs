@@ -2,8 +2,10 @@
 //! certificates are replaced, while guests run and somebody asks the API all the time.
 //!
 //! ```text
-//! docs/install.md ─► ten guests ─► docs/upgrade.md, Updating ─► the same, by eviction ─► certificates ─► docs/upgrade.md, Removing
-//!                 ─► a guest, and all of our Pods die ─► docs/upgrade.md, Removing when every Pod is dead
+//! docs/install.md ─► ten guests ─► docs/upgrade.md, Updating ─► the same, by eviction ─► certificates
+//!                 ─► docs/upgrade.md, Removing
+//! docs/install.md ─► docs/upgrade.md, Removing with kubectl
+//! docs/install.md ─► a guest, and all of our Pods die ─► docs/upgrade.md, Removing when every Pod is dead
 //! ```
 
 use std::cell::RefCell;
