@@ -392,18 +392,32 @@ struct Install {
 }
 
 async fn applied_by_kubectl(on: Arc<Installation>) -> Result<()> {
-    let apply = |name: &str, words: &[&str]| -> Result<()> {
+    let apply = |words: &[&str], flags: &[&str]| -> Result<()> {
         let install = <Install as clap::Parser>::try_parse_from([&["install"], words].concat())?;
-        let file = on.plane.folder().join(name);
+        let file = on.plane.folder().join("manifests.yaml");
         std::fs::write(&file, ferrovirt_cli::installation::manifests(&install.args)?)?;
-        let output = on.plane.kubectl().arg("apply").arg("-f").arg(&file).output().context("cannot run kubectl")?;
+        let mut kubectl = on.plane.kubectl();
+        let output = kubectl.args(flags).arg("-f").arg(&file).output().context("cannot run kubectl")?;
         ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     };
-    apply("operator.yaml", &["--only=operator"])?;
+    apply(&["--only=operator"], &["apply"])?;
     let wait = ["wait", "crd", "kubevirts.kubevirt.io", "--for=condition=Established", "--timeout=60s"];
     let output = on.plane.kubectl().args(wait).output().context("cannot run kubectl")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    apply("kubevirt.yaml", &["--only=kubevirt"])?;
-    apply("everything.yaml", &[])
+    apply(&["--only=kubevirt"], &["apply"])?;
+    apply(&[], &["apply"])?;
+    // As the document says it, with a CA in place of its example.
+    let ca = on.plane.folder().join("ca.pem").display().to_string();
+    std::fs::write(&ca, test_support::Authority::new().pem())?;
+    let document = std::fs::read_to_string(DOCUMENT).with_context(|| format!("cannot read {DOCUMENT}"))?;
+    let mut commands = document.lines().filter_map(|line| line.strip_prefix("ferrovirt install --without-operator "));
+    let command = commands.next().context("the document does not install without virt-operator")?;
+    let (install, kubectl) = command.split_once(" | kubectl ").context("nobody applies what is printed")?;
+    let words = install.split(' ').map(|word| if word == "ca.pem" { ca.as_str() } else { word });
+    let flags = kubectl.strip_suffix(" -f -").context("kubectl does not read what is printed")?;
+    let words: Vec<&str> = std::iter::once("--without-operator").chain(words).collect();
+    apply(&words, &flags.split(' ').collect::<Vec<_>>())
 }
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/install.md");

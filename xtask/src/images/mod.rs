@@ -13,6 +13,7 @@ mod debian;
 mod guest;
 mod launcher;
 mod program;
+mod remap;
 mod sbom;
 mod stamp;
 
