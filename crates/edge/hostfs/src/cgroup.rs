@@ -479,7 +479,8 @@ mod tests {
             34 32 0:29 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n\
             36 32 0:31 / /sys/fs/cgroup/memory rw shared:13 - cgroup cgroup rw,memory\n\
             98 60 0:29 / /var/lib/c/unified rw - cgroup2 cgroup2 rw\n";
-        let table: [(&str, &str, &str, &[(&str, &[&str])], Option<(&str, &[&str])>); 5] = [
+        type Mounted = (&'static str, &'static [&'static str]);
+        let table: [(&str, &str, &str, &[Mounted], Option<Mounted>); 5] = [
             (
                 "version 2",
                 UNIFIED,
