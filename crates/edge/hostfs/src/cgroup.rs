@@ -479,8 +479,10 @@ mod tests {
             34 32 0:29 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n\
             36 32 0:31 / /sys/fs/cgroup/memory rw shared:13 - cgroup cgroup rw,memory\n\
             98 60 0:29 / /var/lib/c/unified rw - cgroup2 cgroup2 rw\n";
+        // Where a hierarchy is mounted, and its controllers.
         type Mounted = (&'static str, &'static [&'static str]);
-        let table: [(&str, &str, &str, &[Mounted], Option<Mounted>); 5] = [
+        type Row = (&'static str, &'static str, &'static str, &'static [Mounted], Option<Mounted>);
+        let table: [Row; 5] = [
             (
                 "version 2",
                 UNIFIED,
