@@ -13,6 +13,7 @@ use std::time::Duration;
 use api::finalizers;
 use api::v1::KubeVirt;
 
+use crate::absence;
 use crate::certificates::Rotation;
 use crate::effect::{Decision, Effect};
 use crate::status::{Report, Standing, status};
@@ -70,7 +71,8 @@ pub fn failed(w: &World<'_>, why: &str) -> Option<Effect> {
 fn keep(w: &World<'_>, kubevirt: &KubeVirt, found: Certificates, decision: &mut Decision) {
     let Certificates { effects, bundle, next, complete } = found;
     decision.effects.extend(effects);
-    decision.again = again(w, next);
+    let absence = absence::next(&w.handlers, &w.not_ready, w.now);
+    decision.again = again(w, next.into_iter().chain(absence).min());
     if let Some(why) = downgrade(w, kubevirt) {
         decision.effects.extend(refreshed(&w.live, bundle.as_deref()));
         decision.effects.extend(report(w, kubevirt, &Standing::Refused { why }, None, false));

@@ -11,6 +11,7 @@
 //!
 //! The crate `install` builds the objects. Node certificates are judged by [`requests`].
 
+mod absence;
 pub mod certificates;
 mod customize;
 mod decide;
@@ -28,6 +29,7 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+pub use absence::{NotReady, doubtful_nodes};
 pub use decide::{decide, failed};
 pub use drift::{HASH, left_over};
 pub use effect::{Decision, Effect};

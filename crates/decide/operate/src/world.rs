@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
+use crate::absence::NotReady;
 use crate::certificates::Facts;
 
 /// Identifies an object of the cluster.
@@ -79,6 +80,8 @@ pub struct World<'a> {
     pub live: Objects,
     /// virt-handler's Pods.
     pub handlers: Vec<Pod>,
+    /// The NotReady ones among the nodes of [`doubtful_nodes`](crate::doubtful_nodes).
+    pub not_ready: NotReady,
     pub certificates: Facts,
     /// Nodes that can run VMs.
     pub nodes: u32,

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authority, Facts, Leaf, Renewal, text};
-use crate::{Decision, Effect, Id, Objects, Operator, World, decide};
+use crate::{Decision, Effect, Id, NotReady, Objects, Operator, World, decide};
 
 /// More passes than any history needs.
 const PASSES: usize = 60;
@@ -20,6 +20,7 @@ pub(super) struct Cluster {
     pub(super) kubevirts: Vec<KubeVirt>,
     pub(super) live: Objects,
     pub(super) handlers: Vec<Pod>,
+    pub(super) not_ready: NotReady,
     pub(super) certificates: Facts,
     pub(super) workloads: Vec<String>,
     pub(super) labelled_nodes: Vec<String>,
@@ -57,6 +58,7 @@ impl Cluster {
             kubevirts,
             live,
             handlers: vec![],
+            not_ready: NotReady::new(),
             certificates,
             workloads: vec![],
             labelled_nodes: vec![],
@@ -81,6 +83,7 @@ impl Cluster {
             kubevirts: self.kubevirts.clone(),
             live: self.live.clone(),
             handlers: self.handlers.clone(),
+            not_ready: self.not_ready.clone(),
             certificates: self.certificates.clone(),
             nodes: 3,
             labelled_nodes: self.labelled_nodes.clone(),
