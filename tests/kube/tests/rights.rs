@@ -364,7 +364,8 @@ impl Installation {
         Ok(accounts)
     }
 
-    /// virt-operator may make the objects of an installation, change and delete these, and do whatever it grants.
+    /// virt-operator may make the objects of an installation, change and delete these and those of earlier versions, and do
+    /// whatever it grants.
     fn operator(&self, served: &Served) -> Result<BTreeSet<Right>> {
         let mut all = BTreeSet::new();
         for object in &self.managed {
@@ -383,6 +384,11 @@ impl Installation {
                     all.extend(owned.chain([create]).map(|right| right.within(namespace)));
                 }
             }
+        }
+        for former in Settings::default().former {
+            let object = json!({"apiVersion": format!("{}/v1", former.group), "kind": former.kind});
+            let (group, resource, _) = served.resource_of(&object)?;
+            all.extend(rights("get patch delete", group, resource).into_iter().map(|right| right.named(former.name)));
         }
         let there = OPERATOR_THERE.iter().flat_map(|(verbs, group, resources)| rights(verbs, group, resources));
         let there =
