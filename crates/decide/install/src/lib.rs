@@ -13,6 +13,7 @@ mod certificates;
 pub mod check;
 mod cluster;
 mod former;
+pub mod installed;
 pub mod names;
 mod object;
 pub mod owner;

@@ -446,6 +446,25 @@ fn the_operator_may_delete_what_earlier_versions_created() {
 }
 
 #[test]
+fn pods_run_where_the_images_do() {
+    for (_, objects) in installations() {
+        for workload in workloads(&objects) {
+            let selector = &workload.pointer(POD).unwrap()["nodeSelector"];
+            assert_eq!(
+                (&selector["kubernetes.io/os"], &selector["kubernetes.io/arch"]),
+                (&json!("linux"), &json!("amd64"))
+            );
+        }
+    }
+    let node_selector = [("kubernetes.io/arch".to_owned(), "arm64".to_owned())].into();
+    let placement = Some(NodePlacement { node_selector, ..NodePlacement::default() });
+    let own = Settings { workloads: placement, ..Settings::default() };
+    let objects: Vec<Value> = managed(&own, &programs()).into_iter().map(|manifest| manifest.object).collect();
+    let handler = of_kind(&objects, "DaemonSet")[0];
+    assert_eq!(handler.pointer(POD).unwrap()["nodeSelector"]["kubernetes.io/arch"], "arm64", "the settings decide");
+}
+
+#[test]
 fn the_operator_changes_nobody_elses_objects() {
     let manifests = with_operator(&Settings::default(), &programs());
     let role =
