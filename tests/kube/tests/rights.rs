@@ -347,7 +347,8 @@ impl Installation {
         Ok(accounts)
     }
 
-    /// virt-operator may make the objects of an installation, change and delete these, and do whatever it grants.
+    /// virt-operator may make the objects of an installation, change and delete these and those of earlier versions, and do
+    /// whatever it grants.
     fn operator(&self, served: &Served) -> Result<BTreeSet<Right>> {
         let mut all = BTreeSet::new();
         for object in &self.managed {
@@ -371,6 +372,11 @@ impl Installation {
         let (verbs, group, resources) = CERTIFICATES_OF_PODS;
         all.extend(rights(verbs, group, resources).into_iter().map(|right| right.within(names::NAMESPACE)));
         all.extend(install::operator_program().grants().into_iter().map(of_grant));
+        for former in Settings::default().former {
+            let object = json!({"apiVersion": format!("{}/v1", former.group), "kind": former.kind});
+            let (group, resource, _) = served.resource_of(&object)?;
+            all.extend(rights("patch delete", group, resource).into_iter().map(|right| right.named(former.name)));
+        }
         all.extend(rights("approve sign", CERTIFICATES, "signers").into_iter().map(|right| right.named(names::SIGNER)));
         let lent = Right::everywhere(RBAC, "roles", "bind").named("extension-apiserver-authentication-reader");
         all.insert(lent.within("kube-system"));

@@ -316,6 +316,7 @@ fn removal(on: &Installation, patience: u64) -> Removal {
         deadline: Instant::now() + PATIENCE,
         patience: Duration::from_secs(patience),
         wait: true,
+        force: false,
     }
 }
 
@@ -377,12 +378,35 @@ async fn removed_by_hand(on: Arc<Installation>) -> Result<()> {
         Ok(found["status"]["readyReplicas"].is_null().then_some(()).ok_or_else(|| found["status"].to_string()))
     })
     .await?;
+    not_ours_stays(&on).await?;
+    // Nobody but its owner removes it, so the namespace stays.
+    let note = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}});
+    let answer = on.ask(Method::POST, &format!("{NAMESPACE}/configmaps"), Some(&note)).await?;
+    ensure!(answer.code == 201, "{answer:?}");
+    removal(&on, 1).run(true).await?;
+    let answer = on.ask(Method::GET, &format!("{NAMESPACE}/configmaps/note"), None).await?;
+    ensure!(answer.code == 200 && answer.body["metadata"]["deletionTimestamp"].is_null(), "{answer:?}");
+    on.ask(Method::DELETE, &format!("{NAMESPACE}/configmaps/note"), None).await?;
     removal(&on, 1).run(true).await?;
     for id in operate::by_hand(&settings(), &programs()) {
         let answer = on.ask(Method::GET, &path(&id)?, None).await?;
         ensure!(answer.code == 404, "{id} is left: {}", answer.body);
     }
     Ok(())
+}
+
+/// A Deployment of another KubeVirt has the name of ours, but not its label.
+async fn not_ours_stays(on: &Installation) -> Result<()> {
+    let deployment = format!("{APPS}/deployments/virt-operator");
+    let label = |value: Value| json!({"metadata": {"labels": {names::INSTALLATION_LABEL: value}}});
+    for (installation, why) in [(json!(null), "is not Ferrovirt's"), (json!("elsewhere"), "pass --namespace elsewhere")]
+    {
+        on.patch(&deployment, &label(installation)).await?;
+        let refused = removal(on, 1).run(true).await.err().context("another KubeVirt is removed")?;
+        ensure!(refused.to_string().contains(why), "{refused:#}");
+    }
+    on.get(KUBEVIRT).await?;
+    on.patch(&deployment, &label(json!(names::NAMESPACE))).await.map(drop)
 }
 
 #[derive(clap::Parser)]

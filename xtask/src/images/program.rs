@@ -8,7 +8,7 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 use oci_image::{Compression, Entry, Layer, Run, Tree};
 
-use super::{MIB, Options, Places, Recipe, crates, launcher, make, remap, stamp};
+use super::{MB, Options, Places, Recipe, crates, launcher, make, remap, stamp};
 
 const STATIC_TARGET: &str = "x86_64-unknown-linux-musl";
 const HOST_TARGET: &str = "x86_64-unknown-linux-gnu";
@@ -16,9 +16,9 @@ const HOST_TARGET: &str = "x86_64-unknown-linux-gnu";
 const NAMES: [&str; 3] = ["ferrovirt", "container-disk", "virt-tail"];
 /// The user of Pods that choose none, as in KubeVirt's images.
 const USER: u32 = 1001;
-const LIMIT: u64 = 45 * MIB;
+const LIMIT: u64 = 45 * MB;
 /// Without optimisation.
-const QUICK_LIMIT: u64 = 200 * MIB;
+const QUICK_LIMIT: u64 = 210 * MB;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Profile {

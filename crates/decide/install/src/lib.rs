@@ -12,8 +12,11 @@
 mod certificates;
 pub mod check;
 mod cluster;
+mod former;
+pub mod installed;
 pub mod names;
 mod object;
+pub mod owner;
 mod policies;
 mod rights;
 mod services;
@@ -24,6 +27,7 @@ mod workload;
 use serde_json::Value;
 
 pub use certificates::{ca_bundle, ca_config_map, secret};
+pub use former::{FORMER, Former};
 pub use rights::{Programs, operator_program};
 pub use settings::Settings;
 

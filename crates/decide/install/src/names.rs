@@ -18,6 +18,12 @@ pub const SUBRESOURCES_GROUP: &str = api::resources::SUBRESOURCES_GROUP;
 /// See [`SUBRESOURCES_GROUP`].
 pub const SUBRESOURCES_VERSIONS: &[&str] = &["v1", "v1alpha3"];
 
+/// Label on every object of an installation but the KubeVirt object; the value is the namespace of the installation. Names and
+/// all other labels are KubeVirt's, so only this one tells its objects from ours.
+pub const INSTALLATION_LABEL: &str = "ferrovirt.io/installation";
+/// Annotation on what virt-operator applies, with the hash of it.
+pub const HASH: &str = "ferrovirt.io/manifest-hash";
+
 /// Our programs: names of workloads, and values of the label [`api::labels::APP`] on their Pods.
 pub mod app {
     /// The aggregated API server and webhooks.

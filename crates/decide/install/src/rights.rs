@@ -87,7 +87,7 @@ pub(crate) fn operator(managed: &[Value], programs: &Programs, settings: &Settin
     let of_kube_system = ObjectMeta { namespace: Some(names::KUBE_SYSTEM.to_owned()), ..of_cluster(name) };
     let cluster_role = ClusterRole {
         metadata: of_cluster(name),
-        rules: Some(cluster_rules(managed, programs)),
+        rules: Some(cluster_rules(managed, programs, settings)),
         ..ClusterRole::default()
     };
     let subjects = Some(vec![subject(name, settings)]);
@@ -156,13 +156,14 @@ const INSTALLATION_KINDS: &[(&str, &str)] = &[
 const FOUND: &str = "list watch create";
 const OWNED: &str = "patch delete";
 
-/// It may create any object, but change and delete only those of the installation.
-fn cluster_rules(managed: &[Value], programs: &Programs) -> Vec<PolicyRule> {
+/// It may create any object, but change and delete only those of the installation and of earlier versions.
+fn cluster_rules(managed: &[Value], programs: &Programs, settings: &Settings) -> Vec<PolicyRule> {
     let mut all = Vec::new();
     for &(group, kind, resource) in CLUSTER_KINDS {
         let of_kind = managed.iter().filter(|object| object["kind"] == kind);
-        let names: BTreeSet<String> =
-            of_kind.filter_map(|object| object["metadata"]["name"].as_str()).map(str::to_owned).collect();
+        let names = of_kind.filter_map(|object| object["metadata"]["name"].as_str());
+        let former = settings.former.iter().filter(|former| (former.group, former.kind) == (group, kind));
+        let names: BTreeSet<String> = names.chain(former.map(|former| former.name)).map(str::to_owned).collect();
         all.push(rule(FOUND, group, resource));
         all.push(PolicyRule { resource_names: Some(names.into_iter().collect()), ..rule(OWNED, group, resource) });
     }

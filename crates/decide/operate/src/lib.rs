@@ -12,6 +12,7 @@
 //! The crate `install` builds the objects. Node certificates are judged by [`requests`].
 
 mod absence;
+pub mod by_hand;
 pub mod certificates;
 mod customize;
 mod decide;
@@ -30,8 +31,9 @@ mod world;
 mod tests;
 
 pub use absence::{NotReady, doubtful_nodes};
+pub use by_hand::by_hand;
 pub use decide::{decide, failed};
 pub use drift::{HASH, left_over};
 pub use effect::{Decision, Effect};
-pub use uninstall::{by_hand, removable};
+pub use uninstall::removable;
 pub use world::{Id, Objects, Operator, World};

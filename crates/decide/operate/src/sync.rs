@@ -161,7 +161,7 @@ impl Pass<'_> {
     }
 
     /// Deletes obsolete objects in the installation's namespace, and cluster-scoped ones that it knows by name: it has no
-    /// right to delete others.
+    /// right to delete others. A CRD stays until the removal, because users' objects go with it.
     pub(crate) fn delete_obsolete(&mut self) {
         let namespace = &self.target.settings.namespace;
         let is_kept = |id: &Id| {
@@ -170,8 +170,11 @@ impl Pass<'_> {
                 || self.w.operator.own.contains(id)
                 || self.target.objects.iter().any(|desired| desired.id == *id)
         };
+        let is_former =
+            |id: &Id, live: &Value| id.kind != "CustomResourceDefinition" && self.w.operator.is_former(id, live);
         let obsolete = self.w.live.iter().filter(|(id, live)| {
-            id.namespace == *namespace && !is_kept(id) && live["metadata"]["deletionTimestamp"].is_null()
+            let is_ours = id.namespace == *namespace || is_former(id, live);
+            is_ours && !is_kept(id) && live["metadata"]["deletionTimestamp"].is_null()
         });
         let because = "it no longer belongs to the installation";
         let delete = |(id, _): (&Id, &Value)| Effect::Delete { id: id.clone(), because: because.to_owned() };

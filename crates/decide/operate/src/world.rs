@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use api::v1::KubeVirt;
+use install::owner::Owner;
 use install::{Manifest, Programs, Settings};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
@@ -66,6 +67,14 @@ impl Operator {
         let own: BTreeSet<Id> = ids(install::with_operator(&base, &programs));
         let managed: BTreeSet<Id> = ids(install::managed(&base, &programs));
         Self { version, base, architecture, programs, managed: &managed - &own, own }
+    }
+
+    /// Whether an earlier version created this cluster-scoped object, which this one does not have.
+    pub(crate) fn is_former(&self, id: &Id, live: &Value) -> bool {
+        let Settings { former, namespace, .. } = &self.base;
+        let is_named =
+            former.iter().any(|former| (former.group, former.kind, former.name) == (&*id.group, &*id.kind, &*id.name));
+        is_named && id.namespace.is_empty() && Owner::of(live).is_in(namespace)
     }
 }
 

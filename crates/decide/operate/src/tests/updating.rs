@@ -147,3 +147,20 @@ fn an_older_tag_is_refused_too() {
     assert_eq!(reason, "DowngradeRefused");
     assert!(message.starts_with("Version v0.1.9 is older than the running version v0.2.0."), "{message}");
 }
+
+#[test]
+fn what_an_earlier_version_created_goes_if_it_is_ours_but_no_users_objects_with_it() {
+    for (installation, goes) in [("kubevirt", true), ("elsewhere", false)] {
+        let mut cluster = Cluster::deployed();
+        cluster.keep_former(installation);
+        cluster.run(Cluster::roll_out_everything);
+        assert_eq!(!cluster.has("ValidatingAdmissionPolicy", "kubevirt-old-policy"), goes, "{:#?}", cluster.log);
+        assert!(cluster.has("CustomResourceDefinition", "olds.kubevirt.io"), "{:#?}", cluster.log);
+    }
+    // Objects that nobody named stay: virt-operator has no right to them.
+    let mut cluster = Cluster::deployed();
+    cluster.keep_former("kubevirt");
+    cluster.operator.base.former = &[];
+    cluster.run(Cluster::roll_out_everything);
+    assert!(cluster.has("ValidatingAdmissionPolicy", "kubevirt-old-policy"));
+}
