@@ -22,7 +22,7 @@ use crate::controller::{Controller, Expected, Queue, Watches, Workers};
 use crate::execute::after;
 use crate::owned::{note, uid};
 use crate::reconcile::{Control, Next, reconciler};
-use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_UPDATE, Stores, UNFINISHED};
+use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_UPDATE, UNFINISHED};
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "virt-controller-workload-update",

@@ -264,7 +264,7 @@ fn evict(server: &mut Server, guest: &str, dry_run: bool) {
 /// An eviction as handled by the API. In a dry run nobody may write.
 pub(crate) fn ask_to_leave(server: &mut Server, at: &Key, uid: &str, dry_run: bool) -> Answer<()> {
     let by = if dry_run { Writer::DryRun } else { Writer::Eviction };
-    let config = ClusterConfig::default().effective(server.tables.kubevirts.all(), None).expect("it is valid");
+    let config = ClusterConfig::default().effective(server.tables.kubevirts.all().cloned(), None).expect("it is valid");
     let pod = server.lookup::<Pod>(at).ok_or_else(|| about::<Pod>(at, status::not_found))?;
     let vmi = match eviction::subject(&pod) {
         Subject::Launcher { vmi } => Key::new(&at.namespace, vmi),
