@@ -223,9 +223,9 @@ async fn installed(client: &Client, namespace: &str) -> Result<Installed, kube::
     let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), namespace);
     let kubevirt = gone_is_none(kubevirts.list(&ListParams::default().limit(1)).await)?;
     let operators = operators.iter().flat_map(|list| &list.items).filter(|one| one.name_any() == names::app::OPERATOR);
-    let operators = operators.map(|one| typed::<Deployment, _>(one));
-    let definition = definition.iter().map(|one| typed::<CustomResourceDefinition, _>(one));
-    let binding = binding.iter().map(|one| typed::<ClusterRoleBinding, _>(one));
+    let operators = operators.map(typed::<Deployment, _>);
+    let definition = definition.iter().map(typed::<CustomResourceDefinition, _>);
+    let binding = binding.iter().map(typed::<ClusterRoleBinding, _>);
     Ok(Installed {
         objects: operators.chain(definition).chain(binding).collect(),
         kubevirt: kubevirt.and_then(|list| list.items.into_iter().next()),

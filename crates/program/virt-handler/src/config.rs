@@ -138,7 +138,7 @@ mod tests {
             current.0.borrow().image_pull_policy().to_owned()
         };
         let ours = kubevirt("kubevirt", "kubevirt", "2026-01-01T00:00:00Z", "Always");
-        assert_eq!(policy(&[ours.clone()]), "Always");
+        assert_eq!(policy(std::slice::from_ref(&ours)), "Always");
         let elsewhere = kubevirt("default", "a", "2025-01-01T00:00:00Z", "Never");
         let newer = kubevirt("kubevirt", "a", "2026-01-01T00:00:01Z", "Never");
         assert_eq!(policy(&[elsewhere.clone(), newer.clone(), ours]), "Always");

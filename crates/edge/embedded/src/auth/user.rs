@@ -95,7 +95,8 @@ mod tests {
 
     #[test]
     fn a_certificate_without_a_common_name_identifies_nobody() {
-        let params = CertificateParams { distinguished_name: DistinguishedName::new(), ..named("", &[]) };
+        let mut params = named("", &[]);
+        params.distinguished_name = DistinguishedName::new();
         assert_eq!(user_of(params), Err(IdentityError::NoName));
     }
 }

@@ -219,7 +219,7 @@ fn a_claim_that_an_ended_instance_owns_is_this_ones_before_its_launcher_is_made(
         };
         uids.iter().map(one).collect()
     };
-    let claimed = |uids| {
+    let claimed = |uids: &[(&str, &str)]| {
         let mut claim = state_claim("s", "Bound", "plain");
         claim.metadata.owner_references = Some(owners(uids));
         World { state_claims: vec![Arc::new(claim)], ..needing() }
