@@ -221,7 +221,7 @@ fn hostname() -> String {
 
 #[cfg(test)]
 mod tests {
-    use install::names::{self, common_name, config_map, mount, tls};
+    use install::names::{common_name, config_map, mount, tls};
 
     use super::*;
 
