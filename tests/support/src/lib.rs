@@ -7,6 +7,7 @@
 pub mod namespaces;
 pub mod pki;
 mod wait;
+pub mod xfs;
 
 pub use pki::{Authority, Pair};
 pub use wait::{Look, eventually, eventually_within, until};
