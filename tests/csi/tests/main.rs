@@ -11,7 +11,7 @@ use libtest_mimic::{Arguments, Failed, Trial};
 use tempfile::TempDir;
 use test_support::xfs::{Xfs, detach_loops};
 use tokio_util::sync::CancellationToken;
-use volumeplan::{NodeName, Reach};
+use volumeplan::{DriverName, NodeName, Reach};
 use volumes::csi::{self, DRIVER_NAME, serve};
 use volumes::{Config, Engine};
 
@@ -77,7 +77,7 @@ fn judge(sanity: &Path, access: &str, xfs: bool, shared: bool) -> Result<(), Fai
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let shutdown = CancellationToken::new();
     let settings = csi::Config {
-        name: DRIVER_NAME.to_owned(),
+        name: DriverName::parse(DRIVER_NAME)?,
         version: "test".to_owned(),
         endpoint: path.join("csi.sock"),
         registration: None,

@@ -97,6 +97,30 @@ impl fmt::Display for NodeName {
     }
 }
 
+/// The name of a CSI driver: part of the names of sockets, and of StorageClasses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DriverName(String);
+
+impl DriverName {
+    pub fn parse(name: &str) -> Result<Self> {
+        let part = |part: &str| {
+            let inner = part.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            inner && !part.is_empty() && !part.starts_with('-') && !part.ends_with('-')
+        };
+        if name.len() <= NODE_MAX && name.split('.').all(part) {
+            return Ok(Self(name.to_owned()));
+        }
+        Err(Refusal::invalid(format!(
+            "the driver name {} is not a domain name: use at most {NODE_MAX} lowercase letters, digits, '-' and '.'",
+            quote(name)
+        )))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
 /// A node's name as 16 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeTag(String);
@@ -309,6 +333,10 @@ mod tests {
         }
         for bad in ["", "-a", "a.", "a/b", "a b", "é", &"x".repeat(NODE_MAX + 1)] {
             assert!(NodeName::parse(bad).is_err(), "{bad:?}");
+        }
+        assert!(DriverName::parse("csi.ferrovirt.io").is_ok());
+        for bad in ["", "a/b", "..", "A", "-a", "a-", "a..b", &"x".repeat(NODE_MAX + 1)] {
+            assert!(DriverName::parse(bad).is_err(), "{bad:?}");
         }
     }
 }

@@ -23,10 +23,7 @@ impl Engine {
             Ok(Entry { publication: publishing.publication.clone(), boot: hostfs::process::boot()?, settled })
         };
         if !publishing.recorded {
-            if target.look()?.is_some_and(|seen| seen.mounted) {
-                let message = format!("something is mounted at {} already, and not by this driver", request.target);
-                return Err(Refusal::new(Code::FailedPrecondition, message).into());
-            }
+            is_free(&target, volume.kind, &request.target)?;
             self.pool.write_entry(&id, &entry(false)?)?;
         }
         let shown = self.show(&volume, &publishing, &target);
@@ -223,6 +220,18 @@ impl Engine {
 /// Whether an error says that a path is not there.
 pub(crate) fn is_absent(error: &crate::Error) -> bool {
     matches!(error, crate::Error::Host(error) if error.is_not_found())
+}
+
+/// Refuses a place that is taken, before anything is recorded: to undo the publication must not touch what others have.
+fn is_free(target: &Target, kind: Kind, path: &str) -> Result<()> {
+    let why = match target.look()? {
+        None => return Ok(()),
+        Some(seen) if seen.mounted => "something is mounted there already, and not by this driver",
+        Some(seen) if seen.holds(kind) => return Ok(()),
+        Some(_) if kind == Kind::Block => "it is there already, and no empty file",
+        Some(_) => "it is there already, and no directory",
+    };
+    Err(Refusal::new(Code::FailedPrecondition, format!("the volume cannot be mounted at {path}: {why}")).into())
 }
 
 fn no_path() -> crate::Error {

@@ -29,8 +29,18 @@ pub(crate) struct Target {
 pub(crate) struct Seen {
     pub(crate) mounted: bool,
     pub(crate) identity: Identity,
-    is_directory: bool,
+    kind: FileType,
     size: u64,
+}
+
+impl Seen {
+    /// Whether a volume of this kind can be mounted here: on a directory, or on an empty file.
+    pub(crate) fn holds(self, kind: Kind) -> bool {
+        match kind {
+            Kind::Filesystem => self.kind == FileType::Directory,
+            Kind::Block => self.kind == FileType::RegularFile && self.size == 0,
+        }
+    }
 }
 
 /// What a file or a directory is, wherever it is mounted.
@@ -77,7 +87,7 @@ impl Target {
         Ok(Some(Seen {
             mounted: stat.stx_attributes.contains(StatxAttributes::MOUNT_ROOT),
             identity,
-            is_directory: kind == FileType::Directory,
+            kind,
             size: stat.stx_size,
         }))
     }
@@ -138,7 +148,7 @@ impl Target {
     /// Removes what [`Target::make`] has made; what holds data is not ours and stays.
     pub(crate) fn remove(&self) -> Result<()> {
         match self.look()? {
-            Some(seen) if !seen.is_directory && seen.size > 0 => {
+            Some(seen) if seen.kind != FileType::Directory && seen.size > 0 => {
                 let error = std::io::Error::other("it is a file that is not empty");
                 Err(error).doing("remove", &self.path)
             }

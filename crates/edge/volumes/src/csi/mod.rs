@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 use tonic::transport::Server;
+use volumeplan::DriverName;
 
 use crate::engine::Engine;
 use crate::error::Error as EngineError;
@@ -45,7 +46,7 @@ const GOODBYE: Duration = Duration::from_secs(10);
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The driver's name, as in StorageClasses.
-    pub name: String,
+    pub name: DriverName,
     pub version: String,
     /// The socket to serve on.
     pub endpoint: PathBuf,
@@ -100,7 +101,7 @@ pub async fn serve(config: Config, engine: Arc<Engine>, shutdown: CancellationTo
     let incoming = incoming.map_err(|err| Error::Listen { path: endpoint.clone(), err })?;
     let driver = Driver {
         engine,
-        name: name.clone().into(),
+        name: name.as_str().into(),
         version: version.into(),
         at_once: Arc::new(Semaphore::new(AT_ONCE)),
     };
@@ -111,7 +112,7 @@ pub async fn serve(config: Config, engine: Arc<Engine>, shutdown: CancellationTo
         .add_service(ControllerServer::new(driver.clone()).max_decoding_message_size(REQUEST_MAX))
         .add_service(NodeServer::new(driver).max_decoding_message_size(REQUEST_MAX))
         .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
-    tracing::info!(driver = name, endpoint = %endpoint.display(), "CSI driver listening");
+    tracing::info!(driver = name.as_str(), endpoint = %endpoint.display(), "CSI driver listening");
     // Only now: the kubelet calls the driver as soon as it has found the registration.
     let registering = async {
         if let Some(registration) = registration {

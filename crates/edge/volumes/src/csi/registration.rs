@@ -7,6 +7,7 @@ use kubelet_sockets::{Directory, Holds, Made};
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
+use volumeplan::DriverName;
 
 use super::Registration as Settings;
 use super::registry::registration_server::{Registration, RegistrationServer};
@@ -20,10 +21,10 @@ const GOODBYE: Duration = Duration::from_secs(1);
 /// Serves the registration of the driver `name` until `shutdown`, and again whenever its socket is gone.
 ///
 /// A kubelet that is absent is not an error: it looks into its folder when it starts.
-pub(super) async fn keep(name: &str, settings: Settings, shutdown: CancellationToken) {
+pub(super) async fn keep(name: &DriverName, settings: Settings, shutdown: CancellationToken) {
     let dir = Directory(settings.dir.clone());
-    let socket = format!("{name}-reg.sock");
-    let service = Service { name: name.into(), endpoint: settings.endpoint.to_string_lossy().into() };
+    let socket = format!("{}-reg.sock", name.as_str());
+    let service = Service { name: name.as_str().into(), endpoint: settings.endpoint.to_string_lossy().into() };
     let mut serving: Option<(Made, CancellationToken)> = None;
     let mut told = false;
     loop {
