@@ -190,9 +190,7 @@ mod tests {
     #[test]
     fn a_file_in_another_file_system_is_copied_through_this_process() {
         let (from, content) = sparse();
-        let to = File::options().read(true).write(true).create(true).truncate(true).open("/dev/shm/ferrovirt-copy");
-        let to = to.unwrap();
-        std::fs::remove_file("/dev/shm/ferrovirt-copy").unwrap();
+        let to = tempfile::tempfile_in("/dev/shm").unwrap();
         assert_eq!(copy(&from, &to).unwrap().map(|method| method > Method::Reflink), Some(true));
         is_copy(&to, &content);
     }

@@ -84,15 +84,18 @@ impl Loops {
         Self { dev: dev.to_owned(), name: format!("ferrovirt-{}", node.as_str()) }
     }
 
-    /// The devices of ours that are attached to a file.
-    pub(crate) fn of(&self, file: &File) -> Result<Vec<Device>> {
+    /// The devices of ours that are attached to a file, which is in a directory of this name.
+    pub(crate) fn of(&self, file: &File, directory: &str) -> Result<Vec<Device>> {
         const BLOCK: &str = "/sys/block";
         let meta = file.metadata().doing("look up", "the content of a volume")?;
         let mut found = Vec::new();
         for entry in std::fs::read_dir(BLOCK).doing("list", BLOCK)? {
             let entry = entry.doing("list", BLOCK)?;
             let number = entry.file_name().to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok());
-            let Some(number) = number.filter(|_| entry.path().join("loop").exists()) else { continue };
+            // Others' devices are not opened: they could not be detached meanwhile. The path is shown as we see it, if we do.
+            let Ok(backing) = std::fs::read(entry.path().join("loop/backing_file")) else { continue };
+            let named = String::from_utf8_lossy(&backing).contains(directory);
+            let Some(number) = number.filter(|_| named) else { continue };
             let (path, device) = self.open(number, true)?;
             match status(&device) {
                 Ok(info) if (info.device, info.inode) == (meta.dev(), meta.ino()) && self.made(&info) => {
@@ -108,8 +111,8 @@ impl Loops {
     }
 
     /// Attaches a file, unless it is attached already. `file` has to be open for writing, unless the device only reads.
-    pub(crate) fn attach(&self, file: &File, read_only: bool) -> Result<Device> {
-        if let Some(device) = self.of(file)?.into_iter().find(|device| device.read_only == read_only) {
+    pub(crate) fn attach(&self, file: &File, directory: &str, read_only: bool) -> Result<Device> {
+        if let Some(device) = self.of(file, directory)?.into_iter().find(|device| device.read_only == read_only) {
             return Ok(device);
         }
         let control = self.node("loop-control", FileType::CharacterDevice, CONTROL)?;

@@ -75,7 +75,7 @@ impl Engine {
             Kind::Block => {
                 let file = self.pool.disk::<Volume>(&volume.id, !read_only)?;
                 self.pool.steps.before("attach a loop device");
-                let device = self.loops.attach(&file, read_only)?;
+                let device = self.loops.attach(&file, volume.id.as_str(), read_only)?;
                 let node = rustix::fs::open(&device.path, OFlags::PATH | OFlags::CLOEXEC, rustix::fs::Mode::empty());
                 node.doing("open", &device.path)
             }
@@ -139,7 +139,7 @@ impl Engine {
     /// Detaches this node's loop devices from a volume: all of them, or those that only read, or those that do not.
     fn detach(&self, id: &VolumeId, read_only: Option<bool>) -> Result<()> {
         let file = self.pool.disk::<Volume>(id, false)?;
-        for device in self.loops.of(&file)? {
+        for device in self.loops.of(&file, id.as_str())? {
             if read_only.is_none_or(|read_only| device.read_only() == read_only) {
                 self.pool.steps.before("detach a loop device");
                 self.loops.detach(&device)?;
@@ -174,7 +174,7 @@ impl Engine {
         let capacity = if range == Range::default() { volume.capacity } else { self.grow_locked(&volume, range)? };
         if volume.kind == Kind::Block {
             let file = self.pool.disk::<Volume>(&id, false)?;
-            for device in self.loops.of(&file)? {
+            for device in self.loops.of(&file, id.as_str())? {
                 self.pool.steps.before("grow a loop device");
                 self.loops.grow(&device)?;
             }

@@ -37,7 +37,7 @@ impl Controller for Driver {
             from: request.volume_content_source.map(convert::copy_of),
             topology: convert::requirement(request.accessibility_requirements),
         };
-        let volume = self.run(move |engine| engine.create_volume(&wanted)).await?;
+        let volume = self.copy(move |engine| engine.create_volume(&wanted)).await?;
         let volume = Some(convert::volume(volume, self.engine.reach()));
         Ok(Response::new(v1::CreateVolumeResponse { volume }))
     }
@@ -123,7 +123,7 @@ impl Controller for Driver {
             source: request.source_volume_id,
             parameters: parameters(request.parameters, Default::default()),
         };
-        let snapshot = self.run(move |engine| engine.create_snapshot(&wanted)).await?;
+        let snapshot = self.copy(move |engine| engine.create_snapshot(&wanted)).await?;
         Ok(Response::new(v1::CreateSnapshotResponse { snapshot: Some(convert::snapshot(snapshot)) }))
     }
 

@@ -37,8 +37,10 @@ pub const REGISTRY: &str = "plugins_registry";
 /// A request holds names, labels and capabilities.
 const REQUEST_MAX: usize = 1 << 20;
 const STREAMS_MAX: u32 = 256;
-/// Requests that are carried out at a time; the rest wait. Copies are long, and each takes a thread.
+/// Requests that are carried out at a time; the rest wait. Each takes a thread.
 const AT_ONCE: usize = 32;
+/// The same for requests that may copy for minutes: Pods that start do not wait for them.
+const COPIES_AT_ONCE: usize = 8;
 /// How long requests in progress may go on after the end was asked for. What is not done then is undone at the next start.
 const GOODBYE: Duration = Duration::from_secs(10);
 
@@ -104,6 +106,7 @@ pub async fn serve(config: Config, engine: Arc<Engine>, shutdown: CancellationTo
         name: name.as_str().into(),
         version: version.into(),
         at_once: Arc::new(Semaphore::new(AT_ONCE)),
+        copies_at_once: Arc::new(Semaphore::new(COPIES_AT_ONCE)),
     };
     let stop = shutdown.child_token();
     let serving = Server::builder()
@@ -155,6 +158,7 @@ struct Driver {
     name: Arc<str>,
     version: Arc<str>,
     at_once: Arc<Semaphore>,
+    copies_at_once: Arc<Semaphore>,
 }
 
 impl Driver {
@@ -163,8 +167,24 @@ impl Driver {
         &self,
         work: impl FnOnce(&Engine) -> Result<T, EngineError> + Send + 'static,
     ) -> Result<T, Status> {
+        self.run_among(&self.at_once, work).await
+    }
+
+    /// The same for a request that may copy for minutes.
+    async fn copy<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Engine) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, Status> {
+        self.run_among(&self.copies_at_once, work).await
+    }
+
+    async fn run_among<T: Send + 'static>(
+        &self,
+        at_once: &Arc<Semaphore>,
+        work: impl FnOnce(&Engine) -> Result<T, EngineError> + Send + 'static,
+    ) -> Result<T, Status> {
         let engine = self.engine.clone();
-        let permit = self.at_once.clone().acquire_owned().await;
+        let permit = at_once.clone().acquire_owned().await;
         let permit = permit.map_err(|_| Status::unavailable("the driver is stopping"))?;
         let done = tokio::task::spawn_blocking(move || {
             let _permit = permit;

@@ -127,6 +127,24 @@ fn a_full_pool_refuses_and_keeps_nothing_of_the_attempt() {
 }
 
 #[test]
+fn a_copy_that_does_not_fit_leaves_nothing() {
+    isolated("a copy that does not fit", Copies::Plain, |home| {
+        hostfs::mounts::tmpfs(home.pool(), 0o700, Some(8 << 20)).unwrap();
+        let engine = home.engine();
+        let volume = engine.create_volume(&wanted("v", Kind::Block, 6, None)).unwrap();
+        let file = File::options().write(true).open(disk(&engine, &volume)).unwrap();
+        file.write_all_at(&[7; 5 << 20], 0).unwrap();
+        let taken = engine.create_snapshot(&snapshot_of("s", volume.id.as_ref()));
+        assert_eq!(refused(taken), Code::ResourceExhausted);
+        assert_eq!(engine.list_snapshots("", "", 0, "").unwrap().entries, []);
+        assert_eq!(std::fs::read_dir(home.pool().join("work")).unwrap().count(), 0);
+        assert!(content(&disk(&engine, &volume), 5 << 20).iter().all(|byte| *byte == 7));
+        drop((file, engine));
+        hostfs::mounts::umount_all_below(home.pool()).unwrap();
+    });
+}
+
+#[test]
 fn two_requests_for_one_volume_make_one_volume() {
     isolated("two requests", Copies::Plain, |home| {
         let engines = [home.engine(), home.engine()];

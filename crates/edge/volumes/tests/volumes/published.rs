@@ -4,11 +4,12 @@ use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use volumeplan::{AccessMode, Code, Kind, PoolId as _, Publish, Range, Volume};
 use volumes::{Class, Error};
 
-use crate::home::{Copies, MIB, capability, isolated, publication, wanted};
+use crate::home::{Copies, Home, MIB, capability, isolated, publication, wanted};
 
 fn code(error: &Error) -> Option<Code> {
     match error.class() {
@@ -30,7 +31,38 @@ fn size_of_device(path: &str) -> u64 {
     File::open(path).unwrap().seek(SeekFrom::End(0)).unwrap()
 }
 
-fn block_volumes_are_devices(home: &crate::home::Home) {
+/// What the kernel says of the loop device at a path.
+fn of_device(path: &str, file: &str) -> String {
+    let rdev = fs::metadata(path).unwrap().rdev();
+    let number = rustix::fs::minor(rdev);
+    fs::read_to_string(format!("/sys/block/loop{number}/{file}")).unwrap().trim().to_owned()
+}
+
+/// What a guest has discarded, the pool gets back; and nothing is cached twice.
+fn devices_discard_and_use_direct_io(home: &Home) {
+    let engine = home.engine();
+    let volume = engine.create_volume(&wanted("v", Kind::Block, 8, None)).unwrap();
+    let (id, target) = (volume.id.as_str(), home.target("a"));
+    engine.publish(id, &publication(&target, Kind::Block, false)).unwrap();
+    assert_eq!(of_device(&target, "loop/dio"), "1");
+    let mut device = File::options().write(true).open(&target).unwrap();
+    device.write_all(&[1; 4 << 20]).unwrap();
+    device.sync_all().unwrap();
+    drop(device);
+    let allocated = || fs::metadata(engine.content(&volume)).unwrap().blocks() * 512;
+    assert!(allocated() >= 4 << 20);
+    let discarded = Command::new("blkdiscard").env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin").arg(&target).status();
+    assert!(discarded.unwrap().success());
+    assert!(allocated() < 1 << 20, "{} bytes are still taken", allocated());
+    engine.unpublish(id, &target).unwrap();
+}
+
+#[test]
+fn devices_give_back_what_is_discarded() {
+    isolated("discards on XFS", Copies::Reflinks, devices_discard_and_use_direct_io);
+}
+
+fn block_volumes_are_devices(home: &Home) {
     let engine = home.engine();
     let volume = engine.create_volume(&wanted("v", Kind::Block, 8, None)).unwrap();
     let (id, target, second) = (volume.id.as_str(), home.target("a"), home.target("b"));
