@@ -165,7 +165,7 @@ impl Guest {
         transfer::may_prepare(facts.migration, migration_uid)?;
         let again = facts.awaits_guest();
         if self.has_started() || (facts.domain.is_some() && !again) {
-            return refuse("this launcher has a guest already");
+            return refuse("virt-launcher already has a guest");
         }
         Ok(if again { Receive::Again } else { Receive::Prepare })
     }
@@ -227,7 +227,7 @@ fn soft_reboot(domain: Option<&DomainState>) -> Result<Act, Refused> {
     match (domain.agent_connected, domain.acpi) {
         (true, _) => Ok(Act::Reboot { agent: true }),
         (false, true) => Ok(Act::Reboot { agent: false }),
-        (false, false) => refuse("the guest has neither an agent nor ACPI to be rebooted by; use reset"),
+        (false, false) => refuse("guest has neither guest agent nor ACPI; use reset"),
     }
 }
 
@@ -235,7 +235,7 @@ fn shutdown(domain: Option<&DomainState>) -> Result<Act, Refused> {
     let domain = domain.ok_or(Refused::NoDomain)?;
     match domain.status {
         DomainStatus::Running | DomainStatus::Paused => Ok(Act::Shutdown { acpi: domain.acpi }),
-        _ => Ok(Act::Nothing("it is shutting down, or shut down, already")),
+        _ => Ok(Act::Nothing("guest is already shutting down or shut down")),
     }
 }
 

@@ -23,7 +23,7 @@ fn refusal(args: &[String]) -> Option<String> {
         [only] if only == "--no-op" => None,
         [] => Some("needs --no-op".to_owned()),
         other => Some(format!(
-            "knows --no-op alone, not {:?}; container disks are image volumes: enable the feature gate ImageVolume",
+            "unknown argument {:?}; only --no-op is supported (enable the feature gate ImageVolume)",
             other.join(" ")
         )),
     }

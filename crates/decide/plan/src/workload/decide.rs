@@ -153,7 +153,7 @@ fn is_ours(migration: &Migration) -> bool {
 
 fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
     let name = meta::name(&migration.metadata);
-    let message = format!("Aborted migration {name}: the change it was for is gone");
+    let message = format!("Aborted migration {name}: the change was reverted");
     let done = Note::normal(events::SUCCESSFUL_CHANGE_ABORTION, message);
     let delete = Action::Delete {
         kind: Kind::Migration,

@@ -96,7 +96,10 @@ impl Source {
     async fn ended(&self, uid: &str, outcome: Outcome, measured: Option<Progress>) {
         // The domain's final state must appear together with the outcome, not after it.
         if let Err(error) = self.0.session.refresh().await {
-            tracing::warn!(error = crate::error::chain(&error), "the state after a migration is not known yet");
+            tracing::warn!(
+                error = crate::error::chain(&error),
+                "cannot refresh the domain's state after the migration"
+            );
         }
         tracing::info!(migration = uid, ?outcome, ?measured, "the migration has ended");
         let now = Timestamp::now();
