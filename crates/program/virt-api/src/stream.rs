@@ -94,7 +94,7 @@ fn lists(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
         .any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
-/// Copies bytes both ways until one side closes or `shutdown` is cancelled, then closes both.
+/// Copies bytes both ways until one side closes or `shutdown` is canceled, then closes both.
 pub(crate) async fn splice<A, B>(a: A, b: B, shutdown: &CancellationToken)
 where
     A: AsyncRead + AsyncWrite,

@@ -241,7 +241,7 @@ fn an_abortion_is_repeated_until_the_transfer_ends() {
         assert_eq!(play.next, [Command::AbortJob]);
         play.next.clear();
     }
-    play.then(&[], Event::Performed(Err(refused("cancelled by client"))))
+    play.then(&[], Event::Performed(Err(refused("canceled by client"))))
         .then(&[finish(true)], Event::Finished(Ok(())))
         .then(&[confirm(true)], Event::Confirmed(Ok(())))
         .then(&[Command::Look], Event::Here(Ok(None)))

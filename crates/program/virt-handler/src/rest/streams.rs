@@ -141,7 +141,7 @@ struct Current {
     ended: CancellationToken,
 }
 
-/// The right to be connected; others revoke it by cancelling `stop`.
+/// The right to be connected; others revoke it by canceling `stop`.
 pub(crate) struct Session {
     stop: CancellationToken,
     /// Tells the next client that this session is over.

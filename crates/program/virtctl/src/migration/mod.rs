@@ -1,4 +1,4 @@
-//! Migrations: starting, following and cancelling them.
+//! Migrations: starting, following and canceling them.
 
 mod progress;
 
