@@ -14,7 +14,7 @@ use launcher_contract::migration::MigrationState;
 use launcher_contract::types::{Command, DomainReason, DomainState, DomainStatus, LauncherState};
 use transfer::Refused;
 
-const ELSEWHERE: &str = "this launcher waits for a guest that runs elsewhere";
+const ELSEWHERE: &str = "virt-launcher waits for an incoming migration";
 
 /// What the launcher remembers of its guest; libvirt knows the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -151,8 +151,8 @@ impl Guest {
             return Ok(Sync::Start);
         }
         match facts.domain {
-            None => refuse("the domain of this launcher was deleted"),
-            Some(domain) if domain.is_down() => refuse("the guest of this launcher has ended"),
+            None => refuse("virt-launcher's domain was deleted"),
+            Some(domain) if domain.is_down() => refuse("virt-launcher's guest has ended"),
             Some(domain) if !stands_still(domain) => Ok(Sync::Nothing("the guest has been started before")),
             Some(_) if self.paused_by_user => Ok(Sync::Nothing("its user paused it")),
             Some(_) if facts.sending => Ok(Sync::Nothing("its migration resumes it")),

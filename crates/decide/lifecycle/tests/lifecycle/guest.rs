@@ -222,11 +222,11 @@ fn a_refusal_says_what_the_launcher_does_instead() {
     let moved = migration(Source, Completed);
     let of = |domain| Facts { domain: Some(domain), ..Facts::default() };
     for (said, expected) in [
-        (sentence(started.sync(of(&ended))), "the guest of this launcher has ended"),
-        (sentence(started.sync(Facts::default())), "the domain of this launcher was deleted"),
+        (sentence(started.sync(of(&ended))), "virt-launcher's guest has ended"),
+        (sentence(started.sync(Facts::default())), "virt-launcher's domain was deleted"),
         (
             sentence(fresh.sync(Facts { migration: Some(&ready), ..Facts::default() })),
-            "this launcher waits for a guest that runs elsewhere",
+            "virt-launcher waits for an incoming migration",
         ),
         (sentence(started.receive("m", of(&runs))), "virt-launcher already has a guest"),
         (

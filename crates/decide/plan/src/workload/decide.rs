@@ -161,7 +161,7 @@ fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
         name: name.to_owned(),
         uid: meta::uid(&migration.metadata).to_owned(),
         grace_seconds: None,
-        why: "the change it was created for is gone".into(),
+        why: "the change it was created for was reverted".into(),
     };
     delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "abort the migration"))
 }

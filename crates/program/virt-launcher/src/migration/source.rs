@@ -130,7 +130,7 @@ impl Source {
     pub(crate) fn settle(&self, uid: &str, target_runs: bool) -> Result<(), Error> {
         let running = self.running().clone().filter(|running| running.uid == uid);
         let Some(running) = running else {
-            return Err(Error::WrongState(format!("no migration {uid} is under way here")));
+            return Err(Error::WrongState(format!("migration {uid} is not in progress on this node")));
         };
         running.settled.send_replace(Some(target_runs));
         Ok(())
