@@ -101,19 +101,17 @@ fn own_node_only(
 ) -> Option<FieldError> {
     let refuse = |message: &str| Some(FieldError::new(Cause::Invalid, FieldPath::new("status.nodeName"), message));
     let Some(node) = accounts::node_of(review.user) else {
-        return refuse(
-            "Node restriction: the node agent's identity does not say which node it runs on: missing node name",
-        );
+        return refuse("Node restriction: virt-handler's identity does not name its node: missing node name");
     };
     let at = |status: Option<&VirtualMachineInstanceStatus>| status.and_then(|status| status.node_name.clone());
     let target = |status: Option<&VirtualMachineInstanceStatus>| {
         status.and_then(|status| status.migration_state.as_ref()?.target_node.clone()).filter(|node| !node.is_empty())
     };
     if at(old).as_deref() != Some(node) && target(old).as_deref() != Some(node) {
-        return refuse("Node restriction: the instance does not run on the node agent's node");
+        return refuse("Node restriction: the VMI does not run on virt-handler's node");
     }
     if target(old).is_none() && target(new).is_some() {
-        return refuse("Node restriction: a node agent cannot choose a migration's target");
+        return refuse("Node restriction: virt-handler cannot choose a migration's target");
     }
     None
 }

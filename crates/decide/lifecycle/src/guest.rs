@@ -14,7 +14,7 @@ use launcher_contract::migration::MigrationState;
 use launcher_contract::types::{Command, DomainReason, DomainState, DomainStatus, LauncherState};
 use transfer::Refused;
 
-const ELSEWHERE: &str = "this launcher waits for a guest that runs elsewhere";
+const ELSEWHERE: &str = "virt-launcher waits for an incoming migration";
 
 /// What the launcher remembers of its guest; libvirt knows the rest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -151,8 +151,8 @@ impl Guest {
             return Ok(Sync::Start);
         }
         match facts.domain {
-            None => refuse("the domain of this launcher was deleted"),
-            Some(domain) if domain.is_down() => refuse("the guest of this launcher has ended"),
+            None => refuse("virt-launcher's domain was deleted"),
+            Some(domain) if domain.is_down() => refuse("virt-launcher's guest has ended"),
             Some(domain) if !stands_still(domain) => Ok(Sync::Nothing("the guest has been started before")),
             Some(_) if self.paused_by_user => Ok(Sync::Nothing("its user paused it")),
             Some(_) if facts.sending => Ok(Sync::Nothing("its migration resumes it")),
@@ -165,7 +165,7 @@ impl Guest {
         transfer::may_prepare(facts.migration, migration_uid)?;
         let again = facts.awaits_guest();
         if self.has_started() || (facts.domain.is_some() && !again) {
-            return refuse("this launcher has a guest already");
+            return refuse("virt-launcher already has a guest");
         }
         Ok(if again { Receive::Again } else { Receive::Prepare })
     }
@@ -227,7 +227,7 @@ fn soft_reboot(domain: Option<&DomainState>) -> Result<Act, Refused> {
     match (domain.agent_connected, domain.acpi) {
         (true, _) => Ok(Act::Reboot { agent: true }),
         (false, true) => Ok(Act::Reboot { agent: false }),
-        (false, false) => refuse("the guest has neither an agent nor ACPI to be rebooted by; use reset"),
+        (false, false) => refuse("guest has neither guest agent nor ACPI; use reset"),
     }
 }
 
@@ -235,7 +235,7 @@ fn shutdown(domain: Option<&DomainState>) -> Result<Act, Refused> {
     let domain = domain.ok_or(Refused::NoDomain)?;
     match domain.status {
         DomainStatus::Running | DomainStatus::Paused => Ok(Act::Shutdown { acpi: domain.acpi }),
-        _ => Ok(Act::Nothing("it is shutting down, or shut down, already")),
+        _ => Ok(Act::Nothing("guest is already shutting down or shut down")),
     }
 }
 

@@ -80,7 +80,7 @@ pub(crate) fn waits_for(pods: &[Pod], not_ready: &NotReady) -> Option<String> {
             }
         }
     }
-    let remedy = if nodes.is_empty() { "" } else { ". Mend such a node, or delete it from the cluster" };
+    let remedy = if nodes.is_empty() { "" } else { ". Repair such a node, or delete it from the cluster" };
     let all = [nodes, unready].concat();
     let more = match all.len().saturating_sub(NAMED) {
         0 => String::new(),
@@ -170,7 +170,7 @@ mod tests {
         let gone: NotReady = [("n1".to_owned(), at(0))].into();
         let mut pods = vec![pod("n1", "old", Some(false)), pod("n2", "new", Some(false)), pod("n3", "old", Some(true))];
         let text = "node n1 is NotReady since 2023-11-14T22:13:20Z; Pod virt-handler-n2 on node n2 is not ready. \
-                    Mend such a node, or delete it from the cluster";
+                    Repair such a node, or delete it from the cluster";
         assert_eq!(waits_for(&pods, &gone).as_deref(), Some(text));
         let text = waits_for(&pods[1..], &gone);
         assert_eq!(text.as_deref(), Some("Pod virt-handler-n2 on node n2 is not ready"));

@@ -144,10 +144,10 @@ pub fn release(id: Option<&Id>, object: &Value) -> Option<Value> {
 pub fn keeps_namespace(namespace: &Value, inside: &[(&str, Value)]) -> Option<String> {
     let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
     if KEPT.contains(&name) {
-        return Some("it is one of Kubernetes' own".to_owned());
+        return Some("it is a Kubernetes namespace".to_owned());
     }
     if !Owner::of(namespace).is_in(name) {
-        return Some("it is not of Ferrovirt's manifests".to_owned());
+        return Some("it is not from Ferrovirt's manifests".to_owned());
     }
     let foreign: Vec<String> = inside.iter().filter(|(kind, object)| is_foreign(kind, object)).map(shown).collect();
     let (first, others) = foreign.split_first()?;
@@ -281,8 +281,8 @@ mod tests {
                 [with("Secret", json!({})), with("Pod", json!({}))].concat(),
                 Some("Secret web and 1 more in it are not Ferrovirt's"),
             ),
-            (marked("default"), vec![], Some("one of Kubernetes' own")),
-            (json!({"metadata": {"name": "vms"}}), vec![], Some("not of Ferrovirt's manifests")),
+            (marked("default"), vec![], Some("a Kubernetes namespace")),
+            (json!({"metadata": {"name": "vms"}}), vec![], Some("not from Ferrovirt's manifests")),
         ];
         for (namespace, inside, expected) in table {
             let why = keeps_namespace(&namespace, &inside);

@@ -113,7 +113,7 @@ fn read(field: &str, text: Option<String>) -> Result<Option<Duration>, String> {
     let wrong = |why: String| format!("spec.certificateRotateStrategy.selfSigned.{field} is {text:?}: {why}");
     let duration: machinery::duration::Duration = text.parse().map_err(|error| wrong(format!("{error}")))?;
     let duration = duration.to_std().filter(|duration| *duration >= Duration::from_secs(1));
-    duration.map(Some).ok_or_else(|| wrong("it must be a second at least".to_owned()))
+    duration.map(Some).ok_or_else(|| wrong("must be at least 1s".to_owned()))
 }
 
 /// How [`DURATION_ANNOTATION`] writes it.

@@ -24,7 +24,7 @@ pub enum Departure {
 pub fn may_start(state: &LauncherState, under_way: Option<&str>, uid: &str) -> Result<Departure, Refused> {
     match under_way {
         Some(same) if same == uid => return Ok(Departure::UnderWay),
-        Some(_) => return Err(Refused::WrongState("another migration of this guest is under way".to_owned())),
+        Some(_) => return Err(Refused::WrongState("another migration of this guest is in progress".to_owned())),
         None => {}
     }
     if state.migration.as_ref().is_some_and(|before| before.uid == uid && before.phase.is_final()) {
@@ -57,7 +57,7 @@ fn can_move(domain: &DomainState) -> bool {
 pub fn may_prepare(before: Option<&MigrationState>, uid: &str) -> Result<(), Refused> {
     match before {
         Some(before) if before.uid != uid => {
-            let detail = format!("this launcher is there for migration {}, not {uid}", before.uid);
+            let detail = format!("this virt-launcher serves migration {}, not {uid}", before.uid);
             Err(Refused::WrongState(detail))
         }
         Some(before) if before.phase.is_final() => Err(has_ended(uid)),
@@ -127,7 +127,7 @@ mod tests {
         let state = state(DomainStatus::Running, DomainReason::Booted);
         assert_eq!(may_start(&state, None, "m"), Ok(Departure::Starts));
         assert_eq!(may_start(&state, Some("m"), "m"), Ok(Departure::UnderWay));
-        let other = refused("another migration of this guest is under way");
+        let other = refused("another migration of this guest is in progress");
         assert_eq!(may_start(&state, Some("n"), "m"), Err(other));
     }
 
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(may_prepare(Some(&known), "m").is_ok(), prepares, "{known:?}");
             assert_eq!(awaits_guest(Some(&known)), awaits, "{known:?}");
             assert_eq!(arrived(Some(&known), "m").is_ok(), has_arrived, "{known:?}");
-            let other = refused("this launcher is there for migration m, not n");
+            let other = refused("this virt-launcher serves migration m, not n");
             assert_eq!(may_prepare(Some(&known), "n"), Err(other), "{known:?}");
             let not_arrived = refused("the guest of migration n has not arrived");
             assert_eq!(arrived(Some(&known), "n"), Err(not_arrived), "{known:?}");

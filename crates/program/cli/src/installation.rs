@@ -204,7 +204,7 @@ pub async fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
 
 /// Whether the API server stores image volumes. A dry run creates nothing.
 async fn image_volumes(client: &Client) -> anyhow::Result<Option<bool>> {
-    let pod: Pod = serde_json::from_value(check::probe()).context("cannot make a Pod to try")?;
+    let pod: Pod = serde_json::from_value(check::probe()).context("cannot create the Pod for the dry run")?;
     let params = PostParams { dry_run: true, ..PostParams::default() };
     Ok(match Api::<Pod>::namespaced(client.clone(), PROBED).create(&params, &pod).await {
         Ok(stored) => check::image_volumes(Ok(&serde_json::to_value(stored)?)),

@@ -76,7 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let identity =
         role_tls::Identity::from_pem(&read(files::CA)?, &read(files::HANDLER_CERT)?, &read(files::HANDLER_KEY)?)
-            .context("cannot use the node agent's certificate")?;
+            .context("cannot use virt-handler's certificate")?;
     let vms = virt_handler::run(
         virt_handler::Config {
             node_name: node.name.clone(),

@@ -207,6 +207,6 @@ async fn work(controllers: &Controllers, config: &Config, shutdown: &Cancellatio
         () = shutdown.cancelled() => {}
     }
     if tokio::time::timeout(LAST_PASSES, all_ended).await.is_err() {
-        tracing::warn!("cancelled reconciles that did not finish in time");
+        tracing::warn!("canceled reconciles that did not finish in time");
     }
 }

@@ -9,7 +9,7 @@ use launcher_contract::{USER, devices};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeviceError {
-    #[error("the launcher ended before it got its devices")]
+    #[error("virt-launcher exited before its devices were set up")]
     LauncherGone,
     #[error("failed to inspect the launcher's devices")]
     Open(#[source] hostfs::Error),

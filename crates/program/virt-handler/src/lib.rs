@@ -66,7 +66,7 @@ use crate::node::Presence;
 use crate::proxy::Proxies;
 use crate::records::Records;
 
-/// Runs until `shutdown` is cancelled and migrations in progress have ended. Guests keep running.
+/// Runs until `shutdown` is canceled and migrations in progress have ended. Guests keep running.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, identity, .. } = config;
     let address = listen.local_addr().map_err(Error::Listen)?;

@@ -19,7 +19,7 @@ use crate::uid::PodUid;
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NetworkError {
-    #[error("the launcher ended before its network was set up")]
+    #[error("virt-launcher exited before its network was set up")]
     LauncherGone,
     #[error("the launcher Pod uses hostNetwork; refusing to change the network of the node")]
     NodeNetwork,

@@ -166,7 +166,7 @@ impl Launcher {
                     Order::Mark => self.mark(grace),
                     Order::EndGuest { overdue } => {
                         if overdue {
-                            tracing::warn!("the grace period is over; ending the guest");
+                            tracing::warn!("grace period expired; killing the guest");
                         }
                         killed.set(self.end_guest().fuse());
                     }

@@ -71,7 +71,7 @@ pub(crate) fn router(manager: Arc<Manager>, state: StateStore, info: Info) -> Ro
         router = router.route(command.path(), put(handler));
     }
     router
-        .fallback(async || refuse(RefusalCode::BadRequest, "there is no such request".into()))
+        .fallback(async || refuse(RefusalCode::BadRequest, "unknown request".into()))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(Context { manager, state, info: Arc::new(info) })
 }
@@ -184,7 +184,7 @@ async fn carry_out(work: impl Future<Output = Result<(), Error>> + Send + 'stati
     match tokio::spawn(work).await {
         Ok(Ok(())) => Json(serde_json::json!({})).into_response(),
         Ok(Err(error)) => refused(&error),
-        Err(_) => refuse(RefusalCode::Internal, "the launcher failed; its log tells why".into()),
+        Err(_) => refuse(RefusalCode::Internal, "virt-launcher failed; see its log".into()),
     }
 }
 
@@ -220,7 +220,7 @@ pub(crate) async fn serve(listener: UnixListener, router: Router) {
                     tokio::spawn(connection(stream, router.clone()));
                 }
                 Ok(peer) => tracing::warn!(uid = peer.uid(), "rejected an unknown peer on the launcher's socket"),
-                Err(error) => tracing::warn!(%error, "cannot tell who connects to the launcher's socket"),
+                Err(error) => tracing::warn!(%error, "cannot read the peer's credentials on virt-launcher's socket"),
             },
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");

@@ -151,7 +151,7 @@ fn update(migration: &VirtualMachineInstanceMigration, old: &VirtualMachineInsta
     let before = label(&old.metadata, labels::VMI_NAME);
     if before.is_some() && before != label(&migration.metadata, labels::VMI_NAME) && !old.is_final() {
         let field = FieldPath::new("metadata.labels").key(labels::VMI_NAME);
-        let message = "the label cannot be changed or removed while the migration is under way";
+        let message = "the label cannot be changed or removed while the migration is in progress";
         return vec![FieldError::new(Cause::NotSupported, field, message)];
     }
     Vec::new()

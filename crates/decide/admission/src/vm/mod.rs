@@ -110,7 +110,7 @@ fn status(review: &Review<'_>, own: bool, config: &ClusterConfig, lookup: &Looku
     let mut judged = Judged::with_causes(encode(&vm), causes);
     if !volume_requests::of(&vm).is_empty() {
         let field = FieldPath::new("status.volumeRequests");
-        judged.unsupported.push(unsupported::refusal(field, "plugging volumes into a running guest is"));
+        judged.unsupported.push(unsupported::refusal(field, "hotplugging volumes is"));
     }
     Ok(judged)
 }

@@ -222,16 +222,16 @@ fn a_refusal_says_what_the_launcher_does_instead() {
     let moved = migration(Source, Completed);
     let of = |domain| Facts { domain: Some(domain), ..Facts::default() };
     for (said, expected) in [
-        (sentence(started.sync(of(&ended))), "the guest of this launcher has ended"),
-        (sentence(started.sync(Facts::default())), "the domain of this launcher was deleted"),
+        (sentence(started.sync(of(&ended))), "virt-launcher's guest has ended"),
+        (sentence(started.sync(Facts::default())), "virt-launcher's domain was deleted"),
         (
             sentence(fresh.sync(Facts { migration: Some(&ready), ..Facts::default() })),
-            "this launcher waits for a guest that runs elsewhere",
+            "virt-launcher waits for an incoming migration",
         ),
-        (sentence(started.receive("m", of(&runs))), "this launcher has a guest already"),
+        (sentence(started.receive("m", of(&runs))), "virt-launcher already has a guest"),
         (
             sentence(fresh.receive("n", Facts { migration: Some(&ready), ..Facts::default() })),
-            "this launcher is there for migration m, not n",
+            "this virt-launcher serves migration m, not n",
         ),
         (
             sentence(started.receive("m", Facts { migration: Some(&moved), ..of(&ended) })),
@@ -242,7 +242,7 @@ fn a_refusal_says_what_the_launcher_does_instead() {
         (sentence(started.command(Command::Pause, Facts::default())), "no domain"),
         (
             sentence(started.command(Command::SoftReboot, of(&bare))),
-            "the guest has neither an agent nor ACPI to be rebooted by; use reset",
+            "guest has neither guest agent nor ACPI; use reset",
         ),
         (sentence(started.command(Command::Delete, of(&runs))), "the guest still runs; kill it first"),
         (sentence(not_moving(true)), "the guest is being migrated; wait for it or abort the migration"),

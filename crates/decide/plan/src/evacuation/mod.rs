@@ -107,12 +107,12 @@ fn create(w: &World, guest: &Guest) -> Action {
         == Some(annotations::eviction_source::DESCHEDULER);
     let priority = if descheduled { MigrationPriority::SystemMaintenance } else { MigrationPriority::SystemCritical };
     let migration = guest.next_migration(PREFIX, (annotations::EVACUATION_MIGRATION, &w.name), priority);
-    let message = format!("Created migration {} to empty node {}", meta::name(&migration.metadata), w.name);
+    let message = format!("Created migration {} to evacuate node {}", meta::name(&migration.metadata), w.name);
     Action::Migrate(Box::new(migration)).tell(Report {
         about: reference::<VirtualMachineInstance>(&vmi.metadata),
         done: Note::normal(events::SUCCESSFUL_CREATE, message),
         failed: events::FAILED_CREATE,
-        doing: "create a migration that empties the node".into(),
+        doing: "create a migration to evacuate the node".into(),
         go_on: false,
     })
 }

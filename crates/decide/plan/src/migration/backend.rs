@@ -154,7 +154,7 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Result<Prepare
         return Ok(Prepared::Ready(None));
     }
     let missing = |what: &str| SyncError::new(reasons::FAILED_BACKEND_STORAGE_PROBE, what);
-    let names = names(w).ok_or_else(|| missing("the instance does not say which claim keeps the guest's state"))?;
+    let names = names(w).ok_or_else(|| missing("VMI names no PersistentVolumeClaim for the guest's state"))?;
     if names.source == names.target || find(w, &names.target).is_some() {
         return Ok(Prepared::Ready(Some(names.target)));
     }

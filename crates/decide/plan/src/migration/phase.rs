@@ -54,7 +54,7 @@ fn second(w: &World) -> Option<Move> {
 
 fn beside(rival: &Migration) -> Move {
     let name = meta::name(&rival.metadata);
-    Move::Fail(format!("migration {name} has the instance and has not ended; try again when it has"))
+    Move::Fail(format!("migration {name} of this VMI is still in progress; retry when it finishes"))
 }
 
 fn from_nothing(w: &World) -> Move {

@@ -31,15 +31,15 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance, slots: Slots) -> Option<Wai
     let active: Vec<&str> =
         w.pods.iter().filter(|pod| !pods::is_down(pod)).map(|pod| meta::name(&pod.metadata)).collect();
     if active.len() > 1 {
-        let message = format!("the instance has more than one Pod that has not ended: {}", active.join(", "));
+        let message = format!("VMI has more than one active launcher Pod: {}", active.join(", "));
         return Some(Waiting::new(reasons::OTHER_POD_ACTIVE, message));
     }
     let limits = w.config.migrations();
     let cluster = limits.parallel_migrations_per_cluster.unwrap_or(5) as usize;
     if slots.cluster.saturating_add(slots.ahead) >= cluster {
         let message = format!(
-            "at most {cluster} migrations may run in the cluster at once (parallelMigrationsPerCluster); others run or \
-             come first"
+            "the cluster runs or has queued its maximum of {cluster} parallel migrations \
+             (parallelMigrationsPerCluster)"
         );
         return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
     }
@@ -47,8 +47,8 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance, slots: Slots) -> Option<Wai
     if slots.outbound.saturating_add(slots.ahead_here) >= outbound {
         let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
         let message = format!(
-            "at most {outbound} guests may leave node {node} at once (parallelOutboundMigrationsPerNode); others leave \
-             or come first"
+            "node {node} runs or has queued its maximum of {outbound} outbound migrations \
+             (parallelOutboundMigrationsPerNode)"
         );
         return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
     }

@@ -70,7 +70,7 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
     if let Some(rival) = between_and_first(w) {
         let name = meta::name(&rival.metadata);
         let why =
-            format!("migration {name} sends the guest to another instance and has not ended; try again when it has");
+            format!("migration {name} sends this VMI to another VMI and is still in progress; retry when it finishes");
         return Verdict::FailIfNotWithNodes(why);
     }
     if let Some(why) = expired {
@@ -84,14 +84,14 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::InterruptIfTargetGone("the target Pod is gone".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {
-        return Verdict::FailIfNotWithNodes("the instance has lost the state of this migration".to_owned()); // 6
+        return Verdict::FailIfNotWithNodes("the VMI no longer has the state of this migration".to_owned()); // 6
     }
     if kinds::is_with_nodes(migration) && w.own_state().is_none() {
-        return Verdict::FailIfNotWithNodes("the instance was taken over by another migration".to_owned()); // 7
+        return Verdict::FailIfNotWithNodes("another migration took over the VMI".to_owned()); // 7
     }
     if let Some(state) = w.own_state().filter(|state| state.failed == Some(true)) {
         let why = state.failure_reason.clone().filter(|why| !why.is_empty());
-        return Verdict::Fail(why.unwrap_or_else(|| "the nodes could not move the guest".to_owned())); // 8
+        return Verdict::Fail(why.unwrap_or_else(|| "virt-handler reported no reason".to_owned())); // 8
     }
     let detached = w.attachment().filter(|pod| pods::is_down(pod) && !w.is_handed_off());
     if let Some(pod) = detached {
@@ -234,7 +234,7 @@ fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
         return Around { doubtful: backend::is_apart(w), ..end(w, new, why) };
     }
     let recover = Action::Own(Own::Recover { because: why.to_owned() });
-    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job finds out where the guest ran last"));
+    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job checks where the guest ran last"));
     Around { before: vec![recover], waiting: Some(waiting), ..Around::default() }
 }
 
@@ -359,7 +359,8 @@ fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&
     }
     if phase::has_arrived(w) && phase == Some(&Phase::Running) {
         let pending = phase::pending_change(w, vmi)?;
-        let message = format!("the guest has moved; the node has not applied the change of condition {pending} yet");
+        let message =
+            format!("guest has migrated; waiting for virt-handler to apply the change of condition {pending}");
         return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
     }
     // It advances in this very pass, so the wait is over.

@@ -135,10 +135,7 @@ fn other(w: &World) -> Other<'_> {
         }
         let receivers: Vec<&Peer> = live.filter(at).collect();
         return one(receivers, || {
-            format!(
-                "waits for a migration with spec.receive.migrationID {id:?} at {:?}: none is there",
-                send.connect_url
-            )
+            format!("found no migration with spec.receive.migrationID {id:?} at {:?}", send.connect_url)
         });
     }
     let here = |peer: &&Peer| {
@@ -146,10 +143,7 @@ fn other(w: &World) -> Other<'_> {
         to == Some(address(own).as_str())
     };
     one(live.filter(here).collect(), || {
-        format!(
-            "waits for a migration with spec.sendTo.migrationID {id:?} and spec.sendTo.connectURL {:?}: none is there",
-            address(own)
-        )
+        format!("found no migration with spec.sendTo.migrationID {id:?} and spec.sendTo.connectURL {:?}", address(own))
     })
 }
 
@@ -186,7 +180,7 @@ fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
             (!vmi.receives() && !known).then(|| {
                 let name = meta::name(&vmi.metadata);
                 format!(
-                    "instance {name} of the other side has a guest already: its VM needs runStrategy WaitAsReceiver"
+                    "VMI {name} of the other side already runs a guest; receive into a VM with runStrategy WaitAsReceiver"
                 )
             })
         }

@@ -157,7 +157,7 @@ fn storage_class(w: &World) -> Result<String, SyncError> {
     let default =
         marked(annotations::DEFAULT_VIRT_STORAGE_CLASS).or_else(|| marked(annotations::DEFAULT_STORAGE_CLASS));
     default.ok_or_else(|| {
-        let message = "the guest keeps state, and no storage class is marked as default to keep it: mark one, or name \
+        let message = "no default storage class for the guest's persistent state: mark one as default, or name \
                        one in spec.configuration.vmStateStorageClass of the KubeVirt object";
         SyncError::new(reasons::FAILED_BACKEND_STORAGE_CREATE, message)
     })

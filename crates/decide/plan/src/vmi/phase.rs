@@ -167,8 +167,8 @@ fn from_waiting(w: &World) -> Move {
     if w.launcher_pod().is_some_and(|pod| !pods::is_down_or_going_down(pod)) && !migration_failed(w) {
         return Move::To(Phase::Scheduling);
     }
-    let message = "the instance receives a guest that runs elsewhere: it waits for a migration with spec.receive, and \
-                   for the other side to send";
+    let message = "waiting to receive a guest: needs a migration with spec.receive, and one with spec.sendTo on \
+                   the other side";
     Move::Blocked(SyncError::new(reasons::WAITING_FOR_SYNC, message))
 }
 

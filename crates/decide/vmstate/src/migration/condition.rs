@@ -33,7 +33,7 @@ fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)
         return Some((INTERFACE_NOT_LIVE_MIGRATABLE, why));
     }
     if !devices.host_devices.is_empty() || !devices.gpus.is_empty() {
-        return Some((HOST_DEVICE_NOT_LIVE_MIGRATABLE, "VMI uses a device of its host, which cannot move with it"));
+        return Some((HOST_DEVICE_NOT_LIVE_MIGRATABLE, "VMI uses a host device, which cannot be migrated"));
     }
     None
 }

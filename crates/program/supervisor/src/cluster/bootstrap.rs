@@ -238,7 +238,7 @@ fn missing(node: Option<&Node>) -> Option<&'static str> {
         return Some("its Pod runner is not ready yet");
     }
     let schedulable = node.metadata.labels.as_ref().and_then(|labels| labels.get(api::labels::SCHEDULABLE));
-    (schedulable.map(String::as_str) != Some("true")).then_some("its node agent does not take VMs yet")
+    (schedulable.map(String::as_str) != Some("true")).then_some("virt-handler has not marked it schedulable yet")
 }
 
 #[cfg(test)]

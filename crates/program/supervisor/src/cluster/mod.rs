@@ -205,7 +205,7 @@ async fn serve(
     let handler_pair = pki.pair("virt-api-handler-client", &identities::HANDLER_CLIENT)?;
     let handler_tls = role_tls::Identity::from_pem(pki.ca_pem(), &handler_pair.cert, &handler_pair.key)
         .and_then(|identity| identity.node_client(role_tls::NODE_AGENT, role_tls::NodeCheck::Required))
-        .context("cannot set up TLS for node agents")?;
+        .context("cannot set up TLS for virt-handler")?;
     server.mount_subresources(virt_api::router(virt_api::State {
         client: api_client.clone(),
         dialer: Arc::new(dialer.clone()),

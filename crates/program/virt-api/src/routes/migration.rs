@@ -1,4 +1,4 @@
-//! Migrating guests and cancelling their evacuation.
+//! Migrating guests and canceling their evacuation.
 
 use api::config::ClusterConfig;
 use api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration};

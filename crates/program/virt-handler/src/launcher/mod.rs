@@ -233,7 +233,7 @@ fn client(pods: Arc<Root>, pod_uid: PodUid, peer: Arc<Mutex<Option<ProcessId>>>)
             let stream = connect(&pods, path).await?;
             // While the connection is open the listening process lives, so its PID cannot have been reused; together
             // with the start time it stays unique.
-            let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("the launcher's pid is not visible"))?;
+            let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("cannot read virt-launcher's PID"))?;
             let process = ProcessId::of(pid).map_err(io::Error::other)?;
             *peer.lock() = Some(process);
             Ok(stream)

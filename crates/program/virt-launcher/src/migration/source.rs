@@ -96,7 +96,10 @@ impl Source {
     async fn ended(&self, uid: &str, outcome: Outcome, measured: Option<Progress>) {
         // The domain's final state must appear together with the outcome, not after it.
         if let Err(error) = self.0.session.refresh().await {
-            tracing::warn!(error = crate::error::chain(&error), "the state after a migration is not known yet");
+            tracing::warn!(
+                error = crate::error::chain(&error),
+                "cannot refresh the domain's state after the migration"
+            );
         }
         tracing::info!(migration = uid, ?outcome, ?measured, "the migration has ended");
         let now = Timestamp::now();
@@ -127,7 +130,7 @@ impl Source {
     pub(crate) fn settle(&self, uid: &str, target_runs: bool) -> Result<(), Error> {
         let running = self.running().clone().filter(|running| running.uid == uid);
         let Some(running) = running else {
-            return Err(Error::WrongState(format!("no migration {uid} is under way here")));
+            return Err(Error::WrongState(format!("migration {uid} is not in progress on this node")));
         };
         running.settled.send_replace(Some(target_runs));
         Ok(())

@@ -181,7 +181,7 @@ impl Run<'_> {
             Command::Finish { pass, cancelled } => Event::Finished(self.finish(pass, cancelled).await),
             Command::AskTarget => Event::There(self.ask().await.map_err(said("ask the target"))),
             Command::DestroyThere => {
-                Event::DestroyedThere(self.destroy_there().await.map_err(said("end the guest at the target")))
+                Event::DestroyedThere(self.destroy_there().await.map_err(said("stop the guest at the target")))
             }
             Command::LeaveMark => {
                 mark::leave().await;
@@ -339,7 +339,7 @@ impl Run<'_> {
 
     async fn resume(&self) -> Result<(), Error> {
         let (source, domain) = self.driver.source().await?;
-        source.resume(&domain).await.map_err(libvirt("let the guest go on"))
+        source.resume(&domain).await.map_err(libvirt("resume the guest"))
     }
 
     async fn destroy(&self) -> Result<(), Error> {

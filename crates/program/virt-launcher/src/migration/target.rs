@@ -87,7 +87,7 @@ impl Target {
             connection.is_receiving(&domain).await.map_err(libvirt("ask for the job of receiving the guest"))
         };
         asked.await.unwrap_or_else(|error| {
-            tracing::warn!(error = chain(&error), "whether the source was answered is not known yet");
+            tracing::warn!(error = chain(&error), "cannot query libvirt's incoming job; retrying");
             true
         })
     }

@@ -1,4 +1,4 @@
-//! Migrations: starting, following and cancelling them.
+//! Migrations: starting, following and canceling them.
 
 mod progress;
 
@@ -79,7 +79,7 @@ async fn follow(session: &Session, migration: &str) -> anyhow::Result<()> {
                 let phase = shown_phase(&seen.migration);
                 line.show(&match seen.progress(session).await {
                     Some(progress) => format!("{phase}: {progress}"),
-                    None => format!("{phase}: the guest moves from {source} to {target}"),
+                    None => format!("{phase}: migrating from {source} to {target}"),
                 });
             }
             Standing::Waiting(wait) => {
@@ -192,7 +192,7 @@ pub(crate) async fn cancel(connect: &ConnectArgs, args: DryRunArgs) -> anyhow::R
     let deleted = migrations.delete(&migration, &params).await;
     deleted
         .map_err(|error| api_error(error, &session.server))
-        .with_context(|| format!("cancelling migration {migration} of VirtualMachine {name}"))?;
+        .with_context(|| format!("canceling migration {migration} of VirtualMachine {name}"))?;
     println!("VM {name} was scheduled to migrate-cancel");
     Ok(())
 }
@@ -204,7 +204,7 @@ pub(crate) async fn cancel_evacuation(connect: &ConnectArgs, args: PauseArgs) ->
         Target::Vm => (Kind::VirtualMachine, "VM"),
         Target::Vmi => (Kind::VirtualMachineInstance, "VMI"),
     };
-    let doing = || format!("cancelling the evacuation of {shown} {name}");
+    let doing = || format!("canceling the evacuation of {shown} {name}");
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get(&name).await.map_err(|error| api_error(error, &session.server)).with_context(doing)?;
     let status = vmi.status.unwrap_or_default();
