@@ -9,10 +9,9 @@ pub enum Error {
     )]
     TooLong { dir: PathBuf, room: usize },
     #[error(transparent)]
-    Host(#[from] hostfs::Error),
-    #[error("failed to {doing} {path}")]
-    Socket {
-        doing: &'static str,
+    Socket(#[from] kubelet_sockets::Error),
+    #[error("failed to listen on {path}")]
+    Listen {
         path: PathBuf,
         #[source]
         err: io::Error,

@@ -4,11 +4,10 @@ use std::time::Duration;
 
 use devices::Plugin;
 use hyper_util::rt::TokioIo;
+use kubelet_sockets::Directory;
 use tonic::transport::Endpoint;
 
 use crate::error::Error;
-use crate::peer;
-use crate::socket::Directory;
 use crate::v1beta1::registration_client::RegistrationClient;
 use crate::v1beta1::{DevicePluginOptions, RegisterRequest};
 
@@ -42,7 +41,7 @@ async fn call(dir: &Directory, plugin: &Plugin) -> Result<(), Error> {
             let dir = dir.clone();
             async move {
                 let stream = dir.connect(SOCKET).await?;
-                peer::check(&stream)?;
+                kubelet_sockets::check(&stream)?;
                 Ok::<_, std::io::Error>(TokioIo::new(stream))
             }
         })

@@ -13,7 +13,6 @@
 mod error;
 mod kubelet;
 mod nodes;
-mod peer;
 mod plugin;
 mod server;
 mod socket;
@@ -27,15 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use devices::{Change, Plugin, SOCKET_NAME_MAX};
+use kubelet_sockets::PATH_MAX;
 use launcher_contract::devices::KUBELET_PLUGINS;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use error::Error;
-
-/// The kernel's limit for the path in a socket address, without the final zero.
-const SOCKET_PATH_MAX: usize = 107;
 
 /// Runs a virtual CPU, or says why that is not possible; may block for seconds.
 pub type KvmProbe = Arc<dyn Fn() -> Result<(), String> + Send + Sync>;
@@ -101,8 +98,8 @@ pub async fn serve(
 /// The kubelet connects by path, so a directory that is too deep is of no use, however well we could listen there.
 fn check_length(config: &Config) -> Result<(), Error> {
     let longest = config.kubelet_dir.as_os_str().len() + 1 + SOCKET_NAME_MAX;
-    if longest > SOCKET_PATH_MAX {
-        let room = SOCKET_PATH_MAX - 1 - SOCKET_NAME_MAX;
+    if longest > PATH_MAX {
+        let room = PATH_MAX - 1 - SOCKET_NAME_MAX;
         return Err(Error::TooLong { dir: config.kubelet_dir.clone(), room });
     }
     Ok(())

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use devices::{Action, Failed, Health, Plugin, Registered, Socket, Watch, World, decide};
+use kubelet_sockets::{Directory, Made};
 use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
 
 use crate::Config;
 use crate::error::Error;
-use crate::kubelet;
 use crate::nodes::Nodes;
 use crate::server::{Listing, Server};
-use crate::socket::{Directory, Made};
+use crate::{kubelet, socket};
 
 /// Runs a plugin until `stop`, and removes its socket.
 pub(crate) async fn run(config: Config, plugin: Plugin, stop: CancellationToken) {
@@ -68,15 +68,15 @@ impl Runner {
     /// Observes, decides and acts once. Returns whether there is more to do at once.
     async fn step(&mut self) -> bool {
         let health = self.nodes.health(&self.plugin, self.started).await;
-        let socket = match &self.serving {
+        let ours = match &self.serving {
             None => Socket::None,
-            Some(serving) => self.dir.state(&self.plugin.socket(), serving.made).await,
+            Some(serving) => socket::state(&self.dir, &self.plugin.socket(), serving.made).await,
         };
         self.observe_watch();
         let world = World {
             now: self.started.elapsed(),
-            socket,
-            kubelet: self.dir.identity(kubelet::SOCKET),
+            socket: ours,
+            kubelet: socket::identity(&self.dir, kubelet::SOCKET),
             watch: self.watch,
             health: &health,
             reported: &self.reported,
@@ -146,7 +146,7 @@ impl Runner {
             Ok(server) => server,
             Err(err) => {
                 self.dir.remove(&name, made)?;
-                return Err(Error::Socket { doing: "listen on", path: self.dir.path(&name), err });
+                return Err(Error::Listen { path: self.dir.path(&name), err });
             }
         };
         tracing::info!(plugin = self.plugin.name, because, "device plugin listening");

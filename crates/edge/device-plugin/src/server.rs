@@ -7,21 +7,19 @@ use std::time::Duration;
 
 use devices::{Health, Plugin};
 use futures::{Stream, StreamExt as _, stream};
-use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::transport::Server as Transport;
 use tonic::{Request, Response, Status};
 
-use crate::error::Error;
+use crate::kubelet;
 use crate::v1beta1::device_plugin_server::{DevicePlugin, DevicePluginServer};
 use crate::v1beta1::{
     AllocateRequest, AllocateResponse, ContainerAllocateResponse, Device, DevicePluginOptions, DeviceSpec, Empty,
     ListAndWatchResponse, PreStartContainerRequest, PreStartContainerResponse, PreferredAllocationRequest,
     PreferredAllocationResponse,
 };
-use crate::{kubelet, peer};
 
 /// A request holds the IDs of one Pod's devices.
 const REQUEST_MAX: usize = 1 << 20;
@@ -29,8 +27,6 @@ const REQUEST_MAX: usize = 1 << 20;
 const STREAMS_MAX: u32 = 64;
 /// For an answer, or the beginning of the stream.
 const TIME_LIMIT: Duration = Duration::from_secs(10);
-/// Pause after a connection could not be accepted, for example for lack of descriptors.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 /// How long the kubelet gets to read the last list and close its connection.
 const GOODBYE: Duration = Duration::from_secs(1);
 
@@ -57,7 +53,7 @@ impl Server {
         plugin: Arc<Plugin>,
         listing: Arc<watch::Sender<Listing>>,
     ) -> std::io::Result<Server> {
-        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let incoming = kubelet_sockets::connections(listener, "device plugin")?;
         let stop = CancellationToken::new();
         let name = plugin.name.clone();
         let service = DevicePluginServer::new(Service { plugin, listing }).max_decoding_message_size(REQUEST_MAX);
@@ -65,7 +61,7 @@ impl Server {
             .timeout(TIME_LIMIT)
             .max_concurrent_streams(STREAMS_MAX)
             .add_service(service)
-            .serve_with_incoming_shutdown(connections(listener), stop.clone().cancelled_owned());
+            .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
         let task = tokio::spawn(async move {
             if let Err(error) = serving.await {
                 tracing::warn!(
@@ -86,26 +82,6 @@ impl Server {
             task.abort();
         }
     }
-}
-
-/// Connections from the kubelet, and from nobody else.
-fn connections(listener: tokio::net::UnixListener) -> impl Stream<Item = Result<UnixStream, Error>> {
-    stream::unfold(listener, |listener| async move {
-        loop {
-            let stream = match listener.accept().await {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    tracing::warn!(%error, "failed to accept a connection to a device plugin");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                    continue;
-                }
-            };
-            match peer::check(&stream) {
-                Ok(()) => return Some((Ok(stream), listener)),
-                Err(error) => tracing::warn!(%error, "a connection to a device plugin was refused"),
-            }
-        }
-    })
 }
 
 struct Service {

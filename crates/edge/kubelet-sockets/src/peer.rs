@@ -6,7 +6,7 @@ use tokio::net::UnixStream;
 
 /// Lets only root, and the user we run as, be the other end: what a kubelet is. The directory's permissions say the
 /// same; this holds also while a socket has just been made.
-pub(crate) fn check(stream: &UnixStream) -> io::Result<()> {
+pub fn check(stream: &UnixStream) -> io::Result<()> {
     let peer = stream.peer_cred()?.uid();
     if peer == 0 || peer == rustix::process::geteuid().as_raw() {
         return Ok(());
