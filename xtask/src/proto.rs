@@ -1,5 +1,5 @@
-//! `cargo xtask proto`: the Rust code of the kubelet's device plugin API, made from its .proto file. The result is
-//! committed, so that no build needs a generator.
+//! `cargo xtask proto`: the Rust code of gRPC interfaces (the kubelet's and CSI's), made from their .proto files. The
+//! results are committed, so that no build needs a generator.
 
 use std::path::Path;
 
@@ -27,26 +27,57 @@ mod generator {
 
     use anyhow::{Context, Result, bail};
 
-    const CRATE: &str = "crates/edge/device-plugin";
-    const HEADER: &str = "// Made by `cargo xtask proto` from proto/deviceplugin.proto. Do not edit.\n\n";
+    /// An interface: where its definition is and where its code goes.
+    struct Interface {
+        /// The crate that holds both.
+        home: &'static str,
+        /// The definition's file in `proto`.
+        definition: &'static str,
+        /// The package that it declares, which names the generated file.
+        package: &'static str,
+        code: &'static str,
+    }
+
+    const INTERFACES: [Interface; 3] = [
+        Interface {
+            home: "crates/edge/device-plugin",
+            definition: "deviceplugin.proto",
+            package: "v1beta1",
+            code: "src/v1beta1.rs",
+        },
+        Interface { home: "crates/edge/volumes", definition: "csi.proto", package: "csi.v1", code: "src/csi/v1.rs" },
+        Interface {
+            home: "crates/edge/volumes",
+            definition: "pluginregistration.proto",
+            package: "pluginregistration",
+            code: "src/csi/registry.rs",
+        },
+    ];
 
     pub(super) fn run(workspace: &Path, check: bool) -> Result<()> {
-        let home = workspace.join(CRATE);
         let scratch = workspace.join("target/proto");
         fs::create_dir_all(&scratch).with_context(|| format!("cannot make {}", scratch.display()))?;
-        let definitions = protox::compile(["deviceplugin.proto"], [home.join("proto")])?;
-        tonic_prost_build::configure()
-            .build_transport(false)
-            .disable_comments(["."])
-            .out_dir(&scratch)
-            .compile_fds(definitions)
-            .context("cannot generate code from deviceplugin.proto")?;
-        // The package's name is the file's.
-        let made = scratch.join("v1beta1.rs");
-        let text = fs::read_to_string(&made).with_context(|| format!("cannot read {}", made.display()))?;
-        fs::write(&made, format!("{HEADER}{text}")).with_context(|| format!("cannot write {}", made.display()))?;
-        format(workspace, &made)?;
-        compare_or_copy(&made, &home.join("src/v1beta1.rs"), check)
+        INTERFACES.iter().try_for_each(|interface| interface.generate(workspace, &scratch, check))
+    }
+
+    impl Interface {
+        fn generate(&self, workspace: &Path, scratch: &Path, check: bool) -> Result<()> {
+            let Interface { home, definition, package, code } = self;
+            let home = workspace.join(home);
+            let definitions = protox::compile([definition], [home.join("proto")])?;
+            tonic_prost_build::configure()
+                .build_transport(false)
+                .disable_comments(["."])
+                .out_dir(scratch)
+                .compile_fds(definitions)
+                .with_context(|| format!("cannot generate code from {definition}"))?;
+            let made = scratch.join(format!("{package}.rs"));
+            let text = fs::read_to_string(&made).with_context(|| format!("cannot read {}", made.display()))?;
+            let header = format!("// Made by `cargo xtask proto` from proto/{definition}. Do not edit.\n\n");
+            fs::write(&made, format!("{header}{text}")).with_context(|| format!("cannot write {}", made.display()))?;
+            format(workspace, &made)?;
+            compare_or_copy(&made, &home.join(code), check)
+        }
     }
 
     /// As `cargo fmt` would, so that its check passes.
