@@ -72,6 +72,7 @@ LIST
 virsh libvirt-clients
 xmllint libxml2-utils
 isoinfo genisoimage
+mkfs.xfs xfsprogs
 kubectl kubernetes-client
 mmdebstrap mmdebstrap
 strip binutils

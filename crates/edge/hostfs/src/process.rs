@@ -113,7 +113,8 @@ fn parse_stat(text: &str) -> Option<Stat> {
     Some(Stat { start_time, ended: matches!(state, "Z" | "X" | "x") })
 }
 
-fn boot() -> Result<u64> {
+/// The machine's current boot, as a number that no other boot has.
+pub fn boot() -> Result<u64> {
     static BOOT: OnceLock<u64> = OnceLock::new();
     if let Some(boot) = BOOT.get() {
         return Ok(*boot);
