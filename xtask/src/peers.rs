@@ -38,7 +38,7 @@ const CNI: &str = "-X github.com/containernetworking/plugins/pkg/utils/buildvers
 /// All that a cluster with nodes needs, by one name. The folders are printed in this order; `tests/peers` reads them.
 const NODES: (&str, [&str; 5]) = ("nodes", ["kube", "containerd", "cni", "multus", "coredns"]);
 
-const PEERS: [Peers; 6] = [
+const PEERS: [Peers; 7] = [
     Peers {
         name: "kubevirt",
         programs: &[("judge", "./judge", ""), ("virtctl", "kubevirt.io/kubevirt/cmd/virtctl", KUBEVIRT)],
@@ -96,6 +96,13 @@ const PEERS: [Peers; 6] = [
         only_by_name: true,
     },
     Peers { name: "coredns", programs: &[("coredns", ".", "")], on_request: &[], tags: "", only_by_name: true },
+    Peers {
+        name: "csi-sanity",
+        programs: &[("csi-sanity", "github.com/kubernetes-csi/csi-test/v5/cmd/csi-sanity", "")],
+        on_request: &[],
+        tags: "",
+        only_by_name: true,
+    },
 ];
 
 const PROGRESS_EVERY: Duration = Duration::from_secs(10);
