@@ -3,6 +3,7 @@
 pub mod api_server;
 mod apply;
 pub mod controller;
+pub mod csi;
 mod delete;
 mod describe;
 mod drain;

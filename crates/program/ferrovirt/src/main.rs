@@ -37,6 +37,7 @@ enum Command {
     Api(Box<ferrovirt_cli::api_server::Args>),
     Handler(Box<ferrovirt_cli::handler::Args>),
     Operator(Box<ferrovirt_cli::operator::Args>),
+    Csi(Box<ferrovirt_cli::csi::Args>),
 }
 
 fn main() -> ExitCode {
@@ -83,6 +84,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Api(args) => ferrovirt_cli::api_server::run(*args),
         Command::Handler(args) => block_on(ferrovirt_cli::handler::run(*args)),
         Command::Operator(args) => ferrovirt_cli::operator::run(*args),
+        Command::Csi(args) => block_on(ferrovirt_cli::csi::run(*args)),
     }
 }
 

@@ -3,4 +3,5 @@
 
 mod cli;
 mod controller;
+mod csi;
 mod dictionary;
