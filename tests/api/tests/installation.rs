@@ -35,7 +35,7 @@ pub(crate) struct Installation {
 
 impl Installation {
     pub(crate) async fn start(programs: &Path) -> Result<Installation> {
-        let plane = ControlPlane::start(programs).await?;
+        let plane = ControlPlane::start_audited(programs).await?;
         let client = plane.client()?;
         let authority = Authority::new();
         let folder = tempfile::tempdir().context("cannot make a folder")?;

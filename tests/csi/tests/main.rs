@@ -46,8 +46,8 @@ fn main() -> ExitCode {
 /// The judge's program, once this process has mounts of its own; `None` if nothing can be tested here.
 fn ready() -> Result<Option<PathBuf>, String> {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: {UNTESTED}: it needs root for mounts and loop devices");
-        return if peers::in_ci() { Err("these tests need root".to_owned()) } else { Ok(None) };
+        return test_support::try_skip(&format!("{UNTESTED}: it needs root for mounts and loop devices"))
+            .map(|()| None);
     }
     let Some(folder) = peers::build_or_skip("csi-sanity", UNTESTED)? else { return Ok(None) };
     // Nothing that a failed test leaves mounted outlives it.

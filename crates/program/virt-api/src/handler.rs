@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
+use launcher_contract::HANDLER_PORT;
 use rustls::pki_types::ServerName;
 use subresources::Refusal;
 use tokio_rustls::TlsConnector;
@@ -22,9 +23,6 @@ use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_acc
 use crate::HandlerTls;
 use crate::dial::Dialer;
 use crate::stream::{Raw, SUBPROTOCOL};
-
-/// The port virt-handler listens on.
-pub const HANDLER_PORT: u16 = 8186;
 
 /// Timeout for connecting, and for an ordinary request as a whole.
 const TIMEOUT: Duration = Duration::from_secs(10);

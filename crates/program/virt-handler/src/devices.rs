@@ -64,8 +64,7 @@ mod tests {
     #[test]
     fn only_device_nodes_of_the_container_change_hands() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can make device nodes");
-            return;
+            return test_support::skip("only root can make device nodes");
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("net")).unwrap();

@@ -93,7 +93,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         return Ok(()); // shut down before startup finished
     }
 
-    let current = CurrentConfig::follow(&caches.kubevirts, config.on_configuration);
+    let current = CurrentConfig::follow(&caches.kubevirts, config.install_namespace, config.on_configuration);
     let proxies = Arc::new(Proxies::new(pods.clone(), proxy::Peers::new(identity.clone(), config.node_check)));
     let node = Node {
         recorder: Recorder::start(client.clone(), "virt-handler", &node_name, end.clone()),

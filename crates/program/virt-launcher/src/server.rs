@@ -110,7 +110,7 @@ async fn run(context: Context, command: Command, body: Body<CommandRequest>) -> 
         Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
     };
     carry_out(async move {
-        context.manager.guard(&request.vmi_uid)?;
+        context.manager.guard(request.vmi_uid.as_str())?;
         context.manager.command(command).await
     })
     .await
@@ -122,7 +122,7 @@ async fn prepare_target(State(context): State<Context>, body: Body<PrepareTarget
 
 async fn migrate(State(context): State<Context>, body: Body<MigrateRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
+        context.manager.guard(request.vmi_uid.as_str())?;
         context.manager.source.start(request).await
     })
     .await
@@ -130,8 +130,8 @@ async fn migrate(State(context): State<Context>, body: Body<MigrateRequest>) -> 
 
 async fn abort_migration(State(context): State<Context>, body: Body<MigrationRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
-        context.manager.source.abort(&request.migration_uid);
+        context.manager.guard(request.vmi_uid.as_str())?;
+        context.manager.source.abort(request.migration_uid.as_str());
         Ok(())
     })
     .await
@@ -139,16 +139,16 @@ async fn abort_migration(State(context): State<Context>, body: Body<MigrationReq
 
 async fn settle_migration(State(context): State<Context>, body: Body<SettleRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
-        context.manager.source.settle(&request.migration_uid, request.target_runs)
+        context.manager.guard(request.vmi_uid.as_str())?;
+        context.manager.source.settle(request.migration_uid.as_str(), request.target_runs)
     })
     .await
 }
 
 async fn finalize_target(State(context): State<Context>, body: Body<MigrationRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
-        context.manager.finalize_target(&request.migration_uid).await
+        context.manager.guard(request.vmi_uid.as_str())?;
+        context.manager.finalize_target(request.migration_uid.as_str()).await
     })
     .await
 }
@@ -170,7 +170,7 @@ async fn agent(State(context): State<Context>, body: Body<AgentRequest>) -> Resp
         Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
     };
     let answer = async {
-        context.manager.guard(&request.vmi_uid)?;
+        context.manager.guard(request.vmi_uid.as_str())?;
         context.manager.agent(&request.command, request.timeout_seconds.min(AGENT_WAIT_MAX)).await
     };
     match answer.await {

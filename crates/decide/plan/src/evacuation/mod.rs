@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use api::{annotations, conditions, events};
 use k8s_openapi::api::core::v1::Node;
@@ -63,6 +64,13 @@ pub fn is_called_off(
     let from = meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION);
     let Some(from) = from.filter(|from| !from.is_empty()) else { return false };
     !is_marked(vmi, from) && !node.is_some_and(|node| is_drained(node, config))
+}
+
+/// Whether a migration was created to drain this node and has not been handed to the nodes, so that deleting it leaves
+/// the guest where it is.
+pub fn can_be_called_off(migration: &Migration, node: &str) -> bool {
+    let early = matches!(migration.phase(), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
+    early && meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION) == Some(node)
 }
 
 fn is_marked(vmi: &VirtualMachineInstance, node: &str) -> bool {

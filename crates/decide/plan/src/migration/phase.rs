@@ -19,7 +19,7 @@ pub(super) enum Move {
 }
 
 pub(super) fn next(w: &World, vmi: &VirtualMachineInstance) -> Move {
-    match kinds::phase(&w.migration) {
+    match w.migration.phase() {
         None => from_nothing(w),
         Some(Phase::Pending) => from_pending(w, vmi),
         Some(Phase::Scheduling) => from_scheduling(w, vmi),

@@ -49,7 +49,7 @@ enum Verdict {
 /// The first matching row wins. The numbers are those of the table that the tests refer to.
 fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> Verdict {
     let migration = &w.migration;
-    if kinds::is_final(migration) {
+    if migration.is_final() {
         return Verdict::Final; // 1
     }
     if vmi.is_final() && !sends_elsewhere(w) {
@@ -134,12 +134,11 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
     match judge(w, vmi, sync.expired.as_ref()) {
         Verdict::Final => {
             settle(w, &mut new);
-            if kinds::phase(&w.migration) == Some(&Phase::Failed) {
+            if w.migration.phase() == Some(&Phase::Failed) {
                 around.before = backend::abandon(w); // one that was made a moment before the end shows only now
             }
             // Once the migration is gone, nobody would delete a target that is not in the cache yet.
-            around.confirm =
-                kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
+            around.confirm = w.migration.phase() == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
         }
         Verdict::Fail(why) => around = end(w, &mut new, &why),
         Verdict::FailIfNotWithNodes(why) => {
@@ -154,7 +153,7 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
         }
         Verdict::Go => around.after = advance(w, vmi, &mut new),
     }
-    if !kinds::is_final(&w.migration) {
+    if !w.migration.is_final() {
         conditions_of(w, vmi, &mut new);
         show_wait(w, vmi, sync, around.waiting.as_ref(), &mut new);
     }
@@ -301,7 +300,7 @@ fn enter(migration: &mut Migration, phase: Phase, now: &Time) {
 }
 
 fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
-    let phase = kinds::phase(new).cloned();
+    let phase = new.phase().cloned();
     let status = new.status.get_or_insert_default();
     if w.is_deleting() {
         let (type_, message) = (conditions::MIGRATION_ABORT_REQUESTED, "the migration was deleted");
@@ -332,12 +331,12 @@ fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
 
 /// Maintains the condition that says what the migration waits for.
 fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Option<&Waiting>, new: &mut Migration) {
-    let phase = kinds::phase(new).cloned();
+    let phase = new.phase().cloned();
     match special.cloned().or_else(|| waiting(w, vmi, sync, phase.as_ref())) {
         Some(waiting) => set_waiting(new, &waiting, &w.now),
         // An attempt follows. Until it has succeeded the wait is not over, and a write here would requeue us before the
         // back-off of a failure has passed.
-        None if sync.start.is_some() && phase.as_ref() == kinds::phase(&w.migration) => {}
+        None if (sync.start.is_some() || sync.keeps_wait) && phase.as_ref() == w.migration.phase() => {}
         None => {
             let list = &mut new.status.get_or_insert_default().conditions;
             conditions::remove(list, conditions::MIGRATION_WAITING);
@@ -347,7 +346,7 @@ fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Opti
 
 /// What the migration waits for, unless one of KubeVirt's own conditions says so.
 fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&Phase>) -> Option<Waiting> {
-    if matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+    if phase.is_some_and(Phase::is_final) {
         return None;
     }
     if let Some(error) = w.failed.as_ref().filter(|error| !is_quota(&error.message)) {
@@ -364,7 +363,7 @@ fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&
         return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
     }
     // It advances in this very pass, so the wait is over.
-    let moved = phase != kinds::phase(&w.migration);
+    let moved = phase != w.migration.phase();
     sync.waiting.clone().filter(|_| !moved)
 }
 
@@ -436,7 +435,7 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
 /// Records source and target as far as they are known before the hand-off.
 fn record(w: &World, status: &mut Status) {
     // The VMI of a receiver has only the target Pod.
-    let source = w.source().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
+    let source = w.origin().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
     if source.is_some() {
         status.migration_state.get_or_insert_default().source_pod = source;
     }

@@ -35,6 +35,8 @@ pub(super) struct Sync {
     /// Executed after the status write, and only if the status is up to date.
     pub(super) start: Option<Action>,
     pub(super) waiting: Option<Waiting>,
+    /// The migration shows already what it waits for, or nothing that lasts.
+    pub(super) keeps_wait: bool,
     /// A timeout has expired: the migration fails for this reason.
     pub(super) expired: Option<String>,
 }
@@ -62,27 +64,27 @@ pub(super) fn sync(w: &World) -> Sync {
     }
     if vmi.is_marked_for_deletion() {
         // A VM that waits for the outcome of a guest to be sent waits for this failure, too.
-        let told = w.kind() == Kind::Sends && kinds::phase(&w.migration) == Some(&Phase::Failed);
+        let told = w.kind() == Kind::Sends && w.migration.phase() == Some(&Phase::Failed);
         return if told { failed(w, vmi) } else { Sync::default() };
     }
-    if w.own_state().is_some_and(State::is_over) && !kinds::is_final(&w.migration) {
+    if w.own_state().is_some_and(State::is_over) && !w.migration.is_final() {
         return arrived(w);
     }
     if let Some(left) = w.behind {
         return Sync::default().again(left, RUNNING_PRIORITY);
     }
-    if let Some(rival) = w.rival().filter(|_| !kinds::is_final(&w.migration) && kinds::phase(&w.migration).is_some()) {
+    if let Some(rival) = w.rival().filter(|_| !w.migration.is_final() && w.migration.phase().is_some()) {
         let message = format!("migration {} has the instance and has not ended", meta::name(&rival.metadata));
         let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
         return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
     }
-    if let Some(unread) = w.unread().filter(|_| !kinds::is_final(&w.migration)) {
+    if let Some(unread) = w.unread().filter(|_| !w.migration.is_final()) {
         let name = meta::name(&unread.metadata);
         let message = format!("the other side of migration {name} has yet to read how it ended");
         let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
         return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
     }
-    match kinds::phase(&w.migration) {
+    match w.migration.phase() {
         Some(Phase::Pending) => pending(w, vmi),
         Some(Phase::Scheduling) => scheduling(w),
         Some(Phase::Scheduled) => scheduled(w, vmi),
@@ -183,7 +185,7 @@ fn with_nodes(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return mark_failed(w, vmi, state, "the target Pod ended before the transfer began");
     }
     let node = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
-    match kinds::phase(&w.migration) {
+    match w.migration.phase() {
         Some(Phase::PreparingTarget) => Sync::waiting(
             reasons::TARGET_NODE_PREPARING,
             format!("node {} prepares to receive the guest", node(&state.target_node)),

@@ -7,6 +7,7 @@ use api::v1::{
     VirtualMachineInstanceMigrationState, VirtualMachineInstanceStatus,
 };
 use jiff::Timestamp;
+use transfer::ABORTED;
 
 use super::{Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, state_of, uid_of};
 use crate::action::{normal, requeue};
@@ -15,7 +16,6 @@ use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
 use crate::{Action, ActionKind, DomainReason, DomainStatus, LauncherState, World};
 
-const ABORTED: &str = "Live migration has been aborted";
 const PAUSED_BY_MIGRATION: &str = "PausedByMigrationMonitor";
 /// Attempts to start a migration before it fails.
 const ATTEMPTS: u32 = 6;

@@ -506,7 +506,7 @@ fn what_cannot_follow_its_guest_is_named() {
     };
     assert_eq!(condition(vmi(Phase::Running)), (true, String::new(), "LiveMigration".to_string()));
     let mut bridged = vmi(Phase::Running);
-    bridged.spec.domain.devices.interfaces[0].masquerade = None;
+    bridged.spec.domain.devices.interfaces[0] = serde_json::from_value(json!({"name": "default"})).unwrap();
     assert_eq!(condition(bridged).1, "InterfaceNotLiveMigratable");
     let mut on_two = vmi(Phase::Running);
     let devices = &mut on_two.spec.domain.devices;

@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::config::ClusterConfig;
+use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE};
 use api::v1::Empty;
 use hostfs::process::ProcessId;
 use tokio::task::JoinSet;
@@ -186,6 +186,7 @@ async fn serve(
         cert_pem: pair.cert,
         key_pem: pair.key,
         hooks: vec![Arc::new(pins), admission.clone()],
+        system: bootstrap::system(),
     })
     .await
     .context("cannot open the API server's store")?;
@@ -209,7 +210,7 @@ async fn serve(
         client: api_client.clone(),
         dialer: Arc::new(dialer.clone()),
         handler_tls: virt_api::fixed(handler_tls),
-        namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
+        namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
         version: virt_api::Version::of_this_build(),
         shutdown: shutdown.clone(),
     }));
@@ -235,7 +236,7 @@ async fn serve(
     let controller = kubeconfig::client(identity("virt-controller", &identities::CONTROLLER)?).await?;
     let config = virt_controller::Config {
         base: base_configuration(),
-        install_namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
+        install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
         hold_starts: options.hold_starts,
         ..virt_controller::Config::new(controller, identity::launcher_image())
     };

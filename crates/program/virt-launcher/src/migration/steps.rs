@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use transfer::{Command, Event, Failure, How, Pass, PostCopy, Report, Setup};
+use transfer::{Command, Event, Failure, How, Outcome, Pass, PostCopy, Report, Setup};
 
 use super::Sockets;
 use super::mark;
@@ -24,15 +24,6 @@ use crate::state::StateStore;
 
 /// A connection without traffic for this long is dead.
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count: 4 };
-
-/// How a migration ended.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The guest is at the target; nothing of it runs here.
-    Moved(Option<Progress>),
-    /// The guest is still here, or has ended here by itself.
-    Stayed(String),
-}
 
 pub(super) struct Driver {
     pub(super) session: Session,
@@ -65,16 +56,17 @@ struct Run<'a> {
 }
 
 impl Driver {
-    pub(super) async fn run(&self) -> Outcome {
+    /// Returns how the migration ended and, of a guest that has moved, QEMU's final statistics.
+    pub(super) async fn run(&self) -> (Outcome, Option<Progress>) {
         mark::wipe().await;
         let plan = match self.plan().await {
             Ok(plan) => plan,
-            Err(error) => return Outcome::Stayed(chain(&error)),
+            Err(error) => return (Outcome::Stayed(chain(&error)), None),
         };
         let run = Run { driver: self, plan, papers: Mutex::default() };
         match run.play().await {
-            transfer::Outcome::Moved => Outcome::Moved(self.final_figures().await),
-            transfer::Outcome::Stayed(why) => Outcome::Stayed(why),
+            Outcome::Moved => (Outcome::Moved, self.final_figures().await),
+            stayed => (stayed, None),
         }
     }
 
@@ -134,7 +126,7 @@ impl Driver {
 }
 
 impl Run<'_> {
-    async fn play(&self) -> transfer::Outcome {
+    async fn play(&self) -> Outcome {
         let begun = Instant::now();
         let Driver { options, abort, settled, .. } = self.driver;
         let mut settled = settled.clone();
