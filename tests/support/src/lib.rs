@@ -1,5 +1,5 @@
-//! What the tests of many crates need: certificates, waiting, namespaces to run a daemon or a launcher in, and a word for
-//! tests that cannot run on a machine.
+//! What the tests of many crates need: certificates, waiting, namespaces to run a daemon or a launcher in, a file system
+//! with reflinks, and a word for tests that cannot run on a machine.
 //!
 //! Crates of all layers use this in their tests, so it depends on none of them.
 

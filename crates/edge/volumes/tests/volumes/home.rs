@@ -30,7 +30,8 @@ pub(crate) struct Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
-        hostfs::mounts::umount_all_below(self.kubelet()).unwrap();
+        // Not `unwrap`: a test that fails clears up as well.
+        let _ = hostfs::mounts::umount_all_below(self.kubelet());
         detach_loops(self.dir.path());
     }
 }
@@ -38,7 +39,7 @@ impl Drop for Home {
 /// Runs a test in a thread with a mount namespace of its own. Skips it where that is not possible.
 pub(crate) fn isolated(what: &str, copies: Copies, test: impl FnOnce(&Home) + Send) {
     if !rustix::process::geteuid().is_root() {
-        return test_support::skip(&format!("{what}: needs root for mounts and loop devices"));
+        return test_support::skip(&format!("{what}: it needs root for mounts and loop devices"));
     }
     std::thread::scope(|scope| {
         let work = move || {
