@@ -73,6 +73,11 @@ fn gives_way(w: &World, vmi: &VirtualMachineInstance) -> bool {
 
 /// The steps towards a target Pod: the launcher's user, then a slot, then the lock.
 pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
+    let start = || Sync { start: Some(Action::Own(Own::Start)), ..Sync::default() };
+    // Then it ends, whatever it would wait for. Only a live read can tell: the mark may not be in the cache yet.
+    if w.is_called_off(vmi) {
+        return start();
+    }
     if let Some(waiting) = obstacle(w, vmi, w.slots) {
         if gives_way(w, vmi) {
             let wait = Sync { keeps_wait: true, ..Sync::default() };
@@ -85,7 +90,7 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     if let Some(patch) = target::runtime_user(w, vmi) {
         return Sync::doing(vec![patch]); // the event of this write requeues us
     }
-    Sync { start: Some(Action::Own(Own::Start)), ..Sync::default() }
+    start()
 }
 
 /// The world with the stored migration, or `None` if it is gone or was recreated: nobody would delete a Pod created for
@@ -117,12 +122,14 @@ pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
         return later(SHORTLY);
     }
-    let taken = w.rival().is_some() || w.unread().is_some();
-    if w.behind.is_some() || taken || obstacle(w, vmi, w.slots).is_some() || kinds::is_needless(&w.migration, vmi) {
+    if w.behind.is_some() || kinds::is_needless(&w.migration, vmi) {
         return later(SHORTLY);
     }
     if w.is_called_off(vmi) {
         return status::called_off(w);
+    }
+    if w.rival().is_some() || w.unread().is_some() || obstacle(w, vmi, w.slots).is_some() {
+        return later(SHORTLY);
     }
     match target::create(w, vmi, source) {
         Ok(actions) => actions,

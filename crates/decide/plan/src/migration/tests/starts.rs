@@ -4,7 +4,9 @@ use machinery::names::NodeName;
 
 use super::*;
 use crate::migration::confirm::{has_left, has_target_among, says_the_same};
-use crate::migration::{Live, hand_off, needs_stored_instance, start, with_stored_instance, with_stored_migration};
+use crate::migration::{
+    Live, Slots, hand_off, needs_stored_instance, start, with_stored_instance, with_stored_migration,
+};
 
 fn pending() -> World {
     world(migration("Pending"), vmi(Value::Null), vec![])
@@ -128,6 +130,29 @@ fn an_evacuation_that_was_called_off_waits_for_nothing() {
     let status = written(&actions).unwrap().status.as_ref().unwrap();
     let types: Vec<&str> = status.conditions.iter().map(|condition| condition.type_.as_str()).collect();
     assert_eq!(types, ["migrationAbortRequested"]);
+}
+
+/// Another instance may have got the name, one that never runs.
+#[test]
+fn an_evacuation_that_was_called_off_ends_whatever_it_would_wait_for() {
+    let mut waiting = marked(None);
+    waiting.status_mut().phase = Some("WaitingForSync".into());
+    waiting.status_mut().node_name = None;
+    for (slots, vmi) in [(Slots::default(), waiting), (Slots { cluster: 99, ..Slots::default() }, marked(None))] {
+        let w = World { slots, ..world(evacuation("Pending"), vmi, vec![]) };
+        let mut first = decide(&w);
+        if let Some(reported) = written(&first) {
+            first = decide(&World { migration: Arc::new(reported.clone()), ..w.clone() });
+        }
+        assert!(first.contains(&Action::Own(Own::Start)), "the stored instance decides: {first:?}");
+        assert_called_off(&start(&w, None));
+        let vmi = Some(Arc::new(VirtualMachineInstance {
+            status: marked(Some("n1")).status,
+            ..(**w.vmi.as_ref().unwrap()).clone()
+        }));
+        let still_marked = World { vmi, slots: Slots { cluster: 99, ..Slots::default() }, ..w };
+        assert!(written(&start(&still_marked, None)).is_none(), "the cache was stale");
+    }
 }
 
 #[test]
