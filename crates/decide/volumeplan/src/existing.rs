@@ -1,6 +1,6 @@
 //! What happens to volumes and snapshots that exist: growth, removal, questions about them.
 
-use crate::id::{Lookup, PoolId, SnapshotId, VolumeId, no_such};
+use crate::id::{Lookup, PoolId, SnapshotId, VolumeId};
 use crate::record::{Kind, Publication, Reach, Volume};
 use crate::refusal::{Code, Refusal, Result};
 use crate::request::{Capability, Parameters, kind_of};
@@ -137,12 +137,5 @@ pub(crate) fn mismatch(volume: &Volume) -> String {
     match volume.kind {
         Kind::Block => format!("volume {} is a block device and cannot be mounted", volume.id),
         Kind::Filesystem => format!("volume {} is a directory and has no block device", volume.id),
-    }
-}
-
-/// For requests that name a volume that has to be there.
-impl VolumeId {
-    pub fn missing(&self) -> Refusal {
-        no_such::<VolumeId>(self.as_str())
     }
 }

@@ -196,7 +196,8 @@ pub trait PoolId: Sized + Ord + Clone + fmt::Display {
     }
 }
 
-pub(crate) fn no_such<Id: PoolId>(id: &str) -> Refusal {
+/// The answer where an ID has to lead to something, and does not.
+pub fn no_such<Id: PoolId>(id: &str) -> Refusal {
     Refusal::new(Code::NotFound, format!("there is no {} {}", Id::WHAT, quote(id)))
 }
 

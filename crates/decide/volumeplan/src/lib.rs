@@ -27,7 +27,7 @@ mod target;
 mod topology;
 
 pub use existing::{Expansion, Removal, delete_snapshot, delete_volume, expand, validate};
-pub use id::{DriverName, Lookup, NodeName, NodeTag, PoolId, RequestName, SnapshotId, VolumeId};
+pub use id::{DriverName, Lookup, NodeName, NodeTag, PoolId, RequestName, SnapshotId, VolumeId, no_such};
 pub use publish::{Publish, Publishing, publish};
 pub use record::{Kind, Publication, Reach, Snapshot, Source, Time, Volume};
 pub use refusal::{Code, Refusal, Result};

@@ -137,7 +137,9 @@ impl Pool {
 
     fn volume(&self, name: usize) -> volumeplan::Result<Volume> {
         match VolumeId::look_up(&volume_id(name), &Reach::Shared)? {
-            Lookup::Here(id) => self.volumes.get(&id).cloned().ok_or_else(|| id.missing()),
+            Lookup::Here(id) => {
+                self.volumes.get(&id).cloned().ok_or_else(|| volumeplan::no_such::<VolumeId>(id.as_str()))
+            }
             other => panic!("{other:?}"),
         }
     }

@@ -10,7 +10,7 @@ use rustix::fs::Mode;
 use volumeplan::create::{self, Origin};
 use volumeplan::{
     Capability, Expansion, Kind, Lookup, NodeName, Parameters, PoolId, Publication, Range, Reach, Removal, Segments,
-    Snapshot, SnapshotId, Source, Time, Volume, VolumeId, list, snapshot,
+    Snapshot, SnapshotId, Source, Time, Volume, VolumeId, list, no_such, snapshot,
 };
 
 use crate::error::{Context as _, Result};
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     pub(crate) fn existing(&self, id: &VolumeId) -> Result<Volume> {
-        Ok(self.pool.read::<Volume>(id)?.ok_or_else(|| id.missing())?)
+        Ok(self.pool.read::<Volume>(id)?.ok_or_else(|| no_such::<VolumeId>(id.as_str()))?)
     }
 
     /// The directory or the raw file of a volume, for a hypervisor that needs no device.
@@ -287,7 +287,7 @@ impl Engine {
             Lookup::Here(id) => self.grow_here(&id, range),
             // There is one resizer for the cluster, and it asks whichever driver leads.
             Lookup::Elsewhere(_) => Ok(Grown { capacity: Expansion::promise(range)?, on_node: true }),
-            Lookup::Unknown => Ok(VolumeId::find(id, self.reach()).map(|_| Grown { capacity: 0, on_node: false })?),
+            Lookup::Unknown => Err(no_such::<VolumeId>(id).into()),
         }
     }
 

@@ -17,6 +17,8 @@ use crate::error::{Context as _, Error, Result};
 /// How long a request waits for another one before it is told to come again.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PAUSE: Duration = Duration::from_millis(10);
+/// The byte of the pool itself, above those of all objects.
+const POOL: i64 = 1 << 62;
 
 /// Held until dropped.
 #[derive(Debug)]
@@ -70,14 +72,23 @@ impl Locks {
         self.attempt(key(id, Part::Content), Mode::Exclusive)
     }
 
+    /// For whoever writes into the pool's own directory.
+    pub(crate) fn pool(&self) -> Result<Lock> {
+        self.wait_for(POOL, Mode::Exclusive, || Error::busy("the pool", &self.path.display().to_string()))
+    }
+
     fn wait<Id: PoolId>(&self, id: &Id, part: Part, mode: Mode) -> Result<Lock> {
+        self.wait_for(key(id, part), mode, || Error::busy(Id::WHAT, id.as_str()))
+    }
+
+    fn wait_for(&self, key: i64, mode: Mode, busy: impl FnOnce() -> Error) -> Result<Lock> {
         let started = Instant::now();
         loop {
-            if let Some(lock) = self.attempt(key(id, part), mode)? {
+            if let Some(lock) = self.attempt(key, mode)? {
                 return Ok(lock);
             }
             if started.elapsed() > PATIENCE {
-                return Err(Error::busy(Id::WHAT, id.as_str()));
+                return Err(busy());
             }
             std::thread::sleep(PAUSE);
         }
@@ -108,11 +119,12 @@ impl Locks {
     }
 }
 
-/// A byte of the file: the beginning of the ID's hash, with the highest bits clear and the last one saying which part.
+/// A byte of the file: the beginning of the ID's hash, which differs between volumes and snapshots of one name, and a last
+/// bit that says which part.
 fn key<Id: PoolId>(id: &Id, part: Part) -> i64 {
     let digits = id.as_str().strip_prefix(Id::PREFIX).and_then(|digits| digits.get(..15)).unwrap_or_default();
     let hash = i64::from_str_radix(digits, 16).unwrap_or_default();
-    hash << 2 | i64::from(Id::PREFIX.len() % 2 == 0) << 1 | i64::from(matches!(part, Part::Publications))
+    hash << 1 | i64::from(matches!(part, Part::Publications))
 }
 
 #[cfg(test)]

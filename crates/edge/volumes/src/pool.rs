@@ -100,6 +100,10 @@ pub(crate) struct Pool {
 impl Pool {
     /// Opens a pool, or makes one in a directory that exists.
     pub(crate) fn open(path: &Path, reach: &Reach, steps: Watched) -> Result<Pool> {
+        let locks = Locks::new(path);
+        // Another node may open a new shared pool at the same time.
+        let _lock = locks.pool()?;
+        atomic::sweep(path)?;
         for folder in [Volume::FOLDER, Snapshot::FOLDER, WORK] {
             steps.before("make a folder of the pool");
             make_directory(&path.join(folder), 0o700)?;
@@ -115,7 +119,7 @@ impl Pool {
             }
         }
         sync(path)?;
-        Ok(Pool { path: path.to_owned(), reach: reach.clone(), locks: Locks::new(path), steps })
+        Ok(Pool { path: path.to_owned(), reach: reach.clone(), locks, steps })
     }
 
     pub(crate) fn folder<O: Object>(&self, id: &O::Id) -> PathBuf {
@@ -221,7 +225,6 @@ impl Pool {
 
     /// Clears up what crashes have left half made or half removed. What another process is at work on stays.
     pub(crate) fn sweep(&self) -> Result<()> {
-        atomic::sweep(&self.path)?;
         let work_path = self.path.join(WORK);
         let work = Root::open(&work_path)?;
         for name in names(&work_path)? {

@@ -108,7 +108,9 @@ impl Copying<'_> {
             FileType::Fifo | FileType::CharacterDevice | FileType::BlockDevice => {
                 let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
                 rustix::fs::mknodat(to, name, kind, mode, stat.st_rdev).doing("make the copy of", path)?;
-                own(to, name, stat).doing("change the owner of the copy of", path)
+                own(to, name, stat).doing("change the owner of the copy of", path)?;
+                // The umask restricted the mode.
+                rustix::fs::chmodat(to, name, mode, AtFlags::empty()).doing("set the permissions of the copy of", path)
             }
             // Nobody listens on the copy of a socket.
             _ => Ok(()),

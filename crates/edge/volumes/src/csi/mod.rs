@@ -108,35 +108,34 @@ pub async fn serve(config: Config, engine: Arc<Engine>, shutdown: CancellationTo
         at_once: Arc::new(Semaphore::new(AT_ONCE)),
         copies_at_once: Arc::new(Semaphore::new(COPIES_AT_ONCE)),
     };
-    let stop = shutdown.child_token();
+    // Ends with the shutdown, and with a server that fails.
+    let end = shutdown.child_token();
     let serving = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .add_service(IdentityServer::new(driver.clone()).max_decoding_message_size(REQUEST_MAX))
         .add_service(ControllerServer::new(driver.clone()).max_decoding_message_size(REQUEST_MAX))
         .add_service(NodeServer::new(driver).max_decoding_message_size(REQUEST_MAX))
-        .serve_with_incoming_shutdown(incoming, stop.clone().cancelled_owned());
+        .serve_with_incoming_shutdown(incoming, end.clone().cancelled_owned());
     tracing::info!(driver = name.as_str(), endpoint = %endpoint.display(), "CSI driver listening");
-    // Only now: the kubelet calls the driver as soon as it has found the registration.
-    let registering = async {
-        if let Some(registration) = registration {
-            registration::keep(&name, registration, shutdown.clone()).await;
-        }
-    };
-    let limited = async {
+    let serving = async {
+        let _end = end.clone().drop_guard();
         tokio::pin!(serving);
         tokio::select! {
             result = &mut serving => return result,
-            () = shutdown.cancelled() => {}
+            () = end.cancelled() => {}
         }
         tokio::time::timeout(GOODBYE, serving).await.unwrap_or_else(|_| {
             tracing::warn!("requests in progress are interrupted; they are undone at the next start");
             Ok(())
         })
     };
-    let served = tokio::select! {
-        // Polled together: neither ends before the shutdown, unless the server fails.
-        (served, ()) = async { tokio::join!(limited, registering) } => served,
+    // Only now that we listen: the kubelet calls the driver as soon as it has found the registration.
+    let registering = async {
+        if let Some(registration) = registration {
+            registration::keep(&name, registration, end.clone()).await;
+        }
     };
+    let (served, ()) = tokio::join!(serving, registering);
     if let Err(error) = dir.remove(&file, made) {
         tracing::warn!(error = &error as &dyn std::error::Error, "failed to remove the socket");
     }
