@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
 
 use volumeplan::create::From;
 use volumeplan::{Code, Kind, NodeName, Range, Snapshot};
-use volumes::{Class, Config, Engine, Error};
+use volumes::{Class, Config, Engine, Error, Steps};
 
-use crate::home::{Copies, Home, MIB, config, content, disk, fill, isolated, snapshot_of, wanted};
+use crate::home::{Copies, Home, MIB, config, content, disk, fill, isolated, publication, snapshot_of, wanted};
 
 const BOTH: [Kind; 2] = [Kind::Filesystem, Kind::Block];
 
@@ -160,6 +161,45 @@ fn two_requests_for_one_volume_make_one_volume() {
         });
         assert!(made.iter().all(|volume| *volume == made[0]));
         assert_eq!(engines[0].list_volumes(0, "").unwrap().entries.len(), 1);
+    });
+}
+
+/// Stops a copy before it begins, until told to go on.
+struct Hold(Barrier);
+
+impl Steps for Hold {
+    fn before(&self, step: &'static str) {
+        if step == "copy the content" {
+            self.0.wait();
+            self.0.wait();
+        }
+    }
+}
+
+#[test]
+fn a_long_copy_is_not_disturbed_and_disturbs_no_pod() {
+    isolated("a long copy", Copies::Plain, |home| {
+        let hold = Arc::new(Hold(Barrier::new(2)));
+        let copying = Engine::open(Config { steps: hold.clone(), ..config(home.path()) }).unwrap();
+        let volume = copying.create_volume(&wanted("v", Kind::Block, 8, None)).unwrap();
+        let (id, request) = (volume.id.as_ref(), snapshot_of("s", volume.id.as_ref()));
+        std::thread::scope(|scope| {
+            let copy = scope.spawn(|| copying.create_snapshot(&request));
+            hold.0.wait();
+            // Another process, as in an update of the driver.
+            let engine = home.engine();
+            assert_eq!(std::fs::read_dir(home.pool().join("work")).unwrap().count(), 1, "it was cleared up");
+            assert_eq!(refused(engine.create_snapshot(&request)), Code::Aborted);
+            assert_eq!(refused(engine.delete_volume(id)), Code::Aborted);
+            assert_eq!(refused(engine.grow(id, Range { required: 16 * MIB, limit: 0 })), Code::Aborted);
+            let target = home.target("a");
+            engine.publish(id, &publication(&target, Kind::Block, false)).unwrap();
+            engine.unpublish(id, &target).unwrap();
+            hold.0.wait();
+            let made = copy.join().unwrap().unwrap();
+            assert_eq!(engine.create_snapshot(&request).unwrap(), made);
+            engine.delete_volume(id).unwrap();
+        });
     });
 }
 

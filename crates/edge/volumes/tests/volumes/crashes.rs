@@ -191,7 +191,8 @@ fn recovers(home: &Home, kind: Kind, data: &[u8], when: &str) {
     // A mount that an interrupted `unpublish` has removed stays on record until the kubelet asks again.
     let target = home.target("target");
     let told = fs::read_to_string(home.path().join("told")).unwrap_or_default();
-    if told.lines().next_back() == Some("begin unpublish") {
+    let times = |what: &str| told.lines().filter(|line| *line == what).count();
+    if times("begin unpublish") > times("done unpublish") {
         engine.unpublish(&ids(&engine)("base").0, &target).unwrap();
     }
     nothing_is_torn(home, &engine, kind, data, when);
@@ -212,6 +213,20 @@ fn recovers(home: &Home, kind: Kind, data: &[u8], when: &str) {
         assert_eq!(volume.capacity, 8 << 20, "{when}");
         assert!(content(&disk(&engine, &volume), SIZE) == data, "{when}: volume {} was damaged", volume.name);
     }
+}
+
+/// What a writer of a record leaves that is killed between two system calls.
+#[test]
+fn records_that_were_being_written_are_swept() {
+    isolated("half-written records", Copies::Plain, |home| {
+        let data = base(home, Kind::Block);
+        let folder = home.pool().join("volumes").join(ids(&home.engine())("base").0);
+        for left in [home.pool().join(".pool.json.7-0.tmp"), folder.join(".record.json.7-1.tmp")] {
+            fs::write(left, "{").unwrap();
+        }
+        fs::write(folder.join("published/.x.json.7-2.tmp"), "{").unwrap();
+        recovers(home, Kind::Block, &data, "half-written records");
+    });
 }
 
 fn killed_at_every_step(copies: Copies, kind: Kind) {
@@ -242,6 +257,24 @@ fn block_volumes_survive_a_kill_at_every_step() {
 #[test]
 fn file_system_volumes_survive_a_kill_at_every_step() {
     killed_at_every_step(Copies::Plain, Kind::Filesystem);
+}
+
+/// The process that clears up after a crash is killed, too.
+#[test]
+fn a_kill_while_an_earlier_one_is_mended_is_survived() {
+    for kind in [Kind::Block, Kind::Filesystem] {
+        isolated("a second crash", Copies::Plain, |_| {
+            for step in (8..50).step_by(3) {
+                let home = Home::new(Copies::Plain).unwrap();
+                let data = base(&home, kind);
+                start(&home, kind, step).wait().unwrap();
+                let second = 4 + step % 5;
+                let status = start(&home, kind, second).wait().unwrap();
+                assert_eq!(status.signal(), Some(KILLED), "step {step}, then {second}");
+                recovers(&home, kind, &data, &format!("step {step}, then {second}"));
+            }
+        });
+    }
 }
 
 #[test]

@@ -2,14 +2,15 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, symlink};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use volumeplan::{AccessMode, Code, Kind, PoolId as _, Publish, Range, Volume};
 use volumes::{Class, Error};
 
-use crate::home::{Copies, Home, MIB, capability, isolated, publication, wanted};
+use crate::home::{Copies, Home, MIB, capability, isolated, publication, snapshot_of, wanted};
 
 fn code(error: &Error) -> Option<Code> {
     match error.class() {
@@ -106,6 +107,36 @@ fn block_volumes_are_devices(home: &Home) {
 fn block_volumes_are_devices_that_grow_while_they_are_used() {
     isolated("block volumes", Copies::Plain, block_volumes_are_devices);
     isolated("block volumes on XFS", Copies::Reflinks, block_volumes_are_devices);
+}
+
+#[test]
+fn writes_through_a_device_are_noticed_by_a_copy_that_is_not_of_one_instant() {
+    isolated("writes through a device", Copies::Plain, |home| {
+        let engine = home.engine();
+        let volume = engine.create_volume(&wanted("v", Kind::Block, 64, None)).unwrap();
+        let (id, target) = (volume.id.as_str(), home.target("a"));
+        engine.publish(id, &publication(&target, Kind::Block, false)).unwrap();
+        let mut device = File::options().write(true).open(&target).unwrap();
+        device.write_all(&[7; 64 << 20]).unwrap();
+        device.sync_all().unwrap();
+        let stop = AtomicBool::new(false);
+        let refused = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    device.write_all_at(&[8; 4096], 4096).unwrap();
+                    device.sync_data().unwrap();
+                }
+            });
+            let taken = engine.create_snapshot(&snapshot_of("s", id));
+            stop.store(true, Ordering::Relaxed);
+            taken.unwrap_err()
+        });
+        assert_eq!(code(&refused), Some(Code::FailedPrecondition), "{refused}");
+        // A guest that is frozen does not write.
+        engine.create_snapshot(&snapshot_of("s", id)).unwrap();
+        drop(device);
+        engine.unpublish(id, &target).unwrap();
+    });
 }
 
 #[test]
