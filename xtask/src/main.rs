@@ -27,7 +27,7 @@ const HELP: &str = "usage: cargo xtask <job>
   proto   write the code of gRPC interfaces (the kubelet's, CSI's) from their .proto files; --check compares
   peers   other projects' programs, in a cache outside the work tree; prints the folders that hold them
           kubevirt: virtctl and a judge; kube: etcd and the control plane, with --all also kubelet and kube-proxy;
-          nodes: all that a cluster with nodes needs
+          nodes: all that a cluster with nodes needs; csi-sanity: the judge of CSI drivers
   kube-up    a real Kubernetes cluster in the background; --nodes 3, --image FILE for an OCI archive on every node
   kube-down  end that cluster; --wipe removes its logs, too";
 
