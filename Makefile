@@ -3,7 +3,7 @@ SHELL := /bin/bash
 CARGO ?= cargo
 .DEFAULT_GOAL := help
 
-.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-kube bench-migration faults sim fuzz peers kube-demo kube-test kube-up kube-down setup-demo setup-test setup-bench setup-fuzz setup-kube images install setup-images clean
+.PHONY: help demo test nightly build guest up down verify fix bench bench-controller bench-dictionary bench-kube bench-migration faults sim fuzz peers kube-demo kube-test kube-up kube-down setup-demo setup-test setup-bench setup-fuzz setup-kube images install setup-images setup-go clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -55,11 +55,11 @@ bench-controller: ## what our controller costs beside KubeVirt's, on a real kube
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduling $(ARGS)
 	FERROVIRT_BIN=target/bench-fast/ferrovirt $(CARGO) run -q --profile bench-fast -p bench-controller -- --until scheduled $(ARGS)
 
-bench-kube: setup-kube setup-images guest ## an installation on a real Kubernetes cluster: memory of its Pods, starts, 50 VMs at once; builds the images first, a quarter of an hour
+bench-kube: setup-go setup-kube setup-images guest ## an installation on a real Kubernetes cluster: memory of its Pods, starts, 50 VMs at once; builds the images first, a quarter of an hour
 	$(CARGO) run -q -p xtask -- images --prefix ferrovirt.io --tag latest
 	FERROVIRT_BIN=target/x86_64-unknown-linux-musl/dist/ferrovirt FERROVIRT_GUEST_DIR=build/guest $(CARGO) run -q -p bench -- kubernetes
 
-faults: setup-test guest ## every party of a migration killed at each of ten points and in post-copy: a hundred real migrations, half an hour
+faults: setup-test guest ## every party of a migration killed at each of ten points and in post-copy, on an embedded cluster: a hundred real migrations, half an hour
 	$(CARGO) run -q -p xtask -- faults
 
 sim: ## 1,000,000 simulated histories with faults, for a night; ARGS="--seeds 50000" for fewer
@@ -71,13 +71,13 @@ fuzz: setup-fuzz ## 60 s of mutated manifests through reader, schemas, defaults 
 peers: ## KubeVirt's virtctl and judge, Kubernetes' control plane and etcd, in a cache outside the work tree
 	@$(CARGO) run -q -p xtask -- peers
 
-kube-demo: setup-test build guest ## a real Kubernetes cluster, an installation, a VM that boots and moves between nodes, and nothing left
+kube-demo: setup-go setup-test build guest ## a real Kubernetes cluster, an installation, a VM that boots and moves between nodes, and nothing left
 	@$(CARGO) run -q -p xtask -- kube-demo
 
-kube-test: setup-test guest ## every end-to-end scenario on a real Kubernetes cluster; ARGS="--lane moves"; the lane `upgrade` builds the images of HEAD~1 first, ARGS="--upgrade-from same" does not
+kube-test: setup-go setup-test guest ## every end-to-end scenario on a real Kubernetes cluster; ARGS="--lane moves"; the lane `upgrade` builds the images of HEAD~1 first, ARGS="--upgrade-from same" does not; ARGS=--all-faults plays the whole fault matrix there and nothing else, a few hours
 	$(CARGO) run -q -p xtask -- kube-test $(ARGS)
 
-kube-up: setup-kube ## a real Kubernetes cluster in the background; ARGS="--nodes 2 --image FILE"
+kube-up: setup-go setup-kube ## a real Kubernetes cluster in the background; ARGS="--nodes 2 --image FILE"
 	@$(CARGO) run -q -p xtask -- kube-up $(ARGS)
 
 kube-down: ## end that cluster; ARGS=--wipe removes its logs, too
@@ -110,6 +110,9 @@ setup-kube:
 
 setup-images:
 	@tools/setup.sh images
+
+setup-go:
+	@tools/setup.sh go
 
 clean: ## remove what was built
 	rm -rf bin build

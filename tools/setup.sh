@@ -6,6 +6,7 @@
 #   tools/setup.sh fuzz    what compiles the fuzzer's driver
 #   tools/setup.sh kube    what nodes of a test cluster call; `test` has it, too
 #   tools/setup.sh images  what `demo` has, and what makes the static program and the images
+#   tools/setup.sh go      installs nothing: checks for Go, without which there is no Kubernetes cluster
 # Toolchains (Rust, and a C compiler for the TLS library) are not installed here: a missing or old one gets one sentence. Neither
 # is Go, with which `test` builds programs of other projects: without it those tests are skipped, or fail if CI is `true`.
 set -euo pipefail
@@ -16,6 +17,16 @@ rust_min=1.95
 fail() { echo "setup: $*" >&2; exit 1; }
 
 at_least() { [ "$(printf '%s\n%s\n' "$1" "$2" | sort -V | head -n 1)" = "$1" ]; }
+
+if [ "$want" = go ]; then
+  # The module that asks for the newest.
+  cd "$(dirname "$0")/containerd"
+  go_min=$(sed -n 's/^go //p' go.mod)
+  command -v go >/dev/null || fail "go is not on the PATH; Kubernetes' programs are built with it: install Go $go_min or newer from https://go.dev/dl, then run this again."
+  # An older one gets the one that a module asks for from the network, unless GOTOOLCHAIN forbids it.
+  go env GOVERSION >/dev/null 2>&1 || fail "$(cd / && GOTOOLCHAIN=local go env GOVERSION || echo this Go) is too old, and the newer one that it asks for cannot be had; install Go $go_min or newer from https://go.dev/dl."
+  exit 0
+fi
 
 command -v cargo >/dev/null || fail "cargo is not on the PATH; install Rust $rust_min or newer with rustup, then run this again."
 rust_have=$(rustc --version | cut -d' ' -f2)

@@ -10,7 +10,7 @@ mod mutate;
 
 use std::sync::LazyLock;
 
-use admission::{Operation, Request, User, World};
+use admission::{Operation, Review, Shape, User, World};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -65,8 +65,9 @@ fn judge(kind: &Kind, object: &Value, world: &World) {
     for (operation, subresource, user, old, object, config) in cases {
         let (version, resource) = (kind.resource.storage_version(), kind.resource.plural);
         let now = Time(Timestamp::UNIX_EPOCH);
-        let request = Request { operation, version, resource, subresource, user, old, object, now, shape: admission::Shape::Kubernetes };
+        let request =
+            Review { subresource, old, ..Review::of(operation, version, resource, user, object, now) };
         let _ = admission::wanted(&request, &World::default());
-        let _ = admission::judge(&request, config, world);
+        let _ = admission::judge(&request, Shape::Kubernetes, config, world);
     }
 }

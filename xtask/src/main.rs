@@ -16,9 +16,10 @@ const HELP: &str = "usage: cargo xtask <job>
   test    every test of the workspace, the end-to-end ones last; --timings prints what took how long
   nightly what `test` leaves out for its length: all simulated histories, the whole fault matrix, a minute of fuzzing
   kube-test  every scenario on a real Kubernetes cluster; --lane NAME for one group of them. The lane `upgrade` updates
-          from images of HEAD~1: --upgrade-from COMMIT for those of another commit, `same` for those of this one
+          from images of HEAD~1: --upgrade-from COMMIT for those of another commit, `same` for those of this one;
+          --all-faults for the whole fault matrix there and nothing else, a few hours
   kube-demo  a real cluster, an installation, a VM that boots and moves, and nothing left
-  faults  every party of a migration killed at each point of it: the fault matrix alone
+  faults  every party of a migration killed at each point of it: the fault matrix alone, on an embedded cluster
   docs    write the documents and recorded outputs that are generated from the tables of the API
   fuzz    mutated manifests through the dictionary, for 60 seconds or as many as are given
   images  our images as archives in build/images; --prefix, --tag; --quick for an unoptimised program, --dev for the one

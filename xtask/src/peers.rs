@@ -340,3 +340,26 @@ fn compile(name: &str, module: &Path, output: &Path, package: &str, tags: &str, 
     eprintln!("peers: built {name} in {} s", started.elapsed().as_secs());
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_go_whoever_wants_a_cluster_is_told_before_anything_is_built() {
+        let workspace = crate::workspace();
+        let programs = tempfile::tempdir().unwrap();
+        for name in ["dirname", "sed"] {
+            std::os::unix::fs::symlink(Path::new("/usr/bin").join(name), programs.path().join(name)).unwrap();
+        }
+        let mut setup = Command::new("/bin/bash");
+        setup.arg(workspace.join("tools/setup.sh")).arg("go").env("PATH", programs.path());
+        let output = setup.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains("install Go 1.26"), "{said}");
+        let makefile = fs::read_to_string(workspace.join("Makefile")).unwrap();
+        for target in ["kube-demo", "kube-test", "kube-up", "bench-kube"] {
+            assert!(makefile.contains(&format!("\n{target}: setup-go ")), "make {target} does not check for Go");
+        }
+    }
+}

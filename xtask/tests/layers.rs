@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -148,6 +148,7 @@ fn data_and_decisions_depend_on_neither_a_runtime_nor_a_client() {
         "install",
         "review",
         "transfer",
+        "lifecycle",
         "devices",
         "volumeplan",
     ] {
@@ -174,30 +175,77 @@ fn every_pure_crate_is_under_the_settings_that_forbid_clocks_and_files() {
     }
 }
 
-/// One line for each thing that a pure crate must not do, with the name that clippy reports.
-const OFFENCES: &[(&str, &str)] = &[
-    ("let _ = std::time::SystemTime::now();", "std::time::SystemTime::now"),
-    ("let _ = std::time::Instant::now();", "std::time::Instant::now"),
-    ("let _ = std::fs::read(\"x\");", "std::fs::read"),
-    ("let _ = std::fs::File::open(\"x\");", "std::fs::File"),
-    ("let _ = std::path::Path::new(\"x\").exists();", "std::path::Path::exists"),
-    ("let _ = std::env::var(\"X\");", "std::env::var"),
-    ("std::thread::spawn(|| ());", "std::thread::spawn"),
-    ("std::thread::scope(|_| ());", "std::thread::scope"),
-    ("std::thread::sleep(std::time::Duration::ZERO);", "std::thread::sleep"),
-    ("let _ = std::hash::RandomState::new();", "std::hash::RandomState::new"),
-    ("let _ = std::process::Command::new(\"x\");", "std::process::Command"),
-    ("let _ = std::net::TcpStream::connect(\"x\");", "std::net::TcpStream"),
-    ("let _ = std::sync::Mutex::new(());", "std::sync::Mutex"),
-    ("let _ = std::sync::RwLock::new(());", "std::sync::RwLock"),
-    ("println!();", "std::println"),
+/// The things in lists of clippy's settings, such as `disallowed-methods`, by their paths, but for those that clippy
+/// knows in crates that depend on theirs only.
+fn forbidden(settings: &str, list: &str) -> Vec<String> {
+    let entries = settings.lines().skip_while(|line| !line.starts_with(&format!("{list} = ["))).skip(1);
+    let entries = entries.take_while(|line| *line != "]").filter(|line| !line.contains("allow-invalid = true"));
+    entries.filter_map(path_of).map(str::to_owned).collect()
+}
+
+fn path_of(line: &str) -> Option<&str> {
+    line.trim_start().strip_prefix("{ path = \"")?.split('"').next()
+}
+
+/// Uses of what cannot be used by its path alone.
+const USES: &[(&str, &str)] = &[
+    ("std::env::remove_var", "std::env::remove_var::<&str>"),
+    ("std::env::set_current_dir", "std::env::set_current_dir::<&str>"),
+    ("std::env::set_var", "std::env::set_var::<&str, &str>"),
+    ("std::env::var", "std::env::var::<&str>"),
+    ("std::env::var_os", "std::env::var_os::<&str>"),
+    ("std::fs::copy", "std::fs::copy::<&str, &str>"),
+    ("std::fs::hard_link", "std::fs::hard_link::<&str, &str>"),
+    ("std::fs::rename", "std::fs::rename::<&str, &str>"),
+    ("std::fs::write", "std::fs::write::<&str, &str>"),
+    ("std::fs::exists", "std::fs::exists::<&str>"),
+    ("std::net::ToSocketAddrs::to_socket_addrs", "std::net::ToSocketAddrs::to_socket_addrs(\"x:1\")"),
+    ("std::os::unix::fs::chown", "std::os::unix::fs::chown::<&str>"),
+    ("std::os::unix::fs::fchown", "std::os::unix::fs::fchown::<std::os::fd::OwnedFd>"),
+    ("std::os::unix::fs::lchown", "std::os::unix::fs::lchown::<&str>"),
+    ("std::os::unix::fs::symlink", "std::os::unix::fs::symlink::<&str, &str>"),
+    ("std::sync::Mutex", "std::sync::Mutex<()>"),
+    ("std::sync::RwLock", "std::sync::RwLock<()>"),
+    ("std::sync::mpsc::Receiver", "std::sync::mpsc::Receiver<()>"),
+    ("std::sync::mpsc::Sender", "std::sync::mpsc::Sender<()>"),
+    ("std::sync::mpsc::SyncSender", "std::sync::mpsc::SyncSender<()>"),
+    ("std::sync::mpsc::channel", "std::sync::mpsc::channel::<()>"),
+    ("std::sync::mpsc::sync_channel", "std::sync::mpsc::sync_channel::<()>"),
+    ("std::thread::Builder::spawn", "std::thread::Builder::new().spawn(|| ())"),
+    (
+        "std::thread::Builder::spawn_scoped",
+        "|scope: &'static std::thread::Scope<'static, 'static>| std::thread::Builder::new().spawn_scoped(scope, || ())",
+    ),
+    ("std::thread::scope", "std::thread::scope(|_| ())"),
+    ("std::thread::spawn", "std::thread::spawn(|| ())"),
 ];
+
+/// One line for each thing that a pure crate must not do, with the name that clippy reports.
+fn offences(settings: &str) -> Vec<(String, String)> {
+    let used = |path: &str| {
+        let one_path = path.starts_with("std::fs::").then(|| format!("{path}::<&str>"));
+        let known = USES.iter().find(|(known, _)| *known == path).map(|(_, used)| (*used).to_owned());
+        known.or(one_path).unwrap_or_else(|| path.to_owned())
+    };
+    let of = |list: &str, line: &dyn Fn(&str) -> String| -> Vec<(String, String)> {
+        forbidden(settings, list).into_iter().map(|path| (line(&path), path)).collect()
+    };
+    let methods = of("disallowed-methods", &|path| format!("let _ = {};", used(path)));
+    let types = of("disallowed-types", &|path| match USES.iter().find(|(known, _)| *known == path) {
+        Some((_, used)) => format!("let _: Option<{used}> = None;"),
+        None => format!("let _: Option<{path}> = None;"),
+    });
+    let macros = of("disallowed-macros", &|path| format!("{path}!(\"x\");"));
+    [methods, types, macros].concat()
+}
 
 #[test]
 fn clippy_refuses_each_offence_in_a_pure_crate() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("offences");
     std::fs::create_dir_all(&folder).unwrap();
-    let lines: Vec<&str> = OFFENCES.iter().map(|(line, _)| *line).collect();
+    let offences = offences(&std::fs::read_to_string(workspace().join(PURE[0]).join("clippy.toml")).unwrap());
+    assert!(offences.len() > 70, "clippy's settings are not read: {offences:?}");
+    let lines: Vec<&str> = offences.iter().map(|(line, _)| line.as_str()).collect();
     std::fs::write(folder.join("lib.rs"), format!("pub fn offend() {{\n{}\n}}\n", lines.join("\n"))).unwrap();
     for (name, crate_) in [("machinery", "crates/data/machinery"), ("plan", "crates/decide/plan")] {
         // Clippy looks for its settings as it would for this crate.
@@ -207,8 +255,50 @@ fn clippy_refuses_each_offence_in_a_pure_crate() {
         clippy.env("CARGO_MANIFEST_DIR", workspace().join(crate_));
         let output = clippy.output().unwrap_or_else(|error| panic!("clippy is a part of the toolchain: {error}"));
         let text = String::from_utf8_lossy(&output.stderr);
-        for (_, offence) in OFFENCES {
+        for (_, offence) in &offences {
             assert!(text.contains(&format!("`{offence}`")), "{name} may use {offence}:\n{text}");
         }
+    }
+}
+
+/// The members of unions as clippy's settings spell them: `api::v1::kinds` takes unions apart without `..`, and leaves
+/// out what belongs to no union.
+fn members_of_unions() -> BTreeSet<String> {
+    let folder = workspace().join("crates/data/api/src/v1");
+    let modules: Vec<(String, String)> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs"))
+        .map(|path| {
+            let module = path.file_stem().unwrap().to_string_lossy().into_owned();
+            (module, std::fs::read_to_string(path).unwrap())
+        })
+        .collect();
+    let kinds = &modules.iter().find(|(module, _)| module == "kinds").unwrap().1;
+    let mut members = BTreeSet::new();
+    for pattern in kinds.split("let ").skip(1).filter_map(|text| text.split_once("} = self;").map(|(head, _)| head)) {
+        let Some((union, fields)) = pattern.split_once(" {").filter(|(union, _)| !union.contains([' ', '\n'])) else {
+            continue;
+        };
+        assert!(!fields.contains(".."), "{union} is not taken apart whole: a new member would not be noticed");
+        let declared = |text: &str| text.contains(&format!("pub struct {union} {{"));
+        let (module, _) = modules.iter().find(|(_, text)| declared(text)).unwrap();
+        let fields = fields.split(',').map(str::trim).filter(|field| !field.is_empty() && !field.ends_with(": _"));
+        members.extend(fields.map(|field| format!("api::v1::{module}::{union}::{field}")));
+    }
+    members
+}
+
+#[test]
+fn clippy_knows_every_member_of_a_union() {
+    let expected = members_of_unions();
+    for union in ["Volume", "HotplugVolumeSource", "Network", "Disk", "Interface", "Probe", "AccessCredential"] {
+        assert!(expected.iter().any(|member| member.contains(&format!("::{union}::"))), "{union} is no union");
+    }
+    for file in ["clippy.toml", "crates/data/clippy.toml"] {
+        let text = std::fs::read_to_string(workspace().join(file)).unwrap();
+        let entries = text.lines().skip_while(|line| *line != "disallowed-fields = [");
+        let found: BTreeSet<String> = entries.filter_map(path_of).map(str::to_owned).collect();
+        assert_eq!(found, expected, "disallowed-fields of {file}");
     }
 }

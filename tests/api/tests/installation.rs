@@ -35,7 +35,7 @@ pub(crate) struct Installation {
 
 impl Installation {
     pub(crate) async fn start(programs: &Path) -> Result<Installation> {
-        let plane = ControlPlane::start(programs).await?;
+        let plane = ControlPlane::start_audited(programs).await?;
         let client = plane.client()?;
         let authority = Authority::new();
         let folder = tempfile::tempdir().context("cannot make a folder")?;
@@ -48,7 +48,7 @@ impl Installation {
         write(&(handler.cert.clone(), handler.key.clone()), &pair)?;
 
         let listener = TcpListener::bind("127.0.0.1:0").await.context("cannot listen")?;
-        let address = listener.local_addr().context("cannot tell the port")?;
+        let address = listener.local_addr().context("cannot read the port")?;
         apply(&client, &authority, address).await?;
 
         // As the account that the installation gives its rights to.

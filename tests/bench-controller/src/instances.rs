@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::{Operation, Request, User, World};
+use admission::{Operation, Review, Shape, User, World};
 use anyhow::{Context as _, Result, anyhow, bail};
 use api::config::ClusterConfig;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
@@ -34,18 +34,10 @@ pub(crate) fn defaulted() -> Result<Value> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/vmi-containerdisk.yaml");
     let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
     let example = manifests::parse("vmi-containerdisk.yaml", &text)?.into_iter().next().context("no example")?.object;
-    let request = Request {
-        operation: Operation::Create,
-        version: "v1",
-        resource: "virtualmachineinstances",
-        subresource: "",
-        user: &User::default(),
-        old: None,
-        object: &example,
-        now: Time(Timestamp::now()),
-        shape: admission::Shape::Kubernetes,
-    };
-    let judged = admission::judge(&request, &ClusterConfig::default(), &World::default());
+    let user = User::default();
+    let request =
+        Review::of(Operation::Create, "v1", "virtualmachineinstances", &user, &example, Time(Timestamp::now()));
+    let judged = admission::judge(&request, Shape::Kubernetes, &ClusterConfig::default(), &World::default());
     let mut object = judged.map_err(|refusal| anyhow!("the example is refused: {refusal}"))?.object;
     object["metadata"]["namespace"] = json!(NAMESPACE);
     object["status"]["phase"] = json!("Pending");

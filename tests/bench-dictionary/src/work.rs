@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use admission::{Operation, Request, User, World};
+use admission::{Operation, Review, Shape, User, World};
 use anyhow::{Context as _, Result};
 use api::config::ClusterConfig;
 use api::resources;
@@ -79,22 +79,13 @@ fn judge(object: &Value) -> Value {
         static CONFIG: ClusterConfig = ClusterConfig::default();
     }
     let user = User { name: "alice".to_owned(), ..User::default() };
-    let request = Request {
-        operation: Operation::Create,
-        version: api::v1::VERSION,
-        resource: "virtualmachineinstances",
-        subresource: "",
-        user: &user,
-        old: None,
-        object,
-        now: Time(Timestamp::UNIX_EPOCH),
-        shape: admission::Shape::Kubernetes,
-    };
+    let (version, resource, now) = (api::v1::VERSION, "virtualmachineinstances", Time(Timestamp::UNIX_EPOCH));
+    let request = Review::of(Operation::Create, version, resource, &user, object, now);
     let mut world = World::default();
     for wanted in admission::wanted(&request, &world) {
         world.learn(wanted, []);
     }
-    let judged = CONFIG.with(|config| admission::judge(&request, config, &world));
+    let judged = CONFIG.with(|config| admission::judge(&request, Shape::Kubernetes, config, &world));
     judged.unwrap_or_else(|refusal| panic!("the instance does not get to the rules: {refusal}")).object
 }
 

@@ -151,7 +151,7 @@ impl<'a> Ours<'a> {
                 match condition {
                     Some(condition) if condition.is_true() => Ok(()),
                     Some(condition) => Err(condition.message().to_owned()),
-                    None => Err("its node has not said so".to_owned()),
+                    None => Err("virt-handler has not reported LiveMigratable yet".to_owned()),
                 }
             })
             .await?;

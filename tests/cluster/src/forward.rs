@@ -20,7 +20,7 @@ impl Forward {
     /// Takes a free port. Nobody is answered before [`start`](Self::start).
     pub(crate) fn reserve() -> Result<Forward> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on loopback")?;
-        let port = listener.local_addr().context("cannot tell the port")?.port();
+        let port = listener.local_addr().context("cannot read the port")?.port();
         Ok(Forward { listener, port })
     }
 

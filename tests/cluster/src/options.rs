@@ -66,28 +66,8 @@ pub fn programs_or_skip(what: &str) -> Result<Option<NodePrograms>, String> {
     match missing() {
         None => NodePrograms::build_or_skip(what),
         Some(missing) => {
-            skip(what, &missing, peers::in_ci())?;
+            test_support::try_skip(&format!("{what}: {missing}; run `tools/setup.sh kube` as root"))?;
             Ok(None)
         }
-    }
-}
-
-fn skip(what: &str, missing: &str, in_ci: bool) -> Result<(), String> {
-    if in_ci {
-        return Err(format!("{what}: {missing}; run `tools/setup.sh kube` as root"));
-    }
-    eprintln!("SKIPPED: {what}: {missing}");
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::skip;
-
-    #[test]
-    fn in_ci_nothing_is_skipped() {
-        assert!(skip("no cluster", "runc is not installed", false).is_ok());
-        let refused = skip("no cluster", "runc is not installed", true).unwrap_err();
-        assert!(refused.contains("runc is not installed"), "{refused}");
     }
 }

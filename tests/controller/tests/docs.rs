@@ -1,4 +1,6 @@
 //! `docs/controllers.md` has every condition, reason, event, phase and word that the controllers use, and no others.
+//!
+//! A binary of its own: the `main` of the other one builds kube-apiserver first, and this only reads files.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of a test may panic like the test itself")]
 

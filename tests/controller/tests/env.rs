@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use admission::{Operation, User};
+use admission::{Operation, Review, Shape, User};
 use anyhow::{Context, Result, bail, ensure};
 use api::cdi::DataVolume;
 use api::config::ClusterConfig;
@@ -74,18 +74,10 @@ impl Env {
 
     fn admitted(&self, mut vm: Value) -> Result<Value> {
         vm["metadata"]["namespace"] = json!(self.namespace);
-        let request = admission::Request {
-            operation: Operation::Create,
-            version: "v1",
-            resource: "virtualmachines",
-            subresource: "",
-            user: &User { name: "kubernetes-admin".into(), ..User::default() },
-            old: None,
-            object: &vm,
-            now: Time(jiff::Timestamp::now()),
-            shape: admission::Shape::Kubernetes,
-        };
-        let judged = admission::judge(&request, &ClusterConfig::default(), &admission::World::default());
+        let (user, now) = (User { name: "kubernetes-admin".into(), ..User::default() }, Time(jiff::Timestamp::now()));
+        let request = Review::of(Operation::Create, "v1", "virtualmachines", &user, &vm, now);
+        let (config, world) = (ClusterConfig::default(), admission::World::default());
+        let judged = admission::judge(&request, Shape::Kubernetes, &config, &world);
         let judged = judged.map_err(|refusal| anyhow::anyhow!("{refusal}"))?;
         ensure!(judged.causes.is_empty(), "the virtual machine is refused: {:?}", judged.causes);
         Ok(judged.object)

@@ -3,7 +3,7 @@
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::LazyLock;
 
-use admission::{Judged, Operation, Refusal, Request, User, World};
+use admission::{Judged, Operation, Refusal, Review, Shape, User, World};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::FieldError;
@@ -24,18 +24,10 @@ pub(crate) fn judged(
     world: &World,
 ) -> Result<Judged, Refusal> {
     let vm = object["kind"] == "VirtualMachine";
-    let request = Request {
-        operation: if old.is_some() { Operation::Update } else { Operation::Create },
-        version: "v1",
-        resource: if vm { "virtualmachines" } else { "virtualmachineinstances" },
-        subresource: "",
-        user: &SOMEBODY,
-        old,
-        object,
-        now: NOW.clone(),
-        shape: admission::Shape::Kubernetes,
-    };
-    admission::judge(&request, config, world)
+    let operation = if old.is_some() { Operation::Update } else { Operation::Create };
+    let resource = if vm { "virtualmachines" } else { "virtualmachineinstances" };
+    let request = Review { old, ..Review::of(operation, "v1", resource, &SOMEBODY, object, NOW.clone()) };
+    admission::judge(&request, Shape::Kubernetes, config, world)
 }
 
 /// Our verdict on a case.

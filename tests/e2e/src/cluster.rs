@@ -76,6 +76,22 @@ impl Cluster {
         }
     }
 
+    /// For scenarios that are about an installation on Kubernetes, or about its nodes.
+    pub fn kubernetes(&self) -> Result<&Kubernetes> {
+        match self {
+            Self::Embedded(_) => bail!("this scenario is about a Kubernetes cluster"),
+            Self::Kubernetes(cluster) => Ok(cluster),
+        }
+    }
+
+    /// The same, to be changed.
+    pub fn kubernetes_mut(&mut self) -> Result<&mut Kubernetes> {
+        match self {
+            Self::Embedded(_) => bail!("this scenario is about a Kubernetes cluster"),
+            Self::Kubernetes(cluster) => Ok(cluster),
+        }
+    }
+
     /// The node agents, in which virt-handler runs.
     pub fn agents(&self) -> Result<Vec<(String, ProcessId)>> {
         match self {

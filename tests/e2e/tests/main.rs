@@ -22,7 +22,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::Result;
-use drive::{Snapshot, leftovers, poll};
+use drive::Snapshot;
 use e2e::cluster::{Cluster, Shape};
 use libtest_mimic::{Arguments, Failed, Trial};
 use tokio::runtime::Runtime;
@@ -55,8 +55,8 @@ fn main() -> ExitCode {
     // Scenarios of a group share its cluster, so a second thread would only wait for the first.
     arguments.test_threads = Some(1);
     if !rustix::process::geteuid().is_root() {
-        eprintln!("SKIPPED: the end-to-end tests need root for namespaces, mounts and cgroups");
-        return if peers::in_ci() { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        test_support::skip("the end-to-end tests need root for namespaces, mounts and cgroups");
+        return ExitCode::SUCCESS;
     }
     let lane = std::env::var("FERROVIRT_E2E_LANE").ok();
     let wanted = |name: &str| lane.as_deref().is_none_or(|lane| lane == name);
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     // Embedded lanes run side by side, and some scenarios of theirs look themselves. A real cluster is alone on the machine.
-    let before = (shape == Shape::Kubernetes && !arguments.list).then(Snapshot::take).transpose();
+    let before = (shape == Shape::Kubernetes && !arguments.list).then(Snapshot::take_with_nodes).transpose();
     let conclusion = libtest_mimic::run(&arguments, trials);
     migrations::take_away();
     take_away();
@@ -99,11 +99,7 @@ fn main() -> ExitCode {
 
 /// The machine is as it was before a cluster was there: control groups go a moment after the last process.
 async fn nothing_left(before: &Snapshot) -> Result<()> {
-    poll("the machine as it was", Duration::from_secs(60), || async {
-        let left = Snapshot::take().map(|after| leftovers(before, &after)).map_err(|err| err.to_string())?;
-        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
-    })
-    .await
+    before.nothing_left(Duration::from_secs(60)).await
 }
 
 /// The kind of scenarios that are about an embedded cluster itself.

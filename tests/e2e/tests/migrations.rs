@@ -83,7 +83,7 @@ pub(crate) async fn movable(cluster: &Access, manifest: &Manifest) -> Result<Gue
             match condition {
                 Some(condition) if condition.is_true() => Ok(()),
                 Some(condition) => Err(format!("{}: {}", condition.reason(), condition.message())),
-                None => Err("its node has not said so".to_owned()),
+                None => Err("virt-handler has not reported LiveMigratable yet".to_owned()),
             }
         })
         .await?;

@@ -2,10 +2,13 @@
 //! certificates are replaced, while guests run and somebody asks the API all the time.
 //!
 //! ```text
-//! docs/install.md ─► ten guests ─► docs/upgrade.md, Updating ─► certificates ─► docs/upgrade.md, Removing
-//!                 ─► a guest, and all of our Pods die ─► docs/upgrade.md, Removing when every Pod is dead
+//! docs/install.md ─► ten guests ─► docs/upgrade.md, Updating ─► the same, by eviction ─► certificates
+//!                 ─► docs/upgrade.md, Removing
+//! docs/install.md ─► docs/upgrade.md, Removing with kubectl
+//! docs/install.md ─► a guest, and all of our Pods die ─► docs/upgrade.md, Removing when every Pod is dead
 //! ```
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,7 +23,7 @@ use e2e::kubernetes::versions::Version;
 use e2e::kubernetes::{Kubernetes, images, versions};
 use e2e::manifest::Manifest;
 use e2e::outages::{Lookout, Question, Record};
-use e2e::processes;
+use e2e::{processes, traces};
 use futures::future::try_join_all;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -37,16 +40,21 @@ use crate::migrations::{alone, begin, migrations, movable, other, phase, set_cor
 pub(crate) fn trials() -> Vec<Trial> {
     vec![
         kubernetes("upgrade_moves_ten_guests_to_new_launchers_and_restarts_none", upgraded),
+        kubernetes("upgrade_evicts_guests_that_are_not_moved_in_batches", evicted),
         kubernetes("certificates_are_replaced_under_an_open_console_and_a_migration", rotated),
         kubernetes("removal_document_works_as_it_stands", removed),
+        kubernetes("removal_of_the_kubevirt_object_is_refused_while_there_are_vms_and_leaves_virt_operator", deleted),
         kubernetes("removal_with_every_pod_dead_ends_a_running_guest_and_leaves_nothing", abandoned),
     ]
 }
 
 const INSTALL: &str = "docs/install.md";
+/// Commands above its first heading, and those that `tests/operator` runs.
+const INSTALLING: [&str; 2] = ["", "Certificates, without virt-operator"];
 const UPGRADE: &str = "docs/upgrade.md";
 /// The headings in it that have commands.
-const HEADINGS: [&str; 3] = ["Updating", "Removing", WITHOUT_PODS];
+const HEADINGS: [&str; 4] = ["Updating", "Removing", WITH_KUBECTL, WITHOUT_PODS];
+const WITH_KUBECTL: &str = "Removing with kubectl";
 const WITHOUT_PODS: &str = "Removing when every Pod is dead";
 /// What the documents say in place of a registry.
 const EXAMPLE: &str = "registry.example/ferrovirt";
@@ -109,7 +117,8 @@ async fn start() -> Result<Cluster> {
 
 fn install(kubernetes: &Kubernetes, version: &Version) -> Result<()> {
     let document = Document::open(INSTALL, kubernetes)?.with_program("ferrovirt", version.program())?;
-    document.with(EXAMPLE, &flags(version.tag))?.run(kubernetes, false)?;
+    document.knows(&INSTALLING)?;
+    document.with(EXAMPLE, &flags(version.tag))?.run_under(kubernetes, INSTALLING[0])?;
     change(kubernetes, &settings())
 }
 
@@ -122,13 +131,6 @@ fn change(kubernetes: &Kubernetes, patch: &Value) -> Result<()> {
     let patch = patch.to_string();
     let words = ["-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "-p", &patch];
     kubernetes.cluster().kubectl(&words).map(drop)
-}
-
-fn of(cluster: &Cluster) -> Result<&Kubernetes> {
-    match cluster {
-        Cluster::Kubernetes(kubernetes) => Ok(kubernetes),
-        Cluster::Embedded(_) => bail!("this scenario is about an installation on Kubernetes"),
-    }
 }
 
 fn tiny(name: &str) -> Manifest {
@@ -218,26 +220,27 @@ impl Drop for Lanes {
     }
 }
 
+/// Launchers of all guests.
+async fn launcher_pods(cluster: &Access) -> Result<Vec<Pod>> {
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
+    let launchers = ListParams::default().labels("kubevirt.io=virt-launcher");
+    Ok(pods.list(&launchers).await.context("cannot list Pods")?.items)
+}
+
+fn image(pod: &Pod) -> String {
+    let compute = pod.spec.iter().flat_map(|spec| &spec.containers).find(|container| container.name == "compute");
+    compute.and_then(|compute| compute.image.clone()).unwrap_or_default()
+}
+
 /// The images of launchers that run, by the name of their Pod.
 async fn launchers(cluster: &Access) -> Result<BTreeMap<String, String>> {
-    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await?);
-    let all =
-        pods.list(&ListParams::default().labels("kubevirt.io=virt-launcher")).await.context("cannot list Pods")?;
-    let is_over = |pod: &Pod| {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        matches!(phase, Some("Succeeded" | "Failed"))
-    };
-    let image = |pod: &Pod| {
-        let compute = pod.spec.as_ref()?.containers.iter().find(|container| container.name == "compute")?;
-        compute.image.clone()
-    };
-    let running = all.items.iter().filter(|pod| !is_over(pod));
-    Ok(running.map(|pod| (pod.name_any(), image(pod).unwrap_or_default())).collect())
+    let all = launcher_pods(cluster).await?;
+    Ok(all.iter().filter(|pod| !traces::has_ended(pod)).map(|pod| (pod.name_any(), image(pod))).collect())
 }
 
 async fn upgraded() -> Result<()> {
     let cluster = cluster().await?;
-    let kubernetes = of(&cluster)?;
+    let kubernetes = cluster.kubernetes()?;
     let done = upgrade(&cluster, kubernetes).await;
     done.map_err(|err| err.context(kubernetes.report()))
 }
@@ -286,6 +289,70 @@ async fn upgrade(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
     try_join_all(guests.iter().map(Guest::delete)).await.map(drop)
 }
 
+/// Of guests that are evicted.
+const EVICTED: [&str; 3] = ["e1", "e2", "e3"];
+const EVICTED_AT_ONCE: usize = 2;
+const BETWEEN: i64 = 20;
+
+async fn evicted() -> Result<()> {
+    let cluster = cluster().await?;
+    let kubernetes = cluster.kubernetes()?;
+    let done = evict(&cluster, kubernetes).await;
+    let back = change(kubernetes, &settings());
+    done.and(back).map_err(|err| err.context(kubernetes.report()))
+}
+
+async fn evict(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
+    let strategy = json!({
+        "workloadUpdateMethods": ["Evict"],
+        "batchEvictionSize": EVICTED_AT_ONCE, "batchEvictionInterval": format!("{BETWEEN}s"),
+    });
+    change(kubernetes, &json!({"spec": {"workloadUpdateStrategy": strategy}}))?;
+    let manifests = EVICTED.map(tiny);
+    let guests = try_join_all(manifests.iter().map(|manifest| movable(cluster, manifest))).await?;
+    let version = versions::last(kubernetes)?;
+    let document = Document::open(UPGRADE, kubernetes)?.with_program("ferrovirt", version.program())?;
+    document.with(EXAMPLE, images::PREFIX)?.with(EXAMPLE_VERSION, version.tag)?.run_under(kubernetes, "Updating")?;
+    // When each old launcher was asked to end, in seconds.
+    let asked = RefCell::new(BTreeMap::new());
+    poll("all guests in new launchers", MOVES, || async {
+        let pods = launcher_pods(cluster).await.map_err(|err| format!("{err:#}"))?;
+        let (new, old): (Vec<&Pod>, Vec<&Pod>) = pods.iter().partition(|pod| image(pod) == version.launcher());
+        for pod in old {
+            if let Some(at) = asked_to_end(pod) {
+                asked.borrow_mut().entry(pod.uid()).or_insert(at);
+            }
+        }
+        let running = new.iter().filter(|pod| !traces::has_ended(pod)).count();
+        if running == EVICTED.len() { Ok(()) } else { Err(format!("{running} of {} Pods are new", pods.len())) }
+    })
+    .await?;
+    let mut times: Vec<i64> = asked.into_inner().into_values().collect();
+    times.sort_unstable();
+    println!("launchers were asked to end at {times:?}");
+    ensure!(times.len() == EVICTED.len(), "{} launchers were seen to be evicted", times.len());
+    // Times of the API are whole seconds.
+    let apart = times[EVICTED_AT_ONCE] - times[0];
+    ensure!(apart >= BETWEEN - 1, "more than {EVICTED_AT_ONCE} were evicted within {apart} s");
+    let batch = times[EVICTED_AT_ONCE - 1] - times[0];
+    ensure!(batch < BETWEEN / 2, "those of one batch were evicted {batch} s after one another");
+    for guest in &guests {
+        guest.wait_for_phase("Running", LIMIT).await?;
+        alone(guest).await?;
+    }
+    let made = migrations(cluster).await?.list(&ListParams::default()).await.context("cannot list migrations")?;
+    let moved =
+        made.iter().filter(|one| one.spec.vmi_name.as_deref().is_some_and(|name| EVICTED.contains(&name))).count();
+    ensure!(moved == 0, "{moved} migrations were created, and LiveMigrate is no method");
+    try_join_all(guests.iter().map(Guest::delete)).await.map(drop)
+}
+
+/// When somebody deleted or evicted a Pod: its deletion timestamp is when its time is up.
+fn asked_to_end(pod: &Pod) -> Option<i64> {
+    let up = pod.metadata.deletion_timestamp.as_ref()?.0.as_second();
+    Some(up - pod.metadata.deletion_grace_period_seconds.unwrap_or_default())
+}
+
 /// Lifetimes of minutes: an old CA is trusted for four, and a new one signs after two.
 fn short_lives() -> Value {
     json!({"ca": {"duration": "8m", "renewBefore": "4m"}, "server": {"duration": "8m", "renewBefore": "2m"}})
@@ -293,6 +360,15 @@ fn short_lives() -> Value {
 
 /// Until everything that the first CA signed is replaced, and nobody trusts it any more.
 const ROTATION: Duration = Duration::from_secs(480);
+
+/// Secrets with certificates that the CA signs.
+const SIGNED: [&str; 5] = [
+    "kubevirt-virt-api-certs",
+    "kubevirt-controller-certs",
+    "kubevirt-operator-certs",
+    "kubevirt-virt-handler-certs",
+    "kubevirt-virt-handler-server-certs",
+];
 
 /// The certificates of an installation.
 #[derive(Clone, Debug)]
@@ -313,7 +389,7 @@ impl Certificates {
         let template = r#"--template={{index .data "ca-bundle"}}"#;
         let bundle = cluster.kubectl(&["-n", "kubevirt", "get", "configmap", "kubevirt-ca", template])?;
         let mut others = BTreeMap::new();
-        for name in ["kubevirt-virt-api-certs", "kubevirt-controller-certs", "kubevirt-virt-handler-certs"] {
+        for name in SIGNED {
             others.insert(name.to_owned(), secret(name)?);
         }
         for node in [1, 2] {
@@ -336,7 +412,7 @@ impl Certificates {
 
 async fn rotated() -> Result<()> {
     let cluster = cluster().await?;
-    let kubernetes = of(&cluster)?;
+    let kubernetes = cluster.kubernetes()?;
     let done = rotate(&cluster, kubernetes).await;
     let back = change(kubernetes, &json!({"spec": {"certificateRotateStrategy": null}}));
     done.and(back).map_err(|err| err.context(kubernetes.report()))
@@ -393,11 +469,10 @@ async fn rotate(cluster: &Cluster, kubernetes: &Kubernetes) -> Result<()> {
 
 async fn removed() -> Result<()> {
     let cluster = cluster().await?;
-    let kubernetes = of(&cluster)?;
+    let kubernetes = cluster.kubernetes()?;
     let remove = || {
         let document = Document::open(UPGRADE, kubernetes)?;
-        let unknown = document.headings().into_iter().find(|heading| !HEADINGS.contains(heading));
-        ensure!(unknown.is_none(), "nobody runs the commands of {UPGRADE} under {unknown:?}");
+        document.knows(&HEADINGS)?;
         document.run_under(kubernetes, "Removing")
     };
     remove().map_err(|err| err.context(kubernetes.report()))?;
@@ -414,14 +489,42 @@ fn nothing_installed(kubernetes: &Kubernetes) -> Result<(), String> {
     }
 }
 
+/// The scenario before this one has removed the installation; the one after this takes the one that it makes.
+async fn deleted() -> Result<()> {
+    let cluster = crate::cluster_by(start).await?;
+    let kubernetes = cluster.kubernetes()?;
+    let done = delete_kubevirt(&cluster, kubernetes).await;
+    done.map_err(|err| err.context(kubernetes.report()))
+}
+
+async fn delete_kubevirt(cluster: &Access, kubernetes: &Kubernetes) -> Result<()> {
+    let version = versions::after(kubernetes)?;
+    if nothing_installed(kubernetes).is_ok() {
+        install(kubernetes, &version)?;
+    }
+    let halted = Guest::spawn(cluster, Manifest::vm("halted", "Halted").json()).await?;
+    let document = Document::open(UPGRADE, kubernetes)?;
+    let refused = document.run_under(kubernetes, WITH_KUBECTL).err().context("an existing VM protects nothing")?;
+    ensure!(format!("{refused:#}").contains("Rejecting the uninstall request"), "{refused:#}");
+    halted.delete().await?;
+    document.run_under(kubernetes, WITH_KUBECTL)?;
+    let kubectl = |words: &[&str]| kubernetes.cluster().kubectl(words);
+    let left = kubectl(&["-n", "kubevirt", "get", "deployments,daemonsets", "-o", "name"])?;
+    ensure!(left.trim() == "deployment.apps/virt-operator", "there is {left}");
+    let definitions = kubectl(&["get", "crd", "-o", "name"])?;
+    let ours: Vec<&str> = definitions.lines().filter(|name| name.ends_with("kubevirt.io")).collect();
+    ensure!(ours == ["customresourcedefinition.apiextensions.k8s.io/kubevirts.kubevirt.io"], "there are {ours:?}");
+    install(kubernetes, &version)
+}
+
 /// The time that a guest has to shut down in a launcher that is deleted, and to spare.
 const SHUT_DOWN: Duration = Duration::from_secs(300);
 const FORSAKEN: &str = "forsaken";
 
-/// The scenario before this one has removed the installation.
+/// The scenario before this one has left an installation.
 async fn abandoned() -> Result<()> {
     let cluster = crate::cluster_by(start).await?;
-    let kubernetes = of(&cluster)?;
+    let kubernetes = cluster.kubernetes()?;
     let done = abandon(&cluster, kubernetes).await;
     done.map_err(|err| err.context(kubernetes.report()))
 }

@@ -22,10 +22,13 @@ pub type Scenario<I> = fn(Arc<I>) -> Pin<Box<dyn Future<Output = Result<()>>>>;
 
 /// Starts an installation with Kubernetes' programs and runs the scenarios on it, in their order. Without these programs
 /// the scenarios are ignored, and `untested` says what that means.
+///
+/// After the scenarios `audited` looks at what was asked of the server; it is told whether all of them ran and passed.
 pub fn run<I: Send + Sync + 'static>(
     untested: &str,
     start: impl AsyncFnOnce(&Path) -> Result<I>,
     scenarios: Vec<(&'static str, Scenario<I>)>,
+    audited: impl FnOnce(&I, bool) -> Result<()> + Send + 'static,
 ) -> ExitCode {
     let mut arguments = Arguments::from_args();
     arguments.test_threads = Some(1);
@@ -49,7 +52,14 @@ pub fn run<I: Send + Sync + 'static>(
             return ExitCode::FAILURE;
         }
     };
-    libtest_mimic::run(&arguments, trials(Some((runtime, installation)), scenarios)).exit_code()
+    let trials = trials(Some((runtime.clone(), installation.clone())), scenarios);
+    let conclusion = libtest_mimic::run(&arguments, trials);
+    let all = conclusion.num_filtered_out == 0 && !conclusion.has_failed();
+    let audit = Trial::test("rights_are_declared_and_used", move || {
+        audited(&installation, all).map_err(|error| Failed::from(format!("{error:#}")))
+    });
+    let audit = libtest_mimic::run(&Arguments::default(), vec![audit]);
+    if conclusion.has_failed() { conclusion.exit_code() } else { audit.exit_code() }
 }
 
 /// Without an installation they are listed, and ignored.

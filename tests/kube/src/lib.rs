@@ -11,6 +11,7 @@ mod fake_nodes;
 pub mod installed;
 mod keeper;
 mod pki;
+pub mod rights;
 mod workdir;
 
 pub use control_plane::ControlPlane;

@@ -121,25 +121,8 @@ const PATHS: &[&str] =
     &["/", "*", "/api/v1", "/healthz/etcd", "/metrics/slis", "/logs", "/logs/x", "/debug/pprof/profile", "/configz"];
 const METHODS: &str = "get head post put patch delete options";
 
-/// What virt-operator does by itself, beyond making the objects of the installation and granting what others need: verbs,
-/// group, resources.
-const OPERATOR: &[(&str, &str, &str)] = &[
-    ("get list watch patch", api::v1::GROUP, "kubevirts"),
-    ("get patch update", api::v1::GROUP, "kubevirts/status"),
-    // Counts the nodes that run VMs, and removes our labels on uninstall.
-    ("get list watch patch", "", "nodes"),
-    ("get create patch", "", "events"),
-    // Certificates of nodes.
-    ("get list watch", CERTIFICATES, "certificatesigningrequests"),
-    ("update", CERTIFICATES, "certificatesigningrequests/approval certificatesigningrequests/status"),
-];
-/// The same in the namespace of the installation only.
-const OPERATOR_THERE: &[(&str, &str, &str)] = &[
-    // The CA and the certificates.
-    ("list watch create get patch delete", "", "configmaps secrets"),
-    ("list watch", "", "pods"),
-    ("get create update", "coordination.k8s.io", "leases"),
-];
+/// The CA and the certificates, which virt-operator makes in the installation's namespace: verbs, group, resources.
+const CERTIFICATES_OF_PODS: (&str, &str, &str) = ("list watch create patch delete", "", "configmaps secrets");
 
 /// What virt-handler writes in the whole cluster and no policy restricts to its node: verbs, group, resource, and why.
 const UNRESTRICTED: &[(&str, &str, &str, &str)] = &[
@@ -364,13 +347,14 @@ impl Installation {
         Ok(accounts)
     }
 
-    /// virt-operator may make the objects of an installation, change and delete these, and do whatever it grants.
+    /// virt-operator may make the objects of an installation, change and delete these and those of earlier versions, and do
+    /// whatever it grants.
     fn operator(&self, served: &Served) -> Result<BTreeSet<Right>> {
         let mut all = BTreeSet::new();
         for object in &self.managed {
             let (group, resource, namespaced) = served.resource_of(object)?;
             let (found, owned) =
-                (rights("list watch create", group, resource), rights("get patch delete", group, resource));
+                (rights("list watch create", group, resource), rights("patch delete", group, resource));
             let (name, namespace) = (text(object, "/metadata/name"), text(object, "/metadata/namespace"));
             ensure!(namespaced != namespace.is_empty(), "{object} is in no place where there can be one");
             match namespace {
@@ -378,17 +362,21 @@ impl Installation {
                 names::NAMESPACE => all.extend(found.into_iter().chain(owned).map(|right| right.within(namespace))),
                 // It looks for its one binding there by name.
                 _ => {
-                    let owned = owned.into_iter().map(|right| right.named(name));
+                    let owned = owned.into_iter().chain(rights("get", group, resource));
+                    let owned = owned.map(|right| right.named(name));
                     let create = Right::everywhere(group, resource, "create");
                     all.extend(owned.chain([create]).map(|right| right.within(namespace)));
                 }
             }
         }
-        let there = OPERATOR_THERE.iter().flat_map(|(verbs, group, resources)| rights(verbs, group, resources));
-        let there =
-            there.chain(rights("get patch", "", "namespaces").into_iter().map(|right| right.named(names::NAMESPACE)));
-        all.extend(there.map(|right| right.within(names::NAMESPACE)));
-        all.extend(OPERATOR.iter().flat_map(|(verbs, group, resources)| rights(verbs, group, resources)));
+        let (verbs, group, resources) = CERTIFICATES_OF_PODS;
+        all.extend(rights(verbs, group, resources).into_iter().map(|right| right.within(names::NAMESPACE)));
+        all.extend(install::operator_program().grants().into_iter().map(of_grant));
+        for former in Settings::default().former {
+            let object = json!({"apiVersion": format!("{}/v1", former.group), "kind": former.kind});
+            let (group, resource, _) = served.resource_of(&object)?;
+            all.extend(rights("patch delete", group, resource).into_iter().map(|right| right.named(former.name)));
+        }
         all.extend(rights("approve sign", CERTIFICATES, "signers").into_iter().map(|right| right.named(names::SIGNER)));
         let lent = Right::everywhere(RBAC, "roles", "bind").named("extension-apiserver-authentication-reader");
         all.insert(lent.within("kube-system"));

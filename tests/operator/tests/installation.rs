@@ -38,7 +38,7 @@ pub(crate) fn settings() -> Settings {
 
 impl Installation {
     pub(crate) async fn start(folder: &Path) -> Result<Installation> {
-        let plane = ControlPlane::start(folder).await?.with_scheduler()?.with_controller_manager()?;
+        let plane = ControlPlane::start_audited(folder).await?.with_scheduler()?.with_controller_manager()?;
         let client = plane.client()?;
         let mut shape = NodeShape::default();
         shape.labels.insert("node-role.kubernetes.io/control-plane".to_owned(), String::new());

@@ -169,7 +169,7 @@ fn request(name: &str, node: &str) -> Result<Value> {
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, names::common_name::HANDLER);
-    params.subject_alt_names = vec![SanType::URI(names::node_uri(node).try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(role_tls::node_uri(node).try_into()?)];
     let pem = params.serialize_request(&KeyPair::generate()?)?.pem()?;
     Ok(json!({"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest", "metadata": {"name": name},
         "spec": {"signerName": names::SIGNER, "request": BASE64_STANDARD.encode(pem),
@@ -316,6 +316,7 @@ fn removal(on: &Installation, patience: u64) -> Removal {
         deadline: Instant::now() + PATIENCE,
         patience: Duration::from_secs(patience),
         wait: true,
+        force: false,
     }
 }
 
@@ -377,12 +378,35 @@ async fn removed_by_hand(on: Arc<Installation>) -> Result<()> {
         Ok(found["status"]["readyReplicas"].is_null().then_some(()).ok_or_else(|| found["status"].to_string()))
     })
     .await?;
+    not_ours_stays(&on).await?;
+    // Nobody but its owner removes it, so the namespace stays.
+    let note = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "note"}});
+    let answer = on.ask(Method::POST, &format!("{NAMESPACE}/configmaps"), Some(&note)).await?;
+    ensure!(answer.code == 201, "{answer:?}");
+    removal(&on, 1).run(true).await?;
+    let answer = on.ask(Method::GET, &format!("{NAMESPACE}/configmaps/note"), None).await?;
+    ensure!(answer.code == 200 && answer.body["metadata"]["deletionTimestamp"].is_null(), "{answer:?}");
+    on.ask(Method::DELETE, &format!("{NAMESPACE}/configmaps/note"), None).await?;
     removal(&on, 1).run(true).await?;
     for id in operate::by_hand(&settings(), &programs()) {
         let answer = on.ask(Method::GET, &path(&id)?, None).await?;
         ensure!(answer.code == 404, "{id} is left: {}", answer.body);
     }
     Ok(())
+}
+
+/// A Deployment of another KubeVirt has the name of ours, but not its label.
+async fn not_ours_stays(on: &Installation) -> Result<()> {
+    let deployment = format!("{APPS}/deployments/virt-operator");
+    let label = |value: Value| json!({"metadata": {"labels": {names::INSTALLATION_LABEL: value}}});
+    for (installation, why) in [(json!(null), "is not Ferrovirt's"), (json!("elsewhere"), "pass --namespace elsewhere")]
+    {
+        on.patch(&deployment, &label(installation)).await?;
+        let refused = removal(on, 1).run(true).await.err().context("another KubeVirt is removed")?;
+        ensure!(refused.to_string().contains(why), "{refused:#}");
+    }
+    on.get(KUBEVIRT).await?;
+    on.patch(&deployment, &label(json!(names::NAMESPACE))).await.map(drop)
 }
 
 #[derive(clap::Parser)]
@@ -392,18 +416,32 @@ struct Install {
 }
 
 async fn applied_by_kubectl(on: Arc<Installation>) -> Result<()> {
-    let apply = |name: &str, words: &[&str]| -> Result<()> {
+    let apply = |words: &[&str], flags: &[&str]| -> Result<()> {
         let install = <Install as clap::Parser>::try_parse_from([&["install"], words].concat())?;
-        let file = on.plane.folder().join(name);
+        let file = on.plane.folder().join("manifests.yaml");
         std::fs::write(&file, ferrovirt_cli::installation::manifests(&install.args)?)?;
-        let output = on.plane.kubectl().arg("apply").arg("-f").arg(&file).output().context("cannot run kubectl")?;
+        let mut kubectl = on.plane.kubectl();
+        let output = kubectl.args(flags).arg("-f").arg(&file).output().context("cannot run kubectl")?;
         ensure!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
         Ok(())
     };
-    apply("operator.yaml", &["--only=operator"])?;
+    apply(&["--only=operator"], &["apply"])?;
     let wait = ["wait", "crd", "kubevirts.kubevirt.io", "--for=condition=Established", "--timeout=60s"];
     let output = on.plane.kubectl().args(wait).output().context("cannot run kubectl")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    apply("kubevirt.yaml", &["--only=kubevirt"])?;
-    apply("everything.yaml", &[])
+    apply(&["--only=kubevirt"], &["apply"])?;
+    apply(&[], &["apply"])?;
+    // As the document says it, with a CA in place of its example.
+    let ca = on.plane.folder().join("ca.pem").display().to_string();
+    std::fs::write(&ca, test_support::Authority::new().pem())?;
+    let document = std::fs::read_to_string(DOCUMENT).with_context(|| format!("cannot read {DOCUMENT}"))?;
+    let mut commands = document.lines().filter_map(|line| line.strip_prefix("ferrovirt install --without-operator "));
+    let command = commands.next().context("the document does not install without virt-operator")?;
+    let (install, kubectl) = command.split_once(" | kubectl ").context("nobody applies what is printed")?;
+    let words = install.split(' ').map(|word| if word == "ca.pem" { ca.as_str() } else { word });
+    let flags = kubectl.strip_suffix(" -f -").context("kubectl does not read what is printed")?;
+    let words: Vec<&str> = std::iter::once("--without-operator").chain(words).collect();
+    apply(&words, &flags.split(' ').collect::<Vec<_>>())
 }
+
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/install.md");

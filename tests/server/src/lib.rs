@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use api::rights::Program;
-use embedded::{Config, Server};
+use embedded::{Config, Server, System};
 use kube::Client;
 use review::Hook;
 use tempfile::TempDir;
@@ -98,5 +98,11 @@ impl TestServer {
 pub fn config(authority: &Authority, dir: &Path, hooks: Vec<Arc<dyn Hook>>) -> Config {
     let Pair { cert, key } = authority.issue("apiserver", &[]);
     let store_path = dir.join("store.redb");
-    Config { store_path, client_ca_pem: authority.pem().to_owned(), cert_pem: cert, key_pem: key, hooks }
+    let system = System {
+        namespace: api::config::DEFAULT_INSTALL_NAMESPACE.to_owned(),
+        priority_classes: vec![],
+        roles: api::users::roles(),
+        bindings: api::users::bindings(),
+    };
+    Config { store_path, client_ca_pem: authority.pem().to_owned(), cert_pem: cert, key_pem: key, hooks, system }
 }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use oci_image::{Compression, Kind, Tree};
 
-use super::{MIB, Options, Places, Recipe, debian, launcher, make, program, stamp};
+use super::{MB, Options, Places, Recipe, debian, launcher, make, program, stamp};
 
 /// Names of images, each with its directory below the guest's.
 const IMAGES: [(&str, &str); 2] = [("guest-disk", "containerdisk"), ("guest-kernel", "kernel")];
-const LIMIT: u64 = 100 * MIB;
+const LIMIT: u64 = 100 * MB;
 /// Image volumes keep owners and modes, and QEMU runs as this user.
 const QEMU: u32 = 107;
 

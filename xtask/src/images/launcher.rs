@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::program::{self, Programs};
 use super::sbom::Package;
-use super::{MIB, Options, Places, Recipe, debian, make, stamp, step};
+use super::{MB, Options, Places, Recipe, debian, make, stamp, step};
 
 const NAME: &str = "virt-launcher";
-const LIMIT: u64 = 300 * MIB;
+const LIMIT: u64 = 300 * MB;
 /// Guests run as this user.
 const QEMU: u32 = 107;
 const SCRIPT: &str = "tools/images/launcher.sh";

@@ -55,6 +55,7 @@ pub(super) fn own_sources() -> String {
         include_str!("guest.rs"),
         include_str!("launcher.rs"),
         include_str!("program.rs"),
+        include_str!("remap.rs"),
         include_str!("sbom.rs")
     )) + &of_writer()
 }

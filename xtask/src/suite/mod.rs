@@ -38,6 +38,8 @@ const CLUSTER: &str = "test-cluster::cluster";
 const NIGHTLY_LIMIT: Duration = Duration::from_hours(2);
 /// For a lane on a real cluster: the longest ones take twenty minutes on a machine that does something else, too.
 const KUBERNETES_LIMIT: Duration = Duration::from_hours(1);
+/// For all fault cases of a lane there: up to 170, of which each takes most of a minute.
+const FAULTS_LIMIT: Duration = Duration::from_hours(4);
 
 const LANE: &str = "FERROVIRT_E2E_LANE";
 const SHAPE: &str = "FERROVIRT_E2E_SHAPE";
@@ -46,6 +48,10 @@ const PREVIOUS: &str = "FERROVIRT_E2E_PREVIOUS";
 const QUICKSTART: &str = "quickstart";
 /// An installation that is made, updated and removed by the commands of the documents.
 const UPGRADE: &str = "upgrade";
+/// Lanes in which somebody is killed at points of what happens. Some of their cases are always played.
+const STRUCK: &[&str] = &["moves", "struck", "killed"];
+/// All of these cases, and nothing else.
+const ALL_FAULTS: &[&str] = &["fault_", "--include-ignored"];
 
 /// What `xtask test` was asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -78,6 +84,8 @@ pub(crate) struct OnKubernetes {
     /// The one lane to run, instead of all.
     lane: Option<String>,
     upgrade_from: UpgradeFrom,
+    /// The whole fault matrix, and nothing else.
+    all_faults: bool,
 }
 
 /// Whose installation is updated to this one.
@@ -131,12 +139,16 @@ impl OnKubernetes {
                     let word = value().context("--upgrade-from needs a commit, such as HEAD~1, or `same`")?;
                     wanted.upgrade_from = UpgradeFrom::parse(word);
                 }
-                other => bail!("`kube-test` has no flag {other}; it has --lane and --upgrade-from"),
+                "--all-faults" => wanted.all_faults = true,
+                other => bail!("`kube-test` has no flag {other}; it has --lane, --upgrade-from and --all-faults"),
             }
         }
         match &wanted.lane {
             Some(lane) if !lanes().contains(&lane.as_str()) => {
                 bail!("there is no lane {lane}; lanes are {}", lanes().join(", "))
+            }
+            Some(lane) if wanted.lanes().is_empty() => {
+                bail!("the lane {lane} has no fault cases; lanes that have are {}", STRUCK.join(", "))
             }
             _ => Ok(wanted),
         }
@@ -144,7 +156,18 @@ impl OnKubernetes {
 
     /// Those to run.
     fn lanes(&self) -> Vec<&'static str> {
-        lanes().into_iter().filter(|lane| self.lane.as_deref().is_none_or(|only| only == *lane)).collect()
+        let wanted = |lane: &&str| self.lane.as_deref().is_none_or(|only| only == *lane);
+        let mut lanes = lanes();
+        lanes.retain(|lane| wanted(lane) && (!self.all_faults || STRUCK.contains(lane)));
+        lanes
+    }
+
+    /// A lane with what of it is to run.
+    fn job(&self, lane: Job) -> Job {
+        match self.all_faults {
+            true => lane.with_args(ALL_FAULTS).with_limit(FAULTS_LIMIT),
+            false => lane.with_limit(KUBERNETES_LIMIT),
+        }
     }
 }
 
@@ -166,7 +189,7 @@ pub(crate) fn kube_test(root: &Path, wanted: &OnKubernetes) -> Result<()> {
         None => None,
     };
     let job = |lane| {
-        let job = on_kubernetes(&binaries, root, lane)?.with_limit(KUBERNETES_LIMIT);
+        let job = wanted.job(on_kubernetes(&binaries, root, lane)?);
         Ok(match &previous {
             Some(folder) if lane == UPGRADE => job.with_env(PREVIOUS, folder),
             _ => job,
@@ -202,7 +225,7 @@ pub(crate) fn faults(root: &Path) -> Result<()> {
 
 fn matrix(binaries: &[Binary], root: &Path) -> Result<Job> {
     let job = find(binaries, "e2e::e2e")?.job(root).named("e2e::faults".to_owned());
-    Ok(job.with_args(&["fault_", "--include-ignored"]).with_limit(NIGHTLY_LIMIT))
+    Ok(job.with_args(ALL_FAULTS).with_limit(NIGHTLY_LIMIT))
 }
 
 fn stage<T>(stages: &mut Vec<Timing>, what: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
@@ -292,6 +315,21 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong:?}");
         }
     }
+
+    #[test]
+    fn all_faults_are_those_of_the_lanes_that_have_some() {
+        let parse = |args: &[&str]| OnKubernetes::parse(&args.iter().map(|&arg| arg.to_owned()).collect::<Vec<_>>());
+        assert_eq!(parse(&["--all-faults"]).unwrap().lanes(), ["moves", "struck", "killed"]);
+        assert_eq!(parse(&["--lane", "killed", "--all-faults"]).unwrap().lanes(), ["killed"]);
+        assert!(STRUCK.iter().all(|lane| LANES.contains(lane)));
+        let refused = parse(&["--all-faults", "--lane", "guests"]).unwrap_err().to_string();
+        assert!(refused.contains("has no fault cases; lanes that have are moves, struck, killed"), "{refused}");
+        let lane = || Job::new("e2e::kubernetes::struck".to_owned(), "/bin/true".into(), "/".into());
+        let words = |wanted: &[&str]| format!("{:?}", parse(wanted).unwrap().job(lane()));
+        assert!(words(&["--all-faults"]).contains(r#"args: ["fault_", "--include-ignored"]"#));
+        assert!(words(&[]).contains("args: []"));
+    }
+
     #[test]
     fn the_commit_before_is_updated_from_where_there_is_one() {
         let repository = tempfile::tempdir().unwrap();

@@ -32,6 +32,8 @@ pub const NETWORK_INFO: &str = "kubevirt.io/network-info";
 pub const LIBVIRT_LOG_FILTERS: &str = "kubevirt.io/libvirt-log-filters";
 /// On VMIs: the launcher stays after a failure, for debugging.
 pub const KEEP_LAUNCHER_ALIVE_AFTER_FAILURE: &str = "kubevirt.io/keep-launcher-alive-after-failure";
+/// On VMIs, for tests: the launcher fails as soon as it starts.
+pub const SIMULATE_LAUNCHER_CRASH: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 /// On VMIs: `true` starts container disks without resolving their digests first.
 pub const SKIP_DIGEST_RESOLUTION: &str = "kubevirt.io/image-volume-skip-digest-resolution";
 /// On virtual machines: `false` delays the creation of DataVolumes until the start.

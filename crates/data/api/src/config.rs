@@ -1,9 +1,12 @@
 //! The effective cluster configuration: built-in defaults, overlaid by the KubeVirt object.
 
 mod defaults;
+mod in_force;
 
 pub use defaults::stall_detector;
+pub use in_force::in_force;
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -57,10 +60,24 @@ impl Default for ClusterConfig {
 }
 
 impl ClusterConfig {
+    /// The configuration of a cluster with these KubeVirt objects: `self`, overlaid by the one [`in_force`].
+    pub fn effective<K: Borrow<KubeVirt>>(
+        &self,
+        objects: impl IntoIterator<Item = K>,
+        namespace: Option<&str>,
+    ) -> Result<Self, ConfigError> {
+        in_force(objects, namespace).map_or_else(|| Ok(self.clone()), |object| self.overlaid(object.borrow()))
+    }
+
     /// The defaults overlaid by one KubeVirt object. The caller sets the launcher's image.
     pub fn from_kubevirt(kubevirt: &KubeVirt) -> Result<Self, ConfigError> {
+        Self::default().overlaid(kubevirt)
+    }
+
+    /// This configuration, overlaid by one KubeVirt object. The launcher's image stays.
+    fn overlaid(&self, kubevirt: &KubeVirt) -> Result<Self, ConfigError> {
         let undecodable = |e: serde_json::Error| ConfigError::Undecodable(e.to_string());
-        let mut config = ClusterConfig::default();
+        let mut config = self.clone();
         if let Some(overlay) = &kubevirt.spec.configuration {
             let mut merged = serde_json::to_value(&config.configuration).map_err(undecodable)?;
             let overlay = serde_json::to_value(overlay).map_err(undecodable)?;
@@ -74,18 +91,8 @@ impl ClusterConfig {
             config.install_namespace = namespace.clone();
         }
         config.annotations = kubevirt.metadata.annotations.clone().unwrap_or_default();
-        config.annotations = kubevirt.metadata.annotations.clone().unwrap_or_default();
         config.check()?;
         Ok(config)
-    }
-
-    /// The configuration after a change of the KubeVirt object: the new one or, if that is invalid, the current one and
-    /// the error. The launcher's image stays.
-    pub fn renewed(&self, kubevirt: &KubeVirt) -> (Self, Option<ConfigError>) {
-        match Self::from_kubevirt(kubevirt) {
-            Ok(config) => (ClusterConfig { launcher_image: self.launcher_image.clone(), ..config }, None),
-            Err(error) => (self.clone(), Some(error)),
-        }
     }
 
     fn check(&self) -> Result<(), ConfigError> {

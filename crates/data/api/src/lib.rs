@@ -13,6 +13,7 @@ pub mod events;
 pub mod export;
 pub mod finalizers;
 pub mod gates;
+pub mod instances;
 pub mod instancetype;
 mod kind;
 pub mod labels;

@@ -31,5 +31,18 @@ pub mod variables;
 
 pub use channel::Channel;
 
+machinery::uid! {
+    /// The UID of a VirtualMachineInstance.
+    pub VmiUid
+}
+
+machinery::uid! {
+    /// The UID of a VirtualMachineInstanceMigration.
+    pub MigrationUid
+}
+
 /// User and group of the launcher and of QEMU; they own the files that QEMU opens.
 pub const USER: u32 = 107;
+
+/// The port of virt-handler, where virt-api reaches the launchers of a node: console, VNC, pause and more.
+pub const HANDLER_PORT: u16 = 8186;

@@ -8,20 +8,21 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::types::SyncOptions;
+use crate::{MigrationUid, VmiUid};
 
 /// `PUT /v1/prepare-target`: prepare to receive the guest.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PrepareTargetRequest {
     pub vmi: VirtualMachineInstance,
-    pub migration_uid: String,
+    pub migration_uid: MigrationUid,
     pub options: SyncOptions,
 }
 
 /// `PUT /v1/migrate`: start sending the guest. Answered when the transfer has started; the state reports progress.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MigrateRequest {
-    pub vmi_uid: String,
-    pub migration_uid: String,
+    pub vmi_uid: VmiUid,
+    pub migration_uid: MigrationUid,
     pub options: MigrationOptions,
     /// The VMI that receives the guest, if it is not this one.
     #[serde(default)]
@@ -39,16 +40,16 @@ pub struct Destination {
 /// `PUT /v1/abort-migration` and `PUT /v1/finalize-target`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MigrationRequest {
-    pub vmi_uid: String,
-    pub migration_uid: String,
+    pub vmi_uid: VmiUid,
+    pub migration_uid: MigrationUid,
 }
 
 /// `PUT /v1/settle-migration`: the outcome of a switch-over, reported by the target node, if the source could not learn
 /// it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SettleRequest {
-    pub vmi_uid: String,
-    pub migration_uid: String,
+    pub vmi_uid: VmiUid,
+    pub migration_uid: MigrationUid,
     /// The guest runs on the target: it must not run on the source. Otherwise the target has ended it for good.
     pub target_runs: bool,
 }
@@ -252,6 +253,18 @@ mod tests {
         assert_eq!((state.role, state.phase), (MigrationRole::Unknown, MigrationPhase::Unknown));
         assert_eq!((state.mode, state.abort), (MigrationMode::Unknown, AbortState::Unknown));
         assert!(!state.phase.is_final());
+    }
+
+    #[test]
+    fn uids_are_plain_texts_on_the_wire_and_anything_else_is_refused() {
+        let request = MigrationRequest {
+            vmi_uid: VmiUid::new("vmi-1").unwrap(),
+            migration_uid: MigrationUid::new("migration-1").unwrap(),
+        };
+        let text = r#"{"vmi_uid":"vmi-1","migration_uid":"migration-1"}"#;
+        assert_eq!(serde_json::to_string(&request).unwrap(), text);
+        assert!(serde_json::from_str::<MigrationRequest>(text).is_ok());
+        assert!(serde_json::from_str::<MigrationRequest>(r#"{"vmi_uid":"../vmi","migration_uid":"m"}"#).is_err());
     }
 
     #[test]

@@ -6,6 +6,7 @@ use api::v1::{SMBiosConfiguration, VirtualMachineInstance, VirtualMachineInstanc
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::VmiUid;
 use crate::migration::MigrationState;
 
 /// The version of this protocol.
@@ -229,7 +230,7 @@ pub struct LeaseRoute {
 /// A command for the launcher of one VMI.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CommandRequest {
-    pub vmi_uid: String,
+    pub vmi_uid: VmiUid,
 }
 
 /// Commands without arguments besides the VMI's UID.
@@ -275,7 +276,7 @@ impl Command {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AgentRequest {
-    pub vmi_uid: String,
+    pub vmi_uid: VmiUid,
     /// In the QEMU guest agent's format: `{"execute": …, "arguments": …}`.
     pub command: serde_json::Value,
     pub timeout_seconds: u32,

@@ -1,5 +1,5 @@
 //! Kubernetes API machinery that is not specific to VMs: quantities, durations, ages, selectors, field paths, patches,
-//! status responses, watch events, names, UIDs, metadata, RBAC rights, identities of nodes and error causes.
+//! status responses, watch events, names, UIDs, metadata, Pods, RBAC rights, identities of nodes and error causes.
 //!
 //! Only data and functions over data.
 
@@ -12,6 +12,7 @@ pub mod int_or_string;
 pub mod meta;
 pub mod names;
 pub mod patch;
+pub mod pod;
 pub mod quantity;
 pub mod rights;
 pub mod selector;

@@ -67,6 +67,34 @@ pub struct Review<'a> {
     pub now: Time,
 }
 
+impl<'a> Review<'a> {
+    /// A write to the object itself, without a previous version. Group, namespace and name are those in the object.
+    pub fn of(
+        operation: Operation,
+        version: &'a str,
+        resource: &'a str,
+        user: &'a User,
+        object: &'a Value,
+        now: Time,
+    ) -> Self {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        Review {
+            operation,
+            group: text("/apiVersion").split_once('/').map_or("", |(group, _)| group),
+            version,
+            resource,
+            subresource: "",
+            namespace: text("/metadata/namespace"),
+            name: text("/metadata/name"),
+            user,
+            old: None,
+            object,
+            dry_run: false,
+            now,
+        }
+    }
+}
+
 /// Which kind of webhook a rule belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -208,6 +236,20 @@ mod tests {
         assert_eq!(words(Some(422), Some("Invalid"), Some("odd")), (422, format!("{denied}: odd")));
         assert_eq!(words(None, Some("Invalid"), None), (400, format!("{denied}: Invalid")));
         assert_eq!(words(Some(200), None, Some("")), (400, format!("{denied} without explanation")));
+    }
+
+    #[test]
+    fn a_write_is_to_the_object_that_it_holds() {
+        let object = serde_json::json!({"apiVersion": "kubevirt.io/v1", "metadata": {"namespace": "ns", "name": "vm"}});
+        let (user, now) = (User::default(), Time(k8s_openapi::jiff::Timestamp::UNIX_EPOCH));
+        let of = |object| {
+            let Review { group, namespace, name, subresource, old, dry_run, .. } =
+                Review::of(Operation::Create, "v1", "virtualmachines", &user, object, now.clone());
+            assert!(subresource.is_empty() && old.is_none() && !dry_run);
+            [group, namespace, name]
+        };
+        assert_eq!(of(&object), ["kubevirt.io", "ns", "vm"]);
+        assert_eq!(of(&serde_json::json!({"apiVersion": "v1"})), [""; 3]);
     }
 
     #[test]

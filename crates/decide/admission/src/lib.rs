@@ -21,12 +21,11 @@ mod world;
 use std::fmt;
 
 use api::config::ClusterConfig;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use machinery::field::FieldError;
 use serde_json::Value;
 
 pub use defaults::{firmware_uuid, memory_hotplug};
-pub use review::{Operation, User};
+pub use review::{Operation, Review, User};
 pub use world::{Wanted, World};
 
 /// What our nodes are part of. Some features need what only one of them has.
@@ -36,29 +35,6 @@ pub enum Shape {
     Embedded,
     /// Kubernetes, with what its administrator has installed there.
     Kubernetes,
-}
-
-/// A write to validate.
-#[derive(Clone, Debug)]
-pub struct Request<'a> {
-    /// The operation.
-    pub operation: Operation,
-    /// The client's API version, such as `v1`.
-    pub version: &'a str,
-    /// The plural resource name, such as `virtualmachines`.
-    pub resource: &'a str,
-    /// `status`, or empty for the object itself.
-    pub subresource: &'a str,
-    /// The requesting user.
-    pub user: &'a User,
-    /// The previous version, for an update.
-    pub old: Option<&'a Value>,
-    /// The new version.
-    pub object: &'a Value,
-    /// The current time.
-    pub now: Time,
-    /// The nodes that the object would run on.
-    pub shape: Shape,
 }
 
 /// An object with its defaults, and all findings about it.
@@ -124,28 +100,28 @@ impl From<Vec<FieldError>> for Refusal {
 
 /// The objects that the validation of a write needs in addition to those in the world. Call it again after fetching
 /// them, until it returns none.
-pub fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
-    let wanted = match request.resource {
-        "virtualmachines" => vm::wanted(request, world),
-        "virtualmachineinstances" => vmi::wanted(request),
-        _ => kinds::wanted(request, world),
+pub fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
+    let wanted = match review.resource {
+        "virtualmachines" => vm::wanted(review, world),
+        "virtualmachineinstances" => vmi::wanted(review),
+        _ => kinds::wanted(review, world),
     };
     wanted.into_iter().filter(|wanted| !world.knows(wanted)).collect()
 }
 
-/// Validates one write: returns the object with its defaults, its errors, and what this build does not support. An
-/// `Err` means that there is no result: the object cannot be decoded, or the request is invalid.
-pub fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
-    match request.resource {
-        "virtualmachines" => vm::judge(request, config, world),
-        "virtualmachineinstances" => vmi::judge(request, config, world),
-        _ => kinds::judge(request, config, world),
+/// Validates one write: returns the object with its defaults, its errors, and what this build does not support on nodes
+/// of this shape. An `Err` means that there is no result: the object cannot be decoded, or the request is invalid.
+pub fn judge(review: &Review<'_>, shape: Shape, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
+    match review.resource {
+        "virtualmachines" => vm::judge(review, shape, config, world),
+        "virtualmachineinstances" => vmi::judge(review, shape, config, world),
+        _ => kinds::judge(review, shape, config, world),
     }
 }
 
 /// Validates one write and admits it only if it is valid and fully supported.
-pub fn admit(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Admitted, Refusal> {
-    let Judged { object, warnings, causes, unsupported } = judge(request, config, world)?;
+pub fn admit(review: &Review<'_>, shape: Shape, config: &ClusterConfig, world: &World) -> Result<Admitted, Refusal> {
+    let Judged { object, warnings, causes, unsupported } = judge(review, shape, config, world)?;
     let errors = unsupported::with_rules(unsupported, causes);
     if errors.is_empty() { Ok(Admitted { object, warnings }) } else { Err(Refusal::Invalid(errors)) }
 }

@@ -8,35 +8,43 @@ use machinery::field::{Cause, FieldError, FieldPath};
 use serde_json::Value;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, presets, unsupported, validate};
+use crate::{
+    Judged, Operation, Refusal, Review, Shape, Wanted, World, accounts, defaults, presets, unsupported, validate,
+};
 
 const KIND: &str = "VirtualMachineInstance";
 const PRESET: &str = "VirtualMachineInstancePreset";
 
 /// The other objects that validation needs: the presets in a new VMI's namespace.
-pub(crate) fn wanted(request: &Request<'_>) -> Vec<Wanted> {
-    if request.operation != Operation::Create {
+pub(crate) fn wanted(review: &Review<'_>) -> Vec<Wanted> {
+    if review.operation != Operation::Create {
         return Vec::new();
     }
-    vec![Wanted::all("kubevirt.io", PRESET, namespace(request.object))]
+    vec![Wanted::all("kubevirt.io", PRESET, namespace(review.object))]
 }
 
 fn namespace(object: &Value) -> &str {
     object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or_default()
 }
 
-pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
-    let own = accounts::is_own(request.user, config);
-    let vmi: VirtualMachineInstance = decode(KIND, request.object, own)?;
-    match (request.operation, request.old.and_then(stored::<VirtualMachineInstance>)) {
-        (Operation::Create, _) => create(request, vmi, own, config, world),
-        (Operation::Update, old) => Ok(update(request, vmi, old.unwrap_or_default(), own, config)),
+pub(crate) fn judge(
+    review: &Review<'_>,
+    shape: Shape,
+    config: &ClusterConfig,
+    world: &World,
+) -> Result<Judged, Refusal> {
+    let own = accounts::is_own(review.user, config);
+    let vmi: VirtualMachineInstance = decode(KIND, review.object, own)?;
+    match (review.operation, review.old.and_then(stored::<VirtualMachineInstance>)) {
+        (Operation::Create, _) => create(review, shape, vmi, own, config, world),
+        (Operation::Update, old) => Ok(update(review, vmi, old.unwrap_or_default(), own, config)),
         (Operation::Delete, _) => Ok(Judged::valid(encode(&vmi))),
     }
 }
 
 fn create(
-    request: &Request<'_>,
+    review: &Review<'_>,
+    shape: Shape,
     mut vmi: VirtualMachineInstance,
     own: bool,
     config: &ClusterConfig,
@@ -46,13 +54,13 @@ fn create(
         // The status belongs to the system; a new VMI cannot have one.
         vmi.status = None;
     }
-    let found: Vec<VirtualMachineInstancePreset> = world.all(PRESET, namespace(request.object));
+    let found: Vec<VirtualMachineInstancePreset> = world.all(PRESET, namespace(review.object));
     presets::apply(&mut vmi, &found)?;
-    defaults::vmi(&mut vmi, config, &request.now)?;
+    defaults::vmi(&mut vmi, config, &review.now)?;
     let causes = validate::instance(&vmi, own, config);
     let object = encode(&vmi);
     let spec = FieldPath::new("spec");
-    let mut unsupported = unsupported::vmi_spec(&spec, &object["spec"], request.shape);
+    let mut unsupported = unsupported::vmi_spec(&spec, &object["spec"], shape);
     unsupported.extend(unsupported::annotations(&FieldPath::new("metadata"), &vmi.metadata));
     unsupported.extend(validate::limits(&spec, &vmi.spec));
     let warnings = presets::warning(&vmi).into_iter().collect();
@@ -60,15 +68,15 @@ fn create(
 }
 
 fn update(
-    request: &Request<'_>,
+    review: &Review<'_>,
     mut vmi: VirtualMachineInstance,
     old: VirtualMachineInstance,
     own: bool,
     config: &ClusterConfig,
 ) -> Judged {
     let mut errors = Vec::new();
-    if accounts::is_handler(request.user, config) && config.feature_gate("NodeRestriction") {
-        errors.extend(own_node_only(request, old.status.as_ref(), vmi.status.as_ref()));
+    if accounts::is_handler(review.user, config) && config.feature_gate("NodeRestriction") {
+        errors.extend(own_node_only(review, old.status.as_ref(), vmi.status.as_ref()));
     }
     if own && vmi.spec != old.spec {
         errors.extend(validate::changed_spec(&old, &vmi, config));
@@ -87,25 +95,23 @@ fn update(
 
 /// virt-handler may only write VMIs on its own node, and may not choose the target of a migration.
 fn own_node_only(
-    request: &Request<'_>,
+    review: &Review<'_>,
     old: Option<&VirtualMachineInstanceStatus>,
     new: Option<&VirtualMachineInstanceStatus>,
 ) -> Option<FieldError> {
     let refuse = |message: &str| Some(FieldError::new(Cause::Invalid, FieldPath::new("status.nodeName"), message));
-    let Some(node) = accounts::node_of(request.user) else {
-        return refuse(
-            "Node restriction: the node agent's identity does not say which node it runs on: missing node name",
-        );
+    let Some(node) = accounts::node_of(review.user) else {
+        return refuse("Node restriction: virt-handler's identity does not name its node: missing node name");
     };
     let at = |status: Option<&VirtualMachineInstanceStatus>| status.and_then(|status| status.node_name.clone());
     let target = |status: Option<&VirtualMachineInstanceStatus>| {
         status.and_then(|status| status.migration_state.as_ref()?.target_node.clone()).filter(|node| !node.is_empty())
     };
     if at(old).as_deref() != Some(node) && target(old).as_deref() != Some(node) {
-        return refuse("Node restriction: the instance does not run on the node agent's node");
+        return refuse("Node restriction: the VMI does not run on virt-handler's node");
     }
     if target(old).is_none() && target(new).is_some() {
-        return refuse("Node restriction: a node agent cannot choose a migration's target");
+        return refuse("Node restriction: virt-handler cannot choose a migration's target");
     }
     None
 }

@@ -11,6 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::status;
 use plan::eviction::{self, Subject, subject};
 use review::{Refusal, Review, SideEffect, User, Verdict};
+use serde_json::Value;
 
 use crate::table::{ATTACHMENT_EVICTION, LAUNCHER_EVICTION};
 
@@ -49,7 +50,9 @@ fn launcher(review: &Review<'_>, world: &World) -> Option<Pod> {
 
 pub(crate) fn review(review: &Review<'_>, config: &ClusterConfig, world: &World) -> Verdict {
     // If the Pod does not exist there is nothing to protect, and the API server reports that.
-    let Some(own) = pod(review, world, review.name) else { return Verdict::default() };
+    let Some(own) = pod(review, world, review.name).filter(|own| is_about(review.object, own)) else {
+        return Verdict::default();
+    };
     let launcher = launcher(review, world);
     let Subject::Launcher { vmi: name } = subject(launcher.as_ref().unwrap_or(&own)) else {
         return Verdict::default();
@@ -81,6 +84,18 @@ pub(crate) fn review(review: &Review<'_>, config: &ClusterConfig, world: &World)
             Verdict { refusal: Some(refusal), side_effect: Some(mark), ..Verdict::default() }
         }
     }
+}
+
+/// Whether the Eviction is about this Pod. If it is about another one that had the same name, or about an older state of
+/// it, the API server refuses it after the webhooks, and the guest must not be marked.
+fn is_about(eviction: &Value, pod: &Pod) -> bool {
+    let same = |asked: &Value, own: &Option<String>| asked.as_str().is_none_or(|asked| own.as_deref() == Some(asked));
+    let asked = &eviction["deleteOptions"]["preconditions"];
+    let (named, own) = (&eviction["metadata"], &pod.metadata);
+    same(&named["name"], &own.name)
+        && same(&named["namespace"], &own.namespace)
+        && same(&asked["uid"], &own.uid)
+        && same(&asked["resourceVersion"], &own.resource_version)
 }
 
 /// The status code that makes `kubectl drain` and similar clients retry.

@@ -13,7 +13,7 @@ mod table;
 mod tests;
 
 use admission::unsupported::with_rules;
-use admission::{Judged, Request, Shape, Wanted, World};
+use admission::{Judged, Shape, Wanted, World};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Status;
 use machinery::field::FieldError;
@@ -38,7 +38,7 @@ pub struct Settings<'a> {
 pub fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
     match is_eviction(review) {
         true => eviction::wanted(review, world),
-        false => admission::wanted(&request(review, Shape::Kubernetes), world),
+        false => admission::wanted(review, world),
     }
 }
 
@@ -54,23 +54,9 @@ fn is_eviction(review: &Review<'_>) -> bool {
     review.subresource == "eviction" && review.resource == "pods"
 }
 
-fn request<'a>(review: &Review<'a>, shape: Shape) -> Request<'a> {
-    Request {
-        operation: review.operation,
-        version: review.version,
-        resource: review.resource,
-        subresource: review.subresource,
-        user: review.user,
-        old: review.old,
-        object: review.object,
-        now: review.now.clone(),
-        shape,
-    }
-}
-
 /// Defaulting and validation of our own kinds.
 fn judge(review: &Review<'_>, settings: Settings<'_>, world: &World) -> Verdict {
-    match admission::judge(&request(review, settings.shape), settings.config, world) {
+    match admission::judge(review, settings.shape, settings.config, world) {
         // If defaulting fails, the webhook that does the defaulting refuses.
         Err(refusal) => Refusal { by: by(review, completes(review)), status: refused(refusal) }.into(),
         Ok(Judged { object, warnings, causes, unsupported }) => {

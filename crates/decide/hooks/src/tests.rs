@@ -136,6 +136,21 @@ fn an_eviction_marks_the_guest_and_is_refused_until_it_has_left() {
 }
 
 #[test]
+fn an_eviction_that_the_api_server_will_refuse_marks_nothing() {
+    let with = |metadata: Value, preconditions: Value| json!({"metadata": metadata, "deleteOptions": {"preconditions": preconditions}});
+    for (eviction, is_marked) in [
+        (with(json!({"name": "l", "namespace": "ns"}), json!({"uid": "p"})), true),
+        (with(json!({"name": "l"}), json!(null)), true),
+        (with(json!({"name": "l"}), json!({"uid": "of the Pod before"})), false),
+        (with(json!({"name": "l"}), json!({"uid": "p", "resourceVersion": "1"})), false),
+        (with(json!({"name": "l", "namespace": "other"}), json!(null)), false),
+    ] {
+        let verdict = ask(("", "pods"), "eviction", &eviction, guest());
+        assert_eq!(verdict.side_effect.is_some(), is_marked, "{eviction}");
+    }
+}
+
+#[test]
 fn an_eviction_wants_the_pod_and_then_its_instance() {
     let (user, object) = (User::default(), json!({"metadata": {"name": "l"}}));
     let write = Review {

@@ -12,8 +12,11 @@
 mod certificates;
 pub mod check;
 mod cluster;
+mod former;
+pub mod installed;
 pub mod names;
 mod object;
+pub mod owner;
 mod policies;
 mod rights;
 mod services;
@@ -24,7 +27,8 @@ mod workload;
 use serde_json::Value;
 
 pub use certificates::{ca_bundle, ca_config_map, secret};
-pub use rights::Programs;
+pub use former::{FORMER, Former};
+pub use rights::{Programs, operator_program};
 pub use settings::Settings;
 
 /// The order in which objects are applied: each needs those before it.

@@ -18,6 +18,12 @@ pub const SUBRESOURCES_GROUP: &str = api::resources::SUBRESOURCES_GROUP;
 /// See [`SUBRESOURCES_GROUP`].
 pub const SUBRESOURCES_VERSIONS: &[&str] = &["v1", "v1alpha3"];
 
+/// Label on every object of an installation but the KubeVirt object; the value is the namespace of the installation. Names and
+/// all other labels are KubeVirt's, so only this one tells its objects from ours.
+pub const INSTALLATION_LABEL: &str = "ferrovirt.io/installation";
+/// Annotation on what virt-operator applies, with the hash of it.
+pub const HASH: &str = "ferrovirt.io/manifest-hash";
+
 /// Our programs: names of workloads, and values of the label [`api::labels::APP`] on their Pods.
 pub mod app {
     /// The aggregated API server and webhooks.
@@ -66,7 +72,7 @@ pub mod port {
     /// virt-operator's webhooks.
     pub const OPERATOR_WEBHOOK: i32 = 8444;
     /// virt-handler, for virt-api: console, VNC, pause and more.
-    pub const HANDLER: i32 = 8186;
+    pub const HANDLER: i32 = launcher_contract::HANDLER_PORT as i32;
 }
 
 /// Paths of health checks.
@@ -226,11 +232,6 @@ impl Certificate {
 
 /// The signer name of virt-handlers' CertificateSigningRequests; virt-operator signs them.
 pub const SIGNER: &str = "ferrovirt.io/virt-handler";
-
-/// How a certificate of a virt-handler names its node.
-pub fn node_uri(node: &str) -> String {
-    format!("ferrovirt://node/{node}")
-}
 
 /// The user name of a service account.
 pub fn user(account: &str, namespace: &str) -> String {

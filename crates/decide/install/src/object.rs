@@ -26,8 +26,9 @@ pub(crate) fn texts<const N: usize>(pairs: [(&str, &str); N]) -> Texts {
 }
 
 /// The labels of every managed object.
-pub(crate) fn managed() -> Texts {
-    texts([(api::labels::MANAGED_BY, MANAGER), (COMPONENT, "kubevirt")])
+pub(crate) fn managed(settings: &Settings) -> Texts {
+    let installation = (crate::names::INSTALLATION_LABEL, settings.namespace.as_str());
+    texts([(api::labels::MANAGED_BY, MANAGER), (COMPONENT, "kubevirt"), installation])
 }
 
 /// Which version of the installation an object belongs to.
@@ -61,7 +62,7 @@ pub(crate) fn typed<K: Resource + Serialize>(object: &K, settings: &Settings) ->
 
 /// Marks an object as one of this installation.
 pub(crate) fn mark(mut object: Value, settings: &Settings) -> Value {
-    for (key, value) in managed() {
+    for (key, value) in managed(settings) {
         object["metadata"]["labels"][key] = json!(value);
     }
     for (key, value) in version(settings) {

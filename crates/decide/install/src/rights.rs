@@ -5,8 +5,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use api::rights::{Program, Scope, rule, rules};
-use k8s_openapi::api::core::v1::ServiceAccount;
+use api::rights::Verb::{Create, Get, List, Patch, Update, Watch};
+use api::rights::{Identity, Program, Right, Scope, rule, rules};
+use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance, VirtualMachineInstanceReplicaSet};
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Node, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde_json::Value;
@@ -83,7 +87,7 @@ pub(crate) fn operator(managed: &[Value], programs: &Programs, settings: &Settin
     let of_kube_system = ObjectMeta { namespace: Some(names::KUBE_SYSTEM.to_owned()), ..of_cluster(name) };
     let cluster_role = ClusterRole {
         metadata: of_cluster(name),
-        rules: Some(cluster_rules(managed, programs)),
+        rules: Some(cluster_rules(managed, programs, settings)),
         ..ClusterRole::default()
     };
     let subjects = Some(vec![subject(name, settings)]);
@@ -92,10 +96,8 @@ pub(crate) fn operator(managed: &[Value], programs: &Programs, settings: &Settin
         role_ref: role_ref("ClusterRole", name),
         subjects: subjects.clone(),
     };
-    let namespaced = [
-        (of_installation(name, settings), installation_rules(programs, settings)),
-        (of_kube_system, kube_system_rules()),
-    ];
+    let namespaced =
+        [(of_installation(name, settings), installation_rules(programs)), (of_kube_system, kube_system_rules())];
     let mut objects = vec![account(name, settings), typed(&cluster_role, settings), typed(&cluster_binding, settings)];
     for (metadata, rules) in namespaced {
         let binding =
@@ -103,6 +105,31 @@ pub(crate) fn operator(managed: &[Value], programs: &Programs, settings: &Settin
         objects.extend([typed(&Role { metadata, rules: Some(rules) }, settings), typed(&binding, settings)]);
     }
     objects
+}
+
+/// What virt-operator asks for itself, beyond the objects that it manages.
+const OWN: &[Right] = &[
+    Right::on::<KubeVirt>(&[List, Watch, Patch]),
+    Right::on_status::<KubeVirt>(&[Patch]),
+    // Whether there are workloads.
+    Right::on::<VirtualMachine>(&[List]),
+    Right::on::<VirtualMachineInstance>(&[List]),
+    Right::on::<VirtualMachineInstanceReplicaSet>(&[List]),
+    // Counts the nodes that run VMs, and removes our labels on uninstall.
+    Right::on::<Node>(&[Get, List, Watch, Patch]),
+    Right::on::<Event>(&[Create, Patch]),
+    // Approves, signs or denies virt-handlers' requests for certificates of nodes.
+    Right::on::<CertificateSigningRequest>(&[List, Watch]),
+    Right::on::<CertificateSigningRequest>(&[Update]).of("approval"),
+    Right::on_status::<CertificateSigningRequest>(&[Update]),
+    Right::watch::<Pod>().in_installation(),
+    Right::on::<Lease>(&[Get, Create, Update]).in_installation(),
+];
+
+/// virt-operator with what it asks for itself. Its roles have more: it manages the objects of the installation, and holds
+/// every right that it grants.
+pub fn operator_program() -> Program {
+    Program { name: names::account::OPERATOR, identity: Identity::Account, rights: OWN.to_vec() }
 }
 
 /// Kinds of cluster-scoped objects that virt-operator manages: group, kind and resource.
@@ -127,53 +154,38 @@ const INSTALLATION_KINDS: &[(&str, &str)] = &[
 ];
 
 const FOUND: &str = "list watch create";
-const OWNED: &str = "get patch delete";
+const OWNED: &str = "patch delete";
 
-/// It may create any object, but change and delete only those of the installation.
-fn cluster_rules(managed: &[Value], programs: &Programs) -> Vec<PolicyRule> {
+/// It may create any object, but change and delete only those of the installation and of earlier versions.
+fn cluster_rules(managed: &[Value], programs: &Programs, settings: &Settings) -> Vec<PolicyRule> {
     let mut all = Vec::new();
     for &(group, kind, resource) in CLUSTER_KINDS {
         let of_kind = managed.iter().filter(|object| object["kind"] == kind);
-        let names: BTreeSet<String> =
-            of_kind.filter_map(|object| object["metadata"]["name"].as_str()).map(str::to_owned).collect();
+        let names = of_kind.filter_map(|object| object["metadata"]["name"].as_str());
+        let former = settings.former.iter().filter(|former| (former.group, former.kind) == (group, kind));
+        let names: BTreeSet<String> = names.chain(former.map(|former| former.name)).map(str::to_owned).collect();
         all.push(rule(FOUND, group, resource));
         all.push(PolicyRule { resource_names: Some(names.into_iter().collect()), ..rule(OWNED, group, resource) });
     }
-    all.extend([
-        rule("get list watch patch", api::v1::GROUP, "kubevirts"),
-        rule("get patch update", api::v1::GROUP, "kubevirts/status"),
-        // Counts the nodes that run VMs, and removes our labels on uninstall.
-        rule("get list watch patch", "", "nodes"),
-        rule("get create patch", "", "events"),
-    ]);
-    all.extend(signing());
+    all.extend(rules(OWN, Scope::Cluster));
+    all.push(signer());
     all.extend(programs.all().into_iter().flat_map(|program| rules(&program.rights, Scope::Cluster)));
     all.extend(api::users::roles().into_iter().flat_map(|role| role.rules.unwrap_or_default()));
     folded(all)
 }
 
-/// Certificates of nodes: approves, signs or denies virt-handlers' requests.
-fn signing() -> [PolicyRule; 4] {
-    let group = "certificates.k8s.io";
+/// Needed to approve and sign requests for certificates of nodes.
+fn signer() -> PolicyRule {
     let ours = Some(vec![names::SIGNER.to_owned()]);
-    [
-        rule("get list watch", group, "certificatesigningrequests"),
-        rule("update", group, "certificatesigningrequests/approval"),
-        rule("update", group, "certificatesigningrequests/status"),
-        PolicyRule { resource_names: ours, ..rule("approve sign", group, "signers") },
-    ]
+    PolicyRule { resource_names: ours, ..rule("approve sign", "certificates.k8s.io", "signers") }
 }
 
-fn installation_rules(programs: &Programs, settings: &Settings) -> Vec<PolicyRule> {
+fn installation_rules(programs: &Programs) -> Vec<PolicyRule> {
     let mut all: Vec<PolicyRule> = INSTALLATION_KINDS
         .iter()
         .map(|(group, resources)| rule(&format!("{FOUND} {OWNED}"), group, resources))
         .collect();
-    all.extend([
-        rule("list watch", "", "pods"),
-        rule("get create update", "coordination.k8s.io", "leases"),
-        PolicyRule { resource_names: Some(vec![settings.namespace.clone()]), ..rule("get patch", "", "namespaces") },
-    ]);
+    all.extend(rules(OWN, Scope::Installation));
     all.extend(programs.all().into_iter().flat_map(|program| rules(&program.rights, Scope::Installation)));
     folded(all)
 }
@@ -184,7 +196,8 @@ fn kube_system_rules() -> Vec<PolicyRule> {
     let named = |name: &str, rule: PolicyRule| PolicyRule { resource_names: Some(vec![name.to_owned()]), ..rule };
     vec![
         rule("create", group, "rolebindings"),
-        named(names::AUTHENTICATION_READER_BINDING, rule(OWNED, group, "rolebindings")),
+        // It is the only one there, so nothing is watched.
+        named(names::AUTHENTICATION_READER_BINDING, rule(&format!("get {OWNED}"), group, "rolebindings")),
         named(names::AUTHENTICATION_READER, rule("bind", group, "roles")),
     ]
 }

@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::LocalObjectReference;
 use serde::Serialize;
 use sha1::{Digest as _, Sha1};
 
+use crate::former::{FORMER, Former};
 use crate::names;
 
 /// The default number of replicas of a Deployment.
@@ -32,7 +33,7 @@ pub struct Settings {
     pub nodes: Option<u32>,
     /// Where virt-api, virt-controller and virt-operator run; on nodes of the control plane if not set.
     pub infra: Option<NodePlacement>,
-    /// Where virt-handler runs, and hence VMs; on every Linux node if not set.
+    /// Where virt-handler runs, and hence VMs; on every amd64 Linux node if not set.
     pub workloads: Option<NodePlacement>,
     /// The NetworkAttachmentDefinition that virt-handler's Pods join for migrations, in the namespace of the installation or as
     /// `NAMESPACE/NAME`.
@@ -45,6 +46,9 @@ pub struct Settings {
     /// The CAs, in PEM, by which the API server trusts our webhooks and our aggregated API.
     #[serde(skip)]
     pub ca_bundle: Option<String>,
+    /// Objects of earlier versions, to be deleted.
+    #[serde(skip)]
+    pub former: &'static [Former],
 }
 
 impl Default for Settings {
@@ -63,6 +67,7 @@ impl Default for Settings {
             kubelet_root: names::host::KUBELET_ROOT.to_owned(),
             node_certificates: false,
             ca_bundle: None,
+            former: FORMER,
         }
     }
 }

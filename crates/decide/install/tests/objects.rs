@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use api::rights::{Identity, Program, Right, Scope, Verb, rules};
 use api::v1::{NodePlacement, VirtualMachineInstance};
-use install::{Manifest, Programs, Settings, Step, managed, names, with_operator, without_operator};
+use install::owner::Owner;
+use install::{Former, Manifest, Programs, Settings, Step, managed, names, with_operator, without_operator};
 use k8s_openapi::api::core::v1::{LocalObjectReference, Node, Pod};
 use serde_json::{Value, json};
 
@@ -113,6 +114,7 @@ fn every_object_is_marked_but_the_users_own() {
     for (settings, objects) in installations() {
         for object in objects.iter().filter(|object| object["kind"] != "KubeVirt") {
             assert_eq!(text(object, "/metadata/labels/app.kubernetes.io~1managed-by"), "virt-operator", "{object}");
+            assert_eq!(Owner::of(object), Owner::Installation(settings.namespace.clone()), "{object}");
             let id = text(object, "/metadata/annotations/kubevirt.io~1install-strategy-identifier");
             assert_eq!(id, settings.identifier(), "{object}");
         }
@@ -422,6 +424,44 @@ fn the_operator_holds_what_it_grants_and_can_make_what_it_manages() {
             assert!(rights.contains(&(verb.to_owned(), group.clone(), plural.clone())), "{verb} {plural}.{group}");
         }
     }
+}
+
+#[test]
+fn the_operator_may_delete_what_earlier_versions_created() {
+    const FORMER: &[Former] =
+        &[Former { group: "admissionregistration.k8s.io", kind: "ValidatingAdmissionPolicy", name: "old-policy" }];
+    let deletes = |former: &'static [Former]| -> Vec<String> {
+        let manifests = with_operator(&Settings { former, ..Settings::default() }, &programs());
+        let objects: Vec<Value> = manifests.into_iter().map(|manifest| manifest.object).collect();
+        let rules = list(of_kind(&objects, "ClusterRole")[0], "/rules").filter(|rule| {
+            rule["resources"] == json!(["validatingadmissionpolicies"]) && !rule["resourceNames"].is_null()
+        });
+        rules
+            .filter(|rule| list(rule, "/verbs").any(|verb| verb == "delete"))
+            .map(|rule| rule["resourceNames"].to_string())
+            .collect()
+    };
+    let (with, without) = (deletes(FORMER), deletes(&[]));
+    assert!(with.len() == 1 && with[0].contains("old-policy") && !without[0].contains("old-policy"), "{with:?}");
+}
+
+#[test]
+fn pods_run_where_the_images_do() {
+    for (_, objects) in installations() {
+        for workload in workloads(&objects) {
+            let selector = &workload.pointer(POD).unwrap()["nodeSelector"];
+            assert_eq!(
+                (&selector["kubernetes.io/os"], &selector["kubernetes.io/arch"]),
+                (&json!("linux"), &json!("amd64"))
+            );
+        }
+    }
+    let node_selector = [("kubernetes.io/arch".to_owned(), "arm64".to_owned())].into();
+    let placement = Some(NodePlacement { node_selector, ..NodePlacement::default() });
+    let own = Settings { workloads: placement, ..Settings::default() };
+    let objects: Vec<Value> = managed(&own, &programs()).into_iter().map(|manifest| manifest.object).collect();
+    let handler = of_kind(&objects, "DaemonSet")[0];
+    assert_eq!(handler.pointer(POD).unwrap()["nodeSelector"]["kubernetes.io/arch"], "arm64", "the settings decide");
 }
 
 #[test]

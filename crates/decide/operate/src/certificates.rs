@@ -13,6 +13,7 @@ use std::time::Duration;
 use api::v1::{CertConfig, KubeVirtSpec};
 use install::names::{CERTIFICATES, Certificate};
 use jiff::Timestamp;
+use machinery::identity::CA_PROPAGATION;
 
 /// How long a CA is valid, unless the KubeVirt object says otherwise.
 const CA_DURATION: Duration = Duration::from_secs(168 * 3600);
@@ -22,8 +23,6 @@ const DURATION: Duration = Duration::from_secs(24 * 3600);
 const RENEW_PART: u32 = 5;
 /// The most CAs in a bundle.
 const BUNDLE_MAX: usize = 50;
-/// Maximum time until Pods see a new bundle: the kubelet refreshes mounted ConfigMaps once a minute.
-const PROPAGATION: Duration = Duration::from_secs(180);
 /// Prefix of a CA's common name; its creation time follows.
 pub const AUTHORITY: &str = "kubevirt.io";
 /// Annotation of Secrets: the configured lifetime of the certificate.
@@ -105,7 +104,7 @@ impl Rotation {
 
     /// How long peers may take to trust a new CA.
     fn propagation(&self) -> Duration {
-        PROPAGATION.min(self.overlap / 2)
+        CA_PROPAGATION.min(self.overlap / 2)
     }
 }
 
@@ -114,7 +113,7 @@ fn read(field: &str, text: Option<String>) -> Result<Option<Duration>, String> {
     let wrong = |why: String| format!("spec.certificateRotateStrategy.selfSigned.{field} is {text:?}: {why}");
     let duration: machinery::duration::Duration = text.parse().map_err(|error| wrong(format!("{error}")))?;
     let duration = duration.to_std().filter(|duration| *duration >= Duration::from_secs(1));
-    duration.map(Some).ok_or_else(|| wrong("it must be a second at least".to_owned()))
+    duration.map(Some).ok_or_else(|| wrong("must be at least 1s".to_owned()))
 }
 
 /// How [`DURATION_ANNOTATION`] writes it.

@@ -13,6 +13,7 @@ use std::time::Duration;
 use api::finalizers;
 use api::v1::KubeVirt;
 
+use crate::absence;
 use crate::certificates::Rotation;
 use crate::effect::{Decision, Effect};
 use crate::status::{Report, Standing, status};
@@ -30,6 +31,10 @@ pub fn decide(w: &World<'_>) -> Decision {
     let mut decision = Decision { effects: vec![], again: Some(PERIOD) };
     let ours = ours(w);
     for other in w.kubevirts.iter().filter(|kubevirt| !ours.is_some_and(|ours| same(ours, kubevirt))) {
+        if let Some(release) = release(w, other, ours) {
+            decision.effects.push(release);
+            continue;
+        }
         decision.effects.extend(report(w, other, &Standing::Other { why: why_other(w, other, ours) }, None, false));
     }
     let Some(kubevirt) = ours else { return decision };
@@ -66,7 +71,8 @@ pub fn failed(w: &World<'_>, why: &str) -> Option<Effect> {
 fn keep(w: &World<'_>, kubevirt: &KubeVirt, found: Certificates, decision: &mut Decision) {
     let Certificates { effects, bundle, next, complete } = found;
     decision.effects.extend(effects);
-    decision.again = again(w, next);
+    let absence = absence::next(&w.handlers, &w.not_ready, w.now);
+    decision.again = again(w, next.into_iter().chain(absence).min());
     if let Some(why) = downgrade(w, kubevirt) {
         decision.effects.extend(refreshed(&w.live, bundle.as_deref()));
         decision.effects.extend(report(w, kubevirt, &Standing::Refused { why }, None, false));
@@ -120,14 +126,23 @@ fn downgrade(w: &World<'_>, kubevirt: &KubeVirt) -> Option<String> {
     Some(format!("Version {target} is older than the running version {observed}. Nothing was changed. {remedy}"))
 }
 
-/// The installation: the oldest KubeVirt object in virt-operator's namespace.
+/// The installation: the KubeVirt object in force in virt-operator's namespace.
 pub(crate) fn ours<'a>(w: &'a World<'_>) -> Option<&'a KubeVirt> {
-    let here = |kubevirt: &&KubeVirt| kubevirt.metadata.namespace.as_ref() == Some(&w.operator.base.namespace);
-    let age = |kubevirt: &&KubeVirt| {
-        let created = kubevirt.metadata.creation_timestamp.as_ref().map(|time| time.0);
-        (created, kubevirt.metadata.name.clone())
-    };
-    w.kubevirts.iter().filter(here).min_by_key(age)
+    api::config::in_force(&w.kubevirts, Some(&w.operator.base.namespace))
+}
+
+/// Lets an object go that is being deleted while another one keeps the installation: nothing is removed for it.
+fn release(w: &World<'_>, other: &KubeVirt, ours: Option<&KubeVirt>) -> Option<Effect> {
+    let here = other.metadata.namespace.as_ref() == Some(&w.operator.base.namespace);
+    let leaves = other.metadata.deletion_timestamp.is_some() && has_finalizer(other);
+    (ours.is_some() && here && leaves).then(|| let_go(other))
+}
+
+/// Removes our finalizer.
+pub(crate) fn let_go(kubevirt: &KubeVirt) -> Effect {
+    let old = kubevirt.metadata.finalizers.clone().unwrap_or_default();
+    let new = old.iter().filter(|one| !is_our_finalizer(one)).cloned().collect();
+    set_finalizers(kubevirt, old, new)
 }
 
 fn same(one: &KubeVirt, other: &KubeVirt) -> bool {
@@ -148,8 +163,11 @@ fn why_other(w: &World<'_>, other: &KubeVirt, ours: Option<&KubeVirt>) -> String
 }
 
 pub(crate) fn has_finalizer(kubevirt: &KubeVirt) -> bool {
-    let all = kubevirt.metadata.finalizers.iter().flatten();
-    all.into_iter().any(|one| one == finalizers::KUBEVIRT || one == finalizers::KUBEVIRT_LEGACY)
+    kubevirt.metadata.finalizers.iter().flatten().any(|one| is_our_finalizer(one))
+}
+
+fn is_our_finalizer(name: &str) -> bool {
+    name == finalizers::KUBEVIRT || name == finalizers::KUBEVIRT_LEGACY
 }
 
 /// Adds our finalizer to the object, in place of the one with the old name.
@@ -163,7 +181,7 @@ fn finalizer(kubevirt: &KubeVirt) -> Option<Effect> {
     (new != old).then(|| set_finalizers(kubevirt, old, new))
 }
 
-pub(crate) fn set_finalizers(kubevirt: &KubeVirt, old: Vec<String>, new: Vec<String>) -> Effect {
+fn set_finalizers(kubevirt: &KubeVirt, old: Vec<String>, new: Vec<String>) -> Effect {
     let (namespace, name) = named(kubevirt);
     Effect::Finalizers { namespace, name, old, new }
 }

@@ -6,8 +6,7 @@
 use serde_json::{Map, Value, json};
 use sha1::{Digest as _, Sha1};
 
-/// Annotation with the hash of what was applied.
-pub const HASH: &str = "ferrovirt.io/manifest-hash";
+pub use install::names::HASH;
 /// Annotation of Pod templates with the hash of the template.
 pub(crate) const TEMPLATE_HASH: &str = "ferrovirt.io/template-hash";
 

@@ -11,6 +11,8 @@
 //!
 //! The crate `install` builds the objects. Node certificates are judged by [`requests`].
 
+mod absence;
+pub mod by_hand;
 pub mod certificates;
 mod customize;
 mod decide;
@@ -28,8 +30,10 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+pub use absence::{NotReady, doubtful_nodes};
+pub use by_hand::by_hand;
 pub use decide::{decide, failed};
 pub use drift::{HASH, left_over};
 pub use effect::{Decision, Effect};
-pub use uninstall::{by_hand, removable};
+pub use uninstall::removable;
 pub use world::{Id, Objects, Operator, World};

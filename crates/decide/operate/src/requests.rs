@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use install::names;
-use machinery::identity::NODE_NAME_EXTRA;
+use machinery::identity::{NODE_NAME_EXTRA, node_uri};
 
 /// Allowed usages of a node's certificate.
 const USAGES: &[&str] = &["digital signature", "key encipherment", "client auth", "server auth"];
@@ -78,7 +78,7 @@ fn node(request: &Request, namespace: &str) -> Result<String, String> {
     if subject.common_name != names::common_name::HANDLER || subject.more {
         return Err(format!("the subject must be only the common name {}", names::common_name::HANDLER));
     }
-    let uri = names::node_uri(node);
+    let uri = node_uri(node);
     if subject.uris != [uri.clone()] || subject.others {
         return Err(format!("the alternative names must be only {uri}: the requester runs on node {node}"));
     }

@@ -6,10 +6,15 @@
 //! a new Pod is ready          ─► the canary succeeded: 10% of the nodes at a time
 //! all Pods are new and ready  ─► one node at a time again, finished
 //! ```
+//!
+//! Absent nodes ([`absence`](crate::absence)) do not count. Kubernetes counts their Pods as unavailable, so during the
+//! roll-out `maxUnavailable` is larger by their number. When one comes back, its new Pod stays unavailable until it is
+//! ready, and the number shrinks as soon as its node is Ready: no other node takes its place meanwhile.
 
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
+use crate::absence::Absent;
 use crate::drift::{HASH, TEMPLATE_HASH, stamped};
 
 /// `maxUnavailable` until the canary is ready.
@@ -55,6 +60,12 @@ impl Rollout {
         }
     }
 
+    /// The same without absent nodes, whose Pods are not ready.
+    pub(crate) fn without(self, absent: Absent) -> Self {
+        let Absent { nodes, updated } = absent;
+        Self { wanted: self.wanted - nodes, all: self.all - nodes, updated: self.updated - updated, ..self }
+    }
+
     /// Whether all of its Pods are new and ready. A DaemonSet without nodes is.
     pub(crate) fn is_finished(self) -> bool {
         self.current && [self.all, self.updated, self.ready].iter().all(|&count| count == self.wanted)
@@ -76,21 +87,32 @@ pub(crate) struct Canary {
 }
 
 /// Decides the next step of virt-handler's roll-out. `desired` is the DaemonSet with a hash, `live` the current one.
-pub(crate) fn canary(desired: &Value, live: Option<&Value>, pods: &[Pod]) -> Canary {
-    let hash = desired.pointer("/spec/template/metadata/annotations").and_then(|all| all[TEMPLATE_HASH].as_str());
+pub(crate) fn canary(desired: &Value, live: Option<&Value>, pods: &[Pod], absent: Absent) -> Canary {
+    let hash = template_hash(desired);
     let new: Vec<&Pod> = pods.iter().filter(|pod| hash.is_some() && template_of(pod) == hash).collect();
     let ready = new.iter().filter(|pod| is_ready(pod)).count();
-    let same_template = live.is_some_and(|live| {
-        live.pointer("/spec/template/metadata/annotations").and_then(|all| all[TEMPLATE_HASH].as_str()) == hash
-    });
-    let rollout = live.map(Rollout::of).unwrap_or_default();
+    let same_template = live.is_some_and(|live| template_hash(live) == hash);
+    let whole = live.map(Rollout::of).unwrap_or_default();
+    let rollout = whole.without(absent);
     let under_way = same_template && rollout.current && rollout.updated < rollout.wanted;
-    let object = match under_way && ready > 0 {
-        true => with_unavailable(desired.clone(), json!(TENTH)),
-        false => with_unavailable(desired.clone(), json!(ONE)),
-    };
+    let object = with_unavailable(desired.clone(), unavailable(whole, absent, under_way, ready > 0));
     let stuck = new.iter().find_map(|pod| stuck(pod));
     Canary { object, stuck }
+}
+
+fn unavailable(whole: Rollout, absent: Absent, under_way: bool, canary_is_ready: bool) -> Value {
+    match (under_way, canary_is_ready) {
+        (false, _) => json!(ONE),
+        (true, false) => json!(i64::from(ONE) + absent.nodes),
+        (true, true) if absent.nodes == 0 => json!(TENTH),
+        // Kubernetes rounds up, too. The sum is at most the number of nodes.
+        (true, true) => json!(((whole.wanted + 9) / 10 + absent.nodes).min(whole.wanted)),
+    }
+}
+
+/// The hash of the template of a DaemonSet.
+pub(crate) fn template_hash(set: &Value) -> Option<&str> {
+    set.pointer("/spec/template/metadata/annotations").and_then(|all| all[TEMPLATE_HASH].as_str())
 }
 
 fn with_unavailable(mut object: Value, unavailable: Value) -> Value {
@@ -104,11 +126,11 @@ fn with_unavailable(mut object: Value, unavailable: Value) -> Value {
     stamped(object)
 }
 
-fn template_of(pod: &Pod) -> Option<&str> {
+pub(crate) fn template_of(pod: &Pod) -> Option<&str> {
     pod.metadata.annotations.as_ref()?.get(TEMPLATE_HASH).map(String::as_str)
 }
 
-fn is_ready(pod: &Pod) -> bool {
+pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     let leaving = pod.metadata.deletion_timestamp.is_some();
     !leaving && conditions.into_iter().flatten().any(|one| one.type_ == "Ready" && one.status == "True")
@@ -170,7 +192,7 @@ mod tests {
             ("done", Some(with_status(desired.clone(), 20, 20, 20)), vec![pod("new", true, None)], json!(1)),
         ];
         for (case, live, pods, expected) in table {
-            let found = canary(&desired, live.as_ref(), &pods);
+            let found = canary(&desired, live.as_ref(), &pods, Absent::default());
             let unavailable = found.object.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
             assert_eq!(unavailable, Some(&expected), "{case}");
             assert_eq!(found.stuck, None, "{case}");
@@ -178,10 +200,34 @@ mod tests {
     }
 
     #[test]
+    fn absent_nodes_take_nothing_from_the_budget_and_are_not_waited_for() {
+        let desired = daemon_set("new", json!(1));
+        let absent = |nodes, updated| Absent { nodes, updated };
+        // Updated and ready of twenty; whether the canary is ready; absent nodes; the budget, and whether it is over.
+        for (case, (updated, ready), canary_is_ready, absent, expected, is_finished) in [
+            ("no canary yet", (0, 18), false, absent(2, 0), json!(3), false),
+            ("the canary", (1, 18), true, absent(2, 0), json!(4), false),
+            ("the last one", (17, 18), true, absent(2, 0), json!(4), false),
+            ("one that is absent is new", (18, 18), true, absent(2, 1), json!(4), false),
+            ("all others are new", (18, 17), true, absent(2, 0), json!(1), false),
+            ("all others are ready", (18, 18), true, absent(2, 0), json!(1), true),
+            ("and some absent ones new", (19, 18), true, absent(2, 1), json!(1), true),
+            ("nobody else", (0, 0), false, absent(20, 0), json!(1), true),
+            ("they are back", (18, 18), true, absent(0, 0), json!("10%"), false),
+        ] {
+            let live = with_status(desired.clone(), 20, updated, ready);
+            let found = canary(&desired, Some(&live), &[pod("new", canary_is_ready, None)], absent);
+            let unavailable = found.object.pointer("/spec/updateStrategy/rollingUpdate/maxUnavailable");
+            assert_eq!(unavailable, Some(&expected), "{case}");
+            assert_eq!(Rollout::of(&live).without(absent).is_finished(), is_finished, "{case}");
+        }
+    }
+
+    #[test]
     fn the_hash_follows_the_number_of_nodes() {
         let desired = daemon_set("new", json!(1));
         let live = with_status(desired.clone(), 20, 1, 20);
-        let canary = canary(&desired, Some(&live), &[pod("new", true, None)]);
+        let canary = canary(&desired, Some(&live), &[pod("new", true, None)], Absent::default());
         assert_ne!(canary.object["metadata"]["annotations"][HASH], desired["metadata"]["annotations"][HASH]);
         assert_eq!(with_unavailable(canary.object, json!(1)), desired);
     }
@@ -190,7 +236,9 @@ mod tests {
     fn only_a_new_pod_that_crashes_is_reported() {
         let desired = daemon_set("new", json!(1));
         let live = with_status(desired.clone(), 3, 1, 2);
-        let of = |template| canary(&desired, Some(&live), &[pod(template, false, Some("CrashLoopBackOff"))]).stuck;
+        let of = |template| {
+            canary(&desired, Some(&live), &[pod(template, false, Some("CrashLoopBackOff"))], Absent::default()).stuck
+        };
         assert_eq!(of("old"), None);
         assert_eq!(of("new").as_deref(), Some("Pod virt-handler-x on n1: CrashLoopBackOff"));
     }

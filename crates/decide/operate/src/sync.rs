@@ -13,10 +13,11 @@ use install::{Step, names};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use crate::absence::{Absent, waits_for};
 use crate::certificates;
 use crate::drift::{difference, stamped};
 use crate::effect::Effect;
-use crate::rollout::{Canary, Rollout, canary};
+use crate::rollout::{Canary, Rollout, canary, template_hash};
 use crate::target::{Desired, Target};
 use crate::world::{Id, Objects, World};
 
@@ -86,10 +87,10 @@ impl Pass<'_> {
 
     fn wait_for(&self, step: Step) -> Result<(), Halt> {
         let unfinished = self.target.of(step).find(|desired| !self.is_rolled_out(desired));
-        match unfinished.filter(|_| !self.settled) {
-            Some(desired) => Err(Halt::Waiting(format!("Waiting for {} to be rolled out.", desired.id.name))),
-            None => Ok(()),
-        }
+        let Some(desired) = unfinished.filter(|_| !self.settled) else { return Ok(()) };
+        let what = if step == Step::Handler { waits_for(&self.w.handlers, &self.w.not_ready) } else { None };
+        let what = what.map(|what| format!(": {what}")).unwrap_or_default();
+        Err(Halt::Waiting(format!("Waiting for {} to be rolled out{what}.", desired.id.name)))
     }
 
     /// True for objects that are not workloads. A workload that still has to change is not rolled out.
@@ -98,15 +99,19 @@ impl Pass<'_> {
             return true;
         }
         let live = self.w.live.get(&desired.id);
-        let changes = match desired.id.kind.as_str() {
-            "DaemonSet" => difference(&self.canary(desired).object, live).is_some(),
-            _ => difference(&desired.object, live).is_some(),
+        let (changes, absent) = match desired.id.kind.as_str() {
+            "DaemonSet" => (difference(&self.canary(desired).object, live).is_some(), self.absent(desired)),
+            _ => (difference(&desired.object, live).is_some(), Absent::default()),
         };
-        !changes && live.is_some_and(|live| Rollout::of(live).is_finished())
+        !changes && live.is_some_and(|live| Rollout::of(live).without(absent).is_finished())
     }
 
     fn canary(&self, desired: &Desired) -> Canary {
-        canary(&desired.object, self.w.live.get(&desired.id), &self.w.handlers)
+        canary(&desired.object, self.w.live.get(&desired.id), &self.w.handlers, self.absent(desired))
+    }
+
+    fn absent(&self, desired: &Desired) -> Absent {
+        Absent::of(&self.w.handlers, &self.w.not_ready, template_hash(&desired.object), self.w.now)
     }
 
     fn handler(&mut self) -> Result<(), Halt> {
@@ -156,7 +161,7 @@ impl Pass<'_> {
     }
 
     /// Deletes obsolete objects in the installation's namespace, and cluster-scoped ones that it knows by name: it has no
-    /// right to delete others.
+    /// right to delete others. A CRD stays until the removal, because users' objects go with it.
     pub(crate) fn delete_obsolete(&mut self) {
         let namespace = &self.target.settings.namespace;
         let is_kept = |id: &Id| {
@@ -165,8 +170,11 @@ impl Pass<'_> {
                 || self.w.operator.own.contains(id)
                 || self.target.objects.iter().any(|desired| desired.id == *id)
         };
+        let is_former =
+            |id: &Id, live: &Value| id.kind != "CustomResourceDefinition" && self.w.operator.is_former(id, live);
         let obsolete = self.w.live.iter().filter(|(id, live)| {
-            id.namespace == *namespace && !is_kept(id) && live["metadata"]["deletionTimestamp"].is_null()
+            let is_ours = id.namespace == *namespace || is_former(id, live);
+            is_ours && !is_kept(id) && live["metadata"]["deletionTimestamp"].is_null()
         });
         let because = "it no longer belongs to the installation";
         let delete = |(id, _): (&Id, &Value)| Effect::Delete { id: id.clone(), because: because.to_owned() };

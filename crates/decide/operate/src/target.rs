@@ -67,6 +67,7 @@ pub(crate) fn settings(w: &World<'_>, kubevirt: &KubeVirt) -> Settings {
         // This virt-operator signs them.
         node_certificates: true,
         ca_bundle: None,
+        former: base.former,
     }
 }
 

@@ -10,11 +10,10 @@
 
 use api::finalizers;
 use api::v1::KubeVirt;
-use install::{Programs, Settings};
 use serde_json::{Value, json};
 
 use crate::certificates::Rotation;
-use crate::decide::{again, report, set_finalizers};
+use crate::decide::{again, let_go, report};
 use crate::effect::{Decision, Effect};
 use crate::status::Standing;
 use crate::sync::{certificates, refreshed};
@@ -26,7 +25,7 @@ const BLOCK: &str = "BlockUninstallIfWorkloadsExist";
 const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
 /// Kinds in the order of removal, after CRDs. Workloads go first: they need all the rest to finish.
-const ORDER: &[&[&str]] = &[
+pub(crate) const ORDER: &[&[&str]] = &[
     &["DaemonSet", "PodDisruptionBudget", "Deployment"],
     &[
         "ValidatingWebhookConfiguration",
@@ -53,10 +52,7 @@ pub(crate) fn decide(w: &World<'_>, kubevirt: &KubeVirt, decision: &mut Decision
     };
     decision.effects.extend(report(w, kubevirt, &standing, None, false));
     if standing == Standing::Gone {
-        let old = kubevirt.metadata.finalizers.clone().unwrap_or_default();
-        let is_ours = |one: &String| one == finalizers::KUBEVIRT || one == finalizers::KUBEVIRT_LEGACY;
-        let new = old.iter().filter(|one| !is_ours(one)).cloned().collect();
-        decision.effects.push(set_finalizers(kubevirt, old, new));
+        decision.effects.push(let_go(kubevirt));
     }
 }
 
@@ -146,33 +142,12 @@ fn finalizers_of(live: &Value) -> Vec<String> {
 }
 
 /// Existing objects that virt-operator created: those that it manages by name, certificates, and everything with its
-/// label in its namespace. Objects applied together with virt-operator belong to the administrator.
+/// label in its namespace; and what earlier versions created. Objects applied together with virt-operator belong to the
+/// administrator.
 pub fn removable(w: &World<'_>) -> Objects {
     let Operator { own, managed, base, .. } = w.operator;
     let is_ours = |id: &Id| managed.contains(id) || id.namespace == base.namespace && id.kind != "Pod";
-    let ours = w.live.iter().filter(|(id, _)| is_ours(id) && !own.contains(id));
+    let is_ours = |id: &Id, live: &Value| is_ours(id) || w.operator.is_former(id, live);
+    let ours = w.live.iter().filter(|(id, live)| is_ours(id, live) && !own.contains(id));
     ours.map(|(id, live)| (id.clone(), live.clone())).collect()
-}
-
-/// All objects of an installation except the KubeVirt object, in the order of removal without virt-operator:
-/// registrations first, because their servers may be down; the namespace last, with whatever is left in it.
-pub fn by_hand(settings: &Settings, programs: &Programs) -> Vec<Id> {
-    let managed = install::managed(settings, programs);
-    let operators = install::with_operator(settings, programs);
-    let mut all: Vec<Id> = managed.iter().chain(&operators).map(|manifest| Id::of(&manifest.object)).collect();
-    all.retain(|id| id.kind != "KubeVirt");
-    all.sort_by_key(|id| (place(&id.kind), id.clone()));
-    all.dedup();
-    all
-}
-
-/// Where a kind stands in the order of [`by_hand`].
-fn place(kind: &str) -> usize {
-    const FIRST: &[&str] = &["ValidatingWebhookConfiguration", "MutatingWebhookConfiguration", "APIService"];
-    match kind {
-        kind if FIRST.contains(&kind) => 0,
-        "CustomResourceDefinition" => 1,
-        "Namespace" => 4,
-        kind => 2 + ORDER.iter().position(|kinds| kinds.contains(&kind)).unwrap_or(1),
-    }
 }

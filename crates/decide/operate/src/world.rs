@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use api::v1::KubeVirt;
+use install::owner::Owner;
 use install::{Manifest, Programs, Settings};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::Value;
 
+use crate::absence::NotReady;
 use crate::certificates::Facts;
 
 /// Identifies an object of the cluster.
@@ -66,6 +68,14 @@ impl Operator {
         let managed: BTreeSet<Id> = ids(install::managed(&base, &programs));
         Self { version, base, architecture, programs, managed: &managed - &own, own }
     }
+
+    /// Whether an earlier version created this cluster-scoped object, which this one does not have.
+    pub(crate) fn is_former(&self, id: &Id, live: &Value) -> bool {
+        let Settings { former, namespace, .. } = &self.base;
+        let is_named =
+            former.iter().any(|former| (former.group, former.kind, former.name) == (&*id.group, &*id.kind, &*id.name));
+        is_named && id.namespace.is_empty() && Owner::of(live).is_in(namespace)
+    }
 }
 
 /// What a pass sees.
@@ -79,6 +89,8 @@ pub struct World<'a> {
     pub live: Objects,
     /// virt-handler's Pods.
     pub handlers: Vec<Pod>,
+    /// The NotReady ones among the nodes of [`doubtful_nodes`](crate::doubtful_nodes).
+    pub not_ready: NotReady,
     pub certificates: Facts,
     /// Nodes that can run VMs.
     pub nodes: u32,

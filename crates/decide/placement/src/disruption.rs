@@ -6,6 +6,7 @@
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use machinery::pod::has_ended;
 use machinery::selector::{Labels, Selector};
 
 /// What the budgets of a namespace mean for the eviction of one of its Pods.
@@ -22,7 +23,7 @@ pub enum Budget {
 /// Decides on the eviction of `pod`; `pods` are those of its namespace.
 pub fn judge(pod: &Pod, budgets: &[PodDisruptionBudget], pods: &[Pod]) -> Budget {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    if is_leaving(pod) || matches!(phase, Some("Succeeded" | "Failed" | "Pending")) {
+    if is_leaving(pod) || has_ended(pod) || phase == Some("Pending") {
         return Budget::Free; // it does not count as available anyway
     }
     let mut of_pod = budgets.iter().filter(|budget| covers(budget, pod));

@@ -1,8 +1,11 @@
 //! The decisions of Kubernetes' own control plane about Pods, for clusters without one: on which node a Pod runs
-//! ([`place`]), whether it fits its namespace's quota ([`quota`]), and whether it may be evicted now ([`disruption`]).
+//! ([`place`]) and which one comes first ([`queue`]), whether it fits its namespace's quota ([`quota`]), and whether it
+//! may be evicted now ([`disruption`]). And about any object: whether it outlives its owners ([`ownership`]).
 
 pub mod disruption;
+pub mod ownership;
 mod place;
+mod queue;
 pub mod quota;
 mod resources;
 mod rules;
@@ -11,4 +14,5 @@ mod scheduled;
 mod tests;
 
 pub use place::{NodeView, Unschedulable, place};
-pub use scheduled::{is_finished, node_of, unscheduled};
+pub use queue::{Assumed, forget_bound, queue, views};
+pub use scheduled::unscheduled;

@@ -23,12 +23,6 @@ pub fn unscheduled(current: Option<&PodCondition>, message: &str, now: Timestamp
 }
 
 /// The node that a Pod is bound to.
-pub fn node_of(pod: &Pod) -> Option<&str> {
+pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref().filter(|name| !name.is_empty())
-}
-
-/// Whether a Pod is finished: it no longer uses any resources of its node.
-pub fn is_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }

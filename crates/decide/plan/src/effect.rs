@@ -206,7 +206,7 @@ pub enum Query {
 }
 
 /// A check of the cache against live reads.
-pub trait Doubt<World>: fmt::Display {
+pub trait Doubt<World>: Deed {
     /// What must be read.
     fn queries(&self, world: &World) -> Vec<Query>;
 
@@ -224,7 +224,7 @@ impl<World> Doubt<World> for Never {
     }
 }
 
-/// An effect that only one controller has.
+/// An effect, or a live read, that only one controller has.
 pub trait Deed: fmt::Display {
     /// The reason under which its failure is reported on the object being reconciled.
     fn on_failure(&self) -> Option<&'static str> {
@@ -234,12 +234,13 @@ pub trait Deed: fmt::Display {
 
 impl Deed for Never {}
 
-impl<Look, Own: Deed> Effect<Look, Own> {
+impl<Look: Deed, Own: Deed> Effect<Look, Own> {
     /// The reason under which a failure is reported on the object being reconciled, if it is.
     pub fn on_failure(&self) -> Option<&'static str> {
         match self {
             Self::Create { why, .. } | Self::Patch { why, .. } | Self::Delete { why, .. } => why.on_failure,
-            Self::Replace(_) | Self::ReplaceStatus(_) | Self::Confirm { .. } => None,
+            Self::Replace(_) | Self::ReplaceStatus(_) => None,
+            Self::Confirm { look, .. } => look.on_failure(),
             Self::Migrate(_) | Self::Note(_) | Self::NoteAbout(..) | Self::RequeueAfter(_) => None,
             Self::Tell { effect, .. } => effect.on_failure(),
             Self::Own(own) => own.on_failure(),
@@ -284,9 +285,35 @@ impl fmt::Display for Patch {
         match self {
             Self::Json(patch) => f.write_str(&paths(patch)),
             Self::Merge(value) | Self::Strategic(value) => {
-                let fields = value.as_object().into_iter().flatten().filter(|(field, _)| *field != "metadata");
-                fields.map(|(field, _)| field.as_str()).try_for_each(|field| f.write_str(field))
+                let fields = value.as_object().into_iter().flatten().map(|(field, _)| field.as_str());
+                let (metadata, others): (Vec<&str>, Vec<&str>) = fields.partition(|field| *field == "metadata");
+                // Beside other fields, metadata is the guard of the patch.
+                f.write_str(&if others.is_empty() { metadata } else { others }.join(" "))
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patch_is_logged_by_the_fields_it_changes() {
+        let json_patch = json!([
+            {"op": "test", "path": "/metadata/uid", "value": "u"},
+            {"op": "add", "path": "/spec/a", "value": 1},
+            {"op": "remove", "path": "/status"},
+        ]);
+        let table = [
+            (Patch::Json(serde_json::from_value(json_patch).unwrap()), "/spec/a /status"),
+            (Patch::Merge(json!({"metadata": {"uid": "u"}, "spec": {"a": 1}, "status": {}})), "spec status"),
+            (Patch::Strategic(json!({"metadata": {"labels": {}}, "status": {}})), "status"),
+            (Patch::Merge(json!({"metadata": {"labels": {}}})), "metadata"),
+        ];
+        for (patch, expected) in table {
+            assert_eq!(patch.to_string(), expected);
         }
     }
 }

@@ -27,7 +27,7 @@ pub struct Guest {
 impl Guest {
     /// Its unfinished migrations.
     pub(crate) fn unfinished(&self) -> impl Iterator<Item = &Migration> {
-        self.migrations.iter().map(AsRef::as_ref).filter(|migration| !migration::is_final(migration))
+        self.migrations.iter().map(AsRef::as_ref).filter(|migration| !migration.is_final())
     }
 
     pub(crate) fn active_pods(&self) -> usize {
@@ -43,7 +43,7 @@ impl Guest {
     /// Identifies the next attempt to migrate it: the VMI's UID and its last finished migration. As long as an attempt
     /// is not in the cache, the same value is derived again; once it has finished, the value changes.
     pub(crate) fn attempt(&self) -> String {
-        let ended: Vec<_> = self.migrations.iter().filter(|migration| migration::is_final(migration)).collect();
+        let ended: Vec<_> = self.migrations.iter().filter(|migration| migration.is_final()).collect();
         // Timestamps have a resolution of one second: if two began in the same second, the one that ended later is the
         // later one.
         let age = |m: &&&Arc<Migration>| {

@@ -21,6 +21,7 @@ pub mod node;
 pub mod object;
 mod pods;
 pub mod synchronization;
+pub mod topology;
 pub mod vm;
 pub mod vmi;
 pub mod workload;

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition};
 
+pub(crate) use machinery::pod::has_ended as is_down;
+
 fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
 }
@@ -14,11 +16,6 @@ fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 fn compute(pod: &Pod) -> Option<&ContainerStatus> {
     containers(pod).find(|container| container.name == render::COMPUTE)
-}
-
-/// All containers have ended.
-pub(crate) fn is_down(pod: &Pod) -> bool {
-    matches!(phase(pod), "Succeeded" | "Failed")
 }
 
 /// Not all of its containers have started.

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use machinery::pod::has_ended;
 
 use crate::{
     Observed, PodAction, PodView, Presence, RestartPolicy, ShimState, Stage, check, containers, restart_policy, status,
@@ -43,7 +44,7 @@ pub fn decide(view: &PodView<'_>) -> Vec<PodAction> {
     if pod.metadata.deletion_timestamp.is_some() {
         return wind_down(view, pod, true);
     }
-    if is_finished(pod) {
+    if has_ended(pod) {
         return if view.disk.is_some() { wind_down(view, pod, false) } else { Vec::new() };
     }
     let spec = match check(pod) {
@@ -156,11 +157,6 @@ fn clear_away(view: &PodView<'_>) -> Vec<PodAction> {
 fn report(view: &PodView<'_>, pod: &Pod, mut status: k8s_openapi::api::core::v1::PodStatus) -> Vec<PodAction> {
     status::settle_conditions(pod, &mut status, view.now);
     if pod.status.as_ref() == Some(&status) { Vec::new() } else { vec![PodAction::ReportStatus(Box::new(status))] }
-}
-
-fn is_finished(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 /// Rounded up: waking too early would take another pass.

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{
     HostIP, Pod, PodCondition, PodIP, PodSpec, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use machinery::pod::is_final;
 
 use crate::{
     ContainerRecord, Exit, Observed, PodView, RestartPolicy, ShimState, Stage, Unsupported, qos_class, restart_policy,
@@ -42,7 +43,7 @@ pub(super) fn observed(pod: &Pod, spec: &PodSpec, view: &PodView<'_>) -> PodStat
     let seen = Seen::new(pod, spec, view);
     let before = pod.status.clone().unwrap_or_default();
     // If the Pod was declared finished, that phase is kept.
-    let told = before.phase.as_deref().filter(|p| matches!(*p, "Succeeded" | "Failed"));
+    let told = before.phase.as_deref().filter(|phase| is_final(phase));
     let phase = told.unwrap_or_else(|| seen.phase());
     let (reason, message) = if told.is_some() { (before.reason.clone(), before.message.clone()) } else { (None, None) };
     let address =

@@ -112,15 +112,12 @@ fn args(
         (flags::ALLOW_EMULATION, config.use_emulation()),
         (flags::ALLOW_CROSS_ARCH_EMULATION, config.feature_gate("CrossArchitectureVirtualization")),
         (flags::KEEP_AFTER_FAILURE, requested(vmi, annotations::KEEP_LAUNCHER_ALIVE_AFTER_FAILURE).is_some()),
-        (flags::SIMULATE_CRASH, annotation(vmi, SIMULATE_CRASH).is_some()),
+        (flags::SIMULATE_CRASH, annotation(vmi, annotations::SIMULATE_LAUNCHER_CRASH).is_some()),
     ];
     let with_value = with_value.into_iter().filter_map(|(flag, value)| Some([format!("--{flag}"), value?]));
     let switches = switches.into_iter().filter(|(_, on)| *on).map(|(flag, _)| format!("--{flag}"));
     Ok(with_value.flatten().chain(switches).collect())
 }
-
-/// An annotation of VMIs for tests: the launcher fails as soon as it starts.
-const SIMULATE_CRASH: &str = "kubevirt.io/func-test-virt-launcher-fail-fast";
 
 /// The memory limit in bytes for inspecting a user's disk image.
 fn disk_memory_limit(config: &ClusterConfig) -> Result<i64, Error> {

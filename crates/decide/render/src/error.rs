@@ -82,16 +82,14 @@ pub enum Error {
     #[error("status.selinuxContext is not known yet")]
     NoSelinuxContext,
     /// A container disk that might be another image on the target.
-    #[error(
-        "the source Pod does not tell the digest of the image of {volume} yet, and a moved guest must find the same image"
-    )]
+    #[error("source Pod's status has no image digest of volume {volume} yet; the target needs the same image")]
     NoDigest {
         /// The volume, or `kernel-boot-volume`.
         volume: String,
     },
     /// The CPU model of the source node is unknown, so no target can be selected.
     #[error(
-        "node {node} has no label host-model-cpu.node.kubevirt.io/*, so no node can be found to which a guest with its CPU can move"
+        "node {node} has no label host-model-cpu.node.kubevirt.io/*; cannot select a target node with the same CPU"
     )]
     NoHostModel {
         /// The source node.

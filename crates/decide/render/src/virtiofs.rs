@@ -21,7 +21,25 @@ pub(crate) fn containers(vmi: &VirtualMachineInstance, config: &ClusterConfig) -
 
 /// Whether the directory belongs to the launcher's own Pod.
 fn is_served(volume: &Volume) -> bool {
-    !matches!(volume.source(), VolumeSource::ContainerPath(_))
+    match volume.source() {
+        VolumeSource::ContainerPath(_) => false,
+        VolumeSource::CloudInitConfigDrive(_)
+        | VolumeSource::CloudInitNoCloud(_)
+        | VolumeSource::ConfigMap(_)
+        | VolumeSource::ContainerDisk(_)
+        | VolumeSource::DataVolume(_)
+        | VolumeSource::DownwardApi(_)
+        | VolumeSource::DownwardMetrics
+        | VolumeSource::EmptyDisk(_)
+        | VolumeSource::Ephemeral(_)
+        | VolumeSource::HostDisk(_)
+        | VolumeSource::MemoryDump(_)
+        | VolumeSource::PersistentVolumeClaim(_)
+        | VolumeSource::Secret(_)
+        | VolumeSource::ServiceAccount(_)
+        | VolumeSource::Sysprep(_)
+        | VolumeSource::Unset => true,
+    }
 }
 
 fn container(volume: &Volume, vmi: &VirtualMachineInstance, config: &ClusterConfig) -> Container {

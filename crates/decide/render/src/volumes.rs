@@ -4,7 +4,10 @@
 //! Names that the Pod needs for itself are therefore reserved; see [`launcher`].
 
 use api::config::ClusterConfig;
-use api::v1::{AccessCredential, HostDisk, SysprepSource, VirtualMachineInstance, Volume as Source, VolumeSource};
+use api::v1::{
+    AccessCredential, CredentialKind, HostDisk, SysprepKind, SysprepSource, VirtualMachineInstance, Volume as Source,
+    VolumeSource,
+};
 use k8s_openapi::api::core::v1::{
     ConfigMapVolumeSource, DownwardAPIVolumeFile, DownwardAPIVolumeSource, HostPathVolumeSource, LocalObjectReference,
     ObjectFieldSelector, Volume, VolumeDevice,
@@ -228,22 +231,25 @@ fn cloud_init(
 }
 
 fn sysprep(name: &str, source: &SysprepSource) -> Result<Volume, Error> {
-    match (&source.secret, &source.config_map) {
-        (Some(from), _) => Ok(secret(name, &from.name, None)),
-        (None, Some(from)) => {
+    match source.kind() {
+        SysprepKind::Secret(from) => Ok(secret(name, &from.name, None)),
+        SysprepKind::ConfigMap(from) => {
             let config_map = Some(config_map(&from.name, None));
             Ok(Volume { name: name.to_owned(), config_map, ..Volume::default() })
         }
-        (None, None) => Err(Error::Missing("spec.volumes[].sysprep.secret or spec.volumes[].sysprep.configMap")),
+        SysprepKind::Unset => Err(Error::Missing("spec.volumes[].sysprep.secret or spec.volumes[].sysprep.configMap")),
     }
 }
 
 /// Secrets with keys and passwords, without duplicates.
 fn access_credentials(credentials: &[AccessCredential], all: &mut PodVolumes) {
     let named = credentials.iter().filter_map(|credential| {
-        let keys = credential.ssh_public_key.as_ref().and_then(|keys| keys.source.secret.as_ref());
-        let password = || credential.user_password.as_ref().and_then(|password| password.source.secret.as_ref());
-        keys.or_else(password).map(|source| source.secret_name.as_str()).filter(|name| !name.is_empty())
+        let secret = match credential.kind() {
+            CredentialKind::SshPublicKey(keys) => keys.source.secret.as_ref(),
+            CredentialKind::UserPassword(password) => password.source.secret.as_ref(),
+            CredentialKind::Unset => None,
+        };
+        secret.map(|source| source.secret_name.as_str()).filter(|name| !name.is_empty())
     });
     for name in named {
         let volume = format!("{name}-access-cred");

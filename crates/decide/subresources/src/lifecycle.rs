@@ -94,7 +94,7 @@ pub fn stop(vm: &VirtualMachine, vmi: Option<&VirtualMachineInstance>, options: 
         return Err(Refusal::bad_request("gracePeriod has to be greater or equal to 0"));
     }
     let strategy = run_strategy(vm)?;
-    let running = vmi.filter(|vmi| !is_final(vmi));
+    let running = vmi.filter(|vmi| !vmi.is_final());
     let last = match (&strategy, running) {
         (RunStrategy::Always | RunStrategy::Once, _) => set_running(vm, false),
         (RunStrategy::Halted | RunStrategy::Manual | RunStrategy::RerunOnFailure, None) => {
@@ -158,17 +158,13 @@ fn phase(vmi: &VirtualMachineInstance) -> Option<VirtualMachineInstancePhase> {
     vmi.status.as_ref()?.phase.clone()
 }
 
-fn is_final(vmi: &VirtualMachineInstance) -> bool {
-    matches!(phase(vmi), Some(VirtualMachineInstancePhase::Succeeded | VirtualMachineInstancePhase::Failed))
-}
-
 /// Whether the VMI is running or starting, as far as known.
 fn is_up(vmi: &VirtualMachineInstance) -> bool {
     use VirtualMachineInstancePhase::{Other, Unknown};
     match phase(vmi) {
         None | Some(Unknown) => false,
         Some(Other(phase)) if phase.is_empty() => false,
-        Some(_) => !is_final(vmi),
+        Some(_) => !vmi.is_final(),
     }
 }
 

@@ -57,7 +57,7 @@ pub fn cancel_evacuation(
     let key = config.migrations().node_drain_taint_key.unwrap_or_default();
     let taints = node.and_then(|node| node.spec.as_ref()).and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     if !key.is_empty() && taints.iter().any(|taint| taint.key == key && taint.effect == "NoSchedule") {
-        let why = format!("the node is being drained: as long as it has the taint {key}, its guests are moved");
+        let why = format!("the node is being drained: while it has the taint {key}, its guests are evacuated");
         return Err(Refusal::bad_request(why));
     }
     let marked = vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref()).unwrap_or_default();

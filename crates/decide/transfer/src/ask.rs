@@ -66,7 +66,7 @@ impl Source {
     /// The outcome is unknown. The phase lets virt-handler report what it knows.
     fn undecided(&self, it: &mut Asking, why: String, now: Duration) -> Vec<Command> {
         again(it, now);
-        let warning = format!("it is not known whether the guest runs on the target: {why}");
+        let warning = format!("cannot determine whether the guest runs on the target: {why}");
         vec![phase(MigrationPhase::Undecided), Command::Warn(warning)]
     }
 

@@ -155,11 +155,11 @@ impl Monitor {
         let silence = sample.elapsed.saturating_sub(self.last_progress);
         let patience = self.options.progress_timeout_seconds;
         if patience > 0 && silence > Duration::from_secs(patience) {
-            let because = format!("no progress for {patience} s: the target does not take what is sent");
+            let because = format!("no progress for {patience} s: target accepts no data");
             return Some(Order::Abort { because });
         }
         late.map(|limit| {
-            let because = format!("it did not complete within {} s; {}", limit.as_secs(), self.remedies());
+            let because = format!("migration did not complete within {} s; {}", limit.as_secs(), self.remedies());
             Order::Abort { because }
         })
     }

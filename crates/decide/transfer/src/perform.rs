@@ -107,7 +107,7 @@ impl Source {
         match judges.then(|| it.monitor.judge(sample)).flatten() {
             None => {}
             Some(Order::Abort { because }) => {
-                commands.push(Command::Warn(format!("aborting the migration: {because}")));
+                commands.push(Command::Warn(format!("aborting: {because}")));
                 it.given_up = Some(because);
             }
             Some(Order::PostCopy) => {
@@ -131,7 +131,7 @@ impl Source {
     fn switched(&mut self, it: &mut Performing, result: Result<(), Failure>, now: Duration) -> Vec<Command> {
         let Some(mode) = it.ordered.take() else { return Vec::new() };
         if let Err(failure) = result {
-            return vec![Command::Warn(format!("that did not help: {}; trying again", failure.text))];
+            return vec![Command::Warn(format!("switching failed: {}; retrying", failure.text))];
         }
         self.mode = mode;
         it.monitor.switched(mode, now.saturating_sub(it.begun));

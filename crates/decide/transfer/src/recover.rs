@@ -53,10 +53,10 @@ impl Source {
         let broken_at = *self.broken_at.get_or_insert(now);
         if now.saturating_sub(broken_at) >= RECOVER_WITHIN {
             let within = RECOVER_WITHIN.as_secs();
-            let broke = "the connection broke during post-copy, and could not be made again within";
+            let broke = "connection broke during post-copy and was not restored within";
             return stayed(format!("{broke} {within} s: {why}"));
         }
-        let warning = Command::Warn(format!("post-copy broke: {why}; going on with it"));
+        let warning = Command::Warn(format!("post-copy interrupted: {why}; resuming"));
         let mut commands = vec![warning];
         if !self.is_post_copy() {
             // The order to switch was executed, but its answer was lost.
@@ -101,7 +101,7 @@ impl Source {
 
     fn resend(&mut self, here: Domain) -> Next {
         if here.0.is_down() {
-            return stayed(format!("QEMU ended ({:?}) before all of the guest's memory was sent", here.0));
+            return stayed(format!("QEMU ended ({:?}) before the memory transfer completed", here.0));
         }
         self.pass = Pass { post_copy: true, resumes: true };
         (recovering(Stage::Beginning, String::new()), vec![Command::Begin(self.pass)])

@@ -49,8 +49,8 @@ pub(crate) const GIVE_UP_WITHIN: Duration = Duration::from_secs(10);
 /// The timeout for connecting to the target: a restarted virt-handler reopens the proxy within this time.
 const REACH_WITHIN: Duration = Duration::from_secs(20);
 /// Why a guest in post-copy is lost.
-pub(crate) const TORN: &str = "the guest ended at the target before all of its memory was there";
-const NO_POST_COPY: &str = "post-copy is not possible here";
+pub(crate) const TORN: &str = "guest ended on the target before the memory transfer completed";
+const NO_POST_COPY: &str = "post-copy is not possible on this node";
 
 /// The input known before the first call.
 #[derive(Debug, Clone)]
@@ -238,7 +238,7 @@ impl Source {
             (Step::GivingUp { why, .. }, Event::Finished(_)) => self.stay(Then::Vain(why)),
             (Step::GivingUp { until, why }, Event::Tick) if now >= until => {
                 let (step, mut commands) = self.stay(Then::Vain(why));
-                let hangs = "the target did not answer the cancelled migration";
+                let hangs = "the target did not respond to the cancellation";
                 commands.insert(0, Command::Warn(hangs.to_owned()));
                 (step, commands)
             }
@@ -287,7 +287,7 @@ impl Source {
         self.pass.post_copy = false;
         self.setup.options = without_post_copy(&self.setup.options);
         let (step, mut commands) = reach(now);
-        let why = "QEMU may not use userfaultfd here; the guest is moved without post-copy";
+        let why = "QEMU cannot use userfaultfd on this node; migrating without post-copy";
         commands.insert(0, Command::Warn(why.to_owned()));
         (step, commands)
     }
@@ -396,7 +396,7 @@ impl Source {
     fn insisting(&mut self, wish: Wish, then: Then, at: Option<Duration>, event: Event, now: Duration) -> Next {
         let command = match event {
             Event::Here(Err(failure)) | Event::Done(Err(failure)) => {
-                let warning = Command::Warn(format!("{} {}; trying again", wish.action(), failure.text));
+                let warning = Command::Warn(format!("{} {}; retrying", wish.action(), failure.text));
                 return (Step::Insisting { wish, then, at: Some(now + ASK_AGAIN) }, vec![warning]);
             }
             Event::Here(Ok(Some(domain))) if wish == Wish::GoOn && is_handed_over(domain) => {
@@ -437,9 +437,9 @@ impl Wish {
 
     fn action(self) -> &'static str {
         match self {
-            Wish::GoOn => "cannot let the guest go on here:",
+            Wish::GoOn => "cannot resume the guest on the source:",
             Wish::StayPaused => "cannot read the state of the guest that stays paused:",
-            Wish::End => "cannot end the guest that has moved:",
+            Wish::End => "cannot stop the migrated guest on the source:",
         }
     }
 }

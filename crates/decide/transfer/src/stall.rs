@@ -127,7 +127,7 @@ impl Stall {
             return Some(Order::MaxDowntime(milliseconds(self.max_downtime)));
         }
         let because = format!(
-            "it does not converge: at best {} MiB are left after a round, which would stop the guest for {} ms",
+            "migration does not converge: {} MiB left per iteration (estimated downtime {} ms)",
             best >> 20,
             estimate.as_millis()
         );
@@ -140,7 +140,7 @@ impl Stall {
             _ => self.deadline.or(self.acceptable),
         };
         let limit = limit.filter(|limit| sample.elapsed > *limit)?;
-        let give_up = || Order::Abort { because: format!("it did not complete within {} s", limit.as_secs()) };
+        let give_up = || Order::Abort { because: format!("migration did not complete within {} s", limit.as_secs()) };
         let left = self.budget().map_or(Duration::MAX, |budget| budget.saturating_sub(sample.elapsed));
         let completable = self.estimate(sample).is_some_and(|estimate| estimate <= left);
         if mode == MigrationMode::Paused || !completable || !self.disruption || self.deadline.is_some() {

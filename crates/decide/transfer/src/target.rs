@@ -13,6 +13,7 @@
 //! libvirt's incoming job is over. After that the answer may still get lost; then the source queries the target, and
 //! learns that the guest runs here.
 
+use launcher_contract::migration::{MigrationMode, MigrationPhase};
 use launcher_contract::types::{DomainReason as Reason, DomainStatus as Status};
 
 use crate::event::Domain;
@@ -38,6 +39,23 @@ pub enum Note {
     Completed,
     /// The guest was here, or nearly, and has ended.
     Failed,
+}
+
+impl Note {
+    /// The migration's phase from now on, if it changes.
+    pub fn phase(self) -> Option<MigrationPhase> {
+        match self {
+            Note::Started => None,
+            Note::Fetches => Some(MigrationPhase::Transferring),
+            Note::Completed => Some(MigrationPhase::Completed),
+            Note::Failed => Some(MigrationPhase::Failed),
+        }
+    }
+
+    /// The migration's mode from now on, if it changes.
+    pub fn mode(self) -> Option<MigrationMode> {
+        (self == Note::Fetches).then_some(MigrationMode::PostCopy)
+    }
 }
 
 /// See the module documentation.
@@ -160,6 +178,19 @@ mod tests {
             target.on(seen((Status::Running, Reason::Migrated), true));
             assert_eq!(target.on(Seen { domain: end, receiving: false }), [Note::Failed], "{end:?}");
             assert_eq!(target, Target::Lost);
+        }
+    }
+
+    #[test]
+    fn only_a_note_of_the_end_ends_the_migration() {
+        use MigrationPhase::{Completed, Failed, Transferring};
+        for (note, phase, mode) in [
+            (Note::Started, None, None),
+            (Note::Fetches, Some(Transferring), Some(MigrationMode::PostCopy)),
+            (Note::Completed, Some(Completed), None),
+            (Note::Failed, Some(Failed), None),
+        ] {
+            assert_eq!((note.phase(), note.mode()), (phase, mode), "{note:?}");
         }
     }
 

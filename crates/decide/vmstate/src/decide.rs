@@ -184,7 +184,7 @@ fn failed_because(w: &World<'_>, why: Option<&str>) -> String {
     match (why, w.launcher.outcome().map(|domain| domain.reason)) {
         (Some(why), _) => format!("The VirtualMachineInstance failed: {why}."),
         (None, Some(DomainReason::Destroyed)) => {
-            "The VirtualMachineInstance was ended before its guest had powered off.".to_string()
+            "The VirtualMachineInstance was killed before its guest powered off.".to_string()
         }
         (None, _) => "The VirtualMachineInstance crashed.".to_string(),
     }

@@ -41,6 +41,7 @@
 //! Hotplug and SR-IOV are not part of the state machine yet.
 
 mod action;
+pub mod claim;
 mod conditions;
 mod decide;
 mod interfaces;

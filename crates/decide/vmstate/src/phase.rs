@@ -49,8 +49,7 @@ fn critical(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
     let has_domain = matches!(w.launcher.verdict(w.now), Verdict::Connected(state) if state.domain.is_some());
     let starting = !vmi.is_running() && !has_domain;
     (matches!(w.network, Network::Interrupted) && starting).then(|| {
-        "the node agent was interrupted while it prepared the network of the launcher Pod, which cannot be restarted"
-            .to_string()
+        "virt-handler restarted while it set up the launcher Pod's network, which cannot be repeated".to_string()
     })
 }
 
@@ -59,10 +58,10 @@ fn gone(w: &World<'_>) -> String {
         return "the launcher Pod is gone from its node".to_string();
     }
     if w.launcher.process_gone {
-        return "the launcher process ended without saying why".to_string();
+        return "virt-launcher exited without reporting a reason".to_string();
     }
     if w.launcher.connected_once {
-        return "the launcher does not answer any more".to_string();
+        return "virt-launcher no longer responds".to_string();
     }
     "the launcher did not become ready in time; see the log of its Pod".to_string()
 }
@@ -71,7 +70,7 @@ fn without_domain(w: &World<'_>, current: Phase) -> (Phase, Option<String>) {
     match current {
         Phase::Running => {
             let lost = w.launcher.state.is_some_and(|(_, at)| since(at, w.now) >= DOMAIN_LOST);
-            let why = || "the launcher has no domain for this guest any more".to_string();
+            let why = || "virt-launcher no longer has a domain for this guest".to_string();
             if lost { (Phase::Failed, Some(why())) } else { (current, None) }
         }
         // It was handed over, but the stored phase is not one of ours: start over.

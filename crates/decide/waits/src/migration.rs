@@ -34,7 +34,7 @@ pub fn standing(
         state.and_then(|state| name(state).clone()).unwrap_or_else(|| "its node".to_owned())
     };
     let (source, to) = (node(|state| &state.source_node), node(|state| &state.target_node));
-    match phase(migration) {
+    match migration.phase() {
         Some(Phase::Succeeded) => Standing::Succeeded { source, target: to },
         Some(Phase::Failed) => Standing::Failed { why: failure(migration, state) },
         Some(Phase::Running) if told(migration).is_none() => {
@@ -162,21 +162,11 @@ fn failure(
         })
 }
 
-/// The phase; `None` before the controller has processed it.
-pub fn phase(migration: &VirtualMachineInstanceMigration) -> Option<&Phase> {
-    migration.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
-}
-
-/// Whether it has succeeded or failed.
-pub fn is_final(migration: &VirtualMachineInstanceMigration) -> bool {
-    matches!(phase(migration), Some(Phase::Succeeded | Phase::Failed))
-}
-
 /// When the current phase was reached.
 pub fn since(migration: &VirtualMachineInstanceMigration) -> Option<Timestamp> {
     let status = migration.status.as_ref();
     let reached = status.map(|status| status.phase_transition_timestamps.as_slice()).unwrap_or_default();
-    let current = reached.iter().rev().find(|reached| reached.phase.as_ref() == phase(migration));
+    let current = reached.iter().rev().find(|reached| reached.phase.as_ref() == migration.phase());
     let time = current.and_then(|reached| reached.phase_transition_timestamp.as_ref());
     time.or(migration.metadata.creation_timestamp.as_ref()).map(|time| time.0)
 }

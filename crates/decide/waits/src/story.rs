@@ -51,7 +51,7 @@ pub fn tell(chain: &Chain, now: Timestamp) -> String {
         rows.push(("Pod", &pod.metadata, pod_state(pod), created(&pod.metadata)));
     }
     if let Some(migration) = &chain.migration {
-        let phase = migration::phase(migration).map_or_else(|| "New".to_owned(), ToString::to_string);
+        let phase = migration.phase().map_or_else(|| "New".to_owned(), ToString::to_string);
         let kind = "VirtualMachineInstanceMigration";
         rows.push((kind, &migration.metadata, phase, migration::since(migration)));
     }

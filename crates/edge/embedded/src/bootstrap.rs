@@ -1,10 +1,12 @@
 //! Initial objects of every cluster: namespaces, priority classes and RBAC.
 //!
-//! User roles are written here, or come from [`api::users`]; those of programs are derived from the rights they declare. Roles are updated at every
-//! start, so that an upgrade adds its new permissions; a role annotated with
-//! `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.
+//! Kubernetes' own are written here, those of the [`System`] come from whoever opens the server, and those of programs are
+//! derived from the rights they declare. Roles are updated at every start, so that an upgrade adds its new permissions; a
+//! role annotated with `rbac.authorization.kubernetes.io/autoupdate: "false"` is left alone.
 
 use k8s_openapi::Resource;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use machinery::rights::Program;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -16,10 +18,19 @@ use crate::registry::{Part, Registry, WriteContext};
 use crate::server::Error;
 use crate::views::Served;
 
-/// The installation namespace.
-const INSTALLATION: &str = api::config::DEFAULT_INSTALL_NAMESPACE;
+/// What is installed in the cluster, and belongs to every cluster therefore.
+#[derive(Clone, Debug)]
+pub struct System {
+    /// The namespace of its programs' accounts.
+    pub namespace: String,
+    pub priority_classes: Vec<PriorityClass>,
+    /// Roles for users. Their label `rbac.authorization.k8s.io/aggregate-to-ROLE` adds their rules to a role of
+    /// Kubernetes'.
+    pub roles: Vec<ClusterRole>,
+    pub bindings: Vec<ClusterRoleBinding>,
+}
 
-const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease", INSTALLATION];
+const NAMESPACES: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Name, value and description.
 const PRIORITIES: &[(&str, i64, &str)] = &[
@@ -33,11 +44,6 @@ const PRIORITIES: &[(&str, i64, &str)] = &[
         2_000_001_000,
         "Used for system critical pods that must not be moved from their current node.",
     ),
-    (
-        "kubevirt-cluster-critical",
-        1_000_000_000,
-        "This priority class should be used for core kubevirt components only.",
-    ),
 ];
 
 const ALL: &str = "*";
@@ -45,15 +51,15 @@ const READ: &str = "get list watch";
 const CRUD_PLUS: &str = "get list watch create update patch delete deletecollection";
 
 /// Creates everything that is missing.
-pub(crate) async fn run(registry: &Registry) -> Result<(), Error> {
-    let objects = namespaces().into_iter().chain(priorities()).chain(user_roles()).chain(user_bindings());
-    write(registry, objects).await?;
-    grant(registry, &[crate::scheduler::program()]).await
+pub(crate) async fn run(registry: &Registry, system: &System) -> Result<(), Error> {
+    let objects = namespaces(system).into_iter().chain(priorities(system));
+    write(registry, objects.chain(user_roles(system)).chain(user_bindings(system))).await?;
+    grant(registry, system, &[crate::scheduler::program()]).await
 }
 
 /// Writes the roles of programs and the bindings to their accounts.
-pub(crate) async fn grant(registry: &Registry, programs: &[Program]) -> Result<(), Error> {
-    write(registry, programs.iter().flat_map(program_objects)).await
+pub(crate) async fn grant(registry: &Registry, system: &System, programs: &[Program]) -> Result<(), Error> {
+    write(registry, programs.iter().flat_map(|program| program_objects(program, &system.namespace))).await
 }
 
 async fn write(registry: &Registry, objects: impl IntoIterator<Item = Value>) -> Result<(), Error> {
@@ -83,19 +89,19 @@ async fn ensure(registry: &Registry, object: &Value) -> Result<(), ApiError> {
     registry.modify(&Key { kind, name }, Part::Main, update).await.map(drop)
 }
 
-fn namespaces() -> Vec<Value> {
-    let namespace = |name: &&str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
-    NAMESPACES.iter().map(namespace).collect()
+fn namespaces(system: &System) -> Vec<Value> {
+    let namespace = |name: &str| json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+    NAMESPACES.iter().copied().chain([system.namespace.as_str()]).map(namespace).collect()
 }
 
-fn priorities() -> Vec<Value> {
+fn priorities(system: &System) -> Vec<Value> {
     let class = |(name, value, description): &(&str, i64, &str)| {
         json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name},
             "value": value, "description": description,
         })
     };
-    PRIORITIES.iter().map(class).collect()
+    PRIORITIES.iter().map(class).chain(system.priority_classes.iter().map(typed)).collect()
 }
 
 fn words(text: &str) -> Vec<&str> {
@@ -121,7 +127,7 @@ fn role(name: &str, rules: Vec<Value>) -> Value {
 }
 
 /// Roles for users.
-fn user_roles() -> Vec<Value> {
+fn user_roles(system: &System) -> Vec<Value> {
     let discovery = "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/";
     let namespaced = "pods configmaps secrets services endpoints persistentvolumeclaims serviceaccounts";
     let visible = "pods configmaps services endpoints persistentvolumeclaims serviceaccounts events resourcequotas \
@@ -136,10 +142,13 @@ fn user_roles() -> Vec<Value> {
         ],
     );
     let admin = with(&edit, [rule(CRUD_PLUS, "rbac.authorization.k8s.io", "roles rolebindings")]);
-    let machines = api::users::roles();
-    let of_machines = |name: &str| -> Vec<Value> {
-        let role = machines.iter().find(|role| role.metadata.name.as_deref() == Some(name));
-        role.and_then(|role| role.rules.as_ref()).into_iter().flatten().map(|rule| json!(rule)).collect()
+    let aggregated = |to: &str| -> Vec<Value> {
+        let label = format!("rbac.authorization.k8s.io/aggregate-to-{to}");
+        let is_part = |role: &&ClusterRole| {
+            role.metadata.labels.as_ref().and_then(|labels| labels.get(&label)).is_some_and(|value| value == "true")
+        };
+        let parts = system.roles.iter().filter(is_part);
+        parts.flat_map(|role| role.rules.iter().flatten()).map(|rule| json!(rule)).collect()
     };
     let roles = vec![
         role("cluster-admin", vec![rule(ALL, ALL, ALL), json!({"verbs": ["*"], "nonResourceURLs": ["*"]})]),
@@ -147,11 +156,11 @@ fn user_roles() -> Vec<Value> {
         role("system:public-info-viewer", vec![paths("/healthz /livez /readyz /version /version/")]),
         role("system:basic-user", vec![rule("create", "authorization.k8s.io", "selfsubjectaccessreviews")]),
         // Written out instead of aggregated as in Kubernetes.
-        role("view", with(&view, of_machines("kubevirt.io:view"))),
-        role("edit", with(&edit, of_machines("kubevirt.io:edit"))),
-        role("admin", with(&admin, of_machines("kubevirt.io:admin"))),
+        role("view", with(&view, aggregated("view"))),
+        role("edit", with(&edit, aggregated("edit"))),
+        role("admin", with(&admin, aggregated("admin"))),
     ];
-    roles.into_iter().chain(machines.into_iter().map(marked)).collect()
+    roles.into_iter().chain(system.roles.iter().map(marked)).collect()
 }
 
 fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
@@ -159,24 +168,24 @@ fn with(rules: &[Value], more: impl IntoIterator<Item = Value>) -> Vec<Value> {
 }
 
 /// The roles of a program and the bindings to them.
-fn program_objects(program: &Program) -> Vec<Value> {
-    let mut objects = vec![marked(program.cluster_role()), marked(program.cluster_binding(INSTALLATION))];
-    if let Some((role, binding)) = program.role(INSTALLATION) {
-        objects.extend([marked(role), marked(binding)]);
+fn program_objects(program: &Program, namespace: &str) -> Vec<Value> {
+    let mut objects = vec![marked(&program.cluster_role()), marked(&program.cluster_binding(namespace))];
+    if let Some((role, binding)) = program.role(namespace) {
+        objects.extend([marked(&role), marked(&binding)]);
     }
     objects
 }
 
 /// An object with the label of those that every start writes.
-fn marked<K: Resource + Serialize>(object: K) -> Value {
+fn marked<K: Resource + Serialize>(object: &K) -> Value {
     let mut object = typed(object);
     object["metadata"]["labels"] = bootstrapping();
     object
 }
 
 /// An object as clients send it, with its kind and API version.
-fn typed<K: Resource + Serialize>(object: K) -> Value {
-    let mut value = serde_json::to_value(object).expect("roles are plain data");
+fn typed<K: Resource + Serialize>(object: &K) -> Value {
+    let mut value = serde_json::to_value(object).expect("initial objects are plain data");
     value["apiVersion"] = json!(K::API_VERSION);
     value["kind"] = json!(K::KIND);
     value
@@ -195,7 +204,7 @@ fn binding(role: &str, subjects: Vec<Value>) -> Value {
     })
 }
 
-fn user_bindings() -> Vec<Value> {
+fn user_bindings(system: &System) -> Vec<Value> {
     let group = |name: &str| json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": name});
     let everybody = "system:authenticated";
     let bindings = vec![
@@ -204,7 +213,7 @@ fn user_bindings() -> Vec<Value> {
         binding("system:public-info-viewer", vec![group(everybody), group("system:unauthenticated")]),
         binding("system:basic-user", vec![group(everybody)]),
     ];
-    bindings.into_iter().chain(api::users::bindings().into_iter().map(marked)).collect()
+    bindings.into_iter().chain(system.bindings.iter().map(marked)).collect()
 }
 
 #[cfg(test)]
@@ -212,8 +221,13 @@ mod tests {
     use super::*;
     use crate::auth::{Attributes, Decision, Rules, Target, User, authorize};
 
+    fn system() -> System {
+        let (roles, bindings) = (api::users::roles(), api::users::bindings());
+        System { namespace: "system".to_owned(), priority_classes: vec![], roles, bindings }
+    }
+
     fn rules() -> Rules {
-        let objects: Vec<Value> = user_roles().into_iter().chain(user_bindings()).collect();
+        let objects: Vec<Value> = user_roles(&system()).into_iter().chain(user_bindings(&system())).collect();
         let of_kind =
             |kind: &'static str| objects.iter().filter(move |object| text_at(object, "kind") == kind).cloned();
         let roles = of_kind("ClusterRole").map(|role| serde_json::from_value(role).unwrap());
@@ -224,7 +238,7 @@ mod tests {
     #[test]
     fn the_roles_for_people_reach_every_kind_of_ours() {
         let allows = |role: &str, verb: &str, resource: &api::resources::Resource| {
-            let role = user_roles().into_iter().find(|object| text_at(object, "metadata.name") == role);
+            let role = user_roles(&system()).into_iter().find(|object| text_at(object, "metadata.name") == role);
             let role = role.unwrap_or_else(|| panic!("a role is missing"));
             let has = |list: &Value, wanted: &str| {
                 list.as_array().into_iter().flatten().any(|entry| entry.as_str() == Some(wanted))
@@ -284,13 +298,13 @@ mod tests {
         let pods = Right::named("", "pods", &[Verb::Get]);
         let program = |rights| Program { name: "worker", identity: Identity::Account, rights };
         let kinds = |rights| -> Vec<Value> {
-            program_objects(&program(rights)).iter().map(|object| object["kind"].clone()).collect()
+            program_objects(&program(rights), "system").iter().map(|object| object["kind"].clone()).collect()
         };
         assert_eq!(kinds(vec![pods]), ["ClusterRole", "ClusterRoleBinding"]);
         let both = ["ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"];
         assert_eq!(kinds(vec![pods, pods.in_installation()]), both);
-        let role = &program_objects(&program(vec![pods.in_installation()]))[2];
-        assert_eq!(role["metadata"]["namespace"], "kubevirt");
+        let role = &program_objects(&program(vec![pods.in_installation()]), "system")[2];
+        assert_eq!(role["metadata"]["namespace"], "system");
         assert_eq!(role["apiVersion"], "rbac.authorization.k8s.io/v1");
         assert_eq!(role["rules"][0]["resources"], json!(["pods"]));
     }

@@ -28,5 +28,6 @@ mod store;
 mod table;
 mod views;
 
+pub use bootstrap::System;
 pub use server::{Config, Error, Server};
 pub use store::StoreError;

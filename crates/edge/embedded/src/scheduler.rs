@@ -1,12 +1,9 @@
-//! The scheduler: [`placement::place`] decides; [`run`] watches, binds and reports.
+//! The scheduler: [`placement`] decides; [`run`] watches, binds and reports.
 //!
 //! It considers all pending Pods whenever a Pod or a node changes, in order of priority and age. A Pod it has just
 //! bound is assumed to be on its node before the watch shows it. It only writes differences: a binding once, and the
 //! condition `PodScheduled` when its message changes.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt as _;
@@ -17,12 +14,10 @@ use kube::runtime::reflector::{self, Store};
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use machinery::rights::{Identity, Program, Right, Verb};
-use placement::{NodeView, is_finished, node_of, place, unscheduled};
+use placement::{Assumed, forget_bound, place, queue, unscheduled, views};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
-/// The scheduler name of the Pods it handles.
-const NAME: &str = "default-scheduler";
 /// Resync interval, in case a response got lost.
 const RELOOK: Duration = Duration::from_secs(30);
 /// Debounces successive changes.
@@ -52,8 +47,7 @@ struct Scheduler {
     client: Client,
     pods: Store<Pod>,
     nodes: Store<Node>,
-    /// Pods bound by us, by UID, until the watch shows them as bound.
-    assumed: HashMap<String, String>,
+    assumed: Assumed,
 }
 
 /// Schedules until shutdown.
@@ -65,7 +59,7 @@ pub async fn run(client: Client, shutdown: CancellationToken) -> Result<(), Erro
     let node_events = watcher::watcher(Api::<Node>::all(client.clone()), config).default_backoff();
     let mut pod_events = std::pin::pin!(reflector::reflector(pod_writer, pod_events));
     let mut node_events = std::pin::pin!(reflector::reflector(node_writer, node_events));
-    let mut scheduler = Scheduler { client, pods, nodes, assumed: HashMap::new() };
+    let mut scheduler = Scheduler { client, pods, nodes, assumed: Assumed::new() };
     let (mut pods_known, mut nodes_known) = (false, false);
     let mut relook = tokio::time::interval(RELOOK);
     let mut dirty = false;
@@ -105,18 +99,12 @@ impl Scheduler {
     /// Tries to place every pending Pod.
     async fn round(&mut self) {
         let pods = self.pods.state();
-        self.assumed
-            .retain(|uid, _| pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid) && node_of(pod).is_none()));
-        let mut waiting: Vec<Arc<Pod>> = pods.iter().filter(|pod| self.waits(pod)).cloned().collect();
-        waiting.sort_by_key(|pod| {
-            let priority = pod.spec.as_ref().and_then(|spec| spec.priority).unwrap_or(0);
-            let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            (Reverse(priority), created, pod.namespace(), pod.name_any())
-        });
+        forget_bound(&mut self.assumed, &pods);
+        let waiting = queue(&pods, &self.assumed);
         if waiting.is_empty() {
             return;
         }
-        let mut views = self.views(&pods);
+        let mut views = views(&pods, self.nodes.state(), &self.assumed);
         for pod in waiting {
             match place(&pod, &views) {
                 Ok(node) => {
@@ -129,36 +117,6 @@ impl Scheduler {
                 Err(reason) => self.explain(&pod, &reason.message).await,
             }
         }
-    }
-
-    fn waits(&self, pod: &Pod) -> bool {
-        let Some(spec) = &pod.spec else { return false };
-        let ours = spec.scheduler_name.as_deref().unwrap_or(NAME) == NAME;
-        let gated = spec.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty());
-        let assumed = pod.metadata.uid.as_ref().is_some_and(|uid| self.assumed.contains_key(uid));
-        ours && !gated
-            && !assumed
-            && node_of(pod).is_none()
-            && pod.metadata.deletion_timestamp.is_none()
-            && !is_finished(pod)
-    }
-
-    /// Nodes with their Pods, including those just bound.
-    fn views(&self, pods: &[Arc<Pod>]) -> Vec<NodeView> {
-        let mut by_node: BTreeMap<String, Vec<Arc<Pod>>> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| !is_finished(pod)) {
-            let assumed = pod.metadata.uid.as_ref().and_then(|uid| self.assumed.get(uid)).map(String::as_str);
-            if let Some(node) = node_of(pod).or(assumed) {
-                by_node.entry(node.to_owned()).or_default().push(pod.clone());
-            }
-        }
-        let mut nodes = self.nodes.state();
-        nodes.sort_by_key(|node| node.name_any());
-        let view = |node: Arc<Node>| {
-            let pods = by_node.remove(&node.name_any()).unwrap_or_default();
-            NodeView { node, pods }
-        };
-        nodes.into_iter().map(view).collect()
     }
 
     async fn bind(&mut self, pod: &Pod, node: &str) -> bool {

@@ -24,6 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::{Authorizer, User};
+use crate::bootstrap::System;
 use crate::cache::{Cache, Object};
 use crate::gc::Collector;
 use crate::hooks::Hooks;
@@ -54,6 +55,8 @@ pub struct Config {
     pub key_pem: String,
     /// Admission hooks, in order.
     pub hooks: Vec<Arc<dyn Hook>>,
+    /// What is installed in the cluster.
+    pub system: System,
 }
 
 /// Why a server cannot start or continue.
@@ -86,6 +89,7 @@ pub enum Error {
 pub struct Server {
     api: Arc<Api>,
     tls: TlsAcceptor,
+    system: Arc<System>,
     background: Arc<Background>,
 }
 
@@ -123,17 +127,17 @@ impl Server {
         tokio::spawn(Keeper::new(registry.clone()).run(stop.clone()));
         let collector = tokio::spawn(Collector::new(registry).run(stop.clone()));
         let background = Arc::new(Background { stop, collector: Mutex::new(Some(collector)) });
-        Ok(Self { api, tls, background })
+        Ok(Self { api, tls, system: Arc::new(config.system), background })
     }
 
     /// Creates the initial objects of a cluster that are missing.
     pub async fn bootstrap(&self) -> Result<(), Error> {
-        crate::bootstrap::run(&self.api.registry).await
+        crate::bootstrap::run(&self.api.registry, &self.system).await
     }
 
     /// Grants programs the rights they declare. Existing roles are updated.
     pub async fn grant(&self, programs: &[Program]) -> Result<(), Error> {
-        crate::bootstrap::grant(&self.api.registry, programs).await
+        crate::bootstrap::grant(&self.api.registry, &self.system, programs).await
     }
 
     /// Forwards authorised requests for the aggregated API to this router; the request's extensions hold the [`User`].

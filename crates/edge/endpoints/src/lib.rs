@@ -1,6 +1,8 @@
-//! Endpoints of our programs for probes and scrapers, such as `/healthz` and `/metrics`: HTTP/1 over TLS, with limits.
+//! Endpoints of our programs for probes and scrapers, such as `/healthz` and `/metrics`: HTTP/1 over TLS; and [`limits`] for
+//! all our listeners.
 
 mod health;
+pub mod limits;
 mod process;
 
 use std::convert::Infallible;
@@ -9,24 +11,22 @@ use std::time::Duration;
 
 use http::{Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use role_tls::{Certificate, CertificateError, Certificates};
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use health::ApiHealth;
+use limits::PATIENCE;
 pub use process::write_process;
 
 /// Maximum number of concurrent connections; probes and a scraper need only a handful.
 const CONNECTIONS: usize = 32;
-/// Read timeout of a client.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Maximum lifetime of a connection.
 const CONNECTION: Duration = Duration::from_secs(60);
 
@@ -96,32 +96,20 @@ impl<A: Answers> Endpoints<A> {
 
     /// Serves until `shutdown`.
     pub async fn serve(self, listener: TcpListener, shutdown: CancellationToken) {
-        let (this, room) = (Arc::new(self), Arc::new(Semaphore::new(CONNECTIONS)));
-        while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
-            let stream = match accepted {
-                Ok((stream, _)) => stream,
-                Err(error) => {
-                    // Out of descriptors, or the peer disconnected; retrying at once helps with neither.
-                    tracing::debug!(error = &error as &dyn std::error::Error, "no connection");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
-                    continue;
-                }
-            };
-            let Ok(place) = room.clone().try_acquire_owned() else { continue };
+        let this = Arc::new(self);
+        let serve = |stream, _| {
             let (this, shutdown) = (this.clone(), shutdown.clone());
-            tokio::spawn(async move {
-                let _place = place;
+            async move {
                 shutdown.run_until_cancelled(timeout(CONNECTION, this.converse(stream))).await;
-            });
-        }
+            }
+        };
+        limits::accept(&listener, CONNECTIONS, &TaskTracker::new(), &shutdown, serve).await;
     }
 
     async fn converse(&self, stream: TcpStream) {
         let Ok(Ok(stream)) = timeout(PATIENCE, self.acceptor.accept(stream)).await else { return };
         let answer = service_fn(|request| async move { Ok::<_, Infallible>(self.answer(&request).await) });
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(16 * 1024);
-        if let Err(error) = server.serve_connection(TokioIo::new(stream), answer).await {
+        if let Err(error) = limits::http().serve_connection(TokioIo::new(stream), answer).await {
             tracing::debug!(error = &error as &dyn std::error::Error, "connection failed");
         }
     }

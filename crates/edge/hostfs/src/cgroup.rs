@@ -15,7 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Context, Error, Result, invalid};
-use crate::mounts;
+use crate::mounts::{self, Mount};
 
 const CONTROLLERS: [&str; 3] = ["cpu", "memory", "pids"];
 const PERIOD_MICROSECONDS: u64 = 100_000;
@@ -47,8 +47,17 @@ struct V2 {
 
 impl Hierarchies {
     pub fn detect() -> Result<Hierarchies> {
+        let controllers = |mount: &Path| {
+            let file = mount.join("cgroup.controllers");
+            fs::read_to_string(&file).doing("read", &file)
+        };
+        Hierarchies::of(mounts::mountinfo()?, controllers)
+    }
+
+    /// The hierarchies among these mounts. `controllers` reads which ones a v2 hierarchy has.
+    fn of(mounts: Vec<Mount>, controllers: impl Fn(&Path) -> Result<String>) -> Result<Hierarchies> {
         let mut found = Hierarchies { v1: Vec::new(), v2: None };
-        for mount in mounts::mountinfo()? {
+        for mount in mounts {
             match mount.kind.as_str() {
                 "cgroup" => {
                     let carried = known(mount.super_options.split(','));
@@ -57,8 +66,7 @@ impl Hierarchies {
                     }
                 }
                 "cgroup2" if found.v2.is_none() => {
-                    let file = mount.target.join("cgroup.controllers");
-                    let text = fs::read_to_string(&file).doing("read", &file)?;
+                    let text = controllers(&mount.target)?;
                     found.v2 = Some(V2 { mount: mount.target, controllers: known(text.split_ascii_whitespace()) });
                 }
                 _ => {}
@@ -452,6 +460,83 @@ mod tests {
         let stat = fs::read_to_string(dir.join("cpu.stat")).unwrap();
         let throttled = stat.lines().find_map(|l| l.strip_prefix("nr_throttled ")).unwrap();
         assert!(throttled.parse::<u64>().unwrap() > 0, "{stat}");
+    }
+
+    /// As `/proc/self/mountinfo` shows them, with what `cgroup.controllers` of version 2 says.
+    #[test]
+    fn the_hierarchies_of_a_machine_are_told_from_its_mounts() {
+        const UNIFIED: &str = "\
+            25 30 0:23 / /sys rw,nosuid shared:7 - sysfs sysfs rw\n\
+            30 25 0:26 / /sys/fs/cgroup rw,nosuid,nodev,noexec,relatime shared:9 - cgroup2 cgroup2 rw,nsdelegate\n";
+        const V1: &str = "\
+            32 25 0:27 / /sys/fs/cgroup ro,nosuid shared:9 - tmpfs tmpfs ro,size=4096k\n\
+            33 32 0:28 / /sys/fs/cgroup/systemd rw shared:10 - cgroup cgroup rw,xattr,name=systemd\n\
+            35 32 0:30 / /sys/fs/cgroup/cpu,cpuacct rw shared:12 - cgroup cgroup rw,cpu,cpuacct\n\
+            36 32 0:31 / /sys/fs/cgroup/memory rw shared:13 - cgroup cgroup rw,memory\n\
+            37 32 0:32 / /sys/fs/cgroup/pids rw shared:14 - cgroup cgroup rw,pids\n\
+            99 60 0:31 / /var/lib/c/memory rw shared:13 - cgroup cgroup rw,memory\n";
+        const HYBRID: &str = "\
+            34 32 0:29 / /sys/fs/cgroup/unified rw shared:11 - cgroup2 cgroup2 rw\n\
+            36 32 0:31 / /sys/fs/cgroup/memory rw shared:13 - cgroup cgroup rw,memory\n\
+            98 60 0:29 / /var/lib/c/unified rw - cgroup2 cgroup2 rw\n";
+        // Where a hierarchy is mounted, and its controllers.
+        type Mounted = (&'static str, &'static [&'static str]);
+        type Row = (&'static str, &'static str, &'static str, &'static [Mounted], Option<Mounted>);
+        let table: [Row; 5] = [
+            (
+                "version 2",
+                UNIFIED,
+                "cpuset cpu io memory hugetlb pids rdma misc\n",
+                &[],
+                Some(("/sys/fs/cgroup", &["cpu", "memory", "pids"])),
+            ),
+            ("version 2 of a container without controllers", UNIFIED, "\n", &[], Some(("/sys/fs/cgroup", &[]))),
+            (
+                "version 1, one hierarchy mounted twice",
+                V1,
+                "not read",
+                &[
+                    ("/sys/fs/cgroup/cpu,cpuacct", &["cpu"]),
+                    ("/sys/fs/cgroup/memory", &["memory"]),
+                    ("/sys/fs/cgroup/pids", &["pids"]),
+                ],
+                None,
+            ),
+            (
+                "both",
+                HYBRID,
+                "cpu pids\n",
+                &[("/sys/fs/cgroup/memory", &["memory"])],
+                Some(("/sys/fs/cgroup/unified", &["cpu", "pids"])),
+            ),
+            ("none", "25 30 0:23 / /sys rw,nosuid - sysfs sysfs rw\n", "not read", &[], None),
+        ];
+        for (case, mounts, controllers, v1, v2) in table {
+            let found = Hierarchies::of(mounts::parse(mounts.as_bytes()), |_| Ok(controllers.to_owned())).unwrap();
+            let v1: Vec<_> = v1.iter().map(|(mount, carried)| (PathBuf::from(mount), carried.to_vec())).collect();
+            let v2 = v2.map(|(mount, carried)| V2 { mount: mount.into(), controllers: carried.to_vec() });
+            assert_eq!(found.is_unified(), v1.is_empty() && v2.is_some(), "{case}");
+            let has = |controller| {
+                v1.iter().any(|(_, carried)| carried.contains(&controller))
+                    || v2.iter().any(|v2| v2.controllers.contains(&controller))
+            };
+            assert!(CONTROLLERS.iter().all(|controller| found.has(controller) == has(*controller)), "{case}");
+            assert_eq!(found, Hierarchies { v1, v2 }, "{case}");
+        }
+    }
+
+    #[test]
+    fn where_a_limit_goes_follows_the_hierarchy_of_its_controller() {
+        let hybrid = Hierarchies {
+            v1: vec![("/v1/memory".into(), vec!["memory"])],
+            v2: Some(V2 { mount: "/v2".into(), controllers: vec!["cpu", "memory"] }),
+        };
+        let group = hybrid.group("a/b").unwrap();
+        let dir = |controller| group.controller(controller).map(|place| place.dir().to_owned()).ok();
+        assert_eq!(dir("memory"), Some("/v1/memory/a/b".into()), "the kernel gives a controller to one hierarchy only");
+        assert_eq!(dir("cpu"), Some("/v2/a/b".into()));
+        assert_eq!(dir("pids"), None);
+        assert_eq!(group.dirs(), [Path::new("/v1/memory/a/b"), Path::new("/v2/a/b")]);
     }
 
     #[test]

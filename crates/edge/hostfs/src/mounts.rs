@@ -153,7 +153,11 @@ pub(crate) fn mountinfo() -> Result<Vec<Mount>> {
     // `thread-self`: the calling thread may be in another mount namespace than the main thread.
     const PATH: &str = "/proc/thread-self/mountinfo";
     let text = fs::read(PATH).doing("read", PATH)?;
-    Ok(text.split(|b| *b == b'\n').filter_map(parse_mount).collect())
+    Ok(parse(&text))
+}
+
+pub(crate) fn parse(text: &[u8]) -> Vec<Mount> {
+    text.split(|b| *b == b'\n').filter_map(parse_mount).collect()
 }
 
 fn parse_mount(line: &[u8]) -> Option<Mount> {

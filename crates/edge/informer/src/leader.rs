@@ -81,7 +81,7 @@ impl LeaseTimes {
     }
 }
 
-/// Held until `lost` is cancelled. The leader must then stop writing at once.
+/// Held until `lost` is canceled. The leader must then stop writing at once.
 ///
 /// If dropped without [`Leadership::release`], the lease is no longer renewed and others wait for it to expire.
 #[derive(Debug)]

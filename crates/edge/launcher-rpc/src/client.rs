@@ -18,6 +18,7 @@ use launcher_contract::types::{
     AgentReply, AgentRequest, Command, CommandRequest, Info, LauncherState, Refusal, RefusalCode, SyncOptions,
     SyncRequest,
 };
+use launcher_contract::{MigrationUid, VmiUid};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
@@ -99,8 +100,8 @@ impl Client {
         self.put("sync", routes::SYNC, &body, SYNC).await
     }
 
-    pub async fn command(&self, command: Command, vmi_uid: &str) -> Result<(), Error> {
-        let body = CommandRequest { vmi_uid: vmi_uid.to_owned() };
+    pub async fn command(&self, command: Command, vmi_uid: &VmiUid) -> Result<(), Error> {
+        let body = CommandRequest { vmi_uid: vmi_uid.clone() };
         let path = command.path();
         let name = path.trim_start_matches("/v1/");
         self.put(name, path, &body, LONG).await
@@ -110,10 +111,10 @@ impl Client {
     pub async fn prepare_target(
         &self,
         vmi: &VirtualMachineInstance,
-        migration_uid: &str,
+        migration_uid: &MigrationUid,
         options: &SyncOptions,
     ) -> Result<(), Error> {
-        let (vmi, migration_uid, options) = (vmi.clone(), migration_uid.to_owned(), options.clone());
+        let (vmi, migration_uid, options) = (vmi.clone(), migration_uid.clone(), options.clone());
         let body = PrepareTargetRequest { vmi, migration_uid, options };
         self.put("prepare-target", routes::PREPARE_TARGET, &body, SYNC).await
     }
@@ -121,30 +122,35 @@ impl Client {
     /// Starts the migration; its progress is in the state.
     pub async fn migrate(
         &self,
-        vmi_uid: &str,
-        migration_uid: &str,
+        vmi_uid: &VmiUid,
+        migration_uid: &MigrationUid,
         options: &MigrationOptions,
         destination: Option<Destination>,
     ) -> Result<(), Error> {
-        let (vmi_uid, migration_uid, options) = (vmi_uid.to_owned(), migration_uid.to_owned(), options.clone());
+        let (vmi_uid, migration_uid, options) = (vmi_uid.clone(), migration_uid.clone(), options.clone());
         let body = MigrateRequest { vmi_uid, migration_uid, options, destination };
         self.put("migrate", routes::MIGRATE, &body, LONG).await
     }
 
-    pub async fn abort_migration(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
-        let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
+    pub async fn abort_migration(&self, vmi_uid: &VmiUid, migration_uid: &MigrationUid) -> Result<(), Error> {
+        let body = MigrationRequest { vmi_uid: vmi_uid.clone(), migration_uid: migration_uid.clone() };
         self.put("abort-migration", routes::ABORT_MIGRATION, &body, LONG).await
     }
 
     /// Finishes a migration at the target.
-    pub async fn finalize_target(&self, vmi_uid: &str, migration_uid: &str) -> Result<(), Error> {
-        let body = MigrationRequest { vmi_uid: vmi_uid.to_owned(), migration_uid: migration_uid.to_owned() };
+    pub async fn finalize_target(&self, vmi_uid: &VmiUid, migration_uid: &MigrationUid) -> Result<(), Error> {
+        let body = MigrationRequest { vmi_uid: vmi_uid.clone(), migration_uid: migration_uid.clone() };
         self.put("finalize-target", routes::FINALIZE_TARGET, &body, LONG).await
     }
 
     /// Tells the source how a switch-over ended whose outcome it could not observe.
-    pub async fn settle_migration(&self, vmi_uid: &str, migration_uid: &str, target_runs: bool) -> Result<(), Error> {
-        let (vmi_uid, migration_uid) = (vmi_uid.to_owned(), migration_uid.to_owned());
+    pub async fn settle_migration(
+        &self,
+        vmi_uid: &VmiUid,
+        migration_uid: &MigrationUid,
+        target_runs: bool,
+    ) -> Result<(), Error> {
+        let (vmi_uid, migration_uid) = (vmi_uid.clone(), migration_uid.clone());
         let body = SettleRequest { vmi_uid, migration_uid, target_runs };
         self.put("settle-migration", routes::SETTLE_MIGRATION, &body, LONG).await
     }
@@ -156,11 +162,11 @@ impl Client {
     /// Sends one command to the guest agent and returns its result.
     pub async fn agent(
         &self,
-        vmi_uid: &str,
+        vmi_uid: &VmiUid,
         command: serde_json::Value,
         timeout_seconds: u32,
     ) -> Result<serde_json::Value, Error> {
-        let body = AgentRequest { vmi_uid: vmi_uid.to_owned(), command, timeout_seconds };
+        let body = AgentRequest { vmi_uid: vmi_uid.clone(), command, timeout_seconds };
         let limit = SHORT + Duration::from_secs(timeout_seconds.into());
         let reply: AgentReply = self.send("agent", Method::POST, routes::AGENT, &body, limit).await?;
         Ok(reply.result)
@@ -265,14 +271,14 @@ mod tests {
         let client = client(
             b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\n\r\n{\"code\":\"WrongVmi\",\"message\":\"not my machine\"}",
         );
-        let error = client.command(Command::Kill, "u").await.unwrap_err();
+        let error = client.command(Command::Kill, &VmiUid::new("u").unwrap()).await.unwrap_err();
         assert_eq!(error.refusal(), Some(RefusalCode::WrongVmi), "{error:?}");
         assert_eq!(error.to_string(), "the launcher refused kill: not my machine");
     }
 
     #[tokio::test]
     async fn a_launcher_that_hangs_up_is_told_apart_from_one_that_refuses() {
-        let error = client(b"").command(Command::Delete, "u").await.unwrap_err();
+        let error = client(b"").command(Command::Delete, &VmiUid::new("u").unwrap()).await.unwrap_err();
         assert!(error.is_disconnected(), "{error:?}");
         let error = client(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n{").info().await.unwrap_err();
         assert!(error.is_disconnected(), "{error:?}");

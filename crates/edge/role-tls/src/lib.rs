@@ -23,7 +23,8 @@ use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 pub use files::{FilesError, IdentityFiles, Renewed, Source};
-pub use node::{NodeCheck, NodeClient, node_uri, nodes_of};
+pub use machinery::identity::node_uri;
+pub use node::{NodeCheck, NodeClient, nodes_of};
 pub use serving::{Certificate, CertificateError, Certificates};
 pub use verify::common_name;
 use verify::{ClientRole, ServerRole};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use machinery::identity::NODE_URI_PREFIX;
 use rustls::client::Resumption;
 use rustls::pki_types::CertificateDer;
 use rustls::{CertificateError, ClientConfig, Error};
@@ -9,20 +10,12 @@ use x509_parser::extensions::GeneralName;
 
 use crate::verify::ServerRole;
 
-/// What the URI begins with; the node's name follows.
-const NODE_URI: &str = "ferrovirt://node/";
-
-/// The URI that names a node in a certificate.
-pub fn node_uri(node: &str) -> String {
-    format!("{NODE_URI}{node}")
-}
-
 /// The nodes that a certificate names. One that names several is nobody's; one that names none may be shared.
 pub fn nodes_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else { return vec![] };
     let Ok(Some(names)) = parsed.subject_alternative_name() else { return vec![] };
     let node = |name: &GeneralName<'_>| match name {
-        GeneralName::URI(uri) => uri.strip_prefix(NODE_URI).map(str::to_owned),
+        GeneralName::URI(uri) => uri.strip_prefix(NODE_URI_PREFIX).map(str::to_owned),
         _ => None,
     };
     names.value.general_names.iter().filter_map(node).collect()

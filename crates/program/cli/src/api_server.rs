@@ -87,7 +87,7 @@ async fn serve(args: Args) -> Result<()> {
     let listener = TcpListener::bind(address)
         .await
         .with_context(|| format!("cannot listen on {address}; choose another with --listen and --port"))?;
-    let address = listener.local_addr().context("cannot tell the port")?;
+    let address = listener.local_addr().context("cannot read the port")?;
     let verbosity = args.verbosity;
     let config = Config {
         client: limited(cluster.clone())?,

@@ -104,7 +104,7 @@ fn namespace(session: &Session, args: &Args, resource: &ResourceType, document: 
     match (document.namespace(), &args.connect.namespace) {
         _ if !resource.namespaced => Ok(session.namespace.clone()),
         (Some(own), Some(asked)) if own != asked => {
-            anyhow::bail!("its namespace is {own}, and --namespace says {asked}; remove one of them")
+            anyhow::bail!("metadata.namespace is {own}, but --namespace is {asked}; remove one")
         }
         (Some(own), _) => Ok(own.to_owned()),
         (None, _) => Ok(session.namespace.clone()),

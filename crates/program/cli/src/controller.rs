@@ -205,7 +205,7 @@ impl Compatibility {
 /// A duration in Go's syntax: `15s`, `1m30s`.
 fn duration(text: &str) -> Result<Duration, String> {
     let time: machinery::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    time.to_std().ok_or_else(|| "a time below zero".to_owned())
+    time.to_std().ok_or_else(|| "must not be negative".to_owned())
 }
 
 /// One thread: the controllers mostly wait, and each thread would have its own heap.

@@ -16,6 +16,15 @@ pub(crate) fn server_error(error: kube::Error, server: &str) -> anyhow::Error {
     anyhow::anyhow!(text)
 }
 
+/// What is not there is no error.
+pub(crate) fn gone_is_none<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -182,6 +182,7 @@ fn config(args: Args, client: kube::Client, status: Arc<Status>) -> Result<(Conf
     };
     let config = Config {
         node_name,
+        install_namespace: args.cluster.install_namespace(),
         pods_dir,
         kvm_finding: kubevirt_private_dir.join(KVM_FINDING),
         private_dir: kubevirt_private_dir,
@@ -220,7 +221,7 @@ fn hostname() -> String {
 
 #[cfg(test)]
 mod tests {
-    use install::names::{self, common_name, config_map, mount, tls};
+    use install::names::{common_name, config_map, mount, tls};
 
     use super::*;
 
@@ -229,7 +230,6 @@ mod tests {
     fn what_virt_operator_signs_is_what_peers_look_for() {
         assert_eq!(common_name::HANDLER, role_tls::NODE_AGENT);
         assert_eq!(common_name::HANDLER_CLIENT, role_tls::NODE_AGENT_CLIENT);
-        assert_eq!(names::node_uri("n1"), role_tls::node_uri("n1"));
     }
 
     #[test]

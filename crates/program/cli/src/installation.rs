@@ -5,23 +5,29 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, ensure};
-use api::v1::NodePlacement;
+use api::v1::{KubeVirt, NodePlacement};
 use install::check::{self, Facts, Finding, Level, NodeFacts};
-use install::{Manifest, Programs, Settings, Step};
-use k8s_openapi::api::core::v1::{LocalObjectReference, Node};
-use kube::ResourceExt as _;
-use kube::api::{Api, ListParams};
+use install::installed::Installed;
+use install::{Manifest, Programs, Settings, Step, names};
+use k8s_openapi::Resource;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{LocalObjectReference, Node, Pod};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, ResourceExt as _};
 use machinery::names::{check_dns1123_label, check_dns1123_subdomain};
 use terminal::output::print;
 use virtctl::connect::ConnectArgs;
 
-use super::errors::server_error;
+use super::errors::{gone_is_none, server_error};
 use super::manifest::to_yaml;
 
 /// CA bundles beyond this size are something else.
 const CA_BUNDLE_MAX: u64 = 1 << 20;
-/// Label of nodes of the control plane.
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// Where a Pod is created in a dry run: this namespace always exists.
+const PROBED: &str = "default";
 
 /// Print the manifests that install Ferrovirt on a Kubernetes cluster
 ///
@@ -60,7 +66,7 @@ pub struct Args {
     /// Node selector of virt-api, virt-controller and virt-operator; can be repeated [default: the control plane]
     #[arg(long, value_parser = pair, value_name = "KEY=VALUE")]
     infra_node_selector: Vec<(String, String)>,
-    /// Node selector of virt-handler and VMs; can be repeated [default: all Linux nodes]
+    /// Node selector of virt-handler and VMs; can be repeated [default: all amd64 Linux nodes]
     #[arg(long, value_parser = pair, value_name = "KEY=VALUE")]
     workloads_node_selector: Vec<(String, String)>,
     /// Root directory of the kubelets
@@ -179,14 +185,58 @@ fn absolute(text: &str) -> Result<String, String> {
 
 /// What the cluster has of what an installation needs.
 pub async fn findings(args: &Args) -> anyhow::Result<Vec<Finding>> {
+    let settings = settings(args)?;
     let session = args.connect.connect().await?;
     let failed = |error| server_error(error, &session.server);
     let version =
         session.client.apiserver_version().await.map_err(failed).context("cannot read the cluster's version")?;
     let nodes = Api::<Node>::all(session.client.clone()).list(&ListParams::default()).await;
     let nodes = nodes.map_err(failed).context("cannot list the nodes")?;
-    let nodes = nodes.items.iter().map(node_facts).collect();
-    Ok(check::judge(&Facts { server: version.git_version, nodes }))
+    let installed = installed(&session.client, &settings.namespace).await;
+    let facts = Facts {
+        server: version.git_version,
+        image_volumes: image_volumes(&session.client).await?,
+        nodes: nodes.items.iter().map(node_facts).collect(),
+        installed: installed.map_err(failed).context("cannot read what is installed")?,
+    };
+    Ok(check::judge(&facts, &settings))
+}
+
+/// Whether the API server stores image volumes. A dry run creates nothing.
+async fn image_volumes(client: &Client) -> anyhow::Result<Option<bool>> {
+    let pod: Pod = serde_json::from_value(check::probe()).context("cannot create the Pod for the dry run")?;
+    let params = PostParams { dry_run: true, ..PostParams::default() };
+    Ok(match Api::<Pod>::namespaced(client.clone(), PROBED).create(&params, &pod).await {
+        Ok(stored) => check::image_volumes(Ok(&serde_json::to_value(stored)?)),
+        Err(kube::Error::Api(status)) => check::image_volumes(Err((status.code, &status.message))),
+        Err(_) => None,
+    })
+}
+
+async fn installed(client: &Client, namespace: &str) -> Result<Installed, kube::Error> {
+    let operators = ListParams::default().fields(&format!("metadata.name={}", names::app::OPERATOR));
+    let operators = gone_is_none(Api::<Deployment>::all(client.clone()).list(&operators).await)?;
+    let kind = format!("kubevirts.{}", api::v1::GROUP);
+    let definition = gone_is_none(Api::<CustomResourceDefinition>::all(client.clone()).get_metadata(&kind).await)?;
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let binding = gone_is_none(bindings.get_metadata(names::account::OPERATOR).await)?;
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), namespace);
+    let kubevirt = gone_is_none(kubevirts.list(&ListParams::default().limit(1)).await)?;
+    let operators = operators.iter().flat_map(|list| &list.items).filter(|one| one.name_any() == names::app::OPERATOR);
+    let operators = operators.map(typed::<Deployment, _>);
+    let definition = definition.iter().map(typed::<CustomResourceDefinition, _>);
+    let binding = binding.iter().map(typed::<ClusterRoleBinding, _>);
+    Ok(Installed {
+        objects: operators.chain(definition).chain(binding).collect(),
+        kubevirt: kubevirt.and_then(|list| list.items.into_iter().next()),
+    })
+}
+
+/// An object with its kind, which items of lists do not say.
+fn typed<K: Resource, T: serde::Serialize>(object: &T) -> serde_json::Value {
+    let mut value = serde_json::to_value(object).unwrap_or_default();
+    value["kind"] = K::KIND.into();
+    value
 }
 
 fn tell(findings: &[Finding]) -> anyhow::Result<ExitCode> {
@@ -207,8 +257,14 @@ fn node_facts(node: &Node) -> NodeFacts {
     NodeFacts {
         name: node.name_any(),
         os: info.operating_system,
+        architecture: info.architecture,
         kubelet: info.kubelet_version,
         runtime: info.container_runtime_version,
-        control_plane: node.labels().contains_key(CONTROL_PLANE),
+        labels: node.labels().clone(),
+        kvm: node.status.as_ref().is_some_and(|status| offers_kvm(status.allocatable.as_ref())),
     }
+}
+
+fn offers_kvm(allocatable: Option<&BTreeMap<String, Quantity>>) -> bool {
+    allocatable.and_then(|all| all.get(&check::kvm())).is_some_and(|count| count.0 != "0")
 }

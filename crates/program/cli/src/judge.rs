@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use admission::{Judged, Operation, Refusal, Request, Shape, User, Wanted, World};
+use admission::{Judged, Operation, Refusal, Review, Shape, User, Wanted, World};
 use api::config::ClusterConfig;
 use api::resources::{self, RESOURCES, Resource};
 use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance};
@@ -106,37 +106,32 @@ impl Judge {
             Err(error) => return Some(Err(vec![error])),
         };
         let user = User { name: "kubernetes-admin".into(), groups: vec!["system:masters".into()], ..User::default() };
-        let request = Request {
-            operation: Operation::Create,
-            version: resource.storage_version(),
-            resource: resource.plural,
-            subresource: "",
-            user: &user,
-            old: None,
-            object: &received(Some(resource), object),
-            now: now(),
-            shape: if self.embedded { Shape::Embedded } else { Shape::Kubernetes },
-        };
-        let world = self.world(&request);
-        let verdict = admission::judge(&request, &self.config, &world).map_err(causes);
-        let verdict = self.with_gates_open(verdict, &request, &world);
+        let (version, received) = (resource.storage_version(), received(Some(resource), object));
+        let creation = Review::of(Operation::Create, version, resource.plural, &user, &received, now());
+        let world = self.world(&creation);
+        let verdict = admission::judge(&creation, self.shape(), &self.config, &world).map_err(causes);
+        let verdict = self.with_gates_open(verdict, &creation, &world);
         Some(verdict.map(|mut judged| {
             as_written(&mut judged.object, object);
-            judged.warnings.extend(self.only_on_kubernetes(&request, &world, &judged));
+            judged.warnings.extend(self.only_on_kubernetes(&creation, &world, &judged));
             judged.warnings.extend(deprecation(resource, object).map(str::to_owned));
             judged
         }))
     }
 
+    fn shape(&self) -> Shape {
+        if self.embedded { Shape::Embedded } else { Shape::Kubernetes }
+    }
+
     /// Feature gates belong to the cluster, not to the object: without a given configuration, an objection that is only
     /// due to a disabled gate becomes a warning.
-    fn with_gates_open(&self, verdict: Verdict, request: &Request<'_>, world: &World) -> Verdict {
+    fn with_gates_open(&self, verdict: Verdict, creation: &Review<'_>, world: &World) -> Verdict {
         let errors = match &verdict {
             Ok(judged) => &judged.causes,
             Err(errors) => errors,
         };
         let Some(open) = self.open.as_ref().filter(|_| !errors.is_empty()) else { return verdict };
-        let Ok(mut again) = admission::judge(request, open, world) else { return verdict };
+        let Ok(mut again) = admission::judge(creation, self.shape(), open, world) else { return verdict };
         let gated: Vec<&FieldError> = errors.iter().filter(|error| !again.causes.contains(error)).collect();
         if gated.is_empty() {
             return verdict;
@@ -146,14 +141,12 @@ impl Judge {
     }
 
     /// The manifest does not say where it is going to be applied: what only one shape supports is a warning.
-    fn only_on_kubernetes(&self, request: &Request<'_>, world: &World, judged: &Judged) -> Vec<String> {
+    fn only_on_kubernetes(&self, creation: &Review<'_>, world: &World, judged: &Judged) -> Vec<String> {
         if self.embedded {
             return Vec::new();
         }
-        let request = Request { shape: Shape::Embedded, ..request.clone() };
-        let Ok(there) = admission::judge(&request, self.open.as_ref().unwrap_or(&self.config), world) else {
-            return Vec::new();
-        };
+        let config = self.open.as_ref().unwrap_or(&self.config);
+        let Ok(there) = admission::judge(creation, Shape::Embedded, config, world) else { return Vec::new() };
         let more =
             there.unsupported.iter().filter(|error| judged.unsupported.iter().all(|known| known.field != error.field));
         // About an installation there are only warnings.
@@ -162,17 +155,17 @@ impl Judge {
     }
 
     /// The other objects that a judgement needs. Missing ones are treated as unknown: they may exist in the cluster.
-    fn world(&self, request: &Request<'_>) -> World {
+    fn world(&self, creation: &Review<'_>) -> World {
         let mut world = World::default();
         let mut asked = BTreeSet::new();
         loop {
-            let mut wanted = admission::wanted(request, &world);
+            let mut wanted = admission::wanted(creation, &world);
             wanted.retain(|wanted| asked.insert(wanted.clone()));
             if wanted.is_empty() {
                 return world;
             }
             for wanted in wanted {
-                let others = self.objects.iter().filter(|other| key(other) != key(request.object));
+                let others = self.objects.iter().filter(|other| key(other) != key(creation.object));
                 let found: Vec<Value> = others.filter(|other| is_wanted(&wanted, other)).cloned().collect();
                 if !found.is_empty() {
                     world.learn(wanted, found);

@@ -58,6 +58,9 @@ pub(crate) fn certificate(
 }
 
 /// Configures the allocator to use a single heap and to trim free memory at its end.
+///
+/// For glibc. The static program has musl's allocator, with which there is nothing to do here or in [`trim`]: it has one
+/// heap, and unmaps small groups of blocks as soon as all are free. docs/dev/images.md compares them, and mimalloc.
 pub(crate) fn one_heap() {
     #[cfg(target_env = "gnu")]
     // SAFETY: sets numbers inside the allocator, before there is a second thread.

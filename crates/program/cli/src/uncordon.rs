@@ -3,12 +3,12 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use kube::ResourceExt as _;
 use kube::api::{Api, DeleteParams, ListParams};
+use plan::evacuation::can_be_called_off;
 use virtctl::connect::{ConnectArgs, Session};
 use virtctl::migration;
-use waits::migration::{is_final, phase};
 
 use super::drain::{cordon, in_namespace};
 use super::errors::server_error;
@@ -76,44 +76,9 @@ async fn withdraw(session: &Session, name: &str, node: &str) -> anyhow::Result<b
 }
 
 async fn under_way(session: &Session, name: &str) -> anyhow::Result<Vec<VirtualMachineInstanceMigration>> {
-    Ok(migration::of_instance(session, name).await?.into_iter().filter(|one| !is_final(one)).collect())
+    Ok(migration::of_instance(session, name).await?.into_iter().filter(|one| !one.is_final()).collect())
 }
 
 fn doing(session: &Session, name: &str) -> String {
     format!("canceling the evacuation of VMI {}/{name}", session.namespace)
-}
-
-/// Whether a migration was created to drain this node and has not been handed to the nodes.
-fn can_be_called_off(migration: &VirtualMachineInstanceMigration, node: &str) -> bool {
-    let early = matches!(phase(migration), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
-    early && migration::evacuates(migration) == Some(node)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    #[test]
-    fn only_moves_away_from_the_node_that_have_not_started_are_called_off() {
-        let table = [
-            (None, "n1", true),
-            (Some("Pending"), "n1", true),
-            (Some("Scheduling"), "n1", true),
-            (Some("Scheduled"), "n1", true),
-            (Some("PreparingTarget"), "n1", false),
-            (Some("TargetReady"), "n1", false),
-            (Some("Running"), "n1", false),
-            (Some("Pending"), "n2", false),
-        ];
-        for (phase, node, expected) in table {
-            let migration = serde_json::from_value(json!({
-                "metadata": {"annotations": {"kubevirt.io/evacuationMigration": "n1"}},
-                "spec": {"vmiName": "a"}, "status": {"phase": phase},
-            }));
-            assert_eq!(can_be_called_off(&migration.unwrap(), node), expected, "{phase:?} {node}");
-        }
-        let by_hand = serde_json::from_value(json!({"metadata": {}, "spec": {"vmiName": "a"}}));
-        assert!(!can_be_called_off(&by_hand.unwrap(), "n1"), "somebody else wants this one");
-    }
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, bail, ensure};
 use api::conditions;
 use api::resources::{RESOURCES, Resource};
 use api::v1::{KubeVirt, VirtualMachine, VirtualMachineInstance};
+use install::owner::Owner;
 use install::{Settings, names};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::Deployment;
@@ -15,24 +16,24 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch
 use kube::core::PartialObjectMeta;
 use kube::{Client, ResourceExt as _};
 use operate::Id;
-use serde_json::json;
+use operate::by_hand::{self, Course, Waited};
+use serde_json::{Value, json};
 use terminal::Progress;
 use virtctl::connect::ConnectArgs;
 
-use super::errors::server_error;
+use super::errors::{gone_is_none, server_error};
 use super::installation::programs;
 
 /// How often the cluster is looked at.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Namespaces that are never deleted.
-const KEPT: &[&str] = &["default", "kube-system", "kube-public", "kube-node-lease"];
 
 /// Remove Ferrovirt from a Kubernetes cluster
 ///
 /// Deletes the KubeVirt object, waits until virt-operator has removed everything else, then removes virt-operator. If
 /// virt-operator is down, this command removes everything itself.
 ///
-/// It refuses while VirtualMachines or VirtualMachineInstances exist.
+/// It refuses while VirtualMachines or VirtualMachineInstances exist, and if the installation is another KubeVirt's. The
+/// namespace stays if it has objects of others.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -50,6 +51,10 @@ pub struct Args {
     /// them
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u64,
+    /// Continue without virt-operator although it responds, if it makes no progress for --patience seconds. Guests on lost
+    /// nodes must be off: their VMs are deleted without being stopped
+    #[arg(long)]
+    force: bool,
 }
 
 pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -62,6 +67,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<ExitCode> {
         deadline: Instant::now() + Duration::from_secs(args.timeout),
         patience: Duration::from_secs(args.patience),
         wait: args.wait,
+        force: args.force,
     };
     removal.run(args.delete_virtual_machines).await?;
     Ok(ExitCode::SUCCESS)
@@ -78,12 +84,15 @@ pub struct Removal {
     /// How long to wait for virt-operator, virt-controller and virt-handler before continuing without them.
     pub patience: Duration,
     pub wait: bool,
+    /// Whether to continue without virt-operator if it makes no progress.
+    pub force: bool,
 }
 
 impl Removal {
     /// Removes everything. VMs are protected unless asked otherwise.
     pub async fn run(&self, delete_virtual_machines: bool) -> anyhow::Result<()> {
         let mut progress = Progress::default();
+        self.check_owner().await?;
         self.protect(delete_virtual_machines).await?;
         let kubevirts = self.kubevirts().await?;
         let mut by_operator = !kubevirts.is_empty() && self.operator_answers().await?;
@@ -101,6 +110,26 @@ impl Removal {
             self.without_operator(&mut progress).await?;
         }
         self.remove_rest(&mut progress).await
+    }
+
+    /// Refuses if another KubeVirt, or an installation in another namespace, would go.
+    async fn check_owner(&self) -> anyhow::Result<()> {
+        for id in self.all().iter().filter(|id| by_hand::tells_owner(id)) {
+            let refusal =
+                self.found(id).await?.and_then(|object| Owner::of(&object).refusal(&id.to_string(), &self.namespace));
+            if let Some(why) = refusal {
+                bail!(why);
+            }
+        }
+        Ok(())
+    }
+
+    /// The metadata of an object, if it exists.
+    async fn found(&self, id: &Id) -> anyhow::Result<Option<Value>> {
+        let found = self.api(id)?.get_metadata_opt(&id.name).await;
+        let found =
+            found.map_err(|error| server_error(error, &self.server)).with_context(|| format!("cannot read {id}"))?;
+        Ok(found.map(|found| plain(&found)))
     }
 
     /// Refuses while there are VMs.
@@ -135,8 +164,8 @@ impl Removal {
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &self.namespace);
         let found =
             deployments.get_opt(names::app::OPERATOR).await.map_err(|error| server_error(error, &self.server))?;
-        let ready = found.and_then(|found| found.status).and_then(|status| status.ready_replicas);
-        Ok(ready.unwrap_or(0) > 0)
+        let found = found.map(|found| json!({"status": found.status}));
+        Ok(by_hand::answers(found.as_ref()))
     }
 
     /// Returns whether virt-operator is still expected to remove everything.
@@ -164,9 +193,10 @@ impl Removal {
         }
     }
 
-    /// Waits until the KubeVirt object is gone. Returns false if virt-operator stops answering.
+    /// Waits until the KubeVirt object is gone. Returns false if virt-operator is not going to remove it.
     async fn wait_for_operator(&self, progress: &mut Progress) -> anyhow::Result<bool> {
         let mut answered = Instant::now();
+        let (mut before, mut since) = (String::new(), Instant::now());
         loop {
             let Some(kubevirt) = self.kubevirts().await?.pop() else {
                 progress.done("virt-operator has removed its objects");
@@ -177,11 +207,27 @@ impl Removal {
             if self.operator_answers().await? {
                 answered = Instant::now();
             }
-            if answered.elapsed() > self.patience {
-                progress.done("virt-operator is not responding; continuing without it");
-                return Ok(false);
+            if waiting != before {
+                (before, since) = (waiting.clone(), Instant::now());
             }
-            self.pause(&waiting).await?;
+            let waited = Waited {
+                without_operator: answered.elapsed(),
+                without_progress: since.elapsed(),
+                patience: self.patience,
+                force: self.force,
+                timed_out: Instant::now() > self.deadline,
+            };
+            match waited.course() {
+                Course::Wait => tokio::time::sleep(PERIOD).await,
+                Course::TakeOver(why) => {
+                    progress.done(why);
+                    return Ok(false);
+                }
+                Course::GiveUp => bail!(
+                    "timed out. {waiting} To continue, run the command again with a longer --timeout. If a node is lost, or \
+                     virt-controller does not start, and the guests concerned are off, run it again with --force"
+                ),
+            }
         }
     }
 
@@ -223,23 +269,37 @@ impl Removal {
     /// Everything that is still there, virt-operator included.
     async fn remove_rest(&self, progress: &mut Progress) -> anyhow::Result<()> {
         let all = self.all();
-        for id in &all {
+        let (namespaces, others): (Vec<&Id>, Vec<&Id>) = all.iter().partition(|id| id.kind == "Namespace");
+        let unknown = self.marked(&all).await?;
+        let others: Vec<&Id> = others.into_iter().chain(&unknown).collect();
+        for id in &others {
             self.delete(id).await?;
         }
-        if !self.wait {
-            return Ok(());
+        if self.wait {
+            self.wait_until_gone(&others, progress).await?;
         }
-        for id in &all {
-            loop {
-                let Some(left) = self
-                    .api(id)?
-                    .get_metadata_opt(&id.name)
-                    .await
-                    .map_err(|error| server_error(error, &self.server))?
-                else {
-                    break;
-                };
-                if left.metadata.deletion_timestamp.is_none() {
+        for id in namespaces {
+            let Some(namespace) = self.found(id).await? else { continue };
+            match by_hand::keeps_namespace(&namespace, &self.inside().await?) {
+                Some(why) => progress.done(format!("kept namespace {}: {why}", id.name)),
+                None => {
+                    self.delete(id).await?;
+                    if self.wait {
+                        self.wait_until_gone(&[id], progress).await?;
+                    }
+                }
+            }
+        }
+        if self.wait {
+            progress.done("removed Ferrovirt");
+        }
+        Ok(())
+    }
+
+    async fn wait_until_gone(&self, all: &[&Id], progress: &mut Progress) -> anyhow::Result<()> {
+        for id in all {
+            while let Some(left) = self.found(id).await? {
+                if left["metadata"]["deletionTimestamp"].is_null() {
                     break; // somebody's own
                 }
                 if id.kind == "CustomResourceDefinition" {
@@ -250,15 +310,52 @@ impl Removal {
                 self.pause(&waiting).await?;
             }
         }
-        progress.done("removed Ferrovirt");
         Ok(())
     }
 
     fn all(&self) -> Vec<Id> {
         let settings = Settings { namespace: self.namespace.clone(), ..Settings::default() };
-        let mut all = operate::by_hand(&settings, &programs());
-        all.retain(|id| id.kind != "Namespace" || !KEPT.contains(&id.name.as_str()));
-        all
+        operate::by_hand(&settings, &programs())
+    }
+
+    /// Cluster-scoped objects with our marker that this version does not know: an earlier or a later one created them.
+    async fn marked(&self, known: &[Id]) -> anyhow::Result<Vec<Id>> {
+        let selector = format!("{}={}", names::INSTALLATION_LABEL, self.namespace);
+        let mut found = Vec::new();
+        for kind in virt_operator::of_clusters() {
+            let list = kind.api(&self.client, "").list_metadata(&ListParams::default().labels(&selector)).await;
+            let list = gone_is_none(list).map_err(|error| server_error(error, &self.server));
+            let objects =
+                list.with_context(|| format!("cannot list {}", kind.plural))?.map_or(vec![], |list| list.items);
+            found.extend(objects.iter().map(|object| Id {
+                group: kind.group.to_owned(),
+                kind: kind.kind.to_owned(),
+                namespace: String::new(),
+                name: object.name_any(),
+            }));
+        }
+        found.retain(|id| !known.contains(id));
+        Ok(found)
+    }
+
+    /// The objects in the namespace that may keep it, each with its kind.
+    async fn inside(&self) -> anyhow::Result<Vec<(&'static str, Value)>> {
+        let mut inside = Vec::new();
+        for &(group, kind, plural) in by_hand::KEEPING {
+            let resource = ApiResource {
+                group: group.to_owned(),
+                version: "v1".to_owned(),
+                api_version: if group.is_empty() { "v1".to_owned() } else { format!("{group}/v1") },
+                kind: kind.to_owned(),
+                plural: plural.to_owned(),
+            };
+            let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), &self.namespace, &resource);
+            let list = api.list_metadata(&ListParams::default()).await;
+            let list = list.map_err(|error| server_error(error, &self.server));
+            let list = list.with_context(|| format!("cannot list {plural} in namespace {}", self.namespace))?;
+            inside.extend(list.items.iter().map(|object| (kind, plain(object))));
+        }
+        Ok(inside)
     }
 
     fn api(&self, id: &Id) -> anyhow::Result<Api<DynamicObject>> {
@@ -267,34 +364,26 @@ impl Removal {
         Ok(kind.api(&self.client, &id.namespace))
     }
 
-    /// Deletes a managed object. A namespace without our label is not ours.
+    /// Deletes an object if it is this installation's.
     async fn delete(&self, id: &Id) -> anyhow::Result<()> {
-        let (api, failed) = (self.api(id)?, |error| server_error(error, &self.server));
-        if id.kind == "Namespace" {
-            let found = api.get_metadata_opt(&id.name).await.map_err(failed)?;
-            let ours = Some(names::app::OPERATOR);
-            let label = found.and_then(|found| found.labels().get(api::labels::MANAGED_BY).cloned());
-            if label.as_deref() != ours {
-                return Ok(());
-            }
-        }
-        match api.delete(&id.name, &DeleteParams::background()).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-            Err(error) => Err(failed(error)).with_context(|| format!("cannot delete {id}")),
-        }
-    }
-
-    /// Takes our finalizer from a definition.
-    async fn release(&self, id: &Id, left: &PartialObjectMeta<DynamicObject>) -> anyhow::Result<()> {
-        let rest: Vec<&String> = left.finalizers().iter().filter(|one| *one != api::finalizers::OPERATOR).collect();
-        if rest.len() == left.finalizers().len() {
+        let Some(found) = self.found(id).await? else { return Ok(()) };
+        if !Owner::of(&found).is_in(&self.namespace) {
             return Ok(());
         }
-        let patch = json!({"metadata": {"resourceVersion": left.resource_version(), "finalizers": rest}});
-        gone_is_fine(self.api(id)?.patch(&id.name, &PatchParams::default(), &Patch::Merge(patch)).await)
+        gone_is_fine(self.api(id)?.delete(&id.name, &DeleteParams::background()).await)
             .map_err(|error| server_error(error, &self.server))
-            .with_context(|| format!("cannot release {id}"))
+            .with_context(|| format!("cannot delete {id}"))
+    }
+
+    /// Takes our finalizer from a definition. Whoever waits for the definition to go tries again after a conflict.
+    async fn release(&self, id: &Id, left: &Value) -> anyhow::Result<()> {
+        let Some(patch) = by_hand::release(Some(id), left) else { return Ok(()) };
+        match self.api(id)?.patch(&id.name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+            patched => gone_is_fine(patched)
+                .map_err(|error| server_error(error, &self.server))
+                .with_context(|| format!("cannot release {id}")),
+        }
     }
 
     /// The objects of one of our kinds; none if it is not defined.
@@ -333,9 +422,8 @@ impl Removal {
 
     /// Removes all finalizers from objects that are being deleted: their controllers are down.
     async fn let_go(&self, resource: &Resource) -> anyhow::Result<()> {
-        for object in self.objects(resource).await?.iter().filter(|object| object.metadata.deletion_timestamp.is_some())
-        {
-            let patch = json!({"metadata": {"finalizers": null}});
+        for object in &self.objects(resource).await? {
+            let Some(patch) = by_hand::release(None, &plain(object)) else { continue };
             let api = self.of(resource, object);
             let patched = api.patch(&object.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await;
             gone_is_fine(patched.map(|_| ())).map_err(|error| server_error(error, &self.server))?;
@@ -375,11 +463,12 @@ fn served(resource: &Resource) -> ApiResource {
 }
 
 fn gone_is_fine<T>(result: Result<T, kube::Error>) -> Result<(), kube::Error> {
-    match result {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
-        Err(error) => Err(error),
-    }
+    gone_is_none(result).map(drop)
+}
+
+/// As decisions read it.
+fn plain(object: &PartialObjectMeta<DynamicObject>) -> Value {
+    json!({"metadata": object.metadata})
 }
 
 /// What virt-operator says it waits for.

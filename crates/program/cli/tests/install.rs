@@ -9,9 +9,10 @@ use clap::{Args as _, Parser as _};
 use ferrovirt_cli::installation::{Args, findings, manifests, programs};
 use ferrovirt_cli::{api_server, controller, handler};
 use install::check::Level;
-use install::names::{account, app, common_name, node_uri};
-use k8s_openapi::api::core::v1::Node;
-use kube::api::{Api, Patch, PatchParams, PostParams};
+use install::names::{account, app, common_name};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
+use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
 use test_server::TestServer;
 
 #[derive(clap::Parser)]
@@ -83,7 +84,6 @@ fn programs_have_the_accounts_that_pods_run_with() {
 fn peers_know_each_other_by_the_common_names_of_certificates() {
     assert_eq!(common_name::HANDLER, role_tls::NODE_AGENT);
     assert_eq!(common_name::HANDLER_CLIENT, role_tls::NODE_AGENT_CLIENT);
-    assert_eq!(node_uri("n1"), role_tls::node_uri("n1"));
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn a_program_takes_the_arguments_that_its_pod_has() {
 }
 
 #[tokio::test]
-async fn a_check_reads_the_versions_of_the_server_and_of_nodes() {
+async fn a_check_reads_versions_nodes_and_what_is_installed_and_creates_nothing() {
     let server = TestServer::start(vec![], &[]).await;
     let node = serde_json::json!({
         "apiVersion": "v1", "kind": "Node",
@@ -150,11 +150,21 @@ async fn a_check_reads_the_versions_of_the_server_and_of_nodes() {
     let nodes: Api<Node> = Api::all(server.admin().await);
     nodes.create(&PostParams::default(), &serde_json::from_value(node.clone()).unwrap()).await.unwrap();
     nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(&node)).await.unwrap();
+    let binding = serde_json::json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "kubevirt-operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "kubevirt-operator"},
+    });
+    let bindings: Api<ClusterRoleBinding> = Api::all(server.admin().await);
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
     let kubeconfig = server.write_kubeconfig("admin", "kubernetes-admin", &["system:masters"]);
     let told = findings(&args(&["--check", &format!("--kubeconfig={}", kubeconfig.display())])).await.unwrap();
     assert!(told[0].message.starts_with("the API server"), "{told:?}");
     let node = told.last().unwrap();
     assert_eq!(node.level, Level::Wrong, "{told:?}");
     assert!(node.message.contains("node n1 has containerd 1.7.1"), "{told:?}");
+    let of_another = "ClusterRoleBinding kubevirt-operator is not Ferrovirt's";
+    assert!(told.iter().any(|found| found.level == Level::Wrong && found.message.contains(of_another)), "{told:?}");
+    let pods = Api::<Pod>::all(server.admin().await).list(&ListParams::default()).await.unwrap();
+    assert!(pods.items.is_empty(), "a dry run has created a Pod: {pods:?}");
     server.stop().await;
 }

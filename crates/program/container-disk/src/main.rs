@@ -21,9 +21,9 @@ fn main() -> ExitCode {
 fn refusal(args: &[String]) -> Option<String> {
     match args {
         [only] if only == "--no-op" => None,
-        [] => Some("needs --no-op".to_owned()),
+        [] => Some("missing argument --no-op".to_owned()),
         other => Some(format!(
-            "knows --no-op alone, not {:?}; container disks are image volumes: enable the feature gate ImageVolume",
+            "unknown argument {:?}; only --no-op is supported: container disks need the feature gate ImageVolume",
             other.join(" ")
         )),
     }

@@ -21,7 +21,7 @@ pub use client_pod::ClientPod;
 pub use console::Console;
 pub use embedded::Embedded;
 pub use guest::{BOOT_LIMIT, FIRST_LINE, Guest, LIMIT, UP_LINE};
-pub use leftovers::{Snapshot, leftovers};
+pub use leftovers::Snapshot;
 pub use poll::poll;
 pub use watch::{watch_move, watch_start};
 pub use witness::{Testimony, Witness};

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     if !args.force && has_pods(&layout, &record) {
         tokio::select! {
             result = shut_guests_down(&layout, &mut progress) => result?,
-            () = signals::terminated() => bail!("interrupted; guests that were not asked yet keep running, run `ferrovirt down` again"),
+            () = signals::terminated() => bail!("interrupted; some guests may keep running: run `ferrovirt down` again"),
         }
     }
     undo(&layout, &mut progress)?;
@@ -74,7 +74,7 @@ fn end_supervisor(layout: &Layout, record: &Record, progress: &mut Progress) -> 
             return wait_for_lock(layout);
         }
     }
-    bail!("the supervisor, process {}, does not end", process.pid)
+    bail!("the supervisor (process {}) does not exit", process.pid)
 }
 
 /// The recorded supervisor is dead but the lock is held: it is just exiting, or another process holds the lock.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use api::config::DEFAULT_INSTALL_NAMESPACE;
 use ipnet::Ipv4Net;
+use launcher_contract::HANDLER_PORT;
 use tokio::io::AsyncReadExt as _;
 use tokio_util::sync::CancellationToken;
 
@@ -18,9 +20,6 @@ use crate::cluster::kubeconfig;
 use crate::cluster::layout::Layout;
 use crate::cluster::nodes::files;
 use crate::cluster::record::{NodeRecord, PREFIX};
-
-/// The port virt-api connects to.
-const HANDLER_PORT: u16 = 8186;
 
 /// As on most overlay networks, so that a guest that assumes more fails here too.
 const POD_MTU: u32 = 1450;
@@ -77,10 +76,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let identity =
         role_tls::Identity::from_pem(&read(files::CA)?, &read(files::HANDLER_CERT)?, &read(files::HANDLER_KEY)?)
-            .context("cannot use the node agent's certificate")?;
+            .context("cannot use virt-handler's certificate")?;
     let vms = virt_handler::run(
         virt_handler::Config {
             node_name: node.name.clone(),
+            install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
             pods_dir: layout.pods(&node.name),
             private_dir: layout.handler_private(&node.name),
             kvm_finding: layout.kvm_finding(),

@@ -14,6 +14,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, ListParams};
+use launcher_contract::HANDLER_PORT;
 use rustls::pki_types::ServerName;
 use subresources::Refusal;
 use tokio_rustls::TlsConnector;
@@ -22,9 +23,6 @@ use tokio_tungstenite::tungstenite::handshake::{client::generate_key, derive_acc
 use crate::HandlerTls;
 use crate::dial::Dialer;
 use crate::stream::{Raw, SUBPROTOCOL};
-
-/// The port virt-handler listens on.
-pub const HANDLER_PORT: u16 = 8186;
 
 /// Timeout for connecting, and for an ordinary request as a whole.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,19 +50,19 @@ pub(crate) struct NodeAgent {
 /// Why a request to virt-handler failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum HandlerError {
-    #[error("failed to connect to the node agent at {0}")]
+    #[error("failed to connect to virt-handler at {0}")]
     Connect(SocketAddr, #[source] std::io::Error),
-    #[error("the node agent at {0} did not answer within {TIMEOUT:?}")]
+    #[error("virt-handler at {0} did not respond within {TIMEOUT:?}")]
     Timeout(SocketAddr),
-    #[error("the connection to the node agent at {0} broke")]
+    #[error("connection to virt-handler at {0} broke")]
     Http(SocketAddr, #[source] hyper::Error),
-    #[error("failed to build a request for the node agent")]
+    #[error("failed to build a request for virt-handler")]
     Request(#[source] http::Error),
-    #[error("failed to read the node agent's answer")]
+    #[error("failed to read virt-handler's response")]
     Answer(#[source] Box<dyn std::error::Error + Send + Sync>),
-    #[error("the node agent refused: {message}")]
+    #[error("virt-handler refused: {message}")]
     Refused { code: StatusCode, message: String },
-    #[error("the node agent at {0} speaks a different stream protocol")]
+    #[error("virt-handler at {0} uses a different stream protocol")]
     Handshake(SocketAddr),
 }
 
@@ -98,11 +96,11 @@ impl Handlers {
             [] => self.address_on_node(node).await,
             [Some(ip)] => match ip.parse() {
                 Ok(ip) => Ok(SocketAddr::new(ip, HANDLER_PORT)),
-                Err(_) => Err(Refusal::bad_request(format!("the node agent's Pod on {node:?} has no valid address"))),
+                Err(_) => Err(Refusal::bad_request(format!("virt-handler's Pod on node {node:?} has no valid IP"))),
             },
-            [None] => Err(Refusal::bad_request(format!("the node agent's Pod on {node:?} has no address yet"))),
+            [None] => Err(Refusal::bad_request(format!("virt-handler's Pod on node {node:?} has no IP yet"))),
             // Old and new Pods overlap during a DaemonSet rollout; it is unknown which one owns the guest.
-            _ => Err(Refusal::bad_request(format!("node {node:?} has more than one node agent; try again shortly"))),
+            _ => Err(Refusal::bad_request(format!("node {node:?} has more than one virt-handler Pod; retry shortly"))),
         }
     }
 
@@ -112,7 +110,7 @@ impl Handlers {
         let annotations = found.and_then(|node| node.metadata.annotations).unwrap_or_default();
         match annotations.get(HANDLER_ADDRESS).map(|address| address.parse()) {
             Some(Ok(address)) => Ok(address),
-            _ => Err(Refusal::bad_request(format!("node {node:?} has no node agent to ask"))),
+            _ => Err(Refusal::bad_request(format!("virt-handler is not running on node {node:?}"))),
         }
     }
 
@@ -187,7 +185,7 @@ impl Handlers {
             http1::handshake(TokioIo::new(tls)).await.map_err(|err| HandlerError::Http(address, err))?;
         tokio::spawn(async move {
             if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a node agent ended");
+                tracing::debug!(%error, "a connection to virt-handler ended");
             }
         });
         sender.send_request(request).await.map_err(|err| HandlerError::Http(address, err))
@@ -196,7 +194,7 @@ impl Handlers {
 
 fn lookup_failed(node: &str, error: &kube::Error) -> Refusal {
     tracing::warn!(node, %error, "failed to find virt-handler of the node");
-    Refusal::internal(format!("failed to look for the node agent of {node:?}"))
+    Refusal::internal(format!("failed to find virt-handler of node {node:?}"))
 }
 
 async fn read(response: Response<Incoming>) -> Result<Bytes, HandlerError> {

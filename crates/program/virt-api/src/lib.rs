@@ -26,7 +26,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use dial::{Dialer, LocalDialer};
 pub use discovery::subresources;
-pub use handler::HANDLER_PORT;
 pub use hook::{Admission, PinImage, PinImages};
 pub use rights::{program, program_on_kubernetes};
 pub use stream::SUBPROTOCOL;

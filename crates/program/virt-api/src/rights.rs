@@ -27,7 +27,6 @@ const RIGHTS: &[Right] = &[
     Right::on::<Pod>(&[List]).in_installation(),
     // The cluster configuration, which admission follows too.
     Right::watch::<KubeVirt>().in_installation(),
-    Right::on::<KubeVirt>(&[Get]).in_installation(),
 ];
 
 /// What the webhooks need in addition, where they are called over HTTP: in the embedded shape they are part of the API

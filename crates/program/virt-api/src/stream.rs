@@ -45,7 +45,7 @@ impl ClientUpgrade {
             return Err(Refusal::bad_request("this endpoint is a stream: the request must upgrade to a WebSocket"));
         }
         if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != "13") {
-            return Err(Refusal::bad_request("only version 13 of the WebSocket protocol is spoken here"));
+            return Err(Refusal::bad_request("unsupported WebSocket version; use 13"));
         }
         let Some(key) = headers.get(header::SEC_WEBSOCKET_KEY) else {
             return Err(Refusal::bad_request("the WebSocket request lacks the header Sec-WebSocket-Key"));
@@ -94,7 +94,7 @@ fn lists(headers: &HeaderMap, name: header::HeaderName, token: &str) -> bool {
         .any(|item| item.trim().eq_ignore_ascii_case(token))
 }
 
-/// Copies bytes both ways until one side closes or `shutdown` is cancelled, then closes both.
+/// Copies bytes both ways until one side closes or `shutdown` is canceled, then closes both.
 pub(crate) async fn splice<A, B>(a: A, b: B, shutdown: &CancellationToken)
 where
     A: AsyncRead + AsyncWrite,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::config::{ClusterConfig, ConfigError};
+use api::config::{ClusterConfig, in_force};
 use api::v1::KubeVirt;
 use informer::Store;
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -16,7 +16,7 @@ pub struct LiveConfig {
 }
 
 struct Inner {
-    /// Defaults of this installation; the KubeVirt object overrides them.
+    /// Defaults of this installation; the KubeVirt object in its namespace overrides them.
     base: ClusterConfig,
     current: RwLock<Arc<ClusterConfig>>,
     listeners: Mutex<Vec<Listener>>,
@@ -55,10 +55,18 @@ impl LiveConfig {
         });
     }
 
-    /// Re-reads the effective KubeVirt object. Returns whether the configuration changed.
+    /// The KubeVirt object in force.
+    pub(crate) fn kubevirt(&self, kubevirts: &Store<KubeVirt>) -> Option<Arc<KubeVirt>> {
+        in_force(kubevirts.all(), Some(self.namespace()))
+    }
+
+    fn namespace(&self) -> &str {
+        &self.inner.base.install_namespace
+    }
+
+    /// Re-reads the KubeVirt object in force. Returns whether the configuration changed.
     fn refresh(&self, all: &[Arc<KubeVirt>]) -> bool {
-        let base = &self.inner.base;
-        let config = match in_force(all).map_or_else(|| Ok(base.clone()), |kubevirt| overlaid(base, &kubevirt)) {
+        let config = match self.inner.base.effective(all.iter().cloned(), Some(self.namespace())) {
             Ok(config) => Arc::new(config),
             Err(error) => {
                 let error = &error as &dyn std::error::Error;
@@ -71,25 +79,6 @@ impl LiveConfig {
         *current = config;
         changed
     }
-}
-
-/// The effective KubeVirt object: the oldest that is not being deleted.
-pub(crate) fn in_force(all: &[Arc<KubeVirt>]) -> Option<Arc<KubeVirt>> {
-    let alive = all.iter().filter(|kubevirt| !machinery::meta::is_deleting(&kubevirt.metadata));
-    alive.min_by_key(|kubevirt| kubevirt.metadata.creation_timestamp.clone()).cloned()
-}
-
-/// Applies the object's configuration over `base`. The launcher image always comes from `base`.
-fn overlaid(base: &ClusterConfig, kubevirt: &KubeVirt) -> Result<ClusterConfig, ConfigError> {
-    let undecodable = |error: serde_json::Error| ConfigError::Undecodable(error.to_string());
-    let mut configuration = serde_json::to_value(&base.configuration).map_err(undecodable)?;
-    if let Some(overlay) = &kubevirt.spec.configuration {
-        machinery::patch::merge(&mut configuration, &serde_json::to_value(overlay).map_err(undecodable)?);
-    }
-    let mut merged = kubevirt.clone();
-    merged.spec.configuration = Some(serde_json::from_value(configuration).map_err(undecodable)?);
-    let config = ClusterConfig::from_kubevirt(&merged)?;
-    Ok(ClusterConfig { launcher_image: base.launcher_image.clone(), ..config })
 }
 
 #[cfg(test)]
@@ -116,16 +105,5 @@ mod tests {
         assert_eq!(live.now().launcher_image, "launcher:1", "the image is this process's to say");
         assert!(!live.refresh(&[kubevirt("Always")]), "nothing changed");
         assert!(live.refresh(&[]), "without an object the defaults hold");
-    }
-
-    #[test]
-    fn the_object_is_laid_over_what_the_installation_starts_from() {
-        let mut base = base();
-        base.configuration.virtual_machine_options =
-            Some(serde_json::from_value(json!({"disableSerialConsoleLog": {}})).unwrap());
-        let live = LiveConfig::new(base);
-        assert!(live.refresh(&[kubevirt("Always")]));
-        assert!(live.now().serial_console_log_disabled());
-        assert_eq!(live.now().image_pull_policy(), "Always");
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use informer::{Clock, EventType, Key, WorkQueue};
 use k8s_openapi::api::core::v1::ObjectReference;
+use plan::topology::Pace;
 use plan::vmi::Settings as InstanceSettings;
 
 use crate::api::Notes;
@@ -25,6 +26,8 @@ pub struct Shared {
     pub(crate) instances: Arc<InstanceSettings>,
     /// Start no VMs: the cluster is being drained.
     pub(crate) hold_starts: bool,
+    /// How often the nodes' TSC frequency labels are updated.
+    pub(crate) node_topology: Pace,
     pub(crate) one_at_a_time: OneAtATime,
 }
 

@@ -100,7 +100,7 @@ impl Controller {
         }
     }
 
-    /// The resources that trigger it, as `kubectl` names them.
+    /// The resources that trigger it, as `kubectl` names them. None if it only requeues itself.
     pub fn watched(&self) -> Vec<String> {
         let mut watches = Watches { ctx: None, resources: Vec::new() };
         (self.watches)(&mut watches);
@@ -152,6 +152,13 @@ impl Watches<'_> {
         if let Some(ctx) = self.ctx {
             let own = ctx.clone();
             cache(&ctx.stores).subscribe(move |change| wake(&own, change));
+        }
+    }
+
+    /// Enqueues this key once, for a controller that nothing else triggers: each reconcile requeues it.
+    pub fn start(&mut self, key: &Key) {
+        if let Some(ctx) = self.ctx {
+            ctx.queue.add(key.clone());
         }
     }
 

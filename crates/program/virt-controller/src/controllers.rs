@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use api::config::ClusterConfig;
 use informer::{Clock, Key, Requeue, WorkQueue};
+use plan::topology::Pace;
 use plan::vmi::Settings as InstanceSettings;
 
 use crate::api::{Api, Notes};
@@ -29,6 +30,7 @@ pub static ALL: &[&Controller] = &[
     &evacuation::CONTROLLER,
     &budget::CONTROLLER,
     &workload::CONTROLLER,
+    &topology::CONTROLLER,
 ];
 
 /// Settings fixed at startup.
@@ -40,6 +42,8 @@ pub struct Settings {
     pub instances: InstanceSettings,
     /// Start no VMs: the cluster is being drained.
     pub hold_starts: bool,
+    /// How often the nodes' TSC frequency labels are updated.
+    pub node_topology: Pace,
     /// Counts API writes per VM.
     pub writes: Arc<WriteCounter>,
 }
@@ -70,7 +74,6 @@ impl Running {
 pub struct Controllers {
     config: LiveConfig,
     running: Vec<Arc<Running>>,
-    topology: topology::Updater,
 }
 
 impl Controllers {
@@ -92,6 +95,7 @@ impl Controllers {
             config: config.clone(),
             instances: Arc::new(settings.instances),
             hold_starts: settings.hold_starts,
+            node_topology: settings.node_topology,
             one_at_a_time: OneAtATime::default(),
         });
         let start = |declared: &&'static Controller| {
@@ -99,8 +103,7 @@ impl Controllers {
             Arc::new(Running::start(declared, &shared, writer))
         };
         let running = list.iter().map(start).collect();
-        let writer = Writer::new(api, settings.writes, topology::NAME, topology::RIGHTS.iter());
-        Self { config, running, topology: topology::Updater::new(shared, writer) }
+        Self { config, running }
     }
 
     /// The controllers, in the order they were listed.
@@ -116,10 +119,5 @@ impl Controllers {
     /// The current cluster configuration.
     pub fn config(&self) -> &LiveConfig {
         &self.config
-    }
-
-    /// Updates the TSC frequency labels of all nodes once.
-    pub async fn update_topology(&self) {
-        self.topology.update().await;
     }
 }

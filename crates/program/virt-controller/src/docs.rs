@@ -21,11 +21,16 @@ pub fn controllers(controllers: &[&'static Controller]) -> String {
             "| `{}` | {} | {} | {} |\n",
             controller.short_name(),
             workers(controller),
-            controller.watched().join(", "),
+            triggers(controller),
             writes.join(", ")
         )
     });
     format!("{head}{}", rows.collect::<String>())
+}
+
+fn triggers(controller: &Controller) -> String {
+    let watched = controller.watched();
+    if watched.is_empty() { "nothing: it requeues itself".to_owned() } else { watched.join(", ") }
 }
 
 fn workers(controller: &Controller) -> String {

@@ -1,7 +1,6 @@
 //! Errors from executing an action.
 
 use informer::{Classify, ErrorClass};
-use machinery::field::Cause;
 
 /// Whether a request depends on what was read before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +23,6 @@ pub enum Error {
     },
     #[error("{kind} {name} exists and is not ours; delete or rename it")]
     NameTaken { kind: &'static str, name: String },
-    #[error("the owner {name} was deleted or replaced meanwhile")]
-    OwnerGone { name: String },
     #[error(
         "{user} may not copy {source_name} from namespace {namespace} into DataVolume {name}; \
          grant it create on datavolumes/source there"
@@ -48,12 +45,17 @@ impl Error {
         matches!(source.as_ref(), kube::Error::Api(status) if (400..500).contains(&status.code))
     }
 
-    /// Whether the server, or a webhook, rejected the object because there is one of its kind already.
-    pub(crate) fn is_duplicate(&self) -> bool {
-        let Self::Api { source, .. } = self else { return false };
-        let kube::Error::Api(status) = source.as_ref() else { return false };
-        let mut causes = status.details.iter().flat_map(|details| &details.causes);
-        causes.any(|cause| cause.reason == Cause::Duplicate.as_str())
+    /// The reasons of the causes that the server, or a webhook, names for its refusal.
+    pub(crate) fn causes(&self) -> impl Iterator<Item = &str> {
+        let status = match self {
+            Self::Api { source, .. } => match source.as_ref() {
+                kube::Error::Api(status) => Some(status),
+                _ => None,
+            },
+            _ => None,
+        };
+        let causes = status.into_iter().flat_map(|status| &status.details).flat_map(|details| &details.causes);
+        causes.map(|cause| cause.reason.as_str())
     }
 
     /// One sentence for a condition or an event: the server's message without the client's wrapping.
@@ -70,12 +72,7 @@ impl Error {
 
 impl Classify for Error {
     fn class(&self) -> ErrorClass {
-        let Self::Api { request, source, .. } = self else {
-            return match self {
-                Self::OwnerGone { .. } => ErrorClass::Conflict,
-                _ => ErrorClass::Transient,
-            };
-        };
+        let Self::Api { request, source, .. } = self else { return ErrorClass::Transient };
         let kube::Error::Api(status) = source.as_ref() else { return ErrorClass::Transient };
         match (request, status.code) {
             (_, 409) => ErrorClass::Conflict,
@@ -117,17 +114,17 @@ mod tests {
     }
 
     #[test]
-    fn cdi_refuses_a_second_claim_as_a_duplicate() {
+    fn a_refusal_names_its_causes() {
         let answer = |details| {
             let text = r#"admission webhook "datavolume-validate.cdi.kubevirt.io" denied the request"#;
             let status = json!({"code": 422, "message": text, "details": details});
             let status = serde_json::from_value(status).unwrap();
             Error::api("create DataVolume x".into(), Request::Plain, kube::Error::Api(Box::new(status)))
         };
-        let cause = |reason| json!({"causes": [{"reason": reason, "field": "DataVolume.Name"}]});
-        assert!(answer(cause("FieldValueDuplicate")).is_duplicate());
-        assert!(!answer(cause("FieldValueInvalid")).is_duplicate());
-        assert!(!answer(json!(null)).is_duplicate());
+        let causes = json!({"causes": [{"reason": "FieldValueDuplicate", "field": "DataVolume.Name"}]});
+        assert_eq!(answer(causes).causes().collect::<Vec<_>>(), ["FieldValueDuplicate"]);
+        assert_eq!(answer(json!(null)).causes().count(), 0);
+        assert_eq!(Error::LeaseLost.causes().count(), 0);
     }
 
     #[test]

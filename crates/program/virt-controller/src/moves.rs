@@ -6,7 +6,6 @@ use api::labels;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use informer::{Clock, Key};
 use machinery::names;
-use plan::migration::is_final;
 use plan::object::{Kind, Object};
 use tokio::sync::Mutex;
 
@@ -64,6 +63,6 @@ impl Context {
         let of_instance = vmi.filter(|name| name.len() <= names::LABEL_MAX);
         let labels = of_instance.map(|name| format!("{}={name}", labels::VMI_NAME)).unwrap_or_default();
         let all: Vec<Migration> = self.writer.list(namespace, &labels).await?;
-        Ok(all.iter().any(|other| other.spec.vmi_name.as_deref() == vmi && !is_final(other)))
+        Ok(all.iter().any(|other| other.spec.vmi_name.as_deref() == vmi && !other.is_final()))
     }
 }

@@ -4,7 +4,7 @@
 use api::rights::{Identity, Program, Right};
 use informer::{Recorder, leader};
 
-use crate::{Controller, Stores, topology};
+use crate::{Controller, Stores};
 
 /// Name of the service account and of its roles.
 const ACCOUNT: &str = "kubevirt-controller";
@@ -14,8 +14,7 @@ const PROGRAM: &[Right] = &[leader::RIGHT, Recorder::RIGHT];
 
 /// The program with the rights of these controllers.
 pub fn program(controllers: &[&'static Controller]) -> Program {
-    let declared = controllers.iter().flat_map(|controller| controller.rights()).chain(PROGRAM);
-    let declared = declared.chain(topology::RIGHTS).copied();
+    let declared = controllers.iter().flat_map(|controller| controller.rights()).chain(PROGRAM).copied();
     Program {
         name: ACCOUNT,
         identity: Identity::Account,

@@ -14,6 +14,7 @@ use informer::client::{Rate, RateLimit};
 use informer::leader::{self, LeaderConfig, LeaseTimes};
 use informer::{Clock, Key, Recorder, run_workers};
 use kube::Client;
+use plan::topology::{self, Pace};
 use plan::vmi::Settings as InstanceSettings;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -24,7 +25,6 @@ use crate::controllers::{ALL, Controllers, Settings};
 use crate::error::Error;
 use crate::status::Status;
 use crate::stores::Stores;
-use crate::topology;
 use crate::writer::WriteCounter;
 
 /// Default component of events, unless a controller declares its own.
@@ -47,7 +47,7 @@ pub struct Config {
     pub base: ClusterConfig,
     /// How launchers are started and their Pods configured, beyond what the KubeVirt object specifies.
     pub instances: InstanceSettings,
-    /// The installation namespace, which also holds the Lease.
+    /// The installation namespace: it holds the KubeVirt object and the Lease.
     pub install_namespace: String,
     /// Unique identity of this process, usually the Pod or host name.
     pub identity: String,
@@ -109,9 +109,10 @@ impl Config {
 
     fn settings(&self) -> Settings {
         Settings {
-            base: self.base.clone(),
+            base: ClusterConfig { install_namespace: self.install_namespace.clone(), ..self.base.clone() },
             instances: self.instances.clone(),
             hold_starts: self.hold_starts,
+            node_topology: Pace { period: self.node_topology_update_period, identity: self.identity.clone() },
             writes: self.writes.clone(),
         }
     }
@@ -162,7 +163,7 @@ async fn control(config: &Config, shutdown: &CancellationToken, stop: Cancellati
     }
     config.status.set_leads(true);
     tracing::info!("controllers start");
-    work(Arc::new(controllers), config, shutdown).await;
+    work(&controllers, config, shutdown).await;
     config.status.set_leads(false);
 }
 
@@ -189,7 +190,7 @@ fn rate(config: &ClusterConfig) -> Rate {
 }
 
 /// Runs every controller's workers until `shutdown` and lets running reconciles finish.
-async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &CancellationToken) {
+async fn work(controllers: &Controllers, config: &Config, shutdown: &CancellationToken) {
     let mut pools = JoinSet::new();
     for running in controllers.running() {
         let (queue, running) = (running.queue.clone(), running.clone());
@@ -199,7 +200,6 @@ async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &Cancell
             async move { running.reconcile(&key).await }
         }));
     }
-    pools.spawn(update_topology(controllers, config.clone(), shutdown.clone()));
     let all_ended = async { while pools.join_next().await.is_some() {} };
     tokio::pin!(all_ended);
     tokio::select! {
@@ -207,19 +207,6 @@ async fn work(controllers: Arc<Controllers>, config: &Config, shutdown: &Cancell
         () = shutdown.cancelled() => {}
     }
     if tokio::time::timeout(LAST_PASSES, all_ended).await.is_err() {
-        tracing::warn!("cancelled reconciles that did not finish in time");
-    }
-}
-
-/// Keeps the nodes' TSC labels up to date until `shutdown`.
-async fn update_topology(controllers: Arc<Controllers>, config: Config, shutdown: CancellationToken) {
-    for pass in 0.. {
-        let look = async {
-            controllers.update_topology().await;
-            tokio::time::sleep(topology::pause(config.node_topology_update_period, &config.identity, pass)).await;
-        };
-        if shutdown.run_until_cancelled(look).await.is_none() {
-            return;
-        }
+        tracing::warn!("canceled reconciles that did not finish in time");
     }
 }

@@ -230,7 +230,5 @@ fn exchange_of(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
 }
 
 fn progress(migration: &VirtualMachineInstanceMigration) -> Vec<String> {
-    use api::v1::VirtualMachineInstanceMigrationPhase::{Failed, Succeeded};
-    let ended = matches!(migration.status.as_ref().and_then(|status| status.phase.as_ref()), Some(Succeeded | Failed));
-    if ended { vec![] } else { vec![UNFINISHED.to_owned()] }
+    if migration.is_final() { vec![] } else { vec![UNFINISHED.to_owned()] }
 }

@@ -1,88 +1,87 @@
 //! The topology updater: keeps the nodes' TSC frequency labels in line with what VMIs were promised.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use informer::Key;
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, ObjectReference};
 use machinery::rights::{Right, Verb};
-use plan::node::lowest_tsc_frequency;
-use plan::node::topology::{Relabel, offers_counter, promised_frequency, relabel};
+use plan::effect::Never;
+use plan::node::topology::{Relabel, promised_frequency};
 use plan::object::Kind;
+use plan::topology::{Action, Own, World, concerns, decide};
 
+use crate::Error;
 use crate::api::{Part, Patch};
-use crate::context::Shared;
+use crate::context::Context;
+use crate::controller::{Controller, Expected, Queue, Watches, Workers};
+use crate::reconcile::{Control, Next, reconciler};
 use crate::stores::BY_NODE;
-use crate::writer::Writer;
 
-/// Default minimum pause between two passes.
-pub(crate) const PERIOD: Duration = Duration::from_secs(30);
-/// Maximum jitter in percent of the period, so that controllers of several clusters do not run in lockstep.
-const JITTER_PERCENT: u64 = 120;
+pub(crate) static CONTROLLER: Controller = Controller {
+    name: "virt-controller-topology",
+    queue: Queue::Plain,
+    // There is only one key.
+    workers: Workers::Fixed(1),
+    watches,
+    component: "node-topology-updater",
+    expects: Expected::NOTHING,
+    tracks: &[],
+    reads: &[],
+    writes: &[Right::on::<Node>(&[Verb::Patch])],
+    start: |ctx| reconciler(Topology { ctx, passes: AtomicU64::new(0) }, decide),
+};
 
-pub(crate) const NAME: &str = "the topology updater";
-pub(crate) const RIGHTS: &[Right] = &[Right::on::<Node>(&[Verb::Patch])];
-
-pub(crate) struct Updater {
-    shared: Arc<Shared>,
-    writer: Writer,
+struct Topology {
+    ctx: Context,
+    passes: AtomicU64,
 }
 
-impl Updater {
-    pub(crate) fn new(shared: Arc<Shared>, writer: Writer) -> Self {
-        Self { shared, writer }
-    }
-
-    /// Updates all nodes once. A node that cannot be written does not block the others; the next pass retries it.
-    pub(crate) async fn update(&self) {
-        for Relabel { node, patch } in self.outdated() {
-            let key = Key::new("", &node);
-            let patch = Patch::Strategic(patch);
-            if let Err(error) = self.writer.patch(&key, Kind::Node, &node, Part::Object, &patch).await {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(node, error, "failed to update the TSC frequency labels");
-            }
-        }
-    }
-
-    fn outdated(&self) -> Vec<Relabel> {
-        let nodes = self.shared.stores.nodes.all();
-        if !nodes.iter().any(|node| offers_counter(node)) {
-            return vec![]; // no need to look at every VMI
-        }
-        let vmis = &self.shared.stores.vmis;
-        let runs_vmis = |node: &str| !vmis.by_index(BY_NODE, node).is_empty();
-        match lowest_tsc_frequency(&nodes, runs_vmis, &self.shared.config.now()) {
-            Ok(lowest) => {
-                let promised = vmis.all().iter().filter_map(|vmi| promised_frequency(vmi)).collect();
-                relabel(&nodes, &promised, lowest)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "leaving the TSC frequency labels unchanged");
-                vec![]
-            }
-        }
-    }
+/// Nothing triggers it but itself.
+fn watches(on: &mut Watches<'_>) {
+    on.start(&Key::new("", "all-nodes"));
 }
 
-/// The pause after a pass. The jitter is not random: it is derived from `identity` and the number of the pass.
-pub(crate) fn pause(period: Duration, identity: &str, pass: u64) -> Duration {
-    let mut hasher = DefaultHasher::new();
-    (identity, pass).hash(&mut hasher);
-    let jitter = hasher.finish() % (JITTER_PERCENT + 1);
-    period + period * u32::try_from(jitter).unwrap_or(0) / 100
-}
+impl Control for Topology {
+    type World = World;
+    type Look = Never;
+    type Own = Own;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+    fn ctx(&self) -> &Context {
+        &self.ctx
+    }
 
-    #[test]
-    fn pauses_differ_and_stay_within_their_bounds() {
-        let pauses: Vec<Duration> = (0..200).map(|pass| pause(PERIOD, "a", pass)).collect();
-        assert!(pauses.iter().all(|pause| (PERIOD..=PERIOD * 22 / 10).contains(pause)), "{pauses:?}");
-        assert!(pauses.iter().any(|pause| *pause != pauses[0]));
-        assert_ne!(pauses, (0..200).map(|pass| pause(PERIOD, "b", pass)).collect::<Vec<_>>());
+    fn observe(&self, _: &Key) -> Option<World> {
+        let (nodes, vmis) = (self.ctx.stores.nodes.all(), &self.ctx.stores.vmis);
+        // Otherwise there is no need to look at every VMI.
+        let concerned = concerns(&nodes);
+        let vmis_of_all = if concerned { vmis.all() } else { vec![] };
+        let names = nodes.iter().filter_map(|node| node.metadata.name.as_ref());
+        let occupied = names.filter(|name| concerned && !vmis.by_index(BY_NODE, name).is_empty()).cloned().collect();
+        Some(World {
+            occupied,
+            promised: vmis_of_all.iter().filter_map(|vmi| promised_frequency(vmi)).collect(),
+            nodes,
+            config: self.ctx.config.now(),
+            pace: self.ctx.node_topology.clone(),
+            pass: self.passes.fetch_add(1, Ordering::Relaxed),
+        })
+    }
+
+    fn about(_: &World) -> Option<ObjectReference> {
+        None
+    }
+
+    async fn own(&self, _: &Key, _: &World, own: Own) -> Result<Next<Action>, Error> {
+        match own {
+            Own::Relabel(Relabel { node, patch }) => {
+                let (key, patch) = (Key::new("", &node), Patch::Strategic(patch));
+                if let Err(error) = self.ctx.writer.patch(&key, Kind::Node, &node, Part::Object, &patch).await {
+                    let error = &error as &dyn std::error::Error;
+                    tracing::warn!(node, error, "failed to update the TSC frequency labels");
+                }
+            }
+            Own::Warn(error) => tracing::warn!(error, "leaving the TSC frequency labels unchanged"),
+        }
+        Ok(Next::Continue)
     }
 }

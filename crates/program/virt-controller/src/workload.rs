@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::v1::{KubeVirt, VirtualMachineInstanceMigration as Migration};
-use informer::{Key, RetryLimits, WorkQueue};
+use informer::{Key, RetryLimits};
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
@@ -17,13 +17,12 @@ use plan::object::Kind;
 use plan::workload::{Action, Guest, Own, World, decide, is_pending};
 
 use crate::Error;
-use crate::config::in_force;
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Queue, Watches, Workers};
 use crate::execute::after;
 use crate::owned::{note, uid};
 use crate::reconcile::{Control, Next, reconciler};
-use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_UPDATE, Stores, UNFINISHED};
+use crate::stores::{BY_CONTROLLER, BY_INSTANCE, BY_PROGRESS, BY_UPDATE, PENDING_UPDATE, UNFINISHED};
 
 pub(crate) static CONTROLLER: Controller = Controller {
     name: "virt-controller-workload-update",
@@ -59,12 +58,18 @@ struct Updates {
 /// Triggered by the KubeVirt object, by VMIs with pending updates, and by every migration, since its end frees a slot.
 /// Beyond that each reconcile requeues itself.
 fn watches(on: &mut Watches<'_>) {
-    on.changes(|stores| &stores.kubevirts, |ctx, change| ctx.queue.add_after(Key::of(change.object().as_ref()), DELAY));
+    on.changes(
+        |stores| &stores.kubevirts,
+        |ctx, change| {
+            ctx.queue.add_after(Key::of(change.object().as_ref()), DELAY);
+            wake(ctx); // another object may be in force now
+        },
+    );
     on.changes(
         |stores| &stores.vmis,
         |ctx, change| {
             if is_pending(change.object()) {
-                wake(&ctx.stores, &ctx.queue);
+                wake(ctx);
             }
         },
     );
@@ -72,10 +77,10 @@ fn watches(on: &mut Watches<'_>) {
         |stores| &stores.migrations,
         |ctx, change| {
             let ours = annotation(&change.object().metadata, api::annotations::WORKLOAD_UPDATE_MIGRATION).is_some();
-            if let Some(key) = installation(&ctx.stores).filter(|_| ours) {
+            if let Some(key) = installation(ctx).filter(|_| ours) {
                 note(ctx.memory.expected(Kind::Migration), &key, change);
             }
-            wake(&ctx.stores, &ctx.queue);
+            wake(ctx);
         },
     );
 }
@@ -107,13 +112,13 @@ impl Updates {
     }
 }
 
-/// The effective KubeVirt object.
-fn installation(stores: &Stores) -> Option<Key> {
-    in_force(&stores.kubevirts.all()).map(|kubevirt| Key::of(kubevirt.as_ref()))
+/// The KubeVirt object in force.
+fn installation(ctx: &Context) -> Option<Key> {
+    ctx.config.kubevirt(&ctx.stores.kubevirts).map(|kubevirt| Key::of(kubevirt.as_ref()))
 }
 
-fn wake(stores: &Stores, queue: &WorkQueue<Key>) {
-    installation(stores).into_iter().for_each(|key| queue.add_after(key, DELAY));
+fn wake(ctx: &Context) {
+    installation(ctx).into_iter().for_each(|key| ctx.queue.add_after(key, DELAY));
 }
 
 impl Control for Updates {
@@ -127,7 +132,8 @@ impl Control for Updates {
 
     fn observe(&self, key: &Key) -> Option<World> {
         let stores = &self.ctx.stores;
-        let kubevirt = in_force(&stores.kubevirts.all()).filter(|kubevirt| Key::of(kubevirt.as_ref()) == *key)?;
+        let kubevirt =
+            self.ctx.config.kubevirt(&stores.kubevirts).filter(|kubevirt| Key::of(kubevirt.as_ref()) == *key)?;
         let unfinished = stores.migrations.by_index(BY_PROGRESS, UNFINISHED);
         Some(World {
             kubevirt,

@@ -10,9 +10,11 @@ use kube::client::Body;
 use role_tls::Certificate;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use serde_json::{Value, json};
+use test_support::Authority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
@@ -160,14 +162,15 @@ async fn other_paths_are_not_found_and_http2_is_not_spoken() {
 #[tokio::test]
 async fn the_certificate_that_was_given_is_shown() {
     let folder = tempfile::tempdir().unwrap();
-    let made = rcgen::generate_simple_self_signed(vec!["ours".to_owned()]).unwrap();
+    let made = Authority::new().issue("ours", &[]);
     let (cert, key) = (folder.path().join("tls.crt"), folder.path().join("tls.key"));
-    std::fs::write(&cert, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    std::fs::write(&cert, &made.cert).unwrap();
+    std::fs::write(&key, &made.key).unwrap();
     let running = serve(Certificate::Files { cert: cert.clone(), key }, true).await;
     let stream = TcpStream::connect(running.address).await.unwrap();
     let stream = trusting(&[]).connect(ServerName::try_from("ours").unwrap(), stream).await.unwrap();
-    assert_eq!(stream.get_ref().1.peer_certificates().unwrap(), [made.cert.der().clone()]);
+    let given = CertificateDer::from_pem_slice(made.cert.as_bytes()).unwrap();
+    assert_eq!(stream.get_ref().1.peer_certificates().unwrap(), [given]);
 
     let nothing = Certificate::Files { cert: folder.path().join("none"), key: cert };
     let refused = Endpoints::new(nothing, Arc::default(), api(true)).err().unwrap();

@@ -14,10 +14,10 @@ use launcher_rpc::Error as RpcError;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 use vmstate::{
-    Action, Endpoint, Failure, IoRetry, LauncherView, Network, PodAddresses, Proxy, Sent, Vmi, World, decide,
+    Action, Endpoint, Failure, IoRetry, LauncherView, Network, PodAddresses, Proxy, Sent, Vmi, World, claim, decide,
 };
 
-use crate::agents::{Node, is_handed_over};
+use crate::agents::Node;
 use crate::devices;
 use crate::error::chain;
 use crate::launcher::{Launcher, Report, has_directory, has_socket, last_state};
@@ -70,6 +70,16 @@ enum SeenVmi {
     Present(Arc<VirtualMachineInstance>),
     Absent,
     Unconfirmed,
+}
+
+impl SeenVmi {
+    fn view(&self) -> Vmi<'_> {
+        match self {
+            SeenVmi::Present(vmi) => Vmi::Present(vmi),
+            SeenVmi::Absent => Vmi::Absent,
+            SeenVmi::Unconfirmed => Vmi::Unconfirmed,
+        }
+    }
 }
 
 /// An action that failed.
@@ -160,20 +170,12 @@ impl Agent {
                 }
             }
             if !worked {
-                return if self.is_done(&seen) { None } else { Some(pause) };
+                let done = claim::is_done(seen.vmi.view(), &self.node.name, self.recorded);
+                return if done { None } else { Some(pause) };
             }
         }
         tracing::error!(pod = %self.record.pod_uid, "launcher state machine does not settle");
         Some(Some(Duration::from_secs(1)))
-    }
-
-    fn is_done(&self, seen: &Seen) -> bool {
-        let wanted = match &seen.vmi {
-            SeenVmi::Present(vmi) => is_handed_over(vmi, &self.node.name),
-            SeenVmi::Absent => false,
-            SeenVmi::Unconfirmed => true,
-        };
-        !self.recorded && !wanted
     }
 
     async fn observe(&mut self, launcher: &Launcher) -> Seen {
@@ -194,7 +196,9 @@ impl Agent {
         let vmi = self.observe_vmi().await;
         let pods = &self.node.pods;
         let rival = match &vmi {
-            SeenVmi::Present(vmi) => self.rivals(vmi).any(|uid| has_socket(pods, &uid)),
+            SeenVmi::Present(vmi) => {
+                claim::rivals(vmi, &self.node.name, &self.record.pod_uid).any(|uid| has_socket(pods, &uid))
+            }
             SeenVmi::Absent | SeenVmi::Unconfirmed => false,
         };
         let process_gone = self.record.launcher.is_some_and(|process| !process.alive());
@@ -213,13 +217,6 @@ impl Agent {
             dialling: self.node.proxies.endpoint(&self.record.pod_uid, Side::Source),
             report,
         }
-    }
-
-    /// Other launchers of the VMI on this node.
-    fn rivals<'a>(&'a self, vmi: &'a VirtualMachineInstance) -> impl Iterator<Item = crate::uid::PodUid> + 'a {
-        let pods = vmi.status.iter().flat_map(|status| &status.active_pods);
-        let here = pods.filter(|(_, node)| **node == self.node.name);
-        here.filter_map(|(uid, _)| crate::uid::PodUid::new(uid).ok()).filter(|uid| *uid != self.record.pod_uid)
     }
 
     /// The VMI by UID: from the cache, or by a live read on a cache miss.
@@ -252,11 +249,7 @@ impl Agent {
         World {
             now: seen.now,
             node_name: &self.node.name,
-            vmi: match &seen.vmi {
-                SeenVmi::Present(vmi) => Vmi::Present(vmi),
-                SeenVmi::Absent => Vmi::Absent,
-                SeenVmi::Unconfirmed => Vmi::Unconfirmed,
-            },
+            vmi: seen.vmi.view(),
             launcher: LauncherView {
                 pod_dir: seen.pod_dir,
                 first_seen: self.first_seen,

@@ -6,21 +6,20 @@ use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use api::labels;
 use api::v1::VirtualMachineInstance;
 use futures::FutureExt;
 use hostfs::beneath::Root;
 use informer::{Change, Key, Recorder, Store};
 use kube::{Api, Client};
-use machinery::meta::label;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use vmstate::claim;
 
 use crate::agent::Agent;
 use crate::config::CurrentConfig;
-use crate::launcher::{Launcher, answering};
+use crate::launcher::Launcher;
 use crate::proxy::Proxies;
 use crate::records::{GhostRecord, Records};
 use crate::uid::{PodUid, VmiUid};
@@ -100,7 +99,7 @@ impl Agents {
         }
         let api = Api::<VirtualMachineInstance>::namespaced(node.client.clone(), &key.namespace);
         let found = api.get_opt(&key.name).await?;
-        Ok(found.filter(|vmi| is_owned(vmi, &node.name)).map(Arc::new))
+        Ok(found.filter(|vmi| claim::is_owned(vmi, &node.name)).map(Arc::new))
     }
 
     /// The launcher that is responsible for a VMI.
@@ -108,7 +107,8 @@ impl Agents {
         let running = self.running();
         let launchers = running.values().filter(|agent| agent.vmi_uid.as_str() == vmi_uid);
         let launchers = launchers.filter_map(|agent| agent.launcher.get());
-        answering(launchers.map(|launcher| (launcher.report(), launcher.clone())))
+        let launchers: Vec<_> = launchers.map(|launcher| (launcher.report(), launcher.clone())).collect();
+        claim::answering(launchers.iter().map(|(report, launcher)| (report.answer(), launcher.clone())))
     }
 
     fn running(&self) -> MutexGuard<'_, HashMap<PodUid, Running>> {
@@ -123,7 +123,7 @@ impl Agents {
             agent.wake.notify_one();
         }
         if !matches!(change, Change::Deleted(_)) {
-            claimed_pods(vmi, &self.0.node.name).into_iter().for_each(|record| self.spawn(record, false));
+            claimed(vmi, &self.0.node.name).into_iter().for_each(|record| self.spawn(record, false));
         }
     }
 
@@ -154,41 +154,9 @@ impl Agents {
     }
 }
 
-/// The launchers of a VMI on this node, while the VMI is handed over to it or migrating to it and has not ended.
-fn claimed_pods(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
-    let Some(status) = vmi.status.as_ref().filter(|_| is_handed_over(vmi, node)) else { return Vec::new() };
-    let (Some(vmi_uid), Some(namespace), Some(name)) = (&vmi.metadata.uid, &vmi.metadata.namespace, &vmi.metadata.name)
-    else {
-        return Vec::new();
-    };
-    let here = status.active_pods.iter().filter(|(_, on)| *on == node);
-    here.filter_map(|(pod_uid, _)| {
-        Some(GhostRecord {
-            pod_uid: PodUid::new(pod_uid).ok()?,
-            vmi_uid: VmiUid::new(vmi_uid).ok()?,
-            namespace: namespace.clone(),
-            name: name.clone(),
-            grace_period_seconds: vmi.spec.termination_grace_period_seconds,
-            launcher: None,
-            pod_name: None,
-        })
-    })
-    .collect()
-}
-
-/// Whether the virt-handler of `node` is in charge of the VMI.
-pub(crate) fn is_handed_over(vmi: &VirtualMachineInstance, node: &str) -> bool {
-    (is_owned(vmi, node) || is_coming(vmi, node)) && (vmi.is_scheduled() || vmi.is_running())
-}
-
-/// Whether the VMI is labelled with `node`.
-fn is_owned(vmi: &VirtualMachineInstance, node: &str) -> bool {
-    label(&vmi.metadata, labels::NODE_NAME) == Some(node)
-}
-
-/// Whether the VMI is being migrated to `node`.
-fn is_coming(vmi: &VirtualMachineInstance, node: &str) -> bool {
-    label(&vmi.metadata, labels::MIGRATION_TARGET_NODE_NAME) == Some(node)
+/// Records of the launchers that the VMI claims on this node.
+fn claimed(vmi: &VirtualMachineInstance, node: &str) -> Vec<GhostRecord> {
+    claim::claimed_pods(vmi, node).into_iter().filter_map(|pod_uid| GhostRecord::new(vmi, pod_uid)).collect()
 }
 
 #[cfg(test)]
@@ -197,52 +165,39 @@ mod tests {
 
     use super::*;
 
-    fn vmi(phase: &str, node: &str) -> VirtualMachineInstance {
+    fn vmi() -> VirtualMachineInstance {
         serde_json::from_value(json!({
             "metadata": {
-                "namespace": "default", "name": "testvm", "uid": "vmi-1", "labels": {"kubevirt.io/nodeName": node},
+                "namespace": "default", "name": "testvm", "uid": "vmi-1", "labels": {"kubevirt.io/nodeName": "node01"},
             },
             "spec": {"terminationGracePeriodSeconds": 9},
-            "status": {"phase": phase, "activePods": {"pod-1": "node01", "pod-2": "node02", "../pod": "node01"}},
+            "status": {"phase": "Running", "activePods": {"pod-1": "node01", "pod-2": "node02"}},
         }))
         .unwrap()
-    }
-
-    #[test]
-    fn a_vmi_that_is_to_come_claims_its_pods_on_this_node() {
-        let mut coming = vmi("Running", "node02");
-        assert!(claimed_pods(&coming, "node01").is_empty());
-        let labels = coming.metadata.labels.as_mut().unwrap();
-        labels.insert("kubevirt.io/migrationTargetNodeName".to_string(), "node01".to_string());
-        assert_eq!(claimed_pods(&coming, "node01")[0].pod_uid.as_str(), "pod-1");
     }
 
     /// A Pod created for a VMI that is gone belongs to nobody: no actor contacts its launcher.
     #[test]
     fn a_launcher_of_a_dead_vmi_is_not_its_namesakes() {
-        let mut late = claimed_pods(&vmi("Running", "node01"), "node01").remove(0);
+        let mut late = claimed(&vmi(), "node01").remove(0);
         late.pod_uid = PodUid::new("late").unwrap();
-        let mut namesake = vmi("Running", "node01");
+        let mut namesake = vmi();
         namesake.metadata.uid = Some("vmi-2".to_string());
-        assert!(late.is_of(&vmi("Running", "node01")));
+        assert!(late.is_of(&vmi()));
         assert!(!late.is_of(&namesake), "it is not told what the namesake wants");
-        let claimed = claimed_pods(&namesake, "node01");
+        let claimed = claimed(&namesake, "node01");
         assert!(claimed.iter().all(|pod| pod.pod_uid != late.pod_uid), "only Pods that the VMI names are looked after");
         assert!(claimed.iter().all(|pod| pod.vmi_uid.as_str() == "vmi-2"));
     }
 
     #[test]
-    fn a_handed_over_vmi_claims_its_pods_on_this_node() {
-        for phase in ["Scheduled", "Running"] {
-            let pods = claimed_pods(&vmi(phase, "node01"), "node01");
-            assert_eq!(pods.len(), 1, "{phase}");
-            assert_eq!(pods[0].pod_uid.as_str(), "pod-1");
-            assert_eq!(pods[0].grace_period_seconds, Some(9));
-        }
-        for (phase, node) in
-            [("Pending", "node01"), ("Scheduling", "node01"), ("Failed", "node01"), ("Running", "node02")]
-        {
-            assert!(claimed_pods(&vmi(phase, node), "node01").is_empty(), "{phase} on {node}");
-        }
+    fn a_record_says_whose_the_launcher_is_and_how_long_its_guest_may_take() {
+        let records = claimed(&vmi(), "node01");
+        let [record] = records.as_slice() else { panic!("{records:#?}") };
+        assert_eq!((record.pod_uid.as_str(), record.vmi_uid.as_str()), ("pod-1", "vmi-1"));
+        assert_eq!((record.vmi_key().to_string().as_str(), record.grace_period_seconds), ("default/testvm", Some(9)));
+        let mut nameless = vmi();
+        nameless.metadata.uid = None;
+        assert_eq!(claimed(&nameless, "node01"), []);
     }
 }

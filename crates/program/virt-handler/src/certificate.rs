@@ -12,6 +12,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, PostParams};
+use machinery::identity::CERTIFICATE_PATIENCE;
 use machinery::names::{SUBDOMAIN_MAX, suffix, truncated_name};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use role_tls::{IdentityFiles, NODE_AGENT};
@@ -24,8 +25,6 @@ use crate::error::chain;
 
 /// Polling interval of a request.
 const POLL: Duration = Duration::from_secs(1);
-/// A request that is not signed by then is replaced.
-const PATIENCE: Duration = Duration::from_secs(120);
 /// Pause after a failure.
 const RETRY: Duration = Duration::from_secs(10);
 /// Maximum sleep: the clock may be changed and the CA replaced meanwhile.
@@ -53,7 +52,7 @@ enum CertificateError {
     Api(#[from] kube::Error),
     #[error("certificate request {name} was denied: {why}")]
     Refused { name: String, why: String },
-    #[error("certificate request {name} was not signed within {} s; is virt-operator running?", PATIENCE.as_secs())]
+    #[error("certificate request {name} was not signed within {} s; is virt-operator running?", CERTIFICATE_PATIENCE.as_secs())]
     NoAnswer { name: String },
     #[error("failed to store the certificate")]
     Keep(#[from] hostfs::Error),
@@ -101,7 +100,7 @@ impl Requested {
         let api: Api<CertificateSigningRequest> = Api::all(self.client.clone());
         api.create(&PostParams::default(), &self.object(&name, request)).await?;
         tracing::info!(node = self.node, request = name, "requested a certificate");
-        let until = tokio::time::Instant::now() + PATIENCE;
+        let until = tokio::time::Instant::now() + CERTIFICATE_PATIENCE;
         while tokio::time::Instant::now() < until {
             if let Some(certificate) = answer(&name, &api.get(&name).await?)? {
                 self.store(&certificate, &key.serialize_pem())?;
@@ -214,6 +213,47 @@ mod tests {
         for (now, expected) in [(0, Some(60)), (30, Some(30)), (59, Some(1)), (60, None), (200, None)] {
             assert_eq!(left(at(0), at(90), at(now)), expected.map(Duration::from_secs), "{now}");
         }
+    }
+
+    /// virt-operator signs nothing with a new CA before every Pod may be expected to trust it.
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_not_repeated_while_a_new_ca_spreads() {
+        use axum::extract::{Json, State};
+        use machinery::identity::CA_PROPAGATION;
+        use serde_json::Value;
+
+        type Requests = std::sync::Arc<parking_lot::Mutex<Vec<(tokio::time::Instant, Value)>>>;
+        let requests = Requests::default();
+        let create = async |State(requests): State<Requests>, Json(request): Json<Value>| {
+            requests.lock().push((tokio::time::Instant::now(), request.clone()));
+            Json(request)
+        };
+        let get = async |State(requests): State<Requests>| {
+            let (since, mut request) = requests.lock()[0].clone();
+            if since.elapsed() >= CA_PROPAGATION + Duration::from_secs(30) {
+                request["status"] = json!({"certificate": "Y2VydA=="});
+            }
+            Json(request)
+        };
+        let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
+        let router = axum::Router::new()
+            .route(path, axum::routing::post(create))
+            .route(&format!("{path}/{{name}}"), axum::routing::get(get))
+            .with_state(requests.clone());
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let uri = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let dir = tempfile::tempdir().unwrap();
+        let requested = Requested {
+            client: kube::Client::try_from(kube::Config::new(uri.parse().unwrap())).unwrap(),
+            node: "n1".to_owned(),
+            signer: "a/b".to_owned(),
+            dir: dir.path().join("own"),
+            ca: dir.path().join("ca-bundle"),
+        };
+        requested.request().await.unwrap();
+        assert_eq!(requests.lock().len(), 1);
+        assert_eq!(std::fs::read(requested.dir.join("tls.crt")).unwrap(), b"cert");
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub type Observer = Arc<dyn Fn(&ClusterConfig) + Send + Sync>;
 /// Configuration of virt-handler.
 pub struct Config {
     pub node_name: String,
+    /// The installation namespace, which holds the KubeVirt object.
+    pub install_namespace: String,
     /// The kubelet's Pod directory, or one with the same layout.
     pub pods_dir: PathBuf,
     /// Directory of virt-handler's own records.
@@ -64,21 +66,27 @@ pub struct Kubelet {
 pub(crate) struct CurrentConfig(Arc<watch::Sender<ClusterConfig>>);
 
 impl CurrentConfig {
-    pub(crate) fn follow(kubevirts: &Store<KubeVirt>, observer: Option<Observer>) -> Self {
+    pub(crate) fn follow(kubevirts: &Store<KubeVirt>, namespace: String, observer: Option<Observer>) -> Self {
         let current = CurrentConfig::default();
-        let held = current.clone();
-        kubevirts.subscribe(move |change| match ClusterConfig::from_kubevirt(change.object()) {
+        let (held, all) = (current.clone(), kubevirts.clone());
+        kubevirts.subscribe(move |_| held.refresh(&all.all(), &namespace, observer.as_ref()));
+        current
+    }
+
+    /// Takes the configuration of the KubeVirt object in force; the defaults if there is none.
+    fn refresh(&self, all: &[Arc<KubeVirt>], namespace: &str, observer: Option<&Observer>) {
+        match ClusterConfig::default().effective(all.iter().cloned(), Some(namespace)) {
+            Ok(config) if config == *self.0.borrow() => {}
             Ok(config) => {
-                if let Some(observer) = &observer {
+                if let Some(observer) = observer {
                     observer(&config);
                 }
-                held.0.send_replace(config);
+                self.0.send_replace(config);
             }
             Err(error) => {
                 tracing::warn!(%error, "the KubeVirt object is invalid; keeping the last valid configuration")
             }
-        });
-        current
+        }
     }
 
     /// This configuration and those to come.
@@ -108,5 +116,35 @@ impl CurrentConfig {
             kvm_usable,
             leases,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn kubevirt(namespace: &str, name: &str, created: &str, policy: &str) -> Arc<KubeVirt> {
+        let object = json!({"metadata": {"name": name, "namespace": namespace, "creationTimestamp": created},
+            "spec": {"configuration": {"imagePullPolicy": policy}}});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn only_the_object_in_force_is_followed() {
+        let current = CurrentConfig::default();
+        let policy = |all: &[Arc<KubeVirt>]| {
+            current.refresh(all, "kubevirt", None);
+            current.0.borrow().image_pull_policy().to_owned()
+        };
+        let ours = kubevirt("kubevirt", "kubevirt", "2026-01-01T00:00:00Z", "Always");
+        assert_eq!(policy(std::slice::from_ref(&ours)), "Always");
+        let elsewhere = kubevirt("default", "a", "2025-01-01T00:00:00Z", "Never");
+        let newer = kubevirt("kubevirt", "a", "2026-01-01T00:00:01Z", "Never");
+        assert_eq!(policy(&[elsewhere.clone(), newer.clone(), ours]), "Always");
+        let invalid = kubevirt("kubevirt", "kubevirt", "2026-01-01T00:00:00Z", "Sometimes");
+        assert_eq!(policy(&[newer.clone(), invalid]), "Always", "the last valid one stays");
+        assert_eq!(policy(&[elsewhere.clone(), newer]), "Never", "ours is gone");
+        assert_eq!(policy(&[elsewhere]), "IfNotPresent", "without an object the defaults apply");
     }
 }

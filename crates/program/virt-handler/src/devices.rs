@@ -9,7 +9,7 @@ use launcher_contract::{USER, devices};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DeviceError {
-    #[error("the launcher ended before it got its devices")]
+    #[error("virt-launcher exited before its devices were set up")]
     LauncherGone,
     #[error("failed to inspect the launcher's devices")]
     Open(#[source] hostfs::Error),
@@ -64,8 +64,7 @@ mod tests {
     #[test]
     fn only_device_nodes_of_the_container_change_hands() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can make device nodes");
-            return;
+            return test_support::skip("only root can make device nodes");
         }
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("net")).unwrap();

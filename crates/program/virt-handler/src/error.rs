@@ -6,7 +6,7 @@ pub(crate) use machinery::error::chain;
 /// Why virt-handler cannot run.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    #[error("failed to use the listening socket of the node agent")]
+    #[error("failed to use virt-handler's listening socket")]
     Listen(#[source] io::Error),
     #[error("failed to make directory {path}")]
     Directory {

@@ -66,7 +66,7 @@ use crate::node::Presence;
 use crate::proxy::Proxies;
 use crate::records::Records;
 
-/// Runs until `shutdown` is cancelled and migrations in progress have ended. Guests keep running.
+/// Runs until `shutdown` is canceled and migrations in progress have ended. Guests keep running.
 pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Error> {
     let Config { node_name, pods_dir, private_dir, kvm_finding, client, listen, identity, .. } = config;
     let address = listen.local_addr().map_err(Error::Listen)?;
@@ -93,7 +93,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), Erro
         return Ok(()); // shut down before startup finished
     }
 
-    let current = CurrentConfig::follow(&caches.kubevirts, config.on_configuration);
+    let current = CurrentConfig::follow(&caches.kubevirts, config.install_namespace, config.on_configuration);
     let proxies = Arc::new(Proxies::new(pods.clone(), proxy::Peers::new(identity.clone(), config.node_check)));
     let node = Node {
         recorder: Recorder::start(client.clone(), "virt-handler", &node_name, end.clone()),

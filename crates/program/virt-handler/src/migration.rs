@@ -12,7 +12,7 @@ use crate::agents::Node;
 use crate::launcher::Launcher;
 use crate::proxy::{Bond, ProxyError, Side};
 use crate::records::GhostRecord;
-use crate::uid::{PodUid, VmiUid};
+use crate::uid::{MigrationUid, PodUid, VmiUid};
 
 pub use api::nad::MIGRATION_LINK;
 
@@ -30,7 +30,8 @@ pub(crate) async fn act(
         return Ok(());
     }
     let vmi = vmi.ok_or_else(|| Failed { message: "the VMI is gone".to_owned(), critical: false })?;
-    let (client, vmi_uid) = (&launcher.client, record.vmi_uid.as_str());
+    let (client, vmi_uid) = (&launcher.client, &record.vmi_uid);
+    let of = |uid: String| MigrationUid::new(uid).map_err(|error| transient(&error));
     let key = record.vmi_key();
     let told = match action {
         Action::OpenTargetProxy => {
@@ -47,23 +48,23 @@ pub(crate) async fn act(
         }
         Action::PrepareTarget { uid } => {
             tracing::info!(vmi = %key, migration = uid, "preparing for the guest");
-            client.prepare_target(vmi, &uid, options).await
+            client.prepare_target(vmi, &of(uid)?, options).await
         }
         Action::Migrate { uid } => {
             let gates = |name: &str| node.config.gate(name);
             let options = vmstate::migration::options(vmi, &configuration(node, vmi), gates, cpus());
             tracing::info!(vmi = %key, migration = uid, ?options, "starting migration");
-            client.migrate(vmi_uid, &uid, &options, vmstate::migration::destination(vmi)).await
+            client.migrate(vmi_uid, &of(uid)?, &options, vmstate::migration::destination(vmi)).await
         }
         Action::AbortMigration { uid, because } => {
             tracing::info!(vmi = %key, migration = uid, because, "aborting migration");
-            client.abort_migration(vmi_uid, &uid).await
+            client.abort_migration(vmi_uid, &of(uid)?).await
         }
         Action::SettleMigration { uid, target_runs, because } => {
             tracing::warn!(vmi = %key, migration = uid, target_runs, because, "reporting the outcome to the source");
-            client.settle_migration(vmi_uid, &uid, target_runs).await
+            client.settle_migration(vmi_uid, &of(uid)?, target_runs).await
         }
-        Action::FinalizeTarget { uid } => client.finalize_target(vmi_uid, &uid).await,
+        Action::FinalizeTarget { uid } => client.finalize_target(vmi_uid, &of(uid)?).await,
         other => {
             let message = format!("{other:?} is not about a migration");
             return Err(Failed { message, critical: true });

@@ -40,6 +40,19 @@ pub(crate) struct GhostRecord {
 }
 
 impl GhostRecord {
+    /// A launcher of this VMI that has not answered yet. `None` if the VMI lacks a name or a usable UID.
+    pub(crate) fn new(vmi: &VirtualMachineInstance, pod_uid: PodUid) -> Option<Self> {
+        Some(Self {
+            pod_uid,
+            vmi_uid: VmiUid::new(vmi.metadata.uid.as_deref()?).ok()?,
+            namespace: vmi.metadata.namespace.clone()?,
+            name: vmi.metadata.name.clone()?,
+            grace_period_seconds: vmi.spec.termination_grace_period_seconds,
+            launcher: None,
+            pod_name: None,
+        })
+    }
+
     pub(crate) fn vmi_key(&self) -> Key {
         Key::new(self.namespace.clone(), self.name.clone())
     }

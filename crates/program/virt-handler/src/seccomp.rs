@@ -4,45 +4,39 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use api::config::ClusterConfig;
+use devices::has_seccomp_profile;
 use launcher_contract::seccomp;
 use tokio::sync::watch;
 
 use crate::error::chain;
 use crate::plugins::changed;
 
-/// Installs the profile also where the configuration does not refer to it yet; on unless it is disabled.
-const GATE: &str = "KubevirtSeccompProfile";
-const RETRY: Duration = Duration::from_secs(60);
+/// How often to look at the file: somebody may delete it, and no launcher with the profile starts without it.
+const PERIOD: Duration = Duration::from_secs(60);
 /// For the container runtime alone.
 const MODE: u32 = 0o600;
 
-/// Installs the profile below `dir` whenever the configuration asks for it, for ever.
+/// Keeps the profile below `dir` while the configuration asks for it, for ever.
 pub(crate) async fn keep(dir: PathBuf, mut configs: watch::Receiver<ClusterConfig>) {
     loop {
-        let wanted = is_wanted(&configs.borrow_and_update());
-        let failed = wanted && !installed(dir.clone()).await;
+        let wanted = has_seccomp_profile(&configs.borrow_and_update());
+        if wanted {
+            keep_installed(dir.clone()).await;
+        }
         tokio::select! {
             () = changed(&mut configs) => {}
-            () = tokio::time::sleep(RETRY), if failed => {}
+            () = tokio::time::sleep(PERIOD), if wanted => {}
         }
     }
 }
 
-fn is_wanted(config: &ClusterConfig) -> bool {
-    let configured = config.configuration.seccomp_configuration.as_ref();
-    let profile =
-        configured.and_then(|seccomp| seccomp.virtual_machine_instance_profile.as_ref()?.custom_profile.as_ref());
-    config.feature_gate(GATE) || profile.and_then(|profile| profile.localhost_profile.as_deref()) == Some(seccomp::FILE)
-}
-
-async fn installed(dir: PathBuf) -> bool {
+async fn keep_installed(dir: PathBuf) {
     let why = match tokio::task::spawn_blocking(move || install(&dir)).await {
-        Ok(Ok(())) => return true,
+        Ok(Ok(())) => return,
         Ok(Err(error)) => chain(&error),
         Err(error) => error.to_string(),
     };
     tracing::warn!(error = why, "failed to install the launchers' seccomp profile; their Pods will not start");
-    false
 }
 
 /// Writes the profile, if it differs.
@@ -77,25 +71,15 @@ mod tests {
         json!({"seccompConfiguration": {"virtualMachineInstanceProfile": {"customProfile": {"localhostProfile": file}}}})
     }
 
-    #[test]
-    fn the_profile_is_wanted_by_default_and_where_it_is_referred_to() {
-        assert!(is_wanted(&config(json!({}))), "by default");
-        for (profile, expected) in [(Some("kubevirt/kubevirt.json"), true), (Some("mine.json"), false), (None, false)] {
-            let mut configuration = profile.map_or(json!({}), using);
-            configuration["developerConfiguration"] = json!({"disabledFeatureGates": [GATE]});
-            assert_eq!(is_wanted(&config(configuration)), expected, "{profile:?}");
-        }
-    }
-
-    #[tokio::test]
-    async fn it_is_installed_when_the_configuration_asks_and_mended_when_it_differs() {
+    #[tokio::test(start_paused = true)]
+    async fn it_is_installed_when_the_configuration_asks_and_mended_when_it_differs_or_is_gone() {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can give files to root");
-            return;
+            return test_support::skip("only root can give files to root");
         }
         let dir = tempfile::tempdir().unwrap();
-        let (sender, configs) =
-            watch::channel(config(json!({"developerConfiguration": {"disabledFeatureGates": [GATE]}})));
+        let (sender, configs) = watch::channel(config(
+            json!({"developerConfiguration": {"disabledFeatureGates": ["KubevirtSeccompProfile"]}}),
+        ));
         let keeping = tokio::spawn(keep(dir.path().to_owned(), configs));
         let file = dir.path().join(seccomp::FILE);
         sender.send_replace(config(using(seccomp::FILE)));
@@ -105,6 +89,9 @@ mod tests {
         sender.send_replace(config(using(seccomp::FILE)));
         let whole = seccomp::profile().to_string();
         eventually("the profile is whole", async || std::fs::read_to_string(&file).unwrap() == whole).await;
+        std::fs::remove_file(&file).unwrap();
+        tokio::time::sleep(PERIOD * 2).await;
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), whole, "nothing but time has changed");
         keeping.abort();
     }
 }

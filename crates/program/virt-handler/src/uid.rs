@@ -1,8 +1,4 @@
 //! UIDs that are used as file and directory names on the node.
 
+pub(crate) use launcher_contract::{MigrationUid, VmiUid};
 pub(crate) use machinery::uid::PodUid;
-
-machinery::uid! {
-    /// The UID of a VirtualMachineInstance.
-    pub(crate) VmiUid
-}

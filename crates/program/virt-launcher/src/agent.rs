@@ -120,17 +120,16 @@ fn unwrap_answer(answer: &str) -> Result<Value, Error> {
         error: Option<Value>,
     }
     if answer.len() > ANSWER_MAX {
-        return Err(Error::Agent(format!("its answer has {} bytes, which is too much", answer.len())));
+        return Err(Error::Agent(format!("response of {} bytes exceeds the limit", answer.len())));
     }
-    let answer: Answer =
-        serde_json::from_str(answer).map_err(|_| Error::Agent("its answer is not understood".into()))?;
+    let answer: Answer = serde_json::from_str(answer).map_err(|_| Error::Agent("cannot parse the response".into()))?;
     match (answer.result, answer.error) {
         (Some(result), _) => Ok(result),
         (None, Some(error)) => {
-            let complaint = error.get("desc").and_then(text).unwrap_or_else(|| "it gave no reason".into());
+            let complaint = error.get("desc").and_then(text).unwrap_or_else(|| "no reason given".into());
             Err(Error::Agent(complaint))
         }
-        (None, None) => Err(Error::Agent("its answer is empty".into())),
+        (None, None) => Err(Error::Agent("empty response".into())),
     }
 }
 

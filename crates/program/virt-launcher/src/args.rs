@@ -80,7 +80,7 @@ pub(crate) struct WithoutEffect {
 /// A duration as Go prints and reads it: `4m30s`.
 fn go_duration(text: &str) -> Result<Duration, String> {
     let read: machinery::duration::Duration = text.parse().map_err(|error| format!("{error}"))?;
-    read.to_std().ok_or_else(|| format!("{text:?} lies in the past"))
+    read.to_std().ok_or_else(|| format!("{text:?} is negative"))
 }
 
 #[cfg(test)]

@@ -33,11 +33,11 @@ pub(crate) enum Error {
     Agent(String),
 }
 
-impl From<transfer::CannotStart> for Error {
-    fn from(why: transfer::CannotStart) -> Error {
+impl From<transfer::Refused> for Error {
+    fn from(why: transfer::Refused) -> Error {
         match why {
-            transfer::CannotStart::NoDomain => Error::NoDomain,
-            transfer::CannotStart::WrongState(detail) => Error::WrongState(detail),
+            transfer::Refused::NoDomain => Error::NoDomain,
+            transfer::Refused::WrongState(detail) => Error::WrongState(detail),
         }
     }
 }

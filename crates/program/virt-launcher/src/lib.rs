@@ -1,12 +1,13 @@
 //! virt-launcher: one unprivileged process per VMI, PID 1 of its container. It owns libvirt and, through it, QEMU;
-//! converts the VMI to a domain; prepares disks and network services; and reports its state to virt-handler.
+//! converts the VMI to a domain; prepares disks and network services; and reports its state to virt-handler. It decides
+//! little itself: [`lifecycle`] says what becomes of the guest and of the launcher, [`transfer`] how a guest moves.
 //!
 //! | module | |
 //! |---|---|
-//! | `life` | start, signals, grace period, exit status |
+//! | `life` | start, signals, exit: does what `lifecycle::Life` decides |
 //! | `children` | child processes and the collecting of orphans |
 //! | `libvirtd`, `session` | the daemon kept alive, the connection kept open, the state kept current |
-//! | `manager` | what the handler asks for |
+//! | `manager` | what the handler asks for: does what `lifecycle::Guest` decides |
 //! | `disks`, `podnet`, `dhcp` | what a guest needs before it starts |
 //! | `migration` | migration: sends the guest, or receives one |
 //! | `agent` | what the guest says about itself |

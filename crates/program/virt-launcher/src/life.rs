@@ -1,10 +1,4 @@
-//! The launcher's lifecycle from start to exit.
-//!
-//! ```text
-//!   set up libvirt, serve ──► wait for a domain ──► guard the guest ──► final wait ──► exit 0
-//!                                │ timeout: exit 1      │ SIGTERM: mark for shutdown;
-//!                                │ SIGTERM: exit 0      │ grace period over: kill
-//! ```
+//! The launcher's lifecycle from start to exit: sets up libvirt, serves, and does what [`lifecycle::Life`] decides.
 //!
 //! The exit status says whether the *launcher* did its work, not how the guest ended. That is in the state, which
 //! virt-handler reads during the final wait or, if it was away for longer, from the file next to the socket.
@@ -15,9 +9,11 @@ use std::time::Duration;
 
 use domain::Paths;
 use futures::FutureExt;
+use futures::future::Fuse;
 use launcher_contract::sockets::{self, LAST_STATE};
-use launcher_contract::types::{DomainReason, LauncherState};
+use launcher_contract::types::LauncherState;
 use launcher_contract::{paths, variables};
+use lifecycle::{Event, Exit, Life, Limits, Order, Seen, has_ended};
 use rustix::process::{Pid, Signal};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
@@ -34,14 +30,8 @@ use crate::{agent, server};
 
 /// Startup timeout of libvirt, generous for a busy node.
 const LIBVIRT_WITHIN: Duration = Duration::from_secs(60);
-/// How long the final state is kept for virt-handler to read.
-const FINAL_WAIT: Duration = Duration::from_secs(15);
-/// How long the source launcher waits to be released after the guest has migrated.
-const HANDED_OVER_WAIT: Duration = Duration::from_secs(600);
 /// Time to send the last responses.
 const LAST_WORDS: Duration = Duration::from_millis(200);
-/// How long libvirt may take to notice that QEMU is gone.
-const SEEN_WITHIN: Duration = Duration::from_secs(10);
 const KILL_AGAIN: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
@@ -152,40 +142,54 @@ impl Launcher {
     }
 
     async fn live(self, stop: impl Future<Output = ()>) -> Result<(), Failure> {
-        let stop = stop.fuse();
-        tokio::pin!(stop);
-        let timeout = self.args.qemu_timeout;
-        tokio::select! {
-            () = self.manager.started() => {}
-            () = self.manager.deleted() => return self.leave("deleted before it had a guest").await,
-            () = &mut stop => {
-                self.end_guest().await;
-                return self.leave("stopped before it had a guest").await;
+        let began = Instant::now();
+        let grace = Duration::from_secs(self.args.grace_period_seconds);
+        let mut life = Life::new(Limits { first: self.args.qemu_timeout, grace });
+        let (stop, killed) = (stop.fuse(), Fuse::terminated());
+        tokio::pin!(stop, killed);
+        let keep_state = self.keep_last_state();
+        tokio::pin!(keep_state);
+        loop {
+            let event = tokio::select! {
+                biased; // the file must be written before anything ends the wait
+                () = &mut keep_state, if life.is_final() => continue,
+                () = self.state.until(has_ended), if life.heeds(Event::Ended) => Event::Ended,
+                () = &mut killed, if life.heeds(Event::Killed) => Event::Killed,
+                () = self.manager.started(), if life.heeds(Event::Started) => Event::Started,
+                () = self.manager.deleted(), if life.heeds(Event::Deleted) => Event::Deleted,
+                () = &mut stop, if life.heeds(Event::StopAsked) => Event::StopAsked,
+                () = until(began, life.wakes_at()) => Event::Tick,
+            };
+            for order in life.on(event, Seen::of(&self.state.get()), began.elapsed()) {
+                match order {
+                    Order::Guard => tracing::info!("the guest runs"),
+                    Order::Mark => self.mark(grace),
+                    Order::EndGuest { overdue } => {
+                        if overdue {
+                            tracing::warn!("grace period expired; killing the guest");
+                        }
+                        killed.set(self.end_guest().fuse());
+                    }
+                    Order::KeepState => {
+                        killed.set(Fuse::terminated());
+                        self.log_outcome();
+                    }
+                    Order::Exit(Exit::Done(why)) => return self.leave(why).await,
+                    Order::Exit(Exit::NobodyCame) => return Err(Failure::NoDomain(self.args.qemu_timeout)),
+                }
             }
-            () = self.manager.nobody_came(timeout) => return Err(Failure::NoDomain(timeout)),
         }
-        tracing::info!("the guest runs");
-        tokio::select! {
-            () = self.state.until(has_ended) => {}
-            () = async {
-                (&mut stop).await;
-                self.shut_down_in_good_order().await;
-            } => {}
-        }
-        let outcome = self.state.get().domain;
-        let (status, reason) = outcome.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
+    }
+
+    /// virt-handler shuts the guest down when it sees the mark; the launcher only enforces the grace period.
+    fn mark(&self, grace: Duration) {
+        tracing::info!(grace_seconds = grace.as_secs(), "received a stop signal; virt-handler shuts the guest down");
+        self.state.update(|state| state.marked_for_graceful_shutdown = true);
+    }
+
+    fn log_outcome(&self) {
+        let (status, reason) = self.state.get().domain.map(|domain| (domain.status, domain.reason)).unwrap_or_default();
         tracing::info!(?status, ?reason, "the guest has ended");
-        // After a migration the guest has not ended: stay until the target node has taken it over.
-        let moved = reason == DomainReason::Migrated;
-        let wait = if moved { HANDED_OVER_WAIT } else { FINAL_WAIT };
-        tokio::select! {
-            biased; // the file must be written before anything ends the wait
-            () = self.keep_last_state() => {}
-            () = self.manager.deleted() => {}
-            () = &mut stop, if moved => {}
-            () = tokio::time::sleep(wait) => {}
-        }
-        self.leave("done").await
     }
 
     /// Writes the final state, and every later change of it, for a virt-handler that is away now. Never returns.
@@ -200,18 +204,6 @@ impl Launcher {
             {
                 tracing::error!(error = chain(&error), "the outcome is lost unless virt-handler reads it in time");
             }
-        }
-    }
-
-    /// virt-handler shuts the guest down when it sees the mark; the launcher only enforces the grace period.
-    async fn shut_down_in_good_order(&self) {
-        let grace = Duration::from_secs(self.args.grace_period_seconds);
-        tracing::info!(grace_seconds = grace.as_secs(), "received a stop signal; virt-handler shuts the guest down");
-        self.state.update(|state| state.marked_for_graceful_shutdown = true);
-        if tokio::time::timeout(grace, self.state.until(has_ended)).await.is_err() {
-            tracing::warn!("the grace period is over; ending the guest");
-            self.end_guest().await;
-            let _ = tokio::time::timeout(SEEN_WITHIN, self.state.until(has_ended)).await;
         }
     }
 
@@ -257,8 +249,12 @@ async fn warm_up(session: Session) {
     }
 }
 
-fn has_ended(state: &LauncherState) -> bool {
-    state.domain.as_ref().is_none_or(|domain| domain.is_down())
+/// Resolves at this time after `began`.
+async fn until(began: Instant, at: Option<Duration>) {
+    match at.and_then(|at| began.checked_add(at)) {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// The part of a final state to keep: nothing unless the guest is down, and without guest agent data, which could

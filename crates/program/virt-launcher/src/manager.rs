@@ -1,27 +1,19 @@
 //! The domain manager: executes virt-handler's requests.
 //!
-//! One lock serializes all changes to the domain, except killing the guest, which must work while a start hangs. A
-//! launcher starts its domain only once: after the guest has ended, a late sync must not start it again.
-//!
-//! ```text
-//!             sync                  guest or kill                delete
-//!   nothing ───────► Running/Paused ───────────────► Shutoff ───────────► gone
-//!                       ▲  │ pause, unpause, IO error
-//!                       └──┘ sync resumes what no user paused
-//! ```
+//! Observes, lets [`lifecycle::Guest`] decide, and acts. One lock serializes all changes to the domain, except killing the
+//! guest, which must work while a start hangs.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::conditions::PAUSED;
-use api::reasons::PAUSED_BY_USER;
 use api::v1::VirtualMachineInstance;
 use domain::{HostFacts, InterfaceFacts, Paths};
 use jiff::Timestamp;
 use launcher_contract::migration::PrepareTargetRequest;
-use launcher_contract::types::{Command, DomainReason, DomainState, DomainStatus, Lease, SyncOptions};
+use launcher_contract::types::{Command, Lease, SyncOptions};
 use libvirt_io::{Connection, Domain, flags};
+use lifecycle::{Act, Answer, Change, Facts, Guest, Receive, Sync};
 use serde_json::Value;
 use tokio::sync::{Mutex, Notify, Semaphore, watch};
 use tokio_util::task::AbortOnDropHandle;
@@ -62,14 +54,13 @@ pub(crate) struct Manager {
     agent_calls: Semaphore,
     pub(crate) source: Source,
     target: Target,
-    /// Set once QEMU has been started and the state shows it, whatever happened to it since.
-    started: watch::Sender<bool>,
+    /// Has started once the state shows it.
+    guest: watch::Sender<Guest>,
     deleted: Notify,
 }
 
 #[derive(Default)]
 struct Inner {
-    paused_by_user: bool,
     dhcp: Vec<AbortOnDropHandle<()>>,
     /// Keeps the log of the guest's console short.
     console_log: Option<AbortOnDropHandle<()>>,
@@ -88,7 +79,7 @@ impl Manager {
             state,
             inner: Mutex::default(),
             agent_calls: Semaphore::new(AGENT_CALLS),
-            started: watch::Sender::new(false),
+            guest: watch::Sender::default(),
             deleted: Notify::new(),
         })
     }
@@ -103,7 +94,7 @@ impl Manager {
     /// Resolves when the guest has been started and the state shows it.
     pub(crate) async fn started(&self) {
         // `self` holds the sender, so this cannot fail.
-        let _ = self.started.subscribe().wait_for(|started| *started).await;
+        let _ = self.guest.subscribe().wait_for(|guest| guest.has_started()).await;
     }
 
     /// Resolves when the domain has been deleted on request.
@@ -130,25 +121,31 @@ impl Manager {
         self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
         let mut inner = self.inner.lock().await;
         self.session.refresh().await?;
-        let connection = self.session.connection().await?;
-        let started = *self.started.borrow();
-        if self.target.is_waiting() {
-            return Err(Error::WrongState("this launcher waits for a guest that runs elsewhere".into()));
-        }
-        if !started {
-            return self.start(&connection, vmi, options, &mut inner).await;
-        }
-        match self.state.get().domain {
-            None => Err(Error::WrongState("the domain of this launcher was deleted".into())),
-            Some(domain) if domain.is_down() => Err(Error::WrongState("the guest of this launcher has ended".into())),
-            Some(domain) if stands_still(&domain) && !inner.paused_by_user && !self.source.is_busy() => {
-                tracing::info!(reason = ?domain.reason, "resuming the guest");
-                let domain = self.lookup(&connection).await?;
+        match self.decide(Guest::sync)? {
+            Sync::Start => {
+                let connection = self.session.connection().await?;
+                self.start(&connection, vmi, options, &mut inner).await
+            }
+            Sync::Resume => {
+                let (connection, domain) = self.domain().await?;
+                tracing::info!(reason = ?self.state.get().domain.map(|domain| domain.reason), "resuming the guest");
                 connection.resume(&domain).await.map_err(libvirt("resume the guest"))?;
                 self.session.refresh().await
             }
-            Some(_) => Ok(()),
+            Sync::Nothing(because) => {
+                tracing::debug!(because, "nothing to sync");
+                Ok(())
+            }
         }
+    }
+
+    fn decide<T>(&self, decide: impl FnOnce(Guest, Facts<'_>) -> Result<T, transfer::Refused>) -> Result<T, Error> {
+        let state = self.state.get();
+        Ok(decide(*self.guest.borrow(), Facts::of(&state, self.source.is_busy()))?)
+    }
+
+    fn note(&self, change: Change) {
+        self.guest.send_modify(|guest| guest.on(change));
     }
 
     /// Prepares to receive the guest. Idempotent.
@@ -156,28 +153,23 @@ impl Manager {
         let PrepareTargetRequest { vmi, migration_uid, options } = request;
         self.guard(vmi.metadata.uid.as_deref().unwrap_or_default())?;
         let mut inner = self.inner.lock().await;
-        self.target.may_prepare(&migration_uid)?;
-        if *self.started.borrow() || self.state.get().domain.is_some_and(|_| !self.target.is_waiting()) {
-            return Err(Error::WrongState("this launcher has a guest already".into()));
-        }
+        let receive = self.decide(|guest, facts| guest.receive(migration_uid.as_str(), facts))?;
         let facts = self.prepare(&vmi, &options, &mut inner).await?;
         // libvirt uses the source's domain XML; converting the VMI here rejects what this node cannot run, naming the
         // field.
         domain::convert(&vmi, &facts).map_err(Error::Convert)?;
-        inner.paused_by_user =
-            vmi.condition(PAUSED).is_some_and(|paused| paused.reason.as_deref() == Some(PAUSED_BY_USER));
-        let first = !self.target.is_waiting();
-        self.target.ready(&migration_uid)?;
-        if first {
-            tracing::info!(migration = migration_uid, "ready for the guest");
-            tokio::spawn(self.target.clone().watch(self.started.clone()));
+        self.note(Change::Expected { paused: lifecycle::arrives_paused(&vmi) });
+        if receive == Receive::Prepare {
+            self.target.ready(migration_uid.as_str())?;
+            tracing::info!(migration = %migration_uid, "ready for the guest");
+            tokio::spawn(self.target.clone().watch(self.guest.clone()));
         }
         Ok(())
     }
 
     /// Finishes a migration at the target: sets the guest's clock, which stood still during the transfer.
     pub(crate) async fn finalize_target(&self, migration_uid: &str) -> Result<(), Error> {
-        self.target.arrived(migration_uid)?;
+        transfer::arrived(self.state.get().migration.as_ref(), migration_uid)?;
         let (connection, domain) = self.domain().await?;
         if self.state.get().domain.is_some_and(|domain| domain.agent_connected) {
             tokio::spawn(async move {
@@ -192,14 +184,6 @@ impl Manager {
         Ok(())
     }
 
-    /// Resolves after `timeout`, unless this launcher has become a migration target by then.
-    pub(crate) async fn nobody_came(&self, timeout: Duration) {
-        tokio::time::sleep(timeout).await;
-        if self.target.is_waiting() {
-            std::future::pending::<()>().await;
-        }
-    }
-
     async fn start(
         &self,
         connection: &Connection,
@@ -210,34 +194,34 @@ impl Manager {
         let facts = self.prepare(vmi, options, inner).await?;
         let xml = domain::convert(vmi, &facts).and_then(|domain| domain.to_xml()).map_err(Error::Convert)?;
         let domain = connection.define_xml(&xml, 0).await.map_err(libvirt("define the domain"))?;
-        let paused = vmi.spec.start_strategy.as_deref() == Some("Paused");
+        let paused = lifecycle::starts_paused(vmi);
         tracing::info!(%domain, paused, kvm = facts.kvm_usable, "starting the guest");
         let flags = if paused { flags::START_PAUSED } else { 0 };
-        inner.paused_by_user = paused;
-        match connection.create(&domain, flags).await {
-            Ok(_) => self.confirm_start().await,
-            // The daemon may have died after QEMU was up; the guest has been started all the same.
-            Err(source) if source.is_closed() => {
-                self.session.refresh().await?;
-                if self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
-                    return self.confirm_start().await;
-                }
-                Err(Error::Libvirt { action: "start the guest", source })
-            }
-            Err(source) => Err(Error::Libvirt { action: "start the guest", source }),
+        let created = connection.create(&domain, flags).await;
+        let answer = match &created {
+            Ok(_) => Answer::Done,
+            Err(error) if error.is_closed() => Answer::Lost,
+            Err(_) => Answer::Refused,
+        };
+        if answer == Answer::Lost {
+            self.session.refresh().await?;
         }
+        if lifecycle::has_started(answer, self.state.get().domain.as_ref()) {
+            return self.confirm_start(paused).await;
+        }
+        created.map(drop).map_err(libvirt("start the guest"))
     }
 
-    /// Marks the guest as started once the state shows it: until then the state shows a defined domain that is down,
-    /// which would look like a guest that has ended.
-    async fn confirm_start(&self) -> Result<(), Error> {
+    /// Notes that the guest has started once the state shows it: until then the state shows a defined domain that is
+    /// down, which would look like a guest that has ended.
+    async fn confirm_start(&self, paused: bool) -> Result<(), Error> {
         let seen = tokio::time::timeout(CONFIRM_WITHIN, async {
             while self.session.refresh().await.is_err() {
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         });
         let seen = seen.await.map_err(|_| Error::LibvirtDown);
-        self.started.send_replace(true);
+        self.note(Change::Started { paused });
         seen
     }
 
@@ -317,76 +301,65 @@ impl Manager {
     pub(crate) async fn command(&self, command: Command) -> Result<(), Error> {
         tracing::info!(?command, "asked by virt-handler");
         match command {
-            Command::Pause => self.pause().await?,
-            Command::Unpause => self.unpause().await?,
-            Command::Reset => {
+            Command::Kill => self.kill().await?,
+            Command::Pause | Command::Unpause => {
+                // Checked first of all, since libvirt may be busy with the migration.
+                lifecycle::not_moving(self.source.is_busy())?;
+                let _inner = self.inner.lock().await;
+                self.look_and_act(command).await?;
+            }
+            Command::Delete => {
+                let _inner = self.inner.lock().await;
+                self.look_and_act(command).await?;
+            }
+            Command::SoftReboot | Command::Shutdown => self.look_and_act(command).await?,
+            Command::Reset => self.decide_and_act(command).await?,
+        }
+        self.session.refresh().await?;
+        if command == Command::Delete {
+            self.deleted.notify_one();
+        }
+        Ok(())
+    }
+
+    async fn look_and_act(&self, command: Command) -> Result<(), Error> {
+        self.session.refresh().await?;
+        self.decide_and_act(command).await
+    }
+
+    async fn decide_and_act(&self, command: Command) -> Result<(), Error> {
+        let act = self.decide(|guest, facts| guest.command(command, facts))?;
+        self.act(act).await
+    }
+
+    async fn act(&self, act: Act) -> Result<(), Error> {
+        match act {
+            Act::Suspend => {
+                let (connection, domain) = self.domain().await?;
+                connection.suspend(&domain).await.map_err(libvirt("pause the guest"))?;
+            }
+            Act::Resume => {
+                let (connection, domain) = self.domain().await?;
+                connection.resume(&domain).await.map_err(libvirt("unpause the guest"))?;
+            }
+            Act::Reset => {
                 let (connection, domain) = self.domain().await?;
                 connection.reset(&domain).await.map_err(libvirt("reset the guest"))?;
             }
-            Command::SoftReboot => self.soft_reboot().await?,
-            Command::Shutdown => self.shutdown().await?,
-            Command::Kill => self.kill().await?,
-            Command::Delete => return self.delete().await,
+            Act::Reboot { agent } => self.reboot(agent).await?,
+            Act::Shutdown { acpi } => self.shutdown(acpi).await?,
+            Act::Destroy { graceful } => self.destroy(graceful).await?,
+            Act::Undefine => self.undefine().await?,
+            Act::Keep { .. } => {}
+            Act::Nothing(because) => tracing::debug!(because, "nothing to do"),
         }
-        self.session.refresh().await
+        act.change().into_iter().for_each(|change| self.note(change));
+        Ok(())
     }
 
-    /// A guest that is being migrated must not be stopped or started.
-    fn not_moving(&self) -> Result<(), Error> {
-        match self.source.is_busy() {
-            true => Err(Error::WrongState("the guest is being migrated; wait for it or abort the migration".into())),
-            false => Ok(()),
-        }
-    }
-
-    async fn pause(&self) -> Result<(), Error> {
-        self.not_moving()?;
-        let mut inner = self.inner.lock().await;
+    async fn reboot(&self, agent: bool) -> Result<(), Error> {
         let (connection, domain) = self.domain().await?;
-        match self.current_status().await? {
-            DomainStatus::Running => {
-                connection.suspend(&domain).await.map_err(libvirt("pause the guest"))?;
-                inner.paused_by_user = true;
-                Ok(())
-            }
-            // Also after an I/O error: from now on it stays paused because the user wants it.
-            DomainStatus::Paused => {
-                inner.paused_by_user = true;
-                Ok(())
-            }
-            status => Err(Error::WrongState(format!("the guest is {status:?} and cannot be paused"))),
-        }
-    }
-
-    async fn unpause(&self) -> Result<(), Error> {
-        self.not_moving()?;
-        let mut inner = self.inner.lock().await;
-        let (connection, domain) = self.domain().await?;
-        match self.current_status().await? {
-            DomainStatus::Paused => {
-                connection.resume(&domain).await.map_err(libvirt("unpause the guest"))?;
-                inner.paused_by_user = false;
-                Ok(())
-            }
-            DomainStatus::Running => {
-                inner.paused_by_user = false;
-                Ok(())
-            }
-            status => Err(Error::WrongState(format!("the guest is {status:?} and cannot be unpaused"))),
-        }
-    }
-
-    async fn soft_reboot(&self) -> Result<(), Error> {
-        let (connection, domain) = self.domain().await?;
-        let state = self.current().await?;
-        let by = match (state.agent_connected, state.acpi) {
-            (true, _) => flags::REBOOT_GUEST_AGENT,
-            (false, true) => flags::REBOOT_ACPI_POWER_BTN,
-            (false, false) => {
-                let detail = "the guest has neither an agent nor ACPI to be rebooted by; use reset";
-                return Err(Error::WrongState(detail.into()));
-            }
-        };
+        let by = if agent { flags::REBOOT_GUEST_AGENT } else { flags::REBOOT_ACPI_POWER_BTN };
         match connection.reboot(&domain, by).await {
             // An agent that reboots its system does not always get to answer.
             Err(error) if error.code() == Some(libvirt_io::ErrorCode::AgentUnresponsive) => Ok(()),
@@ -394,27 +367,24 @@ impl Manager {
         }
     }
 
-    async fn shutdown(&self) -> Result<(), Error> {
+    async fn shutdown(&self, acpi: bool) -> Result<(), Error> {
         let (connection, domain) = self.domain().await?;
-        let current = self.current().await?;
-        if !matches!(current.status, DomainStatus::Running | DomainStatus::Paused) {
-            // Already shutting down, or shut down.
-            return Ok(());
-        }
         let now = Timestamp::now();
         self.state.update(|state| _ = state.shutdown_requested_at.get_or_insert(now));
-        let by = if current.acpi { flags::SHUTDOWN_ACPI_POWER_BTN } else { flags::SHUTDOWN_DEFAULT };
+        let by = if acpi { flags::SHUTDOWN_ACPI_POWER_BTN } else { flags::SHUTDOWN_DEFAULT };
         connection.shutdown(&domain, by).await.map_err(libvirt("shut the guest down"))
     }
 
-    /// Kills QEMU, with SIGTERM first if it still handles signals. Succeeds if there is no domain.
+    /// Kills QEMU, with SIGTERM first if it still handles signals. Succeeds if there is no domain. What is already known
+    /// of the domain decides: QEMU may be unable to answer.
     pub(crate) async fn kill(&self) -> Result<(), Error> {
-        let connection = self.session.connection().await?;
-        let lookup = connection.lookup_by_name(&self.config.domain_name).await;
-        let Some(domain) = lookup.map_err(libvirt("look up the domain"))? else { return Ok(()) };
-        // In post-copy its main loop may be blocked on memory from a source that is gone.
-        let listens = self.state.get().domain.is_none_or(|domain| !is_in_post_copy(&domain));
-        let graceful = if listens { flags::DESTROY_GRACEFUL } else { 0 };
+        self.session.connection().await?;
+        self.decide_and_act(Command::Kill).await
+    }
+
+    async fn destroy(&self, graceful: bool) -> Result<(), Error> {
+        let Some((connection, domain)) = self.find().await? else { return Ok(()) };
+        let graceful = if graceful { flags::DESTROY_GRACEFUL } else { 0 };
         if let Err(error) = connection.destroy(&domain, graceful).await
             && !is_over(&error)
         {
@@ -427,23 +397,10 @@ impl Manager {
         self.session.refresh().await
     }
 
-    async fn delete(&self) -> Result<(), Error> {
-        let _inner = self.inner.lock().await;
-        self.session.refresh().await?;
-        if self.state.get().domain.is_some_and(|domain| !domain.is_down()) {
-            return Err(Error::WrongState("the guest still runs; kill it first".into()));
-        }
-        let connection = self.session.connection().await?;
-        let lookup = connection.lookup_by_name(&self.config.domain_name).await;
-        if let Some(domain) = lookup.map_err(libvirt("look up the domain"))? {
-            let flags = flags::UNDEFINE_KEEP_NVRAM | flags::UNDEFINE_CHECKPOINTS_METADATA;
-            connection.undefine(&domain, flags).await.map_err(libvirt("delete the domain"))?;
-        }
-        // From now on a sync finds that the launcher's work is done.
-        self.started.send_replace(true);
-        self.session.refresh().await?;
-        self.deleted.notify_one();
-        Ok(())
+    async fn undefine(&self) -> Result<(), Error> {
+        let Some((connection, domain)) = self.find().await? else { return Ok(()) };
+        let flags = flags::UNDEFINE_KEEP_NVRAM | flags::UNDEFINE_CHECKPOINTS_METADATA;
+        connection.undefine(&domain, flags).await.map_err(libvirt("delete the domain"))
     }
 
     /// Runs one guest agent command for a client.
@@ -453,35 +410,21 @@ impl Manager {
         agent::execute(&connection, &domain, command, timeout_seconds).await
     }
 
-    async fn lookup(&self, connection: &Connection) -> Result<Domain, Error> {
+    /// The domain, and the connection on which it was found.
+    async fn find(&self) -> Result<Option<(Connection, Domain)>, Error> {
+        let connection = self.session.connection().await?;
         let lookup = connection.lookup_by_name(&self.config.domain_name).await;
-        lookup.map_err(libvirt("look up the domain"))?.ok_or(Error::NoDomain)
+        let domain = lookup.map_err(libvirt("look up the domain"))?;
+        Ok(domain.map(|domain| (connection, domain)))
     }
 
     async fn domain(&self) -> Result<(Connection, Domain), Error> {
-        let connection = self.session.connection().await?;
-        let domain = self.lookup(&connection).await?;
-        Ok((connection, domain))
-    }
-
-    /// Reads the domain's current state.
-    async fn current(&self) -> Result<DomainState, Error> {
-        self.session.refresh().await?;
-        self.state.get().domain.ok_or(Error::NoDomain)
-    }
-
-    async fn current_status(&self) -> Result<DomainStatus, Error> {
-        self.current().await.map(|domain| domain.status)
+        self.find().await?.ok_or(Error::NoDomain)
     }
 }
 
 fn libvirt(action: &'static str) -> impl FnOnce(libvirt_io::Error) -> Error {
     move |source| Error::Libvirt { action, source }
-}
-
-fn is_in_post_copy(domain: &DomainState) -> bool {
-    use DomainReason::{PausedPostcopy, PausedPostcopyFailed, Postcopy, PostcopyFailed};
-    matches!(domain.reason, Postcopy | PostcopyFailed | PausedPostcopy | PausedPostcopyFailed)
 }
 
 /// Whether the container has the KVM device; virt-handler has already checked that the device works.
@@ -493,17 +436,4 @@ fn may_use_kvm() -> bool {
 fn is_over(error: &libvirt_io::Error) -> bool {
     use libvirt_io::ErrorCode;
     matches!(error.code(), Some(ErrorCode::NoDomain | ErrorCode::OperationInvalid))
-}
-
-/// Whether resuming the guest would help. A guest that is being saved or migrated belongs to that job.
-fn stands_still(domain: &DomainState) -> bool {
-    domain.status == DomainStatus::Paused
-        && matches!(
-            domain.reason,
-            DomainReason::PausedUser
-                | DomainReason::PausedIOError
-                | DomainReason::PausedWatchdog
-                | DomainReason::PausedStartingUp
-                | DomainReason::Unknown
-        )
 }

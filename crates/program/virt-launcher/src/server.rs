@@ -71,7 +71,7 @@ pub(crate) fn router(manager: Arc<Manager>, state: StateStore, info: Info) -> Ro
         router = router.route(command.path(), put(handler));
     }
     router
-        .fallback(async || refuse(RefusalCode::BadRequest, "there is no such request".into()))
+        .fallback(async || refuse(RefusalCode::BadRequest, "unknown request".into()))
         .layer(DefaultBodyLimit::max(BODY_MAX))
         .with_state(Context { manager, state, info: Arc::new(info) })
 }
@@ -110,7 +110,7 @@ async fn run(context: Context, command: Command, body: Body<CommandRequest>) -> 
         Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
     };
     carry_out(async move {
-        context.manager.guard(&request.vmi_uid)?;
+        context.manager.guard(request.vmi_uid.as_str())?;
         context.manager.command(command).await
     })
     .await
@@ -122,7 +122,7 @@ async fn prepare_target(State(context): State<Context>, body: Body<PrepareTarget
 
 async fn migrate(State(context): State<Context>, body: Body<MigrateRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
+        context.manager.guard(request.vmi_uid.as_str())?;
         context.manager.source.start(request).await
     })
     .await
@@ -130,8 +130,8 @@ async fn migrate(State(context): State<Context>, body: Body<MigrateRequest>) -> 
 
 async fn abort_migration(State(context): State<Context>, body: Body<MigrationRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
-        context.manager.source.abort(&request.migration_uid);
+        context.manager.guard(request.vmi_uid.as_str())?;
+        context.manager.source.abort(request.migration_uid.as_str());
         Ok(())
     })
     .await
@@ -139,16 +139,16 @@ async fn abort_migration(State(context): State<Context>, body: Body<MigrationReq
 
 async fn settle_migration(State(context): State<Context>, body: Body<SettleRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
-        context.manager.source.settle(&request.migration_uid, request.target_runs)
+        context.manager.guard(request.vmi_uid.as_str())?;
+        context.manager.source.settle(request.migration_uid.as_str(), request.target_runs)
     })
     .await
 }
 
 async fn finalize_target(State(context): State<Context>, body: Body<MigrationRequest>) -> Response {
     with(body, async move |request| {
-        context.manager.guard(&request.vmi_uid)?;
-        context.manager.finalize_target(&request.migration_uid).await
+        context.manager.guard(request.vmi_uid.as_str())?;
+        context.manager.finalize_target(request.migration_uid.as_str()).await
     })
     .await
 }
@@ -170,7 +170,7 @@ async fn agent(State(context): State<Context>, body: Body<AgentRequest>) -> Resp
         Err(rejection) => return refuse(RefusalCode::BadRequest, rejection.body_text()),
     };
     let answer = async {
-        context.manager.guard(&request.vmi_uid)?;
+        context.manager.guard(request.vmi_uid.as_str())?;
         context.manager.agent(&request.command, request.timeout_seconds.min(AGENT_WAIT_MAX)).await
     };
     match answer.await {
@@ -184,7 +184,7 @@ async fn carry_out(work: impl Future<Output = Result<(), Error>> + Send + 'stati
     match tokio::spawn(work).await {
         Ok(Ok(())) => Json(serde_json::json!({})).into_response(),
         Ok(Err(error)) => refused(&error),
-        Err(_) => refuse(RefusalCode::Internal, "the launcher failed; its log tells why".into()),
+        Err(_) => refuse(RefusalCode::Internal, "virt-launcher failed; see its log".into()),
     }
 }
 
@@ -220,7 +220,7 @@ pub(crate) async fn serve(listener: UnixListener, router: Router) {
                     tokio::spawn(connection(stream, router.clone()));
                 }
                 Ok(peer) => tracing::warn!(uid = peer.uid(), "rejected an unknown peer on the launcher's socket"),
-                Err(error) => tracing::warn!(%error, "cannot tell who connects to the launcher's socket"),
+                Err(error) => tracing::warn!(%error, "cannot read the peer's credentials on virt-launcher's socket"),
             },
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");

@@ -77,6 +77,11 @@ impl Kind {
     }
 }
 
+/// The kinds of an installation's cluster-scoped objects.
+pub fn of_clusters() -> impl Iterator<Item = &'static Kind> {
+    MANAGED.iter().filter(|kind| !kind.namespaced)
+}
+
 /// The kind of an object of an installation.
 pub fn of_kind(group: &str, kind: &str) -> Option<&'static Kind> {
     let all = MANAGED.iter().chain([&KUBEVIRT, &NAMESPACE]);

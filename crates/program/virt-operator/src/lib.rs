@@ -18,6 +18,6 @@ mod serve;
 mod signer;
 
 pub use error::Error;
-pub use kinds::{Kind, of_kind};
+pub use kinds::{Kind, of_clusters, of_kind};
 pub use observe::is_ours;
 pub use run::{Config, LEASE, run};

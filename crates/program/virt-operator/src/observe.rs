@@ -8,10 +8,11 @@ use base64::prelude::BASE64_STANDARD;
 use install::names;
 use jiff::Timestamp;
 use k8s_openapi::Resource as _;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Client;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use operate::certificates::{DURATION_ANNOTATION, Facts};
-use operate::{Id, Objects, Operator, World};
+use operate::{Id, NotReady, Objects, Operator, World, doubtful_nodes};
 use serde_json::Value;
 
 use crate::error::Error;
@@ -29,6 +30,8 @@ pub(crate) async fn observe<'a>(client: &Client, mirror: &Mirror, operator: &'a 
     let mut live = mirror.objects();
     let (kubevirts, handlers) = (take_kubevirts(&mut live), take_handlers(&mut live));
     lent(client, namespace, &mut live).await?;
+    let now = Timestamp::now();
+    let not_ready = not_ready(client, &handlers, now).await?;
     let nodes = mirror.nodes();
     let labels = |node: &Value| node["metadata"]["labels"].as_object().cloned().unwrap_or_default();
     let runs_vms = nodes.values().filter(|node| labels(node).get(api::labels::SCHEDULABLE) == Some(&"true".into()));
@@ -36,11 +39,12 @@ pub(crate) async fn observe<'a>(client: &Client, mirror: &Mirror, operator: &'a 
     let labelled = nodes.iter().filter(|(_, node)| labels(node).keys().any(|label| is_ours(label)));
     let leaving = kubevirts.iter().any(|kubevirt| kubevirt.metadata.deletion_timestamp.is_some());
     Ok(World {
-        now: Timestamp::now(),
+        now,
         operator,
         certificates: certificates(&live, namespace),
         live,
         handlers,
+        not_ready,
         nodes: runs_vms,
         labelled_nodes: labelled.map(|(id, _)| id.name.clone()).collect(),
         workloads: if leaving { workloads(client).await? } else { vec![] },
@@ -67,11 +71,28 @@ fn take_kubevirts(live: &mut Objects) -> Vec<KubeVirt> {
     objects.filter_map(read).collect()
 }
 
-fn take_handlers(live: &mut Objects) -> Vec<k8s_openapi::api::core::v1::Pod> {
+fn take_handlers(live: &mut Objects) -> Vec<Pod> {
     let taken: Vec<Id> = live.keys().filter(|id| id.kind == "Pod").cloned().collect();
     let pods = taken.iter().filter_map(|id| live.remove(id));
     let of_handler = pods.filter(|pod| pod["metadata"]["labels"][api::labels::APP] == names::app::HANDLER);
     of_handler.filter_map(|pod| serde_json::from_value(pod).ok()).collect()
+}
+
+/// Which of the nodes that may be in the way of virt-handler's roll-out are NotReady. Only labels of nodes are watched.
+async fn not_ready(client: &Client, handlers: &[Pod], now: Timestamp) -> Result<NotReady, Error> {
+    let (api, mut found) = (Api::<Node>::all(client.clone()), NotReady::new());
+    for name in doubtful_nodes(handlers, now) {
+        let node = api.get_opt(name).await.map_err(|error| Error::api(format!("read node {name}"), error))?;
+        found.extend(node.as_ref().and_then(not_ready_since).map(|since| (name.to_owned(), since)));
+    }
+    Ok(found)
+}
+
+/// Since when a node is NotReady; a node that has never reported is not known to be.
+fn not_ready_since(node: &Node) -> Option<Timestamp> {
+    let mut conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.find(|condition| condition.type_ == "Ready")?;
+    ready.last_transition_time.as_ref().filter(|_| ready.status != "True").map(|time| time.0)
 }
 
 /// virt-api's binding in kube-system, which is not watched for a single object.

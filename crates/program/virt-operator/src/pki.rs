@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use install::names::{self, Certificate, Purpose};
 use jiff::Timestamp;
+use machinery::identity::node_uri;
 use operate::certificates::{AUTHORITY, Authority, Leaf};
 use operate::requests::Subject;
 use rcgen::{
@@ -65,7 +66,7 @@ pub fn sign(
 ) -> Result<String, rcgen::Error> {
     let mut request = CertificateSigningRequestParams::from_pem(request)?;
     let mut params = params(names::common_name::HANDLER, duration, now);
-    params.subject_alt_names = vec![SanType::URI(names::node_uri(node).try_into()?)];
+    params.subject_alt_names = vec![SanType::URI(node_uri(node).try_into()?)];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     request.params = params;
     Ok(request.signed_by(&issuer(authority)?)?.pem())

@@ -8,8 +8,9 @@ use axum::Router;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use endpoints::limits::{self, PATIENCE};
 use http::{StatusCode, header};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use informer::client::RequestCounter;
 use informer::metrics::Exposition;
@@ -23,9 +24,9 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 use crate::error::Error;
 use crate::mirror::Mirror;
@@ -34,8 +35,6 @@ use crate::pki::Pair;
 
 /// Maximum number of concurrent connections of a listener.
 const CONNECTIONS: usize = 256;
-/// How long a client may take for its handshake and for the head of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How long the result of an API server check is reused.
 const HEALTH_HOLDS: Duration = Duration::from_secs(5);
 
@@ -160,31 +159,18 @@ async fn metrics(State(health): State<Arc<Health>>) -> Response {
 
 /// Serves until `shutdown`.
 pub(crate) async fn serve(listener: TcpListener, acceptor: TlsAcceptor, routes: Router, shutdown: CancellationToken) {
-    let room = Arc::new(Semaphore::new(CONNECTIONS));
-    while let Some(accepted) = shutdown.run_until_cancelled(listener.accept()).await {
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
-            Err(error) => {
-                // Most likely out of descriptors; give others time to close theirs.
-                tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let Ok(place) = room.clone().try_acquire_owned() else { continue };
+    let serve = |stream, _| {
         let (acceptor, routes, shutdown) = (acceptor.clone(), routes.clone(), shutdown.clone());
-        tokio::spawn(async move {
-            let _place = place;
+        async move {
             shutdown.run_until_cancelled(converse(stream, acceptor, routes)).await;
-        });
-    }
+        }
+    };
+    limits::accept(&listener, CONNECTIONS, &TaskTracker::new(), &shutdown, serve).await;
 }
 
 async fn converse(stream: TcpStream, acceptor: TlsAcceptor, routes: Router) {
     let Ok(Ok(stream)) = tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await else { return };
-    let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 * 1024);
-    if let Err(error) = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)).await {
+    if let Err(error) = limits::http().serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)).await {
         tracing::debug!(%error, "a connection ended");
     }
 }

@@ -127,9 +127,8 @@ impl Signer {
 
     fn kubevirt(&self) -> Option<KubeVirt> {
         let objects = self.mirror.of_kinds(&["KubeVirt"]);
-        let here =
-            |(id, _): &(&operate::Id, &serde_json::Value)| id.kind == "KubeVirt" && id.namespace == self.namespace;
-        objects.iter().find(here).and_then(|(_, object)| serde_json::from_value(object.clone()).ok())
+        let kubevirts = objects.into_values().filter_map(|object| serde_json::from_value::<KubeVirt>(object).ok());
+        api::config::in_force(kubevirts, Some(&self.namespace))
     }
 }
 

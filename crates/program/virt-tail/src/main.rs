@@ -22,7 +22,7 @@ static ENDED: AtomicBool = AtomicBool::new(false);
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     let Some(file) = file(&args) else {
-        eprintln!("virt-tail: needs --logfile FILE, and knows nothing else");
+        eprintln!("usage: virt-tail --logfile FILE");
         return ExitCode::from(2);
     };
     match print(file) {

@@ -10,7 +10,6 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use serde::de::DeserializeOwned;
-use waits::migration::is_final;
 use waits::story::{self, Chain};
 
 use crate::api_error;
@@ -36,7 +35,7 @@ async fn of_guest(session: &Session, name: &str) -> anyhow::Result<Chain> {
         bail!("there is no VirtualMachine and no VirtualMachineInstance {name} in namespace {}", session.namespace);
     }
     // A finished migration does not explain what the guest waits for.
-    let under_way = migration::of_instance(session, name).await?.into_iter().find(|one| !is_final(one));
+    let under_way = migration::of_instance(session, name).await?.into_iter().find(|one| !one.is_final());
     let followed = match under_way.and_then(|migration| migration.metadata.name) {
         Some(migration) => Followed::look(session, &migration).await?,
         None => None,

@@ -66,11 +66,11 @@ pub(crate) async fn stream(session: &Session, path: &str) -> Result<Stream, Stre
         return Err(refusal(response).await.into());
     }
     if response.headers().get(SEC_WEBSOCKET_ACCEPT).is_none_or(|accept| *accept != derive_accept_key(key.as_bytes())) {
-        return Err(StreamError::Handshake("its acceptance does not match our key"));
+        return Err(StreamError::Handshake("invalid Sec-WebSocket-Accept header"));
     }
     // A server that names no protocol is assumed to use ours, as in upstream's clients.
     if response.headers().get(SEC_WEBSOCKET_PROTOCOL).is_some_and(|protocol| protocol != SUBPROTOCOL) {
-        return Err(StreamError::Handshake("it chose another protocol than plain.kubevirt.io"));
+        return Err(StreamError::Handshake("server chose a subprotocol other than plain.kubevirt.io"));
     }
     let upgraded = hyper::upgrade::on(response).await.map_err(kube::Error::HyperError)?;
     Ok(WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Client, None).await)

@@ -13,6 +13,12 @@ pub(crate) const SYNCHRONIZATION: &str = "synchronization";
 pub(crate) const EVACUATION: &str = "evacuation";
 pub(crate) const DISRUPTION_BUDGET: &str = "disruption-budget";
 pub(crate) const WORKLOAD_UPDATE: &str = "workload-update";
+const TOPOLOGY: &str = "topology";
+
+/// The controllers that are simulated: all but the topology updater, since simulated nodes report no TSC frequency.
+pub(crate) fn all() -> Vec<&'static Controller> {
+    virt_controller::ALL.iter().copied().filter(|controller| controller.short_name() != TOPOLOGY).collect()
+}
 
 /// Number of keys a controller reconciles concurrently.
 pub(crate) fn workers(controller: &Controller) -> usize {

@@ -469,7 +469,7 @@ impl Profile {
     }
 }
 
-/// Drains and evictions are often cancelled: at once, or when others have begun to act.
+/// Drains and evictions are often canceled: at once, or when others have begun to act.
 fn call_off(rng: &mut Rng, deeds: &mut Vec<(Duration, Deed)>) {
     let asked = |(at, deed): &(Duration, Deed)| match deed {
         Deed::Evict { vm } | Deed::Drain { vm } => Some((*at, *vm)),

@@ -178,7 +178,7 @@ pub(crate) fn left(server: &Server) -> Vec<String> {
         lines.push(format!("  {} {phase} {node}", Object::Vmi(vmi.clone()).title()).trim_end().to_owned());
     }
     for migration in server.tables.migrations.all() {
-        let phase = plan::migration::phase(migration).map_or("no phase", |phase| phase.as_str());
+        let phase = migration.phase().map_or("no phase", |phase| phase.as_str());
         lines.push(format!("  {} {phase}", Object::Migration(migration.clone()).title()));
     }
     for pod in server.tables.pods.all() {

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use api::config::DEFAULT_INSTALL_NAMESPACE;
 use api::v1::{KubeVirt, MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use api::{annotations, events};
 use k8s_openapi::api::core::v1::Pod;
@@ -22,13 +23,14 @@ pub(super) async fn a_guest_on_an_outdated_launcher_is_moved_or_evicted(env: Env
     make_outdated(&env, &vmi).await?;
 
     // The installation is being updated itself.
-    install(&env).await?;
-    choose(&env, json!(["LiveMigrate", "Evict"])).await?;
-    say(&env, json!({"phase": "Deployed", "targetDeploymentID": "2", "observedDeploymentID": "1"})).await?;
+    let installation = Env { cluster: env.cluster.clone(), namespace: DEFAULT_INSTALL_NAMESPACE.to_owned() };
+    install(&installation).await?;
+    choose(&installation, json!(["LiveMigrate", "Evict"])).await?;
+    say(&installation, json!({"phase": "Deployed", "targetDeploymentID": "2", "observedDeploymentID": "1"})).await?;
     tokio::time::sleep(LOOKED).await;
     ensure!(migrations(&env).await?.is_empty(), "nothing happens while it is not what it shall be");
 
-    say(&env, json!({"observedDeploymentID": "2"})).await?;
+    say(&installation, json!({"observedDeploymentID": "2"})).await?;
     let migration = wait_migration(&env).await?;
     let marked = migration.metadata.annotations.as_ref();
     ensure!(marked.is_some_and(|all| all.contains_key(annotations::WORKLOAD_UPDATE_MIGRATION)), "{migration:?}");
@@ -37,10 +39,10 @@ pub(super) async fn a_guest_on_an_outdated_launcher_is_moved_or_evicted(env: Env
     let counted = |kubevirt: &KubeVirt| {
         kubevirt.status.as_ref().and_then(|status| status.outdated_virtual_machine_instance_workloads) == Some(1)
     };
-    env.wait("kubevirt", "one guest is counted", counted).await?;
+    installation.wait("kubevirt", "one guest is counted", counted).await?;
 
     // It cannot get anywhere. It is made to start anew instead.
-    choose(&env, json!(["Evict"])).await?;
+    choose(&installation, json!(["Evict"])).await?;
     for migration in migrations(&env).await? {
         env.delete::<Migration>(&migration.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
     }
@@ -49,7 +51,7 @@ pub(super) async fn a_guest_on_an_outdated_launcher_is_moved_or_evicted(env: Env
     let anew = |vmi: &VirtualMachineInstance| vmi.metadata.uid != before && vmi.is_running();
     env.wait_vmi("vm", "it runs anew", anew).await?;
     env.wait_event("VirtualMachineInstance", events::SUCCESSFUL_EVICT).await?;
-    env.delete::<KubeVirt>("kubevirt", &DeleteParams::default()).await?;
+    installation.delete::<KubeVirt>("kubevirt", &DeleteParams::default()).await?;
     env.delete_vm("vm").await
 }
 

@@ -127,7 +127,7 @@ pub const ROWS: &[Row] = &[
         when: |_, difference| difference.theirs == "\"\"",
     },
     Row {
-        keys: &["migration-target error ours the source Pod does not tell the digest of the image of *"],
+        keys: &["migration-target error ours source Pod's status has no image digest of volume *"],
         reason: "A guest finds the same image where it goes, or stays. KubeVirt takes what the name means by then.",
         when: digests_are_skipped,
     },

@@ -14,6 +14,7 @@ pub struct Document {
     path: &'static str,
     blocks: Vec<Block>,
     programs: TempDir,
+    counters: TempDir,
 }
 
 impl Document {
@@ -25,7 +26,8 @@ impl Document {
         let fences = text.lines().filter(|line| line.trim_start().starts_with("```")).count();
         ensure!(fences == blocks.len() * 2, "{path} has a code block that is not marked `sh`, so nobody runs it");
         let programs = tempfile::tempdir().context("cannot make a directory")?;
-        let document = Self { path, blocks, programs };
+        let counters = tempfile::tempdir().context("cannot make a directory")?;
+        let document = Self { path, blocks, programs, counters };
         document.with_program("kubectl", kubernetes.kubectl())?.with_program("ferrovirt", kubernetes.exe())
     }
 
@@ -61,15 +63,18 @@ impl Document {
         self.run_some(kubernetes, false, |block| block.under == heading)
     }
 
-    /// The headings above its commands.
-    pub fn headings(&self) -> Vec<&str> {
-        self.blocks.iter().map(|block| block.under.as_str()).collect()
+    /// An error if there are commands under another heading than these, which nobody runs then.
+    pub fn knows(&self, headings: &[&str]) -> Result<()> {
+        let unknown = self.blocks.iter().find(|block| !headings.contains(&block.under.as_str()));
+        let unknown = unknown.map(|block| block.under.as_str());
+        ensure!(unknown.is_none(), "nobody runs the commands of {} under {unknown:?}", self.path);
+        Ok(())
     }
 
     fn run_some(&self, kubernetes: &Kubernetes, show: bool, wanted: impl Fn(&Block) -> bool) -> Result<()> {
         let workspace = crate::workspace();
-        let (programs, kubeconfig) = (self.programs.path(), kubernetes.kubeconfig());
-        let runner = Runner { folder: &workspace, programs, kubeconfig, show };
+        let (programs, counters) = (self.programs.path(), self.counters.path());
+        let runner = Runner { folder: &workspace, programs, kubeconfig: kubernetes.kubeconfig(), counters, show };
         let mut under = "";
         for block in self.blocks.iter().filter(|block| wanted(block)) {
             if block.under != under {

@@ -22,15 +22,17 @@ pub(super) fn mark_control_plane(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Installs everything and waits until it is ready.
+/// Installs everything and waits until it is ready. virt-operator brings the CRDs, after the webhooks.
 pub(super) fn install(kubernetes: &Kubernetes, replicas: u8) -> Result<()> {
     let cluster = &kubernetes.cluster;
     let replicas = replicas.to_string();
     let flags = ["--image-prefix", images::PREFIX, "--image-tag", images::TAG, "--replicas", &replicas];
-    let manifests = printed(kubernetes.command(&["install"]).args(flags))?;
-    apply(cluster, &printed(&mut kubernetes.command(&["crds"]))?)?;
+    let part = |name: &str| printed(kubernetes.command(&["install", "--only", name]).args(flags));
+    apply(cluster, &part("operator")?)?;
+    cluster.kubectl(&["wait", "crd", "kubevirts.kubevirt.io", "--for=condition=Established"])?;
+    let kubevirt = part("kubevirt")?;
     // The API server serves a kind a moment after its definition is stored.
-    until("the manifests to be accepted", || apply(cluster, &manifests))?;
+    until("the KubeVirt object to be accepted", || apply(cluster, &kubevirt))?;
     let available = ["-n", "kubevirt", "wait", "kubevirt", "kubevirt", "--for=condition=Available", "--timeout=300s"];
     cluster.kubectl(&available)?;
     eprintln!("the installation is available");

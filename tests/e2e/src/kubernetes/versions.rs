@@ -1,6 +1,6 @@
-//! Two versions of the system on one cluster: from which, and to which it is updated.
+//! Versions of the system on one cluster: from which, and to which it is updated.
 //!
-//! What tells versions apart is the tag of their images. By default both are what was built last, under two tags. With
+//! What tells versions apart is the tag of their images. By default all are what was built last, under several tags. With
 //! `FERROVIRT_E2E_PREVIOUS` the first one comes from archives of an earlier commit, as `make images` writes them.
 
 use std::path::{Path, PathBuf};
@@ -57,6 +57,11 @@ pub fn before(kubernetes: &Kubernetes) -> Result<Version> {
 /// The version that comes after it.
 pub fn after(kubernetes: &Kubernetes) -> Result<Version> {
     built(kubernetes, "v0.0.2")
+}
+
+/// The one that comes after both: the same programs, under another tag.
+pub fn last(kubernetes: &Kubernetes) -> Result<Version> {
+    built(kubernetes, "v0.0.3")
 }
 
 /// What was built last, as a version.

@@ -1,7 +1,8 @@
 //! Each component is killed, and the node cut off, at points of a start and of a stop of a VM.
 //!
 //! Whatever it was, and without anybody's help: no two QEMUs run at a time; the VM runs, or has stopped, in the end; the objects
-//! say so; nothing is left on the nodes. `make faults` plays all of them, a dozen and a half are always played.
+//! say so; nothing is left on the nodes. `make faults` plays all of them, on Kubernetes `make kube-test ARGS=--all-faults`;
+//! a dozen and a half are always played.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -40,7 +40,7 @@ async fn sends() -> Result<()> {
     let told = blocked(&cluster, THERE, "in-1").await?;
     ensure!(told.contains("spec.sendTo.migrationID \"first\""), "the receiver waits for something else: {told}");
     let explained = command(&cluster, &["virtctl", "explain", "migration", "in-1", "--namespace", THERE]).await?;
-    ensure!(explained.contains("waits for a migration with spec.sendTo.migrationID"), "{explained}");
+    ensure!(explained.contains("found no migration with spec.sendTo.migrationID"), "{explained}");
     send(&cluster, "out-1", "first").await?;
     wait(&cluster, "default", "out-1", "Running").await?;
     wait(&cluster, THERE, "in-1", "Running").await?;

@@ -1,7 +1,8 @@
 //! Whoever takes part in a migration is killed, at ten points of it, and while it is in post-copy.
 //!
 //! Afterwards exactly one guest runs, or none if it was its QEMU that died; the objects say what happened; the next
-//! migration works; nothing is left behind. `make faults` plays all of them, `make test` a dozen.
+//! migration works; nothing is left behind. `make faults` plays all of them, on
+//! Kubernetes `make kube-test ARGS=--all-faults`; `make test` plays a dozen.
 
 use std::time::{Duration, Instant};
 

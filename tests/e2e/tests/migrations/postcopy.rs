@@ -147,7 +147,7 @@ async fn source_dies() -> Result<()> {
     drop(narrow);
     let failed = wait_for(&cluster, "orphaned", &["Failed"]).await?;
     let why = failed.status.and_then(|status| status.migration_state).and_then(|state| state.failure_reason);
-    ensure!(why.as_deref().is_some_and(|why| why.contains("parts of the guest's memory")), "it says {why:?}");
+    ensure!(why.as_deref().is_some_and(|why| why.contains("source was lost before")), "it says {why:?}");
 
     let anew = |instance: Option<&VirtualMachineInstance>| {
         let instance = instance.ok_or("it is gone")?;

@@ -94,7 +94,7 @@ async fn too_long() -> Result<()> {
     policy(&cluster, "hurried", &guest.name, limits).await?;
     let told = command(&cluster, &["virtctl", "migrate", &guest.name, "--wait"]).await;
     let told = told.err().context("it succeeded")?.to_string();
-    ensure!(told.contains("it did not complete within 5 s"), "it said: {told}");
+    ensure!(told.contains("migration did not complete within 5 s"), "it said: {told}");
     let seen = state(&guest).await?;
     ensure!(seen.failed == Some(true) && seen.completed == Some(true), "{seen:?}");
     ensure!(seen.failure_reason.as_deref().is_some_and(|why| why.contains("within 5 s")), "{seen:?}");

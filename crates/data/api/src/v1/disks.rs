@@ -1,5 +1,7 @@
 //! Disks and file systems.
 
+#![allow(clippy::disallowed_fields, reason = "derived code reads every member")]
+
 use super::Empty;
 use super::features::FeatureState;
 use serde::{Deserialize, Serialize};

@@ -1,17 +1,24 @@
 //! Union types, of which exactly one member is set, as enums.
 //!
 //! KubeVirt represents unions as structs of optional members. Only this module accesses those members; all other code
-//! calls [`Volume::source`], [`Network::source`], [`Disk::device`], [`Interface::bound_by`] or [`Probe::handler`] and
-//! matches:
+//! calls [`Volume::source`], [`Network::source`], [`Disk::device`], [`Interface::bound_by`], [`Probe::handler`] or
+//! `kind` and matches:
 //!
 //! - Code that distinguishes kinds lists them all, without a wildcard, so that a new kind fails to compile there.
 //! - Code about one kind alone ("the images of container disks") uses `if let` for that kind.
 //!
 //! Admission sees objects with several members set, or none; the plural forms return all that are set. Elsewhere
 //! exactly one is set, and the first counts.
+//!
+//! Here they are taken apart without `..`, so that a new member fails to compile. Clippy refuses their members
+//! elsewhere; `xtask/tests/layers.rs` tests that its settings name each of them.
 
-use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, TCPSocketAction};
+#![allow(clippy::disallowed_fields, reason = "this is the module that reads unions")]
 
+use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, LocalObjectReference, TCPSocketAction};
+
+use super::Empty;
+use super::access::{AccessCredential, SSHPublicKeyAccessCredential, UserPasswordAccessCredential};
 use super::disks::{CDRomTarget, Disk, DiskTarget, LunTarget};
 use super::network::{Interface, MultusNetwork, Network, PluginBinding, PodNetwork, ResourceClaimNetworkSource};
 use super::probe::Probe;
@@ -236,6 +243,49 @@ impl HotplugVolumeSource {
     }
 }
 
+/// Where the answer files for the Windows set-up are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SysprepKind<'a> {
+    Secret(&'a LocalObjectReference),
+    ConfigMap(&'a LocalObjectReference),
+    Unset,
+}
+
+impl SysprepSource {
+    pub fn kind(&self) -> SysprepKind<'_> {
+        let SysprepSource { config_map, secret } = self;
+        match (secret, config_map) {
+            (Some(secret), _) => SysprepKind::Secret(secret),
+            (None, Some(config_map)) => SysprepKind::ConfigMap(config_map),
+            (None, None) => SysprepKind::Unset,
+        }
+    }
+}
+
+/// What is handed to the guest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum CredentialKind<'a> {
+    SshPublicKey(&'a SSHPublicKeyAccessCredential),
+    UserPassword(&'a UserPasswordAccessCredential),
+    Unset,
+}
+
+impl AccessCredential {
+    /// All that are set: one, unless admission has yet to look at it.
+    pub fn kinds(&self) -> impl Iterator<Item = CredentialKind<'_>> {
+        let AccessCredential { ssh_public_key, user_password } = self;
+        let all = [
+            ssh_public_key.as_ref().map(CredentialKind::SshPublicKey),
+            user_password.as_ref().map(CredentialKind::UserPassword),
+        ];
+        all.into_iter().flatten()
+    }
+
+    pub fn kind(&self) -> CredentialKind<'_> {
+        self.kinds().next().unwrap_or(CredentialKind::Unset)
+    }
+}
+
 /// What a network is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum NetworkSource<'a> {
@@ -247,6 +297,11 @@ pub enum NetworkSource<'a> {
 }
 
 impl Network {
+    /// The Pod network under this name.
+    pub fn of_pod(name: &str) -> Network {
+        Network { name: name.to_owned(), pod: Some(PodNetwork::default()), ..Network::default() }
+    }
+
     /// All sources that are set: one, unless admission has yet to look at it.
     pub fn sources(&self) -> impl Iterator<Item = NetworkSource<'_>> {
         let Network { name: _, multus, pod, resource_claim } = self;
@@ -317,10 +372,26 @@ pub enum DiskDevice<'a> {
 impl Disk {
     /// All devices that are set: one, unless admission has yet to look at it.
     pub fn devices(&self) -> impl Iterator<Item = DiskDevice<'_>> {
+        let Disk {
+            name: _,
+            block_size: _,
+            boot_order: _,
+            cache: _,
+            cdrom,
+            changed_block_tracking: _,
+            dedicated_io_thread: _,
+            disk,
+            error_policy: _,
+            io: _,
+            lun,
+            serial: _,
+            shareable: _,
+            tag: _,
+        } = self;
         let all = [
-            self.disk.as_ref().map(DiskDevice::Disk),
-            self.lun.as_ref().map(DiskDevice::Lun),
-            self.cdrom.as_ref().map(DiskDevice::CdRom),
+            disk.as_ref().map(DiskDevice::Disk),
+            lun.as_ref().map(DiskDevice::Lun),
+            cdrom.as_ref().map(DiskDevice::CdRom),
         ];
         all.into_iter().flatten()
     }
@@ -337,6 +408,13 @@ impl Disk {
     /// Whether the guest sees a SCSI unit that takes its own commands.
     pub fn is_lun(&self) -> bool {
         self.devices().any(|device| matches!(device, DiskDevice::Lun(_)))
+    }
+
+    /// Makes it a plain disk unless it is something already.
+    pub fn fill_device(&mut self) {
+        if self.device() == DiskDevice::Unset {
+            self.disk = Some(DiskTarget::default());
+        }
     }
 
     /// The CD-ROM, if it is one, to fill in what its owner left out.
@@ -407,17 +485,57 @@ pub enum Binding<'a> {
 impl Interface {
     /// All bindings that are set: one, unless admission has yet to look at it.
     pub fn bindings(&self) -> impl Iterator<Item = Binding<'_>> {
+        let Interface {
+            name: _,
+            acpi_index: _,
+            binding,
+            boot_order: _,
+            bridge,
+            dhcp_options: _,
+            mac_address: _,
+            macvtap,
+            masquerade,
+            model: _,
+            passt,
+            passt_binding,
+            pci_address: _,
+            port_ranges: _,
+            ports: _,
+            slirp,
+            sriov,
+            state: _,
+            tag: _,
+        } = self;
         let all = [
-            self.bridge.as_ref().map(|_| Binding::Bridge),
-            self.masquerade.as_ref().map(|_| Binding::Masquerade),
-            self.sriov.as_ref().map(|_| Binding::Sriov),
-            self.passt_binding.as_ref().map(|_| Binding::Passt),
-            self.binding.as_ref().map(Binding::Plugin),
-            self.slirp.as_ref().map(|_| Binding::Slirp),
-            self.passt.as_ref().map(|_| Binding::OldPasst),
-            self.macvtap.as_ref().map(|_| Binding::Macvtap),
+            bridge.as_ref().map(|_| Binding::Bridge),
+            masquerade.as_ref().map(|_| Binding::Masquerade),
+            sriov.as_ref().map(|_| Binding::Sriov),
+            passt_binding.as_ref().map(|_| Binding::Passt),
+            binding.as_ref().map(Binding::Plugin),
+            slirp.as_ref().map(|_| Binding::Slirp),
+            passt.as_ref().map(|_| Binding::OldPasst),
+            macvtap.as_ref().map(|_| Binding::Macvtap),
         ];
         all.into_iter().flatten()
+    }
+
+    /// Binds one that nothing binds yet.
+    pub fn bind(&mut self, binding: Binding<'_>) {
+        let member = match binding {
+            Binding::Bridge => &mut self.bridge,
+            Binding::Masquerade => &mut self.masquerade,
+            Binding::Sriov => &mut self.sriov,
+            Binding::Passt => &mut self.passt_binding,
+            Binding::Macvtap => &mut self.macvtap,
+            Binding::OldPasst => &mut self.passt,
+            Binding::Slirp => &mut self.slirp,
+            Binding::Plugin(plugin) => {
+                self.binding = Some(plugin.clone());
+                return;
+            }
+            Binding::Unset => return,
+        };
+        *member = Some(Empty {});
     }
 
     /// How it reaches its network. (`binding` is the member for plugins.)
@@ -467,11 +585,22 @@ pub enum ProbeHandler<'a> {
 impl Probe {
     /// All handlers that are set: one, unless admission has yet to look at it.
     pub fn handlers(&self) -> impl Iterator<Item = ProbeHandler<'_>> {
+        let Probe {
+            exec,
+            failure_threshold: _,
+            guest_agent_ping,
+            http_get,
+            initial_delay_seconds: _,
+            period_seconds: _,
+            success_threshold: _,
+            tcp_socket,
+            timeout_seconds: _,
+        } = self;
         let all = [
-            self.guest_agent_ping.as_ref().map(|_| ProbeHandler::GuestAgentPing),
-            self.exec.as_ref().map(ProbeHandler::Exec),
-            self.http_get.as_ref().map(ProbeHandler::HttpGet),
-            self.tcp_socket.as_ref().map(ProbeHandler::TcpSocket),
+            guest_agent_ping.as_ref().map(|_| ProbeHandler::GuestAgentPing),
+            exec.as_ref().map(ProbeHandler::Exec),
+            http_get.as_ref().map(ProbeHandler::HttpGet),
+            tcp_socket.as_ref().map(ProbeHandler::TcpSocket),
         ];
         all.into_iter().flatten()
     }
@@ -505,6 +634,37 @@ mod tests {
             assert_eq!((volume.source().claim_name(), volume.source().is_hotpluggable()), (Some("c"), true));
         }
         assert_eq!(Volume::plugged("v", &source(json!({}))).source(), VolumeSource::Unset);
+    }
+
+    #[test]
+    fn an_interface_is_bound_as_asked() {
+        let plugin = PluginBinding { name: "p".to_owned() };
+        for binding in [
+            Binding::Bridge,
+            Binding::Masquerade,
+            Binding::Sriov,
+            Binding::Passt,
+            Binding::Plugin(&plugin),
+            Binding::Macvtap,
+            Binding::OldPasst,
+            Binding::Slirp,
+            Binding::Unset,
+        ] {
+            let mut interface = Interface::default();
+            interface.bind(binding);
+            assert_eq!(interface.bound_by(), binding);
+        }
+    }
+
+    #[test]
+    fn a_disk_without_a_device_becomes_a_plain_one_and_others_stay() {
+        let filled = |value| {
+            let mut disk: Disk = serde_json::from_value(value).unwrap();
+            disk.fill_device();
+            disk.devices().map(DiskDevice::member).collect::<Vec<_>>()
+        };
+        assert_eq!(filled(json!({"name": "d"})), ["disk"]);
+        assert_eq!(filled(json!({"name": "d", "cdrom": {}})), ["cdrom"]);
     }
 
     #[test]

@@ -261,6 +261,25 @@ resource! {
     spec: VirtualMachineInstanceMigrationSpec, status: VirtualMachineInstanceMigrationStatus
 }
 
+impl VirtualMachineInstanceMigration {
+    /// The phase, or `None` while it is unset.
+    pub fn phase(&self) -> Option<&VirtualMachineInstanceMigrationPhase> {
+        self.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
+    }
+
+    /// Whether the migration has ended.
+    pub fn is_final(&self) -> bool {
+        self.phase().is_some_and(VirtualMachineInstanceMigrationPhase::is_final)
+    }
+}
+
+impl VirtualMachineInstanceMigrationPhase {
+    /// Whether a migration in this phase has ended.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
 /// Which instance to move, and where to.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

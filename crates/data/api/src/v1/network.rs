@@ -1,5 +1,7 @@
 //! Interfaces and networks.
 
+#![allow(clippy::disallowed_fields, reason = "derived code reads every member")]
+
 use super::Empty;
 use crate::kind::null_as_empty;
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,7 @@
 //! Health probes.
 
+#![allow(clippy::disallowed_fields, reason = "derived code reads every member")]
+
 use super::Empty;
 use k8s_openapi::api::core::v1::{ExecAction, HTTPGetAction, TCPSocketAction};
 use serde::{Deserialize, Serialize};

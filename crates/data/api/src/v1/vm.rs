@@ -1,5 +1,7 @@
 //! VirtualMachine and its status.
 
+#![allow(clippy::disallowed_fields, reason = "derived code reads every member")]
+
 use super::condition::VirtualMachineCondition;
 use super::data_volume::DataVolumeTemplateSpec;
 use super::disks::Disk;

@@ -1,5 +1,7 @@
 //! Volumes: the data sources of disks.
 
+#![allow(clippy::disallowed_fields, reason = "derived code reads every member")]
+
 use super::Empty;
 use crate::kind::null_as_empty;
 use k8s_openapi::api::core::v1::{

@@ -18,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+/// Skips in CI, too, where there is none: the data are not part of the project.
 fn data(folder: &str) -> Option<PathBuf> {
     let Some(shared) = std::env::var_os("FERROVIRT_SHARED") else {
         println!("skipped: FERROVIRT_SHARED is not set, so there is nothing to compare with");

@@ -1,6 +1,6 @@
 //! The effective configuration: defaults, overlay, refusals and feature gates.
 
-use api::config::{ClusterConfig, ConfigError};
+use api::config::{ClusterConfig, ConfigError, in_force};
 use api::v1::KubeVirt;
 use serde_json::{Value, json};
 
@@ -112,14 +112,57 @@ fn some_settings_follow_others() {
     assert!(config.support_container_resources("sidecar").is_none());
 }
 
+/// `namespace/name`, seconds after the minute, and whether it is being deleted.
+type Row = (&'static str, u8, bool);
+
+fn installation((path, second, deleting): Row) -> KubeVirt {
+    let (namespace, name) = path.split_once('/').expect("a namespace and a name");
+    let deleted = deleting.then_some("2026-01-01T00:01:00Z");
+    serde_json::from_value(json!({"metadata": {
+        "namespace": namespace, "name": name,
+        "creationTimestamp": format!("2026-01-01T00:00:{second:02}Z"), "deletionTimestamp": deleted,
+    }}))
+    .expect("a well-formed KubeVirt")
+}
+
 #[test]
-fn a_refused_configuration_leaves_the_last_good_one_in_force() {
-    let good = ClusterConfig { launcher_image: "launcher:2".to_owned(), ..ClusterConfig::default() };
-    let (next, error) = good.renewed(&kubevirt(json!({ "imagePullPolicy": "Always" })));
-    assert_eq!((next.image_pull_policy(), next.launcher_image.as_str(), error), ("Always", "launcher:2", None));
-    let (kept, error) = next.renewed(&kubevirt(json!({ "imagePullPolicy": "Sometimes" })));
-    assert_eq!(kept, next);
-    assert!(error.is_some_and(|error| error.to_string().contains("imagePullPolicy")));
+fn the_oldest_object_that_stays_is_in_force() {
+    type Case<'a> = (&'a str, &'a [Row], Option<&'a str>, Option<&'a str>);
+    let table: [Case<'_>; 9] = [
+        ("none", &[], None, None),
+        ("one", &[("a/x", 1, false)], None, Some("a/x")),
+        ("the oldest", &[("a/x", 2, false), ("a/y", 1, false)], None, Some("a/y")),
+        ("created in the same second", &[("b/x", 1, false), ("a/y", 1, false), ("a/x", 1, false)], None, Some("a/x")),
+        ("the oldest is being deleted", &[("a/x", 1, true), ("a/y", 2, false)], None, Some("a/y")),
+        ("all are being deleted", &[("a/x", 2, true), ("a/y", 1, true)], None, Some("a/y")),
+        ("the oldest is elsewhere", &[("a/x", 1, false), ("b/y", 2, false)], Some("b"), Some("b/y")),
+        ("the one that stays is elsewhere", &[("a/x", 1, false), ("b/y", 2, true)], Some("b"), Some("b/y")),
+        ("all are elsewhere", &[("a/x", 1, false)], Some("b"), None),
+    ];
+    for (case, rows, namespace, expected) in table {
+        let mut objects: Vec<KubeVirt> = rows.iter().copied().map(installation).collect();
+        for _ in 0..2 {
+            let found = in_force(&objects, namespace).map(|object| {
+                let meta = &object.metadata;
+                format!("{}/{}", meta.namespace.as_deref().unwrap(), meta.name.as_deref().unwrap())
+            });
+            assert_eq!(found.as_deref(), expected, "{case}");
+            objects.reverse();
+        }
+    }
+}
+
+#[test]
+fn the_object_in_force_is_laid_over_what_the_installation_starts_from() {
+    let mut base = ClusterConfig { launcher_image: "launcher:2".to_owned(), ..ClusterConfig::default() };
+    base.configuration.virtual_machine_options =
+        Some(serde_json::from_value(json!({ "disableSerialConsoleLog": {} })).unwrap());
+    let effective = |policy| base.effective([kubevirt(json!({ "imagePullPolicy": policy }))], Some("virt"));
+    let config = effective("Always").unwrap();
+    assert_eq!((config.image_pull_policy(), config.launcher_image.as_str()), ("Always", "launcher:2"));
+    assert!(config.serial_console_log_disabled());
+    assert!(effective("Sometimes").unwrap_err().to_string().contains("imagePullPolicy"));
+    assert_eq!(base.effective([kubevirt(json!({ "imagePullPolicy": "Always" }))], Some("other")).unwrap(), base);
 }
 
 #[test]

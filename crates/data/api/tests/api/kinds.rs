@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use api::conditions;
 use api::v1::{
     BothRunningAndRunStrategy, Condition, ConditionStatus, RunStrategy, VirtualMachine, VirtualMachineInstance,
-    VirtualMachineInstancePhase,
+    VirtualMachineInstanceMigration, VirtualMachineInstancePhase,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -130,6 +130,25 @@ fn phases_answer_questions() {
         assert_eq!(got, want, "{status}");
     }
     assert_eq!(vmi(json!({})).domain_name(), "shop_web");
+}
+
+#[test]
+fn a_migration_ends_in_one_of_two_phases() {
+    let cases = [
+        (json!(null), None, false),
+        (json!({}), None, false),
+        (json!({ "phase": "" }), None, false),
+        (json!({ "phase": "Pending" }), Some("Pending"), false),
+        (json!({ "phase": "Running" }), Some("Running"), false),
+        (json!({ "phase": "Later" }), Some("Later"), false),
+        (json!({ "phase": "Succeeded" }), Some("Succeeded"), true),
+        (json!({ "phase": "Failed" }), Some("Failed"), true),
+    ];
+    for (status, phase, ended) in cases {
+        let migration: VirtualMachineInstanceMigration =
+            serde_json::from_value(json!({ "spec": {}, "status": status })).unwrap();
+        assert_eq!((migration.phase().map(|phase| phase.as_str()), migration.is_final()), (phase, ended), "{status}");
+    }
 }
 
 #[test]

@@ -17,9 +17,6 @@ pub(crate) use spec::spec;
 pub(crate) use vm::{preferred, vm};
 pub(crate) use vmi::vmi;
 
-/// The version of the PCI layout that new guests get.
-const PCI_TOPOLOGY: (&str, &str) = ("kubevirt.io/pci-topology-version", "v3");
-
 /// The namespace of firmware UUIDs. Guests may have licenses bound to the result, so it must never change.
 const FIRMWARE_NAMESPACE: Uuid = Uuid::from_u128(0x6a1a24a1_4061_4607_8bf4_a3963d0c5895);
 

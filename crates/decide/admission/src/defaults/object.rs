@@ -1,6 +1,6 @@
 //! Defaults of a new VMI's own fields: listed features are on, and enabled features get their details.
 
-use api::v1::{DiskDevice, DiskTarget, FeatureHyperv, FeatureState, Features, Probe, Timer, VirtualMachineInstance};
+use api::v1::{FeatureHyperv, FeatureState, Features, Probe, Timer, VirtualMachineInstance};
 
 use super::{fill, firmware_uuid};
 
@@ -36,9 +36,7 @@ fn firmware(vmi: &mut VirtualMachineInstance) {
 fn devices(vmi: &mut VirtualMachineInstance) {
     let devices = &mut vmi.spec.domain.devices;
     for disk in &mut devices.disks {
-        if disk.device() == DiskDevice::Unset {
-            disk.disk = Some(DiskTarget::default());
-        }
+        disk.fill_device();
         if let Some(cdrom) = disk.cdrom_mut() {
             fill(&mut cdrom.tray, "closed");
             cdrom.readonly.get_or_insert(true);

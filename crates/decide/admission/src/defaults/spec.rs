@@ -3,9 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use api::config::ClusterConfig;
-use api::v1::{
-    Devices, Disk, Empty, Interface, Network, PodNetwork, ResourceRequirements, VirtualMachineInstanceSpec, Volume,
-};
+use api::v1::{Binding, Devices, Disk, Interface, Network, ResourceRequirements, VirtualMachineInstanceSpec, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Wire;
 use machinery::quantity::Quantity;
 
@@ -103,7 +101,7 @@ fn network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) -> Res
     }
     let mut interface = Interface { name: DEFAULT_NETWORK.to_owned(), ..Interface::default() };
     match config.default_network_interface() {
-        "masquerade" => interface.masquerade = Some(Empty {}),
+        "masquerade" => interface.bind(Binding::Masquerade),
         "slirp" => {
             let message = "the cluster's default binding, slirp, was discontinued: name an interface and a network";
             return Err(Refusal::BadRequest(message.to_owned()));
@@ -113,11 +111,10 @@ fn network(spec: &mut VirtualMachineInstanceSpec, config: &ClusterConfig) -> Res
                            name an interface and a network";
             return Err(Refusal::BadRequest(message.to_owned()));
         }
-        _ => interface.bridge = Some(Empty {}),
+        _ => interface.bind(Binding::Bridge),
     }
     interfaces.push(interface);
-    let pod = Some(PodNetwork::default());
-    spec.networks.push(Network { name: DEFAULT_NETWORK.to_owned(), pod, ..Network::default() });
+    spec.networks.push(Network::of_pod(DEFAULT_NETWORK));
     Ok(())
 }
 

@@ -1,10 +1,11 @@
 //! Defaults of a VM: its identity and its platform, but nothing that a later default could improve on.
 
+use api::annotations::{PCI_TOPOLOGY_VERSION, pci_topology};
 use api::config::ClusterConfig;
 use api::instancetype::VirtualMachinePreferenceSpec;
 use api::v1::VirtualMachine;
 
-use super::{FIRMWARE_NAMESPACE, PCI_TOPOLOGY, fill, firmware_uuid, has_pcie, platform};
+use super::{FIRMWARE_NAMESPACE, fill, firmware_uuid, has_pcie, platform};
 use crate::Operation;
 
 /// Applies the parts of a preference that cannot wait until it is applied to the VMI: by then the platform's defaults
@@ -48,7 +49,6 @@ pub(crate) fn vm(vm: &mut VirtualMachine, operation: Operation, config: &Cluster
     platform(&mut template.spec, config);
     if create && has_pcie(&template.spec) {
         let annotations = template.metadata.get_or_insert_default().annotations.get_or_insert_default();
-        let (key, value) = PCI_TOPOLOGY;
-        annotations.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        annotations.entry(PCI_TOPOLOGY_VERSION.to_owned()).or_insert_with(|| pci_topology::V3.to_owned());
     }
 }

@@ -1,5 +1,6 @@
 //! Defaults of a new VMI.
 
+use api::annotations::{PCI_TOPOLOGY_VERSION, pci_topology};
 use api::config::ClusterConfig;
 use api::finalizers;
 use api::v1::{
@@ -13,7 +14,7 @@ use super::architecture::architecture;
 use super::hyperv::dependencies;
 use super::live_update::live_update;
 use super::object::object;
-use super::{PCI_TOPOLOGY, has_pcie, spec};
+use super::{has_pcie, spec};
 use crate::Refusal;
 
 /// The user a launcher runs as.
@@ -74,7 +75,7 @@ fn annotations(vmi: &mut VirtualMachineInstance, config: &ClusterConfig) {
     };
     let domain = &vmi.spec.domain;
     if has_pcie(&vmi.spec) {
-        annotate(PCI_TOPOLOGY.0, PCI_TOPOLOGY.1, true);
+        annotate(PCI_TOPOLOGY_VERSION, pci_topology::V3, true);
     }
     let isolated = domain.cpu.as_ref().is_some_and(|cpu| cpu.isolate_emulator_thread == Some(true));
     if isolated && config.annotations.contains_key(EVEN_EMULATOR_THREADS) && config.feature_gate("AlignCPUs") {

@@ -38,7 +38,7 @@ fn name_target(case: &Case<'_>, clone: &mut VirtualMachineClone) {
     let source = clone.spec.source.name.clone();
     let seed = match clone.metadata.name.as_deref().filter(|name| !name.is_empty()) {
         Some(name) => format!("{}/{name}", namespace(&clone.metadata)),
-        None => format!("{}/{source}/{}", namespace(&clone.metadata), case.request.now.0),
+        None => format!("{}/{source}/{}", namespace(&clone.metadata), case.review.now.0),
     };
     let target = clone.spec.target.get_or_insert_with(|| TypedLocalObjectReference {
         api_group: Some(v1::GROUP.to_owned()),

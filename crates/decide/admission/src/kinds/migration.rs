@@ -1,10 +1,7 @@
 //! Migrations of running guests.
 
 use api::conditions::LIVE_MIGRATABLE;
-use api::v1::{
-    VirtualMachineInstance, VirtualMachineInstanceMigration, VirtualMachineInstanceMigrationPhase as Phase,
-    VirtualMachineInstancePhase,
-};
+use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
 use api::{finalizers, labels, v1};
 use k8s_openapi::Resource;
 use machinery::field::{Cause, FieldError, FieldPath};
@@ -59,7 +56,7 @@ fn create(case: &Case<'_>, migration: &mut VirtualMachineInstanceMigration) -> R
     if name.is_empty() {
         return Ok(vec![FieldError::required(spec.child("vmiName"), "the instance to migrate has to be named")]);
     }
-    if migration.spec.priority.is_some() && !accounts::is_controller(case.request.user, case.config) {
+    if migration.spec.priority.is_some() && !accounts::is_controller(case.review.user, case.config) {
         // Clients know the field of the error under this name, although the spec calls it priority.
         let field = spec.child("migrationPriority");
         return Ok(vec![FieldError::forbidden(field, "only virt-controller may set the priority of a migration")]);
@@ -80,11 +77,10 @@ fn can_move(case: &Case<'_>, migration: &VirtualMachineInstanceMigration, name: 
     let Some(vmi) = case.world.get::<VirtualMachineInstance>(VirtualMachineInstance::KIND, namespace, name) else {
         return refuse(format!("the VMI \"{namespace}/{name}\" does not exist"));
     };
-    let status = vmi.status.unwrap_or_default();
-    use VirtualMachineInstancePhase::{Failed, Succeeded};
-    if matches!(status.phase, Some(Succeeded | Failed)) {
+    if vmi.is_final() {
         return refuse(format!("Cannot migrate VMI {name} in finalized state: its guest has ended"));
     }
+    let status = vmi.status.unwrap_or_default();
     let elsewhere = migration.spec.send_to.is_some() || migration.spec.receive.is_some();
     let unfit = status.conditions.iter().find(|condition| {
         let tolerated = elsewhere && condition.reason() == DISKS_NOT_LIVE_MIGRATABLE;
@@ -99,7 +95,7 @@ fn can_move(case: &Case<'_>, migration: &VirtualMachineInstanceMigration, name: 
 fn none_under_way(case: &Case<'_>, namespace: &str, name: &str) -> Result<(), Refusal> {
     let others = case.world.all::<VirtualMachineInstanceMigration>(VirtualMachineInstanceMigration::KIND, namespace);
     let of_instance = |other: &&VirtualMachineInstanceMigration| label(&other.metadata, labels::VMI_NAME) == Some(name);
-    match others.iter().filter(of_instance).find(|other| !is_finished(other)) {
+    match others.iter().filter(of_instance).find(|other| !other.is_final()) {
         Some(other) => {
             let other = other.metadata.name.as_deref().unwrap_or_default();
             Err(Refusal::BadRequest(format!("in-flight migration detected: {other} is moving VMI {name} already")))
@@ -153,15 +149,10 @@ fn update(migration: &VirtualMachineInstanceMigration, old: &VirtualMachineInsta
         return vec![FieldError::new(Cause::NotSupported, FieldPath::new("spec"), message)];
     }
     let before = label(&old.metadata, labels::VMI_NAME);
-    if before.is_some() && before != label(&migration.metadata, labels::VMI_NAME) && !is_finished(old) {
+    if before.is_some() && before != label(&migration.metadata, labels::VMI_NAME) && !old.is_final() {
         let field = FieldPath::new("metadata.labels").key(labels::VMI_NAME);
-        let message = "the label cannot be changed or removed while the migration is under way";
+        let message = "the label cannot be changed or removed while the migration is in progress";
         return vec![FieldError::new(Cause::NotSupported, field, message)];
     }
     Vec::new()
-}
-
-fn is_finished(migration: &VirtualMachineInstanceMigration) -> bool {
-    let phase = migration.status.as_ref().and_then(|status| status.phase.as_ref());
-    matches!(phase, Some(Phase::Succeeded | Phase::Failed))
 }

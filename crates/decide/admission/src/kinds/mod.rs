@@ -37,11 +37,12 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::Value;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, unsupported};
+use crate::{Judged, Operation, Refusal, Review, Shape, Wanted, World, accounts, unsupported};
 
 /// One write, with everything needed to validate it.
 struct Case<'a> {
-    request: &'a Request<'a>,
+    review: &'a Review<'a>,
+    shape: Shape,
     config: &'a ClusterConfig,
     world: &'a World,
 }
@@ -62,23 +63,28 @@ impl From<Vec<FieldError>> for Found {
 }
 
 /// The other objects that the rules of a kind need.
-pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
-    match (request.operation, request.resource) {
-        _ if !request.subresource.is_empty() => Vec::new(),
-        (Operation::Create, "virtualmachineinstancemigrations") => migration::wanted(request.object),
-        (Operation::Create, "virtualmachinerestores") => restore::wanted(request.object, world),
-        (Operation::Create, "virtualmachinebackups") => backup::wanted(request.object),
+pub(crate) fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
+    match (review.operation, review.resource) {
+        _ if !review.subresource.is_empty() => Vec::new(),
+        (Operation::Create, "virtualmachineinstancemigrations") => migration::wanted(review.object),
+        (Operation::Create, "virtualmachinerestores") => restore::wanted(review.object, world),
+        (Operation::Create, "virtualmachinebackups") => backup::wanted(review.object),
         (Operation::Create, "kubevirts") => kubevirt::wanted_to_create(),
-        (Operation::Delete, "kubevirts") => kubevirt::wanted_to_delete(request.object),
+        (Operation::Delete, "kubevirts") => kubevirt::wanted_to_delete(review.object),
         _ => Vec::new(),
     }
 }
 
 /// Validates a write of a kind other than VM and VMI.
-pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
-    let case = Case { request, config, world };
-    match request.resource {
-        "kubevirts" if request.operation == Operation::Delete => kubevirt::deletion(&case),
+pub(crate) fn judge(
+    review: &Review<'_>,
+    shape: Shape,
+    config: &ClusterConfig,
+    world: &World,
+) -> Result<Judged, Refusal> {
+    let case = Case { review, shape, config, world };
+    match review.resource {
+        "kubevirts" if review.operation == Operation::Delete => kubevirt::deletion(&case),
         "kubevirts" => case.judge_spec(kubevirt::rules),
         "migrationpolicies" => case.judge_spec(migration_policy::rules),
         "plugins" => case.judge_spec(plugin::rules),
@@ -122,15 +128,15 @@ impl Case<'_> {
     where
         T: Resource + Serialize + DeserializeOwned + Default,
     {
-        let own = accounts::is_own(self.request.user, self.config);
-        if self.request.operation == Operation::Delete {
-            return Ok(Judged::valid(self.request.object.clone()));
+        let own = accounts::is_own(self.review.user, self.config);
+        if self.review.operation == Operation::Delete {
+            return Ok(Judged::valid(self.review.object.clone()));
         }
-        if self.request.subresource == "status" {
+        if self.review.subresource == "status" {
             return Ok(self.status(T::KIND, own));
         }
-        let mut object: T = decode(T::KIND, self.request.object, own)?;
-        let creating = self.request.operation == Operation::Create;
+        let mut object: T = decode(T::KIND, self.review.object, own)?;
+        let creating = self.review.operation == Operation::Create;
         let old = (!creating).then(|| self.before::<T>());
         let Found { causes, warnings, mut unsupported } = rules(self, &mut object, old.as_ref())?;
         unsupported.extend(unsupported::kind(T::KIND).filter(|_| creating));
@@ -158,7 +164,7 @@ impl Case<'_> {
     where
         T: Resource + DeserializeOwned + Default,
     {
-        let mut old = self.request.old.cloned().unwrap_or_default();
+        let mut old = self.review.old.cloned().unwrap_or_default();
         schema::apply_defaults(T::KIND, &mut old);
         schema::respell_quantities(T::KIND, &mut old);
         stored(&old).unwrap_or_default()
@@ -166,7 +172,7 @@ impl Case<'_> {
 
     /// A status belongs to its controller; it only has to be decodable.
     fn status(&self, kind: &str, own: bool) -> Judged {
-        let mut object = self.request.object.clone();
+        let mut object = self.review.object.clone();
         let unknown = schema::prune(kind, &mut object);
         let mut causes = schema::check(kind, &object);
         if !own {
@@ -179,7 +185,7 @@ impl Case<'_> {
     /// The object as it is returned to the client, in the client's API version.
     fn written(&self, object: &impl Serialize) -> Value {
         let mut written = encode(object);
-        if let Some(version) = self.request.object.get("apiVersion").filter(|version| version.is_string()) {
+        if let Some(version) = self.review.object.get("apiVersion").filter(|version| version.is_string()) {
             written["apiVersion"] = version.clone();
         }
         written
@@ -187,7 +193,7 @@ impl Case<'_> {
 
     /// Rejects new objects of a kind whose feature gate is disabled.
     fn gate(&self, name: &str) -> Result<(), Refusal> {
-        if self.request.operation != Operation::Create || self.config.feature_gate(name) {
+        if self.review.operation != Operation::Create || self.config.feature_gate(name) {
             return Ok(());
         }
         let remedy = "add it to spec.configuration.developerConfiguration.featureGates of the KubeVirt object";

@@ -11,8 +11,8 @@ use crate::{Judged, Operation, Refusal, accounts, defaults, validate, vm};
 
 /// Validates a pool in the version that its rules are written for. A server that serves others converts first.
 pub(super) fn judge(case: &Case<'_>) -> Result<Judged, Refusal> {
-    let (spoken, expected) = (case.request.version, VirtualMachinePool::VERSION);
-    if spoken != expected && case.request.operation != Operation::Delete {
+    let (spoken, expected) = (case.review.version, VirtualMachinePool::VERSION);
+    if spoken != expected && case.review.operation != Operation::Delete {
         let remedy = VirtualMachinePool::API_VERSION;
         let message = format!("expect resource version {expected}, but got {spoken}: use {remedy}");
         return Err(Refusal::BadRequest(message));
@@ -25,14 +25,14 @@ fn rules(case: &Case<'_>, pool: &mut VirtualMachinePool, old: Option<&VirtualMac
     let spec = &pool.spec;
     let template = &spec.virtual_machine_template;
     let machine_field = field.child("virtualMachineTemplate").child("spec");
-    if case.request.object.pointer("/spec/virtualMachineTemplate/spec/template").is_none_or(Value::is_null) {
+    if case.review.object.pointer("/spec/virtualMachineTemplate/spec/template").is_none_or(Value::is_null) {
         let field = machine_field.child("template");
         return Ok(vec![FieldError::required(field, "a virtual machine needs a template for its instance")].into());
     }
     // Validation uses the VMI that would be created from it; the stored object keeps what its owner wrote.
     let mut machine = template.spec.clone();
     defaults::spec(&mut machine.template.spec, case.config)?;
-    let own = accounts::is_own(case.request.user, case.config);
+    let own = accounts::is_own(case.review.user, case.config);
     let mut causes = vm::spec_rules(&machine_field, &machine, own, case.config);
     causes.extend(selects(&field.child("selector"), &spec.selector, template.metadata.as_ref()));
     causes.extend(max_unavailable(&field.child("maxUnavailable"), spec));

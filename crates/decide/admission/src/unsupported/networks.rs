@@ -1,7 +1,7 @@
 //! What depends on more than one field: which bindings this build has on which networks, and what changes of them.
 
 use api::v1::{Binding, Interface, VirtualMachineInstanceSpec};
-use machinery::field::{FieldError, FieldPath};
+use machinery::field::{Cause, FieldError, FieldPath};
 use serde_json::Value;
 
 use super::refusal;
@@ -33,6 +33,9 @@ pub(crate) fn plugged(
 ) -> Vec<FieldError> {
     let is_absent = |interface: &Interface| interface.state.as_deref() == Some("absent");
     let before = |name: &str| old.domain.devices.interfaces.iter().find(|interface| interface.name == name);
+    let refuse = |at: FieldPath, what: &str| {
+        FieldError::new(Cause::Unsupported, at, format!("{what} is not supported; stop the VM first"))
+    };
     let interfaces = new.domain.devices.interfaces.iter().enumerate();
     // The others need a restart, and the controller says so.
     let pluggable = interfaces.filter(|(_, interface)| interface.bound_by() == Binding::Bridge);
@@ -40,14 +43,8 @@ pub(crate) fn plugged(
         .filter_map(|(index, interface)| {
             let at = field.child("domain.devices.interfaces").index(index);
             match (before(&interface.name), is_absent(interface)) {
-                (None, false) => Some(refusal(
-                    at,
-                    "plugging a network card into a running guest (stop the virtual machine first) is",
-                )),
-                (Some(before), true) if !is_absent(before) => Some(refusal(
-                    at.child("state"),
-                    "unplugging a network card from a running guest (stop the virtual machine first) is",
-                )),
+                (None, false) => Some(refuse(at, "network hotplug")),
+                (Some(before), true) if !is_absent(before) => Some(refuse(at.child("state"), "network hot-unplug")),
                 _ => None,
             }
         })

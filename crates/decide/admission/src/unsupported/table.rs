@@ -190,7 +190,7 @@ pub const VMI_SPEC: &[Row] = &[
     ("terminationGracePeriodSeconds", V0_1),
     ("tolerations", V0_1),
     ("topologySpreadConstraints", V0_1),
-    ("utilityVolumes", No("plugging volumes into a running guest is")),
+    ("utilityVolumes", No("hotplugging volumes is")),
     ("volumes[].cloudInitConfigDrive", No("the config drive layout of cloud-init is")),
     ("volumes[].cloudInitNoCloud.networkData", V0_1),
     ("volumes[].cloudInitNoCloud.networkDataBase64", V0_1),

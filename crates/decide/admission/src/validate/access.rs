@@ -1,6 +1,6 @@
 //! Credentials handed to the guest.
 
-use api::v1::{AccessCredential, SSHPublicKeyAccessCredential, VirtualMachineInstanceSpec, Volume, VolumeSource};
+use api::v1::{CredentialKind, SSHPublicKeyAccessCredential, VirtualMachineInstanceSpec, Volume, VolumeSource};
 use machinery::field::{Cause, Path};
 
 use super::findings::Findings;
@@ -9,17 +9,19 @@ pub(super) fn check(found: &mut Findings, field: &Path<'_>, spec: &VirtualMachin
     let field = field.child("accessCredentials");
     for (index, credential) in spec.access_credentials.iter().enumerate() {
         let field = field.index(index);
-        let AccessCredential { ssh_public_key, user_password } = credential;
-        if let Some(keys) = ssh_public_key {
-            ssh_keys(found, &field.child("sshPublicKey"), keys, spec);
+        for kind in credential.kinds() {
+            match kind {
+                CredentialKind::SshPublicKey(keys) => ssh_keys(found, &field.child("sshPublicKey"), keys, spec),
+                CredentialKind::UserPassword(password) => {
+                    let field = field.child("userPassword");
+                    exactly_one(found, &field.child("source"), usize::from(password.source.secret.is_some()));
+                    let method = usize::from(password.propagation_method.qemu_guest_agent.is_some());
+                    exactly_one(found, &field.child("propagationMethod"), method);
+                }
+                CredentialKind::Unset => {}
+            }
         }
-        if let Some(password) = user_password {
-            let field = field.child("userPassword");
-            exactly_one(found, &field.child("source"), usize::from(password.source.secret.is_some()));
-            let method = usize::from(password.propagation_method.qemu_guest_agent.is_some());
-            exactly_one(found, &field.child("propagationMethod"), method);
-        }
-        exactly_one(found, &field, usize::from(ssh_public_key.is_some()) + usize::from(user_password.is_some()));
+        exactly_one(found, &field, credential.kinds().count());
     }
 }
 

@@ -22,7 +22,7 @@ use machinery::field::{FieldError, FieldPath};
 use machinery::meta;
 
 use crate::decode::{decode, encode, stored};
-use crate::{Judged, Operation, Refusal, Request, Wanted, World, accounts, defaults, unsupported};
+use crate::{Judged, Operation, Refusal, Review, Shape, Wanted, World, accounts, defaults, unsupported};
 use lookup::Lookup;
 use rules::Rules;
 pub(crate) use rules::check as spec_rules;
@@ -34,15 +34,15 @@ const REFERENCES: [&str; 4] =
     ["/spec/instancetype", "/spec/preference", "/spec/dataVolumeTemplates", "/status/volumeRequests"];
 
 /// The other objects that validation needs: it runs once with what is known, and records its lookups.
-pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
-    let refers = |pointer: &&str| request.object.pointer(pointer).is_some_and(|field| !field.is_null());
-    if request.operation == Operation::Delete || !REFERENCES.iter().any(refers) {
+pub(crate) fn wanted(review: &Review<'_>, world: &World) -> Vec<Wanted> {
+    let refers = |pointer: &&str| review.object.pointer(pointer).is_some_and(|field| !field.is_null());
+    if review.operation == Operation::Delete || !REFERENCES.iter().any(refers) {
         return Vec::new();
     }
     // An object that cannot be decoded is rejected without any lookups.
-    let Ok(mut vm) = decode::<VirtualMachine>(KIND, request.object, true) else { return Vec::new() };
+    let Ok(mut vm) = decode::<VirtualMachine>(KIND, review.object, true) else { return Vec::new() };
     let lookup = Lookup::new(world);
-    if request.subresource.is_empty() {
+    if review.subresource.is_empty() {
         // An error ends the lookups for now; it may be about an object that is not fetched yet.
         let _ = resolve::resolve(&mut vm, &lookup);
     }
@@ -50,21 +50,26 @@ pub(crate) fn wanted(request: &Request<'_>, world: &World) -> Vec<Wanted> {
     lookup.into_asked()
 }
 
-pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World) -> Result<Judged, Refusal> {
-    let own = accounts::is_own(request.user, config);
-    if request.subresource == "status" {
-        return status(request, own, config, &Lookup::new(world));
+pub(crate) fn judge(
+    review: &Review<'_>,
+    shape: Shape,
+    config: &ClusterConfig,
+    world: &World,
+) -> Result<Judged, Refusal> {
+    let own = accounts::is_own(review.user, config);
+    if review.subresource == "status" {
+        return status(review, own, config, &Lookup::new(world));
     }
-    let mut vm: VirtualMachine = decode(KIND, request.object, own)?;
-    if request.operation == Operation::Delete || meta::is_deleting(&vm.metadata) {
+    let mut vm: VirtualMachine = decode(KIND, review.object, own)?;
+    if review.operation == Operation::Delete || meta::is_deleting(&vm.metadata) {
         // Only finalizers change any more, and validation must not block the deletion of an object.
         return Ok(Judged::valid(encode(&vm)));
     }
-    let old = request.old.and_then(stored::<VirtualMachine>);
+    let old = review.old.and_then(stored::<VirtualMachine>);
     let lookup = Lookup::new(world);
     matchers::check(&vm, old.as_ref())?;
     let resolved = resolve::resolve(&mut vm, &lookup)?;
-    defaults::vm(&mut vm, request.operation, config);
+    defaults::vm(&mut vm, review.operation, config);
     // The stored spec was validated when it was written. A newer rule or configuration must not prevent anybody, least
     // of all the controllers, from changing a label or a finalizer.
     let judged = old.as_ref().is_some_and(|old| old.spec == vm.spec);
@@ -72,8 +77,8 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
     let (unsupported, causes) = if judged {
         Default::default()
     } else {
-        let Request { operation, now, shape, .. } = request;
-        let (operation, old, shape) = (*operation, old.as_ref(), *shape);
+        let Review { operation, now, .. } = review;
+        let (operation, old) = (*operation, old.as_ref());
         Rules { operation, old, vm: &vm, object: &object, own, config, resolved, lookup: &lookup, now, shape }
             .check()?
     };
@@ -85,27 +90,27 @@ pub(crate) fn judge(request: &Request<'_>, config: &ClusterConfig, world: &World
 }
 
 /// The status belongs to the controller, and its requests must be valid.
-fn status(request: &Request<'_>, own: bool, config: &ClusterConfig, lookup: &Lookup<'_>) -> Result<Judged, Refusal> {
-    let vm: VirtualMachine = match decode(KIND, request.object, own) {
+fn status(review: &Review<'_>, own: bool, config: &ClusterConfig, lookup: &Lookup<'_>) -> Result<Judged, Refusal> {
+    let vm: VirtualMachine = match decode(KIND, review.object, own) {
         Ok(vm) => vm,
         Err(errors) => {
             // The spec is the stored one, and may be older than a rule about it.
             let about = about_status(&errors);
-            match stored(request.object) {
+            match stored(review.object) {
                 Some(vm) if about.is_empty() => vm,
                 _ => return Err(if about.is_empty() { errors } else { about }.into()),
             }
         }
     };
-    let old = request.old.and_then(stored::<VirtualMachine>);
-    let mut causes = volume_requests::check(&vm, config, lookup, &request.now);
+    let old = review.old.and_then(stored::<VirtualMachine>);
+    let mut causes = volume_requests::check(&vm, config, lookup, &review.now);
     if causes.is_empty() {
         causes = guards::check(&vm, old.as_ref());
     }
     let mut judged = Judged::with_causes(encode(&vm), causes);
     if !volume_requests::of(&vm).is_empty() {
         let field = FieldPath::new("status.volumeRequests");
-        judged.unsupported.push(unsupported::refusal(field, "plugging volumes into a running guest is"));
+        judged.unsupported.push(unsupported::refusal(field, "hotplugging volumes is"));
     }
     Ok(judged)
 }

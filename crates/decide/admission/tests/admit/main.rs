@@ -11,7 +11,7 @@ mod rules;
 mod updates;
 mod vm;
 
-use admission::{Admitted, Judged, Operation, Refusal, Request, User, World, admit};
+use admission::{Admitted, Judged, Operation, Refusal, Review, Shape, User, World, admit};
 use api::config::ClusterConfig;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -47,18 +47,8 @@ fn judge(
     config: &ClusterConfig,
 ) -> Result<Admitted, Vec<FieldError>> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request {
-        operation,
-        version: "v1",
-        resource,
-        subresource: "",
-        user,
-        old,
-        object,
-        now: now(),
-        shape: admission::Shape::Kubernetes,
-    };
-    causes(admit(&request, config, &World::default()))
+    let request = Review { old, ..Review::of(operation, "v1", resource, user, object, now()) };
+    causes(admit(&request, Shape::Kubernetes, config, &World::default()))
 }
 
 /// What is wrong with an object, by rules that hold for every build.
@@ -71,18 +61,8 @@ fn validity(
     world: &World,
 ) -> Result<Judged, Refusal> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request {
-        operation,
-        version: "v1",
-        resource,
-        subresource: "",
-        user,
-        old,
-        object,
-        now: now(),
-        shape: admission::Shape::Kubernetes,
-    };
-    admission::judge(&request, config, world)
+    let request = Review { old, ..Review::of(operation, "v1", resource, user, object, now()) };
+    admission::judge(&request, Shape::Kubernetes, config, world)
 }
 
 /// A cluster in which these feature gates are open.

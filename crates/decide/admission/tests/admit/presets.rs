@@ -1,6 +1,6 @@
 //! Presets.
 
-use admission::{Judged, Operation, Refusal, Request, Wanted, World};
+use admission::{Judged, Operation, Refusal, Review, Wanted, World};
 use serde_json::{Value, json};
 
 use crate::{config, now, someone, validity, vmi};
@@ -43,17 +43,7 @@ fn applied(object: &Value) -> Vec<&str> {
 fn a_new_instance_wants_the_presets_of_its_namespace() {
     let object = web(json!({}));
     let user = someone();
-    let request = |operation| Request {
-        operation,
-        version: "v1",
-        resource: "virtualmachineinstances",
-        subresource: "",
-        user: &user,
-        old: None,
-        object: &object,
-        now: now(),
-        shape: admission::Shape::Kubernetes,
-    };
+    let request = |operation| Review::of(operation, "v1", "virtualmachineinstances", &user, &object, now());
     let mut world = World::default();
     let presets = Wanted::all("kubevirt.io", "VirtualMachineInstancePreset", "ns");
     assert_eq!(admission::wanted(&request(Operation::Create), &world), std::slice::from_ref(&presets));

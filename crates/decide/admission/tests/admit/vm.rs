@@ -9,7 +9,7 @@ mod rules;
 mod storage;
 mod volume_requests;
 
-use admission::{Judged, Operation, Refusal, Request, World, admit};
+use admission::{Judged, Operation, Refusal, Review, Shape, World, admit};
 use api::config::ClusterConfig;
 use serde_json::{Value, json};
 
@@ -26,18 +26,8 @@ fn judged(
     let operation = if old.is_some() || !subresource.is_empty() { Operation::Update } else { Operation::Create };
     let user = someone();
     let resource = "virtualmachines";
-    let request = Request {
-        operation,
-        version: "v1",
-        resource,
-        subresource,
-        user: &user,
-        old,
-        object,
-        now: now(),
-        shape: admission::Shape::Kubernetes,
-    };
-    admission::judge(&request, config, &World::of(world))
+    let request = Review { subresource, old, ..Review::of(operation, "v1", resource, &user, object, now()) };
+    admission::judge(&request, Shape::Kubernetes, config, &World::of(world))
 }
 
 fn create_in(
@@ -205,18 +195,9 @@ fn the_status_is_only_held_against_the_schema() {
     let controller = component("kubevirt-controller");
     let admit_status = |status: Value| {
         let object = vm(json!({ "spec": { "runStrategy": null }, "status": status }));
-        let request = Request {
-            operation: Operation::Update,
-            version: "v1",
-            resource: "virtualmachines",
-            subresource: "status",
-            user: &controller,
-            old: Some(&object),
-            object: &object,
-            now: now(),
-            shape: admission::Shape::Kubernetes,
-        };
-        told(causes(admit(&request, &config(), &World::default())))
+        let update = Review::of(Operation::Update, "v1", "virtualmachines", &controller, &object, now());
+        let request = Review { subresource: "status", old: Some(&object), ..update };
+        told(causes(admit(&request, Shape::Kubernetes, &config(), &World::default())))
     };
     assert_eq!(admit_status(json!({ "created": true })), Vec::<String>::new());
     assert_eq!(admit_status(json!({ "created": "yes" })), ["FieldValueTypeInvalid status.created"]);

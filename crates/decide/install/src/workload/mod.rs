@@ -4,7 +4,7 @@ pub(crate) mod api;
 pub(crate) mod controller;
 pub(crate) mod handler;
 pub(crate) mod operator;
-mod placement;
+pub(crate) mod placement;
 
 use std::collections::BTreeMap;
 
@@ -183,20 +183,20 @@ fn template(workload: Workload, settings: &Settings) -> PodTemplateSpec {
         ..PodSpec::default()
     };
     let metadata = ObjectMeta {
-        labels: Some(pod_labels(app)),
+        labels: Some(pod_labels(app, settings)),
         annotations: Some(object::version(settings)),
         ..ObjectMeta::default()
     };
     PodTemplateSpec { metadata: Some(metadata), spec: Some(spec) }
 }
 
-fn pod_labels(app: &str) -> Texts {
+fn pod_labels(app: &str, settings: &Settings) -> Texts {
     let own = texts([
         (::api::labels::APP, app),
         (names::METRICS_LABEL, ""),
         (::api::labels::ALLOW_ACCESS_CLUSTER_SERVICES, "true"),
     ]);
-    object::managed().into_iter().chain(own).collect()
+    object::managed(settings).into_iter().chain(own).collect()
 }
 
 fn quantities(requests: [(&str, &str); 2]) -> BTreeMap<String, Quantity> {

@@ -8,11 +8,17 @@ use k8s_openapi::api::core::v1::{
 
 use super::selector;
 use crate::Settings;
+use crate::object::Texts;
 
 /// Labels and taints of nodes of the control plane.
-const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
+pub(crate) const CONTROL_PLANE: [&str; 2] = ["node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master"];
 const WORKER: &str = "node-role.kubernetes.io/worker";
-const OS: (&str, &str) = ("kubernetes.io/os", "linux");
+/// Nodes that can run our images, unless the settings say otherwise.
+pub(crate) const IMAGES: [(&str, &str); 2] = [(OS, "linux"), (ARCHITECTURE, AMD64)];
+pub(crate) const OS: &str = "kubernetes.io/os";
+pub(crate) const ARCHITECTURE: &str = "kubernetes.io/arch";
+/// The architecture of our images.
+pub(crate) const AMD64: &str = "amd64";
 const ZONE: &str = "topology.kubernetes.io/zone";
 
 /// Spreads replicas over nodes and zones if possible; on control plane nodes, unless the settings
@@ -31,15 +37,13 @@ pub(super) fn infra(spec: &mut PodSpec, app: &str, settings: &Settings) {
     }]);
 }
 
-/// On every Linux node, unless the settings select others.
+/// On every Linux node that our images are for, unless the settings select others.
 pub(super) fn workloads(spec: &mut PodSpec, settings: &Settings) {
     place(spec, settings.workloads.as_ref().unwrap_or(&NodePlacement::default()));
 }
 
 fn place(spec: &mut PodSpec, placement: &NodePlacement) {
-    let mut node_selector = placement.node_selector.clone();
-    node_selector.entry(OS.0.to_owned()).or_insert_with(|| OS.1.to_owned());
-    spec.node_selector = Some(node_selector);
+    spec.node_selector = Some(node_selector(placement));
     spec.affinity = placement.affinity.clone();
     let critical = Toleration {
         key: Some("CriticalAddonsOnly".to_owned()),
@@ -47,6 +51,15 @@ fn place(spec: &mut PodSpec, placement: &NodePlacement) {
         ..Toleration::default()
     };
     spec.tolerations = Some([critical].into_iter().chain(placement.tolerations.iter().cloned()).collect());
+}
+
+/// The labels of nodes that Pods are placed on.
+pub(crate) fn node_selector(placement: &NodePlacement) -> Texts {
+    let mut node_selector = placement.node_selector.clone();
+    for (key, value) in IMAGES {
+        node_selector.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+    }
+    node_selector
 }
 
 fn control_plane() -> NodePlacement {

@@ -1,9 +1,7 @@
 //! Preferred devices.
 
 use api::instancetype::DevicePreferences;
-use api::v1::{
-    Binding, Devices, Disk, DiskDevice, DiskTarget, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec,
-};
+use api::v1::{Binding, Devices, Disk, DiskDevice, Interface, PanicDevice, VideoDevice, VirtualMachineInstanceSpec};
 
 use super::{fill, fill_text};
 
@@ -59,12 +57,9 @@ pub(super) fn autoattach(preferred: &DevicePreferences, devices: &mut Devices) {
 }
 
 fn disk(preferred: &DevicePreferences, disk: &mut Disk) {
+    disk.fill_device();
     let (bus, is_plain) = match disk.device() {
-        DiskDevice::Unset => {
-            disk.disk = Some(DiskTarget::default());
-            (&preferred.preferred_disk_bus, true)
-        }
-        DiskDevice::Disk(_) => (&preferred.preferred_disk_bus, true),
+        DiskDevice::Disk(_) | DiskDevice::Unset => (&preferred.preferred_disk_bus, true),
         DiskDevice::CdRom(_) => (&preferred.preferred_cdrom_bus, false),
         DiskDevice::Lun(_) => (&preferred.preferred_lun_bus, false),
     };
@@ -81,8 +76,8 @@ fn disk(preferred: &DevicePreferences, disk: &mut Disk) {
 
 fn interface(preferred: &DevicePreferences, interface: &mut Interface, on_pod_network: bool) {
     fill_text(&mut interface.model, &preferred.preferred_interface_model);
-    if on_pod_network && interface.bound_by() == Binding::Unset {
-        fill(&mut interface.masquerade, &preferred.preferred_interface_masquerade);
+    if on_pod_network && interface.bound_by() == Binding::Unset && preferred.preferred_interface_masquerade.is_some() {
+        interface.bind(Binding::Masquerade);
     }
 }
 

@@ -77,5 +77,5 @@ fn only_the_choice_of_unlisted_devices_is_applied_early() {
     let devices = &spec.domain.devices;
     assert_eq!(devices.autoattach_pod_interface, Some(true), "the owner's word stands");
     assert_eq!(devices.autoattach_input_device, Some(true));
-    assert_eq!(devices.disks[0].disk.as_ref().unwrap().bus, None);
+    assert_eq!(devices.disks[0].device().bus(), None);
 }

@@ -4,13 +4,19 @@ use api::conditions;
 use api::rights::{Identity, Program, Right, Verb};
 use api::v1::{Condition, KubeVirt, KubeVirtPhase, VirtualMachineInstance};
 use install::names::CERTIFICATES;
-use install::{Programs, Settings, names};
+use install::{Former, Programs, Settings, names};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::certificates::{Authority, Facts, Leaf, Renewal, text};
-use crate::{Decision, Effect, Id, Objects, Operator, World, decide};
+use crate::{Decision, Effect, Id, NotReady, Objects, Operator, World, decide};
+
+/// What an imagined earlier version created.
+pub(super) const FORMER: &[Former] = &[
+    Former { group: "admissionregistration.k8s.io", kind: "ValidatingAdmissionPolicy", name: "kubevirt-old-policy" },
+    Former { group: "apiextensions.k8s.io", kind: "CustomResourceDefinition", name: "olds.kubevirt.io" },
+];
 
 /// More passes than any history needs.
 const PASSES: usize = 60;
@@ -20,6 +26,7 @@ pub(super) struct Cluster {
     pub(super) kubevirts: Vec<KubeVirt>,
     pub(super) live: Objects,
     pub(super) handlers: Vec<Pod>,
+    pub(super) not_ready: NotReady,
     pub(super) certificates: Facts,
     pub(super) workloads: Vec<String>,
     pub(super) labelled_nodes: Vec<String>,
@@ -57,6 +64,7 @@ impl Cluster {
             kubevirts,
             live,
             handlers: vec![],
+            not_ready: NotReady::new(),
             certificates,
             workloads: vec![],
             labelled_nodes: vec![],
@@ -81,6 +89,7 @@ impl Cluster {
             kubevirts: self.kubevirts.clone(),
             live: self.live.clone(),
             handlers: self.handlers.clone(),
+            not_ready: self.not_ready.clone(),
             certificates: self.certificates.clone(),
             nodes: 3,
             labelled_nodes: self.labelled_nodes.clone(),
@@ -199,6 +208,16 @@ impl Cluster {
             }
         }
         assert!(self.certificates.leaves.len() <= CERTIFICATES.len());
+    }
+
+    /// Objects of an earlier version are left, with the marker of the installation in this namespace.
+    pub(super) fn keep_former(&mut self, installation: &str) {
+        self.operator.base.former = FORMER;
+        for former in FORMER {
+            let object = json!({"apiVersion": format!("{}/v1", former.group), "kind": former.kind, "metadata": {
+                "name": former.name, "finalizers": [], "labels": {names::INSTALLATION_LABEL: installation}}});
+            self.live.insert(Id::of(&object), object);
+        }
     }
 
     /// Kubernetes starts all Pods.

@@ -4,7 +4,7 @@ use api::v1::KubeVirtPhase;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::json;
 
-use super::cluster::Cluster;
+use super::cluster::{Cluster, FORMER};
 use crate::{by_hand, removable};
 
 fn deleted(strategy: &str) -> Cluster {
@@ -89,6 +89,44 @@ fn by_hand_registrations_go_first_and_the_namespace_last() {
     let order = ["APIService", "CustomResourceDefinition", "DaemonSet", "ClusterRole", "Namespace"];
     assert!(order.map(first).is_sorted(), "{kinds:?}");
     assert_eq!(kinds.last(), Some(&"Namespace"));
-    let left: Vec<&crate::Id> = cluster.live.keys().filter(|id| !all.contains(id) && id.kind != "ConfigMap").collect();
+    assert!(all.iter().any(|id| id.kind == "Secret" && id.name == "kubevirt-ca"), "{all:?}");
+    let left: Vec<&crate::Id> = cluster.live.keys().filter(|id| !all.contains(id)).collect();
     assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn an_object_that_goes_while_another_stays_takes_nothing_along() {
+    let mut cluster = deleted("RemoveWorkloads");
+    let mut second = cluster.kubevirts[0].clone();
+    second.metadata.name = Some("second".to_owned());
+    second.metadata.deletion_timestamp = None;
+    second.metadata.finalizers = None;
+    second.status = None;
+    cluster.kubevirts.push(second);
+    cluster.run(|cluster| cluster.roll_out_everything());
+    let names: Vec<_> = cluster.kubevirts.iter().filter_map(|one| one.metadata.name.as_deref()).collect();
+    assert_eq!((names, cluster.phase()), (vec!["second"], Some(KubeVirtPhase::Deployed)));
+    assert!(!cluster.log.iter().any(|line| line.starts_with("delete")), "{:#?}", cluster.log);
+}
+
+#[test]
+fn by_hand_objects_of_earlier_versions_go_too() {
+    let mut cluster = Cluster::deployed();
+    cluster.operator.base.former = FORMER;
+    let all = by_hand(&cluster.operator.base, &cluster.operator.programs);
+    assert!(
+        FORMER.iter().all(|former| all.iter().any(|id| id.kind == former.kind && id.name == former.name)),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn at_the_end_objects_of_earlier_versions_go_too() {
+    let mut cluster = deleted("RemoveWorkloads");
+    cluster.keep_former("kubevirt");
+    cluster.run(clean_up);
+    assert!(cluster.kubevirts.is_empty(), "{:#?}", cluster.log);
+    for former in FORMER {
+        assert!(!cluster.has(former.kind, former.name), "{}", former.name);
+    }
 }

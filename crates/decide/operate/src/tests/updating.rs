@@ -82,6 +82,32 @@ fn a_canary_that_crashes_stops_the_update() {
 }
 
 #[test]
+fn a_dead_node_is_named_and_holds_the_update_up_for_five_minutes_at_most() {
+    let mut cluster = updated();
+    cluster.run(|_| {});
+    // Kubernetes has deleted the old Pod of a dead node, and takes no other while that stays.
+    roll(&mut cluster, 0, 2);
+    let mut dead = new_pod(&mut cluster, json!({"conditions": [{"type": "Ready", "status": "False"}]}));
+    dead.metadata.annotations = None;
+    cluster.handlers = vec![dead.clone()];
+    cluster.not_ready = [("n1".to_owned(), cluster.now)].into();
+    cluster.run(|cluster| roll(cluster, 0, 2));
+    let message = cluster.told().2;
+    assert!(message.starts_with("Waiting for virt-handler to be rolled out: node n1 is NotReady since "), "{message}");
+    assert_eq!(at_once(&mut cluster), json!(1));
+
+    cluster.now += std::time::Duration::from_secs(300);
+    cluster.run(|cluster| roll(cluster, 0, 2));
+    assert_eq!(at_once(&mut cluster), json!(2), "one that lives may go");
+    let mut new = new_pod(&mut cluster, json!({"conditions": [{"type": "Ready", "status": "True"}]}));
+    new.spec.as_mut().unwrap().node_name = Some("n2".to_owned());
+    cluster.handlers.push(new);
+    cluster.run(|cluster| roll(cluster, 2, 2));
+    assert_eq!(at_once(&mut cluster), json!(1));
+    assert_eq!(cluster.told().2, "Waiting for virt-controller to be rolled out.");
+}
+
+#[test]
 fn a_kind_that_is_new_is_defined_after_virt_api_is_new() {
     let mut cluster = updated();
     cluster.live.retain(|id, _| id.name != "virtualmachines.kubevirt.io");
@@ -120,4 +146,21 @@ fn an_older_tag_is_refused_too() {
     let (_, reason, message) = cluster.told();
     assert_eq!(reason, "DowngradeRefused");
     assert!(message.starts_with("Version v0.1.9 is older than the running version v0.2.0."), "{message}");
+}
+
+#[test]
+fn what_an_earlier_version_created_goes_if_it_is_ours_but_no_users_objects_with_it() {
+    for (installation, goes) in [("kubevirt", true), ("elsewhere", false)] {
+        let mut cluster = Cluster::deployed();
+        cluster.keep_former(installation);
+        cluster.run(Cluster::roll_out_everything);
+        assert_eq!(!cluster.has("ValidatingAdmissionPolicy", "kubevirt-old-policy"), goes, "{:#?}", cluster.log);
+        assert!(cluster.has("CustomResourceDefinition", "olds.kubevirt.io"), "{:#?}", cluster.log);
+    }
+    // Objects that nobody named stay: virt-operator has no right to them.
+    let mut cluster = Cluster::deployed();
+    cluster.keep_former("kubevirt");
+    cluster.operator.base.former = &[];
+    cluster.run(Cluster::roll_out_everything);
+    assert!(cluster.has("ValidatingAdmissionPolicy", "kubevirt-old-policy"));
 }

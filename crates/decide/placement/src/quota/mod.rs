@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceQuota, ScopedResourceSelectorRequirement};
+use machinery::pod::has_ended;
 use machinery::quantity::{Format, Quantity};
 
 use crate::resources::{Amounts, limits, requests};
@@ -93,7 +94,7 @@ fn hard(quota: &ResourceQuota) -> Charges {
 
 /// What a Pod uses of a quota. A finished Pod only counts as an object.
 fn charges(pod: &Pod, hard: &Charges) -> Charges {
-    let (requests, limits, over) = (requests(pod), limits(pod), is_over(pod));
+    let (requests, limits, over) = (requests(pod), limits(pod), has_ended(pod));
     let one = Quantity::new(1, Format::DecimalSi);
     let amount = |amounts: &Amounts, name: &str| if over { Quantity::ZERO } else { amounts.get(name) };
     let charge = |key: &String| {
@@ -177,11 +178,6 @@ fn is_selected(requirement: &ScopedResourceSelectorRequirement, pod: &Pod) -> bo
         "DoesNotExist" => class.is_none(),
         _ => false,
     }
-}
-
-fn is_over(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 use std::sync::Arc;
 
 use api::config::ClusterConfig;
+use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{MigrationPriority, VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
 use api::{annotations, conditions, events};
 use k8s_openapi::api::core::v1::Node;
@@ -65,6 +66,13 @@ pub fn is_called_off(
     !is_marked(vmi, from) && !node.is_some_and(|node| is_drained(node, config))
 }
 
+/// Whether a migration was created to drain this node and has not been handed to the nodes, so that deleting it leaves
+/// the guest where it is.
+pub fn can_be_called_off(migration: &Migration, node: &str) -> bool {
+    let early = matches!(migration.phase(), None | Some(Phase::Pending | Phase::Scheduling | Phase::Scheduled));
+    early && meta::annotation(&migration.metadata, annotations::EVACUATION_MIGRATION) == Some(node)
+}
+
 fn is_marked(vmi: &VirtualMachineInstance, node: &str) -> bool {
     vmi.status.as_ref().and_then(|status| status.evacuation_node_name.as_deref()) == Some(node)
 }
@@ -99,12 +107,12 @@ fn create(w: &World, guest: &Guest) -> Action {
         == Some(annotations::eviction_source::DESCHEDULER);
     let priority = if descheduled { MigrationPriority::SystemMaintenance } else { MigrationPriority::SystemCritical };
     let migration = guest.next_migration(PREFIX, (annotations::EVACUATION_MIGRATION, &w.name), priority);
-    let message = format!("Created migration {} to empty node {}", meta::name(&migration.metadata), w.name);
+    let message = format!("Created migration {} to evacuate node {}", meta::name(&migration.metadata), w.name);
     Action::Migrate(Box::new(migration)).tell(Report {
         about: reference::<VirtualMachineInstance>(&vmi.metadata),
         done: Note::normal(events::SUCCESSFUL_CREATE, message),
         failed: events::FAILED_CREATE,
-        doing: "create a migration that empties the node".into(),
+        doing: "create a migration to evacuate the node".into(),
         go_on: false,
     })
 }

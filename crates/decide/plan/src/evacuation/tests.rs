@@ -176,3 +176,26 @@ fn an_evacuation_is_called_off_once_neither_mark_nor_taint_asks_for_it() {
         assert_eq!(is_called_off(&migration, &vmi, node, &ClusterConfig::default()), expected, "{what}");
     }
 }
+
+#[test]
+fn only_moves_away_from_the_node_that_have_not_started_are_called_off() {
+    let table = [
+        (None, "n1", true),
+        (Some("Pending"), "n1", true),
+        (Some("Scheduling"), "n1", true),
+        (Some("Scheduled"), "n1", true),
+        (Some("PreparingTarget"), "n1", false),
+        (Some("TargetReady"), "n1", false),
+        (Some("Running"), "n1", false),
+        (Some("Pending"), "n2", false),
+    ];
+    for (phase, node, expected) in table {
+        let migration = serde_json::from_value(json!({
+            "metadata": {"annotations": {annotations::EVACUATION_MIGRATION: "n1"}},
+            "spec": {"vmiName": "a"}, "status": {"phase": phase},
+        }));
+        assert_eq!(can_be_called_off(&migration.unwrap(), node), expected, "{phase:?} {node}");
+    }
+    let by_hand = serde_json::from_value(json!({"metadata": {}, "spec": {"vmiName": "a"}}));
+    assert!(!can_be_called_off(&by_hand.unwrap(), "n1"), "somebody else wants this one");
+}

@@ -110,7 +110,7 @@ fn judge_attachment(w: &World<'_>) -> Verdict {
     let Subject::Launcher { .. } = subject(launcher) else { return Verdict::Allow };
     match w.vmi {
         Some(vmi) => Verdict::Deny(format!(
-            "Pod {} brings volumes to the guest of VMI {}; it goes when the guest leaves the node",
+            "Pod {} attaches volumes of VMI {}; it is deleted when the VMI leaves the node",
             meta::name(&w.pod.metadata),
             full_name(vmi)
         )),
@@ -129,7 +129,7 @@ fn judge_launcher(w: &World<'_>, name: &str) -> Verdict {
     match strategy(vmi, w.config) {
         "LiveMigrate" if !migratable => {
             let why = vmi.condition(conditions::LIVE_MIGRATABLE).map(|c| c.message()).filter(|why| !why.is_empty());
-            let why = why.unwrap_or("its node has not said that it can be");
+            let why = why.unwrap_or("virt-handler has not reported LiveMigratable yet");
             Verdict::Deny(format!(
                 "VMI {} is configured with eviction strategy LiveMigrate but is not live-migratable: {why}",
                 full_name(vmi)

@@ -61,6 +61,8 @@ pub enum Look {
     GuestNotOn { node: NodeName },
 }
 
+impl Deed for Look {}
+
 impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {
         let namespace = meta::namespace(&w.migration.metadata);

@@ -53,7 +53,7 @@ pub(super) fn names(w: &World) -> Option<Names> {
         return known;
     }
     // The VMI of a receiver has only the target Pod.
-    let source = w.source().filter(|_| w.kind() != Kind::Receives).and_then(mounted).or_else(|| shown(vmi))?;
+    let source = w.origin().filter(|_| w.kind() != Kind::Receives).and_then(mounted).or_else(|| shown(vmi))?;
     let made = known.filter(|_| kinds::has_target(&w.migration)).map(|names| names.target);
     let is_shared = find(w, &source).is_some_and(is_shared);
     let planned = || if is_shared { source.clone() } else { target_name(w, vmi) };
@@ -154,7 +154,7 @@ pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Result<Prepare
         return Ok(Prepared::Ready(None));
     }
     let missing = |what: &str| SyncError::new(reasons::FAILED_BACKEND_STORAGE_PROBE, what);
-    let names = names(w).ok_or_else(|| missing("the instance does not say which claim keeps the guest's state"))?;
+    let names = names(w).ok_or_else(|| missing("VMI names no PersistentVolumeClaim for the guest's state"))?;
     if names.source == names.target || find(w, &names.target).is_some() {
         return Ok(Prepared::Ready(Some(names.target)));
     }

@@ -75,8 +75,7 @@ pub(super) fn is_receiver(vmi: &VirtualMachineInstance) -> bool {
 }
 
 pub(super) fn has_a_guest() -> Waiting {
-    let message =
-        "the instance has a guest of its own: one that receives belongs to a VM with runStrategy WaitAsReceiver";
+    let message = "VMI already runs a guest; receive into a VM with runStrategy WaitAsReceiver";
     Waiting::new(reasons::INSTANCE_NOT_RECEIVING, message)
 }
 
@@ -104,7 +103,7 @@ fn moves_first(w: &World) -> Option<Sync> {
 pub(super) fn introduce(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     let message = match w.kind() {
         Kind::Sends => "the receiver has not connected yet",
-        _ => "the sender has not reported yet where the guest is",
+        _ => "waiting for the sender to report the source node and Pod",
     };
     let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, message);
     if w.kind() == Kind::Receives && !is_receiver(vmi) {
@@ -158,7 +157,7 @@ pub(super) fn publish(w: &World, vmi: &VirtualMachineInstance) -> Sync {
     }
     let (Some(old), Some(pod)) = (w.state(), w.source().filter(|pod| !pods::is_down(pod))) else {
         // Nothing wakes the migration when the cache has the Pod, which is not one of its own.
-        let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "the Pod that runs the guest is not known yet");
+        let waiting = Sync::waiting(reasons::WAITING_FOR_OTHER_SIDE, "source Pod not found yet");
         return waiting.again(start::patience(w), kinds::spec_priority(&w.migration));
     };
     let node = vmi.status.as_ref().and_then(|status| status.node_name.as_deref());

@@ -49,7 +49,7 @@
 use super::action::{Action, Look, Own, patch_migration};
 use super::status::{self, Report};
 use super::world::World;
-use super::{garbage, kinds, sync};
+use super::{garbage, sync};
 use crate::guard::Guarded;
 use crate::meta;
 use crate::object::Kind;
@@ -73,7 +73,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     if let Some(start) = sync.start.filter(|_| !changes) {
         all.push(start); // the event of the status write requeues us, and then it starts
     }
-    if kinds::is_final(&w.migration) && w.failed.is_none() {
+    if w.migration.is_final() && w.failed.is_none() {
         if w.behind.is_none() {
             all.extend(garbage::collect(w)); // objects that are already deleted may still be in the cache
         }

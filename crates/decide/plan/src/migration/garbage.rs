@@ -6,7 +6,6 @@ use api::v1::VirtualMachineInstanceMigration as Migration;
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::{Action, delete_pod};
-use super::kinds;
 use super::world::World;
 use crate::effect::Why;
 use crate::object::Kind;
@@ -17,7 +16,7 @@ const KEPT: usize = 5;
 
 /// Deletes the oldest finished migrations, each after the Pod that the guest left or never reached.
 pub(super) fn collect(w: &World) -> Vec<Action> {
-    let ended = |m: &&Migration| kinds::is_final(m) && !meta::is_deleting(&m.metadata);
+    let ended = |m: &&Migration| m.is_final() && !meta::is_deleting(&m.metadata);
     let mut all: Vec<&Migration> = w.siblings.iter().map(AsRef::as_ref).filter(ended).collect();
     all.sort_by_key(|m| Reverse((m.metadata.creation_timestamp.clone(), m.metadata.name.clone())));
     let old = all.into_iter().skip(KEPT);
@@ -40,9 +39,7 @@ fn obsolete_pod<'a>(w: &'a World, migration: &Migration) -> Option<&'a Pod> {
     };
     let pod = w.pods.iter().map(AsRef::as_ref).find(|pod| meta::name(&pod.metadata) == name)?;
     let current = w.source().map(|pod| meta::uid(&pod.metadata)) == Some(meta::uid(&pod.metadata));
-    let wanted = w
-        .siblings
-        .iter()
-        .any(|sibling| !kinds::is_final(sibling) && super::is_target(pod, meta::uid(&sibling.metadata)));
+    let wanted =
+        w.siblings.iter().any(|sibling| !sibling.is_final() && super::is_target(pod, meta::uid(&sibling.metadata)));
     (!current && !wanted && !pods::is_deleting(pod)).then_some(pod)
 }

@@ -84,13 +84,13 @@ fn ready_instance<'a>(w: &World, live: &'a Live) -> Option<&'a VirtualMachineIns
         return None;
     }
     let own = live.migrations.iter().find(|migration| meta::uid(&migration.metadata) == w.uid())?;
-    if meta::is_deleting(&own.metadata) || kinds::is_final(own) {
+    if meta::is_deleting(&own.metadata) || own.is_final() {
         return None;
     }
     let state = vmi.status.as_ref().and_then(|status| status.migration_state.as_ref());
     let owner = state.and_then(|state| state.migration_uid.as_deref()).filter(|uid| !uid.is_empty());
     let taken = live.migrations.iter().any(|other| {
-        owner == Some(meta::uid(&other.metadata)) && !kinds::is_final(other) && meta::uid(&other.metadata) != w.uid()
+        owner == Some(meta::uid(&other.metadata)) && !other.is_final() && meta::uid(&other.metadata) != w.uid()
     });
     (!taken && !is_handed_off(w, vmi)).then_some(vmi)
 }

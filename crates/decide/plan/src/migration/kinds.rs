@@ -27,20 +27,10 @@ pub fn kind(migration: &Migration) -> Kind {
     }
 }
 
-/// The phase, or `None` while it is unset.
-pub fn phase(migration: &Migration) -> Option<&Phase> {
-    migration.status.as_ref()?.phase.as_ref().filter(|phase| !phase.as_str().is_empty())
-}
-
-/// Whether it has ended.
-pub fn is_final(migration: &Migration) -> bool {
-    matches!(phase(migration), Some(Phase::Succeeded | Phase::Failed))
-}
-
 /// Whether it has a target or is about to get one, and so counts against the limits. The guest may be in transfer.
 pub fn is_running(migration: &Migration) -> bool {
-    match phase(migration) {
-        Some(Phase::Succeeded | Phase::Failed) => false,
+    match migration.phase() {
+        Some(phase) if phase.is_final() => false,
         Some(Phase::Scheduling) => kind(migration) != Kind::Sends,
         _ => has_target(migration),
     }
@@ -48,12 +38,12 @@ pub fn is_running(migration: &Migration) -> bool {
 
 /// Whether a target Pod was created.
 pub(super) fn has_target(migration: &Migration) -> bool {
-    !matches!(phase(migration), None | Some(Phase::Pending | Phase::WaitingForSync | Phase::Synchronizing))
+    !matches!(migration.phase(), None | Some(Phase::Pending | Phase::WaitingForSync | Phase::Synchronizing))
 }
 
 /// Whether it is handed off, judging by its phase alone.
 pub(super) fn is_with_nodes(migration: &Migration) -> bool {
-    has_target(migration) && !matches!(phase(migration), Some(Phase::Scheduling | Phase::Scheduled))
+    has_target(migration) && !matches!(migration.phase(), Some(Phase::Scheduling | Phase::Scheduled))
 }
 
 /// Whether the VMI's migration state is about this migration.
@@ -123,7 +113,7 @@ pub fn spec_priority(migration: &Migration) -> i32 {
 
 /// The work queue priority for changes of the migration, or of objects it depends on.
 pub fn priority(migration: &Migration) -> i32 {
-    match phase(migration) {
+    match migration.phase() {
         Some(Phase::Running) => RUNNING_PRIORITY,
         _ => spec_priority(migration),
     }

@@ -34,8 +34,7 @@ pub use decide::decide;
 pub use handoff::{Live, hand_off};
 pub(crate) use kinds::ended;
 pub use kinds::{
-    Kind, RUNNING_PRIORITY, concerns, is_final, is_needless, is_running, kind, owns, phase, priority, spec_priority,
-    was_given_up,
+    Kind, RUNNING_PRIORITY, concerns, is_needless, is_running, kind, owns, priority, spec_priority, was_given_up,
 };
 pub use queue::next_in_line;
 pub use recovery::{job_name, recover};

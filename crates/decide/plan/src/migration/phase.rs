@@ -19,7 +19,7 @@ pub(super) enum Move {
 }
 
 pub(super) fn next(w: &World, vmi: &VirtualMachineInstance) -> Move {
-    match kinds::phase(&w.migration) {
+    match w.migration.phase() {
         None => from_nothing(w),
         Some(Phase::Pending) => from_pending(w, vmi),
         Some(Phase::Scheduling) => from_scheduling(w, vmi),
@@ -54,7 +54,7 @@ fn second(w: &World) -> Option<Move> {
 
 fn beside(rival: &Migration) -> Move {
     let name = meta::name(&rival.metadata);
-    Move::Fail(format!("migration {name} has the instance and has not ended; try again when it has"))
+    Move::Fail(format!("migration {name} of this VMI is still in progress; retry when it finishes"))
 }
 
 fn from_nothing(w: &World) -> Move {

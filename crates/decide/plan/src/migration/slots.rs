@@ -23,6 +23,19 @@ pub struct Slots {
     pub ahead: usize,
     /// Migrations that wait to leave the same source node and come before this one.
     pub ahead_here: usize,
+    /// Those of `cluster` whose target Pod this process is about to create: they free the slot at once if that fails.
+    pub attempts: usize,
+    /// Those of them that leave the source node of this one.
+    pub attempts_here: usize,
+}
+
+impl Slots {
+    /// What is taken for longer than an attempt lasts.
+    pub(super) fn without_attempts(self) -> Self {
+        let cluster = self.cluster.saturating_sub(self.attempts);
+        let outbound = self.outbound.saturating_sub(self.attempts_here);
+        Self { cluster, outbound, attempts: 0, attempts_here: 0, ..self }
+    }
 }
 
 /// Every migration that may occupy a slot.
@@ -67,6 +80,10 @@ pub fn slots(own: &Migration, node: Option<&str>, census: &Census) -> Slots {
         if has_room(other, census) {
             slots.cluster += 1;
             slots.outbound += usize::from(here());
+            if is_attempt(other, census) {
+                slots.attempts += 1;
+                slots.attempts_here += usize::from(here());
+            }
         } else if comes_before(&other.migration, own) {
             slots.ahead += usize::from(waits_for_room(&other.migration));
             slots.ahead_here += usize::from(waits_for_its_node(&other.migration) && here());
@@ -78,7 +95,7 @@ pub fn slots(own: &Migration, node: Option<&str>, census: &Census) -> Slots {
 /// Filters stored migrations for those that occupy a slot: unfinished, and running or with a target.
 pub fn occupants(mut migrations: Vec<Migration>, pods: &[Pod]) -> Vec<Migration> {
     let has_target = |of: &Migration| pods.iter().any(|pod| is_target(pod, meta::uid(&of.metadata)));
-    migrations.retain(|one| !kinds::is_final(one) && (kinds::is_running(one) || has_target(one)));
+    migrations.retain(|one| !one.is_final() && (kinds::is_running(one) || has_target(one)));
     migrations
 }
 
@@ -91,9 +108,17 @@ fn counts_for(own: &Migration, other: &Migration) -> bool {
 }
 
 fn has_room(other: &Entry, census: &Census) -> bool {
+    other.started || holds_slot(other, census)
+}
+
+/// Its target Pod may be refused yet.
+fn is_attempt(other: &Entry, census: &Census) -> bool {
+    other.started && !holds_slot(other, census)
+}
+
+fn holds_slot(other: &Entry, census: &Census) -> bool {
     let uid = meta::uid(&other.migration.metadata);
     kinds::is_running(&other.migration)
-        || other.started
         || other.pods.iter().any(|pod| is_target(pod, uid))
         || census.inherited.iter().any(|left| left.migration.metadata.uid == other.migration.metadata.uid)
 }

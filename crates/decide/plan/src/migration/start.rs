@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::reasons;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration as Migration};
+use api::{conditions, reasons};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::action::{Action, Own, SHORTLY, requeue_after};
 use super::decide::decide;
 use super::kinds::{self, Kind};
+use super::slots::Slots;
 use super::sync::{Sync, Waiting};
 use super::world::World;
 use super::{decentralized, status, target};
@@ -26,28 +27,28 @@ pub(super) fn patience(w: &World) -> Duration {
 }
 
 /// What blocks the creation of a target Pod, as far as the caches tell.
-fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
+fn obstacle(w: &World, vmi: &VirtualMachineInstance, slots: Slots) -> Option<Waiting> {
     let active: Vec<&str> =
         w.pods.iter().filter(|pod| !pods::is_down(pod)).map(|pod| meta::name(&pod.metadata)).collect();
     if active.len() > 1 {
-        let message = format!("the instance has more than one Pod that has not ended: {}", active.join(", "));
+        let message = format!("VMI has more than one active launcher Pod: {}", active.join(", "));
         return Some(Waiting::new(reasons::OTHER_POD_ACTIVE, message));
     }
     let limits = w.config.migrations();
     let cluster = limits.parallel_migrations_per_cluster.unwrap_or(5) as usize;
-    if w.slots.cluster.saturating_add(w.slots.ahead) >= cluster {
+    if slots.cluster.saturating_add(slots.ahead) >= cluster {
         let message = format!(
-            "at most {cluster} migrations may run in the cluster at once (parallelMigrationsPerCluster); others run or \
-             come first"
+            "the cluster runs or has queued its maximum of {cluster} parallel migrations \
+             (parallelMigrationsPerCluster)"
         );
         return Some(Waiting::new(reasons::CLUSTER_LIMIT_REACHED, message));
     }
     let outbound = limits.parallel_outbound_migrations_per_node.unwrap_or(2) as usize;
-    if w.slots.outbound.saturating_add(w.slots.ahead_here) >= outbound {
+    if slots.outbound.saturating_add(slots.ahead_here) >= outbound {
         let node = decentralized::source_node(&w.migration, vmi).unwrap_or_default();
         let message = format!(
-            "at most {outbound} guests may leave node {node} at once (parallelOutboundMigrationsPerNode); others leave \
-             or come first"
+            "node {node} runs or has queued its maximum of {outbound} outbound migrations \
+             (parallelOutboundMigrationsPerNode)"
         );
         return Some(Waiting::new(reasons::NODE_LIMIT_REACHED, message));
     }
@@ -62,9 +63,21 @@ fn obstacle(w: &World, vmi: &VirtualMachineInstance) -> Option<Waiting> {
     None
 }
 
+/// Whether a quota refuses the target Pod, and only attempts of other migrations take the slots. If a quota refuses them,
+/// too, they take turns, and each would show the limit and then no limit again without end.
+fn gives_way(w: &World, vmi: &VirtualMachineInstance) -> bool {
+    let list = w.migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions::is_true(list, conditions::MIGRATION_REJECTED_BY_RESOURCE_QUOTA)
+        && obstacle(w, vmi, w.slots.without_attempts()).is_none()
+}
+
 /// The steps towards a target Pod: the launcher's user, then a slot, then the lock.
 pub(super) fn prepare(w: &World, vmi: &VirtualMachineInstance) -> Sync {
-    if let Some(waiting) = obstacle(w, vmi) {
+    if let Some(waiting) = obstacle(w, vmi, w.slots) {
+        if gives_way(w, vmi) {
+            let wait = Sync { keeps_wait: true, ..Sync::default() };
+            return wait.again(patience(w), kinds::spec_priority(&w.migration));
+        }
         let delay = if waiting.reason == reasons::OTHER_POD_ACTIVE { SHORTLY } else { patience(w) };
         let wait = Sync { waiting: Some(waiting), ..Sync::default() };
         return wait.again(delay, kinds::spec_priority(&w.migration));
@@ -100,12 +113,12 @@ pub fn with_stored_instance(w: World, stored: Option<VirtualMachineInstance>) ->
 pub fn start(w: &World, source: Option<&Pod>) -> Vec<Action> {
     let later = |delay| vec![requeue_after(delay, kinds::spec_priority(&w.migration))];
     let Some(vmi) = w.vmi.as_deref() else { return later(SHORTLY) };
-    let pending = matches!(kinds::phase(&w.migration), Some(Phase::Pending));
+    let pending = matches!(w.migration.phase(), Some(Phase::Pending));
     if !pending || w.target().is_some() || w.is_deleting() || vmi.is_marked_for_deletion() || vmi.is_final() {
         return later(SHORTLY);
     }
     let taken = w.rival().is_some() || w.unread().is_some();
-    if w.behind.is_some() || taken || obstacle(w, vmi).is_some() || kinds::is_needless(&w.migration, vmi) {
+    if w.behind.is_some() || taken || obstacle(w, vmi, w.slots).is_some() || kinds::is_needless(&w.migration, vmi) {
         return later(SHORTLY);
     }
     if w.is_called_off(vmi) {

@@ -49,7 +49,7 @@ enum Verdict {
 /// The first matching row wins. The numbers are those of the table that the tests refer to.
 fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> Verdict {
     let migration = &w.migration;
-    if kinds::is_final(migration) {
+    if migration.is_final() {
         return Verdict::Final; // 1
     }
     if vmi.is_final() && !sends_elsewhere(w) {
@@ -70,7 +70,7 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
     if let Some(rival) = between_and_first(w) {
         let name = meta::name(&rival.metadata);
         let why =
-            format!("migration {name} sends the guest to another instance and has not ended; try again when it has");
+            format!("migration {name} sends this VMI to another VMI and is still in progress; retry when it finishes");
         return Verdict::FailIfNotWithNodes(why);
     }
     if let Some(why) = expired {
@@ -84,14 +84,14 @@ fn judge(w: &World, vmi: &VirtualMachineInstance, expired: Option<&String>) -> V
         return Verdict::InterruptIfTargetGone("the target Pod is gone".to_owned()); // 5
     }
     if kinds::is_with_nodes(migration) && !is_synchronized(w) {
-        return Verdict::FailIfNotWithNodes("the instance has lost the state of this migration".to_owned()); // 6
+        return Verdict::FailIfNotWithNodes("the VMI no longer has the state of this migration".to_owned()); // 6
     }
     if kinds::is_with_nodes(migration) && w.own_state().is_none() {
-        return Verdict::FailIfNotWithNodes("the instance was taken over by another migration".to_owned()); // 7
+        return Verdict::FailIfNotWithNodes("another migration took over the VMI".to_owned()); // 7
     }
     if let Some(state) = w.own_state().filter(|state| state.failed == Some(true)) {
         let why = state.failure_reason.clone().filter(|why| !why.is_empty());
-        return Verdict::Fail(why.unwrap_or_else(|| "the nodes could not move the guest".to_owned())); // 8
+        return Verdict::Fail(why.unwrap_or_else(|| "virt-handler reported no reason".to_owned())); // 8
     }
     let detached = w.attachment().filter(|pod| pods::is_down(pod) && !w.is_handed_off());
     if let Some(pod) = detached {
@@ -134,12 +134,11 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
     match judge(w, vmi, sync.expired.as_ref()) {
         Verdict::Final => {
             settle(w, &mut new);
-            if kinds::phase(&w.migration) == Some(&Phase::Failed) {
+            if w.migration.phase() == Some(&Phase::Failed) {
                 around.before = backend::abandon(w); // one that was made a moment before the end shows only now
             }
             // Once the migration is gone, nobody would delete a target that is not in the cache yet.
-            around.confirm =
-                kinds::phase(&w.migration) == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
+            around.confirm = w.migration.phase() == Some(&Phase::Failed) && w.makes_target() && w.target().is_none();
         }
         Verdict::Fail(why) => around = end(w, &mut new, &why),
         Verdict::FailIfNotWithNodes(why) => {
@@ -154,7 +153,7 @@ pub(super) fn report(w: &World, sync: &Sync) -> Report {
         }
         Verdict::Go => around.after = advance(w, vmi, &mut new),
     }
-    if !kinds::is_final(&w.migration) {
+    if !w.migration.is_final() {
         conditions_of(w, vmi, &mut new);
         show_wait(w, vmi, sync, around.waiting.as_ref(), &mut new);
     }
@@ -235,7 +234,7 @@ fn interrupt(w: &World, new: &mut Migration, why: &str) -> Around {
         return Around { doubtful: backend::is_apart(w), ..end(w, new, why) };
     }
     let recover = Action::Own(Own::Recover { because: why.to_owned() });
-    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job finds out where the guest ran last"));
+    let waiting = Waiting::new(reasons::RECOVERING, format!("{why}; a Job checks where the guest ran last"));
     Around { before: vec![recover], waiting: Some(waiting), ..Around::default() }
 }
 
@@ -301,7 +300,7 @@ fn enter(migration: &mut Migration, phase: Phase, now: &Time) {
 }
 
 fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
-    let phase = kinds::phase(new).cloned();
+    let phase = new.phase().cloned();
     let status = new.status.get_or_insert_default();
     if w.is_deleting() {
         let (type_, message) = (conditions::MIGRATION_ABORT_REQUESTED, "the migration was deleted");
@@ -332,12 +331,12 @@ fn conditions_of(w: &World, vmi: &VirtualMachineInstance, new: &mut Migration) {
 
 /// Maintains the condition that says what the migration waits for.
 fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Option<&Waiting>, new: &mut Migration) {
-    let phase = kinds::phase(new).cloned();
+    let phase = new.phase().cloned();
     match special.cloned().or_else(|| waiting(w, vmi, sync, phase.as_ref())) {
         Some(waiting) => set_waiting(new, &waiting, &w.now),
         // An attempt follows. Until it has succeeded the wait is not over, and a write here would requeue us before the
         // back-off of a failure has passed.
-        None if sync.start.is_some() && phase.as_ref() == kinds::phase(&w.migration) => {}
+        None if (sync.start.is_some() || sync.keeps_wait) && phase.as_ref() == w.migration.phase() => {}
         None => {
             let list = &mut new.status.get_or_insert_default().conditions;
             conditions::remove(list, conditions::MIGRATION_WAITING);
@@ -347,7 +346,7 @@ fn show_wait(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, special: Opti
 
 /// What the migration waits for, unless one of KubeVirt's own conditions says so.
 fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&Phase>) -> Option<Waiting> {
-    if matches!(phase, Some(Phase::Succeeded | Phase::Failed)) {
+    if phase.is_some_and(Phase::is_final) {
         return None;
     }
     if let Some(error) = w.failed.as_ref().filter(|error| !is_quota(&error.message)) {
@@ -360,11 +359,12 @@ fn waiting(w: &World, vmi: &VirtualMachineInstance, sync: &Sync, phase: Option<&
     }
     if phase::has_arrived(w) && phase == Some(&Phase::Running) {
         let pending = phase::pending_change(w, vmi)?;
-        let message = format!("the guest has moved; the node has not applied the change of condition {pending} yet");
+        let message =
+            format!("guest has migrated; waiting for virt-handler to apply the change of condition {pending}");
         return Some(Waiting::new(reasons::GUEST_CHANGES_PENDING, message));
     }
     // It advances in this very pass, so the wait is over.
-    let moved = phase != kinds::phase(&w.migration);
+    let moved = phase != w.migration.phase();
     sync.waiting.clone().filter(|_| !moved)
 }
 
@@ -436,7 +436,7 @@ fn blocked(w: &World, vmi: &VirtualMachineInstance, status: &mut Status) {
 /// Records source and target as far as they are known before the hand-off.
 fn record(w: &World, status: &mut Status) {
     // The VMI of a receiver has only the target Pod.
-    let source = w.source().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
+    let source = w.origin().filter(|_| w.kind() != Kind::Receives).map(|pod| meta::name(&pod.metadata).to_owned());
     if source.is_some() {
         status.migration_state.get_or_insert_default().source_pod = source;
     }

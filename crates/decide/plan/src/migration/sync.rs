@@ -35,6 +35,8 @@ pub(super) struct Sync {
     /// Executed after the status write, and only if the status is up to date.
     pub(super) start: Option<Action>,
     pub(super) waiting: Option<Waiting>,
+    /// The migration shows already what it waits for, or nothing that lasts.
+    pub(super) keeps_wait: bool,
     /// A timeout has expired: the migration fails for this reason.
     pub(super) expired: Option<String>,
 }
@@ -62,27 +64,27 @@ pub(super) fn sync(w: &World) -> Sync {
     }
     if vmi.is_marked_for_deletion() {
         // A VM that waits for the outcome of a guest to be sent waits for this failure, too.
-        let told = w.kind() == Kind::Sends && kinds::phase(&w.migration) == Some(&Phase::Failed);
+        let told = w.kind() == Kind::Sends && w.migration.phase() == Some(&Phase::Failed);
         return if told { failed(w, vmi) } else { Sync::default() };
     }
-    if w.own_state().is_some_and(State::is_over) && !kinds::is_final(&w.migration) {
+    if w.own_state().is_some_and(State::is_over) && !w.migration.is_final() {
         return arrived(w);
     }
     if let Some(left) = w.behind {
         return Sync::default().again(left, RUNNING_PRIORITY);
     }
-    if let Some(rival) = w.rival().filter(|_| !kinds::is_final(&w.migration) && kinds::phase(&w.migration).is_some()) {
-        let message = format!("migration {} has the instance and has not ended", meta::name(&rival.metadata));
+    if let Some(rival) = w.rival().filter(|_| !w.migration.is_final() && w.migration.phase().is_some()) {
+        let message = format!("migration {} of this VMI is still in progress", meta::name(&rival.metadata));
         let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
         return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
     }
-    if let Some(unread) = w.unread().filter(|_| !kinds::is_final(&w.migration)) {
+    if let Some(unread) = w.unread().filter(|_| !w.migration.is_final()) {
         let name = meta::name(&unread.metadata);
-        let message = format!("the other side of migration {name} has yet to read how it ended");
+        let message = format!("waiting for the other side to record the result of migration {name}");
         let wait = Sync::waiting(reasons::OTHER_MIGRATION_ACTIVE, message);
         return wait.again(start::patience(w), kinds::spec_priority(&w.migration));
     }
-    match kinds::phase(&w.migration) {
+    match w.migration.phase() {
         Some(Phase::Pending) => pending(w, vmi),
         Some(Phase::Scheduling) => scheduling(w),
         Some(Phase::Scheduled) => scheduled(w, vmi),
@@ -163,10 +165,8 @@ fn scheduled(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return Sync { start: Some(Action::Own(Own::ConfirmHandOff)), ..Sync::default() };
     }
     if !vmi.spec.utility_volumes.is_empty() || has_unfinished_backup(vmi) {
-        let wait = Sync::waiting(
-            reasons::BACKUP_IN_PROGRESS,
-            "a backup or utility volumes were added meanwhile; they must be removed first",
-        );
+        let wait =
+            Sync::waiting(reasons::BACKUP_IN_PROGRESS, "waiting for a backup to end or utility volumes to be detached");
         return wait.again(start::patience(w), RUNNING_PRIORITY);
     }
     let Some(pod) = w.target().filter(|pod| pods::is_ready_for_handover(pod)) else { return Sync::default() };
@@ -183,14 +183,14 @@ fn with_nodes(w: &World, vmi: &VirtualMachineInstance) -> Sync {
         return mark_failed(w, vmi, state, "the target Pod ended before the transfer began");
     }
     let node = |name: &Option<String>| name.clone().unwrap_or_else(|| "unknown".to_owned());
-    match kinds::phase(&w.migration) {
+    match w.migration.phase() {
         Some(Phase::PreparingTarget) => Sync::waiting(
             reasons::TARGET_NODE_PREPARING,
-            format!("node {} prepares to receive the guest", node(&state.target_node)),
+            format!("waiting for virt-handler on node {} to prepare the target", node(&state.target_node)),
         ),
         _ => Sync::waiting(
             reasons::SOURCE_NODE_NOT_STARTED,
-            format!("node {} is to begin sending the guest", node(&state.source_node)),
+            format!("waiting for virt-handler on node {} to start the migration", node(&state.source_node)),
         ),
     }
 }

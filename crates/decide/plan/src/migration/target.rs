@@ -51,18 +51,18 @@ pub(super) fn create(w: &World, vmi: &VirtualMachineInstance, source: Option<&Po
         Prepared::Create(action) => return Ok(vec![action]), // the event of its creation requeues us
         Prepared::Ready(claim) => claim,
     };
-    let source = source.ok_or_else(|| refuse("the Pod that the guest runs in was not found"))?;
+    let source = source.ok_or_else(|| refuse("source Pod not found"))?;
     if pods::is_down(source) {
-        return Err(refuse("the Pod that the guest was in has ended"));
+        return Err(refuse("source Pod has ended"));
     }
     if w.kind() == Kind::Receives
         && decentralized::source_of(vmi).and_then(|s| s.pod.as_deref()) != source.metadata.name.as_deref()
     {
-        return Err(refuse("the Pod that the guest is sent from is not the one that its sender has told"));
+        return Err(refuse("source Pod differs from the one the sender reported"));
     }
     let node = pods::node_name(source);
     let node = w.nodes.iter().find(|known| Some(meta::name(&known.metadata)) == node);
-    let node = node.ok_or_else(|| refuse("the node that the guest runs on was not found"))?;
+    let node = node.ok_or_else(|| refuse("source node not found"))?;
     let from = render::Source { pod: source, node: Some(node) };
     let pod = render::migration_target_pod(vmi, &w.migration, from, &w.config, &w.context(claim.as_deref()))
         .map_err(|error| SyncError::caused_by(reasons::FAILED_CREATE, &error))?;

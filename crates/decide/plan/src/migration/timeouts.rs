@@ -147,13 +147,15 @@ pub(super) fn backoff(w: &World) -> Option<Sync> {
     }
     let mut all: Vec<&Migration> =
         w.siblings.iter().map(AsRef::as_ref).filter(|sibling| kinds::is_automatic(sibling)).collect();
-    all.sort_by_key(|m| Reverse((m.metadata.creation_timestamp.clone(), m.metadata.name.clone())));
+    // Times have no fractions: of two that were created within a second, the one that has ended is the earlier.
+    let age = |m: &&Migration| (m.metadata.creation_timestamp.clone(), !m.is_final(), m.metadata.name.clone());
+    all.sort_by_key(|m| Reverse(age(m)));
     if all.first().is_none_or(|newest| meta::uid(&newest.metadata) != w.uid()) {
         return None;
     }
-    let recent = all[1..].iter().take_while(|m| kinds::phase(m) != Some(&Phase::Succeeded));
+    let recent = all[1..].iter().take_while(|m| m.phase() != Some(&Phase::Succeeded));
     let failed: Vec<&&Migration> =
-        recent.filter(|m| !kinds::was_given_up(m) && kinds::phase(m) == Some(&Phase::Failed)).collect();
+        recent.filter(|m| !kinds::was_given_up(m) && m.phase() == Some(&Phase::Failed)).collect();
     let last = kinds::reached(failed.first()?, &Phase::Failed)?;
     let doublings = u32::try_from(failed.len() - 1).unwrap_or(MOST_DOUBLINGS).min(MOST_DOUBLINGS);
     let seconds = FIRST_BACKOFF << doublings;

@@ -113,11 +113,22 @@ impl World {
         self.source_of(self.vmi.as_ref()?)
     }
 
+    /// The source Pod of a migration that is not handed off. Its target can be a newer Pod on the same node: if the source
+    /// has ended, nothing keeps the scheduler from that.
+    pub(super) fn origin(&self) -> Option<&Pod> {
+        let theirs = |pod: &Pod| !is_target(pod, self.uid());
+        self.newest_on_its_node(self.vmi.as_ref()?, theirs)
+    }
+
     /// The source Pod according to a version of the VMI that is newer than the cached one.
     pub(super) fn source_of(&self, vmi: &VirtualMachineInstance) -> Option<&Pod> {
+        self.newest_on_its_node(vmi, |_| true)
+    }
+
+    fn newest_on_its_node(&self, vmi: &VirtualMachineInstance, counts: impl Fn(&Pod) -> bool) -> Option<&Pod> {
         let node = vmi.status.as_ref()?.node_name.as_deref();
         let on_node = |pod: &&Pod| node.is_none_or(|node| node.is_empty()) || pods::node_name(pod) == node;
-        let all = self.pods.iter().map(AsRef::as_ref).filter(|pod| !pods::is_temporary(pod));
+        let all = self.pods.iter().map(AsRef::as_ref).filter(|pod| !pods::is_temporary(pod) && counts(pod));
         all.filter(on_node).max_by_key(|pod| (pod.metadata.creation_timestamp.clone(), pod.metadata.name.clone()))
     }
 
@@ -170,8 +181,7 @@ impl World {
             target.and_then(|target| target.migration_uid.as_deref()),
         ];
         let shown = |uid: &str| !uid.is_empty() && uid != self.uid() && shown.contains(&Some(uid));
-        let named =
-            self.siblings.iter().find(|sibling| shown(meta::uid(&sibling.metadata)) && !kinds::is_final(sibling));
+        let named = self.siblings.iter().find(|sibling| shown(meta::uid(&sibling.metadata)) && !sibling.is_final());
         named.map(AsRef::as_ref)
     }
 
@@ -182,7 +192,7 @@ impl World {
         let unread = |sibling: &&Migration| {
             meta::uid(&sibling.metadata) == owner
                 && kinds::kind(sibling) != Kind::Local
-                && kinds::is_final(sibling)
+                && sibling.is_final()
                 && meta::has_finalizer(&sibling.metadata, finalizers::MIGRATION_SYNCHRONIZATION)
         };
         self.siblings.iter().map(AsRef::as_ref).find(unread)

@@ -5,9 +5,8 @@ use std::fmt;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 
 use super::world::World;
-use crate::effect::{Doubt, Effect, Query};
+use crate::effect::{Deed, Doubt, Effect, Query};
 use crate::meta;
-use crate::migration::phase;
 use crate::object::{Kind, Object};
 
 /// Every effect this controller can have.
@@ -24,6 +23,8 @@ pub enum Look {
 fn seen(w: &World) -> impl Iterator<Item = &Migration> {
     w.peers.iter().map(|peer| peer.migration.as_ref()).chain([w.migration.as_ref()])
 }
+
+impl Deed for Look {}
 
 impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {
@@ -42,7 +43,7 @@ fn is_same(live: &Object, seen: &Migration) -> bool {
     let Object::Migration(live) = live else { return false };
     live.metadata.uid == seen.metadata.uid
         && live.metadata.deletion_timestamp == seen.metadata.deletion_timestamp
-        && phase(live) == phase(seen)
+        && live.phase() == seen.phase()
 }
 
 impl fmt::Display for Look {

@@ -14,7 +14,7 @@ use super::world::{Peer, World, exchange, is_handed_off, state_of};
 use crate::effect::Why;
 use crate::guard::Guarded;
 use crate::meta;
-use crate::migration::{Kind, address, is_final, kind, phase};
+use crate::migration::{Kind, address, kind};
 use crate::object::Kind as Of;
 
 /// The other side, as far as it is known.
@@ -31,7 +31,7 @@ pub fn decide(w: &World) -> Vec<Action> {
     if kind(&w.migration) == Kind::Local {
         return vec![];
     }
-    let ended = is_final(&w.migration) || (meta::is_deleting(&w.migration.metadata) && w.vmi.is_none());
+    let ended = w.migration.is_final() || (meta::is_deleting(&w.migration.metadata) && w.vmi.is_none());
     // The guest of a sender that failed just as it was handed off is on its way: the outcome is still to be read.
     let leaving = w.vmi.as_deref().is_some_and(|vmi| awaits_outcome(vmi, &w.migration));
     // A peer that relies on this migration has to see how it ended.
@@ -83,7 +83,7 @@ fn awaits_outcome(vmi: &VirtualMachineInstance, migration: &Migration) -> bool {
 
 /// Whether the other side has met the migration with this UID, and has yet to see how it ends.
 fn relies_on(peer: &Peer, uid: &str) -> bool {
-    let awaits = |vmi: &VirtualMachineInstance| !is_final(&peer.migration) || awaits_outcome(vmi, &peer.migration);
+    let awaits = |vmi: &VirtualMachineInstance| !peer.migration.is_final() || awaits_outcome(vmi, &peer.migration);
     if !peer.vmi.as_deref().is_some_and(awaits) {
         return false;
     }
@@ -122,7 +122,7 @@ fn other(w: &World) -> Other<'_> {
     }
     let id = exchange(&w.migration).unwrap_or_default();
     let own = meta::namespace(&w.migration.metadata);
-    let live = w.peers.iter().filter(|peer| !is_final(&peer.migration) && !meta::is_deleting(&peer.migration.metadata));
+    let live = w.peers.iter().filter(|peer| !peer.migration.is_final() && !meta::is_deleting(&peer.migration.metadata));
     if let Some(send) = &w.migration.spec.send_to {
         let at = |peer: &&Peer| address(meta::namespace(&peer.migration.metadata)) == send.connect_url;
         let form = address("NAMESPACE");
@@ -135,10 +135,7 @@ fn other(w: &World) -> Other<'_> {
         }
         let receivers: Vec<&Peer> = live.filter(at).collect();
         return one(receivers, || {
-            format!(
-                "waits for a migration with spec.receive.migrationID {id:?} at {:?}: none is there",
-                send.connect_url
-            )
+            format!("found no migration with spec.receive.migrationID {id:?} at {:?}", send.connect_url)
         });
     }
     let here = |peer: &&Peer| {
@@ -146,10 +143,7 @@ fn other(w: &World) -> Other<'_> {
         to == Some(address(own).as_str())
     };
     one(live.filter(here).collect(), || {
-        format!(
-            "waits for a migration with spec.sendTo.migrationID {id:?} and spec.sendTo.connectURL {:?}: none is there",
-            address(own)
-        )
+        format!("found no migration with spec.sendTo.migrationID {id:?} and spec.sendTo.connectURL {:?}", address(own))
     })
 }
 
@@ -176,7 +170,7 @@ fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
     match other {
         Other::Missing(why) => Some(why.clone()),
         Other::Gone => None, // the migration is being aborted
-        Other::Found(peer) if peer.vmi.is_none() && !is_final(&peer.migration) => {
+        Other::Found(peer) if peer.vmi.is_none() && !peer.migration.is_final() => {
             let (meta, name) = (&peer.migration.metadata, peer.migration.spec.vmi_name.as_deref().unwrap_or_default());
             Some(format!("the other side's instance {}/{name} does not exist", meta::namespace(meta)))
         }
@@ -186,7 +180,7 @@ fn complaint(w: &World, other: &Other<'_>) -> Option<String> {
             (!vmi.receives() && !known).then(|| {
                 let name = meta::name(&vmi.metadata);
                 format!(
-                    "instance {name} of the other side has a guest already: its VM needs runStrategy WaitAsReceiver"
+                    "VMI {name} of the other side already runs a guest; receive into a VM with runStrategy WaitAsReceiver"
                 )
             })
         }
@@ -202,9 +196,9 @@ fn lost(other: &Other<'_>) -> Option<String> {
         Other::Found(peer) => peer,
     };
     let name = meta::name(&peer.migration.metadata);
-    match phase(&peer.migration) {
+    match peer.migration.phase() {
         Some(Phase::Failed) => Some(format!("migration {name} of the other side has failed")),
-        _ if meta::is_deleting(&peer.migration.metadata) && !is_final(&peer.migration) => {
+        _ if meta::is_deleting(&peer.migration.metadata) && !peer.migration.is_final() => {
             Some(format!("migration {name} of the other side was deleted"))
         }
         _ => None,
@@ -243,7 +237,7 @@ fn sender_is_gone(state: &State, other: &Other<'_>) -> bool {
     let known = state.source_state.as_ref().and_then(|source| source.virtual_machine_instance_uid.as_deref());
     let Some(vmi) = peer.vmi.as_deref().filter(|vmi| Some(meta::uid(&vmi.metadata)) == known) else { return true };
     let gone = meta::annotation(&vmi.metadata, MIGRATION_SOURCE_GONE);
-    let failed = phase(&peer.migration) == Some(&Phase::Failed);
+    let failed = peer.migration.phase() == Some(&Phase::Failed);
     vmi.is_final() || failed || gone == Some(meta::uid(&peer.migration.metadata))
 }
 
@@ -260,7 +254,7 @@ fn receiver_is_gone(w: &World, state: &State, other: &Other<'_>, new: &mut Virtu
     own.completed = Some(true);
     own.start_timestamp.get_or_insert_with(|| w.now.clone());
     own.end_timestamp.get_or_insert_with(|| w.now.clone());
-    let succeeded = matches!(other, Other::Found(peer) if phase(&peer.migration) == Some(&Phase::Succeeded));
+    let succeeded = matches!(other, Other::Found(peer) if peer.migration.phase() == Some(&Phase::Succeeded));
     if state.end_timestamp.is_none() && !succeeded {
         own.failed = Some(true);
         own.failure_reason.get_or_insert_with(|| "the receiving instance is gone".to_owned());

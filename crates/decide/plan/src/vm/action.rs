@@ -8,10 +8,11 @@ use api::{events, reasons};
 use json_patch::Patch;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::authorization::v1::SubjectAccessReviewSpec;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde_json::json;
 
 use super::world::World;
-use crate::effect::{Deed, Doubt, Effect, Query, Why};
+use crate::effect::{self, Deed, Doubt, Effect, Part, Query, Why};
 use crate::meta;
 use crate::object::{Kind, Object};
 
@@ -21,14 +22,11 @@ pub type Action = Effect<Look, Own>;
 /// Effects that only this controller has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Own {
-    /// Adopts an ownerless VMI or DataVolume, if it still has this UID and a live read shows that the VM still exists
-    /// and is not being deleted.
-    Adopt { kind: Kind, name: String, uid: String, owner: OwnerReference },
-    /// Does a live access review, and continues with `then` only if access is granted. It is granted if all requests of
-    /// one of the lists are allowed.
+    /// Does live access reviews, one at a time as [`access`](super::access) asks for them, and continues with `then`
+    /// only if access is granted.
     Authorize { name: String, any_of: Vec<Vec<SubjectAccessReviewSpec>>, then: Vec<Action> },
-    /// Creates a DataVolume. If one of this name that we control already exists, that is success. If its claim already
-    /// exists, importers too old to adopt claims return an error, which is not a failure.
+    /// Creates a DataVolume. If one of this name that we control already exists, that is success, and so is a refusal
+    /// that [`is_populated_already`](super::is_populated_already).
     CreateDataVolume { data_volume: Box<DataVolume>, claim_exists: bool },
 }
 
@@ -37,6 +35,10 @@ pub enum Own {
 pub enum Look {
     /// The VM has no VMI.
     NoInstance,
+    /// The VM is the one in the cache, and has the status that the VM in the cache has.
+    SameMachine,
+    /// The VM still exists and is not being deleted: a deleted one must not gain a dependent.
+    OwnerAlive,
 }
 
 /// The reason of bookkeeping patches, which can only fail because of a conflict.
@@ -47,10 +49,19 @@ pub(super) fn shown_as(reason: &'static str) -> Why {
     if reason == BOOKKEEPING { Why::default() } else { Why::shown(reason, "") }
 }
 
+/// Adopts an ownerless object, if it still has this UID and a live read shows that the VM is still there.
 pub(super) fn adopt(kind: Kind, object: &ObjectMeta, by: &VirtualMachine) -> Option<Action> {
     let owner = meta::controller_ref(by)?;
-    let (name, uid) = (meta::name(object).to_owned(), meta::uid(object).to_owned());
-    Some(Effect::Own(Own::Adopt { kind, name, uid, owner }))
+    let patch = json!({"metadata": {"uid": meta::uid(object), "ownerReferences": [owner]}});
+    let adopt = Effect::Patch {
+        kind,
+        namespace: None,
+        name: meta::name(object).to_owned(),
+        part: Part::Object,
+        patch: effect::Patch::Merge(patch),
+        why: Why::shown(reasons::FAILED_CREATE, "it has no owner"),
+    };
+    Some(Action::confirm(Look::OwnerAlive, vec![adopt]))
 }
 
 /// Patches metadata or spec of the VM, guarded by test operations.
@@ -70,28 +81,49 @@ pub(super) fn drop_revision(revision: &ControllerRevision) -> Action {
 
 impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {
-        let Self::NoInstance = self;
+        let kind = match self {
+            Self::NoInstance => Kind::Vmi,
+            Self::SameMachine | Self::OwnerAlive => Kind::Vm,
+        };
         let meta = &w.vm.metadata;
-        vec![Query::get(Kind::Vmi, meta::namespace(meta), meta::name(meta))]
+        vec![Query::get(kind, meta::namespace(meta), meta::name(meta))]
     }
 
     fn holds(&self, w: &World, found: &[Object]) -> bool {
-        let Self::NoInstance = self;
-        !found.iter().any(|vmi| meta::is_controlled_by(vmi.meta(), meta::uid(&w.vm.metadata)))
+        let own = &w.vm.metadata;
+        match self {
+            Self::NoInstance => !found.iter().any(|vmi| meta::is_controlled_by(vmi.meta(), meta::uid(own))),
+            Self::SameMachine => found.iter().any(|vm| {
+                let stored = vm.meta();
+                stored.uid == own.uid && stored.resource_version == own.resource_version
+            }),
+            Self::OwnerAlive => found.iter().any(|vm| vm.meta().uid == own.uid && !meta::is_deleting(vm.meta())),
+        }
     }
 }
 
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self::NoInstance = self;
-        f.write_str("the virtual machine has no instance")
+        f.write_str(match self {
+            Self::NoInstance => "the virtual machine has no instance",
+            Self::SameMachine => "the virtual machine has not changed",
+            Self::OwnerAlive => "the virtual machine is still there",
+        })
+    }
+}
+
+impl Deed for Look {
+    fn on_failure(&self) -> Option<&'static str> {
+        match self {
+            Self::NoInstance | Self::SameMachine => None,
+            Self::OwnerAlive => Some(reasons::FAILED_CREATE),
+        }
     }
 }
 
 impl Deed for Own {
     fn on_failure(&self) -> Option<&'static str> {
         Some(match self {
-            Self::Adopt { .. } => reasons::FAILED_CREATE,
             Self::Authorize { .. } => events::UNAUTHORIZED_DATA_VOLUME_CREATE,
             Self::CreateDataVolume { .. } => events::FAILED_DATA_VOLUME_CREATE,
         })
@@ -102,7 +134,6 @@ impl Deed for Own {
 impl fmt::Display for Own {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Adopt { kind, name, .. } => write!(f, "adopt {kind} {name}"),
             Self::Authorize { name, .. } => write!(f, "ask whether DataVolume {name} may be copied"),
             Self::CreateDataVolume { data_volume, .. } => {
                 write!(f, "create DataVolume {}", meta::name(&data_volume.metadata))

@@ -126,6 +126,32 @@ pub(super) fn questions(vm: &VirtualMachine, source: &DataVolumeSource) -> Vec<V
     vec![vec![ask(explicit)], implied.iter().map(|resource| ask(create(resource))).collect()]
 }
 
+/// What the answers to access reviews mean.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Access<'a> {
+    /// Not known yet: this is the next request to ask about.
+    Ask(&'a SubjectAccessReviewSpec),
+    Granted,
+    Denied,
+}
+
+/// Judges the answers so far, in the order in which the requests were asked about. Access is granted if all requests of
+/// one of the lists are allowed; what cannot change that is not asked.
+pub fn access<'a>(any_of: &'a [Vec<SubjectAccessReviewSpec>], answers: &[bool]) -> Access<'a> {
+    let mut answers = answers.iter();
+    'lists: for all in any_of {
+        for asked in all {
+            match answers.next() {
+                None => return Access::Ask(asked),
+                Some(true) => {}
+                Some(false) => continue 'lists,
+            }
+        }
+        return Access::Granted;
+    }
+    Access::Denied
+}
+
 /// The service account that the guest's Pod runs as.
 fn service_account(vm: &VirtualMachine) -> &str {
     let spec = &vm.spec.template.spec;

@@ -6,6 +6,7 @@ use api::cdi::{self, DataVolume, DataVolumePhase};
 use api::v1::{ConditionStatus, DataVolumeTemplateSpec};
 use api::{events, labels, reasons};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use machinery::field::Cause;
 
 use super::action::{self, Action, Own};
 use super::clone_source;
@@ -124,6 +125,12 @@ pub(super) fn adopt(w: &World) -> Option<Action> {
     let mut found = templates.filter_map(|metadata| w.claims.data_volume(meta::name(metadata)));
     let orphan = found.find(|dv| meta::controller_of(&dv.metadata).is_none() && !meta::is_deleting(&dv.metadata))?;
     action::adopt(Kind::DataVolume, &orphan.metadata, &w.vm)
+}
+
+/// Whether the refusal to create a DataVolume, for causes with these reasons, only says that its claim exists: importers
+/// too old to adopt a claim call it a duplicate. The disk has its content then.
+pub fn is_populated_already<'a>(claim_exists: bool, mut causes: impl Iterator<Item = &'a str>) -> bool {
+    claim_exists && causes.any(|reason| reason == Cause::Duplicate.as_str())
 }
 
 fn create(w: &World, field: &str, name: &str, template: &DataVolumeTemplateSpec) -> Result<Vec<Action>, SyncError> {

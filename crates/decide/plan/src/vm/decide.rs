@@ -79,9 +79,11 @@ pub fn decide(w: &World) -> Vec<Action> {
         return actions; // their events requeue us; the status reports observed state only
     }
     // The status is written before the rest: the outcome is recorded before anything is torn down.
-    actions.extend(status::update(w, &plan));
+    let status = status::update(w, &plan);
+    let release = release_instance(w, status.is_some());
+    actions.extend(status);
     actions.extend(plan.actions);
-    actions.extend(release_instance(w));
+    actions.extend(release);
     actions
 }
 
@@ -90,7 +92,8 @@ fn comes_back(action: &Action) -> bool {
     match action {
         Action::Create { object, .. } => object.kind() == Kind::Vmi,
         Action::Patch { kind, .. } => *kind == Kind::Vm,
-        Action::Own(Own::Adopt { .. } | Own::Authorize { .. } | Own::CreateDataVolume { .. }) => true,
+        Action::Confirm { look, .. } => *look == Look::OwnerAlive,
+        Action::Own(Own::Authorize { .. } | Own::CreateDataVolume { .. }) => true,
         _ => false,
     }
 }
@@ -253,9 +256,9 @@ fn adopt(w: &World, vmi: &VirtualMachineInstance) -> Option<Action> {
     action::adopt(Kind::Vmi, &vmi.metadata, &w.vm)
 }
 
-/// Releases a finished VMI: the status write before this action recorded its outcome. A VMI that waited for a guest and
-/// is deleted has none.
-fn release_instance(w: &World) -> Option<Action> {
+/// Releases a finished VMI: the status write before this action recorded its outcome. Without one the outcome is recorded
+/// already, unless the cache is stale. A VMI that waited for a guest and is deleted has no outcome.
+fn release_instance(w: &World, writes_status: bool) -> Option<Action> {
     let never_came =
         |vmi: &VirtualMachineInstance| vmi.phase() == Some(&Phase::WaitingForSync) && vmi.is_marked_for_deletion();
     let vmi = w.instance().filter(|vmi| vmi.is_final() || never_came(vmi))?;
@@ -265,7 +268,8 @@ fn release_instance(w: &World) -> Option<Action> {
     let mut meta = vmi.metadata.clone();
     meta::remove_finalizer(&mut meta, finalizers::VIRTUAL_MACHINE_CONTROLLER);
     let patch = Guarded::new(&vmi.metadata).finalizers(&meta).build()?;
-    Some(Action::patch(Kind::Vmi, meta::name(&vmi.metadata), patch, Why::default()))
+    let release = Action::patch(Kind::Vmi, meta::name(&vmi.metadata), patch, Why::default());
+    Some(if writes_status { release } else { Action::confirm(Look::SameMachine, vec![release]) })
 }
 
 /// Releases a deleted VM when its VMI is gone, or at once if it orphans the VMI.

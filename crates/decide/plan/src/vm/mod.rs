@@ -25,6 +25,8 @@ mod tests;
 
 pub use ::instancetype::Live;
 pub use action::{Action, Look, Own};
+pub use clone_source::{Access, access};
+pub use data_volumes::is_populated_already;
 pub use decide::decide;
 pub use wanted::{Object, Wanted, wanted};
 pub use world::{Place, World};

@@ -3,7 +3,7 @@
 use admission::firmware_uuid;
 use api::config::ClusterConfig;
 use api::v1::{
-    Disk, Empty, Input, Interface, MemoryDumpPhase, Network, PodNetwork, VirtualMachine, VirtualMachineInstance,
+    Binding, Disk, Input, Interface, MemoryDumpPhase, Network, VirtualMachine, VirtualMachineInstance,
     VirtualMachineInstanceSpec, VirtualMachineInstanceStatus,
 };
 use api::{annotations, finalizers, reasons};
@@ -145,13 +145,12 @@ pub(super) fn attach_default_network(spec: &mut VirtualMachineInstanceSpec, conf
     }
     let mut interface = Interface { name: DEFAULT_NETWORK.to_owned(), ..Interface::default() };
     match config.default_network_interface() {
-        "masquerade" => interface.masquerade = Some(Empty {}),
-        "bridge" if config.permit_bridge_on_pod_network() => interface.bridge = Some(Empty {}),
+        "masquerade" => interface.bind(Binding::Masquerade),
+        "bridge" if config.permit_bridge_on_pod_network() => interface.bind(Binding::Bridge),
         _ => return,
     }
     devices.interfaces.push(interface);
-    let pod = Some(PodNetwork::default());
-    spec.networks.push(Network { name: DEFAULT_NETWORK.to_owned(), pod, ..Network::default() });
+    spec.networks.push(Network::of_pod(DEFAULT_NETWORK));
 }
 
 /// A volume that is neither a disk nor a file system becomes a disk. Claims for memory dumps stay hidden from the

@@ -65,7 +65,7 @@ fn existing(w: &World, strategy: &RunStrategy, vmi: &VirtualMachineInstance) -> 
         RunStrategy::Halted => delete("the virtual machine is halted"),
         // A guest that may run elsewhere is not started here, whatever happened to its VMI.
         RunStrategy::Always | RunStrategy::RerunOnFailure if vmi.is_final() && is_being_sent(vmi) => {
-            Verdict::Wait("its guest is moving to another instance".to_owned(), BETWEEN_INSTANCES)
+            Verdict::Wait("its guest is migrating to another VMI".to_owned(), BETWEEN_INSTANCES)
         }
         RunStrategy::Always if stop || vmi.is_final() => always(w, vmi, stop),
         RunStrategy::RerunOnFailure if !vmi.is_marked_for_deletion() && (stop || vmi.is_final()) => {
@@ -90,7 +90,7 @@ fn always(w: &World, vmi: &VirtualMachineInstance, stop: bool) -> Verdict {
         return switch(w, RunStrategy::Halted);
     }
     if is_being_sent(vmi) {
-        return Verdict::Wait("its guest is moving to another instance".to_owned(), BETWEEN_INSTANCES);
+        return Verdict::Wait("its guest is migrating to another VMI".to_owned(), BETWEEN_INSTANCES);
     }
     Verdict::Delete { because, rerun: false }
 }
@@ -98,7 +98,7 @@ fn always(w: &World, vmi: &VirtualMachineInstance, stop: bool) -> Verdict {
 /// A guest that has arrived is from now on subject to its owner's run strategy.
 fn received(w: &World, vmi: &VirtualMachineInstance) -> Verdict {
     if !has_moved(vmi) {
-        let message = "the instance waits for no guest, although spec.runStrategy is WaitAsReceiver; \
+        let message = "the VMI is not a receiver, but spec.runStrategy is WaitAsReceiver; \
                        delete the instance or choose another strategy";
         return Verdict::Refuse(SyncError::new(reasons::FAILED_CREATE, message));
     }
@@ -140,7 +140,7 @@ pub(super) fn holds_instance(w: &World, vmi: &VirtualMachineInstance) -> bool {
 
 fn absent(w: &World, strategy: &RunStrategy) -> Verdict {
     if w.hold_starts {
-        return Verdict::Leave("the cluster is being emptied, and nothing is started");
+        return Verdict::Leave("cluster is shutting down; VMs are not started");
     }
     let paused = w.start_requested()
         && w.request().and_then(|request| request.data.get("paused")).is_some_and(|paused| paused == "true");

@@ -20,8 +20,8 @@ pub(super) fn keep_record(w: &World, status: &mut VirtualMachineStatus) {
     }
     let lost = w.instance().is_none_or(|vmi| vmi.is_final());
     if lost && conditions::is_true(&status.conditions, conditions::VOLUMES_CHANGE) {
-        let message = "the instance ended while its volumes were moving; name the former claims in the template again, \
-                       or take spec.updateVolumesStrategy away to start with the new ones";
+        let message = "the instance ended while its volumes were moving; restore the former claims in the template, \
+                       or remove spec.updateVolumesStrategy to start with the new ones";
         let type_ = conditions::MANUAL_RECOVERY_REQUIRED;
         conditions::set(
             &mut status.conditions,

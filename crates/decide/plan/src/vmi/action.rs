@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::Pod;
 use machinery::names::NodeName;
 
 use super::world::World;
-use crate::effect::{Doubt, Effect, Query};
+use crate::effect::{Deed, Doubt, Effect, Query};
 use crate::object::{Kind, Object};
 use crate::{meta, pods};
 
@@ -50,6 +50,8 @@ impl Sort {
         }
     }
 }
+
+impl Deed for Look {}
 
 impl Doubt<World> for Look {
     fn queries(&self, w: &World) -> Vec<Query> {

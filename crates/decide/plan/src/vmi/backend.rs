@@ -79,7 +79,7 @@ pub(super) fn prepare(w: &World) -> Result<Backend, SyncError> {
     };
     check_ready(w, claim)?;
     Ok(Backend {
-        actions: label_legacy(w, claim).into_iter().collect(),
+        actions: label_legacy(w, claim).or_else(|| replace_owner(w, claim)).into_iter().collect(),
         claim: Some(meta::name(&claim.metadata).to_owned()),
         making: false,
     })
@@ -94,6 +94,20 @@ fn label_legacy(w: &World, claim: &PersistentVolumeClaim) -> Option<Action> {
     new.labels.get_or_insert_default().insert(PREFIX.to_owned(), name);
     let patch = Guarded::new(&claim.metadata).labels(&new).build()?;
     let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "");
+    Some(Action::patch(Kind::Claim, meta::name(&claim.metadata), patch, why))
+}
+
+/// The claim that a guest got on a migration is owned by its VMI, too. That VMI has ended if another one starts: were it
+/// the only owner left when the VM is deleted and orphans this VMI, the claim would be collected.
+fn replace_owner(w: &World, claim: &PersistentVolumeClaim) -> Option<Action> {
+    let old = &claim.metadata.owner_references;
+    let own = meta::controller_ref(&*w.vmi)?;
+    let mut new = old.clone()?;
+    let ended = new.iter_mut().find(|owner| owner.kind == own.kind && owner.uid != own.uid)?;
+    ended.uid.clone_from(&own.uid);
+    ended.name.clone_from(&own.name);
+    let patch = Guarded::new(&claim.metadata).whole(&["metadata", "ownerReferences"], old, &Some(new)).build()?;
+    let why = Why::shown(reasons::FAILED_BACKEND_STORAGE_CREATE, "its former VMI has ended");
     Some(Action::patch(Kind::Claim, meta::name(&claim.metadata), patch, why))
 }
 
@@ -143,7 +157,7 @@ fn storage_class(w: &World) -> Result<String, SyncError> {
     let default =
         marked(annotations::DEFAULT_VIRT_STORAGE_CLASS).or_else(|| marked(annotations::DEFAULT_STORAGE_CLASS));
     default.ok_or_else(|| {
-        let message = "the guest keeps state, and no storage class is marked as default to keep it: mark one, or name \
+        let message = "no default storage class for the guest's persistent state: mark one as default, or name \
                        one in spec.configuration.vmStateStorageClass of the KubeVirt object";
         SyncError::new(reasons::FAILED_BACKEND_STORAGE_CREATE, message)
     })

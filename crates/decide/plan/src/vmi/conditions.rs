@@ -21,7 +21,7 @@ pub(super) fn ready(w: &World) -> Condition {
         return match landing {
             Some(_) => not(
                 reasons::POD_NOT_EXISTS,
-                "the Pod that the guest was leaving is gone; its target is to say whether it came",
+                "source Pod is gone; waiting for the target node to report whether the guest arrived",
             ),
             None => not(reasons::POD_NOT_EXISTS, "the instance has no launcher Pod"),
         };

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use admission::{Operation, Review, Shape, User, judge};
 use api::nad;
 use api::v1::{
     Binding, Condition, ConditionStatus, Interface, VirtualMachineInstance,
@@ -208,19 +209,10 @@ pub(super) fn refused(w: &World) -> Option<SyncError> {
         return None;
     }
     let object = serde_json::to_value(&*w.vmi).ok()?;
-    let request = admission::Request {
-        operation: admission::Operation::Create,
-        version: api::v1::VERSION,
-        resource: "virtualmachineinstances",
-        subresource: "",
-        user: &admission::User::default(),
-        old: None,
-        object: &object,
-        now: w.now.clone(),
-        // Whether the nodes support it is not asked again.
-        shape: admission::Shape::Kubernetes,
-    };
-    let judged = admission::judge(&request, &w.config, &admission::World::default()).ok()?;
+    let (version, resource, user) = (api::v1::VERSION, "virtualmachineinstances", User::default());
+    let creation = Review::of(Operation::Create, version, resource, &user, &object, w.now.clone());
+    // Whether the nodes support it is not asked again.
+    let judged = judge(&creation, Shape::Kubernetes, &w.config, &admission::World::default()).ok()?;
     let about_networks =
         |field: &str| field.starts_with("spec.networks") || field.starts_with("spec.domain.devices.interfaces");
     let wrong = judged.causes.into_iter().find(|cause| about_networks(&cause.field.to_string()))?;

@@ -61,7 +61,7 @@ pub(super) fn next(w: &World) -> Move {
 /// Its migration has yet to determine which of two claims holds the guest's state, and needs the VMI for that.
 fn awaits_outcome(w: &World) -> bool {
     let state = w.migration_state().filter(|state| keeps_apart(state));
-    state.is_some() && w.migrations.iter().any(|other| migration::owns(other, state) && !migration::is_final(other))
+    state.is_some() && w.migrations.iter().any(|other| migration::owns(other, state) && !other.is_final())
 }
 
 /// The migration that determines the same and is not in the cache: it may be over and gone, or the cache may be late.
@@ -133,7 +133,7 @@ fn from_scheduling(w: &World) -> Move {
 fn is_of_current_attempt(w: &World, pod: &Pod) -> bool {
     let Some(job) = machinery::meta::label(&pod.metadata, labels::MIGRATION_JOB_UID) else { return true };
     let own = w.migrations.iter().find(|other| meta::uid(&other.metadata) == job);
-    own.is_some_and(|migration| !migration::is_final(migration))
+    own.is_some_and(|migration| !migration.is_final())
 }
 
 fn from_scheduled(w: &World) -> Move {
@@ -167,8 +167,8 @@ fn from_waiting(w: &World) -> Move {
     if w.launcher_pod().is_some_and(|pod| !pods::is_down_or_going_down(pod)) && !migration_failed(w) {
         return Move::To(Phase::Scheduling);
     }
-    let message = "the instance receives a guest that runs elsewhere: it waits for a migration with spec.receive, and \
-                   for the other side to send";
+    let message = "waiting to receive a guest: needs a migration with spec.receive, and one with spec.sendTo on \
+                   the other side";
     Move::Blocked(SyncError::new(reasons::WAITING_FOR_SYNC, message))
 }
 

@@ -32,7 +32,7 @@ fn remove_one(w: &World, pod: &Pod) -> Option<Action> {
     if !elsewhere || known || left || pods::is_down_or_going_down(pod) {
         return None;
     }
-    let because = "the migration that it was made for is gone, and the guest is elsewhere";
+    let because = "its migration is gone and the guest runs elsewhere";
     let message = format!("Deleted target pod {}: {because}", meta::name(&pod.metadata));
     let note = Action::Note(Note::normal(api::reasons::SUCCESSFUL_DELETE, message));
     let delete = Action::delete(Kind::Pod, &pod.metadata, Why::shown(api::reasons::FAILED_DELETE, because));

@@ -45,8 +45,10 @@ pub(super) fn compute(w: &World, launcher: &Pod) -> (Vec<VolumeStatus>, Vec<Note
         plugged(w, &want.claim, current, &attachments, &mut status, &mut notes);
         match w.claims.claim(&want.claim) {
             Some(claim) if hotplug::is_block(claim) => {
-                let message =
-                    format!("PersistentVolumeClaim {} is a device, and a utility volume must hold files", want.claim);
+                let message = format!(
+                    "PersistentVolumeClaim {} has volumeMode Block; a utility volume needs Filesystem",
+                    want.claim
+                );
                 set(&mut status, VolumePhase::Pending, reasons::PVC_NOT_READY, message);
             }
             claim => describe(w, claim, &mut status),

@@ -153,7 +153,7 @@ fn is_ours(migration: &Migration) -> bool {
 
 fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
     let name = meta::name(&migration.metadata);
-    let message = format!("Aborted migration {name}: the change it was for is gone");
+    let message = format!("Aborted migration {name}: the change was reverted");
     let done = Note::normal(events::SUCCESSFUL_CHANGE_ABORTION, message);
     let delete = Action::Delete {
         kind: Kind::Migration,
@@ -161,7 +161,7 @@ fn abort(vmi: &VirtualMachineInstance, migration: &Migration) -> Action {
         name: name.to_owned(),
         uid: meta::uid(&migration.metadata).to_owned(),
         grace_seconds: None,
-        why: "the change it was created for is gone".into(),
+        why: "the change it was created for was reverted".into(),
     };
     delete.tell(report(vmi, done, events::FAILED_CHANGE_ABORTION, "abort the migration"))
 }

@@ -221,7 +221,7 @@ fn nothing_happens_while_the_installation_is_not_settled() {
     }
     let mut w = one(&["LiveMigrate"], json!({}));
     w.hold = true;
-    assert_eq!(decide(&w), vec![], "the cluster is being emptied");
+    assert_eq!(decide(&w), vec![], "the cluster is shutting down");
     w.hold = false;
     w.behind = Some(Duration::from_secs(5));
     assert_eq!(decide(&w), vec![Action::RequeueAfter(Duration::from_secs(5))], "what we made may not be visible yet");

@@ -241,7 +241,7 @@ fn an_abortion_is_repeated_until_the_transfer_ends() {
         assert_eq!(play.next, [Command::AbortJob]);
         play.next.clear();
     }
-    play.then(&[], Event::Performed(Err(refused("cancelled by client"))))
+    play.then(&[], Event::Performed(Err(refused("canceled by client"))))
         .then(&[finish(true)], Event::Finished(Ok(())))
         .then(&[confirm(true)], Event::Confirmed(Ok(())))
         .then(&[Command::Look], Event::Here(Ok(None)))
@@ -270,7 +270,7 @@ fn a_node_without_post_copy_is_left_without_it() {
         .then(&[Command::Look], Event::Here(Ok(Some((Status::Running, Reason::Booted)))))
         .then(&[Command::Reach], Event::Reached(Ok(())))
         .then(&[Command::Begin(PASS)], Event::Begun(no()))
-        .ends(Outcome::Stayed("post-copy is not possible here".into()));
+        .ends(Outcome::Stayed("post-copy is not possible on this node".into()));
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn a_post_copy_that_cannot_go_on_is_given_up_after_five_minutes() {
         .after(&[], Duration::from_secs(299))
         .then(&[Command::AskTarget], Event::There(Err(lost())))
         .after(&[], Duration::from_secs(2));
-    let why = "the connection broke during post-copy, and could not be made again within 300 s: closed";
+    let why = "connection broke during post-copy and was not restored within 300 s: closed";
     play.ends(Outcome::Stayed(why.into()));
 }
 
@@ -332,7 +332,7 @@ fn a_guest_that_died_at_the_target_in_post_copy_does_not_come_back() {
         .then(&[Command::Finish { pass: WITH, cancelled: false }], Event::Finished(Err(refused("QEMU died"))))
         .then(&[Command::AskTarget], Event::There(Ok(None)))
         .then(&[Command::Confirm { pass: WITH, cancelled: true }], Event::Confirmed(Ok(())));
-    play.ends(Outcome::Stayed("the guest ended at the target before all of its memory was there".into()));
+    play.ends(Outcome::Stayed("guest ended on the target before the memory transfer completed".into()));
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Whether a guest can be live-migrated, and how.
 
+use api::annotations::ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION;
 use api::conditions::LIVE_MIGRATABLE;
 use api::reasons::{HOST_DEVICE_NOT_LIVE_MIGRATABLE, INTERFACE_NOT_LIVE_MIGRATABLE};
 use api::v1::{
@@ -9,7 +10,6 @@ use jiff::Timestamp;
 
 use crate::status::time;
 
-const ALLOW_POD_BRIDGE: &str = "kubevirt.io/allow-pod-bridge-network-live-migration";
 const BLOCK_MIGRATION: &str = "BlockMigration";
 const LIVE_MIGRATION: &str = "LiveMigration";
 
@@ -33,13 +33,15 @@ fn obstacle(vmi: &VirtualMachineInstance) -> Option<(&'static str, &'static str)
         return Some((INTERFACE_NOT_LIVE_MIGRATABLE, why));
     }
     if !devices.host_devices.is_empty() || !devices.gpus.is_empty() {
-        return Some((HOST_DEVICE_NOT_LIVE_MIGRATABLE, "VMI uses a device of its host, which cannot move with it"));
+        return Some((HOST_DEVICE_NOT_LIVE_MIGRATABLE, "VMI uses a host device, which cannot be migrated"));
     }
     None
 }
 
 fn can_follow(vmi: &VirtualMachineInstance, interface: &Interface) -> bool {
-    let allowed = || vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(ALLOW_POD_BRIDGE));
+    let allowed = || {
+        vmi.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(ALLOW_POD_BRIDGE_NETWORK_LIVE_MIGRATION))
+    };
     match interface.bound_by() {
         Binding::Masquerade => true,
         Binding::Bridge => allowed(),

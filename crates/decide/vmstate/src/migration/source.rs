@@ -7,6 +7,7 @@ use api::v1::{
     VirtualMachineInstanceMigrationState, VirtualMachineInstanceStatus,
 };
 use jiff::Timestamp;
+use transfer::ABORTED;
 
 use super::{Endpoint, Migration, MigrationPhase, SOURCE_GONE, annotation, fail, has_failed, state_of, uid_of};
 use crate::action::{normal, requeue};
@@ -15,7 +16,6 @@ use crate::shutdown::{kill, resend_in};
 use crate::status::{set_phase, time};
 use crate::{Action, ActionKind, DomainReason, DomainStatus, LauncherState, World};
 
-const ABORTED: &str = "Live migration has been aborted";
 const PAUSED_BY_MIGRATION: &str = "PausedByMigrationMonitor";
 /// Attempts to start a migration before it fails.
 const ATTEMPTS: u32 = 6;
@@ -179,7 +179,7 @@ fn from_launcher(migration: &Migration, new: &mut VirtualMachineInstanceMigratio
         new.abort_status = migration.abort.clone();
     }
     if migration.phase == MigrationPhase::Failed {
-        let why = migration.failure.as_deref().unwrap_or("the launcher does not say why");
+        let why = migration.failure.as_deref().unwrap_or("virt-launcher reported no reason");
         fail(new, why, migration.ended_at.unwrap_or(now));
     }
 }
@@ -226,7 +226,7 @@ fn is_ahead(launcher: &LauncherState, state: &VirtualMachineInstanceMigrationSta
 /// Why the guest is lost: it has left, and the target does not have it, or not all of it.
 pub(crate) fn lost(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String> {
     let state = outbound(w, vmi)?;
-    let told = has_failed(state).then(|| state.failure_reason.as_deref().unwrap_or("its target does not say why"));
+    let told = has_failed(state).then(|| state.failure_reason.as_deref().unwrap_or("target reported no reason"));
     let why = match w.launcher.verdict(w.now) {
         Verdict::Connected(launcher) => {
             let migration = seen(launcher, state)?;
@@ -240,7 +240,7 @@ pub(crate) fn lost(w: &World<'_>, vmi: &VirtualMachineInstance) -> Option<String
         Verdict::Gone => told.filter(|_| state.mode == Some(MigrationMode::PostCopy)),
         Verdict::NotInitialised | Verdict::Silent => None,
     };
-    why.map(|why| format!("the guest was lost in its migration: {why}"))
+    why.map(|why| format!("the guest was lost during migration: {why}"))
 }
 
 fn runs(launcher: &LauncherState) -> bool {
@@ -249,7 +249,7 @@ fn runs(launcher: &LauncherState) -> bool {
 
 /// The launcher is gone and the guest may be on the target: records that, and waits for the target's report.
 pub(crate) fn ask_target(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
-    let waiting = requeue(5, "the source of the migration is gone; its target has to tell what became of the guest");
+    let waiting = requeue(5, "source is gone; waiting for the target node to report whether the guest arrived");
     let uid = outbound(w, vmi).map(uid_of).unwrap_or_default();
     if annotation(vmi, SOURCE_GONE) == Some(uid) {
         return vec![waiting];

@@ -17,8 +17,8 @@ use crate::{Action, ActionKind, DomainState, LauncherState, Network, World};
 /// Attempts to prepare before the migration fails.
 const ATTEMPTS: u32 = 6;
 /// Why a guest in post-copy is lost.
-const ORPHANED: &str = "the source of the migration is gone, and with it parts of the guest's memory";
-const TORN: &str = "the guest ended at the target before all of its memory was there";
+const ORPHANED: &str = "source was lost before the memory transfer completed";
+const TORN: &str = "guest ended on the target before the memory transfer completed";
 /// Why a guest resumes on the source, if it has not been stopped there yet.
 const DIED: &str = "QEMU died at the target as the guest arrived";
 /// If a guest is here and does not start, or does not get the rest of its memory, for this long after its source is
@@ -73,7 +73,7 @@ fn prepare(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIn
     match w.network {
         Network::Pending => vec![Action::ConfigureNetwork],
         Network::Interrupted => {
-            let why = "the node agent was interrupted while it prepared the network of the target's launcher Pod";
+            let why = "virt-handler restarted while it set up the network of the target Pod";
             report_failure(w, vmi, why)
         }
         Network::Finished(_) => vec![Action::PrepareTarget { uid: uid_of(state).to_owned() }],
@@ -108,7 +108,7 @@ fn receive(
         MigrationPhase::Failed if died_on_arrival(w, launcher, migration) => return report_failure(w, vmi, DIED),
         // It arrived and has ended since: this launcher reports how.
         MigrationPhase::Failed if launcher.domain.is_some() => return take_over(w, vmi),
-        MigrationPhase::Failed => return report_failure(w, vmi, "the guest ended as it arrived"),
+        MigrationPhase::Failed => return report_failure(w, vmi, "guest ended on arrival"),
         _ => {}
     }
     if orphaned {
@@ -153,12 +153,12 @@ fn died_on_arrival(w: &World<'_>, launcher: &LauncherState, migration: &Migratio
 /// Nothing is left to send or start the guest: either it is here, or it is lost.
 fn nobody_sends(w: &World<'_>, vmi: &VirtualMachineInstance, launcher: &LauncherState) -> Vec<Action> {
     if launcher.domain.as_ref().is_none_or(|domain| domain.is_down()) {
-        return report_failure(w, vmi, "the source of the migration is gone, and the guest has not arrived");
+        return report_failure(w, vmi, "source was lost before the guest arrived");
     }
     let unchanged = w.launcher.state.map(|(_, at)| since(at, w.now)).unwrap_or_default();
     match NEVER_STARTS.checked_sub(unchanged).filter(|left| !left.is_zero()) {
         Some(delay) => vec![Action::RequeueAfter { delay, because: "the guest may be about to run" }],
-        None => kill(w, "its source is gone before all of the guest has come"),
+        None => kill(w, "source was lost before the memory transfer completed"),
     }
 }
 
@@ -268,7 +268,7 @@ fn finish(w: &World<'_>, vmi: &VirtualMachineInstance, state: &VirtualMachineIns
     }
     actions.push(Action::UpdateVmi(Box::new(new)));
     if unplugged {
-        let message = "CPUs or memory that were added are not plugged into the moved guest; restart it to use them";
+        let message = "added CPUs or memory were not hotplugged into the migrated guest; restart the VM to use them";
         actions.push(warning("HotplugFailed", message));
     }
     actions
@@ -299,7 +299,7 @@ fn report_failure(w: &World<'_>, vmi: &VirtualMachineInstance, why: &str) -> Vec
     fail(state, why, w.now);
     vec![
         Action::UpdateStatus(Box::new(new)),
-        warning("Migrated", format!("The migration failed at its target: {why}.")),
+        warning("Migrated", format!("Migration failed on the target node: {why}.")),
     ]
 }
 
@@ -313,7 +313,7 @@ fn give_up(w: &World<'_>, vmi: &VirtualMachineInstance) -> Vec<Action> {
         let waiting = "the launcher is about to end";
         match resend_in(w.sent.delete, w.now) {
             Some(delay) => actions.push(Action::RequeueAfter { delay, because: waiting }),
-            None => actions.push(Action::Delete { because: "the migration to this node was cancelled" }),
+            None => actions.push(Action::Delete { because: "the migration to this node was canceled" }),
         }
     }
     if w.proxy.is_open() {

@@ -171,7 +171,7 @@ fn an_interrupted_network_setup_fails_a_starting_guest_only() {
     let scene = interrupted(scheduled());
     assert_eq!(scene.does(), ["status Failed"]);
     assert_eq!(scene.says(), ["Warning Stopped"]);
-    assert!(scene.stored().unwrap().condition("Synchronized").unwrap().message().contains("cannot be restarted"));
+    assert!(scene.stored().unwrap().condition("Synchronized").unwrap().message().contains("cannot be repeated"));
     assert_eq!(settled(interrupted(Scene::new(vmi(Phase::Running), running()))).does(), [""; 0]);
     let silent = interrupted(Scene::new(vmi(Phase::Running), None)).launcher(Launcher::Silent);
     assert_eq!(silent.does(), ["again in 1"]);

@@ -87,13 +87,13 @@ fn a_gone_launcher_is_explained() {
     let stored = scene.stored().unwrap();
     let condition = stored.condition("Synchronized").unwrap();
     assert_eq!(condition.reason(), "Synchronizing with the Domain failed.");
-    assert_eq!(condition.message(), "the launcher process ended without saying why");
+    assert_eq!(condition.message(), "virt-launcher exited without reporting a reason");
 }
 
 #[test]
 fn what_a_gone_launcher_left_in_writing_decides() {
     let wrote = |domain| LauncherState { domain, ..LauncherState::default() };
-    let unexplained = "the launcher process ended without saying why";
+    let unexplained = "virt-launcher exited without reporting a reason";
     for (status, reason, expected, why) in [
         (Status::Shutoff, Reason::Shutdown, Phase::Succeeded, None),
         (Status::Shutoff, Reason::Crashed, Phase::Failed, None),

@@ -17,7 +17,7 @@ const STRANGER: libc::c_long = 65_534;
 fn can_be_another_user() -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("skipped: needs root to be another user");
+        test_support::skip("needs root to be another user");
     }
     root
 }

@@ -64,17 +64,22 @@ pub(crate) enum IdentityError {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, DistinguishedName};
+    use rustls_pki_types::CertificateDer;
+    use rustls_pki_types::pem::PemObject as _;
+    use test_support::Authority;
+    use test_support::pki::named;
+
     use super::*;
+
+    fn user_of(params: CertificateParams) -> Result<User, IdentityError> {
+        let pair = Authority::new().sign(params);
+        User::from_certificate(&CertificateDer::from_pem_slice(pair.cert.as_bytes()).unwrap())
+    }
 
     #[test]
     fn common_name_is_the_user_and_organisations_are_the_groups() {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(rcgen::DnType::CommonName, "system:node:n1");
-        params.distinguished_name.push(rcgen::DnType::OrganizationName, "system:nodes");
-        let certificate = params.self_signed(&key).unwrap();
-        let user = User::from_certificate(certificate.der()).unwrap();
+        let user = user_of(named("system:node:n1", &["system:nodes"])).unwrap();
         assert_eq!(user.name, "system:node:n1");
         assert_eq!(user.groups, ["system:nodes", "system:authenticated"]);
     }
@@ -90,10 +95,8 @@ mod tests {
 
     #[test]
     fn a_certificate_without_a_common_name_identifies_nobody() {
-        let key = rcgen::KeyPair::generate().unwrap();
-        let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        let certificate = params.self_signed(&key).unwrap();
-        assert_eq!(User::from_certificate(certificate.der()), Err(IdentityError::NoName));
+        let mut params = named("", &[]);
+        params.distinguished_name = DistinguishedName::new();
+        assert_eq!(user_of(params), Err(IdentityError::NoName));
     }
 }

@@ -1,56 +1,12 @@
 //! Owners and dependents.
 
+use placement::ownership::{Dependent, Standing, Verdict, judge};
 use serde_json::Value;
 
 use crate::cache::{Cache, Key, Object, Owner};
 use crate::errors::ApiError;
 use crate::kinds::Kinds;
-use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, Part, Propagation, Registry, WriteContext};
-
-/// The state of an owner, as seen by a dependent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
-    /// It exists.
-    Solid,
-    /// It is terminating and waits for its dependents.
-    Waiting,
-    /// It is gone.
-    Absent,
-}
-
-/// What happens to a dependent.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
-    Keep,
-    Delete(Propagation),
-    /// It has another owner; remove references to these.
-    Forget(Vec<String>),
-}
-
-/// If all owners are gone, the dependent is deleted. If one is left, it stays and drops its references to the others.
-fn judge(object: &Object, has_dependents: bool, standing: impl Fn(&Owner) -> Standing) -> Verdict {
-    let standings: Vec<(&Owner, Standing)> = object.owners.iter().map(|owner| (owner, standing(owner))).collect();
-    let is = |wanted: Standing| standings.iter().any(|(_, standing)| *standing == wanted);
-    if standings.is_empty() {
-        return Verdict::Keep;
-    }
-    if is(Standing::Solid) {
-        let gone = standings.iter().filter(|(_, standing)| *standing != Standing::Solid);
-        let gone: Vec<String> = gone.map(|(owner, _)| owner.uid.clone()).collect();
-        return if gone.is_empty() { Verdict::Keep } else { Verdict::Forget(gone) };
-    }
-    if object.deleting {
-        return Verdict::Keep; // already terminating
-    }
-    if is(Standing::Waiting) && has_dependents {
-        return Verdict::Delete(Propagation::Foreground);
-    }
-    Verdict::Delete(match (object.has_finalizer(ORPHAN), object.has_finalizer(FOREGROUND)) {
-        (true, _) => Propagation::Orphan,
-        (_, true) => Propagation::Foreground,
-        _ => Propagation::Background,
-    })
-}
+use crate::registry::{DeleteOptions, FOREGROUND, ORPHAN, Part, Registry, WriteContext};
 
 /// An owner of a kind that this server does not know cannot be checked, so it counts as existing.
 fn standing(cache: &Cache, dependent: &Object, owner: &Owner) -> Standing {
@@ -71,7 +27,11 @@ pub(super) async fn collect(registry: &Registry, key: &Key) -> Result<(), ApiErr
     let cache = &registry.cache;
     let Some(object) = cache.get(key.kind, &key.name) else { return Ok(()) };
     let has_dependents = !cache.dependents(&object.uid).is_empty();
-    match judge(&object, has_dependents, |owner| standing(cache, &object, owner)) {
+    let owners: Vec<(&str, Standing)> =
+        object.owners.iter().map(|owner| (owner.uid.as_str(), standing(cache, &object, owner))).collect();
+    let dependent =
+        Dependent { owners: &owners, finalizers: &object.finalizers, deleting: object.deleting, has_dependents };
+    match judge(&dependent) {
         Verdict::Keep => Ok(()),
         Verdict::Delete(propagation) => {
             let options = DeleteOptions {
@@ -141,50 +101,5 @@ fn retain(object: &mut Value, field: &str, keep: impl Fn(&Value) -> bool) {
     list.retain(keep);
     if list.is_empty() {
         metadata.remove(field);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use serde_json::json;
-
-    fn object(owners: &[&str], finalizers: &[&str], deleting: bool) -> Object {
-        let references: Vec<Value> = owners
-            .iter()
-            .map(|uid| json!({"apiVersion": "v1", "kind": "ConfigMap", "name": uid, "uid": uid}))
-            .collect();
-        let mut value =
-            json!({"metadata": {"name": "x", "uid": "x", "ownerReferences": references, "finalizers": finalizers}});
-        if deleting {
-            value["metadata"]["deletionTimestamp"] = json!("2024-01-01T00:00:00Z");
-        }
-        let kind = Kinds::get().find("", "configmaps").unwrap();
-        Object::encode(Kinds::get().strategy(kind), value, 1)
-    }
-
-    #[test]
-    fn a_dependent_follows_the_last_of_its_owners() {
-        use Propagation::{Background, Foreground, Orphan};
-        let standing = |owner: &Owner| match owner.uid.chars().next() {
-            Some('s') => Standing::Solid,
-            Some('w') => Standing::Waiting,
-            _ => Standing::Absent,
-        };
-        let table = [
-            ("nobody owns it", object(&[], &[], false), false, Verdict::Keep),
-            ("its owner is there", object(&["s"], &[], false), false, Verdict::Keep),
-            ("its owner is gone", object(&["a"], &[], false), false, Verdict::Delete(Background)),
-            ("all owners are gone", object(&["a", "a2"], &[], false), true, Verdict::Delete(Background)),
-            ("one of two is gone", object(&["s", "a"], &[], false), false, Verdict::Forget(vec!["a".into()])),
-            ("one of two is going", object(&["s", "w"], &[], false), false, Verdict::Forget(vec!["w".into()])),
-            ("its owner waits", object(&["w"], &[], false), false, Verdict::Delete(Background)),
-            ("and others wait for it", object(&["w"], &[], false), true, Verdict::Delete(Foreground)),
-            ("it is going already", object(&["a"], &[], true), false, Verdict::Keep),
-            ("it asked to orphan", object(&["a"], &[ORPHAN], false), false, Verdict::Delete(Orphan)),
-        ];
-        for (name, object, has_dependents, expected) in table {
-            assert_eq!(judge(&object, has_dependents, standing), expected, "{name}");
-        }
     }
 }

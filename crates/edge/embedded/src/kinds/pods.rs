@@ -111,7 +111,7 @@ impl Strategy for Pods {
     fn grace_period(&self, pod: &Value, asked: Option<i64>) -> Option<i64> {
         let own = at(pod, "spec.terminationGracePeriodSeconds").as_i64().unwrap_or(30);
         let seconds = asked.unwrap_or(own).max(0);
-        let over = matches!(text_at(pod, "status.phase"), "Succeeded" | "Failed");
+        let over = machinery::pod::is_final(text_at(pod, "status.phase"));
         (seconds > 0 && !text_at(pod, "spec.nodeName").is_empty() && !over).then_some(seconds)
     }
 }

@@ -8,6 +8,7 @@
 //! ```
 
 use jiff::{SignedDuration, Timestamp};
+use placement::ownership::{FOREGROUND, ORPHAN, Propagation};
 use serde_json::{Value, json};
 
 use super::update::is_released;
@@ -17,21 +18,8 @@ use crate::errors::ApiError;
 use crate::kinds::{KindId, Strategy};
 use crate::store::{Expect, Op};
 
-/// Finalizer: blocking dependents are deleted first.
-pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// Finalizer: dependents stay and drop their owner reference.
-pub(crate) const ORPHAN: &str = "orphan";
-
 /// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-system", "kube-public"];
-
-/// What happens to an object's dependents.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Propagation {
-    Background,
-    Foreground,
-    Orphan,
-}
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {

@@ -30,10 +30,11 @@ use crate::kinds::{Definition, KindId, Kinds, text_at};
 use crate::store::{Expect, Op, Write, WriteError, Writer};
 use crate::views::Served;
 
-pub(crate) use delete::{DeleteOptions, Deleted, FOREGROUND, ORPHAN, Propagation};
+pub(crate) use delete::{DeleteOptions, Deleted};
 pub(crate) use intake::FieldValidation;
 pub(crate) use metadata::{now, time};
 pub(crate) use patch::{Patch, PatchType};
+pub(crate) use placement::ownership::{FOREGROUND, ORPHAN, Propagation};
 pub(crate) use scale::{ScaleChange, scale};
 pub(crate) use update::Part;
 

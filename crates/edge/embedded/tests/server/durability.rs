@@ -196,10 +196,10 @@ fn a_full_disk_refuses_writes_and_nothing_else() {
         .arg("durability::child_on_a_small_disk")
         .env(DIR, dir.path())
         .output();
-    let Ok(output) = child else { return eprintln!("skipped: there is no unshare") };
+    let Ok(output) = child else { return test_support::skip("there is no unshare") };
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     if err.contains("Operation not permitted") || err.contains("must be superuser") {
-        return eprintln!("skipped: a mount namespace needs privileges");
+        return test_support::skip("a mount namespace needs privileges");
     }
     assert!(output.status.success() && out.contains("the small disk was handled"), "{out}{err}");
 }

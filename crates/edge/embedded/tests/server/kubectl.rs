@@ -22,7 +22,7 @@ fn binaries() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).map(|dir| dir.join("kubectl")).find(|file| file.is_file());
     if found.is_none() {
-        eprintln!("skipped: there is no kubectl in PATH");
+        test_support::skip("there is no kubectl in PATH");
     }
     found.into_iter().collect()
 }

@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tempfile::TempDir;
 use test_support::namespaces::{missing, unshare};
+use test_support::until;
 
 /// Builds the daemon's world: a `/dev`, a user for the uid, writable `/run`. The shell stays as process 1 and reaps what
 /// libvirt's probes leave behind.
@@ -39,7 +40,7 @@ impl Daemon {
     /// `None`, with a message, on a machine that cannot run one.
     pub(crate) fn start() -> Option<Daemon> {
         if let Some(missing) = missing(&["libvirtd", "qemu-system-x86_64"]) {
-            eprintln!("SKIPPED: {missing}");
+            test_support::skip(&missing);
             return None;
         }
         let dir = tempfile::Builder::new().prefix("lv").tempdir_in("/tmp").expect("a temporary directory");
@@ -53,7 +54,8 @@ impl Daemon {
             .spawn()
             .expect("unshare starts");
         let daemon = Daemon { dir, namespace };
-        daemon.wait_for("the daemon's socket", || std::os::unix::net::UnixStream::connect(daemon.socket()).is_ok());
+        let listens = || std::os::unix::net::UnixStream::connect(daemon.socket()).is_ok();
+        until(Duration::from_secs(60), "the daemon's socket", listens);
         Some(daemon)
     }
 
@@ -78,21 +80,13 @@ impl Daemon {
             .expect("nsenter starts");
         assert!(status.success(), "kill {signal} failed");
     }
-
-    fn wait_for(&self, what: &str, mut condition: impl FnMut() -> bool) {
-        let limit = Instant::now() + Duration::from_secs(60);
-        while !condition() {
-            if Instant::now() > limit {
-                let log = std::fs::read_to_string(self.path().join("log")).unwrap_or_default();
-                panic!("{what} did not appear; the daemon's log:\n{log}");
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the daemon's log:\n{}", std::fs::read_to_string(self.path().join("log")).unwrap_or_default());
+        }
         // Ends the namespace's process 1 and with it everything inside; mounts go with the mount namespace.
         let _ = self.namespace.kill();
         let _ = self.namespace.wait();

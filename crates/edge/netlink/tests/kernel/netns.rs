@@ -14,7 +14,7 @@ fn in_new_netns(test: impl FnOnce() + Send + 'static) {
         // SAFETY: only the network namespace of this thread changes; no file descriptors or memory are unshared.
         match unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) } {
             Ok(()) => test(),
-            Err(err) => eprintln!("skipped: cannot make a network namespace ({err}); run as root"),
+            Err(err) => test_support::skip(&format!("cannot make a network namespace ({err}); run as root")),
         }
     });
     outcome.join().expect("the test thread failed");

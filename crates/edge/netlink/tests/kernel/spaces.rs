@@ -53,7 +53,7 @@ pub(crate) fn spaces<const N: usize>() -> Option<[NetNs; N]> {
         match NetNs::new() {
             Ok(space) => all.push(space),
             Err(err) => {
-                eprintln!("skipped: cannot make a network namespace ({err}); run as root");
+                test_support::skip(&format!("cannot make a network namespace ({err}); run as root"));
                 return None;
             }
         }

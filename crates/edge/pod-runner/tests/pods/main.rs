@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     }
     let arguments = Arguments::from_args();
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: Pods need root");
+        test_support::skip("Pods need root");
         return ExitCode::SUCCESS;
     }
     hostfs::ns::unshare(hostfs::ns::Kinds::NEWNS).expect("a mount namespace");

@@ -39,7 +39,7 @@ impl Drop for Home {
 /// Runs a test in a thread with a mount namespace of its own. Skips it where that is not possible.
 pub(crate) fn isolated(what: &str, copies: Copies, test: impl FnOnce(&Home) + Send) {
     if !rustix::process::geteuid().is_root() {
-        return test_support::skip(what, "it needs root for mounts and loop devices");
+        return test_support::skip(&format!("{what}: needs root for mounts and loop devices"));
     }
     std::thread::scope(|scope| {
         let work = move || {
@@ -47,7 +47,7 @@ pub(crate) fn isolated(what: &str, copies: Copies, test: impl FnOnce(&Home) + Se
             hostfs::mounts::make_private_recursive("/").unwrap();
             match Home::new(copies) {
                 Ok(home) => test(&home),
-                Err(missing) => test_support::skip(what, &missing),
+                Err(missing) => test_support::skip(&format!("{what}: {missing}")),
             }
         };
         if let Err(panic) = scope.spawn(work).join() {

@@ -13,13 +13,14 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, EvictParams, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt as _};
 use machinery::meta::controller_of;
+use machinery::pod::has_ended;
 use plan::eviction::{Subject, Verdict, World, judge, subject};
 use serde_json::json;
 use tokio::time::Instant;
 use virtctl::connect::{ConnectArgs, Session};
 use virtctl::migration::{self, Followed};
 use waits::Wait;
-use waits::migration::{Standing, is_final, standing};
+use waits::migration::{Standing, standing};
 
 use self::overview::{Left, State, line};
 use super::errors::server_error;
@@ -108,11 +109,8 @@ impl Drain {
 
     async fn config(&self) -> anyhow::Result<ClusterConfig> {
         let kubevirts: Api<KubeVirt> = Api::all(self.client());
-        let found = kubevirts.list(&ListParams::default().limit(1)).await.map_err(|error| self.failed(error))?;
-        match found.items.first() {
-            Some(kubevirt) => ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration"),
-            None => Ok(ClusterConfig::default()),
-        }
+        let found = kubevirts.list(&ListParams::default()).await.map_err(|error| self.failed(error))?;
+        ClusterConfig::default().effective(found.items, None).context("the KubeVirt object's configuration")
     }
 
     /// The Pods on the node, except those that belong to it.
@@ -192,7 +190,7 @@ impl Drain {
     /// What a guest that is to be migrated is doing.
     async fn guest(&self, namespace: &str, guest: &str, refusal: String) -> anyhow::Result<State> {
         let session = in_namespace(&self.session, namespace);
-        let under_way = migration::of_instance(&session, guest).await?.into_iter().find(|one| !is_final(one));
+        let under_way = migration::of_instance(&session, guest).await?.into_iter().find(|one| !one.is_final());
         let Some(name) = under_way.and_then(|migration| migration.metadata.name) else {
             return Ok(match self.has_left(&session, guest).await? {
                 true => State::Ending,
@@ -226,11 +224,6 @@ fn plain(what: String) -> Wait {
 /// A webhook's reason, without the webhook's name.
 fn own_words(message: &str) -> &str {
     message.split_once(" denied the request: ").map_or(message, |(_, why)| why)
-}
-
-fn has_ended(pod: &Pod) -> bool {
-    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-    matches!(phase, Some("Succeeded" | "Failed"))
 }
 
 fn namespace(pod: &Pod) -> String {

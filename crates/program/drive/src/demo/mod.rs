@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use parking_lot::Mutex;
 
 use crate::timeline::{HandOff, Timeline};
-use crate::{BOOT_LIMIT, ClientPod, Console, Embedded, Guest, LIMIT, Snapshot, leftovers, poll, watch_start};
+use crate::{BOOT_LIMIT, ClientPod, Console, Embedded, Guest, LIMIT, Snapshot, poll, watch_start};
 use supervisor::cluster::preflight;
 use terminal::Progress;
 use terminal::signals;
@@ -53,11 +53,7 @@ pub async fn run(args: Args) -> Result<()> {
         std::io::ErrorKind::NotFound => Ok(()),
         _ => Err(err),
     })?;
-    let left = poll("the machine as it was before", Duration::from_secs(10), || async {
-        let left = Snapshot::take().map(|after| leftovers(&before, &after)).map_err(|err| err.to_string())?;
-        if left.is_empty() { Ok(()) } else { Err(left.join(", ")) }
-    })
-    .await;
+    let left = before.nothing_left(Duration::from_secs(10)).await;
     if let (Err(_), Err(left)) = (&result, &left) {
         eprintln!("error: {left:#}");
     }

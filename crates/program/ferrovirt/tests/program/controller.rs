@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use supervisor::cluster::identities;
 use supervisor::cluster::pki::Subject;
 use test_server::TestServer;
+use test_support::eventually_within;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The controller's kubeconfig in the server's directory.
@@ -107,14 +108,6 @@ impl Drop for Controller {
     }
 }
 
-async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let start = Instant::now();
-    while !holds().await {
-        assert!(start.elapsed() < PATIENCE, "in vain: {what}");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
-}
-
 fn vmi() -> VirtualMachineInstance {
     let object = json!({
         "metadata": {"name": "machine"},
@@ -133,15 +126,18 @@ fn vmi() -> VirtualMachineInstance {
 async fn one_controller_works_hands_over_when_told_to_end_and_stops_when_its_lease_is_taken() {
     let cluster = Cluster::start().await;
     let mut first = cluster.controller();
-    until("the first controller leads", async || first.leads().await).await;
+    eventually_within(PATIENCE, "the first controller leads", async || first.leads().await).await;
     let mut second = cluster.controller();
-    until("the second controller answers", async || second.get("/healthz").await.is_some()).await;
+    eventually_within(PATIENCE, "the second controller answers", async || second.get("/healthz").await.is_some()).await;
     assert!(!second.leads().await, "one is enough");
 
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(cluster.admin.clone(), "default");
     vmis.create(&PostParams::default(), &vmi()).await.unwrap();
     let pods: Api<Pod> = Api::namespaced(cluster.admin.clone(), "default");
-    until("the instance has a Pod", async || !pods.list(&ListParams::default()).await.unwrap().items.is_empty()).await;
+    eventually_within(PATIENCE, "the instance has a Pod", async || {
+        !pods.list(&ListParams::default()).await.unwrap().items.is_empty()
+    })
+    .await;
     let metrics = first.get("/metrics").await.unwrap();
     for part in [
         "workqueue_adds_total{name=\"virt-controller-vmi\"}",
@@ -155,7 +151,7 @@ async fn one_controller_works_hands_over_when_told_to_end_and_stops_when_its_lea
     first.terminate();
     assert!(first.ended().await.success());
     let start = Instant::now();
-    until("the second controller takes over", async || second.leads().await).await;
+    eventually_within(PATIENCE, "the second controller takes over", async || second.leads().await).await;
     println!("the second controller took over after {:?}", start.elapsed());
 
     let thief = json!({"spec": {"holderIdentity": "somebody-else"}});

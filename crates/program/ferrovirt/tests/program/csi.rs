@@ -32,7 +32,7 @@ fn terminate(child: Child) -> Output {
 #[test]
 fn the_driver_serves_until_it_is_told_to_stop_and_after_a_kill() {
     if !rustix::process::geteuid().is_root() {
-        return test_support::skip("ferrovirt csi", "it needs root");
+        return test_support::skip("ferrovirt csi needs root");
     }
     let home = home();
     let registration = home.path().join("kubelet/plugins_registry/csi.ferrovirt.io-reg.sock");

@@ -1,16 +1,19 @@
 //! Initial objects of an embedded cluster, and waiting for it to become ready.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use api::config::ClusterConfig;
+use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE, in_force};
 use api::rights;
 use api::v1::{KubeVirt, KubeVirtStatus};
 use k8s_openapi::api::core::v1::Node;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Api, ListParams, Patch, PatchParams, PostParams};
-use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt as _, reflector, watcher};
 use plan::installation::{self, Program};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -19,14 +22,27 @@ use tokio_util::sync::CancellationToken;
 use super::identity;
 use terminal::Progress;
 
-/// The installation namespace.
-pub const INSTALL_NAMESPACE: &str = "kubevirt";
-
 /// The deployed version.
 const VERSION: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 /// Nodes are processes on this machine: if they take longer, something is wrong.
 const NODES_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// What every embedded cluster starts with because KubeVirt's programs and users expect it.
+pub fn system() -> embedded::System {
+    let critical = PriorityClass {
+        metadata: ObjectMeta { name: Some("kubevirt-cluster-critical".to_owned()), ..ObjectMeta::default() },
+        value: 1_000_000_000,
+        description: Some("This priority class should be used for core kubevirt components only.".to_owned()),
+        ..PriorityClass::default()
+    };
+    embedded::System {
+        namespace: api::config::DEFAULT_INSTALL_NAMESPACE.to_owned(),
+        priority_classes: vec![critical],
+        roles: api::users::roles(),
+        bindings: api::users::bindings(),
+    }
+}
 
 /// All programs that access the API server of an embedded cluster in their own name, except its built-in scheduler.
 pub fn programs() -> Vec<rights::Program> {
@@ -41,7 +57,7 @@ pub fn programs() -> Vec<rights::Program> {
 /// Creates the KubeVirt object if it is missing. Its configuration belongs to the user; only the emulation setting is
 /// kept in line with the machine.
 pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
-    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), DEFAULT_INSTALL_NAMESPACE);
     let emulation = json!({"spec": {"configuration": {"developerConfiguration": {"useEmulation": !kvm_usable}}}});
     match kubevirts.get_opt("kubevirt").await.context("cannot read the KubeVirt object")? {
         Some(existing) => {
@@ -66,7 +82,7 @@ pub async fn kubevirt(client: &kube::Client, kvm_usable: bool) -> Result<()> {
 
 /// Reports that the whole cluster runs this version. Until then no guest is migrated to a newer launcher.
 pub async fn settled(client: &kube::Client) -> Result<()> {
-    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), INSTALL_NAMESPACE);
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client.clone(), DEFAULT_INSTALL_NAMESPACE);
     write_status(&kubevirts, installation::deployed).await
 }
 
@@ -78,12 +94,12 @@ async fn write_status(
     let program = Program { version: VERSION, id: identity::program() };
     let mut status = stage(&current, program, &Time(jiff::Timestamp::now()));
     status.default_architecture = Some("amd64".to_owned());
-    patch_status(kubevirts, json!(status)).await
+    patch_status(kubevirts, "kubevirt", json!(status)).await
 }
 
-async fn patch_status(kubevirts: &Api<KubeVirt>, status: serde_json::Value) -> Result<()> {
+async fn patch_status(kubevirts: &Api<KubeVirt>, name: &str, status: serde_json::Value) -> Result<()> {
     let patch = Patch::Merge(json!({ "status": status }));
-    let written = kubevirts.patch_status("kubevirt", &PatchParams::default(), &patch).await;
+    let written = kubevirts.patch_status(name, &PatchParams::default(), &patch).await;
     written.context("cannot write the KubeVirt object's status").map(drop)
 }
 
@@ -92,7 +108,8 @@ async fn observe(kubevirts: &Api<KubeVirt>, changed: &KubeVirt) -> Result<()> {
     let observed = changed.status.as_ref().and_then(|status| status.observed_generation);
     match changed.metadata.generation {
         Some(generation) if observed != Some(generation) => {
-            patch_status(kubevirts, json!({"observedGeneration": generation})).await
+            let name = changed.metadata.name.as_deref().unwrap_or_default();
+            patch_status(kubevirts, name, json!({"observedGeneration": generation})).await
         }
         _ => Ok(()),
     }
@@ -116,7 +133,7 @@ fn initial(kvm_usable: bool) -> serde_json::Value {
         "kind": "KubeVirt",
         "metadata": {
             "name": "kubevirt",
-            "namespace": INSTALL_NAMESPACE,
+            "namespace": DEFAULT_INSTALL_NAMESPACE,
             "annotations": {api::annotations::SKIP_DIGEST_RESOLUTION: "true"},
         },
         "spec": {"configuration": {
@@ -127,12 +144,9 @@ fn initial(kvm_usable: bool) -> serde_json::Value {
     })
 }
 
-/// The effective configuration of this cluster.
-fn effective(kubevirt: &KubeVirt) -> Result<ClusterConfig> {
-    let mut config = ClusterConfig::from_kubevirt(kubevirt).context("the KubeVirt object's configuration")?;
-    config.launcher_image = identity::launcher_image();
-    config.install_namespace = INSTALL_NAMESPACE.to_owned();
-    Ok(config)
+/// The defaults of this cluster.
+fn base() -> ClusterConfig {
+    ClusterConfig { launcher_image: identity::launcher_image(), ..ClusterConfig::default() }
 }
 
 /// Keeps admission in line with the KubeVirt object. The first configuration is in effect when this returns. Observed
@@ -144,19 +158,22 @@ pub async fn follow_configuration(
     shutdown: CancellationToken,
     tasks: &mut JoinSet<(&'static str, Result<()>)>,
 ) -> Result<()> {
-    let kubevirts: Api<KubeVirt> = Api::namespaced(client, INSTALL_NAMESPACE);
-    let current = kubevirts.get("kubevirt").await.context("cannot read the KubeVirt object")?;
-    follow(&admission, &current);
-    let noted: Api<KubeVirt> = Api::namespaced(admin, INSTALL_NAMESPACE);
+    let kubevirts: Api<KubeVirt> = Api::namespaced(client, DEFAULT_INSTALL_NAMESPACE);
+    let current = kubevirts.list(&ListParams::default()).await.context("cannot read the KubeVirt object")?;
+    follow(&admission, current.items);
+    let noted: Api<KubeVirt> = Api::namespaced(admin, DEFAULT_INSTALL_NAMESPACE);
     tasks.spawn(async move {
-        let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().applied_objects();
+        let (all, writer) = reflector::store();
+        let changes = watcher(kubevirts, watcher::Config::default()).default_backoff().reflect(writer);
         futures::pin_mut!(changes);
         loop {
             tokio::select! {
                 () = shutdown.cancelled() => return ("the configuration watch", Ok(())),
                 change = futures::StreamExt::next(&mut changes) => match change {
-                    Some(Ok(kubevirt)) => {
-                        follow(&admission, &kubevirt);
+                    Some(Ok(Event::Init | Event::InitApply(_))) => {} // the list is not complete yet
+                    Some(Ok(Event::InitDone | Event::Apply(_) | Event::Delete(_))) => {
+                        follow(&admission, all.state());
+                        let Some(kubevirt) = in_force(all.state(), None) else { continue };
                         if let Err(err) = observe(&noted, &kubevirt).await {
                             tracing::warn!(error = format!("{err:#}"), "observedGeneration is behind until the next change");
                         }
@@ -170,12 +187,13 @@ pub async fn follow_configuration(
     Ok(())
 }
 
-/// An invalid configuration leaves the last valid one in effect.
-fn follow(admission: &virt_api::Admission, kubevirt: &KubeVirt) {
-    match effective(kubevirt) {
+/// Takes the configuration of the object in force. An invalid one leaves the last valid one in effect.
+fn follow<K: Borrow<KubeVirt>>(admission: &virt_api::Admission, all: Vec<K>) {
+    match base().effective(all, None) {
         Ok(config) => admission.configure(config),
         Err(err) => {
-            tracing::error!(error = format!("{err:#}"), "ignoring the invalid cluster configuration")
+            let error = &err as &dyn std::error::Error;
+            tracing::error!(error, "ignoring the invalid cluster configuration")
         }
     }
 }
@@ -220,7 +238,7 @@ fn missing(node: Option<&Node>) -> Option<&'static str> {
         return Some("its Pod runner is not ready yet");
     }
     let schedulable = node.metadata.labels.as_ref().and_then(|labels| labels.get(api::labels::SCHEDULABLE));
-    (schedulable.map(String::as_str) != Some("true")).then_some("its node agent does not take VMs yet")
+    (schedulable.map(String::as_str) != Some("true")).then_some("virt-handler has not marked it schedulable yet")
 }
 
 #[cfg(test)]
@@ -232,8 +250,9 @@ mod tests {
     fn rules() -> Rules {
         let programs: Vec<rights::Program> = programs().into_iter().chain([embedded::scheduler::program()]).collect();
         let roles = programs.iter().map(rights::Program::cluster_role).collect();
-        let bindings = programs.iter().map(|program| program.cluster_binding(INSTALL_NAMESPACE)).collect();
-        let (own_roles, own_bindings) = programs.iter().filter_map(|program| program.role(INSTALL_NAMESPACE)).unzip();
+        let bindings = programs.iter().map(|program| program.cluster_binding(DEFAULT_INSTALL_NAMESPACE)).collect();
+        let (own_roles, own_bindings) =
+            programs.iter().filter_map(|program| program.role(DEFAULT_INSTALL_NAMESPACE)).unzip();
         Rules::new(roles, bindings, own_roles, own_bindings)
     }
 

@@ -24,7 +24,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use api::config::ClusterConfig;
+use api::config::{ClusterConfig, DEFAULT_INSTALL_NAMESPACE};
 use api::v1::Empty;
 use hostfs::process::ProcessId;
 use tokio::task::JoinSet;
@@ -186,6 +186,7 @@ async fn serve(
         cert_pem: pair.cert,
         key_pem: pair.key,
         hooks: vec![Arc::new(pins), admission.clone()],
+        system: bootstrap::system(),
     })
     .await
     .context("cannot open the API server's store")?;
@@ -204,12 +205,12 @@ async fn serve(
     let handler_pair = pki.pair("virt-api-handler-client", &identities::HANDLER_CLIENT)?;
     let handler_tls = role_tls::Identity::from_pem(pki.ca_pem(), &handler_pair.cert, &handler_pair.key)
         .and_then(|identity| identity.node_client(role_tls::NODE_AGENT, role_tls::NodeCheck::Required))
-        .context("cannot set up TLS for node agents")?;
+        .context("cannot set up TLS for virt-handler")?;
     server.mount_subresources(virt_api::router(virt_api::State {
         client: api_client.clone(),
         dialer: Arc::new(dialer.clone()),
         handler_tls: virt_api::fixed(handler_tls),
-        namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
+        namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
         version: virt_api::Version::of_this_build(),
         shutdown: shutdown.clone(),
     }));
@@ -235,7 +236,7 @@ async fn serve(
     let controller = kubeconfig::client(identity("virt-controller", &identities::CONTROLLER)?).await?;
     let config = virt_controller::Config {
         base: base_configuration(),
-        install_namespace: bootstrap::INSTALL_NAMESPACE.to_owned(),
+        install_namespace: DEFAULT_INSTALL_NAMESPACE.to_owned(),
         hold_starts: options.hold_starts,
         ..virt_controller::Config::new(controller, identity::launcher_image())
     };

@@ -86,7 +86,7 @@ pub fn write_credentials(layout: &Layout, record: &Record, pki: &Pki) -> Result<
 pub fn end_leftovers(record: &mut Record) -> Result<()> {
     for node in &mut record.nodes {
         if let Some(process) = node.process.take() {
-            end(&process).with_context(|| format!("node {} (process {}) does not end", node.name, process.pid))?;
+            end(&process).with_context(|| format!("node {} (process {}) does not exit", node.name, process.pid))?;
         }
     }
     Ok(())
@@ -102,7 +102,7 @@ fn end(process: &ProcessId) -> Result<()> {
             return Ok(());
         }
     }
-    bail!("it is still there after a kill")
+    bail!("still running after SIGKILL")
 }
 
 /// The running node processes and the pipes that tie them to the supervisor.

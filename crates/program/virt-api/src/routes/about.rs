@@ -1,5 +1,6 @@
 //! Discovery, version and health.
 
+use api::config::in_force;
 use api::v1::KubeVirt;
 use axum::Json;
 use axum::response::{IntoResponse, Response};
@@ -25,10 +26,10 @@ pub(super) async fn version(axum::extract::State(server): Shared) -> Json<crate:
 /// Healthy if the Kubernetes API answers: no request can be served without it.
 pub(super) async fn healthz(axum::extract::State(server): Shared) -> Response {
     let kubevirts: Api<KubeVirt> = Api::namespaced(server.client.clone(), &server.namespace);
-    let one = ListParams::default().limit(1);
-    match tokio::join!(server.client.apiserver_version(), kubevirts.list(&one)) {
+    let all = ListParams::default();
+    match tokio::join!(server.client.apiserver_version(), kubevirts.list(&all)) {
         (Ok(version), Ok(kubevirts)) => {
-            let config = kubevirts.items.into_iter().next().and_then(|kubevirt| kubevirt.metadata.resource_version);
+            let config = in_force(kubevirts.items, None).and_then(|kubevirt| kubevirt.metadata.resource_version);
             let body = json!({
                 "apiserver": { "connectivity": "ok", "version": version },
                 "config-resource-version": config.unwrap_or_default(),

@@ -1,4 +1,4 @@
-//! Migrating guests and cancelling their evacuation.
+//! Migrating guests and canceling their evacuation.
 
 use api::config::ClusterConfig;
 use api::v1::{KubeVirt, VirtualMachineInstance, VirtualMachineInstanceMigration};
@@ -75,12 +75,12 @@ impl Server {
     /// The cluster configuration; the defaults if there is no KubeVirt object.
     async fn configuration(&self) -> Result<ClusterConfig, Refusal> {
         let kubevirts: Api<KubeVirt> = Api::namespaced(self.client.clone(), &self.namespace);
-        let found = kubevirts.list(&ListParams::default().limit(1)).await.map_err(|error| {
+        let found = kubevirts.list(&ListParams::default()).await.map_err(|error| {
             tracing::warn!(%error, "failed to read the configuration");
             Refusal::internal("unable to retrieve the KubeVirt object")
         })?;
-        let Some(kubevirt) = found.items.into_iter().next() else { return Ok(ClusterConfig::default()) };
-        ClusterConfig::from_kubevirt(&kubevirt)
+        ClusterConfig::default()
+            .effective(found.items, None)
             .map_err(|error| Refusal::internal(format!("the KubeVirt object's configuration cannot be used: {error}")))
     }
 }

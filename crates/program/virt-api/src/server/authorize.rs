@@ -54,7 +54,7 @@ pub(crate) async fn authorize(
             }
         }
         Err(error) => {
-            tracing::warn!(user = user.name, %error, "failed to ask whether a user may do this");
+            tracing::warn!(user = user.name, %error, "failed to create a SubjectAccessReview");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

@@ -61,7 +61,7 @@ impl FrontProxy {
             roots.add(certificate).map_err(|error| invalid(error.to_string()))?;
         }
         if roots.is_empty() {
-            return Err(invalid("there is no certificate in it".to_owned()));
+            return Err(invalid("contains no certificate".to_owned()));
         }
         let list = |key: &'static str| -> Result<Vec<String>, FrontProxyError> {
             let Some(text) = text(key) else { return Ok(vec![]) };
@@ -137,7 +137,7 @@ impl FrontProxies {
                 Ok(record) => *self.current.write() = Arc::new(record),
                 Err(error) => {
                     let error = &error as &dyn std::error::Error;
-                    tracing::warn!(error, "keeping what was known about the front proxy");
+                    tracing::warn!(error, "failed to reload the front proxy's CA; keeping the previous one");
                 }
             }
         }

@@ -25,12 +25,12 @@ use axum::Router;
 use axum::extract::Request;
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use endpoints::limits::{self, PATIENCE};
 use http::StatusCode;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
 use role_tls::{Certificate, IdentityFiles, NODE_AGENT, NodeCheck, Renewed};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,8 +42,6 @@ pub use objects::READ_KINDS;
 
 /// Maximum number of concurrent connections. Each console, VNC session and forwarded port is one.
 const CONNECTIONS: usize = 4096;
-/// How long a client may take for its handshake and for the head of a request.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// After being told to stop: how long it still accepts requests, so that Kubernetes stops sending new ones meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
 /// Afterwards: how long requests in progress may take.
@@ -163,27 +161,12 @@ async fn serve(
     accept: CancellationToken,
     end: CancellationToken,
 ) {
-    let (tls, room) = (Arc::new(tls), Arc::new(Semaphore::new(CONNECTIONS)));
-    while let Some(accepted) = accept.run_until_cancelled(listener.accept()).await {
-        let (stream, from) = match accepted {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Most likely out of descriptors; give others time to close theirs.
-                tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            }
-        };
-        let Ok(place) = room.clone().try_acquire_owned() else {
-            tracing::warn!(%from, "refusing a connection: {CONNECTIONS} are open");
-            continue;
-        };
+    let tls = Arc::new(tls);
+    let serve = |stream, from| {
         let (tls, routes, end) = (tls.clone(), routes.clone(), end.clone());
-        connections.spawn(async move {
-            let _place = place;
-            converse(stream, from, &tls, routes, end).await;
-        });
-    }
+        async move { converse(stream, from, &tls, routes, end).await }
+    };
+    limits::accept(&listener, CONNECTIONS, &connections, &accept, serve).await;
 }
 
 async fn converse(stream: TcpStream, from: SocketAddr, tls: &tls::Tls, routes: Router, end: CancellationToken) {
@@ -199,9 +182,8 @@ async fn converse(stream: TcpStream, from: SocketAddr, tls: &tls::Tls, routes: R
         Err(_) => return tracing::debug!(%from, "a client did not finish its handshake"),
     };
     let routes = routes.layer(axum::Extension(peer));
-    let mut server = hyper::server::conn::http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(PATIENCE).max_buf_size(64 * 1024);
-    let connection = server.serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)).with_upgrades();
+    let connection =
+        limits::http().serve_connection(TokioIo::new(stream), TowerToHyperService::new(routes)).with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

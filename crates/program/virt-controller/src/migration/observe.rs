@@ -8,7 +8,7 @@ use api::v1::{
 };
 use informer::{EXPIRY, Key};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
-use plan::migration::{Census, Entry, Inherited, World, concerns, is_final, phase, slots, source_node};
+use plan::migration::{Census, Entry, Inherited, World, concerns, slots, source_node};
 use plan::object::Kind;
 
 use super::{Migrations, locked, vmi_key};
@@ -39,11 +39,11 @@ impl Migrations {
             let helpers = world.pods.iter().flat_map(|pod| stores.pods.by_index(BY_CONTROLLER, uid(&pod.metadata)));
             world.helpers = helpers.collect();
             world.state_claims = self.state_claims(key, vmi);
-            if !is_final(&migration) {
+            if !migration.is_final() {
                 self.surroundings(key, vmi, &mut world);
             }
         }
-        if is_final(&migration) {
+        if migration.is_final() {
             locked(&self.started).remove(key);
         }
         Some(world)
@@ -57,7 +57,7 @@ impl Migrations {
         world.policies = stores.policies.all();
         world.nodes = stores.nodes.all();
         world.claims = volumes::claims_of(stores, vmi);
-        if phase(&world.migration) == Some(&Phase::Pending) {
+        if world.migration.phase() == Some(&Phase::Pending) {
             world.slots = slots(&world.migration, source_node(&world.migration, vmi), &self.census());
         }
     }

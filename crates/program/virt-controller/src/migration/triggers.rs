@@ -8,7 +8,7 @@ use informer::{Change, Key, WorkQueue};
 use k8s_openapi::Resource as _;
 use k8s_openapi::api::core::v1::Pod;
 use machinery::meta::label;
-use plan::migration::{RUNNING_PRIORITY, is_final, priority};
+use plan::migration::{RUNNING_PRIORITY, priority};
 use plan::object::Kind;
 
 use crate::context::Context;
@@ -24,7 +24,7 @@ pub(super) fn watches(on: &mut Watches<'_>) {
         |ctx, change| {
             let migration = change.object();
             add(&ctx.queue, migration);
-            if is_final(migration) || matches!(change, Change::Deleted(_)) {
+            if migration.is_final() || matches!(change, Change::Deleted(_)) {
                 siblings(&ctx.stores, migration).iter().for_each(|sibling| add(&ctx.queue, sibling));
             }
         },
@@ -104,7 +104,7 @@ fn siblings(stores: &Stores, migration: &Migration) -> Vec<Arc<Migration>> {
     let namespace = migration.metadata.namespace.as_deref().unwrap_or_default();
     let name = migration.spec.vmi_name.as_deref().unwrap_or_default();
     let all = stores.migrations.by_index(BY_INSTANCE, &format!("{namespace}/{name}"));
-    all.into_iter().filter(|other| other.metadata.uid != migration.metadata.uid && !is_final(other)).collect()
+    all.into_iter().filter(|other| other.metadata.uid != migration.metadata.uid && !other.is_final()).collect()
 }
 
 fn is_refused(migration: &Migration) -> bool {

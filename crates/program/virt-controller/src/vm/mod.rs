@@ -9,17 +9,13 @@ use informer::Key;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Resource;
-use machinery::meta::is_deleting;
 use machinery::rights::{Right, Verb};
 use plan::SyncError;
 use plan::object::{Kind, Object};
-use plan::vm::{Action, Look, Own, World, decide};
-use serde_json::json;
+use plan::vm::{Access, Action, Look, Own, World, access, decide, is_populated_already};
 
 use crate::Error;
-use crate::api::{Part, Patch};
 use crate::context::Context;
 use crate::controller::{Controller, Expected, Flag, Queue, Workers};
 use crate::error::Request;
@@ -64,21 +60,9 @@ struct Vms {
 }
 
 impl Vms {
-    /// Adopts an ownerless object. The VM is read live: a deleted one must not gain a dependent.
-    async fn adopt(&self, key: &Key, kind: Kind, name: &str, uid: &str, owner: OwnerReference) -> Result<(), Error> {
-        let vm: Option<VirtualMachine> = self.ctx.writer.get(&key.namespace, &key.name).await?;
-        let alive = vm.is_some_and(|vm| vm.metadata.uid.as_ref() == Some(&owner.uid) && !is_deleting(&vm.metadata));
-        if !alive {
-            return Err(Error::OwnerGone { name: key.name.clone() });
-        }
-        let patch = Patch::Merge(json!({"metadata": {"uid": uid, "ownerReferences": [owner]}}));
-        self.ctx.patch(key, kind, None, name, Part::Object, &patch).await
-    }
-
-    /// Creates a DataVolume. A CDI that cannot adopt an existing claim refuses it as a duplicate, which is fine.
     async fn create_data_volume(&self, key: &Key, data_volume: DataVolume, claim_exists: bool) -> Result<(), Error> {
         match self.ctx.create(key, &data_volume.into()).await {
-            Err(error) if claim_exists && error.is_duplicate() => {
+            Err(error) if is_populated_already(claim_exists, error.causes()) => {
                 tracing::warn!(%key, error = &error as &dyn std::error::Error, "CDI does not adopt the existing claim");
                 Ok(())
             }
@@ -86,19 +70,18 @@ impl Vms {
         }
     }
 
-    /// Whether all reviews of at least one list are allowed.
-    async fn is_allowed(&self, any_of: Vec<Vec<SubjectAccessReviewSpec>>) -> Result<bool, Error> {
-        'lists: for all in any_of {
-            for spec in all {
-                let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
-                let failed = |error| Error::api("ask who may copy a DataVolume".to_owned(), Request::Plain, error);
-                if !self.ctx.writer.is_allowed(&review).await.map_err(failed)? {
-                    continue 'lists;
-                }
-            }
-            return Ok(true);
+    async fn is_allowed(&self, any_of: &[Vec<SubjectAccessReviewSpec>]) -> Result<bool, Error> {
+        let mut answers = vec![];
+        loop {
+            let spec = match access(any_of, &answers) {
+                Access::Ask(spec) => spec.clone(),
+                Access::Granted => return Ok(true),
+                Access::Denied => return Ok(false),
+            };
+            let review = SubjectAccessReview { spec, ..SubjectAccessReview::default() };
+            let failed = |error| Error::api("ask who may copy a DataVolume".to_owned(), Request::Plain, error);
+            answers.push(self.ctx.writer.is_allowed(&review).await.map_err(failed)?);
         }
-        Ok(false)
     }
 
     async fn authorize(
@@ -110,7 +93,7 @@ impl Vms {
         let first = any_of.iter().flatten().next();
         let user = first.and_then(|spec| spec.user.clone()).unwrap_or_default();
         let attributes = first.and_then(|spec| spec.resource_attributes.clone()).unwrap_or_default();
-        if self.is_allowed(any_of).await? {
+        if self.is_allowed(&any_of).await? {
             return Ok(Next::Insert(then));
         }
         let (source, namespace) = (attributes.name.unwrap_or_default(), attributes.namespace.unwrap_or_default());
@@ -155,7 +138,6 @@ impl Control for Vms {
 
     async fn own(&self, key: &Key, _: &World, own: Own) -> Result<Next<Action>, Error> {
         match own {
-            Own::Adopt { kind, name, uid, owner } => self.adopt(key, kind, &name, &uid, owner).await?,
             Own::Authorize { name, any_of, then } => return self.authorize(name, any_of, then).await,
             Own::CreateDataVolume { data_volume, claim_exists } => {
                 self.create_data_volume(key, *data_volume, claim_exists).await?;

@@ -49,21 +49,14 @@ pub(crate) struct Report {
 }
 
 impl Report {
+    /// The last response, if the launcher still answers.
+    pub(crate) fn answer(&self) -> Option<&vmstate::LauncherState> {
+        self.state.as_ref().filter(|_| self.failing_since.is_none()).map(|(state, _)| state)
+    }
+
     pub(crate) fn is_connected(&self) -> bool {
-        self.state.is_some() && self.failing_since.is_none()
+        self.answer().is_some()
     }
-
-    fn has_guest(&self) -> bool {
-        let state = self.state.as_ref().map(|(state, _)| state);
-        state.and_then(|state| state.domain.as_ref()).is_some_and(|domain| !domain.is_down())
-    }
-}
-
-/// Of the launchers of one VMI, the one responsible for it. A guest that migrates back to a node may find its earlier
-/// launcher still there: the one that has the guest takes precedence.
-pub(crate) fn answering<T>(launchers: impl Iterator<Item = (Report, T)>) -> Option<T> {
-    let connected = launchers.filter(|(report, _)| report.is_connected());
-    connected.max_by_key(|(report, _)| report.has_guest()).map(|(_, launcher)| launcher)
 }
 
 /// A handle to one launcher. Polling stops when the last handle is dropped.
@@ -118,7 +111,7 @@ impl Launcher {
     /// Sends a command for this launcher's VMI, then refreshes the state. A launcher that closes the connection has
     /// exited, which is the purpose of the commands that stop it.
     pub(crate) async fn command(&self, command: Command) -> Result<(), RpcError> {
-        let sent = self.client.command(command, self.vmi_uid.as_str()).await;
+        let sent = self.client.command(command, &self.vmi_uid).await;
         self.refresh().await;
         sent
     }
@@ -240,7 +233,7 @@ fn client(pods: Arc<Root>, pod_uid: PodUid, peer: Arc<Mutex<Option<ProcessId>>>)
             let stream = connect(&pods, path).await?;
             // While the connection is open the listening process lives, so its PID cannot have been reused; together
             // with the start time it stays unique.
-            let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("the launcher's pid is not visible"))?;
+            let pid = stream.peer_cred()?.pid().ok_or_else(|| io::Error::other("cannot read virt-launcher's PID"))?;
             let process = ProcessId::of(pid).map_err(io::Error::other)?;
             *peer.lock() = Some(process);
             Ok(stream)
@@ -305,23 +298,11 @@ mod tests {
     }
 
     #[test]
-    fn of_several_launchers_the_one_with_the_guest_answers() {
-        use vmstate::DomainStatus::{Running, Shutoff};
-        let report = |status: Option<vmstate::DomainStatus>| {
-            let domain = status.map(|status| vmstate::DomainState { status, ..Default::default() });
-            let state = vmstate::LauncherState { domain, ..Default::default() };
-            Report { state: Some((state, Timestamp::UNIX_EPOCH)), ..Default::default() }
-        };
-        let silent = Report { failing_since: Some(Timestamp::UNIX_EPOCH), ..report(Some(Running)) };
-        let cases = [
-            (vec![report(Some(Shutoff)), report(Some(Running))], Some(1)),
-            (vec![report(Some(Running)), report(Some(Shutoff))], Some(0)),
-            (vec![report(Some(Running)), report(None)], Some(0)),
-            (vec![silent.clone(), report(Some(Shutoff))], Some(1)),
-            (vec![silent, Report::default()], None),
-        ];
-        for (at, (reports, expected)) in cases.into_iter().enumerate() {
-            assert_eq!(answering(reports.into_iter().zip(0..)), expected, "case {at}");
-        }
+    fn a_launcher_that_fell_silent_gives_no_answer() {
+        let state = Some((vmstate::LauncherState::default(), Timestamp::UNIX_EPOCH));
+        let answers = Report { state, ..Default::default() };
+        assert!(answers.is_connected());
+        let silent = Report { failing_since: Some(Timestamp::UNIX_EPOCH), ..answers };
+        assert_eq!((silent.answer(), Report::default().answer()), (None, None));
     }
 }

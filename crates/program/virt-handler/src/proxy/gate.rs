@@ -11,6 +11,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 
 use super::Peers;
+use super::arrivals::Spoke;
 use super::bond::{Opening, Token, opening};
 
 /// Timeout of everything before the first byte of the migration.
@@ -51,12 +52,17 @@ impl Entrance {
     }
 
     /// A connection for data, if the peer takes part in the migration; `None` if it only came for the token.
-    pub(super) async fn admit(&self, tcp: TcpStream, channel: Channel) -> io::Result<Option<Box<dyn Outside>>> {
+    pub(super) async fn admit(
+        &self,
+        tcp: TcpStream,
+        channel: Channel,
+        spoke: &Spoke,
+    ) -> io::Result<Option<Box<dyn Outside>>> {
         watch_peer(&tcp)?;
-        within(HANDSHAKE, self.check(tcp, channel)).await
+        within(HANDSHAKE, self.check(tcp, channel, spoke)).await
     }
 
-    async fn check(&self, mut tcp: TcpStream, channel: Channel) -> io::Result<Option<Box<dyn Outside>>> {
+    async fn check(&self, mut tcp: TcpStream, channel: Channel, spoke: &Spoke) -> io::Result<Option<Box<dyn Outside>>> {
         let mut first = [0];
         if tcp.peek(&mut first).await? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -67,12 +73,14 @@ impl Entrance {
                 Opening::Data(_) => return Err(refused("the source does not encrypt")),
                 Opening::Ticket(_) => return Err(refused("tokens are sent over TLS only")),
             };
+            spoke.set();
             self.token.admit(&mut tcp, channel, &hello).await?;
             return Ok(Some(Box::new(tcp)));
         }
         let mut stream = self.peers.accept(tcp, self.bond.peer.as_deref()).await?;
         match opening(&mut stream).await? {
             Opening::Data(hello) => {
+                spoke.set();
                 self.token.admit(&mut stream, channel, &hello).await?;
                 Ok(Some(Box::new(stream)))
             }

@@ -1,22 +1,29 @@
 //! Connections of a proxy: accepted on one side, dialled on the other, copied both ways.
 //!
 //! Both sides connect in the order of arrival: QEMU takes the first connection as its main channel and the others for
-//! memory. Only the copying is concurrent.
+//! memory. Only the copying is concurrent, and at the target the handshakes ([`arrivals`](super::arrivals)).
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::StreamExt as _;
+use futures::future::{AbortHandle, Abortable, Aborted};
+use futures::stream::FuturesUnordered;
 use launcher_contract::Channel;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::sync::mpsc;
 use tokio_util::task::TaskTracker;
 
-use super::gate::{Entrance, Exit};
+use super::arrivals::{Arrivals, Spoke};
+use super::gate::{Entrance, Exit, Outside};
 
 /// Buffer size per direction. Large enough for efficient copying, small enough for many connections.
 const BUFFER: usize = 256 << 10;
+/// Maximum number of connections that wait for the Pod to accept them. QEMU's source opens a dozen.
+const ADMITTED: usize = 64;
 
 /// Accepts connections from the source virt-handler for ever, and connects each to the Pod.
 pub(super) async fn accept_tcp<F>(
@@ -27,26 +34,64 @@ pub(super) async fn accept_tcp<F>(
 ) where
     F: Future<Output = io::Result<UnixStream>>,
 {
-    let connections = Connections::default();
+    let (admit, mut admitted) = mpsc::channel(ADMITTED);
+    let admit_all = admit_all(listener, &entrance, channel, admit);
+    let join_all = async {
+        let connections = Connections::default();
+        while let Some((outside, peer)) = admitted.recv().await {
+            match connect().await {
+                Ok(inside) => connections.spawn(async move { ended(copy(outside, inside).await, peer) }),
+                Err(error) => ended(Err(error), peer),
+            }
+        }
+    };
+    tokio::join!(admit_all, join_all);
+}
+
+/// A connection of the source.
+type Admitted = (Box<dyn Outside>, SocketAddr);
+
+/// Lets peers authenticate, all at the same time: a client that says nothing delays nobody.
+async fn admit_all(listener: TcpListener, entrance: &Entrance, channel: Channel, admit: mpsc::Sender<Admitted>) {
+    let mut arrivals = Arrivals::default();
+    let mut handshakes = FuturesUnordered::new();
     loop {
-        let (stream, peer) = match listener.accept().await {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                pause(&error).await;
-                continue;
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let spoke = Spoke::default();
+                    let (handle, registration) = AbortHandle::new_pair();
+                    let (number, left) = arrivals.arrive(peer.ip(), spoke.clone(), handle);
+                    if let Some(address) = left {
+                        tracing::info!(%address, "too many migration connections in their handshake; closed the oldest");
+                    }
+                    let handshake = async move { entrance.admit(stream, channel, &spoke).await };
+                    let handshake = Abortable::new(handshake, registration);
+                    handshakes.push(async move { (number, peer, handshake.await) });
+                }
+                Err(error) => pause(&error).await,
+            },
+            Some((number, peer, result)) = handshakes.next() => {
+                let admitted = match result {
+                    Ok(Ok(Some(outside))) => Some((outside, peer)),
+                    Ok(Ok(None)) => {
+                        tracing::debug!(%peer, "the source has its token");
+                        None
+                    }
+                    Ok(Err(error)) => {
+                        ended(Err(error), peer);
+                        None
+                    }
+                    Err(Aborted) => None,
+                };
+                arrivals.settle(number, admitted);
+                while let Some(admitted) = arrivals.take() {
+                    if let Err(refused) = admit.try_send(admitted) {
+                        let peer = refused.into_inner().1;
+                        tracing::warn!(%peer, "closed a migration connection: the target's Pod does not accept them");
+                    }
+                }
             }
-        };
-        // Connects to the Pod only after the peer has authenticated.
-        let joined = async {
-            let Some(outside) = entrance.admit(stream, channel).await? else { return io::Result::Ok(None) };
-            Ok(Some((outside, connect().await?)))
-        };
-        match joined.await {
-            Ok(Some((outside, inside))) => {
-                connections.spawn(async move { ended(copy(outside, inside).await, peer) });
-            }
-            Ok(None) => tracing::debug!(%peer, "the source has its token"),
-            Err(error) => ended(Err(error), peer),
         }
     }
 }

@@ -18,6 +18,7 @@
 //! with the old process have ended the transfer, and the guest keeps running at the source; in post-copy the source
 //! reconnects.
 
+mod arrivals;
 mod bond;
 mod gate;
 mod join;

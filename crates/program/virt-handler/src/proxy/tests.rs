@@ -285,6 +285,30 @@ async fn without_encryption_a_stranger_reaches_nothing() {
 }
 
 #[tokio::test]
+async fn strangers_who_say_nothing_delay_no_migration() {
+    for encrypted in [true, false] {
+        let setup = Setup::agents();
+        let here = Ipv4Addr::LOCALHOST.into();
+        let bond = || Bond { encrypted, ..bond() };
+        let endpoint = setup.target.listen(&pod_uid("target"), &vmi(), here, bond()).await.unwrap();
+        let mut silent = Vec::new();
+        for port in endpoint.ports.keys() {
+            let to = (Ipv4Addr::LOCALHOST, port.parse::<u16>().unwrap());
+            for number in 0..=arrivals::WAITING_PER_ADDRESS {
+                let mut stranger = tokio::net::TcpStream::connect(to).await.unwrap();
+                // Some begin a handshake and do not finish it.
+                stranger.write_all([&b""[..], b"\x16", b"fv-data1"][number % 3]).await.unwrap();
+                silent.push(stranger);
+            }
+        }
+        setup.source.dial(&pod_uid("source"), &vmi(), &endpoint, bond()).await.unwrap();
+        let passes = timeout(Duration::from_secs(5), setup.passes()).await;
+        assert!(passes.expect("it waits for nobody"), "encrypted: {encrypted}");
+        drop(silent);
+    }
+}
+
+#[tokio::test]
 async fn a_node_agent_that_stops_opens_nothing_and_waits_for_what_is_open() {
     let setup = Setup::agents();
     setup.open().await;

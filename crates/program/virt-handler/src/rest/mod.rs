@@ -15,6 +15,7 @@ use api::v1::VirtualMachineInstance;
 use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, put};
+use endpoints::limits::{self, PATIENCE};
 use http::StatusCode;
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
@@ -31,8 +32,8 @@ use crate::error::chain;
 use crate::launcher::Launcher;
 use crate::rest::streams::Sessions;
 
-/// Timeout of the TLS handshake.
-const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Maximum number of concurrent connections. Each console and VNC session of a guest is one.
+const CONNECTIONS: usize = 1024;
 
 /// Timeout of a live read for a VMI that is not in the cache.
 const LOOK_UP: Duration = Duration::from_secs(10);
@@ -54,23 +55,14 @@ pub(crate) fn tls(identity: Source) -> Tls {
 /// Serves until the shutdown, which also closes open streams.
 pub(crate) async fn serve(listen: TcpListener, tls: Tls, agents: Agents, shutdown: CancellationToken) {
     let server = Server { agents, sessions: Arc::default(), shutdown: shutdown.clone() };
-    let router = router(server);
-    let connections = TaskTracker::new();
-    while let Some(accepted) = shutdown.run_until_cancelled(listen.accept()).await {
-        match accepted {
-            Ok((stream, _)) => {
-                let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
-                connections.spawn(async move {
-                    shutdown.run_until_cancelled(connection(stream, &tls, router)).await;
-                });
-            }
-            Err(error) => {
-                // Most likely out of descriptors; give others time to close theirs.
-                tracing::warn!(%error, "failed to accept a connection");
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+    let (router, connections) = (router(server), TaskTracker::new());
+    let serve = |stream, _| {
+        let (tls, router, shutdown) = (tls.clone(), router.clone(), shutdown.clone());
+        async move {
+            shutdown.run_until_cancelled(connection(stream, &tls, router)).await;
         }
-    }
+    };
+    limits::accept(&listen, CONNECTIONS, &connections, &shutdown, serve).await;
     connections.close();
     connections.wait().await;
 }
@@ -98,13 +90,13 @@ async fn connection(stream: TcpStream, tls: &Renewed<ServerConfig>, router: Rout
         Ok(config) => TlsAcceptor::from(config),
         Err(error) => return tracing::warn!(error = chain(&error), "no certificate to present to virt-api"),
     };
-    let stream = match tokio::time::timeout(HANDSHAKE, acceptor.accept(stream)).await {
+    let stream = match tokio::time::timeout(PATIENCE, acceptor.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::info!(%error, "refused a client"),
         Err(_) => return,
     };
     let service = TowerToHyperService::new(router);
-    let connection = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service);
+    let connection = limits::http().serve_connection(TokioIo::new(stream), service);
     if let Err(error) = connection.with_upgrades().await {
         tracing::debug!(%error, "a connection ended");
     }

@@ -70,7 +70,7 @@ impl Server {
         let target = self.target(namespace, name).await?;
         let uid = target.vmi.metadata.uid.clone().unwrap_or_default();
         let Some(session) = self.sessions.take((uid, socket), preserve).await else {
-            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "somebody else is connected already".to_string()));
+            return Err(Refusal(StatusCode::SERVICE_UNAVAILABLE, "another client is already connected".to_string()));
         };
         // Dialled before the WebSocket handshake, so that a failure is still an ordinary HTTP error.
         let qemu = target.launcher.connect_private(socket).await.map_err(|error| {
@@ -141,7 +141,7 @@ struct Current {
     ended: CancellationToken,
 }
 
-/// The right to be connected; others revoke it by cancelling `stop`.
+/// The right to be connected; others revoke it by canceling `stop`.
 pub(crate) struct Session {
     stop: CancellationToken,
     /// Tells the next client that this session is over.

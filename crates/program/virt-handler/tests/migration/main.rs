@@ -27,7 +27,7 @@ fn main() -> std::process::ExitCode {
     let arguments = Arguments::from_args();
     let missing = pod::missing();
     if let Some(missing) = &missing {
-        eprintln!("SKIPPED: {missing}");
+        test_support::skip(missing);
     }
     let mut trials = Vec::new();
     macro_rules! trial {

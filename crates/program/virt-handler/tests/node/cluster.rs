@@ -114,6 +114,7 @@ impl Cluster {
             self.server.authority.issue_with_uris(role_tls::NODE_AGENT, &[], &[role_tls::node_uri(node)]);
         let config = virt_handler::Config {
             node_name: node.to_string(),
+            install_namespace: "kubevirt".to_owned(),
             pods_dir,
             private_dir,
             kvm_finding: self.private_dir().join("kvm.json"),

@@ -157,7 +157,7 @@ async fn sync(State(guest): State<Guest>, Json(request): Json<SyncRequest>) -> J
 }
 
 async fn shutdown(State(guest): State<Guest>, Json(request): Json<CommandRequest>) -> Json<Value> {
-    assert_eq!(request.vmi_uid, guest.uid);
+    assert_eq!(request.vmi_uid.as_str(), guest.uid);
     guest.change(|state| {
         state.shutdown_requested_at.get_or_insert(jiff::Timestamp::now());
     });

@@ -129,7 +129,7 @@ impl Preparer<'_> {
         source: &ContainerDiskSource,
     ) -> Result<DiskFacts, Error> {
         if !self.image_volumes {
-            let detail = "container disks need image volumes, which this Pod was made without".to_owned();
+            let detail = "container disks need image volumes, but this Pod has none".to_owned();
             return Err(Error::Volume { volume: volume.to_owned(), detail });
         }
         let root = self.paths.image_volume(index);

@@ -11,8 +11,7 @@ fn in_path(tool: &str) -> bool {
 #[test]
 fn independent_readers_find_every_file_under_its_name() {
     if !in_path("isoinfo") {
-        eprintln!("SKIPPED: isoinfo (genisoimage) is not installed");
-        return;
+        return test_support::skip("isoinfo (genisoimage) is not installed");
     }
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("seed.iso");

@@ -22,7 +22,7 @@ pub(super) async fn leave() {
 
 /// Removes the mark of an earlier migration from a claim shared by both sides: it says nothing about this one.
 pub(super) async fn wipe() {
-    change("take an old mark away", || atomic::remove(mark())).await;
+    change("remove the mark of an earlier migration", || atomic::remove(mark())).await;
 }
 
 fn mark() -> PathBuf {

@@ -4,15 +4,14 @@ use std::sync::Arc;
 
 use domain::Readdress;
 use jiff::Timestamp;
-use launcher_contract::migration::{
-    AbortState, MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress,
-};
+use launcher_contract::migration::{MigrateRequest, MigrationPhase, MigrationRole, MigrationState, Progress};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
+use transfer::{Conclusion, Departure, Outcome};
 
 use super::Sockets;
-use super::steps::{Driver, Outcome};
+use super::steps::Driver;
 use crate::error::Error;
 use crate::session::Session;
 use crate::state::StateStore;
@@ -54,17 +53,15 @@ impl Source {
 
     /// Starts the migration, unless it has already started.
     pub(crate) async fn start(&self, request: MigrateRequest) -> Result<(), Error> {
-        let MigrateRequest { vmi_uid, migration_uid: uid, options, destination } = request;
+        let MigrateRequest { vmi_uid, migration_uid, options, destination } = request;
+        let uid = String::from(migration_uid);
         self.0.session.refresh().await?;
         let mut running = self.running();
-        if running.as_ref().is_some_and(|running| running.uid == uid) {
-            return Ok(());
+        let under_way = running.as_ref().map(|running| running.uid.as_str());
+        match transfer::may_start(&self.0.state.get(), under_way, &uid)? {
+            Departure::UnderWay => return Ok(()),
+            Departure::Starts => {}
         }
-        if running.is_some() {
-            return Err(Error::WrongState("another migration of this guest is under way".into()));
-        }
-        let state = self.0.state.get();
-        transfer::may_start(&state, &uid)?;
         let levers = Running { uid: uid.clone(), abort: CancellationToken::new(), settled: watch::Sender::new(None) };
         *running = Some(levers.clone());
         drop(running);
@@ -83,51 +80,38 @@ impl Source {
             domain_name: self.0.domain_name.clone(),
             sockets: self.0.sockets.clone(),
             options,
-            readdress: destination.map(|to| Readdress::new(&self.0.domain_name, &vmi_uid, &to)),
+            readdress: destination.map(|to| Readdress::new(&self.0.domain_name, vmi_uid.as_str(), &to)),
             abort: levers.abort,
             settled: levers.settled.subscribe(),
         };
         let source = self.clone();
         tokio::spawn(async move {
-            let outcome = driver.run().await;
-            source.ended(&uid, outcome).await;
+            let (outcome, measured) = driver.run().await;
+            source.ended(&uid, outcome, measured).await;
         });
         Ok(())
     }
 
-    async fn ended(&self, uid: &str, outcome: Outcome) {
+    /// `measured`: QEMU's final statistics of a guest that has moved.
+    async fn ended(&self, uid: &str, outcome: Outcome, measured: Option<Progress>) {
         // The domain's final state must appear together with the outcome, not after it.
         if let Err(error) = self.0.session.refresh().await {
-            tracing::warn!(error = crate::error::chain(&error), "the state after a migration is not known yet");
+            tracing::warn!(
+                error = crate::error::chain(&error),
+                "cannot refresh the domain's state after the migration"
+            );
         }
+        tracing::info!(migration = uid, ?outcome, ?measured, "the migration has ended");
         let now = Timestamp::now();
         self.0.state.update(|state| {
             let Some(migration) = state.migration.as_mut().filter(|migration| migration.uid == uid) else { return };
+            let Conclusion { phase, failure, abort } = transfer::conclude(&outcome, migration.abort);
             migration.ended_at = Some(now);
-            match &outcome {
-                Outcome::Moved(stats) => {
-                    migration.phase = MigrationPhase::Completed;
-                    if let Some(stats) = stats {
-                        // QEMU's final statistics, except for the throttle, which it has released.
-                        let throttle_percent = migration.progress.throttle_percent;
-                        migration.progress = Progress { throttle_percent, ..*stats };
-                    }
-                    migration.progress.data_remaining = 0;
-                    if migration.abort == AbortState::Aborting {
-                        migration.abort = AbortState::Failed;
-                    }
-                }
-                Outcome::Stayed(why) => {
-                    migration.phase = MigrationPhase::Failed;
-                    migration.failure = Some(why.clone());
-                    if migration.abort == AbortState::Aborting {
-                        migration.abort = AbortState::Succeeded;
-                        migration.failure = Some("Live migration has been aborted".to_owned());
-                    }
-                }
+            (migration.phase, migration.failure, migration.abort) = (phase, failure, abort);
+            if outcome == Outcome::Moved {
+                migration.progress = transfer::final_progress(&migration.progress, measured);
             }
         });
-        tracing::info!(migration = uid, ?outcome, "the migration has ended");
         self.running().take();
     }
 
@@ -135,10 +119,8 @@ impl Source {
     pub(crate) fn abort(&self, uid: &str) {
         let Some(running) = self.running().clone().filter(|running| running.uid == uid) else { return };
         self.0.state.update(|state| {
-            if let Some(migration) = state.migration.as_mut()
-                && matches!(migration.abort, AbortState::None | AbortState::Failed)
-            {
-                migration.abort = AbortState::Aborting;
+            if let Some(migration) = state.migration.as_mut() {
+                migration.abort = transfer::abort_asked(migration.abort);
             }
         });
         running.abort.cancel();
@@ -148,7 +130,7 @@ impl Source {
     pub(crate) fn settle(&self, uid: &str, target_runs: bool) -> Result<(), Error> {
         let running = self.running().clone().filter(|running| running.uid == uid);
         let Some(running) = running else {
-            return Err(Error::WrongState(format!("no migration {uid} is under way here")));
+            return Err(Error::WrongState(format!("migration {uid} is not in progress on this node")));
         };
         running.settled.send_replace(Some(target_runs));
         Ok(())

@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use transfer::{Command, Event, Failure, How, Pass, PostCopy, Report, Setup};
+use transfer::{Command, Event, Failure, How, Outcome, Pass, PostCopy, Report, Setup};
 
 use super::Sockets;
 use super::mark;
@@ -24,15 +24,6 @@ use crate::state::StateStore;
 
 /// A connection without traffic for this long is dead.
 const KEEPALIVE: Keepalive = Keepalive { interval: Duration::from_secs(2), count: 4 };
-
-/// How a migration ended.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The guest is at the target; nothing of it runs here.
-    Moved(Option<Progress>),
-    /// The guest is still here, or has ended here by itself.
-    Stayed(String),
-}
 
 pub(super) struct Driver {
     pub(super) session: Session,
@@ -65,16 +56,17 @@ struct Run<'a> {
 }
 
 impl Driver {
-    pub(super) async fn run(&self) -> Outcome {
+    /// Returns how the migration ended and, of a guest that has moved, QEMU's final statistics.
+    pub(super) async fn run(&self) -> (Outcome, Option<Progress>) {
         mark::wipe().await;
         let plan = match self.plan().await {
             Ok(plan) => plan,
-            Err(error) => return Outcome::Stayed(chain(&error)),
+            Err(error) => return (Outcome::Stayed(chain(&error)), None),
         };
         let run = Run { driver: self, plan, papers: Mutex::default() };
         match run.play().await {
-            transfer::Outcome::Moved => Outcome::Moved(self.final_figures().await),
-            transfer::Outcome::Stayed(why) => Outcome::Stayed(why),
+            Outcome::Moved => (Outcome::Moved, self.final_figures().await),
+            stayed => (stayed, None),
         }
     }
 
@@ -134,7 +126,7 @@ impl Driver {
 }
 
 impl Run<'_> {
-    async fn play(&self) -> transfer::Outcome {
+    async fn play(&self) -> Outcome {
         let begun = Instant::now();
         let Driver { options, abort, settled, .. } = self.driver;
         let mut settled = settled.clone();
@@ -189,7 +181,7 @@ impl Run<'_> {
             Command::Finish { pass, cancelled } => Event::Finished(self.finish(pass, cancelled).await),
             Command::AskTarget => Event::There(self.ask().await.map_err(said("ask the target"))),
             Command::DestroyThere => {
-                Event::DestroyedThere(self.destroy_there().await.map_err(said("end the guest at the target")))
+                Event::DestroyedThere(self.destroy_there().await.map_err(said("stop the guest at the target")))
             }
             Command::LeaveMark => {
                 mark::leave().await;
@@ -347,7 +339,7 @@ impl Run<'_> {
 
     async fn resume(&self) -> Result<(), Error> {
         let (source, domain) = self.driver.source().await?;
-        source.resume(&domain).await.map_err(libvirt("let the guest go on"))
+        source.resume(&domain).await.map_err(libvirt("resume the guest"))
     }
 
     async fn destroy(&self) -> Result<(), Error> {

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use launcher_contract::Channel;
-use launcher_contract::migration::{MigrationMode, MigrationPhase, MigrationRole, MigrationState};
+use launcher_contract::migration::{MigrationPhase, MigrationRole, MigrationState};
+use lifecycle::{Change, Guest};
 use tokio::sync::watch;
 use transfer::{Note, Seen};
 
@@ -29,30 +30,8 @@ impl Target {
         Target { session, state, sockets }
     }
 
-    /// Whether this launcher was created as a migration target and its guest has not arrived yet.
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.state.get().migration.is_some_and(|migration| {
-            migration.role == MigrationRole::Target && migration.phase != MigrationPhase::Completed
-        })
-    }
-
-    pub(crate) fn may_prepare(&self, uid: &str) -> Result<(), Error> {
-        match self.state.get().migration {
-            Some(before) if before.uid != uid => {
-                Err(Error::WrongState(format!("this launcher is there for migration {}, not {uid}", before.uid)))
-            }
-            Some(before) if before.phase.is_final() => {
-                Err(Error::WrongState(format!("migration {uid} has ended; a new attempt needs a new migration")))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Called when disks and network are prepared: creates the socket directory and reports that the guest may come.
     pub(crate) fn ready(&self, uid: &str) -> Result<(), Error> {
-        if self.is_waiting() {
-            return Ok(());
-        }
         let dir = self.sockets.dir();
         std::fs::create_dir_all(dir)
             .map_err(|source| Error::System { action: format!("make {}", dir.display()), source })?;
@@ -71,26 +50,18 @@ impl Target {
         Ok(())
     }
 
-    pub(crate) fn arrived(&self, uid: &str) -> Result<(), Error> {
-        let migration = self.state.get().migration.filter(|migration| migration.uid == uid);
-        match migration.map(|migration| migration.phase) {
-            Some(MigrationPhase::Completed) => Ok(()),
-            _ => Err(Error::WrongState(format!("the guest of migration {uid} has not arrived"))),
-        }
-    }
-
-    /// Follows the guest's arrival. Sets `started` when it runs here, and returns when nothing of it is left at the
+    /// Follows the guest's arrival. Notes in `guest` when it runs here, and returns when nothing of it is left at the
     /// source.
-    pub(crate) async fn watch(self, started: watch::Sender<bool>) {
+    pub(crate) async fn watch(self, guest: watch::Sender<Guest>) {
         let (monitor, uri) =
             (self.sockets.recovery_monitor(), format!("unix:{}", self.sockets.channel(Channel::Memory).display()));
         tokio::select! {
-            () = self.follow(started) => {}
+            () = self.follow(guest) => {}
             () = recovery::keep_listening(&monitor, &uri) => {}
         }
     }
 
-    async fn follow(&self, started: watch::Sender<bool>) {
+    async fn follow(&self, guest: watch::Sender<Guest>) {
         let mut target = transfer::Target::default();
         while !target.is_over() {
             let state = self.state.get();
@@ -98,7 +69,7 @@ impl Target {
             let asks = target.asks_for_job(domain);
             let receiving = asks && self.is_receiving().await;
             for note in target.on(Seen { domain, receiving }) {
-                self.tell(note, &started);
+                self.tell(note, &guest);
             }
             let patience = if asks { ASK_AGAIN } else { FOREVER };
             if !target.is_over() {
@@ -116,26 +87,25 @@ impl Target {
             connection.is_receiving(&domain).await.map_err(libvirt("ask for the job of receiving the guest"))
         };
         asked.await.unwrap_or_else(|error| {
-            tracing::warn!(error = chain(&error), "whether the source was answered is not known yet");
+            tracing::warn!(error = chain(&error), "cannot query libvirt's incoming job; retrying");
             true
         })
     }
 
-    fn tell(&self, note: Note, started: &watch::Sender<bool>) {
-        let now = jiff::Timestamp::now();
-        let change = |migration: &mut MigrationState| match note {
-            Note::Started => {}
-            Note::Fetches => {
-                (migration.mode, migration.phase) = (MigrationMode::PostCopy, MigrationPhase::Transferring)
-            }
-            Note::Completed => (migration.ended_at, migration.phase) = (Some(now), MigrationPhase::Completed),
-            Note::Failed => (migration.ended_at, migration.phase) = (Some(now), MigrationPhase::Failed),
-        };
+    fn tell(&self, note: Note, guest: &watch::Sender<Guest>) {
         tracing::info!(?note, "incoming migration");
         if note == Note::Started {
-            started.send_replace(true);
+            guest.send_modify(|guest| guest.on(Change::Arrived));
         }
-        self.state.update(|state| state.migration.iter_mut().for_each(change));
+        let now = jiff::Timestamp::now();
+        self.state.update(|state| {
+            let Some(migration) = &mut state.migration else { return };
+            migration.mode = note.mode().unwrap_or(migration.mode);
+            migration.phase = note.phase().unwrap_or(migration.phase);
+            if note.phase().is_some_and(MigrationPhase::is_final) {
+                migration.ended_at = Some(now);
+            }
+        });
     }
 }
 

@@ -34,7 +34,7 @@ fn main() -> std::process::ExitCode {
     ];
     let missing = support::missing();
     if let Some(missing) = &missing {
-        eprintln!("SKIPPED: {missing}");
+        test_support::skip(missing);
     }
     let mut trials: Vec<_> = cases
         .into_iter()
@@ -100,7 +100,7 @@ fn whole_life(launcher: &Launcher) {
     assert_eq!(agent.interfaces[0].ips.first().map(String::as_str), Some("10.0.2.2"));
     assert_eq!(agent.hostname.as_deref(), Some("vm"));
     let answer = launcher.call(|client| async move {
-        client.agent(support::UID, serde_json::json!({ "execute": "guest-ping" }), 5).await
+        client.agent(&support::vmi_uid(), serde_json::json!({ "execute": "guest-ping" }), 5).await
     });
     assert_eq!(answer.unwrap(), serde_json::json!({}));
 
@@ -157,7 +157,8 @@ fn pausing(launcher: &Launcher) {
     assert_eq!(reason(launcher), Some((DomainStatus::Running, DomainReason::Unpaused)));
     assert_ne!(launcher.state().seq, seq);
 
-    let stranger = launcher.call(|client| async move { client.command(Command::Kill, "somebody-else").await });
+    let stranger =
+        launcher.call(|client| async move { client.command(Command::Kill, &"somebody-else".parse().unwrap()).await });
     assert_eq!(stranger.unwrap_err().refusal(), Some(RefusalCode::WrongVmi));
     let early = launcher.command(Command::Delete).unwrap_err();
     assert_eq!(early.refusal(), Some(RefusalCode::WrongState), "a running guest is not deleted");
@@ -276,11 +277,11 @@ fn refusals(launcher: &Launcher) {
     assert_eq!(launcher.sync(&unready).unwrap_err().refusal(), Some(RefusalCode::NotReady));
 
     let mut backed = vmi("disk");
-    backed.spec.volumes[0].container_disk.as_mut().unwrap().path = Some("/bad/backed.qcow2".into());
+    backed.spec.volumes[0].container_disk_mut().unwrap().path = Some("/bad/backed.qcow2".into());
     let error = launcher.sync(&backed).unwrap_err();
     assert_eq!(error.refusal(), Some(RefusalCode::Impossible));
     assert!(error.to_string().contains("has a backing file"), "{error}");
-    backed.spec.volumes[0].container_disk.as_mut().unwrap().path = Some("/bad/link.img".into());
+    backed.spec.volumes[0].container_disk_mut().unwrap().path = Some("/bad/link.img".into());
     assert!(launcher.sync(&backed).is_err(), "a link out of the image is not followed");
 
     let mut no_kernel = vmi("kernel");

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use launcher_contract::MigrationUid;
 use launcher_contract::migration::{AbortState, MigrationMode, MigrationOptions, MigrationPhase, MigrationState};
 use launcher_contract::types::{Command, DomainReason, DomainStatus, DomainType, LauncherState, SyncOptions};
 use parking_lot::Mutex;
@@ -11,7 +12,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Runtime;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Launcher, Serial, UID, vmi_with};
+use crate::support::{Launcher, Serial, UID, vmi_uid, vmi_with};
 
 type Case = (&'static str, fn(&Pair));
 
@@ -29,6 +30,10 @@ pub(crate) const CASES: [Case; 10] = [
 ];
 
 const MIGRATION: &str = "0d4c1a34-0000-4000-8000-000000000001";
+
+fn migration() -> MigrationUid {
+    MigrationUid::new(MIGRATION).unwrap()
+}
 
 pub(crate) struct Pair {
     source: Launcher,
@@ -109,7 +114,7 @@ impl Pair {
         serial.wait_for("tick 2 ");
         let options = SyncOptions { serial_console_log_disabled: true, ..Default::default() };
         let prepare =
-            || self.target.call(|client| async move { client.prepare_target(&vmi, MIGRATION, &options).await });
+            || self.target.call(|client| async move { client.prepare_target(&vmi, &migration(), &options).await });
         prepare().unwrap();
         assert_eq!(phase(&self.target.state()), Some(MigrationPhase::Ready));
         self.link();
@@ -117,7 +122,9 @@ impl Pair {
     }
 
     fn migrate(&self, options: &MigrationOptions) {
-        self.source.call(|client| async move { client.migrate(UID, MIGRATION, options, None).await }).unwrap();
+        self.source
+            .call(|client| async move { client.migrate(&vmi_uid(), &migration(), options, None).await })
+            .unwrap();
     }
 
     fn ended(&self) -> MigrationState {
@@ -212,10 +219,11 @@ fn moves(pair: &Pair) {
     let (asked, has) = (256 << 20, pair.target.memory());
     let emulated = pair.target.state().domain.unwrap().domain_type == DomainType::Qemu;
     assert_eq!(has, if emulated { asked + (64 << 10) } else { asked });
-    pair.target.call(|client| async move { client.finalize_target(UID, MIGRATION).await }).unwrap();
+    pair.target.call(|client| async move { client.finalize_target(&vmi_uid(), &migration()).await }).unwrap();
 
-    let again =
-        pair.source.call(|client| async move { client.migrate(UID, MIGRATION, &Default::default(), None).await });
+    let again = pair
+        .source
+        .call(|client| async move { client.migrate(&vmi_uid(), &migration(), &Default::default(), None).await });
     assert!(again.is_err(), "a migration happens once");
     let late = pair.source.sync(&vmi_with("kernel", ""));
     assert!(late.is_err(), "a guest that has moved is not started again");
@@ -245,7 +253,7 @@ fn aborted(pair: &Pair) {
     pair.transferring();
     let pause = pair.source.command(Command::Pause);
     assert!(pause.is_err(), "a guest on its way is not paused");
-    pair.source.call(|client| async move { client.abort_migration(UID, MIGRATION).await }).unwrap();
+    pair.source.call(|client| async move { client.abort_migration(&vmi_uid(), &migration()).await }).unwrap();
     let ended = pair.ended();
     assert_eq!((ended.phase, ended.abort), (MigrationPhase::Failed, AbortState::Succeeded));
     assert_eq!(ended.failure.as_deref(), Some("Live migration has been aborted"));
@@ -352,7 +360,9 @@ fn settled(pair: &Pair) {
         if !target_runs {
             pair.target.command(Command::Kill).unwrap();
         }
-        pair.source.call(|client| async move { client.settle_migration(UID, MIGRATION, target_runs).await }).unwrap();
+        pair.source
+            .call(|client| async move { client.settle_migration(&vmi_uid(), &migration(), target_runs).await })
+            .unwrap();
         eprintln!("settled: the guest runs at the target: {target_runs}");
     }
     let before = last_tick(&serial.text());

@@ -66,7 +66,7 @@ async fn open(session: &Session, name: &str, deadline: Instant) -> anyhow::Resul
 async fn closed(session: &Session, name: &str) -> anyhow::Result<ExitCode> {
     match guest::look(session, name).await {
         Ok(Outlook::Running) => anyhow::bail!(
-            "the server closed the console of {name} while the guest runs: the node's agent may have been restarted; run `virtctl console {name}` again"
+            "the server closed the console of {name} while the guest runs: virt-handler may have restarted; run `virtctl console {name}` again"
         ),
         Ok(Outlook::Waiting(why) | Outlook::Never(why)) => {
             eprintln!("The console was closed: {why}.");

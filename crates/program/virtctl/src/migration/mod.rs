@@ -1,4 +1,4 @@
-//! Migrations: starting, following and cancelling them.
+//! Migrations: starting, following and canceling them.
 
 mod progress;
 
@@ -7,13 +7,13 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use api::labels;
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigration};
-use api::{annotations, labels};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::{Map, Value, json};
-use waits::migration::{Standing, is_final, phase, standing};
+use waits::migration::{Standing, standing};
 
 pub use progress::Progress;
 
@@ -79,7 +79,7 @@ async fn follow(session: &Session, migration: &str) -> anyhow::Result<()> {
                 let phase = shown_phase(&seen.migration);
                 line.show(&match seen.progress(session).await {
                     Some(progress) => format!("{phase}: {progress}"),
-                    None => format!("{phase}: the guest moves from {source} to {target}"),
+                    None => format!("{phase}: migrating from {source} to {target}"),
                 });
             }
             Standing::Waiting(wait) => {
@@ -93,7 +93,7 @@ async fn follow(session: &Session, migration: &str) -> anyhow::Result<()> {
 }
 
 fn shown_phase(migration: &VirtualMachineInstanceMigration) -> String {
-    phase(migration).map_or_else(|| "New".to_owned(), ToString::to_string)
+    migration.phase().map_or_else(|| "New".to_owned(), ToString::to_string)
 }
 
 /// A single line that is overwritten on a terminal; otherwise one line per message.
@@ -180,7 +180,7 @@ pub async fn of_instance(session: &Session, name: &str) -> anyhow::Result<Vec<Vi
 pub(crate) async fn cancel(connect: &ConnectArgs, args: DryRunArgs) -> anyhow::Result<()> {
     let session = connect.connect().await?;
     let name = &args.name;
-    let under_way = of_instance(&session, name).await?.into_iter().find(|migration| !is_final(migration));
+    let under_way = of_instance(&session, name).await?.into_iter().find(|migration| !migration.is_final());
     let Some(migration) = under_way.and_then(|migration| migration.metadata.name) else {
         bail!("found no migration of {name} to cancel");
     };
@@ -192,7 +192,7 @@ pub(crate) async fn cancel(connect: &ConnectArgs, args: DryRunArgs) -> anyhow::R
     let deleted = migrations.delete(&migration, &params).await;
     deleted
         .map_err(|error| api_error(error, &session.server))
-        .with_context(|| format!("cancelling migration {migration} of VirtualMachine {name}"))?;
+        .with_context(|| format!("canceling migration {migration} of VirtualMachine {name}"))?;
     println!("VM {name} was scheduled to migrate-cancel");
     Ok(())
 }
@@ -204,7 +204,7 @@ pub(crate) async fn cancel_evacuation(connect: &ConnectArgs, args: PauseArgs) ->
         Target::Vm => (Kind::VirtualMachine, "VM"),
         Target::Vmi => (Kind::VirtualMachineInstance, "VMI"),
     };
-    let doing = || format!("cancelling the evacuation of {shown} {name}");
+    let doing = || format!("canceling the evacuation of {shown} {name}");
     let vmis: Api<VirtualMachineInstance> = Api::namespaced(session.client.clone(), &session.namespace);
     let vmi = vmis.get(&name).await.map_err(|error| api_error(error, &session.server)).with_context(doing)?;
     let status = vmi.status.unwrap_or_default();
@@ -232,10 +232,4 @@ async fn call_off(
     let path = subresource::path(kind, &session.namespace, name, "evacuate/cancel");
     let asked = subresource::put(session, &path, &Value::Object(options)).await;
     asked.map_err(|error| api_error(error, &session.server))
-}
-
-/// The node that a migration is to evacuate, if it was created for that.
-pub fn evacuates(migration: &VirtualMachineInstanceMigration) -> Option<&str> {
-    let annotations = migration.metadata.annotations.as_ref()?;
-    annotations.get(annotations::EVACUATION_MIGRATION).map(String::as_str)
 }

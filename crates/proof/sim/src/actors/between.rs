@@ -208,13 +208,9 @@ impl Sim {
                     examine(&mut new, &now);
                     set_phase(&mut new, Phase::Running, now);
                 }
-                Stage::Lost => fail(state_of(&mut new), &now, "the guest ended as it arrived"),
+                Stage::Lost => fail(state_of(&mut new), &now, "guest ended on arrival"),
                 Stage::Preparing | Stage::Broken(_) if source_gone => {
-                    fail(
-                        state_of(&mut new),
-                        &now,
-                        "the source of the migration is gone, and the guest has not arrived",
-                    );
+                    fail(state_of(&mut new), &now, "source was lost before the guest arrived");
                     self.journey(&migration).stage = Stage::Broken("the source is gone");
                 }
                 Stage::Preparing if state.target_node_address.is_none() => listen(state_of(&mut new)),

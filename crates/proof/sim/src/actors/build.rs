@@ -78,11 +78,11 @@ pub(crate) fn vm(number: u8, strategy: &RunStrategy, disk: Disk, keeps: bool) ->
                     }
                 }
             }))];
-            root.data_volume.as_mut().expect("the template has it").name = volume;
+            *root = read(json!({"name": "root", "dataVolume": {"name": volume}}));
         }
         Disk::Claim => {
-            let source = root.persistent_volume_claim.as_mut().expect("the template has it");
-            source.claim_name = format!("{name}-claim");
+            let claim = format!("{name}-claim");
+            *root = read(json!({"name": "root", "persistentVolumeClaim": {"claimName": claim}}));
         }
     }
     vm.metadata.name = Some(name);

@@ -36,6 +36,7 @@ use crate::server::{Change, Server, Writer};
 
 pub(crate) use build::furniture;
 pub(crate) use guests::Guests;
+pub(crate) use machinery::pod::has_ended;
 pub(crate) use state::answer_job;
 pub(crate) use user::ask_to_leave;
 
@@ -90,10 +91,6 @@ pub(crate) fn node_of(pod: &Pod) -> Option<&str> {
 
 pub(crate) fn phase_of(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or_default()
-}
-
-pub(crate) fn has_ended(pod: &Pod) -> bool {
-    matches!(phase_of(pod), "Succeeded" | "Failed")
 }
 
 /// The names of the claims that the Pod uses.

@@ -214,7 +214,7 @@ fn ask_to_move(
     let vmi = server.lookup::<VirtualMachineInstance>(key).filter(|vmi| !vmi.is_final())?;
     let busy = server.tables.migrations.all().any(|other| {
         let known = other.metadata.creation_timestamp.as_ref() != Some(&server.time());
-        known && moves(other, key) && !plan::migration::is_final(other)
+        known && moves(other, key) && !other.is_final()
     });
     let local = plan::migration::kind(&migration) == plan::migration::Kind::Local;
     let unfit = vmi.condition(conditions::LIVE_MIGRATABLE).is_some_and(|condition| condition.is_false());
@@ -233,11 +233,7 @@ fn moves(migration: &VirtualMachineInstanceMigration, vmi: &Key) -> bool {
 }
 
 fn abort_migrations(server: &mut Server, key: &Key) {
-    let unfinished = server
-        .tables
-        .migrations
-        .all()
-        .filter(|migration| moves(migration, key) && !plan::migration::is_final(migration));
+    let unfinished = server.tables.migrations.all().filter(|migration| moves(migration, key) && !migration.is_final());
     let doomed: Vec<Key> = unfinished.map(|migration| Key::of(migration.as_ref())).collect();
     for key in doomed {
         delete::<VirtualMachineInstanceMigration>(server, &key, Propagation::Background);
@@ -268,8 +264,7 @@ fn evict(server: &mut Server, guest: &str, dry_run: bool) {
 /// An eviction as handled by the API. In a dry run nobody may write.
 pub(crate) fn ask_to_leave(server: &mut Server, at: &Key, uid: &str, dry_run: bool) -> Answer<()> {
     let by = if dry_run { Writer::DryRun } else { Writer::Eviction };
-    let config = ClusterConfig::from_kubevirt(server.tables.kubevirts.all().next().expect("the cluster has one"));
-    let config = config.expect("it is valid");
+    let config = ClusterConfig::default().effective(server.tables.kubevirts.all().cloned(), None).expect("it is valid");
     let pod = server.lookup::<Pod>(at).ok_or_else(|| about::<Pod>(at, status::not_found))?;
     let vmi = match eviction::subject(&pod) {
         Subject::Launcher { vmi } => Key::new(&at.namespace, vmi),

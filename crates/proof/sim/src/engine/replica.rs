@@ -11,7 +11,7 @@ use api::config::ClusterConfig;
 use futures::task::noop_waker;
 use informer::{Claim, Classify, ErrorClass, Key, Requeue, WorkQueue};
 use kube::runtime::watcher::Event as WatchEvent;
-use virt_controller::{ALL, Controllers, Error, Feeds, Running, Settings, Stores, WriteCounter};
+use virt_controller::{Controllers, Error, Feeds, Running, Settings, Stores, WriteCounter};
 
 use super::{Event, Sim};
 use crate::controllers;
@@ -172,10 +172,12 @@ impl Sim {
             base,
             instances: Default::default(),
             hold_starts: false,
+            node_topology: Default::default(),
             writes: Arc::<WriteCounter>::default(),
         };
         let (client, clock) = (Arc::new(Client { hub: self.hub.clone() }), self.clock.clone());
-        let controllers = Controllers::new(ALL, stores.clone(), client, Arc::new(Silence), clock, settings);
+        let controllers =
+            Controllers::new(&controllers::all(), stores.clone(), client, Arc::new(Silence), clock, settings);
         self.replica = Some(Replica {
             id,
             controllers,

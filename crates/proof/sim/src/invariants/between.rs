@@ -14,7 +14,7 @@ use api::v1::{
 };
 use informer::Key;
 use machinery::meta::{controller_of, has_finalizer, is_deleting, label};
-use plan::migration::{Kind, is_final, kind, phase};
+use plan::migration::{Kind, kind};
 use plan::synchronization::exchange;
 use virt_controller::Stores;
 
@@ -48,8 +48,8 @@ impl Invariant for Rule {
             return told(scene, was, is);
         }
         match (&change.last, &change.was) {
-            (Object::Migration(is), Some(Object::Migration(was))) if phase(was) != phase(is) && is_final(is) => {
-                let end = phase(is).cloned().unwrap_or_default();
+            (Object::Migration(is), Some(Object::Migration(was))) if was.phase() != is.phase() && is.is_final() => {
+                let end = is.phase().cloned().unwrap_or_default();
                 if kind(is) != Kind::Local {
                     self.ended.insert(uid(&is.metadata).to_owned(), end.clone());
                 }
@@ -81,7 +81,7 @@ impl Invariant for Rule {
             let title = key(&migration.metadata);
             let held = [finalizers::MIGRATION, finalizers::MIGRATION_SYNCHRONIZATION];
             let held = held.iter().find(|finalizer| has_finalizer(&migration.metadata, finalizer));
-            ensure(held.is_none() || !is_final(migration), || format!("{title} has ended but still has finalizer {held:?}"))?;
+            ensure(held.is_none() || !migration.is_final(), || format!("{title} has ended but still has finalizer {held:?}"))?;
             ensure(!is_deleting(&migration.metadata), || format!("the deletion of {title} does not finish"))?;
         }
         for vmi in tables.vmis.all().filter(|vmi| is_receiver(vmi)) {
@@ -188,7 +188,7 @@ fn sent(scene: &Scene<'_>, migration: &api::v1::VirtualMachineInstanceMigration,
 /// No sender and receiver that match wait for each other, and no target Pod waits without a sender.
 fn waits_for_nothing(scene: &Scene<'_>) -> Verdict {
     let tables = &scene.server.tables;
-    let going = || tables.migrations.all().filter(|m| !is_final(m) && !is_deleting(&m.metadata));
+    let going = || tables.migrations.all().filter(|m| !m.is_final() && !is_deleting(&m.metadata));
     let instance = |migration: &api::v1::VirtualMachineInstanceMigration| {
         let namespace = migration.metadata.namespace.clone().unwrap_or_default();
         tables.vmis.get(&Key::new(namespace, migration.spec.vmi_name.clone().unwrap_or_default()))
@@ -206,7 +206,7 @@ fn waits_for_nothing(scene: &Scene<'_>) -> Verdict {
         let waits = instance(receiver).is_some_and(|vmi| is_receiver(vmi));
         ensure(!(rivals == 1 && runs && waits), || {
             let (one, other) = (key(&sender.metadata), key(&receiver.metadata));
-            format!("{one} ({:?}) and {other} ({:?}) wait for each other", phase(sender), phase(receiver))
+            format!("{one} ({:?}) and {other} ({:?}) wait for each other", sender.phase(), receiver.phase())
         })?;
     }
     let stuck = tables.pods.all().find(|pod| {
@@ -222,5 +222,5 @@ fn ended_badly(scene: &Scene<'_>, migration: &str) -> bool {
         label(&pod.metadata, labels::MIGRATION_JOB_UID) == Some(migration)
             && scene.guests.in_pod(uid(&pod.metadata)).is_none()
     });
-    empty && found.is_none_or(|found| is_final(found))
+    empty && found.is_none_or(|found| found.is_final())
 }

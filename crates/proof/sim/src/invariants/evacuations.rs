@@ -3,7 +3,6 @@
 
 use api::conditions;
 use machinery::meta::is_controlled_by;
-use plan::migration::is_final;
 
 use super::evictions::strategy;
 use super::migration_backoff::is_automatic;
@@ -28,7 +27,7 @@ impl Invariant for Rule {
         }
         let server = scene.server;
         let same = |other: &api::v1::VirtualMachineInstanceMigration| {
-            instance_key(other) == instance_key(new) && is_automatic(other) && !is_final(other)
+            instance_key(other) == instance_key(new) && is_automatic(other) && !other.is_final()
         };
         let going = server.tables.migrations.all().filter(|other| same(other)).count();
         ensure(going <= 1, || format!("{going} migrations are to empty the node of {:?}", new.spec.vmi_name))?;

@@ -3,7 +3,6 @@
 
 use api::v1::{VirtualMachineInstance, VirtualMachineInstanceMigrationState as State};
 use machinery::meta::{controller_of, is_deleting};
-use plan::migration::is_final;
 
 use super::support::{ensure, name, vmi_change};
 use super::{Invariant, Scene, Verdict};
@@ -52,7 +51,7 @@ fn replaced(scene: &Scene<'_>, was: &VirtualMachineInstance, is: &VirtualMachine
         return Ok(());
     }
     let owner = scene.server.tables.migrations.all().find(|migration| migration.metadata.uid == before.migration_uid);
-    ensure(owner.is_none_or(|owner| is_final(owner)), || {
+    ensure(owner.is_none_or(|owner| owner.is_final()), || {
         format!("the migration state of VMI {} was replaced before its migration ended", name(is))
     })
 }

@@ -59,7 +59,7 @@ pub(super) fn takes_room(server: &Server, migration: &Migration) -> bool {
         server.tables.pods.all().any(|pod| is_target(pod) && label(&pod.metadata, labels::MIGRATION_JOB_UID) == uid);
     // A sending migration shares the slot of the receiving one, which creates the target.
     let sends = kind(migration) == Migrates::Sends;
-    !sends && !plan::migration::is_final(migration) && (plan::migration::is_running(migration) || has_target)
+    !sends && !migration.is_final() && (plan::migration::is_running(migration) || has_target)
 }
 
 pub(super) fn guest<'a>(server: &'a Server, migration: &Migration) -> Option<&'a VirtualMachineInstance> {

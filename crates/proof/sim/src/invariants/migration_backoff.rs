@@ -4,7 +4,7 @@ use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::{annotations, conditions, labels, reasons};
 use machinery::meta::{annotation, label};
-use plan::migration::{phase, was_given_up};
+use plan::migration::was_given_up;
 
 use super::support::{ensure, instance_key, new_pod};
 use super::{Invariant, Scene, Verdict};
@@ -49,8 +49,8 @@ impl Invariant for Rule {
             .filter(|m| !was_given_up(m))
             .collect();
         earlier.sort_by_key(|m| std::cmp::Reverse(m.metadata.creation_timestamp.clone()));
-        let recent = earlier.iter().take_while(|m| phase(m) != Some(&Phase::Succeeded));
-        let failures: Vec<_> = recent.filter(|m| phase(m) == Some(&Phase::Failed)).collect();
+        let recent = earlier.iter().take_while(|m| m.phase() != Some(&Phase::Succeeded));
+        let failures: Vec<_> = recent.filter(|m| m.phase() == Some(&Phase::Failed)).collect();
         let Some(last) = failures.first().and_then(|m| failed_at(m)) else { return Ok(()) };
         let waited = scene.server.time().0.duration_since(last).as_secs();
         let wanted = 20_i64 << (failures.len() - 1).min(20);

@@ -9,7 +9,7 @@ use api::v1::VirtualMachineInstanceMigrationPhaseTransitionTimestamp as Transiti
 use api::labels::PERSISTENT_STATE_FOR;
 use informer::Key;
 use machinery::meta::{has_finalizer, label};
-use plan::migration::{Kind as Moves, is_final, kind, owns, phase};
+use plan::migration::{Kind as Moves, kind, owns};
 
 use super::support::{ensure, instance_key, job_said};
 use super::{Invariant, Scene, Verdict};
@@ -42,11 +42,11 @@ impl Invariant for Rule {
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let (Object::Migration(is), Some(Object::Migration(was))) = (&change.last, &change.was) else { return Ok(()) };
         let name = change.last.key().name;
-        if phase(was) != phase(is) {
-            let found = phase(is) == Some(&Phase::Succeeded) && has_been_found(scene, is);
-            let known = found || TABLE.iter().any(|(from, to)| phase(was) == from.as_ref() && phase(is) == Some(to));
-            let fails = !is_final(was) && phase(is) == Some(&Phase::Failed);
-            ensure(known || fails, || format!("migration {name} went from {:?} to {:?}", phase(was), phase(is)))?;
+        if was.phase() != is.phase() {
+            let found = is.phase() == Some(&Phase::Succeeded) && has_been_found(scene, is);
+            let known = found || TABLE.iter().any(|(from, to)| was.phase() == from.as_ref() && is.phase() == Some(to));
+            let fails = !was.is_final() && is.phase() == Some(&Phase::Failed);
+            ensure(known || fails, || format!("migration {name} went from {:?} to {:?}", was.phase(), is.phase()))?;
         }
         let kept = times(is).len() >= times(was).len() && times(was).iter().zip(times(is)).all(|(old, new)| old == new);
         let once = times(is).iter().map(|step| &step.phase).collect::<Vec<_>>();
@@ -54,7 +54,7 @@ impl Invariant for Rule {
         ensure(kept && once, || format!("migration {name} reached a phase twice: {:?}", times(is)))?;
         let vmi = instance(scene, is);
         let found = has_been_found(scene, is);
-        if phase(is) == Some(&Phase::Succeeded) && phase(was) != phase(is) && !found {
+        if is.phase() == Some(&Phase::Succeeded) && was.phase() != is.phase() && !found {
             // The VMI of a guest that was sent may be gone since the controller read it.
             let seen = scene.pass(change.by).and_then(|pass| scene.cached(pass, Kind::Vmi, &instance_key(is)?));
             let seen = match &seen {
@@ -80,7 +80,7 @@ impl Invariant for Rule {
         let let_go = held(was) && !held(is);
         // A VMI younger than the migration is another one of the same name: the migration's own is gone.
         let gone = vmi.is_none_or(|vmi| vmi.metadata.creation_timestamp > is.metadata.creation_timestamp);
-        ensure(!let_go || is_final(is) || gone, || format!("migration {name} lost its finalizer in phase {:?}", phase(is)))
+        ensure(!let_go || is.is_final() || gone, || format!("migration {name} lost its finalizer in phase {:?}", is.phase()))
     }
 }
 

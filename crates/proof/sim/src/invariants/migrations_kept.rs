@@ -4,7 +4,7 @@
 use api::labels;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use machinery::meta::{is_deleting, label};
-use plan::migration::{Kind, is_final, kind, phase};
+use plan::migration::{Kind, kind};
 use virt_controller::Stores;
 
 use super::support::{ensure, name};
@@ -27,9 +27,9 @@ impl Invariant for Rule {
                 m.spec.vmi_name == vmi.metadata.name && m.metadata.namespace == vmi.metadata.namespace
             });
             let own: Vec<_> = all.filter(|m| !is_deleting(&m.metadata)).collect();
-            let ended = own.iter().filter(|m| is_final(m)).count();
+            let ended = own.iter().filter(|m| m.is_final()).count();
             ensure(ended <= 5, || format!("VMI {} has {ended} ended migrations", name(vmi)))?;
-            let going: Vec<_> = own.iter().filter(|m| !is_final(m)).collect();
+            let going: Vec<_> = own.iter().filter(|m| !m.is_final()).collect();
             // Two that a user created at once may both wait for the guest; once it runs, they run one after the other. One
             // that would receive a guest for a VMI that has one waits until a user deletes it.
             let moving = going.iter().filter(|m| kind(m) != Kind::Receives).count();
@@ -38,7 +38,7 @@ impl Invariant for Rule {
                 let told = migration.status.iter().flat_map(|status| &status.conditions);
                 let told = told.filter(|condition| condition.is_true() && !condition.message().is_empty()).count();
                 ensure(told > 0, || {
-                    format!("migration {:?} waits in {:?} without reporting why", migration.metadata.name, phase(migration))
+                    format!("migration {:?} waits in {:?} without reporting why", migration.metadata.name, migration.phase())
                 })?;
             }
         }
@@ -46,7 +46,7 @@ impl Invariant for Rule {
             let of = label(&pod.metadata, labels::MIGRATION_JOB_UID);
             let migration = tables.migrations.all().find(|m| m.metadata.uid.as_deref() == of);
             let empty = scene.guests.in_pod(uid(&pod.metadata)).is_none();
-            let lost = migration.map_or(empty, |m| phase(m) == Some(&Phase::Failed));
+            let lost = migration.map_or(empty, |m| m.phase() == Some(&Phase::Failed));
             ensure(!lost, || format!("target Pod {:?} of a failed or deleted migration is left", pod.metadata.name))?;
         }
         Ok(())

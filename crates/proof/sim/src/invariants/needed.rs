@@ -6,7 +6,6 @@ use api::annotations::EVACUATION_MIGRATION;
 use api::labels;
 use api::v1::VirtualMachineInstance;
 use machinery::meta::{annotation, controller_of, label};
-use plan::migration::is_final;
 use virt_controller::Stores;
 
 use super::support::{ensure, instance_key, migration_state, name, new_pod, vmi_change};
@@ -59,7 +58,7 @@ impl Invariant for Rule {
 
     fn rest(&mut self, scene: &Scene<'_>, _: &Stores) -> Verdict {
         let tables = &scene.server.tables;
-        for migration in tables.migrations.all().filter(|migration| !is_final(migration)) {
+        for migration in tables.migrations.all().filter(|migration| !migration.is_final()) {
             let vmi = instance_key(migration).and_then(|key| tables.vmis.get(&key).cloned());
             let from = annotation(&migration.metadata, EVACUATION_MIGRATION).map(str::to_owned);
             let wanted = from.is_none() || vmi.is_none_or(|vmi| mark(&vmi) == from);

@@ -7,7 +7,6 @@ use std::collections::BTreeSet;
 use api::labels;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use machinery::meta::{controller_of, is_deleting, label};
-use plan::migration::phase;
 use virt_controller::Stores;
 
 use super::support::{ensure, name, vmi_change};
@@ -80,14 +79,14 @@ fn instance_ended(scene: &Scene<'_>, change: &Change) -> Verdict {
 
 fn migration_ended(scene: &Scene<'_>, change: &Change) -> Verdict {
     let (Object::Migration(is), Some(Object::Migration(was))) = (&change.last, &change.was) else { return Ok(()) };
-    if phase(was) == phase(is) {
+    if was.phase() == is.phase() {
         return Ok(());
     }
     let own = uid(&is.metadata);
     let mut targets = scene.server.tables.pods.all().filter(|pod| is_target(pod));
     let target = targets.find(|pod| label(&pod.metadata, labels::MIGRATION_JOB_UID) == Some(own));
     let there = target.is_some_and(|pod| scene.guests.in_pod(uid(&pod.metadata)).is_some());
-    match phase(is) {
+    match is.phase() {
         Some(Phase::Failed) => {
             ensure(!there, || format!("migration {} was failed while the guest runs in its target", change.last.key().name))
         }

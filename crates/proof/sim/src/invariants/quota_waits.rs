@@ -7,7 +7,6 @@ use api::conditions;
 use api::v1::VirtualMachineInstanceMigration as Migration;
 use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use machinery::meta::is_deleting;
-use plan::migration::phase;
 use virt_controller::Stores;
 
 use super::support::ensure;
@@ -36,8 +35,8 @@ impl Invariant for Rule {
 
     fn change(&mut self, _: &Scene<'_>, change: &Change) -> Verdict {
         let Object::Migration(migration) = &change.last else { return Ok(()) };
-        ensure(!shows(migration) || phase(migration) == Some(&Phase::Pending), || {
-            format!("migration {} is {:?} and still has the quota condition", change.last.key().name, phase(migration))
+        ensure(!shows(migration) || migration.phase() == Some(&Phase::Pending), || {
+            format!("migration {} is {:?} and still has the quota condition", change.last.key().name, migration.phase())
         })
     }
 
@@ -57,9 +56,9 @@ impl Invariant for Rule {
     fn pass_ends(&mut self, scene: &Scene<'_>, pass: &PassInfo, _: bool) -> Verdict {
         let Some(true) = self.refused.remove(&pass.id) else { return Ok(()) };
         let Some(migration) = scene.server.tables.migrations.get(&pass.key) else { return Ok(()) };
-        let waits = phase(migration) == Some(&Phase::Pending) && shows(migration);
+        let waits = migration.phase() == Some(&Phase::Pending) && shows(migration);
         ensure(waits || is_deleting(&migration.metadata), || {
-            format!("migration {} was rejected by a quota, but is {:?} or lacks the condition", pass.key, phase(migration))
+            format!("migration {} was rejected by a quota, but is {:?} or lacks the condition", pass.key, migration.phase())
         })
     }
 

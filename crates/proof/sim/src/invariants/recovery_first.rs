@@ -5,7 +5,7 @@ use api::v1::VirtualMachineInstanceMigrationPhase as Phase;
 use api::labels::PERSISTENT_STATE_FOR;
 use informer::Key;
 use machinery::meta::label;
-use plan::migration::{is_final, owns, phase};
+use plan::migration::owns;
 
 use super::support::{ensure, job_said, migration_state};
 use super::{Invariant, Scene, Verdict};
@@ -22,13 +22,13 @@ impl Invariant for Rule {
 
     fn change(&mut self, scene: &Scene<'_>, change: &Change) -> Verdict {
         let (Object::Migration(is), Some(Object::Migration(was))) = (&change.last, &change.was) else { return Ok(()) };
-        if is_final(was) || !is_final(is) {
+        if was.is_final() || !is.is_final() {
             return Ok(());
         }
         let noted = was.status.as_ref().and_then(|status| status.migration_state.as_ref());
         let claims = noted.map(|noted| (&noted.source_persistent_state_pvc_name, &noted.target_persistent_state_pvc_name));
         let apart = claims.is_some_and(|(source, target)| source.is_some() && target.is_some() && source != target);
-        let with_nodes = matches!(phase(was), Some(Phase::PreparingTarget | Phase::TargetReady | Phase::Running));
+        let with_nodes = matches!(was.phase(), Some(Phase::PreparingTarget | Phase::TargetReady | Phase::Running));
         if !apart || !with_nodes {
             return Ok(());
         }
@@ -46,9 +46,9 @@ impl Invariant for Rule {
         let target = scene.server.tables.claims.get(&Key::new(change.last.key().namespace, target));
         let followed = target.and_then(|claim| label(&claim.metadata, PERSISTENT_STATE_FOR)).is_some();
         let (name, said) = (change.last.key().name, job_said(scene.server, is).or(followed.then_some(true)));
-        ensure(said.is_some(), || format!("migration {name} ended as {:?} before a Job found the outcome", phase(is)))?;
-        ensure(said == Some(phase(is) == Some(&Phase::Succeeded)), || {
-            format!("migration {name} ended as {:?}, which is not the outcome that was found", phase(is))
+        ensure(said.is_some(), || format!("migration {name} ended as {:?} before a Job found the outcome", is.phase()))?;
+        ensure(said == Some(is.phase() == Some(&Phase::Succeeded)), || {
+            format!("migration {name} ended as {:?}, which is not the outcome that was found", is.phase())
         })
     }
 }

@@ -7,7 +7,6 @@ use api::labels::{MIGRATION_NAME, PERSISTENT_STATE_FOR};
 use informer::Key;
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use machinery::meta::{is_deleting, label};
-use plan::migration::is_final;
 use virt_controller::Stores;
 
 use super::support::ensure;
@@ -78,7 +77,7 @@ impl Invariant for Rule {
             }
             let migration = label(&claim.metadata, MIGRATION_NAME);
             let at = |name: &str| Key::new(claim.metadata.namespace.clone().unwrap_or_default(), name);
-            let over = migration.is_some_and(|name| tables.migrations.get(&at(name)).is_none_or(|found| is_final(found)));
+            let over = migration.is_some_and(|name| tables.migrations.get(&at(name)).is_none_or(|found| found.is_final()));
             ensure(!over, || format!("PVC {name} of the ended migration {migration:?} is left"))?;
         }
         Ok(())

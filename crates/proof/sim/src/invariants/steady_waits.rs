@@ -23,7 +23,7 @@ pub(crate) struct Rule {
 fn wait(migration: &Migration) -> Option<String> {
     let list = migration.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
     let shown = conditions::find(list, conditions::MIGRATION_WAITING)?;
-    let phase = plan::migration::phase(migration).map_or("", |phase| phase.as_str());
+    let phase = migration.phase().map_or("", |phase| phase.as_str());
     Some(format!("{phase} {} {}", shown.reason(), shown.message()))
 }
 

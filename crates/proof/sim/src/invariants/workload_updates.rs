@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use api::v1::{KubeVirt, KubeVirtPhase, VirtualMachineInstanceMigration as Migration};
-use plan::migration::{is_final, is_running};
+use plan::migration::is_running;
 
 use super::limits::Limits;
 use super::migration_backoff::is_automatic;
@@ -36,7 +36,7 @@ impl Invariant for Rule {
         let Some(pass) = pass_of(scene, change, controllers::WORKLOAD_UPDATE) else { return Ok(()) };
         may_work(scene, pass, "LiveMigrate")?;
         let same = |other: &Migration| {
-            instance_key(other) == instance_key(new) && is_automatic(other) && !is_final(other)
+            instance_key(other) == instance_key(new) && is_automatic(other) && !other.is_final()
         };
         let going = scene.server.tables.migrations.all().filter(|other| same(other)).count();
         ensure(going <= 1, || format!("VMI {:?} has {going} automatic migrations", new.spec.vmi_name))?;

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use api::v1::{MigrationAbortStatus, MigrationMode as ApiMode, VirtualMachineInstance};
 use jiff::Timestamp;
-use launcher_contract::migration::{MigrationMode, MigrationPhase};
+use launcher_contract::migration::{AbortState, MigrationMode, MigrationPhase};
 use launcher_contract::types::DomainReason as Reason;
 use serde_json::json;
-use transfer::{Event, Note, Seen};
+use transfer::{Conclusion, Event, Outcome, Seen};
 use vmstate::{
     Action, DomainState, Endpoint, LauncherState, LauncherView, Migration, Network, PodAddresses, Proxy, Sent, Vmi,
     World,
@@ -61,6 +61,33 @@ impl Side {
             MigrationMode::Paused => ApiMode::Paused,
             _ => ApiMode::PreCopy,
         });
+    }
+
+    fn abort(&mut self) -> AbortState {
+        match self.migration().abort {
+            Some(MigrationAbortStatus::Aborting) => AbortState::Aborting,
+            Some(MigrationAbortStatus::Succeeded) => AbortState::Succeeded,
+            Some(MigrationAbortStatus::Failed) => AbortState::Failed,
+            Some(_) | None => AbortState::None,
+        }
+    }
+
+    /// As virt-handler reads it.
+    fn set_abort(&mut self, abort: AbortState) {
+        self.migration().abort = match abort {
+            AbortState::None | AbortState::Unknown => None,
+            AbortState::Aborting => Some(MigrationAbortStatus::Aborting),
+            AbortState::Succeeded => Some(MigrationAbortStatus::Succeeded),
+            AbortState::Failed => Some(MigrationAbortStatus::Failed),
+        };
+    }
+
+    /// What the source's launcher reports at the end.
+    pub(super) fn concluded(&mut self, outcome: &Outcome, now: Timestamp) {
+        let Conclusion { phase, failure, abort } = transfer::conclude(outcome, self.abort());
+        self.set_abort(abort);
+        let migration = self.migration();
+        (migration.phase, migration.failure, migration.ended_at) = (phase, failure, Some(now));
     }
 
     fn world<'a>(&'a self, side: usize, vmi: &'a VirtualMachineInstance, now: Timestamp) -> World<'a> {
@@ -160,18 +187,14 @@ impl Move {
         let now = self.time();
         for note in self.receiver.on(Seen { domain, receiving: self.receiving }) {
             let side = &mut self.sides[TARGET];
-            match note {
-                Note::Started => {}
-                Note::Fetches => {
-                    side.set_mode(MigrationMode::PostCopy);
-                    side.migration().phase = MigrationPhase::Transferring;
-                }
-                Note::Completed => {
-                    (side.migration().phase, side.migration().ended_at) = (MigrationPhase::Completed, Some(now))
-                }
-                Note::Failed => {
-                    (side.migration().phase, side.migration().ended_at) = (MigrationPhase::Failed, Some(now))
-                }
+            if let Some(mode) = note.mode() {
+                side.set_mode(mode);
+            }
+            if let Some(phase) = note.phase() {
+                side.migration().phase = phase;
+            }
+            if note.phase().is_some_and(MigrationPhase::is_final) {
+                side.migration().ended_at = Some(now);
             }
             side.state_at = now;
             self.look_soon(TARGET);
@@ -251,7 +274,8 @@ impl Move {
                 self.depart();
             }
             Action::AbortMigration { .. } => {
-                self.sides[side].migration().abort = Some(MigrationAbortStatus::Aborting);
+                let abort = transfer::abort_asked(self.sides[side].abort());
+                self.sides[side].set_abort(abort);
                 self.hear(Event::AbortAsked);
             }
             Action::SettleMigration { target_runs, .. } => {

@@ -197,7 +197,7 @@ impl Move {
             }
             Command::AbortJob => {
                 if self.performing && self.here != Here::HandedOver {
-                    self.transfer_fails("cancelled");
+                    self.transfer_fails("canceled");
                 }
                 return None;
             }

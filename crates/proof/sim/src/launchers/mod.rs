@@ -25,7 +25,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use api::v1::VirtualMachineInstance;
-use launcher_contract::migration::{MigrationOptions, MigrationPhase};
+use launcher_contract::migration::MigrationOptions;
 use launcher_contract::types::DomainReason as Reason;
 use transfer::{Command, Event, PostCopy, Report, Setup};
 
@@ -295,14 +295,7 @@ impl Move {
 
     fn ended(&mut self, outcome: transfer::Outcome) {
         let now = self.time();
-        let migration = self.sides[SOURCE].migration();
-        migration.ended_at = Some(now);
-        match &outcome {
-            transfer::Outcome::Moved => migration.phase = MigrationPhase::Completed,
-            transfer::Outcome::Stayed(why) => {
-                (migration.phase, migration.failure) = (MigrationPhase::Failed, Some(why.clone()));
-            }
-        }
+        self.sides[SOURCE].concluded(&outcome, now);
         self.line(&format!("the source ends: {outcome:?}"));
         self.outcome = Some(outcome);
     }

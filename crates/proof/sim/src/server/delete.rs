@@ -67,9 +67,9 @@ impl Server {
 /// Only a Pod that is bound to a node and has not ended needs a grace period.
 fn grace_of<K: 'static>(object: &Arc<K>, asked: Option<i64>) -> i64 {
     let Some(pod) = (object as &dyn Any).downcast_ref::<Arc<Pod>>() else { return 0 };
-    let (spec, phase) = (pod.spec.as_ref(), pod.status.as_ref().and_then(|status| status.phase.as_deref()));
+    let spec = pod.spec.as_ref();
     let bound = spec.is_some_and(|spec| spec.node_name.is_some());
-    if !bound || matches!(phase, Some("Succeeded" | "Failed")) {
+    if !bound || machinery::pod::has_ended(pod) {
         return 0;
     }
     asked.unwrap_or_else(|| spec.and_then(|spec| spec.termination_grace_period_seconds).unwrap_or(POD_GRACE))

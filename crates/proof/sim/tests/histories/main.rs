@@ -80,7 +80,7 @@ fn both_launchers_of_twenty_thousand_migrations_hold() {
 fn histories_that_once_broke_hold() {
     for start in [
         7_031_958, 7_035_918, 7_058_731, 7_066_960, 7_094_834, 7_114_567, 7_147_238, 7_150_340, 7_229_456, 7_340_684,
-        7_341_409, 7_359_384, 7_370_208,
+        7_341_409, 7_359_384, 7_370_208, 7_431_654, 7_441_751, 7_449_556, 7_469_443, 7_481_671, 7_481_692,
     ] {
         assert_hold(&Campaign { start, ..campaign("mixed", 1, None) });
     }

@@ -40,7 +40,7 @@ pub(super) fn wanted_to_delete(object: &Value) -> Vec<Wanted> {
 }
 
 pub(super) fn deletion(case: &Case<'_>) -> Result<Judged, Refusal> {
-    let object = case.request.object;
+    let object = case.review.object;
     let is_there = |kind: &str| !case.world.all::<Value>(kind, "").is_empty();
     match WORKLOADS.iter().find(|(kind, _)| workloads_block(object) && is_there(kind)) {
         Some((_, workloads)) => Err(Refusal::BadRequest(format!(
@@ -81,7 +81,7 @@ pub(super) fn rules(case: &Case<'_>, kubevirt: &mut KubeVirt, old: Option<&KubeV
     causes.extend(usable(kubevirt, &causes));
     let mut warnings = configuration::warnings(&configuration_field, &configuration, &configuration_before);
     warnings.extend(updates::warnings(&updates_field, &updates));
-    warnings.extend(unsupported::kubevirt_spec(&field, &encode(&kubevirt.spec), case.request.shape));
+    warnings.extend(unsupported::kubevirt_spec(&field, &encode(&kubevirt.spec), case.shape));
     Ok(Found { causes, warnings, ..Found::default() })
 }
 

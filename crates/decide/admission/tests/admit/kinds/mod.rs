@@ -7,7 +7,7 @@ mod properties;
 mod sets;
 mod storage;
 
-use admission::{Judged, Operation, Refusal, Request, User, World, judge, wanted};
+use admission::{Judged, Operation, Refusal, Review, Shape, User, World, judge, wanted};
 use api::config::ClusterConfig;
 use serde_json::{Value, json};
 
@@ -58,23 +58,13 @@ impl On {
         self
     }
 
-    fn request<'a>(&'a self, operation: Operation, old: Option<&'a Value>, object: &'a Value) -> Request<'a> {
+    fn request<'a>(&'a self, operation: Operation, old: Option<&'a Value>, object: &'a Value) -> Review<'a> {
         let (resource, version, user) = (self.resource, self.version, &self.user);
-        Request {
-            operation,
-            version,
-            resource,
-            subresource: "",
-            user,
-            old,
-            object,
-            now: now(),
-            shape: admission::Shape::Kubernetes,
-        }
+        Review { old, ..Review::of(operation, version, resource, user, object, now()) }
     }
 
     fn judge(&self, operation: Operation, old: Option<&Value>, object: &Value) -> Result<Judged, Refusal> {
-        judge(&self.request(operation, old, object), &self.config, &self.world)
+        judge(&self.request(operation, old, object), Shape::Kubernetes, &self.config, &self.world)
     }
 
     fn created(&self, object: &Value) -> Judged {
@@ -237,8 +227,8 @@ fn an_object_that_does_not_fit_its_schema_is_refused_with_the_place() {
 fn a_status_is_held_against_its_schema_and_nothing_else() {
     let on = On::new("virtualmachineinstancemigrations");
     let write = |user: &User, object: &Value| {
-        let request = Request { subresource: "status", user, ..on.request(Operation::Update, Some(object), object) };
-        told(judge(&request, &on.config, &on.world))
+        let request = Review { subresource: "status", user, ..on.request(Operation::Update, Some(object), object) };
+        told(judge(&request, Shape::Kubernetes, &on.config, &on.world))
     };
     let running = migration::migration(json!({ "spec": { "vmiName": null }, "status": { "phase": "Running" } }));
     assert_eq!(write(&someone(), &running), PASSES, "rules about the spec do not matter");

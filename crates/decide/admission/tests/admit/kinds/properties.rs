@@ -1,6 +1,6 @@
 //! Whatever an object says, it is judged.
 
-use admission::{Operation, World, judge};
+use admission::{Operation, Review, Shape, World, judge};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -56,8 +56,8 @@ proptest! {
             let request = on.request(operation, old, object);
             let _ = admission::wanted(&request, &world);
             let _ = admission::wanted(&request, &World::default());
-            let _ = judge(&request, &on.config, &world);
-            let _ = judge(&admission::Request { subresource: "status", ..request }, &on.config, &world);
+            let _ = judge(&request, Shape::Kubernetes, &on.config, &world);
+            let _ = judge(&Review { subresource: "status", ..request }, Shape::Kubernetes, &on.config, &world);
         }
     }
 }

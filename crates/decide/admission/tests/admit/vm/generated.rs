@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use admission::{Judged, Operation, Refusal, Request, User, World};
+use admission::{Judged, Operation, Refusal, Review, Shape, User, World};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -150,17 +150,7 @@ fn generated(kind: &str, seed: u64) -> Value {
 
 fn judged(resource: &str, user: &User, old: Option<&Value>, object: &Value) -> Result<Judged, Refusal> {
     let operation = if old.is_some() { Operation::Update } else { Operation::Create };
-    let request = Request {
-        operation,
-        version: "v1",
-        resource,
-        subresource: "",
-        user,
-        old,
-        object,
-        now: now(),
-        shape: admission::Shape::Kubernetes,
-    };
+    let request = Review { old, ..Review::of(operation, "v1", resource, user, object, now()) };
     let world = World::of([
         cluster_instancetype("small", json!({})),
         cluster_preference(
@@ -168,7 +158,7 @@ fn judged(resource: &str, user: &User, old: Option<&Value>, object: &Value) -> R
             json!({ "preferredArchitecture": "arm64", "volumes": { "preferredStorageClassName": "fast" } }),
         ),
     ]);
-    admission::judge(&request, &config(), &world)
+    admission::judge(&request, Shape::Kubernetes, &config(), &world)
 }
 
 proptest! {

@@ -1,6 +1,6 @@
 //! Instance type and preference from the labels of a volume.
 
-use admission::{Operation, Refusal, Request, Wanted, World, wanted};
+use admission::{Operation, Refusal, Review, Wanted, World, wanted};
 use serde_json::{Value, json};
 
 use super::{cluster_instancetype, create};
@@ -214,17 +214,7 @@ fn one_matcher_may_infer_while_the_other_does_not() {
 /// Asks as a server does, one round after the other, and tells what was asked for in each.
 fn rounds(object: &Value, objects: &[Value]) -> Vec<Vec<String>> {
     let user = someone();
-    let request = Request {
-        operation: Operation::Create,
-        version: "v1",
-        resource: "virtualmachines",
-        subresource: "",
-        user: &user,
-        old: None,
-        object,
-        now: now(),
-        shape: admission::Shape::Kubernetes,
-    };
+    let request = Review::of(Operation::Create, "v1", "virtualmachines", &user, object, now());
     let mut world = World::default();
     let mut rounds = Vec::new();
     loop {

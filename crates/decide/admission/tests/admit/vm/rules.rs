@@ -115,8 +115,8 @@ fn a_network_card_is_plugged_into_a_stopped_machine_only() {
     let none_left = json!([card("default", ""), card("blue", "absent")]);
     let at = "spec.template.spec.domain.devices.interfaces[1]";
     for (before, after, refused) in [
-        (&one, &two, Some(format!("{at}: plugging a network card"))),
-        (&two, &none_left, Some(format!("{at}.state: unplugging a network card"))),
+        (&one, &two, Some(format!("{at}: network hotplug"))),
+        (&two, &none_left, Some(format!("{at}.state: network hot-unplug"))),
         (&none_left, &none_left, None),
         (&two, &two, None),
     ] {

@@ -13,7 +13,8 @@ fn pending(slots: Slots) -> World {
 
 #[test]
 fn a_target_is_made_only_while_there_is_room() {
-    let slots = |cluster, outbound, ahead, ahead_here| Slots { cluster, outbound, ahead, ahead_here };
+    let slots =
+        |cluster, outbound, ahead, ahead_here| Slots { cluster, outbound, ahead, ahead_here, ..Slots::default() };
     let table = [
         (slots(0, 0, 0, 0), ""),
         (slots(4, 1, 0, 0), ""),
@@ -209,4 +210,25 @@ fn plugged_volumes_follow_to_a_target_that_is_up() {
     w.helpers[1] = Arc::new(attachment);
     w.migration = Arc::new(migration("Scheduling"));
     assert_eq!(phase_after(&w), "Failed", "row 10 of the list");
+}
+
+#[test]
+fn what_a_quota_refuses_does_not_show_that_others_are_just_trying() {
+    let refused = |slots| {
+        let mut w = pending(slots);
+        let condition =
+            json!([{"type": "migrationRejectedByResourceQuota", "status": "True", "reason": "ResourceQuotaExceeded"}]);
+        let mut own = (*w.migration).clone();
+        own.status.get_or_insert_default().conditions = serde_json::from_value(condition).unwrap();
+        w.migration = Arc::new(own);
+        w
+    };
+    let [tries, runs] =
+        [1, 0].map(|attempts| Slots { outbound: 2, attempts, attempts_here: attempts, ..Slots::default() });
+    assert_eq!(waits_for(&pending(tries)), "NodeLimitReached", "others come first");
+    assert_eq!(waits_for(&refused(runs)), "NodeLimitReached", "a running migration is worth telling");
+    let effects = decide(&refused(tries));
+    assert!(written(&effects).is_none(), "nothing is written: {effects:?}");
+    assert!(!effects.contains(&Action::Own(Own::Start)), "the limit holds for attempts, too");
+    assert!(effects.iter().any(|effect| matches!(effect, Action::Own(Own::RequeueAfter { .. }))));
 }

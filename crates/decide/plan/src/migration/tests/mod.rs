@@ -169,7 +169,7 @@ fn written(actions: &[Action]) -> Option<&Migration> {
 fn phase_after(w: &World) -> String {
     let actions = decide(w);
     let after = written(&actions).unwrap_or(&w.migration);
-    super::phase(after).map_or_else(String::new, |phase| phase.as_str().to_owned())
+    after.phase().map_or_else(String::new, |phase| phase.as_str().to_owned())
 }
 
 /// The condition of a type after the pass.
@@ -225,5 +225,5 @@ fn deletes_target(w: &World) -> bool {
 }
 
 fn is_failed(migration: &Migration) -> bool {
-    super::phase(migration) == Some(&Phase::Failed)
+    migration.phase() == Some(&Phase::Failed)
 }

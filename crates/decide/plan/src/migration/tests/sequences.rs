@@ -17,7 +17,7 @@ impl Scene {
     }
 
     fn phase(&self) -> &str {
-        crate::migration::phase(&self.w.migration).map_or("", |phase| phase.as_str())
+        self.w.migration.phase().map_or("", |phase| phase.as_str())
     }
 
     /// One pass, carried out on what the API holds. Says what was done that is not a write to the migration.

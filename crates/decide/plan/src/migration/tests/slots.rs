@@ -45,7 +45,7 @@ fn came_from(mut entry: Entry, node: &str) -> Entry {
 
 fn counted(unfinished: Vec<Entry>, inherited: Vec<Inherited>) -> [usize; 4] {
     let own = migration("Pending");
-    let Slots { cluster, outbound, ahead, ahead_here } = slots(&own, Some("n1"), &Census { unfinished, inherited });
+    let Slots { cluster, outbound, ahead, ahead_here, .. } = slots(&own, Some("n1"), &Census { unfinished, inherited });
     [cluster, outbound, ahead, ahead_here]
 }
 
@@ -76,6 +76,20 @@ fn every_kind_of_other_counts_for_what_it_takes() {
     for (what, other, expected) in table {
         assert_eq!(counted(vec![other], vec![]), expected, "{what}");
     }
+}
+
+#[test]
+fn an_attempt_is_told_from_what_has_a_target() {
+    let started = |entry| Entry { started: true, ..entry };
+    let attempts = |other: Entry| {
+        let all = slots(&migration("Pending"), Some("n1"), &Census { unfinished: vec![other], inherited: vec![] });
+        [all.attempts, all.attempts_here]
+    };
+    assert_eq!(attempts(started(entry("a", "Pending", "n1"))), [1, 1]);
+    assert_eq!(attempts(started(entry("a", "Pending", "n3"))), [1, 0]);
+    assert_eq!(attempts(started(entry("a", "Running", "n1"))), [0, 0]);
+    assert_eq!(attempts(started(with_target(entry("a", "Pending", "n1"), "a"))), [0, 0]);
+    assert_eq!(attempts(entry("a", "Pending", "n1")), [0, 0]);
 }
 
 #[test]

@@ -260,3 +260,21 @@ fn no_claim_is_made_before_it_is_known_whether_both_nodes_can_use_the_guests() {
     Arc::make_mut(&mut w.state_claims[0]).status = None;
     assert_eq!(made(&w), None);
 }
+
+#[test]
+fn a_target_on_the_node_of_its_ended_source_does_not_hide_the_sources_claim() {
+    let mut there = target("running");
+    let spec = there.spec.as_mut().unwrap();
+    spec.node_name = Some("n1".to_owned());
+    let mounted = json!([{"name": render::STATE_VOLUME, "persistentVolumeClaim": {"claimName": "copy"}}]);
+    spec.volumes = serde_json::from_value(mounted).unwrap();
+    let mut w = apart("Scheduling", Value::Null, vec![there]);
+    let mut ended = (*w.vmi.take().unwrap()).clone();
+    ended.status_mut().phase = Some("Succeeded".into());
+    w.vmi = Some(Arc::new(ended));
+    w.pods.retain(|pod| pod.metadata.name.as_deref() != Some("source"));
+    let effects = decide(&w);
+    let [Action::Confirm { look: Look::SameState, then }] = effects.as_slice() else { panic!("{effects:?}") };
+    let doomed = |effect: &Action| matches!(effect, Action::Delete { kind: Of::Claim, name, .. } if name == "copy");
+    assert!(then.iter().any(doomed), "the target's claim is left: {then:?}");
+}

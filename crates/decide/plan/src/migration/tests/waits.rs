@@ -161,6 +161,7 @@ fn automatic_migrations_wait_twice_as_long_after_each_failure() {
         ("two failures, before their time", vec![failed(80), failed(90)], 130, true),
         ("two failures, in their time", vec![failed(80), failed(90)], 131, false),
         ("three failures", vec![failed(70), failed(80), failed(90)], 170, true),
+        ("one that failed in the second in which this one was made", vec![automatic("z", "Failed", 95, 95)], 114, true),
         ("a success in between", vec![failed(1), succeeded(), failed(90)], 111, false),
         ("one that is going does not count", vec![going(), failed(90)], 111, false),
         ("one that was called off does not count", vec![called_off()], 100, false),

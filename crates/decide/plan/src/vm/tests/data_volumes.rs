@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::SyncError;
+use crate::vm::{Access, access, is_populated_already};
 
 fn with_template(strategy: &str, spec: Value) -> VirtualMachine {
     let template = json!({"metadata": {"name": "root", "labels": {"a": "b"}, "annotations": {"c": "d"}}, "spec": spec});
@@ -174,12 +175,47 @@ fn an_ownerless_data_volume_of_a_template_is_adopted_unless_it_goes() {
     };
     w.claims.data_volumes.insert("root".into(), orphan(None));
     let actions = decide(&w);
-    let [Action::Own(Own::Adopt { kind: Kind::DataVolume, name, uid, owner })] = actions.as_slice() else {
-        panic!("{actions:#?}")
-    };
-    assert_eq!((name.as_str(), uid.as_str(), owner.uid.as_str()), ("root", "dv-uid", "vm-uid"));
+    let [adoption] = actions.as_slice() else { panic!("{actions:#?}") };
+    let (kind, name, set) = adopts(adoption).unwrap();
+    assert_eq!((kind, name, &set["uid"]), (Kind::DataVolume, "root", &json!("dv-uid")));
+    assert_eq!(set["ownerReferences"][0]["uid"], "vm-uid");
     w.claims.data_volumes.insert("root".into(), orphan(Some(1)));
-    assert!(!decide(&w).iter().any(|action| matches!(action, Action::Own(Own::Adopt { kind: Kind::DataVolume, .. }))));
+    assert!(!decide(&w).iter().any(|action| adopts(action).is_some()));
+}
+
+#[test]
+fn an_existing_claim_that_is_called_a_duplicate_is_no_failure() {
+    let cases = [
+        (true, ["FieldValueDuplicate"].as_slice(), true),
+        (true, &["FieldValueInvalid", "FieldValueDuplicate"], true),
+        (true, &["FieldValueInvalid"], false),
+        (true, &[], false),
+        (false, &["FieldValueDuplicate"], false),
+    ];
+    for (claim_exists, causes, fine) in cases {
+        let found = is_populated_already(claim_exists, causes.iter().copied());
+        assert_eq!(found, fine, "claim {claim_exists}, causes {causes:?}");
+    }
+}
+
+#[test]
+fn a_copy_is_allowed_if_all_requests_of_one_list_are() {
+    let ask = |user: &str| SubjectAccessReviewSpec { user: Some(user.into()), ..SubjectAccessReviewSpec::default() };
+    let any_of = [vec![ask("a")], vec![ask("b"), ask("c")]];
+    let cases = [
+        ([].as_slice(), Access::Ask(&any_of[0][0])),
+        (&[true], Access::Granted),
+        (&[false], Access::Ask(&any_of[1][0])),
+        (&[false, false], Access::Denied),
+        (&[false, true], Access::Ask(&any_of[1][1])),
+        (&[false, true, false], Access::Denied),
+        (&[false, true, true], Access::Granted),
+    ];
+    for (answers, expected) in cases {
+        assert_eq!(access(&any_of, answers), expected, "{answers:?}");
+    }
+    assert_eq!(access(&[], &[]), Access::Denied, "nothing that would be enough");
+    assert_eq!(access(&[vec![]], &[]), Access::Granted, "nothing is needed");
 }
 
 fn data_source(namespace: &str, name: &str, source: Value) -> Arc<api::cdi::DataSource> {

@@ -88,8 +88,8 @@ fn an_instance_is_sized_and_equipped_and_says_by_what() {
         ("default-0", Some("virtio"), "tablet")
     );
     assert_eq!(domain.devices.interfaces[0].model.as_deref(), Some("e1000"), "the default interface is there in time");
-    assert!(domain.devices.interfaces[0].masquerade.is_some());
-    assert_eq!(domain.devices.disks[0].disk.as_ref().unwrap().bus.as_deref(), Some("sata"));
+    assert_eq!(domain.devices.interfaces[0].bound_by(), api::v1::Binding::Masquerade);
+    assert_eq!(domain.devices.disks[0].device().bus(), Some("sata"));
     let noted = made.metadata.annotations.clone().unwrap();
     assert_eq!(noted["kubevirt.io/cluster-instancetype-name"], "small");
     assert_eq!(noted["kubevirt.io/preference-name"], "linux");
@@ -211,7 +211,7 @@ fn by_policy_a_machine_takes_over_what_its_objects_say_and_forgets_them() {
         assert_eq!((expanded.spec.instancetype.as_ref(), expanded.spec.preference.as_ref()), (None, None));
         let spec = &expanded.spec.template.spec;
         assert_eq!(spec.domain.cpu.as_ref().unwrap().sockets, Some(2));
-        assert_eq!(spec.domain.devices.disks[0].disk.as_ref().unwrap().bus.as_deref(), Some("sata"));
+        assert_eq!(spec.domain.devices.disks[0].device().bus(), Some("sata"));
         let started = World { vm: Arc::new(expanded), instancetype: None, preference: None, ..w };
         assert!(creates(&decide(&started)).is_some());
     }

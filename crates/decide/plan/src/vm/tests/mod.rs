@@ -141,6 +141,13 @@ fn creates(actions: &[Action]) -> Option<&VirtualMachineInstance> {
     })
 }
 
+/// What is adopted once a live read has shown that the VM is still there: kind, name, and the fields that are set.
+fn adopts(action: &Action) -> Option<(Kind, &str, &Value)> {
+    let Action::Confirm { look: Look::OwnerAlive, then } = action else { return None };
+    let [Action::Patch { kind, name, patch: Patch::Merge(patch), .. }] = then.as_slice() else { panic!("{then:#?}") };
+    Some((*kind, name, &patch["metadata"]))
+}
+
 fn deletes(actions: &[Action]) -> bool {
     actions.iter().any(|action| matches!(action, Action::Delete { kind: Kind::Vmi, uid, .. } if uid == "vmi-uid"))
 }

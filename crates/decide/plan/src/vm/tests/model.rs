@@ -82,11 +82,7 @@ impl Cluster {
                     self.writes.push("VM status");
                     self.store_vm((**new).clone());
                 }
-                Action::Own(Own::Adopt { kind: Kind::Vmi, owner, .. }) => {
-                    let mut vmi = self.vmi.clone().unwrap();
-                    vmi.metadata.owner_references = Some(vec![owner.clone()]);
-                    self.store_vmi(vmi);
-                }
+                Action::Confirm { look: Look::OwnerAlive, .. } => self.adopt(action),
                 Action::Create { object: Object::Revision(revision), .. } => {
                     self.writes.push("create revision");
                     let mut revision = (**revision).clone();
@@ -114,10 +110,7 @@ impl Cluster {
                         self.carry_out(then);
                     }
                 }
-                Action::Own(Own::Adopt { kind: Kind::DataVolume, name, owner, .. }) => {
-                    let found = Arc::make_mut(self.claims.data_volumes.get_mut(name).unwrap());
-                    found.metadata.owner_references = Some(vec![owner.clone()]);
-                }
+                Action::Confirm { look: Look::SameMachine, then } => self.carry_out(then), // here the cache is never stale
                 Action::Own(Own::Authorize { then, .. }) => self.carry_out(then),
                 Action::Own(Own::CreateDataVolume { data_volume, .. }) => {
                     self.writes.push("create DataVolume");
@@ -132,6 +125,18 @@ impl Cluster {
                 Action::Note(_) | Action::RequeueAfter(_) => {}
                 other => panic!("nothing that a virtual machine needs: {other}"),
             }
+        }
+    }
+
+    fn adopt(&mut self, action: &Action) {
+        let (kind, name, set) = adopts(action).unwrap();
+        let owners = serde_json::from_value(set["ownerReferences"].clone()).unwrap();
+        if kind == Kind::DataVolume {
+            Arc::make_mut(self.claims.data_volumes.get_mut(name).unwrap()).metadata.owner_references = owners;
+        } else {
+            let mut vmi = self.vmi.clone().unwrap();
+            vmi.metadata.owner_references = owners;
+            self.store_vmi(vmi);
         }
     }
 

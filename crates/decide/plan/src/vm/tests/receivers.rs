@@ -41,7 +41,7 @@ fn a_guest_that_has_arrived_is_run_as_its_owner_said() {
     assert!(machine_after(&silent).is_none() && failure(&silent).is_none());
     let (reason, message) = failure(&world(vm("WaitAsReceiver"), Some(vmi("Running")))).unwrap();
     assert_eq!(reason, "FailedCreate");
-    assert!(message.contains("waits for no guest"), "{message}");
+    assert!(message.contains("is not a receiver"), "{message}");
 }
 
 #[test]

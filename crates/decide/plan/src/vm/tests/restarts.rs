@@ -147,7 +147,7 @@ fn networks_need_a_restart_unless_they_can_be_plugged() {
     let movable = json!({"status": {"conditions": [{"type": "LiveMigratable", "status": "True"}]}});
     w.vmi = Some(Arc::new(with(running, movable)));
     assert_eq!(restart(&w), None, "it can");
-    assert_eq!(instance_after(&w).unwrap().spec.networks[0].multus.as_ref().unwrap().network_name, "green");
+    assert_eq!(instance_after(&w).unwrap().spec.networks[0].source().multus().unwrap().network_name, "green");
 }
 
 #[test]

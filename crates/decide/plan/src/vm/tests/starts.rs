@@ -2,6 +2,8 @@ use api::{annotations, conditions, finalizers, reasons};
 
 use super::*;
 use crate::SyncError;
+use crate::effect::{Doubt, Query};
+use crate::object::Typed;
 
 #[test]
 fn a_new_machine_is_prepared_in_one_write() {
@@ -97,15 +99,13 @@ fn an_ownerless_instance_of_our_name_is_adopted_and_a_foreign_one_is_not() {
     let mut orphan = vmi("Running");
     orphan.metadata.owner_references = None;
     let actions = decide(&world(vm("Always"), Some(orphan.clone())));
-    let [Action::Own(Own::Adopt { kind: Kind::Vmi, uid, owner, .. })] = actions.as_slice() else {
-        panic!("{actions:#?}")
-    };
-    assert_eq!((uid.as_str(), owner.uid.as_str(), owner.controller), ("vmi-uid", "vm-uid", Some(true)));
+    let [adoption] = actions.as_slice() else { panic!("{actions:#?}") };
+    let (kind, _, set) = adopts(adoption).unwrap();
+    let [owner] = set["ownerReferences"].as_array().unwrap().as_slice() else { panic!("{set}") };
+    assert_eq!((kind, &set["uid"], &owner["uid"]), (Kind::Vmi, &json!("vmi-uid"), &json!("vm-uid")));
+    assert_eq!(owner["controller"], true);
     let actions = decide(&world(vm("Always"), Some(deleting(orphan))));
-    assert!(
-        !actions.iter().any(|action| matches!(action, Action::Own(Own::Adopt { kind: Kind::Vmi, .. }))),
-        "not while it goes"
-    );
+    assert!(!actions.iter().any(|action| adopts(action).is_some()), "not while it goes");
 
     let mut foreign = vmi("Running");
     foreign.metadata.owner_references.as_mut().unwrap()[0].uid = "somebody".into();
@@ -172,4 +172,24 @@ fn a_generation_is_read_from_the_revisions_name_where_it_was_never_noted() {
     let mut w = world(vm("Manual"), Some(old));
     w.revisions = vec![];
     assert_eq!(status_after(&w).status.unwrap().observed_generation, Some(3));
+}
+
+#[test]
+fn nothing_is_adopted_by_a_machine_that_goes_or_is_another_by_now() {
+    let w = world(vm("Always"), None);
+    let of = |uid: &str| {
+        let mut found = vm("Always");
+        found.metadata.uid = Some(uid.into());
+        found
+    };
+    let mut going = of("vm-uid");
+    going.metadata.deletion_timestamp = Some(time(1));
+    let cases = [(None, false), (Some(of("vm-uid")), true), (Some(of("another")), false), (Some(going), false)];
+    for (found, alive) in cases {
+        let found: Vec<Object> = found.into_iter().map(Typed::into_object).collect();
+        assert_eq!(Look::OwnerAlive.holds(&w, &found), alive, "{found:#?}");
+    }
+    let query = Query::get(Kind::Vm, "ns", "vm");
+    assert_eq!(Look::OwnerAlive.queries(&w), [query]);
+    assert_eq!(Action::confirm(Look::OwnerAlive, vec![]).on_failure(), Some(api::reasons::FAILED_CREATE));
 }

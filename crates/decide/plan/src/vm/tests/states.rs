@@ -2,6 +2,7 @@ use api::v1::{Condition, ConditionStatus, VirtualMachinePrintableStatus as Print
 use api::{conditions, reasons};
 
 use super::*;
+use crate::effect::Doubt as _;
 
 fn with_condition(
     mut vmi: VirtualMachineInstance,
@@ -112,6 +113,16 @@ fn an_ended_instance_is_let_go_after_its_outcome_is_on_record() {
         panic!("{actions:#?}")
     };
     assert_eq!(patched(&vmi("Succeeded"), patch).metadata.finalizers, None);
+    let cached = world((**recorded).clone(), Some(vmi("Succeeded")));
+    let later = decide(&cached);
+    let [Action::Confirm { look: look @ Look::SameMachine, then }] = later.as_slice() else { panic!("{later:#?}") };
+    assert_eq!(then.as_slice(), &actions[1..], "the same, if the record is still there");
+    let stored = (**recorded).clone();
+    let mut newer = stored.clone();
+    newer.metadata.resource_version = Some("newer".to_owned());
+    assert!(look.holds(&cached, &[stored.into()]));
+    assert!(!look.holds(&cached, &[newer.into()]), "it may show a running guest");
+    assert!(!look.holds(&cached, &[]));
     let mut gone = vmi("Succeeded");
     gone.metadata.finalizers = None;
     assert_eq!(decide(&world((**recorded).clone(), Some(gone))), [], "settled");

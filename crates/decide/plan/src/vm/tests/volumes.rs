@@ -45,7 +45,8 @@ fn a_request_to_plug_reaches_template_and_guest_and_is_dropped_when_it_shows() {
     let data_volume =
         json!({"addVolumeOptions": {"name": "dv", "disk": {}, "volumeSource": {"dataVolume": {"name": "dv"}}}});
     let after = machine_after(&world(requested(data_volume), None)).unwrap();
-    assert_eq!(after.spec.template.spec.volumes[1].data_volume.as_ref().unwrap().hotpluggable, Some(true));
+    let volume = after.spec.template.spec.volumes[1].source();
+    assert!(volume.data_volume().is_some() && volume.is_hotpluggable(), "{volume:?}");
 }
 
 #[test]

@@ -206,3 +206,37 @@ fn an_instance_stays_until_its_migration_has_found_out_which_claim_has_the_state
     w.migrations = vec![migration("Failed")];
     assert!(confirms(&decide(&w)));
 }
+
+#[test]
+fn a_claim_that_an_ended_instance_owns_is_this_ones_before_its_launcher_is_made() {
+    let owners = |uids: &[(&str, &str)]| -> Vec<OwnerReference> {
+        let one = |&(kind, uid): &(&str, &str)| OwnerReference {
+            api_version: "kubevirt.io/v1".into(),
+            kind: kind.into(),
+            name: "vm".into(),
+            uid: uid.into(),
+            ..OwnerReference::default()
+        };
+        uids.iter().map(one).collect()
+    };
+    let claimed = |uids: &[(&str, &str)]| {
+        let mut claim = state_claim("s", "Bound", "plain");
+        claim.metadata.owner_references = Some(owners(uids));
+        World { state_claims: vec![Arc::new(claim)], ..needing() }
+    };
+    let new_owners = |w: &World| {
+        decide(w).iter().find_map(|effect| match effect {
+            Action::Patch { kind: Kind::Claim, patch: Patch::Json(patch), .. } => {
+                let mut claim = serde_json::to_value(&*w.state_claims[0]).unwrap();
+                json_patch::patch(&mut claim, patch).unwrap();
+                Some(serde_json::from_value(claim["metadata"]["ownerReferences"].clone()).unwrap())
+            }
+            _ => None,
+        })
+    };
+    let (vm, own) = (("VirtualMachine", "vm-uid"), ("VirtualMachineInstance", "vmi-uid"));
+    let stale = claimed(&[vm, ("VirtualMachineInstance", "earlier")]);
+    assert_eq!(new_owners(&stale), Some(owners(&[vm, own])));
+    assert_eq!(new_owners(&claimed(&[vm, own])), None);
+    assert_eq!(new_owners(&claimed(&[vm])), None, "the usual case costs nothing");
+}

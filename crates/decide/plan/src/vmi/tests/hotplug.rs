@@ -156,7 +156,7 @@ fn a_utility_volume_must_hold_files() {
     let status = written(&w, &actions).unwrap().status.unwrap();
     let entry = status.volume_status.iter().find(|v| v.name == "u").unwrap();
     assert_eq!((entry.phase.clone(), entry.persistent_volume_claim_info.clone()), (Some(VolumePhase::Pending), None));
-    assert!(entry.message.as_ref().unwrap().contains("must hold files"));
+    assert!(entry.message.as_ref().unwrap().contains("needs Filesystem"));
 }
 
 #[test]

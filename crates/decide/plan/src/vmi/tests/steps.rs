@@ -182,7 +182,7 @@ fn running_migrations_hold_a_start_and_others_do_not() {
 fn networks_that_the_rules_of_today_refuse_hold_the_start() {
     let mut bridged = vmi("Pending");
     let interface = &mut bridged.spec.domain.devices.interfaces[0];
-    (interface.masquerade, interface.bridge) = (None, Some(Default::default()));
+    *interface = serde_json::from_value(json!({"name": interface.name, "bridge": {}})).unwrap();
     let w = world(bridged, vec![]);
     assert_eq!(created(&decide(&w)).len(), 1);
     let mut strict = w.clone();

@@ -87,7 +87,7 @@ fn the_reason_of_an_end_stays_with_the_phase() {
         api::conditions::SYNCHRONIZED,
         api::v1::ConditionStatus::False,
         "Synchronizing with the Domain failed.",
-        "the launcher does not answer any more",
+        "virt-launcher no longer responds",
         time(0),
     );
     let ended = |phase| {

@@ -16,7 +16,8 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").canonicalize().unwrap()
 }
 
-/// The manifests of KubeVirt, which are not part of the project, or a word that the comparison with them is skipped.
+/// The manifests of KubeVirt, or a word that the comparison with them is skipped: in CI, too, since they are not part of
+/// the project.
 fn kubevirt_examples() -> Option<Vec<PathBuf>> {
     let Some(shared) = std::env::var_os("FERROVIRT_SHARED") else {
         eprintln!("skipped: FERROVIRT_SHARED is not set, so KubeVirt's examples are not there");

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use api::v1::VirtualMachineInstance;
+use launcher_contract::VmiUid;
 use launcher_contract::types::{Command as Rpc, DomainStatus, LauncherState, SyncOptions};
 use launcher_rpc::{Client, Error};
 use parking_lot::Mutex;
@@ -40,6 +41,10 @@ ip tuntap add tap0 mode tap vnet_hdr user 107 group 107
 ip link set tap0 mtu 1450 master k6t-eth0; ip link set tap0 up
 exec_launcher $E --name vm --namespace default --uid $VMI_UID --qemu-timeout $TIMEOUT --grace-period-seconds 10 --image-volume --allow-emulation
 "#;
+
+pub(crate) fn vmi_uid() -> VmiUid {
+    VmiUid::new(UID).unwrap()
+}
 
 /// Why the tests cannot run here.
 pub(crate) fn missing() -> Option<String> {
@@ -153,7 +158,7 @@ impl Launcher {
     }
 
     pub(crate) fn command(&self, command: Rpc) -> Result<(), Error> {
-        self.call(|client| async move { client.command(command, UID).await })
+        self.call(|client| async move { client.command(command, &vmi_uid()).await })
     }
 
     /// Follows the state by long polls, as the handler does.
