@@ -21,19 +21,19 @@ pub struct Installed {
 /// Whether these settings can be installed here, and what they would change.
 pub(crate) fn judge(installed: &Installed, settings: &Settings) -> Vec<Finding> {
     let owners: Vec<(&Value, Owner)> = installed.objects.iter().map(|object| (object, Owner::of(object))).collect();
-    let others = owners.iter().find(|(_, owner)| *owner == Owner::Other);
+    let others = owners.iter().filter(|(_, owner)| *owner == Owner::Other);
     let elsewhere = owners.iter().find_map(|(object, owner)| match owner {
         Owner::Installation(namespace) if *namespace != settings.namespace => Some((object, namespace)),
         _ => None,
     });
-    let mut findings = Vec::new();
-    if let Some((object, _)) = others {
-        findings.push(Finding::wrong(format!(
+    let overwritten = |(object, _): &(&Value, Owner)| {
+        Finding::wrong(format!(
             "{} is not Ferrovirt's, and would be overwritten: remove the other KubeVirt first, as its own documentation says, with \
              its VMs. If it is of an earlier version of Ferrovirt, or of ferrovirt crds, continue",
             shown(object)
-        )));
-    }
+        ))
+    };
+    let mut findings: Vec<Finding> = others.map(overwritten).collect();
     if let Some((object, namespace)) = elsewhere {
         findings.push(Finding::wrong(format!(
             "Ferrovirt is installed in namespace {namespace} ({}), and a cluster has one installation: pass --namespace \
