@@ -37,10 +37,11 @@ pub(crate) enum Event {
     Fault(usize),
     /// A process becomes leader.
     Lead,
-    /// Change number `nth` of a kind reaches the cache of a process.
+    /// Change number `nth` of a kind reaches the cache of a process, if that watch is still up.
     Deliver {
         replica: u32,
         kind: Kind,
+        watch: u32,
         nth: usize,
     },
     /// The watch of a kind starts or restarts.
@@ -295,7 +296,7 @@ impl Sim {
             Event::Deed(number) => self.deed(number),
             Event::Fault(number) => self.fault(number),
             Event::Lead => self.lead(),
-            Event::Deliver { replica, kind, nth } => self.deliver(replica, kind, nth),
+            Event::Deliver { replica, kind, watch, nth } => self.deliver(replica, kind, watch, nth),
             Event::List { replica, kind } => self.list(replica, kind),
             Event::Work { replica } => self.work(replica),
             Event::Resume { replica, task } => self.resume(replica, task),

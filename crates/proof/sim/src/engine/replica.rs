@@ -66,6 +66,8 @@ pub(crate) struct Replica {
     taken: Vec<usize>,
     /// By kind: whether there is a watch.
     watched: Vec<bool>,
+    /// By kind: how many watches have broken.
+    watches: Vec<u32>,
     /// By kind: when the last delivery in flight arrives. Events of one kind stay in order.
     due: Vec<Duration>,
     pub(crate) tasks: BTreeMap<u64, Task>,
@@ -185,6 +187,7 @@ impl Sim {
             stores,
             taken: vec![0; Kind::ALL.len()],
             watched: vec![false; Kind::ALL.len()],
+            watches: vec![0; Kind::ALL.len()],
             due: vec![Duration::ZERO; Kind::ALL.len()],
             tasks: BTreeMap::new(),
             failed: BTreeSet::new(),
@@ -234,15 +237,15 @@ impl Sim {
         }
         let due = (now + latency).max(replica.due[kind as usize]);
         replica.due[kind as usize] = due;
-        let replica = replica.id;
-        self.schedule(due - now, Event::Deliver { replica, kind, nth });
+        let (replica, watch) = (replica.id, replica.watches[kind as usize]);
+        self.schedule(due - now, Event::Deliver { replica, kind, watch, nth });
     }
 
-    pub(super) fn deliver(&mut self, id: u32, kind: Kind, nth: usize) {
+    pub(super) fn deliver(&mut self, id: u32, kind: Kind, watch: u32, nth: usize) {
         let hub = self.hub.clone();
         let Some(replica) = self.leader(id) else { return };
-        // No watch, or a newer one whose list showed it.
-        if !replica.watched[kind as usize] || replica.taken[kind as usize] > nth {
+        // What a broken watch had on its way is lost: between later events of the next one it would hide those before it.
+        if replica.watches[kind as usize] != watch || replica.taken[kind as usize] > nth {
             return;
         }
         replica.taken[kind as usize] = nth + 1;
@@ -260,6 +263,7 @@ impl Sim {
     pub(super) fn break_watch(&mut self, kind: Kind, lasts: Duration) {
         let Some(replica) = &mut self.replica else { return };
         replica.watched[kind as usize] = false;
+        replica.watches[kind as usize] += 1;
         let replica = replica.id;
         self.schedule(lasts, Event::List { replica, kind });
     }
