@@ -140,6 +140,8 @@ fn may_be_lost(struck: Struck, point: Point) -> bool {
         // In post-copy, what is on the other side is of no use alone.
         Struck::Source(Victim::Launcher | Victim::Qemu) => point <= Point::PostCopy,
         Struck::Target(Victim::Launcher | Victim::Qemu) => point >= Point::SwitchOver,
+        // QEMU may answer the new libvirtd what the dead one had asked. libvirt 9.0 does not understand that, and ends QEMU.
+        Struck::Target(Victim::Libvirtd) => point == Point::PostCopy,
         _ => false,
     }
 }
