@@ -1,0 +1,1 @@
+//! Disk images from outside: fetched, checked, unpacked and converted by a confined process.
