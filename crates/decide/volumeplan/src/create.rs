@@ -1,7 +1,8 @@
 //! New volumes.
 
+use crate::hold::copyable;
 use crate::id::{Lookup, PoolId, RequestName, SnapshotId, VolumeId, no_such};
-use crate::record::{Kind, Reach, Source, Volume};
+use crate::record::{Hold, Kind, Reach, Source, Volume};
 use crate::refusal::{Code, Refusal, Result};
 use crate::request::{Capability, Parameters, kind_of};
 use crate::size::{Bounds, Range};
@@ -36,10 +37,12 @@ pub struct Wanted {
 }
 
 /// The content that a volume is to be copied from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub kind: Kind,
     pub size: u64,
+    /// Who is still filling it.
+    pub hold: Option<Hold>,
 }
 
 /// What the pool holds of what is wanted.
@@ -95,7 +98,7 @@ pub fn decide(wanted: &Wanted, seen: &Seen) -> Result<Creation> {
     if let Some(existing) = &seen.existing {
         return same(wanted, existing).map(|()| Creation::Exists(existing.clone()));
     }
-    let content = match (&wanted.source, seen.origin) {
+    let content = match (&wanted.source, &seen.origin) {
         (None, _) => None,
         (Some(Source::Snapshot(id)), None) => return Err(no_such::<SnapshotId>(id.as_str())),
         (Some(Source::Volume(id)), None) => return Err(no_such::<VolumeId>(id.as_str())),
@@ -104,7 +107,12 @@ pub fn decide(wanted: &Wanted, seen: &Seen) -> Result<Creation> {
                 "a block volume cannot be copied to a file system volume, nor the other way round",
             ));
         }
-        (Some(_), Some(origin)) => Some(origin.size),
+        (Some(source), Some(origin)) => {
+            if let Source::Volume(id) = source {
+                copyable(id, origin.hold.as_ref())?;
+            }
+            Some(origin.size)
+        }
     };
     let capacity = wanted.bounds.choose(content)?;
     if capacity > seen.free {

@@ -1,7 +1,7 @@
 //! What happens to volumes and snapshots that exist: growth, removal, questions about them.
 
 use crate::id::{Lookup, PoolId, SnapshotId, VolumeId};
-use crate::record::{Kind, Publication, Reach, Volume};
+use crate::record::{Hold, Kind, Publication, Reach, Users, Volume};
 use crate::refusal::{Code, Refusal, Result};
 use crate::request::{Capability, Parameters, kind_of};
 use crate::size::Range;
@@ -15,18 +15,18 @@ pub enum Removal {
 }
 
 /// Decides whether a volume is deleted.
-pub fn delete_volume(volume: Option<&Volume>, publications: &[Publication]) -> Result<Removal> {
+pub fn delete_volume(volume: Option<&Volume>, users: &Users) -> Result<Removal> {
     let Some(volume) = volume else { return Ok(Removal::Nothing) };
-    match publications.first() {
-        None => Ok(Removal::Remove),
-        Some(Publication { node, target, .. }) => Err(Refusal::new(
-            Code::FailedPrecondition,
-            format!(
-                "volume {} is in use on node {node} at {target}; it can be deleted once its Pods are gone",
-                volume.id
-            ),
-        )),
-    }
+    let why = match (&users.hold, users.publications.first()) {
+        (Some(Hold { holder }), _) => format!("is in use by {holder}; it can be deleted once that has ended"),
+        (None, Some(publication)) => format!("{}; it can be deleted once its Pods are gone", in_use(publication)),
+        (None, None) => return Ok(Removal::Remove),
+    };
+    Err(Refusal::new(Code::FailedPrecondition, format!("volume {} {why}", volume.id)))
+}
+
+pub(crate) fn in_use(Publication { node, target, .. }: &Publication) -> String {
+    format!("is in use on node {node} at {target}")
 }
 
 /// Looks up the ID in a request to delete; `None` where there is nothing to delete.

@@ -1,8 +1,8 @@
 //! Volumes at paths of nodes.
 
-use crate::existing::mismatch;
+use crate::existing::{in_use, mismatch};
 use crate::id::NodeName;
-use crate::record::{Publication, Reach, Volume};
+use crate::record::{Hold, Publication, Reach, Users, Volume};
 use crate::refusal::{Code, Refusal, Result};
 use crate::request::{Capability, MountFlag};
 
@@ -27,7 +27,7 @@ pub struct Publishing {
 /// Decides whether a volume may appear at a path of `node`, where others use it already.
 pub fn publish(
     volume: &Volume,
-    others: &[Publication],
+    users: &Users,
     node: &NodeName,
     reach: &Reach,
     request: &Publish,
@@ -36,10 +36,14 @@ pub fn publish(
     if granted.kind != volume.kind {
         return Err(Refusal::invalid(mismatch(volume)));
     }
+    if let Some(Hold { holder }) = &users.hold {
+        let message = format!("volume {} is being filled by {holder}; Pods can use it once that has ended", volume.id);
+        return Err(Refusal::new(Code::FailedPrecondition, message));
+    }
     let read_only = request.read_only || granted.mode.only_reads() || granted.flags.contains(&MountFlag::ReadOnly);
     let publication = Publication { node: node.clone(), target: request.target.clone(), read_only, mode: granted.mode };
     let mut recorded = false;
-    for other in others {
+    for other in &users.publications {
         if other.node == *node && other.target == request.target {
             if *other != publication {
                 return Err(Refusal::new(
@@ -51,7 +55,7 @@ pub fn publish(
         } else if let Some(why) = conflict(&publication, other) {
             return Err(Refusal::new(
                 Code::FailedPrecondition,
-                format!("volume {} is in use on node {} at {}, {why}", volume.id, other.node, other.target),
+                format!("volume {} {}, {why}", volume.id, in_use(other)),
             ));
         }
     }
@@ -89,6 +93,10 @@ mod tests {
         Volume { id: VolumeId::derive(&name, &Reach::Shared), name: "v".to_owned(), capacity: 4096, kind, source: None }
     }
 
+    fn used(publications: Vec<Publication>) -> Users {
+        Users { publications, hold: None }
+    }
+
     fn node(name: &str) -> NodeName {
         NodeName::parse(name).unwrap()
     }
@@ -116,9 +124,11 @@ mod tests {
             ((MultiNodeSingleWriter, false), ("n2", MultiNodeMultiWriter, false), Some("may write")),
         ] {
             let volume = volume(Kind::Block);
-            let made = publish(&volume, &[], &node("n1"), &Reach::Shared, &request("/a", first.1, first.0)).unwrap();
+            let made =
+                publish(&volume, &used(vec![]), &node("n1"), &Reach::Shared, &request("/a", first.1, first.0)).unwrap();
             let second_request = request("/b", second.2, second.1);
-            let result = publish(&volume, &[made.publication], &node(second.0), &Reach::Shared, &second_request);
+            let users = used(vec![made.publication]);
+            let result = publish(&volume, &users, &node(second.0), &Reach::Shared, &second_request);
             match (expected, result) {
                 (None, Ok(_)) => {}
                 (Some(expected), Err(refusal)) => {
@@ -134,14 +144,24 @@ mod tests {
     fn a_repeated_publication_is_the_same_one_and_another_at_its_path_is_refused() {
         let (volume, here, reach) = (volume(Kind::Block), node("n1"), Reach::Local(node("n1")));
         let first = request("/a", false, SingleNodeSingleWriter);
-        let made = publish(&volume, &[], &here, &reach, &first).unwrap();
+        let made = publish(&volume, &used(vec![]), &here, &reach, &first).unwrap();
         assert!(!made.recorded);
-        let recorded = [made.publication.clone()];
+        let recorded = used(vec![made.publication.clone()]);
         let again = publish(&volume, &recorded, &here, &reach, &first).unwrap();
         assert!(again.recorded);
         assert_eq!(again.publication, made.publication);
         let other = request("/a", true, SingleNodeSingleWriter);
         assert_eq!(publish(&volume, &recorded, &here, &reach, &other).unwrap_err().code, Code::AlreadyExists);
+    }
+
+    #[test]
+    fn a_volume_that_is_being_filled_is_not_published() {
+        let hold = Some(Hold { holder: "import a".to_owned() });
+        let users = Users { publications: vec![], hold };
+        let request = request("/a", true, MultiNodeReaderOnly);
+        let refusal = publish(&volume(Kind::Block), &users, &node("n1"), &Reach::Shared, &request).unwrap_err();
+        assert_eq!(refusal.code, Code::FailedPrecondition);
+        assert!(refusal.message.contains("import a"), "{refusal}");
     }
 
     #[test]
@@ -159,7 +179,7 @@ mod tests {
                 mode: Some(SingleNodeWriter),
             },
         };
-        let ask = |volume: &Volume, request: &Publish| publish(volume, &[], &node("n1"), &reach, request);
+        let ask = |volume: &Volume, request: &Publish| publish(volume, &used(vec![]), &node("n1"), &reach, request);
         assert!(ask(&files, &mount("", &["ro", "rw", "nosuid"])).unwrap().publication.read_only);
         for (volume, request) in [
             (&block, mount("", &[])),

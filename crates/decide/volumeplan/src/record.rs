@@ -69,6 +69,20 @@ pub struct Publication {
     pub mode: AccessMode,
 }
 
+/// Somebody who is no Pod fills a volume: nobody else uses it meanwhile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hold {
+    /// As messages name it.
+    pub holder: String,
+}
+
+/// Who uses a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Users {
+    pub publications: Vec<Publication>,
+    pub hold: Option<Hold>,
+}
+
 impl Publication {
     /// The name of its record: one for each path of each node.
     pub fn key(node: &NodeName, target: &str) -> String {

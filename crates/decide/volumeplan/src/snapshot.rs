@@ -1,7 +1,8 @@
 //! New snapshots.
 
+use crate::hold::copyable;
 use crate::id::{PoolId, RequestName, SnapshotId, VolumeId, no_such};
-use crate::record::{Reach, Snapshot, Time, Volume};
+use crate::record::{Hold, Reach, Snapshot, Time, Volume};
 use crate::refusal::{Code, Refusal, Result};
 use crate::request::Parameters;
 
@@ -38,7 +39,12 @@ pub fn admit(request: &Request, reach: &Reach) -> Result<Wanted> {
 }
 
 /// Decides whether the snapshot is made. Of one that exists, the source may be gone by now.
-pub fn decide(wanted: &Wanted, existing: Option<&Snapshot>, source: Option<&Volume>, now: Time) -> Result<Creation> {
+pub fn decide(
+    wanted: &Wanted,
+    existing: Option<&Snapshot>,
+    source: Option<(&Volume, Option<&Hold>)>,
+    now: Time,
+) -> Result<Creation> {
     match existing {
         Some(existing) if existing.source == wanted.source => return Ok(Creation::Exists(existing.clone())),
         Some(existing) => {
@@ -49,7 +55,8 @@ pub fn decide(wanted: &Wanted, existing: Option<&Snapshot>, source: Option<&Volu
         }
         None => {}
     }
-    let source = source.ok_or_else(|| no_such::<VolumeId>(wanted.source.as_str()))?;
+    let (source, hold) = source.ok_or_else(|| no_such::<VolumeId>(wanted.source.as_str()))?;
+    copyable(&source.id, hold)?;
     Ok(Creation::Make(Snapshot {
         id: wanted.id.clone(),
         name: wanted.name.as_str().to_owned(),

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use volumeplan::create::{self, Origin, Seen};
 use volumeplan::{
     Access, AccessMode, Capability, Code, Expansion, Kind, Lookup, NodeName, Parameters, PoolId, Publication, Publish,
-    Range, Reach, Removal, Requirement, Snapshot, SnapshotId, Source, Time, Volume, VolumeId, snapshot,
+    Range, Reach, Removal, Requirement, Snapshot, SnapshotId, Source, Time, Users, Volume, VolumeId, snapshot,
 };
 
 const PAGE: i64 = 4096;
@@ -32,6 +32,8 @@ enum Request {
     Grow { name: usize, pages: i64 },
     Publish { name: usize, node: usize, target: usize, read_only: bool, mode: AccessMode },
     Unpublish { name: usize, node: usize, target: usize },
+    Hold { name: usize, holder: usize },
+    Release { name: usize, holder: usize },
 }
 
 /// What a request led to: the object's size in pages, if it has one.
@@ -42,7 +44,7 @@ type Outcome = Result<Option<u64>, Code>;
 struct Pool {
     volumes: BTreeMap<VolumeId, Volume>,
     snapshots: BTreeMap<SnapshotId, Snapshot>,
-    publications: BTreeMap<VolumeId, Vec<Publication>>,
+    users: BTreeMap<VolumeId, Users>,
 }
 
 fn volume_id(name: usize) -> String {
@@ -79,8 +81,8 @@ impl Pool {
             Request::Create { name, kind, pages, exactly, ref from } => self.create(name, kind, pages, exactly, from),
             Request::Delete { name } => {
                 let Some(id) = Removal::of_volume(&volume_id(name), &Reach::Shared)? else { return Ok(None) };
-                let publications = self.publications.get(&id).cloned().unwrap_or_default();
-                if volumeplan::delete_volume(self.volumes.get(&id), &publications)? == Removal::Remove {
+                let users = self.users.get(&id).cloned().unwrap_or_default();
+                if volumeplan::delete_volume(self.volumes.get(&id), &users)? == Removal::Remove {
                     self.volumes.remove(&id);
                 }
                 Ok(None)
@@ -94,8 +96,10 @@ impl Pool {
                 let wanted = snapshot::admit(&wanted, &Reach::Shared)?;
                 let now = Time { seconds: 1, nanos: 0 };
                 let existing = self.snapshots.get(&wanted.id);
+                let hold = self.users.get(&wanted.source).and_then(|users| users.hold.as_ref());
+                let source = self.volumes.get(&wanted.source).map(|volume| (volume, hold));
                 let (snapshot::Creation::Exists(made) | snapshot::Creation::Make(made)) =
-                    snapshot::decide(&wanted, existing, self.volumes.get(&wanted.source), now)?;
+                    snapshot::decide(&wanted, existing, source, now)?;
                 let size = made.size;
                 self.snapshots.insert(made.id.clone(), made);
                 Ok(pages(size))
@@ -119,17 +123,31 @@ impl Pool {
                 let volume = self.volume(name)?;
                 let wanted =
                     Publish { target: format!("/{target}"), read_only, capability: capability(volume.kind, mode) };
-                let others = self.publications.entry(volume.id.clone()).or_default();
-                let made = volumeplan::publish(&volume, others, &node_name(node), &Reach::Shared, &wanted)?;
+                let users = self.users.entry(volume.id.clone()).or_default();
+                let made = volumeplan::publish(&volume, users, &node_name(node), &Reach::Shared, &wanted)?;
                 if !made.recorded {
-                    others.push(made.publication);
+                    users.publications.push(made.publication);
                 }
                 Ok(None)
             }
             Request::Unpublish { name, node, target } => {
                 let id = VolumeId::find(&volume_id(name), &Reach::Shared)?;
                 let at = |other: &Publication| other.node == node_name(node) && other.target == format!("/{target}");
-                self.publications.entry(id).or_default().retain(|other| !at(other));
+                self.users.entry(id).or_default().publications.retain(|other| !at(other));
+                Ok(None)
+            }
+            Request::Hold { name, holder } => {
+                let volume = self.volume(name)?;
+                let users = self.users.entry(volume.id.clone()).or_default();
+                users.hold = Some(volumeplan::hold(&volume, users, &format!("holder {holder}"))?.hold);
+                Ok(None)
+            }
+            Request::Release { name, holder } => {
+                let id = VolumeId::find(&volume_id(name), &Reach::Shared)?;
+                let users = self.users.entry(id).or_default();
+                if volumeplan::release_hold(users, &format!("holder {holder}"))? {
+                    users.hold = None;
+                }
                 Ok(None)
             }
         }
@@ -168,10 +186,11 @@ impl Pool {
         let origin = match &wanted.source {
             None => None,
             Some(Source::Volume(id)) => {
-                self.volumes.get(id).map(|volume| Origin { kind: volume.kind, size: volume.capacity })
+                let hold = self.users.get(id).and_then(|users| users.hold.clone());
+                self.volumes.get(id).map(|volume| Origin { kind: volume.kind, size: volume.capacity, hold })
             }
             Some(Source::Snapshot(id)) => {
-                self.snapshots.get(id).map(|snapshot| Origin { kind: snapshot.kind, size: snapshot.size })
+                self.snapshots.get(id).map(|snapshot| Origin { kind: snapshot.kind, size: snapshot.size, hold: None })
             }
         };
         let seen = Seen { existing: self.volumes.get(&wanted.id).cloned(), origin, free: FREE };
@@ -191,6 +210,8 @@ struct Model {
     snapshots: BTreeMap<usize, (Kind, i64, usize)>,
     /// Volume, node, target, whether it only reads, mode.
     users: Vec<(usize, usize, usize, bool, AccessMode)>,
+    /// Volume to holder.
+    holds: BTreeMap<usize, usize>,
 }
 
 impl Model {
@@ -211,6 +232,9 @@ impl Model {
                 match origin {
                     Some(None) => return Err(Code::NotFound),
                     Some(Some((other, _))) if other != kind => return Err(Code::InvalidArgument),
+                    Some(Some(_)) if matches!(from, From::Volume(of) if self.holds.contains_key(of)) => {
+                        return Err(Code::FailedPrecondition);
+                    }
                     Some(Some((_, size))) if size > pages => return Err(Code::OutOfRange),
                     _ if pages * PAGE > FREE as i64 => return Err(Code::ResourceExhausted),
                     _ => {}
@@ -219,7 +243,8 @@ impl Model {
                 Ok(Some(pages as u64))
             }
             Request::Delete { name } => {
-                if self.volumes.contains_key(&name) && self.users.iter().any(|user| user.0 == name) {
+                let used = self.users.iter().any(|user| user.0 == name) || self.holds.contains_key(&name);
+                if self.volumes.contains_key(&name) && used {
                     return Err(Code::FailedPrecondition);
                 }
                 self.volumes.remove(&name);
@@ -230,6 +255,7 @@ impl Model {
                     (Some(old), _) if old.2 == of => *old,
                     (Some(_), _) => return Err(Code::AlreadyExists),
                     (None, None) => return Err(Code::NotFound),
+                    (None, Some(_)) if self.holds.contains_key(&of) => return Err(Code::FailedPrecondition),
                     (None, Some((kind, size, _))) => (*kind, *size, of),
                 };
                 self.snapshots.insert(name, made);
@@ -252,6 +278,9 @@ impl Model {
             Request::Publish { name, node, target, read_only, mode } => {
                 if !self.volumes.contains_key(&name) {
                     return Err(Code::NotFound);
+                }
+                if self.holds.contains_key(&name) {
+                    return Err(Code::FailedPrecondition);
                 }
                 let new = (name, node, target, read_only || mode.only_reads(), mode);
                 let users: Vec<_> = self.users.iter().filter(|user| user.0 == name).copied().collect();
@@ -278,6 +307,23 @@ impl Model {
             }
             Request::Unpublish { name, node, target } => {
                 self.users.retain(|user| (user.0, user.1, user.2) != (name, node, target));
+                Ok(None)
+            }
+            Request::Hold { name, holder } => {
+                if !self.volumes.contains_key(&name) {
+                    return Err(Code::NotFound);
+                }
+                let other = self.holds.get(&name).is_some_and(|other| *other != holder);
+                if other || self.users.iter().any(|user| user.0 == name) {
+                    return Err(Code::FailedPrecondition);
+                }
+                self.holds.insert(name, holder);
+                Ok(None)
+            }
+            Request::Release { name, holder } => {
+                if self.holds.get(&name) == Some(&holder) {
+                    self.holds.remove(&name);
+                }
                 Ok(None)
             }
         }
@@ -310,6 +356,8 @@ fn requests() -> impl Strategy<Value = Request> {
         }),
         2 => (name(), 0..2_usize, 0..3_usize)
             .prop_map(|(name, node, target)| Request::Unpublish { name, node, target }),
+        2 => (name(), 0..2_usize).prop_map(|(name, holder)| Request::Hold { name, holder }),
+        2 => (name(), 0..2_usize).prop_map(|(name, holder)| Request::Release { name, holder }),
     ]
 }
 
@@ -329,8 +377,10 @@ proptest! {
             let after = pool.clone();
             prop_assert_eq!(pool.apply(request), outcome, "again: {:?}", request);
             prop_assert_eq!(settled(&pool), settled(&after), "a repeat changed something: {:?}", request);
-            let lost = after.publications.iter().find(|(id, users)| !users.is_empty() && !after.volumes.contains_key(id));
+            let lost = after.users.iter().find(|(id, users)| **users != Users::default() && !after.volumes.contains_key(id));
             prop_assert!(lost.is_none(), "a volume in use was deleted: {:?}", lost);
+            let both = after.users.values().find(|users| users.hold.is_some() && !users.publications.is_empty());
+            prop_assert!(both.is_none(), "a volume is filled and used at once: {:?}", both);
         }
     }
 }
@@ -338,6 +388,6 @@ proptest! {
 /// Without empty lists, which mean nothing.
 fn settled(pool: &Pool) -> Pool {
     let mut pool = pool.clone();
-    pool.publications.retain(|_, users| !users.is_empty());
+    pool.users.retain(|_, users| *users != Users::default());
     pool
 }

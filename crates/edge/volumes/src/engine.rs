@@ -9,8 +9,8 @@ use hostfs::beneath::{OFlags, Root};
 use rustix::fs::Mode;
 use volumeplan::create::{self, Origin};
 use volumeplan::{
-    Capability, Expansion, Kind, Lookup, NodeName, Parameters, PoolId, Publication, Range, Reach, Removal, Segments,
-    Snapshot, SnapshotId, Source, Time, Volume, VolumeId, list, no_such, snapshot,
+    Capability, Expansion, Kind, Lookup, NodeName, Parameters, PoolId, Range, Reach, Removal, Segments, Snapshot,
+    SnapshotId, Source, Time, Users, Volume, VolumeId, list, no_such, snapshot,
 };
 
 use crate::error::{Context as _, Result};
@@ -132,12 +132,13 @@ impl Engine {
             Source::Snapshot(id) => {
                 let lock = self.pool.locks.source(id)?;
                 let snapshot = self.pool.read::<Snapshot>(id)?;
-                (lock, snapshot.map(|snapshot| Origin { kind: snapshot.kind, size: snapshot.size }))
+                (lock, snapshot.map(|snapshot| Origin { kind: snapshot.kind, size: snapshot.size, hold: None }))
             }
             Source::Volume(id) => {
                 let lock = self.pool.locks.source(id)?;
                 let volume = self.pool.read::<Volume>(id)?;
-                (lock, volume.map(|volume| Origin { kind: volume.kind, size: volume.capacity }))
+                let hold = self.pool.hold(id)?;
+                (lock, volume.map(|volume| Origin { kind: volume.kind, size: volume.capacity, hold }))
             }
         };
         Ok((origin, Some(lock)))
@@ -178,8 +179,8 @@ impl Engine {
         let _content = self.pool.locks.content(&id)?;
         let _publications = self.pool.locks.publications(&id)?;
         let volume = self.pool.read::<Volume>(&id)?;
-        let publications = if volume.is_some() { self.publications(&id)? } else { vec![] };
-        if volumeplan::delete_volume(volume.as_ref(), &publications)? == Removal::Remove {
+        let users = if volume.is_some() { self.users(&id)? } else { Users::default() };
+        if volumeplan::delete_volume(volume.as_ref(), &users)? == Removal::Remove {
             self.detach_unused(&id)?;
             self.pool.remove::<Volume>(&id)?;
             tracing::info!(%id, "volume deleted");
@@ -187,10 +188,10 @@ impl Engine {
         Ok(())
     }
 
-    /// A volume, and where it is published.
-    pub fn volume(&self, id: &str) -> Result<(Volume, Vec<Publication>)> {
+    /// A volume, and who uses it.
+    pub fn volume(&self, id: &str) -> Result<(Volume, Users)> {
         let id = VolumeId::find(id, self.reach())?;
-        Ok((self.existing(&id)?, self.publications(&id)?))
+        Ok((self.existing(&id)?, self.users(&id)?))
     }
 
     pub(crate) fn existing(&self, id: &VolumeId) -> Result<Volume> {
@@ -240,7 +241,9 @@ impl Engine {
             None => Some(self.pool.locks.source(&wanted.source)?),
         };
         let source = self.pool.read::<Volume>(&wanted.source)?;
-        let snapshot = match snapshot::decide(&wanted, existing.as_ref(), source.as_ref(), now())? {
+        let hold = self.pool.hold(&wanted.source)?;
+        let source = source.as_ref().map(|source| (source, hold.as_ref()));
+        let snapshot = match snapshot::decide(&wanted, existing.as_ref(), source, now())? {
             snapshot::Creation::Exists(snapshot) => return Ok(snapshot),
             snapshot::Creation::Make(snapshot) => snapshot,
         };

@@ -8,6 +8,7 @@
 //!            ├── pool      records and content; a rename decides
 //!            ├── copy      FICLONE, copy_file_range between holes, plain
 //!            ├── loops     block devices for Pods
+//!            ├── hold      content for imports, which are no Pods
 //!            └── target    mounts below the kubelet's directory
 //! ```
 //!
@@ -18,6 +19,7 @@ mod copy;
 pub mod csi;
 mod engine;
 mod error;
+mod hold;
 mod lock;
 mod loops;
 mod node;
@@ -29,4 +31,5 @@ mod tree;
 
 pub use engine::{Config, Engine, Grown, Listed, Usage};
 pub use error::{Class, Error, Result};
+pub use hold::Held;
 pub use steps::{Steps, Unwatched};

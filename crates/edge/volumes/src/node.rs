@@ -1,7 +1,9 @@
 //! Volumes at paths of this node's Pods.
 
 use hostfs::beneath::{OFlags, Root};
-use volumeplan::{Code, Kind, Lookup, PoolId, Publication, Publish, Publishing, Range, Refusal, Volume, VolumeId};
+use volumeplan::{
+    Code, Kind, Lookup, PoolId, Publication, Publish, Publishing, Range, Refusal, Users, Volume, VolumeId,
+};
 
 use crate::engine::{Engine, Usage};
 use crate::error::{Context as _, Result};
@@ -16,8 +18,8 @@ impl Engine {
         let id = VolumeId::find(id, self.reach())?;
         let _lock = self.pool.locks.publications(&id)?;
         let volume = self.existing(&id)?;
-        let others = self.publications(&id)?;
-        let publishing = volumeplan::publish(&volume, &others, self.node(), self.reach(), request)?;
+        let users = self.users(&id)?;
+        let publishing = volumeplan::publish(&volume, &users, self.node(), self.reach(), request)?;
         let target = Target::open(&self.config.kubelet_dir, &inner)?;
         let entry = |settled| -> Result<Entry> {
             Ok(Entry { publication: publishing.publication.clone(), boot: hostfs::process::boot()?, settled })
@@ -161,6 +163,11 @@ impl Engine {
     /// Where a volume is published.
     pub(crate) fn publications(&self, id: &VolumeId) -> Result<Vec<Publication>> {
         Ok(self.pool.entries(id)?.into_iter().map(|entry| entry.publication).collect())
+    }
+
+    /// Who uses a volume.
+    pub(crate) fn users(&self, id: &VolumeId) -> Result<Users> {
+        Ok(Users { publications: self.publications(id)?, hold: self.pool.hold(id)? })
     }
 
     /// Shows this node's Pods the size of a volume that has grown; grows it first, where the controller could not.

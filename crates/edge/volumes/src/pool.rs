@@ -7,6 +7,7 @@
 //!                   data/          its directory, or
 //!                   disk.img       its sparse raw file,
 //!                   published/     and a record for each path it is at
+//!                   hold.json      somebody who is no Pod fills it
 //!        snapshots/ID/             the same without `published`
 //!        work/new-ID               being made: renamed to its place once it is whole and on disk
 //!        work/gone-ID              being removed
@@ -25,7 +26,7 @@ use rustix::fs::{Mode, RenameFlags};
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use volumeplan::{Kind, PoolId, Publication, Reach, Snapshot, SnapshotId, Volume, VolumeId};
+use volumeplan::{Hold, Kind, PoolId, Publication, Reach, Snapshot, SnapshotId, Volume, VolumeId};
 
 use crate::error::{Context as _, Error, Result};
 use crate::lock::Locks;
@@ -35,6 +36,7 @@ use crate::tree;
 const FORMAT: u32 = 1;
 const RECORD: &str = "record.json";
 const PUBLISHED: &str = "published";
+const HOLD: &str = "hold.json";
 pub(crate) const DATA: &str = "data";
 pub(crate) const DISK: &str = "disk.img";
 const WORK: &str = "work";
@@ -269,6 +271,21 @@ impl Pool {
     fn entry_path(&self, id: &VolumeId, publication: &Publication) -> PathBuf {
         let key = Publication::key(&publication.node, &publication.target);
         self.folder::<Volume>(id).join(PUBLISHED).join(format!("{key}.json"))
+    }
+
+    /// Who fills a volume.
+    pub(crate) fn hold(&self, id: &VolumeId) -> Result<Option<Hold>> {
+        Ok(atomic::read_json(self.folder::<Volume>(id).join(HOLD))?)
+    }
+
+    pub(crate) fn write_hold(&self, id: &VolumeId, hold: &Hold) -> Result<()> {
+        self.steps.before("record a hold");
+        Ok(atomic::write_json(self.folder::<Volume>(id).join(HOLD), hold)?)
+    }
+
+    pub(crate) fn remove_hold(&self, id: &VolumeId) -> Result<()> {
+        self.steps.before("remove the record of a hold");
+        Ok(atomic::remove(self.folder::<Volume>(id).join(HOLD))?)
     }
 
     /// Removes what writers of records were killed in the middle of. The caller holds the volume's locks.

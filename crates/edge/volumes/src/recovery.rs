@@ -7,6 +7,7 @@
 //! | growing a block volume            | the file's size becomes the record's                                          |
 //! | publishing                        | the mount, the mount point and the loop device go; a retry makes them anew    |
 //! | unpublishing                      | the publication stays on record; the kubelet asks again                       |
+//! | filling a volume it holds         | the hold stays until its holder comes back or releases it                     |
 //! | anything, and the node restarted  | publications of an earlier boot are forgotten: their mounts went with it      |
 
 use volumeplan::{Kind, Volume, VolumeId};

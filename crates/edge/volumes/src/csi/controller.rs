@@ -169,8 +169,9 @@ impl Controller for Driver {
         request: Request<v1::ControllerGetVolumeRequest>,
     ) -> Result<Response<v1::ControllerGetVolumeResponse>, Status> {
         let id = request.into_inner().volume_id;
-        let (volume, publications) = self.run(move |engine| engine.volume(&id)).await?;
-        let mut nodes: Vec<String> = publications.into_iter().map(|publication| publication.node.into()).collect();
+        let (volume, users) = self.run(move |engine| engine.volume(&id)).await?;
+        let mut nodes: Vec<String> =
+            users.publications.into_iter().map(|publication| publication.node.into()).collect();
         nodes.sort();
         nodes.dedup();
         Ok(Response::new(v1::ControllerGetVolumeResponse {

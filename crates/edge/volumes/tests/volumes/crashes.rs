@@ -21,6 +21,7 @@ use crate::published::attached;
 /// again until the parent kills it).
 const TASK: &str = "FERROVIRT_TEST_CRASH";
 const SIZE: u64 = 4 << 20;
+const HOLDER: &str = "the import of the claim default/base";
 const KILLED: i32 = 9;
 /// More steps than the story has.
 const STEPS_MAX: usize = 400;
@@ -69,6 +70,8 @@ fn story(engine: &Engine, home: &Path, kind: Kind, tell: &mut dyn FnMut(&str)) -
         ("grow", Box::new(|| engine.grow(&volume("base"), larger).map(drop))),
         ("grow on node", Box::new(|| engine.grow_on_node(&volume("base"), &target, larger).map(drop))),
         ("unpublish", Box::new(|| engine.unpublish(&volume("base"), &target))),
+        ("hold", Box::new(|| engine.hold(&volume("base"), HOLDER).map(drop))),
+        ("release", Box::new(|| engine.release_hold(&volume("base"), HOLDER))),
         ("snapshot t", Box::new(|| engine.create_snapshot(&snapshot_of("t", &volume("base"))).map(drop))),
         ("delete d", Box::new(|| engine.delete_volume(&volume("d")))),
         ("delete s", Box::new(|| engine.delete_snapshot(&snapshot("s")))),
@@ -178,7 +181,11 @@ fn nothing_is_torn(home: &Home, engine: &Engine, kind: Kind, data: &[u8], when: 
     assert!(!happened("done delete d") || !has_volume("d"), "{when}: d is back");
     assert!(!happened("done delete s") || !has_snapshot("s"), "{when}: s is back");
     let id = ids(engine)("base").0;
-    let published = !engine.volume(&id).unwrap().1.is_empty();
+    let is_held = engine.volume(&id).unwrap().1.hold.is_some();
+    let released = happened("begin release");
+    assert!(is_held || !happened("done hold") || released, "{when}: a hold was promised and is lost");
+    assert!(!is_held || happened("begin hold") && !happened("done release"), "{when}: a hold nobody has");
+    let published = !engine.volume(&id).unwrap().1.publications.is_empty();
     let target = home.target("target");
     assert_eq!(hostfs::mounts::is_mount_point(&target).unwrap(), published, "{when}: mount and record differ");
     assert_eq!(attached(home.path()), usize::from(published && kind == Kind::Block), "{when}: loop devices");

@@ -5,6 +5,7 @@
 mod contents;
 mod crashes;
 mod driver;
+mod held;
 mod home;
 mod published;
 mod wire;

@@ -7,12 +7,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use volumeplan::{AccessMode, Code, Kind, PoolId as _, Publish, Range, Volume};
+use volumeplan::{AccessMode, Code, Kind, PoolId as _, Publish, Range, Users, Volume};
 use volumes::{Class, Error};
 
 use crate::home::{Copies, Home, MIB, capability, isolated, publication, snapshot_of, wanted};
 
-fn code(error: &Error) -> Option<Code> {
+pub(crate) fn code(error: &Error) -> Option<Code> {
     match error.class() {
         Class::Refused(code) => Some(code),
         Class::Internal => None,
@@ -197,7 +197,7 @@ fn nothing_is_mounted_outside_of_the_kubelets_directory() {
         for target in ["link/a", "link/inner", "../outside/a", "pods/link", "nowhere/a"] {
             let target = home.kubelet().join(target).to_str().unwrap().to_owned();
             assert!(engine.publish(id, &publication(&target, Kind::Filesystem, false)).is_err(), "{target}");
-            assert_eq!(engine.volume(id).unwrap().1, [], "{target}");
+            assert_eq!(engine.volume(id).unwrap().1, Users::default(), "{target}");
         }
         assert_eq!(fs::read_dir(&outside).unwrap().count(), 1);
         // What somebody else has mounted, or has put there, stays.
@@ -268,7 +268,11 @@ fn publications_end_with_the_boot_they_were_made_in() {
         drop(home.engine());
         hostfs::mounts::umount_all_below(home.kubelet()).unwrap();
         for volume in &volumes {
-            assert_eq!(engine.volume(volume.id.as_str()).unwrap().1.len(), 1, "a mount that is not seen is not gone");
+            assert_eq!(
+                engine.volume(volume.id.as_str()).unwrap().1.publications.len(),
+                1,
+                "a mount that is not seen is not gone"
+            );
             let records = home.pool().join("volumes").join(volume.id.as_str()).join("published");
             for record in fs::read_dir(records).unwrap() {
                 let path = record.unwrap().path();
@@ -280,7 +284,7 @@ fn publications_end_with_the_boot_they_were_made_in() {
         let engine = home.engine();
         assert_eq!(attached(home.path()), 0);
         for volume in &volumes {
-            assert_eq!(engine.volume(volume.id.as_str()).unwrap().1, []);
+            assert_eq!(engine.volume(volume.id.as_str()).unwrap().1, Users::default());
             engine.delete_volume(volume.id.as_str()).unwrap();
         }
     });
