@@ -96,6 +96,9 @@ pub struct DataVolumeSourceGCS {
 pub struct DataVolumeSourceHTTP {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cert_config_map: Option<String>,
+    /// `md5:…`, `sha1:…`, `sha256:…` or `sha512:…`. DataVolumes have it; the schema of templates does not have it yet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checksum: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
     pub extra_headers: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty", deserialize_with = "null_as_empty")]
