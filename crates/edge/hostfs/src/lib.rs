@@ -7,7 +7,9 @@
 pub mod atomic;
 pub mod beneath;
 pub mod cgroup;
+pub mod device_rules;
 mod error;
+pub mod graft;
 pub mod kvm;
 pub mod mounts;
 pub mod ns;

@@ -58,6 +58,11 @@ pub fn make_private_recursive(target: impl AsRef<Path>) -> Result<()> {
         .doing("make private the mounts below", target)
 }
 
+/// Makes the mount at `target` a shared one: copies of it in other namespaces receive what is mounted below it later.
+pub fn make_shared(target: impl AsRef<Path>) -> Result<()> {
+    mount_change(target.as_ref(), MountPropagationFlags::SHARED).doing("share the mount at", target)
+}
+
 /// Makes mounts below `target` slaves: they receive later mounts of other namespaces, but do not propagate their own.
 pub fn make_slave_recursive(target: impl AsRef<Path>) -> Result<()> {
     mount_change(target.as_ref(), MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC)
