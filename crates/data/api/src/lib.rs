@@ -27,6 +27,7 @@ pub mod schema;
 pub mod snapshot;
 pub mod users;
 pub mod v1;
+pub mod volumesnapshot;
 
 pub use crds::crds;
 pub use machinery::rights;

@@ -1,9 +1,7 @@
 //! Selectors, taints and affinities: which nodes are feasible for a Pod.
 
-use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodAffinityTerm, Taint, Toleration,
-};
-use machinery::selector::{Labels, Selector};
+use k8s_openapi::api::core::v1::{Node, Pod, PodAffinityTerm, Taint, Toleration};
+use machinery::selector::{Labels, Selector, selects_node};
 
 use crate::NodeView;
 
@@ -54,39 +52,7 @@ pub(crate) fn selects(pod: &Pod, node: &Node) -> bool {
     let selected = spec.node_selector.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let affinity = spec.affinity.as_ref().and_then(|affinity| affinity.node_affinity.as_ref());
     let required = affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
-    selected
-        && required
-            .is_none_or(|required| required.node_selector_terms.iter().any(|term| term_holds(term, node, labels)))
-}
-
-/// A term without requirements selects nothing.
-fn term_holds(term: &NodeSelectorTerm, node: &Node, labels: &Labels) -> bool {
-    let expressions = term.match_expressions.as_deref().unwrap_or_default();
-    let fields = term.match_fields.as_deref().unwrap_or_default();
-    let name = node.metadata.name.as_deref();
-    let by_name = |field: &NodeSelectorRequirement| field.key == "metadata.name" && requirement_holds(field, name);
-    !(expressions.is_empty() && fields.is_empty())
-        && expressions.iter().all(|it| requirement_holds(it, labels.get(&it.key).map(String::as_str)))
-        && fields.iter().all(by_name)
-}
-
-fn requirement_holds(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
-    let values = requirement.values.as_deref().unwrap_or_default();
-    let listed = value.is_some_and(|value| values.iter().any(|wanted| wanted == value));
-    let compare = |holds: fn(i64, i64) -> bool| {
-        let own = value.and_then(|value| value.parse::<i64>().ok());
-        let bound = values.first().and_then(|value| value.parse::<i64>().ok());
-        own.zip(bound).is_some_and(|(own, bound)| holds(own, bound))
-    };
-    match requirement.operator.as_str() {
-        "In" => listed,
-        "NotIn" => !listed,
-        "Exists" => value.is_some(),
-        "DoesNotExist" => value.is_none(),
-        "Gt" => compare(|own, bound| own > bound),
-        "Lt" => compare(|own, bound| own < bound),
-        _ => false,
-    }
+    selected && required.is_none_or(|required| selects_node(required, node))
 }
 
 fn terms(pod: &Pod, anti: bool) -> &[PodAffinityTerm] {

@@ -286,12 +286,12 @@ impl Kinds {
         ];
         let plain = network::plain()
             .into_iter()
-            .chain(storage::plain())
             .chain(policy::plain())
             .chain(rbac::plain())
             .chain(system::plain())
             .chain(foreign::plain());
         strategies.extend(plain.map(|kind| Box::new(kind) as Box<dyn Strategy>));
+        strategies.extend(storage::all());
         strategies.extend(custom::all());
         Self { strategies, namespaces: 0 }
     }

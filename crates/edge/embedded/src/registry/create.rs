@@ -82,6 +82,7 @@ impl Registry {
         }
         strategy.default(&mut object);
         strategy.prepare_for_create(&mut object);
+        self.fill_in_class(served.kind, &mut object);
         let (mut object, refusal) = self.review(served, Part::Main, object, None, cx);
         if let Some(metadata) = object["metadata"].as_object_mut() {
             metadata.remove("resourceVersion");

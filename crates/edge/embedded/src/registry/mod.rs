@@ -5,6 +5,7 @@
 //! conditional one is a conflict.
 
 mod binding;
+mod claims;
 mod create;
 mod delete;
 mod eviction;

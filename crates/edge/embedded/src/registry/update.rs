@@ -162,6 +162,7 @@ impl Registry {
             let name = old["metadata"]["name"].as_str().unwrap_or_default();
             return Err(ApiError::invalid(definition, name, errors));
         }
+        self.check_growth(served.kind, part, &object, old)?;
         refusal.map_or(Ok(object), Err)
     }
 }

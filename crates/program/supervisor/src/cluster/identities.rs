@@ -14,6 +14,11 @@ pub const API: Subject<'_> = Subject {
     organization: Some("system:serviceaccounts"),
     serves: &[],
 };
+pub const VOLUMES: Subject<'_> = Subject {
+    common_name: "system:serviceaccount:kubevirt:volume-controller",
+    organization: Some("system:serviceaccounts"),
+    serves: &[],
+};
 pub const SCHEDULER: Subject<'_> = Subject { common_name: "system:kube-scheduler", organization: None, serves: &[] };
 /// virt-api's client certificate for virt-handler.
 pub const HANDLER_CLIENT: Subject<'_> =

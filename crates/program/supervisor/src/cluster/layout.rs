@@ -36,6 +36,11 @@ impl Layout {
         self.root.join("images")
     }
 
+    /// The volumes and snapshots of the cluster.
+    pub fn pool(&self) -> PathBuf {
+        self.root.join("pool")
+    }
+
     pub fn logs(&self) -> PathBuf {
         self.root.join("logs")
     }

@@ -19,6 +19,7 @@ pub mod nodes;
 pub mod pki;
 pub mod preflight;
 pub mod record;
+pub mod storage;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -168,6 +169,8 @@ async fn serve(
     // The probe takes seconds where KVM hangs; meanwhile the network and the server start.
     let finding = layout.kvm_finding();
     let kvm = tokio::task::spawn_blocking(move || hostfs::kvm::usable_since_boot(&finding));
+    let pooled = layout.clone();
+    let engine = tokio::task::spawn_blocking(move || storage::open(&pooled));
     let pki = Pki::open(&layout.pki())?;
     let fabric = fabric::ensure(layout, &record.nodes)?;
     progress.done(format!("network for {} node(s)", record.nodes.len()));
@@ -227,6 +230,8 @@ async fn serve(
     let kvm = kvm.await.context("the KVM probe panicked")?;
     bootstrap::kubevirt(&admin, kvm.is_ok()).await?;
     bootstrap::forget_nodes(&admin).await?;
+    let _engine = engine.await.context("opening the pool of volumes panicked")??;
+    storage::make_classes(&admin).await?;
     bootstrap::follow_configuration(api_client, admin.clone(), admission, shutdown.clone(), tasks).await?;
 
     let scheduler = kubeconfig::client(identity("scheduler", &identities::SCHEDULER)?).await?;
